@@ -10,11 +10,8 @@ from tests.gangs.simulated import ApiServer, Watch
 from tests.gangs.world import World
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import (
-    Attachment,
     Pod,
-    PodClique,
     PodCliqueSet,
-    PodGang,
     ScalingGroup,
     Thing,
 )
@@ -35,7 +32,7 @@ class ForegroundServer(ApiServer):
 
     def remove_pod(self, pod: Pod) -> None:
         super().remove_pod(pod)
-        self._finish(self._owner_of(pod))
+        self._finish(self.view.owner_of(pod))
 
     def delete(self, thing: Thing, now_s: float) -> None:
         if isinstance(thing, Pod):
@@ -44,7 +41,7 @@ class ForegroundServer(ApiServer):
             thing.deleted_s = now_s
             self.view.leaving(thing)
             self.wrote(thing)
-            for owned in self.owned(thing):
+            for owned in thing.owned():
                 self.delete(owned, now_s)
             self._finish(thing)
 
@@ -64,11 +61,11 @@ class ForegroundServer(ApiServer):
         """Removes an object that is being deleted, if nothing holds it; says whether it is gone."""
         if thing is None or not thing.terminating or thing.finalizers:
             return False
-        if self.owned(thing) or self._owned_leaving(thing):
+        if thing.owned() or self._owned_leaving(thing):
             return False
         if self.view.find(thing.kind, thing.name) is thing:
             self.view.remove(thing)
-            self._finish(self._owner_of(thing))
+            self._finish(self.view.owner_of(thing))
         return True
 
     def _owned_leaving(self, thing: Thing) -> bool:
@@ -79,17 +76,6 @@ class ForegroundServer(ApiServer):
             kinds = (self.view.cliques, self.view.groups, self.view.gangs)
             return any(one.owner_uid == thing.uid for known in kinds for one in known.values())
         return False
-
-    def _owner_of(self, thing: Thing) -> Thing | None:
-        if isinstance(thing, Pod):
-            owner: Thing | None = self.view.cliques.get(thing.clique)
-        elif isinstance(thing, PodClique) and thing.group:
-            owner = self.view.groups.get(thing.group)
-        elif isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment):
-            owner = self.view.sets.get(thing.set_name)
-        else:
-            return None
-        return owner if owner is not None and owner.uid == thing.owner_uid else None
 
 
 class LaggingWorld(World):
@@ -121,7 +107,8 @@ class LaggingWorld(World):
         return [one for one in things if one.terminating and one.finalizers]
 
     def round(self, most: int | None = None) -> int:
-        for thing in [*self.view.pods.values(), *self.view.cliques.values()]:
+        things: list[Thing] = [*self.view.pods.values(), *self.view.cliques.values()]
+        for thing in things:
             if not thing.terminating and not thing.finalizers:
                 thing.finalizers = (FINALIZER,)
         for thing in self.held():

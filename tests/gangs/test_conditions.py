@@ -2,10 +2,13 @@
 
 import pytest
 
-from tests.gangs.manifests import clique, group, pod_clique_set, workload
+from tests.gangs.manifests import clique, group, load_set, pod_clique_set, workload
 from tests.gangs.world import World
 from windtunnel.gangs.controllers.conditions import breach
 from windtunnel.gangs.controllers.termination import clique_deadline_s, group_deadline_s
+from windtunnel.gangs.objects import PodClique
+from windtunnel.gangs.statuses import NEVER, CliqueStatus
+from windtunnel.gangs.templates import CliquePlace
 
 INF = float("inf")
 
@@ -31,10 +34,14 @@ INF = float("inf")
 def test_the_table_with_a_minimum_of_two(
     updating: bool, scheduled: int, fit: int, ever: bool, rule: str, status: str, reason: str
 ) -> None:
-    found = breach(scheduled, 2, fit, updating=updating, ever_scheduled=ever, rule=rule)
-    assert (found.status, found.reason) == (status, reason)
+    template = load_set(pod_clique_set([clique("a", 3, 2)])).spec.roles["a"]
+    seen = CliqueStatus(scheduled=scheduled, lost_rule=rule)
+    seen.first_scheduled_s = 1.0 if ever else NEVER
+    seen.update_started_s = 1.0 if updating else NEVER
+    found = breach(PodClique("web-0-a", CliquePlace("web", 0, "web-0"), template, 3), seen, fit)
+    assert found[:2] == (status, reason)
     if reason == "ScheduledReplicasBelowMinAvailable":
-        assert found.message == f"Scheduled replicas ({scheduled}) below MinAvailable (2)"
+        assert found[2] == f"Scheduled replicas ({scheduled}) below MinAvailable (2)"
 
 
 def of_group(replicas: int, minimum: int) -> World:
@@ -69,7 +76,7 @@ def test_a_group_whose_pods_are_scheduled_and_not_ready(hurt: int, status: str) 
         pod = world.pods(f"g-{index}-c")[0]
         pod.ready = False
         world.startable = lambda _: False
-        world.view.pod_changed(pod)
+        world.view.changed(pod)
     world.run()
     assert world.condition("web-0-g")[0] == status
     if status == "True":
@@ -84,11 +91,11 @@ def test_what_is_ready_enough_and_what_is_not() -> None:
     assert world.condition("web-0-a") == ("False", "SufficientReadyPods")
     pod = world.pods()[0]
     pod.started = True
-    world.view.pod_changed(pod)
+    world.view.changed(pod)
     world.run()
     assert world.condition("web-0-a") == ("True", "InsufficientReadyPods")
     pod.started, pod.erroneous = False, True
-    world.view.pod_changed(pod)
+    world.view.changed(pod)
     world.run()
     assert world.condition("web-0-a") == ("True", "InsufficientReadyPods")
     message = world.view.cliques["web-0-a"].conditions["MinAvailableBreached"].message
@@ -115,7 +122,7 @@ def test_times_move_only_with_the_status() -> None:
     for one in world.pods("sg-x-0-pc-c"):
         if not one.ready:
             one.started = True
-            world.view.pod_changed(one)
+            world.view.changed(one)
     world.run()
     assert world.condition("web-0-sg-x-0-pc-c") == ("True", "InsufficientReadyPods")
     world.startable = lambda _: True

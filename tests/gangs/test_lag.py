@@ -129,7 +129,7 @@ def test_a_clique_that_is_being_deleted_keeps_its_name_until_it_is_gone() -> Non
     world = LaggingWorld(NODES, manifest(), lag_s=0.5, hold_s=30.0)
     world.run(20.0)
     old = world.view.cliques["web-0-a"]
-    world.server.apply(Delete(CLIQUE, "web-0-a", old.uid, "test"), world.now_s)
+    world.server.apply(Delete(old, "test"), world.now_s)
     world.run(10.0)
     assert world.view.cliques["web-0-a"] is old
     assert old.terminating

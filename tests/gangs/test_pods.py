@@ -24,12 +24,13 @@ from windtunnel.gangs.controllers.attachments import claims_of
 from windtunnel.gangs.controllers.cliques import victim_order
 from windtunnel.gangs.controllers.gates import why_held
 from windtunnel.gangs.controllers.startup import starts_after
-from windtunnel.gangs.objects import GATE, SET, Pod, PodClique
+from windtunnel.gangs.objects import GATE, Pod, PodClique
+from windtunnel.gangs.templates import CliquePlace
 
 
 def test_who_goes_first_when_there_are_too_many() -> None:
     spec = load_set(pod_clique_set([clique("a")])).spec
-    owner = PodClique("web-0-a", "web", 0, "", -1, "web-0", "", spec.roles["a"], 1, ())
+    owner = PodClique("web-0-a", CliquePlace("web", 0, "web-0"), spec.roles["a"], 1)
 
     def pod(name: str, created_s: float = 1.0, **state: Any) -> Pod:
         made = Pod(name, owner, 0)
@@ -67,7 +68,7 @@ def test_a_pod_that_ended_is_replaced(phase: str) -> None:
     world = World(3, pod_clique_set([clique("a", 2, 1)])).run()
     pod = world.pods()[0]
     pod.phase, pod.ready = phase, False
-    world.view.pod_changed(pod)
+    world.view.changed(pod)
     world.run()
     assert pod.name not in world.view.pods
     assert world.running() == 2
@@ -143,7 +144,7 @@ def test_the_gates_of_others_are_kept() -> None:
     assert pod.gates == ["quota"]
     assert "has the gate quota" in why_held(world.view, pod)
     pod.gates.clear()
-    world.view.pod_changed(pod)
+    world.view.changed(pod)
     assert world.run().running() == 1
 
 
@@ -228,7 +229,7 @@ def test_tas20_without_its_topology_a_set_says_so_and_new_gangs_are_free() -> No
     assert (condition.status, condition.reason) == ("Unknown", "ClusterTopologyNotFound")
     assert world.view.gangs["web-0"].pack is None
     world.view.levels["cluster"] = {"rack": levels["rack"]}
-    world.view.set_changed("web")
+    world.view.changed(world.view.sets["web"])
     world.run()
     condition = world.view.sets["web"].conditions["TopologyLevelsUnavailable"]
     assert (condition.status, condition.reason) == ("True", "ClusterTopologyLevelsUnavailable")
@@ -319,7 +320,7 @@ def test_mnnvl_domains_are_made_for_gpu_cliques_by_the_nearest_annotation() -> N
 
 def test_deleting_a_set_takes_the_whole_tree() -> None:
     world = World(20, workload(2, replicas=2)).run()
-    world.server.apply(Delete(SET, "web", world.view.sets["web"].uid, "test"), world.now_s)
+    world.server.apply(Delete(world.view.sets["web"], "test"), world.now_s)
     world.run()
     view = world.view
     assert not any((view.pods, view.cliques, view.groups, view.gangs, view.sets))
@@ -330,8 +331,7 @@ def test_deleting_a_set_takes_the_whole_tree() -> None:
 def test_a_clique_deleted_behind_our_back_comes_back() -> None:
     world = World(10, workload(1)).run()
     for name in ("web-0-pc-a", "web-0-sg-x-1-pc-c"):
-        found = world.view.cliques[name]
-        world.server.apply(Delete("PodClique", name, found.uid, "test"), world.now_s)
+        world.server.apply(Delete(world.view.cliques[name], "test"), world.now_s)
     assert world.run().running() == 10
 
 
@@ -371,7 +371,7 @@ def test_a_name_that_another_set_has_is_said_and_nothing_is_adopted() -> None:
     world.crash()
     assert world.controller.reconcile(world.now_s) == []
     world.server.delete(world.view.sets["a"], world.now_s)
-    world.view.set_changed("a-0-b")
+    world.view.changed(world.view.sets["a-0-b"])
     world.crash()
     world.run()
     assert world.running() == 2

@@ -86,7 +86,7 @@ def test_a_set_replica_stays_at_its_revision_until_its_turn_in_a_coherent_update
     world.startable = lambda pod: not is_new(pod)
     world.apply(changed(manifest, *ROLES))
     world.run()
-    assert world.view.sets["web"].status.updating == (0,)
+    assert world.view.sets["web"].status.turns == (0,)
     world.kill(world.pods("web-1-pc-a")[0], shut=False)
     world.scale("web-1-sg-x", 3)
     world.run()

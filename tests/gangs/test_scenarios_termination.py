@@ -8,7 +8,6 @@ from tests.gangs.manifests import clique, group, pod_clique_set, workload
 from tests.gangs.world import World
 from windtunnel.gangs.commands import Delete
 from windtunnel.gangs.controllers.termination import due_in_replica
-from windtunnel.gangs.objects import CLIQUE
 
 DELAY_S = 10.0
 FIRED = "PodCliqueSetReplicaDeleteSuccessful"
@@ -365,7 +364,7 @@ def test_a_set_replica_without_one_of_its_cliques_waits_until_it_is_there_again(
     world.now_s += 1.0
     owner, alone = world.view.sets["web"], world.view.cliques["web-0-pc-a"]
     assert due_in_replica(owner, 0, world.now_s).replicas == [0]
-    world.server.apply(Delete(CLIQUE, alone.name, alone.uid, "by hand"), world.now_s)
+    world.server.apply(Delete(alone, "by hand"), world.now_s)
     assert due_in_replica(owner, 0, world.now_s).replicas == []
     world.run()
     assert len(world.events(FIRED)) == 1

@@ -149,7 +149,7 @@ def stalled(world: World, manifest: dict[str, Any], replica: int) -> None:
     world.startable = lambda pod: not (is_new(pod) and pod.replica == replica)
     world.apply(manifest)
     world.run()
-    assert world.view.sets["web"].status.updating == (replica,)
+    assert world.view.sets["web"].status.turns == (replica,)
 
 
 def go_on(world: World) -> None:

@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.gangs.manifests import clique, group, pod_clique_set
 from tests.gangs.world import World
-from windtunnel.gangs.commands import Delete, PatchGroupStatus, PatchSetStatus
+from windtunnel.gangs.commands import Delete, PatchStatus
 from windtunnel.gangs.controllers.conditions import BREACHED
 from windtunnel.gangs.controllers.controller import Controller, reconcile
-from windtunnel.gangs.objects import CLIQUE
 from windtunnel.gangs.scaling import targets
+from windtunnel.gangs.statuses import GroupStatus, SetStatus
 
 DELAY_S = 60.0
 NODES = 60
@@ -89,7 +89,7 @@ class Cluster(RuleBasedStateMachine):
         if pods:
             pod = pods[number % len(pods)]
             pod.ready, pod.phase = False, "Failed"
-            self.world.view.pod_changed(pod)
+            self.world.view.changed(pod)
 
     @rule(count=st.integers(0, 20))
     def cordon(self, count: int) -> None:
@@ -118,20 +118,20 @@ class Cluster(RuleBasedStateMachine):
         """One pass of which every termination is held to the clock."""
         world = self.world
         for command in world.controller.reconcile(world.now_s):
-            if isinstance(command, PatchSetStatus):
+            if not isinstance(command, PatchStatus):
+                assert not isinstance(command, Delete) or command.why
+            elif isinstance(command.status, SetStatus):
                 fresh = set(command.status.recycled) - set(
                     world.view.sets[command.name].status.recycled
                 )
                 for replica in fresh:
                     self.was_due(replica)
-            elif isinstance(command, PatchGroupStatus):
+            elif isinstance(command.status, GroupStatus):
                 before = world.view.groups[command.name].status.recycled
                 fresh = set(command.status.recycled) - set(before)
                 members = world.view.groups[command.name].cliques
                 for index in fresh:
                     assert any(self.overdue(one) for one in members[index].values())
-            elif isinstance(command, Delete) and command.kind == CLIQUE:
-                assert command.why
             world.server.apply(command, world.now_s)
 
     def overdue(self, thing: Any) -> bool:
@@ -189,7 +189,7 @@ class Cluster(RuleBasedStateMachine):
         assert all(
             pod.template_hash == owner.spec.roles[pod.template.name].hash for pod in world.pods()
         )
-        assert not owner.status.rolling
+        assert not owner.status.updating
         assert owner.status.available == owner.status.updated == owner.replicas
         assert (owner.status.recycled, owner.status.scales) == ({}, {})
         assert world.controller.reconcile(world.now_s) == []

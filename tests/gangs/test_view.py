@@ -1,17 +1,9 @@
 """The store of a cluster: who owns what, what goes with whom, and who is told."""
 
 from windtunnel.gangs.commands import Command, Create, CreatePod, Delete, Emit, Scale, Ungate
-from windtunnel.gangs.objects import (
-    CLIQUE,
-    GROUP,
-    POD,
-    SET,
-    ObjectEvent,
-    PodClique,
-    PodGang,
-    ScalingGroup,
-)
-from windtunnel.gangs.templates import CliqueTemplate, GroupTemplate, SetSpec
+from windtunnel.gangs.objects import CLIQUE, SET, PodClique, PodGang, ScalingGroup
+from windtunnel.gangs.statuses import ObjectEvent
+from windtunnel.gangs.templates import CliquePlace, CliqueTemplate, GroupTemplate, SetSpec
 from windtunnel.twin.kubernetes.api_server import ApiServer
 
 
@@ -24,12 +16,11 @@ def two_roles() -> ApiServer:
     server = ApiServer()
     a, b = template("a"), template("b")
     server.add_set("web", SetSpec(1, (a, b), (GroupTemplate("g", ("b",)),)), 0.0)
-    alone = PodClique("web-0-a", "web", 0, "", -1, "web-0", "", a, 1, ())
-    group = ScalingGroup("web-0-g", "g", "web", 0, 1, 1, ("b",))
-    member = PodClique("web-0-g-0-b", "web", 0, "web-0-g", 0, "web-0", "", b, 1, ())
-    for kind, thing in [(CLIQUE, alone), (GROUP, group), (CLIQUE, member)]:
-        server.apply(Create(kind, thing), 1.0)
-    server.apply(Create("PodGang", PodGang("web-0", "web", 0)), 1.0)
+    alone = PodClique("web-0-a", CliquePlace("web", 0, "web-0"), a, 1)
+    group = ScalingGroup("web-0-g", "web", 0, GroupTemplate("g", ("b",)))
+    member = PodClique("web-0-g-0-b", CliquePlace("web", 0, "web-0", "", "web-0-g", 0), b, 1)
+    for thing in (alone, group, member, PodGang("web-0", "web", 0)):
+        server.apply(Create(thing), 1.0)
     for clique in (alone, member):
         server.apply(CreatePod(clique, 0), 2.0)
     return server
@@ -42,7 +33,7 @@ def test_a_pod_is_born_gated_with_a_name_and_an_id_of_its_own() -> None:
     assert [pod.clique for pod in pods] == ["web-0-a", "web-0-g-0-b"]
     assert len({pod.uid for pod in pods}) == len({pod.name[-5:] for pod in pods}) == 2
     assert all(pod.gated and pod.created_s == 2.0 and pod.template_hash for pod in pods)
-    server.apply(Ungate(pods[0].name), 3.0)
+    server.apply(Ungate(pods[0]), 3.0)
     assert [pod.gated for pod in pods] == [False, True]
 
 
@@ -50,10 +41,12 @@ def test_a_command_that_no_longer_fits_does_nothing() -> None:
     server = two_roles()
     view = server.view
     clique = view.cliques["web-0-a"]
+    another = PodClique("web-0-a", CliquePlace("web", 0, "x"), template("a"), 1)
+    another.uid = clique.uid + "0"
     stale: list[Command] = [
         CreatePod(clique, 0),  # the index is taken
-        Create(CLIQUE, PodClique("web-0-a", "web", 0, "", -1, "x", "", template("a"), 1, ())),
-        Delete(CLIQUE, "web-0-a", clique.uid + "0", "it was another one"),
+        Create(another),
+        Delete(another, "it was another one"),
         Scale(CLIQUE, "web-9-a", 7),
     ]
     for command in stale:
@@ -67,10 +60,10 @@ def test_what_is_owned_goes_with_its_owner() -> None:
     view = server.view
     for pod in view.pods.values():
         pod.node = "n1"
-    server.apply(Delete(GROUP, "web-0-g", view.groups["web-0-g"].uid, "test"), 5.0)
+    server.apply(Delete(view.groups["web-0-g"], "test"), 5.0)
     assert list(view.cliques) == ["web-0-a"]
     assert [pod.terminating for pod in view.pods.values()] == [False, True]
-    server.apply(Delete(SET, "web", view.sets["web"].uid, "test"), 6.0)
+    server.apply(Delete(view.sets["web"], "test"), 6.0)
     assert not view.cliques
     assert not view.gangs
     assert not view.sets
@@ -84,7 +77,7 @@ def test_a_pod_on_no_node_goes_at_once() -> None:
     server = two_roles()
     view = server.view
     pod = next(iter(view.pods.values()))
-    server.apply(Delete(POD, pod.name, pod.uid, "test"), 5.0)
+    server.apply(Delete(pod, "test"), 5.0)
     assert pod.name not in view.pods
     assert pod.name not in view.cliques[pod.clique].pods
 
@@ -98,12 +91,12 @@ def test_a_watcher_is_told_what_changed_and_only_that() -> None:
     changes.clear()
     pod = next(iter(view.pods.values()))
     pod.node = "n1"
-    view.pod_changed(pod)
+    view.changed(pod)
     assert list(changes.pods) == [pod.name]
     assert list(changes.cliques) == ["web-0-a"]
     assert not changes.sets
     assert not changes.parts
-    view.clique_changed(view.cliques["web-0-g-0-b"])
+    view.changed(view.cliques["web-0-g-0-b"])
     assert list(changes.groups) == ["web-0-g"]
     assert changes.parts == {"web": {0: None}}
     view.unwatch(changes)

@@ -12,7 +12,8 @@ from tests.gangs.simulated import ApiServer
 from windtunnel.gangs.commands import Command, Emit, PatchSpec, Scale
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.controllers.startup import waits_for
-from windtunnel.gangs.objects import CLIQUE, GROUP, RUNNING, SET, Node, ObjectEvent, Pod, PodGang
+from windtunnel.gangs.objects import CLIQUE, GROUP, RUNNING, SET, Node, Pod, PodGang
+from windtunnel.gangs.statuses import ObjectEvent
 
 MOST_ROUNDS = 1000
 
@@ -192,7 +193,7 @@ class World:
                 break
             pod.node, pod.scheduled_s = free.pop(0), self.now_s
             self.taken[pod.node] = pod.name
-            self.view.pod_changed(pod)
+            self.view.changed(pod)
             count += 1
         return count
 
@@ -206,7 +207,7 @@ class World:
             pod.started = pod.ready = True
             pod.phase, pod.ready_s = RUNNING, self.now_s
             self.ready_order.append(pod)
-            self.view.pod_changed(pod)
+            self.view.changed(pod)
         return len(ready)
 
     # What is seen.

@@ -1,8 +1,6 @@
-"""Who is told what changed in a cluster, so that a pass costs what changed and not what exists."""
+"""What changed in a cluster, so that a pass costs what changed and not what exists."""
 
 from typing import Final
-
-from windtunnel.gangs.objects import Attachment, Node, Pod, PodClique, PodGang, ScalingGroup
 
 
 class Changes:
@@ -52,66 +50,3 @@ class Changes:
         self.pods.clear()
         self.nodes.clear()
         self.attachments.clear()
-
-
-class Feed:
-    """Tells every watcher of changes."""
-
-    def __init__(self) -> None:
-        self._watchers: Final[list[Changes]] = []
-
-    def add_watcher(self, changes: Changes) -> None:
-        self._watchers.append(changes)
-
-    def unwatch(self, changes: Changes) -> None:
-        self._watchers.remove(changes)
-
-    def node_changed(self, node: Node) -> None:
-        for watcher in self._watchers:
-            watcher.nodes[node.name] = None
-
-    def note_pod(self, pod: Pod) -> None:
-        for watcher in self._watchers:
-            watcher.pods[pod.name] = None
-            watcher.cliques[pod.clique] = None
-            watcher.gangs[pod.gang] = None
-
-    def set_changed(self, name: str) -> None:
-        for watcher in self._watchers:
-            watcher.sets[name] = None
-
-    def group_changed(self, group: ScalingGroup) -> None:
-        for watcher in self._watchers:
-            watcher.groups[group.name] = None
-            watcher.part(group.set_name, group.replica)
-
-    def clique_changed(self, clique: PodClique) -> None:
-        for watcher in self._watchers:
-            watcher.cliques[clique.name] = None
-            watcher.gangs[clique.gang] = None
-            watcher.part(clique.set_name, clique.replica)
-            if clique.group:
-                watcher.groups[clique.group] = None
-                members = watcher.members.get(clique.group)
-                if members is None:
-                    watcher.members[clique.group] = {clique.group_replica: None}
-                else:
-                    members[clique.group_replica] = None
-
-    def gang_changed(self, gang: PodGang) -> None:
-        for watcher in self._watchers:
-            watcher.gangs[gang.name] = None
-            watcher.part(gang.set_name, gang.replica)
-
-    def attachment_changed(self, attached: Attachment) -> None:
-        for watcher in self._watchers:
-            watcher.attachments[(attached.kind, attached.name)] = None
-            if attached.terminating:  # its name may be free now
-                watcher.part(attached.set_name, attached.replica)
-                watcher.sets[attached.set_name] = None
-
-    def gang_patched(self, gang: PodGang) -> None:
-        for watcher in self._watchers:
-            watcher.gangs[gang.name] = None
-            for pod_group in gang.groups:
-                watcher.cliques[pod_group.name] = None

@@ -7,11 +7,21 @@ an API server may change from a newer copy, `snapshot` makes such a copy, as a w
 Times are seconds of the run; `NEVER` stands for what has not happened.
 """
 
+import copy
+from collections.abc import Sequence
 from typing import Final
 
-from windtunnel.gangs.templates import CliqueTemplate, SetSpec
-
-NEVER: Final = -1.0
+from windtunnel.gangs.changes import Changes
+from windtunnel.gangs.statuses import NEVER, CliqueStatus, Condition, GroupStatus, SetStatus
+from windtunnel.gangs.templates import (
+    CliquePlace,
+    CliqueTemplate,
+    GroupTemplate,
+    Pack,
+    PackGroup,
+    PodGroup,
+    SetSpec,
+)
 
 GATE: Final = "grove.io/podgang-pending-creation"
 """The scheduling gate that every pod is born with, and that its gang takes off."""
@@ -37,39 +47,23 @@ FALSE: Final = "False"
 WARNING: Final = "Warning"
 NORMAL: Final = "Normal"
 
-
-class Condition:
-    """One thing that is known of an object; its time moves only when the status changes."""
-
-    __slots__ = ("message", "reason", "since_s", "status", "type")
-
-    def __init__(self, type: str, status: str, reason: str, message: str, since_s: float) -> None:  # noqa: A002 - as Kubernetes calls it
-        self.type: Final = type
-        self.status: Final = status
-        self.reason: Final = reason
-        self.message: Final = message
-        self.since_s: Final = since_s
-
-    def says(self, status: str, reason: str, message: str) -> bool:
-        """Whether it already says just this, since whenever."""
-        return self.status == status and self.reason == reason and self.message == message
-
-
-class ObjectEvent:
-    """Something worth telling, once: a second event of the same `key` is the same event."""
-
-    __slots__ = ("at_s", "key", "kind", "level", "message", "name", "reason")
-
-    def __init__(
-        self, key: str, level: str, kind: str, name: str, reason: str, message: str, at_s: float
-    ) -> None:
-        self.key: Final = key
-        self.level: Final = level
-        self.kind: Final = kind
-        self.name: Final = name
-        self.reason: Final = reason
-        self.message: Final = message
-        self.at_s: Final = at_s
+_EVERY_KIND: Final = (
+    "uid", "version", "owner_uid", "created_s", "deleted_s", "finalizers", "conditions",
+)  # fmt: skip
+_CHANGING: Final = {
+    NODE: ("cordoned", "ready"),
+    POD: (
+        "gates", "node", "scheduled_s", "phase", "started", "ready", "ready_s", "erroneous",
+    ),
+    CLIQUE: ("template", "replicas", "status"),
+    GROUP: ("replicas", "status"),
+    GANG: (
+        "groups", "pack", "pack_groups", "priority_class", "scheduler", "topology", "reuse",
+        "phase", "placement_score", "why_pending",
+    ),
+    SET: ("spec", "replicas", "generation", "status"),
+}  # fmt: skip
+"""What of an object an API server may change, by kind."""
 
 
 class Thing:
@@ -89,23 +83,43 @@ class Thing:
         """Since when it is being deleted; it stays until nothing holds it back."""
         self.finalizers: tuple[str, ...] = ()
         """What must be taken off before it is gone."""
-        self.conditions: Final[dict[str, Condition]] = {}
+        self.conditions: dict[str, Condition] = {}
 
     @property
     def terminating(self) -> bool:
         return self.deleted_s >= 0.0
 
     def assign(self, newer: "Thing") -> None:
-        """Becomes as a newer copy of the same object is."""
-        self.uid, self.version, self.owner_uid = newer.uid, newer.version, newer.owner_uid
-        self.created_s, self.deleted_s = newer.created_s, newer.deleted_s
-        self.finalizers = newer.finalizers
-        self.conditions.clear()
-        self.conditions.update(newer.conditions)
+        """Becomes as a newer copy of the same object is, which nobody else uses."""
+        for name in _EVERY_KIND:
+            setattr(self, name, getattr(newer, name))
+        for name in _CHANGING.get(self.kind, ()):
+            setattr(self, name, getattr(newer, name))
 
     def snapshot(self) -> "Thing":
-        """A copy that shares nothing that changes."""
-        raise NotImplementedError
+        """A copy that shares nothing that changes, and knows nothing of what it owns."""
+        made = copy.copy(self)
+        made.conditions = dict(self.conditions)
+        made.forget_owned()
+        return made
+
+    def forget_owned(self) -> None:
+        """Begins without what the view keeps of it; called of copies."""
+
+    # Kept by the view.
+
+    def mark(self, changes: Changes) -> None:
+        """Notes what has to be looked at when this object has changed."""
+
+    def adopt(self, thing: "Owned") -> None:
+        """Takes something that it owns."""
+
+    def release(self, thing: "Owned") -> None:
+        """Gives up something that it owned, if it is this very one."""
+
+    def owned(self) -> "Sequence[Owned]":
+        """What it owns and is not being deleted; of a clique all pods."""
+        return []
 
 
 class Node(Thing):
@@ -121,15 +135,32 @@ class Node(Thing):
         self.ready = True
         """False while it has failed: nothing runs here."""
 
-    def assign(self, newer: Thing) -> None:
-        assert isinstance(newer, Node)
-        super().assign(newer)
-        self.cordoned, self.ready = newer.cordoned, newer.ready
+    def mark(self, changes: Changes) -> None:
+        changes.nodes[self.name] = None
 
-    def snapshot(self) -> "Node":
-        made = Node(self.name, self.capacity, self.labels)
-        made.assign(self)
-        return made
+
+class Owned(Thing):
+    """What belongs to a replica of a set."""
+
+    def __init__(self, kind: str, name: str, set_name: str, replica: int) -> None:
+        super().__init__(kind, name)
+        self.set_name: Final = set_name
+        self.replica: Final = replica
+        """The set replica that it goes with; -1 when it is the set's own."""
+
+
+class GangMember(Owned):
+    """A clique or a pod: what has a place in a gang."""
+
+    def __init__(self, kind: str, name: str, place: CliquePlace, template: CliqueTemplate) -> None:
+        super().__init__(kind, name, place.set_name, place.replica)
+        self.place: Final = place
+        self.group: Final = place.group
+        self.group_replica: Final = place.group_replica
+        self.gang: Final = place.gang
+        self.base_gang: Final = place.base_gang
+        self.template = template
+        """Pods are made from this; an update of a clique replaces it."""
 
 
 # What a pod counts for in its clique.
@@ -143,11 +174,11 @@ _UPDATED: Final = 64
 _ENDED_MARK: Final = 128
 
 
-class Pod(Thing):
+class Pod(GangMember):
     """One pod of a clique. What the cluster does to it comes first, what it was made of after."""
 
     def __init__(self, name: str, clique: "PodClique", index: int) -> None:
-        super().__init__(POD, name)
+        super().__init__(POD, name, clique.place, clique.template)
         self.owner_uid = clique.uid
         self.counts = 0
         """What its clique counts it for; kept by the view."""
@@ -167,13 +198,6 @@ class Pod(Thing):
         """Its place in the clique: lowest free first, so that host names survive it."""
         self.clique: Final = clique.name
         self.clique_uid: Final = clique.uid
-        self.set_name: Final = clique.set_name
-        self.replica: Final = clique.replica
-        self.group: Final = clique.group
-        self.group_replica: Final = clique.group_replica
-        self.gang: Final = clique.gang
-        self.base_gang: Final = clique.base_gang
-        self.template: Final = clique.template
         self.template_hash: Final = clique.template.hash
         self.requests: Final = clique.template.requests
         self.scheduler: Final = clique.template.scheduler
@@ -212,32 +236,14 @@ class Pod(Thing):
             marks += _UNREADY
         return marks + _UPDATED if self.template_hash == template_hash else marks
 
-    def assign(self, newer: Thing) -> None:
-        assert isinstance(newer, Pod)
-        super().assign(newer)
-        self.gates = list(newer.gates)
-        self.node, self.scheduled_s = newer.node, newer.scheduled_s
-        self.phase, self.started = newer.phase, newer.started
-        self.ready, self.ready_s = newer.ready, newer.ready_s
-        self.erroneous = newer.erroneous
+    def forget_owned(self) -> None:
+        self.gates = list(self.gates)
+        self.counts = 0
 
-    def snapshot(self) -> "Pod":
-        clique = PodClique(
-            self.clique,
-            self.set_name,
-            self.replica,
-            self.group,
-            self.group_replica,
-            self.gang,
-            self.base_gang,
-            self.template,
-            0,
-            self.waits_for,
-        )
-        clique.uid = self.clique_uid
-        made = Pod(self.name, clique, self.index)
-        made.assign(self)
-        return made
+    def mark(self, changes: Changes) -> None:
+        changes.pods[self.name] = None
+        changes.cliques[self.clique] = None
+        changes.gangs[self.gang] = None
 
 
 class PodTally:
@@ -288,104 +294,19 @@ class PodTally:
                 self.updated_ready += by
 
 
-class CliqueStatus:
-    """What was last seen of a clique. A new one replaces it whole."""
-
-    __slots__ = (
-        "erroneous",
-        "first_scheduled_s",
-        "gated",
-        "losses",
-        "lost_rule",
-        "observed",
-        "ready",
-        "replicas",
-        "scheduled",
-        "unready",
-        "update_ended_s",
-        "update_peak",
-        "update_started_s",
-        "updated",
-        "updated_ready",
-    )
-
-    def __init__(self) -> None:
-        self.observed = False
-        """It has been looked at since it was created."""
-        self.replicas = 0
-        self.ready = 0
-        self.updated = 0
-        """Pods made from the template that the clique has now."""
-        self.updated_ready = 0
-        self.gated = 0
-        self.erroneous = 0
-        """Not ready, and a container last ended with an exit code other than 0."""
-        self.unready = 0
-        """Started, and not ready."""
-        self.scheduled = 0
-        self.first_scheduled_s = NEVER
-        """When a pod of it was first bound: what was never scheduled is never terminated."""
-        self.losses = 0
-        """How often it went from some scheduled pods to none."""
-        self.lost_rule = ""
-        """What the set says of having lost all: see `conditions`."""
-        self.update_started_s = NEVER
-        self.update_ended_s = NEVER
-        self.update_peak = 0
-        """The most that were ready since the update started: what it has to come back to."""
-
-    @property
-    def updating(self) -> bool:
-        return self.update_started_s >= 0.0 and self.update_ended_s < 0.0
-
-    def same(self, other: "CliqueStatus") -> bool:
-        return self is other or (
-            self.observed == other.observed
-            and self.replicas == other.replicas
-            and self.ready == other.ready
-            and self.scheduled == other.scheduled
-            and self.gated == other.gated
-            and self.updated == other.updated
-            and self.updated_ready == other.updated_ready
-            and self.erroneous == other.erroneous
-            and self.unready == other.unready
-            and self.first_scheduled_s == other.first_scheduled_s
-            and self.update_started_s == other.update_started_s
-            and self.update_ended_s == other.update_ended_s
-            and self.update_peak == other.update_peak
-            and self.lost_rule == other.lost_rule
-        )
-
-
-class PodClique(Thing):
+class PodClique(GangMember):
     """One role: pods of one template, of which `min_available` are placed together."""
 
     def __init__(
         self,
         name: str,
-        set_name: str,
-        replica: int,
-        group: str,
-        group_replica: int,
-        gang: str,
-        base_gang: str,
+        place: CliquePlace,
         template: CliqueTemplate,
         replicas: int,
-        starts_after: tuple[tuple[str, int], ...],
+        starts_after: tuple[tuple[str, int], ...] = (),
         incarnation: int = 0,
     ) -> None:
-        super().__init__(CLIQUE, name)
-        self.set_name: Final = set_name
-        self.replica: Final = replica
-        self.group: Final = group
-        """The scaling group's full name; empty for a clique that stands alone."""
-        self.group_replica: Final = group_replica
-        """Which replica of the scaling group it belongs to; -1 for none."""
-        self.gang: Final = gang
-        self.base_gang: Final = base_gang
-        """The gang that must be placed before this one; empty in a base gang."""
-        self.template = template
-        """Its pods are made from this; an update replaces it."""
+        super().__init__(CLIQUE, name, place, template)
         self.role: Final = template.name
         self.replicas = replicas
         self.min_available: Final = template.min_available
@@ -394,46 +315,42 @@ class PodClique(Thing):
         self.incarnation: Final = incarnation
         """Terminations before it was created, of its set replica and of its group replica."""
         self.status = CliqueStatus()
-        self.pods: Final[dict[str, Pod]] = {}
+        self.pods: dict[str, Pod] = {}
         """Its pods by name, those that are leaving included; kept by the view."""
-        self.places: Final[dict[int, Pod]] = {}
+        self.places: dict[int, Pod] = {}
         """The last pod that was given each index; kept by the view."""
         self.tally = PodTally()
         self._roster: tuple[str, ...] | None = None
 
-    def assign(self, newer: Thing) -> None:
-        assert isinstance(newer, PodClique)
-        super().assign(newer)
-        self.template, self.replicas, self.status = newer.template, newer.replicas, newer.status
+    def forget_owned(self) -> None:
+        self.pods, self.places, self.tally, self._roster = {}, {}, PodTally(), None
 
-    def snapshot(self) -> "PodClique":
-        made = PodClique(
-            self.name,
-            self.set_name,
-            self.replica,
-            self.group,
-            self.group_replica,
-            self.gang,
-            self.base_gang,
-            self.template,
-            self.replicas,
-            self.starts_after,
-            self.incarnation,
-        )
-        made.assign(self)
-        return made
+    def mark(self, changes: Changes) -> None:
+        changes.cliques[self.name] = None
+        changes.gangs[self.gang] = None
+        changes.part(self.set_name, self.replica)
+        if self.group:
+            changes.groups[self.group] = None
+            members = changes.members.get(self.group)
+            if members is None:
+                changes.members[self.group] = {self.group_replica: None}
+            else:
+                members[self.group_replica] = None
 
-    # Kept by the view.
+    def adopt(self, thing: Owned) -> None:
+        assert isinstance(thing, Pod)
+        self.pods[thing.name] = thing
+        self.places[thing.index] = thing
+        thing.counts = 0
+        self.count(thing)
 
-    def adopt(self, pod: Pod) -> None:
-        self.pods[pod.name] = pod
-        self.places[pod.index] = pod
-        pod.counts = 0
-        self.count(pod)
+    def release(self, thing: Owned) -> None:
+        assert isinstance(thing, Pod)
+        del self.pods[thing.name]
+        self._mark(thing, 0)
 
-    def release(self, pod: Pod) -> None:
-        del self.pods[pod.name]
-        self._mark(pod, 0)
+    def owned(self) -> Sequence[Owned]:
+        return list(self.pods.values())
 
     def count(self, pod: Pod) -> None:
         """Follows a change of one pod."""
@@ -463,196 +380,47 @@ class PodClique(Thing):
         return known
 
 
-class GroupStatus:
-    """What was last seen of a scaling group. A new one replaces it whole."""
-
-    __slots__ = (
-        "available",
-        "first_scheduled_s",
-        "healthy",
-        "incarnations",
-        "losses",
-        "lost_rule",
-        "observed",
-        "recycled",
-        "replicas",
-        "revision",
-        "scheduled",
-        "update_ended_s",
-        "update_peak",
-        "update_started_s",
-        "updated",
-    )
-
-    def __init__(self) -> None:
-        self.observed = False
-        self.replicas = 0
-        self.scheduled = 0
-        self.healthy = 0
-        """Replicas that are scheduled and of which no clique is breached."""
-        self.available = 0
-        self.updated = 0
-        self.first_scheduled_s = NEVER
-        self.losses = 0
-        self.lost_rule = ""
-        self.update_started_s = NEVER
-        self.update_ended_s = NEVER
-        self.update_peak = 0
-        """As of a clique, of replicas that were available."""
-        self.revision = ""
-        """The revision of the set that all of its replicas have."""
-        self.incarnations: dict[int, int] = {}
-        """By replica: how often it was terminated so far. See `termination`."""
-        self.recycled: dict[int, int] = {}
-        """Replicas whose termination is under way, each with the incarnation that comes next."""
-
-    @property
-    def updating(self) -> bool:
-        return self.update_started_s >= 0.0 and self.update_ended_s < 0.0
-
-    def same(self, other: "GroupStatus") -> bool:
-        return self is other or (
-            self.observed == other.observed
-            and self.replicas == other.replicas
-            and self.scheduled == other.scheduled
-            and self.healthy == other.healthy
-            and self.available == other.available
-            and self.updated == other.updated
-            and self.first_scheduled_s == other.first_scheduled_s
-            and self.update_started_s == other.update_started_s
-            and self.update_ended_s == other.update_ended_s
-            and self.update_peak == other.update_peak
-            and self.revision == other.revision
-            and self.lost_rule == other.lost_rule
-            and self.incarnations == other.incarnations
-            and self.recycled == other.recycled
-        )
-
-    def copy(self) -> "GroupStatus":
-        """The same, to be changed and written back."""
-        made = GroupStatus()
-        made.observed = self.observed
-        made.replicas = self.replicas
-        made.scheduled = self.scheduled
-        made.healthy = self.healthy
-        made.available = self.available
-        made.updated = self.updated
-        made.first_scheduled_s = self.first_scheduled_s
-        made.losses = self.losses
-        made.lost_rule = self.lost_rule
-        made.update_started_s = self.update_started_s
-        made.update_ended_s = self.update_ended_s
-        made.update_peak = self.update_peak
-        made.revision = self.revision
-        made.incarnations = self.incarnations
-        made.recycled = self.recycled
-        return made
-
-
-class ScalingGroup(Thing):
+class ScalingGroup(Owned):
     """Roles that scale together: each replica is one copy of every member clique."""
 
-    def __init__(
-        self,
-        name: str,
-        short: str,
-        set_name: str,
-        replica: int,
-        replicas: int,
-        min_available: int,
-        members: tuple[str, ...],
-    ) -> None:
-        super().__init__(GROUP, name)
-        self.short: Final = short
-        self.set_name: Final = set_name
-        self.replica: Final = replica
-        self.replicas = replicas
-        self.min_available: Final = min_available
-        self.members: Final = members
+    def __init__(self, name: str, set_name: str, replica: int, template: GroupTemplate) -> None:
+        super().__init__(GROUP, name, set_name, replica)
+        self.short: Final = template.name
+        self.replicas = template.replicas
+        self.min_available: Final = template.min_available
+        self.members: Final = template.roles
         self.status = GroupStatus()
-        self.cliques: Final[dict[int, dict[str, PodClique]]] = {}
+        self.cliques: dict[int, dict[str, PodClique]] = {}
         """Its cliques by replica and role; kept by the view."""
 
-    def assign(self, newer: Thing) -> None:
-        assert isinstance(newer, ScalingGroup)
-        super().assign(newer)
-        self.replicas, self.status = newer.replicas, newer.status
+    def forget_owned(self) -> None:
+        self.cliques = {}
 
-    def snapshot(self) -> "ScalingGroup":
-        made = ScalingGroup(
-            self.name,
-            self.short,
-            self.set_name,
-            self.replica,
-            self.replicas,
-            self.min_available,
-            self.members,
-        )
-        made.assign(self)
-        return made
+    def mark(self, changes: Changes) -> None:
+        changes.groups[self.name] = None
+        changes.part(self.set_name, self.replica)
 
+    def adopt(self, thing: Owned) -> None:
+        assert isinstance(thing, PodClique)
+        self.cliques.setdefault(thing.group_replica, {})[thing.role] = thing
 
-class Pack:
-    """A wish to be placed close together, as keys of node labels; an empty one is no wish."""
+    def release(self, thing: Owned) -> None:
+        assert isinstance(thing, PodClique)
+        members = self.cliques.get(thing.group_replica, {})
+        if members.get(thing.role) is thing:
+            del members[thing.role]
+            if not members:
+                del self.cliques[thing.group_replica]
 
-    __slots__ = ("preferred", "required")
-
-    def __init__(self, required: str = "", preferred: str = "") -> None:
-        self.required: Final = required
-        self.preferred: Final = preferred
-
-    def same(self, other: "Pack | None") -> bool:
-        return (
-            other is not None
-            and self.required == other.required
-            and self.preferred == other.preferred
-        )
+    def owned(self) -> Sequence[Owned]:
+        return [one for members in self.cliques.values() for one in members.values()]
 
 
-class PodGroup:
-    """The pods of one clique within a gang: `min_replicas` of them count for admission."""
-
-    __slots__ = ("min_replicas", "name", "pack", "pods")
-
-    def __init__(self, name: str, min_replicas: int, pack: Pack | None = None) -> None:
-        self.name: Final = name
-        self.min_replicas: Final = min_replicas
-        self.pack: Final = pack
-        self.pods: tuple[str, ...] = ()
-        """The names of its pods, sorted; empty until every pod of the gang exists."""
-
-
-def same_groups(one: tuple[PodGroup, ...], other: tuple[PodGroup, ...]) -> bool:
-    if len(one) != len(other):
-        return False
-    for have, want in zip(one, other, strict=True):
-        if have.name != want.name or have.min_replicas != want.min_replicas:
-            return False
-        if have.pods is not want.pods and have.pods != want.pods:
-            return False
-        if have.pack is not want.pack and (have.pack is None or not have.pack.same(want.pack)):
-            return False
-    return True
-
-
-class PackGroup:
-    """Pod groups that are packed as one, such as the cliques of one scaling group replica."""
-
-    __slots__ = ("name", "pack", "pod_groups")
-
-    def __init__(self, name: str, pod_groups: tuple[str, ...], pack: Pack) -> None:
-        self.name: Final = name
-        self.pod_groups: Final = pod_groups
-        self.pack: Final = pack
-
-
-class PodGang(Thing):
+class PodGang(Owned):
     """What a scheduler admits whole or not at all."""
 
     def __init__(self, name: str, set_name: str, replica: int, base: str = "") -> None:
-        super().__init__(GANG, name)
-        self.set_name: Final = set_name
-        self.replica: Final = replica
+        super().__init__(GANG, name, set_name, replica)
         self.base: Final = base
         """The gang that must be placed first; empty for a base gang."""
         self.groups: tuple[PodGroup, ...] = ()
@@ -671,38 +439,27 @@ class PodGang(Thing):
         self.why_pending = ""
         """Why it waits, in one sentence; written by the scheduler."""
 
-    def assign(self, newer: Thing) -> None:
-        assert isinstance(newer, PodGang)
-        super().assign(newer)
-        self.groups, self.pack, self.pack_groups = newer.groups, newer.pack, newer.pack_groups
-        self.priority_class, self.scheduler = newer.priority_class, newer.scheduler
-        self.topology, self.reuse, self.phase = newer.topology, newer.reuse, newer.phase
-        self.placement_score, self.why_pending = newer.placement_score, newer.why_pending
-
-    def snapshot(self) -> "PodGang":
-        made = PodGang(self.name, self.set_name, self.replica, self.base)
-        made.assign(self)
-        return made
+    def mark(self, changes: Changes) -> None:
+        changes.gangs[self.name] = None
+        changes.part(self.set_name, self.replica)
 
 
-class Attachment(Thing):
+class Attachment(Owned):
     """What a set needs beside pods: services, resource claims, autoscalers, accounts."""
 
     def __init__(
         self, kind: str, name: str, set_name: str, replica: int, owner: str, spec: dict[str, object]
     ) -> None:
-        super().__init__(kind, name)
-        self.set_name: Final = set_name
-        self.replica: Final = replica
-        """The set replica that it goes with; -1 when it is the set's own."""
+        super().__init__(kind, name, set_name, replica)
         self.owner: Final = owner
         self.spec: Final = spec
         self.key: Final = f"{kind}/{name}"
 
-    def snapshot(self) -> "Attachment":
-        made = Attachment(self.kind, self.name, self.set_name, self.replica, self.owner, self.spec)
-        made.assign(self)
-        return made
+    def mark(self, changes: Changes) -> None:
+        changes.attachments[(self.kind, self.name)] = None
+        if self.terminating:  # its name may be free now
+            changes.part(self.set_name, self.replica)
+            changes.sets[self.set_name] = None
 
 
 class SetReplica:
@@ -722,15 +479,18 @@ class SetReplica:
         self.gangs: Final[dict[str, PodGang]] = {}
         """By the full name."""
 
-    def things(self) -> list[Thing]:
-        return [
-            *self.cliques.values(),
-            *self.groups.values(),
-            *self.gangs.values(),
-            *self.attachments.values(),
-        ]
+    def add(self, thing: Owned) -> None:
+        if isinstance(thing, PodClique):
+            self.cliques[thing.role] = thing
+        elif isinstance(thing, ScalingGroup):
+            self.groups[thing.short] = thing
+        elif isinstance(thing, PodGang):
+            self.gangs[thing.name] = thing
+            self.turnover += 1
+        elif isinstance(thing, Attachment):
+            self.attachments[thing.key] = thing
 
-    def discard(self, thing: Thing) -> None:
+    def discard(self, thing: Owned) -> None:
         """Takes an object out, if it is this very one."""
         if isinstance(thing, PodClique):
             if self.cliques.get(thing.role) is thing:
@@ -746,96 +506,6 @@ class SetReplica:
             del self.attachments[thing.key]
 
 
-class Revision:
-    """The pod templates of a set at one time, kept so that one can go back to them."""
-
-    __slots__ = ("hash", "number", "priority_class", "templates")
-
-    def __init__(
-        self,
-        number: int,
-        hash: str,  # noqa: A002 - as Kubernetes calls it
-        templates: dict[str, CliqueTemplate],
-        priority_class: str,
-    ) -> None:
-        self.number: Final = number
-        self.hash: Final = hash
-        self.templates: Final = templates
-        self.priority_class: Final = priority_class
-
-
-class SetStatus:
-    """What was last seen of a set. A new one replaces it whole."""
-
-    def __init__(self) -> None:
-        self.observed_generation = 0
-        self.replicas = 0
-        self.available = 0
-        self.updated = 0
-        self.revision = ""
-        """The hash of the pod templates that the set is at, or on its way to."""
-        self.revisions: tuple[Revision, ...] = ()
-        """Oldest first; the last is the one that it is at."""
-        self.update_started_s = NEVER
-        self.update_ended_s = NEVER
-        self.progressed_s = NEVER
-        """When the update last came on."""
-        self.progress = 0
-        """How far it had come by then."""
-        self.updating: tuple[int, ...] = ()
-        """The replicas whose turn it is."""
-        self.done: tuple[int, ...] = ()
-        """The replicas that this update has behind them."""
-        self.incarnations: dict[int, int] = {}
-        """By replica: how often it was terminated so far. See `termination`."""
-        self.recycled: dict[int, int] = {}
-        """Replicas whose termination is under way, each with the incarnation that comes next."""
-        self.scales: dict[str, int] = {}
-        """Replicas of cliques that stand alone, as they were when a recycle took them away."""
-
-    @property
-    def rolling(self) -> bool:
-        return self.update_started_s >= 0.0 and self.update_ended_s < 0.0
-
-    def same(self, other: "SetStatus") -> bool:
-        return self is other or (
-            self.observed_generation == other.observed_generation
-            and self.replicas == other.replicas
-            and self.available == other.available
-            and self.updated == other.updated
-            and self.revision == other.revision
-            and self.update_started_s == other.update_started_s
-            and self.update_ended_s == other.update_ended_s
-            and self.progressed_s == other.progressed_s
-            and self.progress == other.progress
-            and self.updating == other.updating
-            and self.done == other.done
-            and self.incarnations == other.incarnations
-            and self.recycled == other.recycled
-            and self.scales == other.scales
-        )
-
-    def copy(self) -> "SetStatus":
-        """The same, to be changed and written back."""
-        made = SetStatus()
-        made.observed_generation = self.observed_generation
-        made.replicas = self.replicas
-        made.available = self.available
-        made.updated = self.updated
-        made.revision = self.revision
-        made.revisions = self.revisions
-        made.update_started_s = self.update_started_s
-        made.update_ended_s = self.update_ended_s
-        made.progressed_s = self.progressed_s
-        made.progress = self.progress
-        made.updating = self.updating
-        made.done = self.done
-        made.incarnations = self.incarnations
-        made.recycled = self.recycled
-        made.scales = self.scales
-        return made
-
-
 class PodCliqueSet(Thing):
     """N copies of a whole serving system; what a person writes."""
 
@@ -847,16 +517,29 @@ class PodCliqueSet(Thing):
         self.generation = 1
         """Counts the changes of `spec`."""
         self.status = SetStatus()
-        self.parts: Final[dict[int, SetReplica]] = {}
+        self.parts: dict[int, SetReplica] = {}
         """What exists of each replica; kept by the view. What is the set's own has the key -1."""
 
-    def assign(self, newer: Thing) -> None:
-        assert isinstance(newer, PodCliqueSet)
-        super().assign(newer)
-        self.spec, self.replicas = newer.spec, newer.replicas
-        self.generation, self.status = newer.generation, newer.status
+    def forget_owned(self) -> None:
+        self.parts = {}
 
-    def snapshot(self) -> "PodCliqueSet":
-        made = PodCliqueSet(self.name, self.spec)
-        made.assign(self)
-        return made
+    def mark(self, changes: Changes) -> None:
+        changes.sets[self.name] = None
+
+    def adopt(self, thing: Owned) -> None:
+        part = self.parts.get(thing.replica)
+        if part is None:
+            part = self.parts[thing.replica] = SetReplica()
+        part.add(thing)
+
+    def release(self, thing: Owned) -> None:
+        part = self.parts.get(thing.replica)
+        if part is not None:
+            part.discard(thing)
+
+    def owned(self) -> Sequence[Owned]:
+        found: list[Owned] = []
+        for part in self.parts.values():
+            found += [*part.cliques.values(), *part.groups.values()]
+            found += [*part.gangs.values(), *part.attachments.values()]
+        return found

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from windtunnel.gangs import names
 from windtunnel.gangs.controllers.attachments import MNNVL_CLAIM, claims_of, mnnvl_group
-from windtunnel.gangs.objects import Pack, Pod, PodClique, PodCliqueSet, PodGang, ScalingGroup
-from windtunnel.gangs.templates import SetSpec
+from windtunnel.gangs.objects import Pod, PodClique, PodCliqueSet, PodGang, ScalingGroup
+from windtunnel.gangs.templates import Pack, SetSpec
 
 GROVE: Final = "grove.io/v1alpha1"
 SCHEDULER_GROVE: Final = "scheduler.grove.io/v1alpha1"

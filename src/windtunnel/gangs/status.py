@@ -2,7 +2,8 @@
 
 from windtunnel.core.telemetry import Plain
 from windtunnel.gangs.controllers.gates import why_held
-from windtunnel.gangs.objects import Condition, Node, Pod, PodClique, PodCliqueSet, PodGang, Thing
+from windtunnel.gangs.objects import Node, Pod, PodClique, PodCliqueSet, PodGang, Thing
+from windtunnel.gangs.statuses import Condition
 from windtunnel.gangs.view import View
 
 
@@ -112,7 +113,7 @@ def _set(view: View, one: PodCliqueSet, now_s: float) -> Plain:
         "replicas": one.replicas,
         "available": one.status.available,
         "updated": one.status.updated,
-        "updating": one.status.rolling,
+        "updating": one.status.updating,
         "age_s": now_s - one.created_s,
         "conditions": _conditions(one),
         "parts": replicas,

@@ -1,9 +1,12 @@
-"""What a PodCliqueSet asks for, with every default filled in; nothing here changes once it is made.
+"""What sets and gangs ask for, with every default filled in; nothing here changes once it is made.
 
 `gangs.api` makes these from files; the names of the fields there are given in the comments here.
 """
 
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
+
+from msgspec import Struct, field
 
 ANY_ORDER: Final = "CliqueStartupTypeAnyOrder"
 IN_ORDER: Final = "CliqueStartupTypeInOrder"
@@ -26,58 +29,49 @@ OFF: Final = float("inf")
 TERMINATION_DELAY_S: Final = 4 * 3600.0
 
 
-class ScaleBounds:
+class Template(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A value that is written to the status of an object as JSON, and read back from it."""
+
+
+class ScaleBounds(Template, frozen=True):
     """How far something may be scaled by an autoscaler."""
 
-    __slots__ = ("maximum", "metrics", "minimum")
-
-    def __init__(self, minimum: int, maximum: int, metrics: tuple[object, ...] = ()) -> None:
-        self.minimum: Final = minimum
-        self.maximum: Final = maximum
-        self.metrics: Final = metrics
+    minimum: int
+    maximum: int
+    metrics: tuple[dict[str, Any], ...] = ()
 
 
-class PackDomains:
+class PackDomains(Template, frozen=True):
     """A topology constraint as it is written: domains of a ClusterTopologyBinding."""
 
-    __slots__ = ("preferred", "required", "topology")
-
-    def __init__(self, topology: str, required: str, preferred: str) -> None:
-        self.topology: Final = topology
-        self.required: Final = required
-        self.preferred: Final = preferred
+    topology: str
+    required: str
+    preferred: str
 
 
-class ClaimSharing:
+class Pack(Template, frozen=True):
+    """A wish to be placed close together, as keys of node labels; an empty one is no wish."""
+
+    required: str = ""
+    preferred: str = ""
+
+
+class ClaimSharing(Template, frozen=True):
     """A resource claim that pods share: one for all replicas, or one for each."""
 
-    __slots__ = ("groups", "name", "namespace", "per_replica", "roles")
-
-    def __init__(
-        self,
-        name: str,
-        namespace: str,
-        *,
-        per_replica: bool,
-        roles: tuple[str, ...] = (),
-        groups: tuple[str, ...] = (),
-    ) -> None:
-        self.name: Final = name
-        self.namespace: Final = namespace
-        self.per_replica: Final = per_replica
-        self.roles: Final = roles
-        """The filter: only these cliques and groups get it; all when both are empty."""
-        self.groups: Final = groups
+    name: str
+    namespace: str
+    per_replica: bool
+    roles: tuple[str, ...] = ()
+    """The filter: only these cliques and groups get it; all when both are empty."""
+    groups: tuple[str, ...] = ()
 
 
-class Share:
+class Share(Template, frozen=True):
     """A whole number, or a share of a total."""
 
-    __slots__ = ("count", "share")
-
-    def __init__(self, count: int, share: float = 0.0) -> None:
-        self.count: Final = count
-        self.share: Final = share
+    count: int
+    share: float = 0.0
 
     def of(self, total: int, *, up: bool) -> int:
         """How many of `total`; a share is rounded `up` or down."""
@@ -88,162 +82,135 @@ class Share:
         return whole + 1 if up and exact > whole else whole
 
 
-class Rolling:
+class Rolling(Template, frozen=True):
     """How much of a clique, or of a scaling group, an update may take at once."""
 
-    __slots__ = ("max_surge", "max_unavailable", "progress_deadline_s")
-
-    def __init__(
-        self,
-        max_unavailable: Share | None = None,
-        max_surge: Share | None = None,
-        progress_deadline_s: float = OFF,
-    ) -> None:
-        self.max_unavailable: Final = max_unavailable
-        """Pods of a clique or replicas of a group; None: one, or the minimum when coherent."""
-        self.max_surge: Final = max_surge or Share(0)
-        self.progress_deadline_s: Final = progress_deadline_s
+    max_unavailable: Share | None = None
+    """Pods of a clique or replicas of a group; None: one, or the minimum when coherent."""
+    max_surge: Share = Share(0)
+    progress_deadline_s: float = OFF
 
 
-class CliqueTemplate:
+class CliqueTemplate(Template, frozen=True):
     """One role of a set."""
 
-    def __init__(
-        self,
-        name: str,
-        replicas: int,
-        min_available: int,
-        pod_spec: dict[str, object],
-        requests: dict[str, float],
-        hash: str,  # noqa: A002 - as Kubernetes calls it
-        role_name: str = "",
-        starts_after: tuple[str, ...] = (),
-        labels: dict[str, str] | None = None,
-        annotations: dict[str, str] | None = None,
-        scheduler: str = "default-scheduler",
-        scale: ScaleBounds | None = None,
-        pack: PackDomains | None = None,
-        sharing: tuple[ClaimSharing, ...] = (),
-        rolling: Rolling | None = None,
-        gates: tuple[str, ...] = (),
-    ) -> None:
-        self.name: Final = name
-        self.replicas: Final = replicas
-        self.min_available: Final = min_available
-        self.pod_spec: Final = pod_spec
-        self.requests: Final = requests
-        """What one pod asks for, summed over its containers."""
-        self.hash: Final = hash
-        """Changes when, and only when, the pods must be replaced."""
-        self.role_name: Final = role_name
-        self.starts_after: Final = starts_after
-        self.labels: Final = labels or {}
-        self.annotations: Final = annotations or {}
-        self.scheduler: Final = scheduler
-        self.scale: Final = scale
-        self.pack: Final = pack
-        self.sharing: Final = sharing
-        self.rolling: Final = rolling
-        self.gates: Final = gates
-        """Scheduling gates of others, beside ours."""
+    name: str
+    replicas: int
+    min_available: int
+    pod_spec: dict[str, Any]
+    requests: dict[str, float]
+    """What one pod asks for, summed over its containers."""
+    hash: str
+    """Changes when, and only when, the pods must be replaced."""
+    role_name: str = ""
+    starts_after: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    scheduler: str = "default-scheduler"
+    scale: ScaleBounds | None = None
+    pack: PackDomains | None = None
+    sharing: tuple[ClaimSharing, ...] = ()
+    rolling: Rolling | None = None
+    gates: tuple[str, ...] = ()
+    """Scheduling gates of others, beside ours."""
 
 
-class GroupTemplate:
+class GroupTemplate(Template, frozen=True):
     """One scaling group of a set."""
 
-    def __init__(
-        self,
-        name: str,
-        roles: tuple[str, ...],
-        replicas: int = 1,
-        min_available: int = 1,
-        scale: ScaleBounds | None = None,
-        pack: PackDomains | None = None,
-        sharing: tuple[ClaimSharing, ...] = (),
-        annotations: dict[str, str] | None = None,
-        termination_delay_s: float = INHERIT,
-        rolling: Rolling | None = None,
-    ) -> None:
-        self.name: Final = name
-        self.roles: Final = roles
-        self.replicas: Final = replicas
-        self.min_available: Final = min_available
-        self.scale: Final = scale
-        self.pack: Final = pack
-        self.sharing: Final = sharing
-        self.annotations: Final = annotations or {}
-        self.termination_delay_s: Final = termination_delay_s
-        self.rolling: Final = rolling
+    name: str
+    roles: tuple[str, ...]
+    replicas: int = 1
+    min_available: int = 1
+    scale: ScaleBounds | None = None
+    pack: PackDomains | None = None
+    sharing: tuple[ClaimSharing, ...] = ()
+    annotations: dict[str, str] = {}
+    termination_delay_s: float = INHERIT
+    rolling: Rolling | None = None
 
 
-class UpdateStrategy:
+class UpdateStrategy(Template, frozen=True):
     """How a change of the pod templates reaches the pods."""
 
-    def __init__(
-        self,
-        type: str = ROLLING_RECREATE,  # noqa: A002 - as Kubernetes calls it
-        rolling: Rolling | None = None,
-        parallel_replicas: int = 1,
-        *,
-        paused: bool = False,
-    ) -> None:
-        self.type: Final = type
-        self.rolling: Final = rolling or Rolling()
-        """For cliques and groups that say nothing of their own."""
-        self.parallel_replicas: Final = parallel_replicas
-        """How many set replicas are updated at the same time."""
-        self.paused: Final = paused
+    type: str = ROLLING_RECREATE
+    rolling: Rolling = Rolling()
+    """For cliques and groups that say nothing of their own."""
+    parallel_replicas: int = 1
+    """How many set replicas are updated at the same time."""
+    paused: bool = False
 
 
-class SetSpec:
+class SetSpec(Struct, frozen=True, dict=True):
     """All that is asked for of one set."""
 
-    def __init__(
-        self,
-        replicas: int,
-        cliques: tuple[CliqueTemplate, ...],
-        groups: tuple[GroupTemplate, ...] = (),
-        startup: str = ANY_ORDER,
-        priority_class: str = "",
-        termination_delay_s: float = TERMINATION_DELAY_S,
-        on_all_scheduled_lost: str = HOLD,
-        update: UpdateStrategy | None = None,
-        *,
-        publish_not_ready: bool = True,
-        pack: PackDomains | None = None,
-        sharing: tuple[ClaimSharing, ...] = (),
-        claim_templates: dict[str, dict[str, object]] | None = None,
-        labels: dict[str, str] | None = None,
-        annotations: dict[str, str] | None = None,
-        revision_limit: int = 10,
-        hash: str = "",  # noqa: A002 - as Kubernetes calls it
-    ) -> None:
-        self.replicas: Final = replicas
-        self.cliques: Final = cliques
-        self.groups: Final = groups
-        self.startup: Final = startup
-        self.priority_class: Final = priority_class
-        self.termination_delay_s: Final = termination_delay_s
-        self.on_all_scheduled_lost: Final = on_all_scheduled_lost
-        """Whether a clique that lost every scheduled pod counts as breached (`Terminate`)."""
-        self.update: Final = update or UpdateStrategy()
-        self.publish_not_ready: Final = publish_not_ready
-        self.pack: Final = pack
-        self.sharing: Final = sharing
-        self.claim_templates: Final = claim_templates or {}
-        self.labels: Final = labels or {}
-        self.annotations: Final = annotations or {}
-        self.revision_limit: Final = revision_limit
-        self.hash: Final = hash
-        """Of all pod templates, whatever their order."""
-        self.roles: Final = {clique.name: clique for clique in cliques}
-        self.group_of: Final = {role: group for group in groups for role in group.roles}
+    replicas: int
+    cliques: tuple[CliqueTemplate, ...]
+    groups: tuple[GroupTemplate, ...] = ()
+    startup: str = ANY_ORDER
+    priority_class: str = ""
+    termination_delay_s: float = TERMINATION_DELAY_S
+    on_all_scheduled_lost: str = HOLD
+    """Whether a clique that lost every scheduled pod counts as breached (`Terminate`)."""
+    update: UpdateStrategy = UpdateStrategy()
+    publish_not_ready: bool = True
+    pack: PackDomains | None = None
+    sharing: tuple[ClaimSharing, ...] = ()
+    claim_templates: dict[str, dict[str, Any]] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    revision_limit: int = 10
+    hash: str = ""
+    """Of all pod templates, whatever their order."""
+
+    @cached_property
+    def roles(self) -> dict[str, CliqueTemplate]:
+        return {clique.name: clique for clique in self.cliques}
+
+    @cached_property
+    def group_of(self) -> dict[str, GroupTemplate]:
         """The scaling group that a role belongs to, if any."""
-        self.alone: Final = tuple(clique for clique in cliques if clique.name not in self.group_of)
+        return {role: group for group in self.groups for role in group.roles}
+
+    @cached_property
+    def alone(self) -> tuple[CliqueTemplate, ...]:
         """The roles that belong to no scaling group."""
+        return tuple(clique for clique in self.cliques if clique.name not in self.group_of)
 
     def delay_s(self, group: GroupTemplate | None) -> float:
         """How long a breach must last before the gang is terminated."""
         if group is None or group.termination_delay_s < 0.0:
             return self.termination_delay_s
         return group.termination_delay_s
+
+
+class PodGroup(Struct):
+    """The pods of one clique within a gang: `min_replicas` of them count for admission."""
+
+    name: str
+    min_replicas: int
+    pack: Pack | None = None
+    pods: tuple[str, ...] = ()
+    """The names of its pods, sorted; empty until every pod of the gang exists."""
+
+
+class PackGroup(Struct, frozen=True):
+    """Pod groups that are packed as one, such as the cliques of one scaling group replica."""
+
+    name: str
+    pod_groups: tuple[str, ...]
+    pack: Pack
+
+
+class CliquePlace(Struct, frozen=True):
+    """Where in a set a clique and its pods belong."""
+
+    set_name: str
+    replica: int
+    gang: str
+    base_gang: str = ""
+    """The gang that must be placed before theirs; empty in a base gang."""
+    group: str = ""
+    """The scaling group's full name; empty for a clique that stands alone."""
+    group_replica: int = -1
+    """Which replica of the scaling group it belongs to; -1 for none."""

@@ -4,15 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gangs.manifests import clique, load_set, pod_clique_set
-from windtunnel.gangs.objects import Pod, PodClique, PodGang, PodGroup
+from windtunnel.gangs.objects import Pod, PodClique, PodGang
 from windtunnel.gangs.placement.asks import GangAsk
 from windtunnel.gangs.placement.placer import GangPlacer
 from windtunnel.gangs.placement.scheduler import GangScheduler, _GangPods
 from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.templates import CliquePlace, PodGroup
 from windtunnel.gangs.view import View
 
 SPEC = load_set(pod_clique_set([clique("a")])).spec
-OWNER = PodClique("web-0-a", "web", 0, "", -1, "web-0", "", SPEC.roles["a"], 1, ())
+OWNER = PodClique("web-0-a", CliquePlace("web", 0, "web-0"), SPEC.roles["a"], 1)
 NAMES = [f"p{number}" for number in range(4)]
 RACKS = {"n0": "r0", "n1": "r0", "n2": "r1", "n3": "r2", "n4": ""}
 ZONES = {"n0": "z0", "n1": "z0", "n2": "z0", "n3": "z1", "n4": "z1"}

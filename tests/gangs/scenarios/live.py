@@ -6,7 +6,8 @@ from typing import Any
 from tests.gangs.manifests import load, the_clique
 from windtunnel.gangs.commands import Scale
 from windtunnel.gangs.controllers.controller import Controller
-from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Condition, Node, Pod
+from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node, Pod
+from windtunnel.gangs.statuses import Condition
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver

@@ -16,7 +16,8 @@ from tests.gangs.manifests import binding, clique, constraint, group, pod_clique
 from tests.gangs.scenarios.live import QUICK, Live
 from tests.twin.kubernetes.by_hand import crash_after
 from windtunnel.gangs.commands import Scale
-from windtunnel.gangs.objects import CLIQUE, GROUP, SET, ObjectEvent
+from windtunnel.gangs.objects import CLIQUE, GROUP, SET
+from windtunnel.gangs.statuses import ObjectEvent
 
 DELAY_S = 30.0
 ENOUGH_S = 3_000.0
@@ -212,7 +213,7 @@ class Anything(RuleBasedStateMachine):
             ]
         for one_group in view.groups.values():
             assert sorted(one_group.cliques) == list(range(one_group.replicas))
-        assert not wanted.status.rolling
+        assert not wanted.status.updating
         assert wanted.status.available == wanted.replicas
         assert not any(gang.why_pending for gang in view.gangs.values())
         self.nothing_left_to_do()

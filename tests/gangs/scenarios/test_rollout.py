@@ -46,7 +46,7 @@ class Watched(Live):
 
 def updated(live: Live) -> bool:
     status = live.view.sets["web"].status
-    return not status.rolling and status.updated == live.view.sets["web"].replicas
+    return not status.updating and status.updated == live.view.sets["web"].replicas
 
 
 def two(number: int = 1) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from windtunnel.gangs.commands import Create, CreatePod, PatchGang, Ungate
-from windtunnel.gangs.objects import CLIQUE, GANG, Node, Pack, Pod, PodClique, PodGang, PodGroup
-from windtunnel.gangs.templates import CliqueTemplate, SetSpec
+from windtunnel.gangs.objects import Node, Pod, PodClique, PodGang
+from windtunnel.gangs.templates import CliquePlace, CliqueTemplate, Pack, PodGroup, SetSpec
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
@@ -57,10 +57,10 @@ class World:
     ) -> PodClique:
         """A gang of one clique of the same name, all pods of which may be scheduled."""
         made = template(name, count, **pod_spec)
-        clique = PodClique(name, "s", 0, "", -1, name, "", made, count, after)
+        clique = PodClique(name, CliquePlace("s", 0, name), made, count, after)
         gang = PodGang(name, "s", 0)
         gang.priority_class, gang.pack = priority, pack
-        self.cluster.apply([Create(CLIQUE, clique), Create(GANG, gang)], now_s)
+        self.cluster.apply([Create(clique), Create(gang)], now_s)
         self.fill(clique, now_s, minimum=minimum or count)
         return clique
 
@@ -71,8 +71,10 @@ class World:
         self.cluster.apply([CreatePod(clique, index) for index in missing], now_s)
         group = PodGroup(clique.name, minimum)
         group.pods = tuple(sorted(clique.pods))
-        gates = [Ungate(pod.name) for pod in clique.pods.values() if pod.gates]
-        self.cluster.apply([PatchGang(clique.gang, (group,)), *gates], now_s)
+        gates = [Ungate(pod) for pod in clique.pods.values() if pod.gates]
+        self.cluster.apply(
+            [PatchGang(self.cluster.view.gangs[clique.gang], (group,)), *gates], now_s
+        )
 
     def run(self, until_s: float = float("inf")) -> float:
         """Lets everything happen that will by then; when the last of it did."""

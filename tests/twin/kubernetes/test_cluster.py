@@ -6,8 +6,9 @@ import pytest
 
 from tests.twin.kubernetes.by_hand import QUICK, World
 from windtunnel.core.errors import InputError
-from windtunnel.gangs.objects import RUNNING, Pack
+from windtunnel.gangs.objects import RUNNING
 from windtunnel.gangs.placement.constraints import not_looked_at, selector_of
+from windtunnel.gangs.templates import Pack
 from windtunnel.twin.kubernetes.cluster import BACKOFF_S, LONGEST_BACKOFF_S
 from windtunnel.twin.kubernetes.times import PodTimes, VaryingTime
 

@@ -7,7 +7,9 @@ import pytest
 from tests.twin.kubernetes.by_hand import World, crash_after
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.gangs.commands import Command, Emit, PatchGang, Scale
-from windtunnel.gangs.objects import CLIQUE, ObjectEvent, PodGroup
+from windtunnel.gangs.objects import CLIQUE
+from windtunnel.gangs.statuses import ObjectEvent
+from windtunnel.gangs.templates import PodGroup
 from windtunnel.gangs.view import View
 from windtunnel.twin.kubernetes.driver import Driver
 
@@ -109,6 +111,6 @@ def test_a_gang_whose_minimum_grows_later_is_not_half_admitted_by_that() -> None
     driver.run(20.0)
     group = PodGroup("a", 3)
     group.pods = tuple(clique.pods)
-    world.cluster.apply([PatchGang("a", (group,))], 20.0)
+    world.cluster.apply([PatchGang(world.cluster.view.gangs["a"], (group,))], 20.0)
     driver.run()
     assert not world.cluster.scheduler.half_admitted

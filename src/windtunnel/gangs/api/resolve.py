@@ -64,8 +64,8 @@ def set_spec_of(manifest: SetManifest) -> SetSpec:
         claim_templates={
             claim.name: claim.template_spec for claim in template.resource_claim_templates or []
         },
-        labels=manifest.metadata.labels,
-        annotations=manifest.metadata.annotations,
+        labels=manifest.metadata.labels or {},
+        annotations=manifest.metadata.annotations or {},
         revision_limit=spec.revision_history_limit or REVISIONS,
         hash=set_hash(cliques),
     )
@@ -113,7 +113,7 @@ def _group(written: GroupTemplateSpec, topology: str) -> GroupTemplate:
         _bounds(written.scale_config, counts.replicas),
         _pack(written.topology_constraint, topology),
         _sharing(written.resource_sharing),
-        written.annotations,
+        written.annotations or {},
         INHERIT if delay_s is None else delay_s,
         _rolling(written.rolling_update),
     )
@@ -132,7 +132,7 @@ def _strategy(manifest: SetManifest) -> UpdateStrategy:
         return UpdateStrategy()
     return UpdateStrategy(
         written.type or ROLLING_RECREATE,
-        _rolling(written.rolling_update),
+        _rolling(written.rolling_update) or Rolling(),
         written.parallel_replicas or 1,
         paused=bool(written.paused),
     )
@@ -142,7 +142,7 @@ def _rolling(written: RollingSpec | None) -> Rolling | None:
     if written is None:
         return None
     unavailable = None if written.max_unavailable is None else Share(*written.max_unavailable)
-    surge = None if written.max_surge is None else Share(*written.max_surge)
+    surge = Share(*(written.max_surge or (0,)))
     deadline_s = OFF if written.progress_deadline is None else written.progress_deadline
     return Rolling(unavailable, surge, deadline_s)
 

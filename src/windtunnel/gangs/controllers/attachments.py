@@ -56,7 +56,7 @@ def _keep(
     for key, attached in there.items():
         if key not in wanted:
             why = "nothing needs it any more"
-            commands.append(Delete(attached.kind, attached.name, attached.uid, why))
+            commands.append(Delete(attached, why))
     clash = ""
     for key, one in wanted.items():
         if key in there:

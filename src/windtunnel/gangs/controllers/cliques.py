@@ -1,30 +1,11 @@
 """The controller of one clique: what its pods look like, and which come, go or are let through."""
 
-from windtunnel.gangs.commands import (
-    Command,
-    CreatePod,
-    Delete,
-    Emit,
-    PatchCliqueStatus,
-    Ungate,
-)
+from windtunnel.gangs.commands import Command, CreatePod, Delete, PatchStatus, Ungate
 from windtunnel.gangs.controllers import conditions
 from windtunnel.gangs.controllers.gates import GatedPod, held
 from windtunnel.gangs.controllers.rollout import allowance, has_turn, surge, takeable, unavailable
-from windtunnel.gangs.objects import (
-    CLIQUE,
-    GATE,
-    NEVER,
-    PENDING,
-    POD,
-    UNKNOWN,
-    WARNING,
-    CliqueStatus,
-    ObjectEvent,
-    Pod,
-    PodClique,
-    PodCliqueSet,
-)
+from windtunnel.gangs.objects import GATE, PENDING, UNKNOWN, Pod, PodClique, PodCliqueSet
+from windtunnel.gangs.statuses import CliqueStatus
 from windtunnel.gangs.templates import COHERENT
 from windtunnel.gangs.view import View
 
@@ -34,92 +15,44 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
 
     The status is written last: as long as it is not, the conditions are worked out again.
     """
-    status, ended = _count(clique)
-    before = clique.status
-    _follow_update(owner, clique, before, status, now_s)
-    status.lost_rule = owner.spec.on_all_scheduled_lost
-    status.first_scheduled_s = before.first_scheduled_s
-    if status.scheduled and before.first_scheduled_s < 0.0:
-        status.first_scheduled_s = now_s
-    elif clique.replicas == 0 and not status.scheduled:
-        status.first_scheduled_s = NEVER  # what wakes up again was never scheduled
-    lost = before.scheduled > 0 and status.scheduled == 0 and clique.replicas > 0
-    status.losses = before.losses + 1 if lost else before.losses
-    if not before.same(status):
+    before, tally = clique.status, clique.tally
+    status = CliqueStatus(
+        replicas=tally.active,
+        updated=tally.updated,
+        scheduled=tally.scheduled,
+        ready=tally.ready,
+        updated_ready=tally.updated_ready,
+        gated=tally.gated,
+        erroneous=tally.erroneous,
+        unready=tally.unready,
+    )
+    minimum = min(clique.min_available, clique.replicas)
+    complete = status.updated == status.replicas == clique.replicas
+    conditions.follow_update(
+        before,
+        status,
+        status.ready,
+        now_s,
+        turn=not clique.group and has_turn(owner, clique.replica),
+        old=status.updated < status.replicas,
+        done=complete and status.updated_ready >= minimum,
+    )
+    lost = conditions.follow_parts(owner, clique, status, now_s)
+    if before != status:
         if lost:
-            commands.append(Emit(_lost(clique, status.losses, now_s)))
-        _judge(clique, status, now_s, commands)
-        commands.append(PatchCliqueStatus(clique.name, status, clique.uid))
+            conditions.tell_loss(clique, "pod", status.losses, now_s, commands)
+        fit = status.scheduled - status.erroneous - status.unready
+        says = conditions.breach(clique, status, fit)
+        conditions.put(commands, clique, conditions.BREACHED, says, now_s)
+        says = conditions.clique_scheduled(status.scheduled, minimum)
+        conditions.put(commands, clique, conditions.CLIQUE_SCHEDULED, says, now_s)
+        commands.append(PatchStatus(clique, status))
     return (
-        ended
+        tally.ended > 0
         or status.gated > 0
         or status.replicas != clique.replicas
         or (status.updating and not owner.spec.update.paused)
     )
-
-
-def _count(clique: PodClique) -> tuple[CliqueStatus, bool]:
-    status, tally = CliqueStatus(), clique.tally
-    status.observed = True
-    status.replicas = tally.active
-    status.scheduled = tally.scheduled
-    status.gated = tally.gated
-    status.ready = tally.ready
-    status.erroneous = tally.erroneous
-    status.unready = tally.unready
-    status.updated = tally.updated
-    status.updated_ready = tally.updated_ready
-    return status, tally.ended > 0
-
-
-def _follow_update(
-    owner: PodCliqueSet,
-    clique: PodClique,
-    before: CliqueStatus,
-    status: CliqueStatus,
-    now_s: float,
-) -> None:
-    """An update starts with the first old pod at the clique's turn, and ends with the last."""
-    status.update_started_s = before.update_started_s
-    status.update_ended_s = before.update_ended_s
-    status.update_peak = before.update_peak
-    turn = not clique.group and has_turn(owner, clique.replica)
-    if before.updating:
-        enough = status.updated_ready >= min(clique.min_available, clique.replicas)
-        done = status.updated == status.replicas == clique.replicas and enough
-        if done or not turn:
-            status.update_ended_s = now_s
-    elif turn and status.updated < status.replicas:
-        status.update_started_s, status.update_ended_s = now_s, NEVER
-        status.update_peak = 0
-    if status.updating:
-        status.update_peak = max(status.update_peak, status.ready)
-
-
-def _lost(clique: PodClique, losses: int, now_s: float) -> ObjectEvent:
-    key = f"{conditions.ALL_LOST}/{clique.uid}/{losses}"
-    what = f"No pod of {clique.name} is scheduled any more"
-    return ObjectEvent(key, WARNING, CLIQUE, clique.name, conditions.ALL_LOST, what, now_s)
-
-
-def _judge(clique: PodClique, status: CliqueStatus, now_s: float, commands: list[Command]) -> None:
-    asleep = clique.replicas == 0
-    minimum = min(clique.min_available, clique.replicas)
-    verdict = (
-        conditions.asleep()
-        if asleep
-        else conditions.breach(
-            status.scheduled,
-            minimum,
-            status.scheduled - status.erroneous - status.unready,
-            updating=status.updating,
-            ever_scheduled=status.first_scheduled_s >= 0.0,
-            rule=status.lost_rule,
-        )
-    )
-    conditions.put(commands, CLIQUE, clique, conditions.BREACHED, verdict, now_s)
-    scheduled = conditions.clique_scheduled(status.scheduled, minimum)
-    conditions.put(commands, CLIQUE, clique, conditions.CLIQUE_SCHEDULED, scheduled, now_s)
 
 
 def act(view: View, owner: PodCliqueSet, clique: PodClique, commands: list[Command]) -> None:
@@ -129,10 +62,10 @@ def act(view: View, owner: PodCliqueSet, clique: PodClique, commands: list[Comma
         if pod.active:
             active.append(pod)
         elif pod.deleted_s < 0.0:
-            commands.append(Delete(POD, pod.name, pod.uid, f"it has {pod.phase.lower()}"))
+            commands.append(Delete(pod, f"it has {pod.phase.lower()}"))
     doomed = _doomed(owner, clique, active)
     for pod, why in doomed:
-        commands.append(Delete(POD, pod.name, pod.uid, why))
+        commands.append(Delete(pod, why))
     gone = {pod.name for pod, _ in doomed}
     staying = [pod for pod in active if pod.name not in gone] if gone else active
     missing = wanted(owner, clique, staying) - len(staying)
@@ -232,4 +165,4 @@ def _let_through(
     verdict: GatedPod = held(view, clique)
     if verdict.why:
         return
-    commands += [Ungate(pod.name, pod.uid) for pod in gated if pod.name in verdict.referred]
+    commands += [Ungate(pod) for pod in gated if pod.name in verdict.referred]

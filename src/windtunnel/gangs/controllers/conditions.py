@@ -15,8 +15,18 @@ With `onAllScheduledLost: Terminate`, S = 0 counts as below the minimum once it 
 
 from typing import Final
 
-from windtunnel.gangs.commands import Command, SetCondition
-from windtunnel.gangs.objects import FALSE, TRUE, UNKNOWN, Condition, Thing
+from windtunnel.gangs.commands import Command, SetCondition, emit
+from windtunnel.gangs.objects import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    WARNING,
+    PodClique,
+    PodCliqueSet,
+    ScalingGroup,
+    Thing,
+)
+from windtunnel.gangs.statuses import NEVER, Condition, PartStatus
 from windtunnel.gangs.templates import TERMINATE
 
 BREACHED: Final = "MinAvailableBreached"
@@ -33,37 +43,76 @@ ENOUGH_SCHEDULED: Final = "SufficientScheduledPods"
 ALL_LOST: Final = "AllScheduledReplicasLost"
 SCALED_TO_ZERO: Final = "ScaledToZero"
 
+Says = tuple[str, str, str]
+"""What a condition is to say: status, reason, message."""
 
-class ConditionVerdict:
-    """What a condition is to say."""
 
-    __slots__ = ("message", "reason", "status")
+def follow_parts(
+    owner: PodCliqueSet, thing: PodClique | ScalingGroup, status: PartStatus, now_s: float
+) -> bool:
+    """Fills in what is remembered of a clique or a group; says whether it just lost everything."""
+    before = thing.status
+    status.observed = True
+    status.lost_rule = owner.spec.on_all_scheduled_lost
+    status.first_scheduled_s = before.first_scheduled_s
+    if status.scheduled and before.first_scheduled_s < 0.0:
+        status.first_scheduled_s = now_s
+    elif thing.replicas == 0 and not status.scheduled:
+        status.first_scheduled_s = NEVER  # what wakes up again was never scheduled
+    lost = before.scheduled > 0 and status.scheduled == 0 and thing.replicas > 0
+    status.losses = before.losses + 1 if lost else before.losses
+    return lost
 
-    def __init__(self, status: str, reason: str, message: str) -> None:
-        self.status: Final = status
-        self.reason: Final = reason
-        self.message: Final = message
+
+def follow_update(
+    before: PartStatus,
+    status: PartStatus,
+    serving: int,
+    now_s: float,
+    *,
+    turn: bool,
+    old: bool,
+    done: bool,
+) -> None:
+    """An update starts with the first old part at the turn of its set replica, and ends `done`."""
+    status.update_started_s = before.update_started_s
+    status.update_ended_s = before.update_ended_s
+    status.update_peak = before.update_peak
+    if before.updating:
+        if done or not turn:
+            status.update_ended_s = now_s
+    elif turn and old:
+        status.update_started_s, status.update_ended_s = now_s, NEVER
+        status.update_peak = 0
+    if status.updating:
+        status.update_peak = max(status.update_peak, serving)
+
+
+def tell_loss(
+    thing: PodClique | ScalingGroup, part: str, losses: int, now_s: float, commands: list[Command]
+) -> None:
+    what = f"No {part} of {thing.name} is scheduled any more"
+    emit(commands, thing, WARNING, ALL_LOST, what, now_s, str(losses))
 
 
 def breach(
-    scheduled: int,
-    minimum: int,
+    thing: PodClique | ScalingGroup,
+    status: PartStatus,
     fit: int,
-    *,
-    updating: bool,
-    ever_scheduled: bool,
-    rule: str,
     enough: str = ENOUGH_READY,
     besides: str = "",
-) -> ConditionVerdict:
+) -> Says:
     """Whether the minimum is breached; `fit` are those scheduled that are ready or starting.
 
     `besides` is what a message about nothing scheduled ends with.
     """
-    if updating:
-        return ConditionVerdict(UNKNOWN, UPDATE_IN_PROGRESS, "Update is in progress")
-    if scheduled == 0 and not (ever_scheduled and rule == TERMINATE):
-        return ConditionVerdict(
+    scheduled, minimum = status.scheduled, min(thing.min_available, thing.replicas)
+    if thing.replicas == 0:
+        return FALSE, SCALED_TO_ZERO, "It was scaled to zero"
+    if status.updating:
+        return UNKNOWN, UPDATE_IN_PROGRESS, "Update is in progress"
+    if scheduled == 0 and not (status.first_scheduled_s >= 0.0 and status.lost_rule == TERMINATE):
+        return (
             FALSE,
             NONE_SCHEDULED,
             f"No replica is scheduled (MinAvailable {minimum}); gang termination is suppressed, "
@@ -71,56 +120,38 @@ def breach(
         )
     if scheduled < minimum:
         what = f"Scheduled replicas ({scheduled}) below MinAvailable ({minimum})"
-        return ConditionVerdict(TRUE, BELOW_MINIMUM, what)
+        return TRUE, BELOW_MINIMUM, what
     if fit < minimum:
         what = f"Insufficient ready or starting replicas: expected at least {minimum}, found {fit}"
-        return ConditionVerdict(TRUE, TOO_FEW_READY, what)
-    what = f"{fit} replicas are ready or starting, at least {minimum} are needed"
-    return ConditionVerdict(FALSE, enough, what)
+        return TRUE, TOO_FEW_READY, what
+    return FALSE, enough, f"{fit} replicas are ready or starting, at least {minimum} are needed"
 
 
-def asleep() -> ConditionVerdict:
-    """For what was scaled to zero on purpose."""
-    return ConditionVerdict(FALSE, SCALED_TO_ZERO, "It was scaled to zero")
-
-
-def clique_scheduled(scheduled: int, minimum: int) -> ConditionVerdict:
+def clique_scheduled(scheduled: int, minimum: int) -> Says:
+    what = f"{scheduled} of at least {minimum} are scheduled"
     if scheduled >= minimum:
-        return ConditionVerdict(
-            TRUE, ENOUGH_SCHEDULED, f"{scheduled} of at least {minimum} are scheduled"
-        )
-    return ConditionVerdict(
-        FALSE, NONE_SCHEDULED, f"{scheduled} of at least {minimum} are scheduled"
-    )
+        return TRUE, ENOUGH_SCHEDULED, what
+    return FALSE, NONE_SCHEDULED, what
 
 
-def put(
-    commands: list[Command],
-    kind: str,
-    thing: Thing,
-    type: str,  # noqa: A002 - as Kubernetes calls it
-    verdict: ConditionVerdict,
-    now_s: float,
-) -> None:
+def put(commands: list[Command], thing: Thing, type: str, says: Says, now_s: float) -> None:  # noqa: A002 - as Kubernetes calls it
     """Adds the command that makes a condition say this, if it does not yet.
 
     The time of a condition moves when its status changes, and for no other reason.
     """
+    status, reason, message = says
     known = thing.conditions.get(type)
-    if known is not None and known.says(verdict.status, verdict.reason, verdict.message):
+    if known is not None and known.says(status, reason, message):
         return
-    same = known is not None and known.status == verdict.status
-    since_s = known.since_s if known is not None and same else now_s
-    condition = Condition(type, verdict.status, verdict.reason, verdict.message, since_s)
-    commands.append(SetCondition(kind, thing.name, condition, thing.uid))
+    since_s = known.since_s if known is not None and known.status == status else now_s
+    condition = Condition(type, status, reason, message, since_s)
+    commands.append(SetCondition(thing, condition))
 
 
-def clear(commands: list[Command], kind: str, thing: Thing, type: str, now_s: float) -> None:  # noqa: A002 - as Kubernetes calls it
+def clear(commands: list[Command], thing: Thing, type: str, now_s: float) -> None:  # noqa: A002 - as Kubernetes calls it
     """Adds the command that takes a condition away, if it is there."""
     if type in thing.conditions:
-        commands.append(
-            SetCondition(kind, thing.name, Condition(type, "", "", "", now_s), thing.uid)
-        )
+        commands.append(SetCondition(thing, Condition(type, "", "", "", now_s)))
 
 
 def breached(thing: Thing) -> bool:

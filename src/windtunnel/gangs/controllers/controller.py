@@ -11,8 +11,10 @@ still to be written, nothing is decided about it: one more pass costs nothing.
 from heapq import heappop, heappush
 from typing import Final
 
+import msgspec
+
 from windtunnel.gangs.changes import Changes
-from windtunnel.gangs.commands import Command, Emit, PatchGroupStatus
+from windtunnel.gangs.commands import Command, PatchStatus, emit
 from windtunnel.gangs.controllers import (
     attachments,
     cliques,
@@ -31,10 +33,8 @@ from windtunnel.gangs.objects import (
     GROUP,
     SET,
     WARNING,
-    ObjectEvent,
-    PodClique,
+    Owned,
     PodCliqueSet,
-    PodGang,
     ScalingGroup,
     SetReplica,
 )
@@ -107,10 +107,6 @@ class Controller:
             for replica, part in owner.parts.items():
                 self._changes.part(name, replica)
                 _mark(self._changes, part)
-
-    def resync(self) -> None:
-        """Everything is to be looked at again, as when commands were not carried out."""
-        self._view.mark_all(self._changes)
 
     def close(self) -> None:
         self._view.unwatch(self._changes)
@@ -252,7 +248,7 @@ class Controller:
         view = self._view
         for name in changes.cliques:
             clique = view.cliques.get(name)
-            owner = None if clique is None else view.set_of_clique(clique)
+            owner = view.keeper_of(clique)
             if clique is None or owner is None:
                 continue
             before = len(commands)
@@ -274,7 +270,7 @@ class Controller:
         view = self._view
         for name in changes.groups:
             group = view.groups.get(name)
-            owner = None if group is None else view.set_of_group(group)
+            owner = view.keeper_of(group)
             if group is None or owner is None:
                 self._tallies.pop(name, None)
                 continue
@@ -293,7 +289,7 @@ class Controller:
         view = self._view
         for name in changes.gangs:
             gang = view.gangs.get(name)
-            owner = None if gang is None else view.set_of_gang(gang)
+            owner = view.keeper_of(gang)
             if gang is None or owner is None or gang.replica >= owner.replicas:
                 continue
             outline = self._outline(owner, gang.replica)
@@ -426,9 +422,8 @@ class Controller:
             groups.flag_terminating(group, now_s, commands)
         what = f"Set replica {replica} is terminated: {why}"
         incarnation = termination.incarnation_of(owner, replica, None, -1) + 1
-        key = f"{SET_REPLICA_DELETED}/{owner.uid}/{replica}/{incarnation}"
-        event = ObjectEvent(key, WARNING, SET, owner.name, SET_REPLICA_DELETED, what, now_s)
-        commands.append(Emit(event))
+        about = f"{replica}/{incarnation}"
+        emit(commands, owner, WARNING, SET_REPLICA_DELETED, what, now_s, about)
 
     # What is to be done.
 
@@ -443,7 +438,7 @@ class Controller:
         view = self._view
         for name in changes.groups:
             group = view.groups.get(name)
-            owner = None if group is None else view.set_of_group(group)
+            owner = view.keeper_of(group)
             if group is None or owner is None:
                 continue
             if group.replica >= owner.replicas or not _is_noted(owner):
@@ -456,7 +451,7 @@ class Controller:
                 continue
             clash = groups.act(view, owner, group, self._tally(owner, group), commands)
             if self._known[owner.name].clash(name, clash):
-                view.set_changed(owner.name)
+                view.changed(owner)
 
     def _terminate_in_group(
         self, owner: PodCliqueSet, group: ScalingGroup, now_s: float, commands: list[Command]
@@ -469,28 +464,30 @@ class Controller:
         self._plan(due.again_s, GROUP, group.name, -1)
         if not due.replicas:
             return False
-        status = group.status.copy()
-        after = {index: status.incarnations.get(index, 0) + 1 for index in due.replicas}
-        status.incarnations = {**status.incarnations, **after}
-        status.recycled = {**status.recycled, **after}
-        commands.append(PatchGroupStatus(group.name, status, group.uid))
+        known = group.status
+        after = {index: known.incarnations.get(index, 0) + 1 for index in due.replicas}
+        status = msgspec.structs.replace(
+            known,
+            incarnations={**known.incarnations, **after},
+            recycled={**known.recycled, **after},
+        )
+        commands.append(PatchStatus(group, status))
         for index, incarnation in after.items():
             what = f"Replica {index} of {group.name} is terminated: {due.why}"
-            key = f"{GROUP_REPLICA_DELETED}/{group.uid}/{index}/{incarnation}"
-            event = ObjectEvent(key, WARNING, GROUP, group.name, GROUP_REPLICA_DELETED, what, now_s)
-            commands.append(Emit(event))
+            about = f"{index}/{incarnation}"
+            emit(commands, group, WARNING, GROUP_REPLICA_DELETED, what, now_s, about)
         return True
 
     def _act_cliques(self, busy: dict[str, None], commands: list[Command]) -> None:
         view = self._view
         for name in busy:
             clique = view.cliques.get(name)
-            owner = None if clique is None else view.set_of_clique(clique)
+            owner = view.keeper_of(clique)
             if clique is not None and owner is not None:
                 cliques.act(view, owner, clique, commands)
 
 
-def _is_of(thing: PodClique | ScalingGroup | PodGang | None, expected: Expectations) -> bool:
+def _is_of(thing: Owned | None, expected: Expectations) -> bool:
     return thing is not None and thing.set_name in expected
 
 
@@ -530,7 +527,7 @@ def _progress(owner: PodCliqueSet) -> int:
     """How far an update has come, in finished replicas and what the current ones have ready."""
     status = owner.status
     count = DONE * len(status.done)
-    for replica in status.updating:
+    for replica in status.turns:
         part = owner.parts.get(replica)
         if part is not None:
             count += sum(clique.status.updated_ready for clique in part.cliques.values())

@@ -15,27 +15,24 @@ from windtunnel.gangs.commands import (
     Delete,
     Emit,
     PatchClique,
-    PatchCliqueStatus,
     PatchGang,
     PatchGangPhase,
-    PatchGroupStatus,
-    PatchSetStatus,
+    PatchStatus,
     SetCondition,
     Ungate,
 )
 from windtunnel.gangs.objects import (
     GATE,
     POD,
-    Attachment,
-    Condition,
+    Owned,
     Pod,
     PodClique,
     PodCliqueSet,
     PodGang,
     ScalingGroup,
     Thing,
-    same_groups,
 )
+from windtunnel.gangs.statuses import Condition
 from windtunnel.gangs.view import View
 
 LONGEST_S: Final = 300.0
@@ -113,18 +110,9 @@ class Expectations:
             return command.clique.set_name
         thing = command.thing if isinstance(command, Create) else None
         thing = thing or self._view.find(command.kind, command.name)
-        if isinstance(thing, Pod | PodClique | ScalingGroup | PodGang | Attachment):
+        if isinstance(thing, Owned):
             return thing.set_name
         return command.name
-
-    def _has_owner(self, thing: Thing) -> bool:
-        if isinstance(thing, PodClique) and thing.group:
-            group = self._view.groups.get(thing.group)
-            return group is not None and group.uid == thing.owner_uid
-        if isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment):
-            owner = self._view.sets.get(thing.set_name)
-            return owner is not None and owner.uid == thing.owner_uid
-        return True
 
     def _is_met(self, expected: _Expected) -> bool:
         command, view = expected.command, self._view
@@ -136,7 +124,7 @@ class Expectations:
             return pod is not None and pod.uid != expected.before
         thing = view.find(command.kind, command.name)
         if isinstance(command, Create):
-            return thing is not None or not self._has_owner(command.thing)
+            return thing is not None or view.owner_of(command.thing) is None
         if thing is None or thing.uid != command.uid:
             return True
         if isinstance(command, Delete):
@@ -164,17 +152,15 @@ def _shows(thing: Thing, command: Command) -> bool:
     """Whether a patch can be seen on its object."""
     if isinstance(command, SetCondition):
         return _has_condition(thing, command.condition)
-    if isinstance(thing, Pod):
-        return not isinstance(command, Ungate) or GATE not in thing.gates
-    if isinstance(thing, PodClique):
-        if isinstance(command, PatchClique):
-            return thing.template.hash == command.template.hash
-        return not isinstance(command, PatchCliqueStatus) or thing.status.same(command.status)
-    if isinstance(thing, PodGang):
-        if isinstance(command, PatchGang):
-            return same_groups(thing.groups, command.groups)
-        return not isinstance(command, PatchGangPhase) or thing.phase == command.phase
-    if isinstance(thing, ScalingGroup):
-        return not isinstance(command, PatchGroupStatus) or thing.status.same(command.status)
-    assert isinstance(thing, PodCliqueSet)
-    return not isinstance(command, PatchSetStatus) or thing.status.same(command.status)
+    if isinstance(command, Ungate):
+        return isinstance(thing, Pod) and GATE not in thing.gates
+    if isinstance(command, PatchClique):
+        return isinstance(thing, PodClique) and thing.template.hash == command.template.hash
+    if isinstance(command, PatchGang):
+        return isinstance(thing, PodGang) and thing.groups == command.groups
+    if isinstance(command, PatchGangPhase):
+        return isinstance(thing, PodGang) and thing.phase == command.phase
+    if isinstance(command, PatchStatus):
+        assert isinstance(thing, PodClique | ScalingGroup | PodCliqueSet)
+        return thing.status == command.status
+    return True

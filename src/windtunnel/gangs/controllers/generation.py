@@ -10,17 +10,16 @@ from windtunnel.gangs import names
 from windtunnel.gangs.commands import Command, Create
 from windtunnel.gangs.controllers.startup import starts_after
 from windtunnel.gangs.controllers.termination import incarnation_of
-from windtunnel.gangs.objects import (
-    Attachment,
+from windtunnel.gangs.objects import Owned, PodClique, PodCliqueSet, PodGang, ScalingGroup
+from windtunnel.gangs.templates import (
+    CliquePlace,
+    CliqueTemplate,
+    GroupTemplate,
     Pack,
+    PackDomains,
     PackGroup,
-    PodClique,
-    PodCliqueSet,
-    PodGang,
     PodGroup,
-    ScalingGroup,
 )
-from windtunnel.gangs.templates import CliqueTemplate, GroupTemplate, PackDomains
 from windtunnel.gangs.view import View
 
 
@@ -43,12 +42,7 @@ class Outline:
         ]
 
 
-def create(
-    view: View,
-    owner: PodCliqueSet,
-    thing: PodClique | ScalingGroup | PodGang | Attachment,
-    commands: list[Command],
-) -> str:
+def create(view: View, owner: PodCliqueSet, thing: Owned, commands: list[Command]) -> str:
     """Adds the command that creates an object; the answer is whose one of its name already is.
 
     Names of different sets can meet: `a-0-b` of replica 0 of `a`, and replica 0 of a set `a-0-b`.
@@ -56,9 +50,9 @@ def create(
     """
     found = view.find(thing.kind, thing.name)
     if found is None:
-        commands.append(Create(thing.kind, thing))
+        commands.append(Create(thing))
         return ""
-    assert isinstance(found, PodClique | ScalingGroup | PodGang | Attachment)
+    assert isinstance(found, Owned)
     if found.set_name == owner.name and (found.terminating or found.owner_uid != thing.owner_uid):
         return ""
     return f"{thing.kind} {thing.name} belongs to the set {found.set_name}"
@@ -68,20 +62,11 @@ def new_clique(
     owner: PodCliqueSet, outline: Outline, name: str, template: CliqueTemplate, replicas: int
 ) -> PodClique:
     """A clique that stands alone."""
-    after = starts_after(owner.spec, owner.name, outline.replica, template.name)
-    made = PodClique(
-        name,
-        owner.name,
-        outline.replica,
-        "",
-        -1,
-        outline.base,
-        "",
-        template,
-        replicas,
-        after,
-        incarnation_of(owner, outline.replica, None, -1),
-    )
+    replica = outline.replica
+    after = starts_after(owner.spec, owner.name, replica, template.name)
+    incarnation = incarnation_of(owner, replica, None, -1)
+    place = CliquePlace(owner.name, replica, outline.base)
+    made = PodClique(name, place, template, replicas, after, incarnation)
     made.owner_uid = owner.uid
     return made
 
@@ -94,33 +79,19 @@ def new_member(
     scaled = group_replica >= group.min_available
     gang = names.scaled_gang(group.name, group_replica, group.min_available) if scaled else base
     after = starts_after(owner.spec, owner.name, group.replica, template.name, group_replica)
-    made = PodClique(
-        names.member(group.name, group_replica, template.name),
-        owner.name,
-        group.replica,
-        group.name,
-        group_replica,
-        gang,
-        base if scaled else "",
-        template,
-        template.replicas,
-        after,
-        incarnation_of(owner, group.replica, group, group_replica),
+    place = CliquePlace(
+        owner.name, group.replica, gang, base if scaled else "", group.name, group_replica
     )
+    name = names.member(group.name, group_replica, template.name)
+    incarnation = incarnation_of(owner, group.replica, group, group_replica)
+    made = PodClique(name, place, template, template.replicas, after, incarnation)
     made.owner_uid = group.uid
     return made
 
 
 def new_group(owner: PodCliqueSet, replica: int, template: GroupTemplate) -> ScalingGroup:
-    made = ScalingGroup(
-        names.group(owner.name, replica, template.name),
-        template.name,
-        owner.name,
-        replica,
-        template.replicas,
-        template.min_available,
-        template.roles,
-    )
+    name = names.group(owner.name, replica, template.name)
+    made = ScalingGroup(name, owner.name, replica, template)
     made.owner_uid = owner.uid
     return made
 

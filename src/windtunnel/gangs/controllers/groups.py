@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from windtunnel.gangs.commands import Command, Delete, Emit, PatchGroupStatus
+from windtunnel.gangs.commands import Command, Delete, PatchStatus
 from windtunnel.gangs.controllers import conditions
 from windtunnel.gangs.controllers.generation import create, new_member
 from windtunnel.gangs.controllers.rollout import (
@@ -19,19 +19,8 @@ from windtunnel.gangs.controllers.termination import (
     clique_deadline_s,
     is_condemned,
 )
-from windtunnel.gangs.objects import (
-    CLIQUE,
-    FALSE,
-    GROUP,
-    NEVER,
-    TRUE,
-    WARNING,
-    GroupStatus,
-    ObjectEvent,
-    PodClique,
-    PodCliqueSet,
-    ScalingGroup,
-)
+from windtunnel.gangs.objects import FALSE, TRUE, PodClique, PodCliqueSet, ScalingGroup
+from windtunnel.gangs.statuses import GroupStatus
 from windtunnel.gangs.templates import COHERENT, GroupTemplate
 from windtunnel.gangs.view import View
 
@@ -147,30 +136,42 @@ def observe(
 ) -> None:
     """Looks at the replicas of a group and adds what must be written; the status comes last."""
     before = group.status
-    status = GroupStatus()
-    status.observed = True
-    status.replicas = group.replicas
-    status.scheduled, status.healthy = tally.scheduled, tally.healthy
-    status.available, status.updated = tally.available, tally.updated
-    status.lost_rule = owner.spec.on_all_scheduled_lost
-    status.incarnations = before.incarnations
-    status.recycled = _still_recycled(owner, group)
-    status.first_scheduled_s = before.first_scheduled_s
-    if status.scheduled and before.first_scheduled_s < 0.0:
-        status.first_scheduled_s = now_s
-    elif group.replicas == 0:
-        status.first_scheduled_s = NEVER  # what wakes up again was never scheduled
-    lost = before.scheduled > 0 and status.scheduled == 0 and group.replicas > 0
-    status.losses = before.losses + 1 if lost else before.losses
-    _follow_update(owner, group, tally, before, status, now_s)
-    if before.same(status):
+    status = GroupStatus(
+        replicas=group.replicas,
+        updated=tally.updated,
+        scheduled=tally.scheduled,
+        healthy=tally.healthy,
+        available=tally.available,
+        revision=before.revision,
+        incarnations=before.incarnations,
+        recycled=_still_recycled(owner, group),
+    )
+    lost = conditions.follow_parts(owner, group, status, now_s)
+    complete, old = tally.complete == group.replicas, tally.old > 0
+    enough = status.updated >= min(group.min_available, group.replicas)
+    conditions.follow_update(
+        before,
+        status,
+        status.available,
+        now_s,
+        turn=has_turn(owner, group.replica),
+        old=old,
+        done=not old and complete and enough and len(group.cliques) == group.replicas,
+    )
+    if not status.updating and complete and not old:
+        status.revision = owner.status.revision
+    if before == status:
         if conditions.TERMINATING in group.conditions and not conditions.breached(group):
-            conditions.clear(commands, GROUP, group, conditions.TERMINATING, now_s)
+            conditions.clear(commands, group, conditions.TERMINATING, now_s)
         return
     if lost:
-        commands.append(Emit(_lost(group, status.losses, now_s)))
-    _judge(group, status, now_s, commands)
-    commands.append(PatchGroupStatus(group.name, status, group.uid))
+        conditions.tell_loss(group, "replica", status.losses, now_s, commands)
+    besides = "; a replica that still holds pods is judged by its cliques"
+    says = conditions.breach(group, status, status.healthy, conditions.ENOUGH_AVAILABLE, besides)
+    conditions.put(commands, group, conditions.BREACHED, says, now_s)
+    if says[0] == FALSE:
+        conditions.clear(commands, group, conditions.TERMINATING, now_s)
+    commands.append(PatchStatus(group, status))
 
 
 def _still_recycled(owner: PodCliqueSet, group: ScalingGroup) -> dict[int, int]:
@@ -182,65 +183,11 @@ def _still_recycled(owner: PodCliqueSet, group: ScalingGroup) -> dict[int, int]:
     }
 
 
-def _follow_update(
-    owner: PodCliqueSet,
-    group: ScalingGroup,
-    tally: GroupTally,
-    before: GroupStatus,
-    status: GroupStatus,
-    now_s: float,
-) -> None:
-    status.update_started_s = before.update_started_s
-    status.update_ended_s = before.update_ended_s
-    status.update_peak = before.update_peak
-    status.revision = before.revision
-    turn = has_turn(owner, group.replica)
-    complete, old = tally.complete == group.replicas, tally.old > 0
-    if before.updating:
-        enough = status.updated >= min(group.min_available, group.replicas)
-        done = not old and complete and enough and len(group.cliques) == group.replicas
-        if done or not turn:
-            status.update_ended_s = now_s
-    elif turn and old:
-        status.update_started_s, status.update_ended_s = now_s, NEVER
-        status.update_peak = 0
-    if status.updating:
-        status.update_peak = max(status.update_peak, status.available)
-    elif complete and not old:
-        status.revision = owner.status.revision
-
-
-def _lost(group: ScalingGroup, losses: int, now_s: float) -> ObjectEvent:
-    key = f"{conditions.ALL_LOST}/{group.uid}/{losses}"
-    what = f"No replica of {group.name} is scheduled any more"
-    return ObjectEvent(key, WARNING, GROUP, group.name, conditions.ALL_LOST, what, now_s)
-
-
-def _judge(group: ScalingGroup, status: GroupStatus, now_s: float, commands: list[Command]) -> None:
-    verdict = (
-        conditions.asleep()
-        if group.replicas == 0
-        else conditions.breach(
-            status.scheduled,
-            min(group.min_available, group.replicas),
-            status.healthy,
-            updating=status.updating,
-            ever_scheduled=status.first_scheduled_s >= 0.0,
-            rule=status.lost_rule,
-            enough=conditions.ENOUGH_AVAILABLE,
-            besides="; a replica that still holds pods is judged by its cliques",
-        )
-    )
-    conditions.put(commands, GROUP, group, conditions.BREACHED, verdict, now_s)
-    if verdict.status == FALSE:
-        conditions.clear(commands, GROUP, group, conditions.TERMINATING, now_s)
-
-
 def flag_terminating(group: ScalingGroup, now_s: float, commands: list[Command]) -> None:
     """Says of a group that the set replica around it was terminated."""
     what = "The set replica was terminated and is being recreated"
-    verdict = conditions.ConditionVerdict(TRUE, "GangTerminationActive", what)
-    conditions.put(commands, GROUP, group, conditions.TERMINATING, verdict, now_s)
+    says = (TRUE, "GangTerminationActive", what)
+    conditions.put(commands, group, conditions.TERMINATING, says, now_s)
 
 
 def act(
@@ -276,7 +223,7 @@ def act(
 
 
 def _delete(members: dict[str, PodClique], why: str, commands: list[Command]) -> None:
-    commands += [Delete(CLIQUE, clique.name, clique.uid, why) for clique in members.values()]
+    commands += [Delete(clique, why) for clique in members.values()]
 
 
 def _recycle(owner: PodCliqueSet, group: ScalingGroup, commands: list[Command]) -> set[int]:
@@ -285,7 +232,7 @@ def _recycle(owner: PodCliqueSet, group: ScalingGroup, commands: list[Command]) 
     for index, members in group.cliques.items():
         for clique in members.values():
             if is_condemned(owner, group, clique):
-                commands.append(Delete(CLIQUE, clique.name, clique.uid, "its gang is terminated"))
+                commands.append(Delete(clique, "its gang is terminated"))
                 going.add(index)
     return going
 

@@ -5,17 +5,7 @@ from typing import Final
 from windtunnel.gangs.commands import Command, PatchGang, PatchGangPhase
 from windtunnel.gangs.controllers import conditions
 from windtunnel.gangs.controllers.generation import Outline, pod_groups
-from windtunnel.gangs.objects import (
-    FALSE,
-    GANG,
-    PENDING,
-    RUNNING,
-    STARTING,
-    TRUE,
-    PodCliqueSet,
-    PodGang,
-    same_groups,
-)
+from windtunnel.gangs.objects import FALSE, PENDING, RUNNING, STARTING, TRUE, PodCliqueSet, PodGang
 from windtunnel.gangs.templates import GroupTemplate
 from windtunnel.gangs.view import View
 
@@ -50,8 +40,8 @@ def keep(
             complete = False
             break
         group.pods = clique.roster()
-    if complete and not same_groups(gang.groups, tuple(groups)):
-        commands.append(PatchGang(gang.name, tuple(groups), gang.uid))
+    if complete and gang.groups != tuple(groups):
+        commands.append(PatchGang(gang, tuple(groups)))
     _initialized(view, gang, now_s, commands, complete=complete)
     _progress(view, gang, now_s, commands)
 
@@ -60,16 +50,13 @@ def _initialized(
     view: View, gang: PodGang, now_s: float, commands: list[Command], *, complete: bool
 ) -> None:
     known = gang.conditions.get(INITIALIZED)
-    if complete:
-        if known is None or known.status != TRUE:
-            verdict = conditions.ConditionVerdict(
-                TRUE, "PodGangPodsCreated", "All of its pods exist"
-            )
-            conditions.put(commands, GANG, gang, INITIALIZED, verdict, now_s)
-    elif known is None or (known.status == TRUE and _emptied(view, gang)):
-        what = "Some of its pods do not exist yet"
-        verdict = conditions.ConditionVerdict(FALSE, "PodGangPodsCreationPending", what)
-        conditions.put(commands, GANG, gang, INITIALIZED, verdict, now_s)
+    was = known is not None and known.status == TRUE
+    if complete and not was:
+        says = (TRUE, "PodGangPodsCreated", "All of its pods exist")
+        conditions.put(commands, gang, INITIALIZED, says, now_s)
+    elif not complete and (known is None or (was and _emptied(view, gang))):
+        says = (FALSE, "PodGangPodsCreationPending", "Some of its pods do not exist yet")
+        conditions.put(commands, gang, INITIALIZED, says, now_s)
 
 
 def _emptied(view: View, gang: PodGang) -> bool:
@@ -96,26 +83,19 @@ def _progress(view: View, gang: PodGang, now_s: float, commands: list[Command]) 
             unready = f"{group.name} has {fit} of {group.min_replicas} pods ready"
     phase = RUNNING if ready and scheduled else STARTING if scheduled else PENDING
     if gang.phase != phase:
-        commands.append(PatchGangPhase(gang.name, phase, gang.uid))
+        commands.append(PatchGangPhase(gang, phase))
     known = gang.conditions.get(SCHEDULED)
     was = known is not None and known.status == TRUE
     once = was or (known is not None and known.reason == "BelowMinimum")
-    verdict = (
-        conditions.ConditionVerdict(
-            TRUE, "MinimumScheduled", "Every pod group has its minimum scheduled"
-        )
-        if scheduled
-        else conditions.ConditionVerdict(FALSE, "BelowMinimum" if once else "Pending", short)
-    )
-    conditions.put(commands, GANG, gang, SCHEDULED, verdict, now_s)
-    verdict = (
-        conditions.ConditionVerdict(TRUE, "MinimumReady", "Every pod group has its minimum ready")
-        if ready
-        else conditions.ConditionVerdict(FALSE, "NotReady", unready)
-    )
-    conditions.put(commands, GANG, gang, READY, verdict, now_s)
+    says = (TRUE, "MinimumScheduled", "Every pod group has its minimum scheduled")
+    if not scheduled:
+        says = (FALSE, "BelowMinimum" if once else "Pending", short)
+    conditions.put(commands, gang, SCHEDULED, says, now_s)
+    says = (TRUE, "MinimumReady", "Every pod group has its minimum ready")
+    if not ready:
+        says = (FALSE, "NotReady", unready)
+    conditions.put(commands, gang, READY, says, now_s)
     if once and not scheduled:
-        verdict = conditions.ConditionVerdict(TRUE, "BelowMinimum", short)
-        conditions.put(commands, GANG, gang, UNHEALTHY, verdict, now_s)
+        conditions.put(commands, gang, UNHEALTHY, (TRUE, "BelowMinimum", short), now_s)
     else:
-        conditions.clear(commands, GANG, gang, UNHEALTHY, now_s)
+        conditions.clear(commands, gang, UNHEALTHY, now_s)

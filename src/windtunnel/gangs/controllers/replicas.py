@@ -16,7 +16,7 @@ from windtunnel.gangs.controllers.generation import (
 from windtunnel.gangs.controllers.groups import GroupTally
 from windtunnel.gangs.controllers.rollout import has_turn, target
 from windtunnel.gangs.controllers.termination import is_condemned
-from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, PodClique, PodCliqueSet, SetReplica
+from windtunnel.gangs.objects import PodClique, PodCliqueSet, SetReplica
 from windtunnel.gangs.templates import ON_DELETE
 from windtunnel.gangs.view import View
 
@@ -50,10 +50,10 @@ class ReplicaState:
 def drop(view: View, owner: PodCliqueSet, replica: int, commands: list[Command]) -> None:
     """Deletes a replica that the set has no more."""
     part, why = owner.parts[replica], "its set has fewer replicas"
-    commands += [Delete(GROUP, group.name, group.uid, why) for group in part.groups.values()]
-    commands += [Delete(CLIQUE, one.name, one.uid, why) for one in part.cliques.values()]
+    commands += [Delete(group, why) for group in part.groups.values()]
+    commands += [Delete(one, why) for one in part.cliques.values()]
     # Gangs go last: no pod is ever up for scheduling without one.
-    commands += [Delete(GANG, gang.name, gang.uid, why) for gang in part.gangs.values()]
+    commands += [Delete(gang, why) for gang in part.gangs.values()]
     attachments.drop_replica(view, owner, replica, commands)
 
 
@@ -82,7 +82,7 @@ def keep(
             whose = create(view, owner, made, commands)
             clash = clash or whose
         elif is_condemned(owner, None, clique):
-            commands.append(Delete(CLIQUE, name, clique.uid, "its gang is terminated"))
+            commands.append(Delete(clique, "its gang is terminated"))
     for group, _ in outline.groups:
         if group.name not in there.groups:
             whose = create(view, owner, new_group(owner, replica, group), commands)
@@ -111,7 +111,7 @@ def _renew(owner: PodCliqueSet, part: SetReplica, replica: int, commands: list[C
     for clique in found:
         newest = owner.spec.roles[clique.role]
         if clique.template.hash != newest.hash:
-            commands.append(PatchClique(clique.name, newest, clique.uid))
+            commands.append(PatchClique(clique, newest))
 
 
 def _keep_gangs(
@@ -121,7 +121,7 @@ def _keep_gangs(
     for name, gang in part.gangs.items():
         if name not in expected:
             why = "its scaling group has fewer replicas"
-            commands.append(Delete(GANG, name, gang.uid, why))
+            commands.append(Delete(gang, why))
     clash = ""
     for name, scaled in expected.items():
         if name not in part.gangs:

@@ -14,7 +14,7 @@ from windtunnel.gangs.templates import COHERENT, ON_DELETE, CliqueTemplate, Grou
 def has_turn(owner: PodCliqueSet, replica: int) -> bool:
     """Whether a set replica is being updated."""
     status = owner.status
-    return status.rolling and owner.spec.update.type != ON_DELETE and replica in status.updating
+    return status.updating and owner.spec.update.type != ON_DELETE and replica in status.turns
 
 
 def target(owner: PodCliqueSet, replica: int, role: str) -> CliqueTemplate:
@@ -24,8 +24,8 @@ def target(owner: PodCliqueSet, replica: int, role: str) -> CliqueTemplate:
     replica at the revision before until its turn has come.
     """
     status = owner.status
-    waits = owner.spec.update.type == COHERENT and status.rolling and len(status.revisions) > 1
-    if waits and replica not in status.updating and replica not in status.done:
+    waits = owner.spec.update.type == COHERENT and status.updating and len(status.revisions) > 1
+    if waits and replica not in status.turns and replica not in status.done:
         return status.revisions[-2].templates[role]
     return owner.spec.roles[role]
 

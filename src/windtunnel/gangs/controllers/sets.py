@@ -2,24 +2,15 @@
 
 from typing import Final
 
-from windtunnel.gangs.commands import Command, Emit, PatchSetStatus
+import msgspec
+
+from windtunnel.gangs.commands import Command, PatchStatus, emit
 from windtunnel.gangs.controllers import conditions
 from windtunnel.gangs.controllers.replicas import ReplicaState, is_settled
 from windtunnel.gangs.controllers.rollout import rolling_of
 from windtunnel.gangs.controllers.termination import incarnation_of, is_condemned
-from windtunnel.gangs.objects import (
-    FALSE,
-    NEVER,
-    NORMAL,
-    SET,
-    TRUE,
-    UNKNOWN,
-    WARNING,
-    ObjectEvent,
-    PodCliqueSet,
-    Revision,
-    SetStatus,
-)
+from windtunnel.gangs.objects import FALSE, NORMAL, TRUE, UNKNOWN, WARNING, PodCliqueSet
+from windtunnel.gangs.statuses import NEVER, Revision, SetStatus
 from windtunnel.gangs.templates import OFF, ON_DELETE
 from windtunnel.gangs.view import View
 
@@ -58,7 +49,7 @@ def observe(
     view: View, owner: PodCliqueSet, look: Look, now_s: float, commands: list[Command]
 ) -> Wish:
     """Adds what must be written of a set."""
-    status = owner.status.copy()
+    status = msgspec.structs.replace(owner.status)
     status.observed_generation = owner.generation
     status.replicas = owner.replicas
     standings = look.standings
@@ -74,18 +65,18 @@ def observe(
     for replica in look.fired:
         _fire(owner, status, replica)
     _follow_revision(owner, status, now_s, commands)
-    if status.rolling:
+    if status.updating:
         _roll(owner, status, standings, now_s, commands)
     again_s = _deadline(owner, status, look.progress, now_s, commands)
     _topology(view, owner, now_s, commands)
-    if not status.same(owner.status):
-        commands.append(PatchSetStatus(owner.name, status, owner.uid))
+    if status != owner.status:
+        commands.append(PatchStatus(owner, status))
     # Whose turn begins or ends, and whose termination does, has something to do.
-    turns = [index for index in status.updating if index not in owner.status.updating]
-    turns += [index for index in owner.status.updating if index not in status.updating]
+    turns = [index for index in status.turns if index not in owner.status.turns]
+    turns += [index for index in owner.status.turns if index not in status.turns]
     turns += [index for index in status.recycled if index not in owner.status.recycled]
     turns += [index for index in owner.status.recycled if index not in status.recycled]
-    if status.rolling != owner.status.rolling or status.revision != owner.status.revision:
+    if status.updating != owner.status.updating or status.revision != owner.status.revision:
         turns += range(owner.replicas)
     return Wish(again_s, turns)
 
@@ -106,11 +97,10 @@ def tell_clash(
 ) -> None:
     """Says that a name which the set needs is taken, and by whom."""
     if not clashes:
-        conditions.clear(commands, SET, owner, NAMES_TAKEN, now_s)
+        conditions.clear(commands, owner, NAMES_TAKEN, now_s)
         return
     what = clashes[min(clashes)]
-    verdict = conditions.ConditionVerdict(TRUE, "NameTaken", what)
-    conditions.put(commands, SET, owner, NAMES_TAKEN, verdict, now_s)
+    conditions.put(commands, owner, NAMES_TAKEN, (TRUE, "NameTaken", what), now_s)
 
 
 def _drop_scales(view: View, owner: PodCliqueSet, status: SetStatus) -> None:
@@ -143,15 +133,12 @@ def _follow_revision(
             return
         status.update_started_s, status.progressed_s = now_s, now_s
         status.update_ended_s = now_s if on_delete else NEVER
-        status.updating, status.done, status.progress = (), (), 0
+        status.turns, status.done, status.progress = (), (), 0
         how = "goes to pods as they are deleted" if on_delete else "is being rolled out"
         what = f"Revision {number} {how}"
-        key = f"UpdateStarted/{owner.uid}/{number}"
-        commands.append(
-            Emit(ObjectEvent(key, NORMAL, SET, owner.name, "UpdateStarted", what, now_s))
-        )
-    elif status.rolling and on_delete:
-        status.update_ended_s, status.updating = now_s, ()
+        emit(commands, owner, NORMAL, "UpdateStarted", what, now_s, str(number))
+    elif status.updating and on_delete:
+        status.update_ended_s, status.turns = now_s, ()
 
 
 def _roll(
@@ -163,7 +150,7 @@ def _roll(
 ) -> None:
     """Whose turn is over, and whose is next."""
     done = [index for index in status.done if index < owner.replicas]
-    updating = [index for index in status.updating if index < owner.replicas]
+    updating = [index for index in status.turns if index < owner.replicas]
     if owner.status.revision == status.revision:
         # Only what was looked at in the light of the newest revision can have it behind itself.
         finished = [
@@ -184,15 +171,12 @@ def _roll(
         if room > 0:
             waiting.sort(key=lambda index: turn_order(standings.get(index), index))
             updating += waiting[:room]
-    status.done, status.updating = tuple(done), tuple(updating)
+    status.done, status.turns = tuple(done), tuple(updating)
     if len(behind) >= owner.replicas and not updating:
         status.update_ended_s, status.progressed_s = now_s, now_s
         number = status.revisions[-1].number
-        key = f"UpdateCompleted/{owner.uid}/{number}"
         what = f"Revision {number} is everywhere"
-        commands.append(
-            Emit(ObjectEvent(key, NORMAL, SET, owner.name, "UpdateCompleted", what, now_s))
-        )
+        emit(commands, owner, NORMAL, "UpdateCompleted", what, now_s, str(number))
 
 
 def turn_order(standing: ReplicaState | None, index: int) -> tuple[bool, bool, int]:
@@ -208,31 +192,26 @@ def _deadline(
     """Keeps the condition that says how an update comes on; the answer is when it is overdue."""
     if status.update_started_s < 0.0 or owner.spec.update.type == ON_DELETE:
         return OFF
-    if not status.rolling:
+    if not status.updating:
         what = f"Revision {status.revisions[-1].number} is everywhere"
-        verdict = conditions.ConditionVerdict(TRUE, "UpdateCompleted", what)
-        conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
+        conditions.put(commands, owner, PROGRESSING, (TRUE, "UpdateCompleted", what), now_s)
         return OFF
     if progress != status.progress:
         status.progress, status.progressed_s = progress, now_s
     number = status.revisions[-1].number
     if owner.spec.update.paused:
-        verdict = conditions.ConditionVerdict(UNKNOWN, "Paused", f"Revision {number} is paused")
-        conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
+        says = (UNKNOWN, "Paused", f"Revision {number} is paused")
+        conditions.put(commands, owner, PROGRESSING, says, now_s)
         return OFF
     limit_s = _limit_s(owner)
     due_s = status.progressed_s + limit_s
     if now_s >= due_s:
         what = f"Revision {number} did not come on for {limit_s:g} s"
-        verdict = conditions.ConditionVerdict(FALSE, DEADLINE, what)
-        conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
-        key = f"{DEADLINE}/{owner.uid}/{number}/{status.progress}"
-        commands.append(Emit(ObjectEvent(key, WARNING, SET, owner.name, DEADLINE, what, now_s)))
+        conditions.put(commands, owner, PROGRESSING, (FALSE, DEADLINE, what), now_s)
+        emit(commands, owner, WARNING, DEADLINE, what, now_s, f"{number}/{status.progress}")
         return OFF
-    verdict = conditions.ConditionVerdict(
-        TRUE, "UpdateInProgress", f"Revision {number} is rolled out"
-    )
-    conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
+    says = (TRUE, "UpdateInProgress", f"Revision {number} is rolled out")
+    conditions.put(commands, owner, PROGRESSING, says, now_s)
     return due_s
 
 
@@ -250,33 +229,20 @@ def _topology(view: View, owner: PodCliqueSet, now_s: float, commands: list[Comm
     packs = [spec.pack, *(one.pack for one in spec.groups), *(one.pack for one in spec.cliques)]
     found = [pack for pack in packs if pack is not None]
     if not found:
-        conditions.clear(commands, SET, owner, LEVELS_UNAVAILABLE, now_s)
+        conditions.clear(commands, owner, LEVELS_UNAVAILABLE, now_s)
         return
     name = found[0].topology
     levels = view.levels.get(name)
-    gone = (
-        []
-        if levels is None
-        else sorted(
-            {
-                domain
-                for pack in found
-                for domain in (pack.required, pack.preferred)
-                if domain and domain not in levels
-            }
-        )
-    )
+    wanted = {domain for pack in found for domain in (pack.required, pack.preferred) if domain}
+    gone = [] if levels is None else sorted(wanted.difference(levels))
     if not name:
-        verdict = conditions.ConditionVerdict(
-            UNKNOWN, "TopologyNameMissing", "No topology is named"
-        )
+        says = (UNKNOWN, "TopologyNameMissing", "No topology is named")
     elif levels is None:
         what = f"There is no ClusterTopologyBinding {name}"
-        verdict = conditions.ConditionVerdict(UNKNOWN, "ClusterTopologyNotFound", what)
+        says = (UNKNOWN, "ClusterTopologyNotFound", what)
     elif gone:
         what = f"The topology {name} has no level {', '.join(gone)}: not constrained by it"
-        verdict = conditions.ConditionVerdict(TRUE, "ClusterTopologyLevelsUnavailable", what)
+        says = (TRUE, "ClusterTopologyLevelsUnavailable", what)
     else:
-        what = f"The topology {name} has all levels"
-        verdict = conditions.ConditionVerdict(FALSE, "AllClusterTopologyLevelsAvailable", what)
-    conditions.put(commands, SET, owner, LEVELS_UNAVAILABLE, verdict, now_s)
+        says = (FALSE, "AllClusterTopologyLevelsAvailable", f"The topology {name} has all levels")
+    conditions.put(commands, owner, LEVELS_UNAVAILABLE, says, now_s)

@@ -10,20 +10,7 @@ from typing import Final, Protocol
 
 from windtunnel.core.loop import INFINITY
 from windtunnel.gangs.commands import Command, Delete, Emit, PatchGangPlacement, SetCondition
-from windtunnel.gangs.objects import (
-    GANG,
-    NORMAL,
-    POD,
-    TRUE,
-    WARNING,
-    Condition,
-    Node,
-    ObjectEvent,
-    Pod,
-    PodGang,
-    PodGroup,
-)
-from windtunnel.gangs.objects import Pack as PackKeys
+from windtunnel.gangs.objects import GANG, NORMAL, TRUE, WARNING, Node, Pod, PodGang
 from windtunnel.gangs.placement.asks import (
     GangAsk,
     GroupAsk,
@@ -38,6 +25,9 @@ from windtunnel.gangs.placement.placer import Binding, Member, Pass, Victim, Vic
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.units import keys_of
 from windtunnel.gangs.placement.why import Waiting
+from windtunnel.gangs.statuses import Condition, ObjectEvent
+from windtunnel.gangs.templates import Pack as PackKeys
+from windtunnel.gangs.templates import PodGroup
 from windtunnel.gangs.view import Changes, View
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -356,7 +346,7 @@ class GangScheduler:
             commands.append(_event(gang, key, WARNING, "Preempted", says, now_s))
         for eviction in done.evictions:
             why = f"it makes way for {eviction.in_favour_of}"
-            commands.append(Delete(POD, eviction.pod, self._view.pods[eviction.pod].uid, why))
+            commands.append(Delete(self._view.pods[eviction.pod], why))
 
     # Asks.
 
@@ -467,7 +457,7 @@ class GangScheduler:
             return
         says = "" if verdict is None else verdict[1]
         if gang.why_pending != says:
-            commands.append(PatchGangPlacement(name, says, gang.placement_score, gang.uid))
+            commands.append(PatchGangPlacement(gang, says, gang.placement_score))
         if verdict is not None and verdict[0] is not Waiting.EXTRAS:
             key = f"Unschedulable/{gang.uid}/{verdict[0].value}"  # once for each cause
             commands.append(_event(gang, key, WARNING, "Unschedulable", says, now_s))
@@ -481,7 +471,7 @@ class GangScheduler:
             score, verdict = self._score(ask, known), self.verdicts.get(ask.name)
             says = "" if verdict is None else verdict[1]
             if score != gang.placement_score:
-                commands.append(PatchGangPlacement(gang.name, says, score, gang.uid))
+                commands.append(PatchGangPlacement(gang, says, score))
             self._condition(gang, DISRUPTION, "", "", "", now_s, commands)
             says = "the minimum of every group has nodes"
             key = f"Scheduled/{gang.uid}"
@@ -524,7 +514,7 @@ class GangScheduler:
             return
         since_s = known.since_s if known is not None and known.status == status else now_s
         condition = Condition(kind, status, reason, says, since_s)
-        commands.append(SetCondition(GANG, gang.name, condition, gang.uid))
+        commands.append(SetCondition(gang, condition))
 
 
 def _event(gang: PodGang, key: str, level: str, reason: str, says: str, now_s: float) -> Emit:

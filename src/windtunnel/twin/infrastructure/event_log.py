@@ -3,8 +3,8 @@
 from typing import Final
 
 from windtunnel.core.telemetry import Event, Plain, Telemetry
-from windtunnel.gangs import objects
 from windtunnel.gangs.controllers.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
+from windtunnel.gangs.statuses import ObjectEvent
 from windtunnel.twin.infrastructure.cluster import ServingCluster
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.servers.replicas import GONE, PENDING, Replica
@@ -87,6 +87,6 @@ class InfrastructureLog:
                 self._telemetry.emit(told)
 
 
-def _pools(serving_cluster: ServingCluster, event: objects.ObjectEvent) -> list[Plain]:
+def _pools(serving_cluster: ServingCluster, event: ObjectEvent) -> list[Plain]:
     """The pools that an event of a cluster is about, by the pods of what it names."""
     return list(serving_cluster.units.servers.pools_of(event.kind, event.name))

@@ -19,13 +19,11 @@ from windtunnel.gangs.commands import (
     Delete,
     Emit,
     PatchClique,
-    PatchCliqueStatus,
     PatchGang,
     PatchGangPhase,
     PatchGangPlacement,
-    PatchGroupStatus,
-    PatchSetStatus,
     PatchSpec,
+    PatchStatus,
     Scale,
     SetCondition,
     Ungate,
@@ -33,8 +31,8 @@ from windtunnel.gangs.commands import (
 from windtunnel.gangs.objects import (
     GATE,
     NODE,
-    Attachment,
     Node,
+    Owned,
     Pod,
     PodClique,
     PodCliqueSet,
@@ -42,6 +40,7 @@ from windtunnel.gangs.objects import (
     ScalingGroup,
     Thing,
 )
+from windtunnel.gangs.statuses import read_back
 from windtunnel.gangs.templates import SetSpec
 from windtunnel.gangs.view import View
 
@@ -94,6 +93,15 @@ class ApiServer:
     def remove_pod(self, pod: Pod) -> None:
         """The pod has ended, and its node knows."""
         self.view.remove(pod)
+
+    def read_statuses_back(self) -> None:
+        """Every status is what the JSON that it is stored as says: all that a controller has."""
+        for owner in self.view.sets.values():
+            owner.status = read_back(owner.status)
+        for group in self.view.groups.values():
+            group.status = read_back(group.status)
+        for clique in self.view.cliques.values():
+            clique.status = read_back(clique.status)
 
     def wrote(self, thing: Thing) -> None:
         """Notes that an object was changed in place."""
@@ -148,7 +156,7 @@ class ApiServer:
         return True
 
     def _create(self, thing: Thing, now_s: float) -> bool:
-        assert isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment), thing.kind
+        assert isinstance(thing, Owned), thing.kind
         if self.view.find(thing.kind, thing.name) is not None:
             return False
         owner: Thing | None = self.view.sets.get(thing.set_name)
@@ -186,19 +194,14 @@ class ApiServer:
             else:
                 assert isinstance(command, PatchGangPhase)
                 thing.phase = command.phase
-        elif isinstance(thing, PodCliqueSet):
-            assert isinstance(command, PatchSetStatus)
+        elif isinstance(command, PatchStatus):
+            assert isinstance(thing, PodCliqueSet | ScalingGroup | PodClique)
             thing.status = command.status
-        elif isinstance(thing, ScalingGroup):
-            assert isinstance(command, PatchGroupStatus)
-            thing.status = command.status
-        elif isinstance(thing, PodClique):
-            if isinstance(command, PatchClique):
-                thing.template = command.template
-                thing.recount()
-            else:
-                assert isinstance(command, PatchCliqueStatus)
-                thing.status = command.status
+        else:
+            assert isinstance(command, PatchClique)
+            assert isinstance(thing, PodClique)
+            thing.template = command.template
+            thing.recount()
         self.wrote(thing)
         return True
 
@@ -210,19 +213,9 @@ class ApiServer:
             self.delete_pod(thing, now_s)
         elif not thing.terminating:
             thing.deleted_s = now_s
-            for owned in self.owned(thing):
+            for owned in thing.owned():
                 self.delete(owned, now_s)
             self.view.remove(thing)
-
-    def owned(self, thing: Thing) -> list[Thing]:
-        """What goes with an object."""
-        if isinstance(thing, PodClique):
-            return list(thing.pods.values())
-        if isinstance(thing, ScalingGroup):
-            return [one for members in thing.cliques.values() for one in members.values()]
-        if isinstance(thing, PodCliqueSet):
-            return [one for part in thing.parts.values() for one in part.things()]
-        return []
 
 
 class Watch:

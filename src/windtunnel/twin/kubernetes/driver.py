@@ -69,10 +69,11 @@ class Driver(Component):
         return self.cluster.view if self._watch is None else self._watch.cache
 
     def restart(self) -> None:
-        """The controller is lost with all that it knew, and another begins."""
+        """The controller is lost with all that it knew; another begins with what is stored."""
         self.controller.close()
         if self._watch is not None:
             self._watch.close()
+        self.cluster.server.read_statuses_back()
         self._watch = self._list()
         self.controller = self._start(self._cache())
 

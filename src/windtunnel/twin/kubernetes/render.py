@@ -11,14 +11,14 @@ from windtunnel.gangs import names
 from windtunnel.gangs.api.load import NamedSet
 from windtunnel.gangs.controllers.attachments import claims_of
 from windtunnel.gangs.controllers.controller import Controller
-from windtunnel.gangs.objects import Pack, PodClique, PodCliqueSet, PodGang, SetReplica
+from windtunnel.gangs.objects import PodClique, PodCliqueSet, PodGang, SetReplica
 from windtunnel.gangs.pod_manifest import (
     clique_manifest,
     gang_manifest,
     group_manifest,
     pod_manifest,
 )
-from windtunnel.gangs.templates import OFF, CliqueTemplate, SetSpec
+from windtunnel.gangs.templates import OFF, CliqueTemplate, Pack, SetSpec
 from windtunnel.gangs.view import View
 from windtunnel.twin.kubernetes.api_server import ApiServer
 
