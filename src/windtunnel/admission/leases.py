@@ -16,8 +16,6 @@ _RELEASED: Final = ReleaseResult.RELEASED
 class Lease:
     """The right to have one unit of work in flight; returned exactly once."""
 
-    __slots__ = ("acquired_s", "generation", "group_key", "id", "work_id")
-
     def __init__(
         self,
         id: int,  # noqa: A002 - an id is what it is
@@ -35,8 +33,6 @@ class Lease:
 
 class TaskLease(Lease):
     """A running task's lease, with what it took and what of that was borrowed."""
-
-    __slots__ = ("borrowed", "group", "lane")
 
     def __init__(
         self,

@@ -9,8 +9,6 @@ NOWHERE: Final = -1
 class HeapNode:
     """An item of at most one heap, ordered by (rank, tag, sequence)."""
 
-    __slots__ = ("place", "rank", "sequence", "tag")
-
     def __init__(self) -> None:
         self.rank = 0
         self.tag = 0.0
@@ -29,8 +27,6 @@ def before(one: HeapNode, other: HeapNode) -> bool:
 
 class NodeHeap:
     """The first node at once; push, remove and re-order in O(log n)."""
-
-    __slots__ = ("nodes",)
 
     def __init__(self) -> None:
         self.nodes: Final[list[HeapNode]] = []

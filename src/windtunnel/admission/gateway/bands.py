@@ -127,8 +127,6 @@ class TenantFlow(HeapNode):
     one whose first ticket is older goes first.
     """
 
-    __slots__ = ("finish", "tickets")
-
     def __init__(self) -> None:
         super().__init__()
         self.tickets: Final = NodeHeap()

@@ -29,18 +29,6 @@ RequestId = int | str
 class Ticket(HeapNode):
     """A request as the gateway knows it. The gateway alone changes it once it has arrived."""
 
-    __slots__ = (
-        "after",
-        "ahead",
-        "id",
-        "priority",
-        "queued_s",
-        "state",
-        "target_s",
-        "tenant",
-        "tokens",
-    )
-
     def __init__(
         self,
         id: RequestId,  # noqa: A002 - it is the ticket's id
@@ -71,8 +59,6 @@ class GatewayDecision:
     ADMIT: send it. QUEUE: it is queued here. REJECT: it will never be sent, whether it just came or
     was queued. EVICT: it was sent, and has to be stopped where it is.
     """
-
-    __slots__ = ("kind", "limit", "reason", "seen", "ticket")
 
     def __init__(
         self, kind: int, ticket: Ticket, reason: Reason, seen: float, limit: float

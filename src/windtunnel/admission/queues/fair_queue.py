@@ -35,8 +35,6 @@ _FARTHEST: Final = 1e15
 class Selection:
     """Whose turn it is; it can be committed as long as the queue has not changed."""
 
-    __slots__ = ("group", "item", "version")
-
     def __init__(self, item: QueuedWork, group: QueueGroup, version: int) -> None:
         self.item: Final = item
         self.group: Final = group
@@ -45,8 +43,6 @@ class Selection:
 
 class PriorityLevel:
     """The virtual time of one priority: lower priorities must not inherit the clock of higher."""
-
-    __slots__ = ("active", "idle", "latest_finish", "virtual")
 
     def __init__(self) -> None:
         self.virtual = 0.0

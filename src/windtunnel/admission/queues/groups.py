@@ -3,6 +3,7 @@
 State of the fair queue and of the controller that owns it; nothing else changes it.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from windtunnel.core.errors import InputError
@@ -16,55 +17,29 @@ REFUSED: Final = 2
 PRIORITY_MAX: Final = 1000
 
 
+@dataclass(frozen=True)
 class GroupShare:
     """On whose behalf work waits: its share between groups, and how many it may have running."""
 
-    __slots__ = ("admitted_limit", "key", "priority", "weight")
+    key: str
+    weight: int = 1
+    priority: int = 0
+    admitted_limit: int = 0
 
-    def __init__(
-        self, key: str, weight: int = 1, priority: int = 0, admitted_limit: int = 0
-    ) -> None:
-        if weight < 1:
-            raise InputError(f"{weight} is not a weight", where=f"group {key}", allowed="1 or more")
-        if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
-            raise InputError(
-                f"{priority} is not a priority",
-                where=f"group {key}",
-                allowed=f"-{PRIORITY_MAX} to {PRIORITY_MAX}",
-            )
-        if admitted_limit < 0:
-            raise InputError(
-                f"{admitted_limit} is not a limit", where=f"group {key}", allowed="0 (none) or more"
-            )
-        self.key: Final = key
-        self.weight: Final = weight
-        self.priority: Final = priority
-        self.admitted_limit: Final = admitted_limit
+    def __post_init__(self) -> None:
+        priorities = f"-{PRIORITY_MAX} to {PRIORITY_MAX}"
+        for value, noun, is_right, allowed in (
+            (self.weight, "a weight", self.weight >= 1, "1 or more"),
+            (self.priority, "a priority", abs(self.priority) <= PRIORITY_MAX, priorities),
+            (self.admitted_limit, "a limit", self.admitted_limit >= 0, "0 (none) or more"),
+        ):
+            if not is_right:
+                where = f"group {self.key}"
+                raise InputError(f"{value} is not {noun}", where=where, allowed=allowed)
 
 
 class Resource:
     """Something of which only so much may be in use at once, and the demand for it."""
-
-    __slots__ = (
-        "contenders",
-        "contending_weight",
-        "holds",
-        "index",
-        "is_dirty",
-        "lane_amounts",
-        "lanes",
-        "leased",
-        "limit",
-        "name",
-        "peak_leased",
-        "peak_queued",
-        "queued",
-        "refused",
-        "shared",
-        "short_amounts",
-        "short_bays",
-        "universal",
-    )
 
     def __init__(
         self, name: str, index: int, limit: int, *, shared: bool = False, universal: bool = False
@@ -94,8 +69,6 @@ class Resource:
 class GroupAccount:
     """What one group has of one resource."""
 
-    __slots__ = ("debt", "leased", "queued")
-
     def __init__(self) -> None:
         self.leased = 0
         self.queued = 0
@@ -105,8 +78,6 @@ class GroupAccount:
 class LaneGroup:
     """Lanes that ask for the same shared resources."""
 
-    __slots__ = ("lanes", "shortages")
-
     def __init__(self) -> None:
         self.lanes: Final = NodeHeap()
         self.shortages = 0
@@ -114,19 +85,6 @@ class LaneGroup:
 
 class DemandLane(HeapNode):
     """Work of any group that needs the same amounts of the same resources."""
-
-    __slots__ = (
-        "amounts",
-        "bay",
-        "blocks",
-        "considered",
-        "groups",
-        "members",
-        "name",
-        "queued",
-        "resources",
-        "weight",
-    )
 
     def __init__(
         self, name: str, bay: LaneGroup, resources: list[Resource], amounts: list[int]
@@ -156,8 +114,6 @@ class DemandLane(HeapNode):
 class QueuedWork:
     """A unit of work that waits. It is in one queue at most, and knows its neighbours there."""
 
-    __slots__ = ("after", "ahead", "cost", "group", "id", "lane", "payload")
-
     def __init__(
         self,
         id: str,  # noqa: A002 - an id is what it is
@@ -179,21 +135,6 @@ class QueuedWork:
 
 class QueueGroup(HeapNode):
     """A group that has work waiting, or leases, or a finish tag that must not be forgotten yet."""
-
-    __slots__ = (
-        "accounts",
-        "finish",
-        "first",
-        "head_accounts",
-        "held_on",
-        "hold",
-        "lane",
-        "last",
-        "queued",
-        "running",
-        "spec",
-        "standing",
-    )
 
     def __init__(self, spec: GroupShare) -> None:
         super().__init__()
@@ -226,8 +167,6 @@ class QueueGroup(HeapNode):
 
 class Hold(HeapNode):
     """A group that gives way on a resource until fewer others want it."""
-
-    __slots__ = ("group",)
 
     def __init__(self, group: QueueGroup) -> None:
         super().__init__()

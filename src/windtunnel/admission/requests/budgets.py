@@ -9,6 +9,7 @@ all at midnight it does not say, and a client that is silent until tomorrow is n
 """
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
 from windtunnel.core.errors import InputError
@@ -24,44 +25,33 @@ _SLACK: Final = 1.5
 """Resets are rounded, and seen a little late: times that differ by no more are the same."""
 
 
+@dataclass(frozen=True)
 class ObservedLimit:
     """What a reply's headers said of one limit; negative is unknown.
 
     A limit holds for its window; its reset is how long until all of it is there again.
     """
 
-    __slots__ = ("left", "limit", "reset_s", "window_s")
-
-    def __init__(
-        self, limit: int = -1, left: int = -1, reset_s: float = -1.0, window_s: float = -1.0
-    ) -> None:
-        self.limit: Final = limit
-        self.left: Final = left
-        self.reset_s: Final = reset_s
-        self.window_s: Final = window_s
+    limit: int = -1
+    left: int = -1
+    reset_s: float = -1.0
+    window_s: float = -1.0
 
 
+UNSAID: Final = ObservedLimit()
+
+
+@dataclass(frozen=True, kw_only=True)
 class ObservedLimits:
     """What a reply's headers said of the provider's limits, and how long it asked to wait."""
 
-    __slots__ = ("requests", "retry_after_s", "tokens")
-
-    def __init__(
-        self,
-        *,
-        requests: ObservedLimit | None = None,
-        tokens: ObservedLimit | None = None,
-        retry_after_s: float = 0.0,
-    ) -> None:
-        self.requests: Final[ObservedLimit] = requests if requests is not None else ObservedLimit()
-        self.tokens: Final[ObservedLimit] = tokens if tokens is not None else ObservedLimit()
-        self.retry_after_s: Final = retry_after_s
+    requests: ObservedLimit = UNSAID
+    tokens: ObservedLimit = UNSAID
+    retry_after_s: float = 0.0
 
 
 class Spent:
     """One amount in the window; settling changes it."""
-
-    __slots__ = ("amount", "at_s", "is_foreign", "is_gone")
 
     def __init__(
         self,
@@ -84,8 +74,6 @@ class WindowFinder:
     with 9,999 of 10,000 left and a reset in 8.64 s, all of it takes a day. Until they say enough,
     it is a minute.
     """
-
-    __slots__ = ("_longest_reset_s", "_suspected_s", "_suspected_used", "window_s")
 
     def __init__(self) -> None:
         self.window_s = MINUTE_S

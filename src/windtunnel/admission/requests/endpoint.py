@@ -19,7 +19,7 @@ _DEVIATIONS: Final = 2.0
 """How many mean deviations above the mean an answer is taken for."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class TokenEstimate:
     """Tokens that a call is expected to take; its reply says what it took.
 
@@ -34,7 +34,7 @@ class TokenEstimate:
     is_bounded: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class RequestAsk:
     """One outbound call that wants to start: to whom, on whose behalf, and how large."""
 
@@ -56,31 +56,17 @@ class RequestAsk:
         return f"{self.provider}/{self.model}/{self.domain.value}"
 
 
+@dataclass(frozen=True)
 class RequestDenied:
     """A call may not start: why, and from when it may be worth asking again (infinity: never)."""
 
-    __slots__ = ("ask", "reason", "retry_at_s")
-
-    def __init__(self, ask: RequestAsk, reason: RequestDenial, retry_at_s: float) -> None:
-        self.ask: Final = ask
-        self.reason: Final = reason
-        self.retry_at_s: Final = retry_at_s
+    ask: RequestAsk
+    reason: RequestDenial
+    retry_at_s: float
 
 
 class DomainState:
     """The limit of one domain of an endpoint, and what is in flight under it."""
-
-    __slots__ = (
-        "endpoint",
-        "in_flight",
-        "key",
-        "lane",
-        "last_outcome",
-        "limiter",
-        "peak_in_flight",
-        "reported_ceiling",
-        "reported_limit",
-    )
 
     def __init__(self, key: str, endpoint: "ModelEndpoint", limiter: RequestLimiter) -> None:
         self.key: Final = key
@@ -100,8 +86,6 @@ class AnswerSizes:
     A guess that is far too large would make calls wait for a budget that nothing else needs; one
     that is a little too small is settled when the reply comes.
     """
-
-    __slots__ = ("_deviation", "_mean", "is_known")
 
     def __init__(self) -> None:
         self.is_known = False
@@ -188,8 +172,6 @@ class ModelEndpoint:
 class RequestLease(Lease):
     """The right to make one call, with what it was admitted on."""
 
-    __slots__ = ("admission", "ask", "domain", "token_spent")
-
     def __init__(
         self,
         id: int,  # noqa: A002 - an id is what it is
@@ -210,17 +192,6 @@ class RequestLease(Lease):
 
 class QueueTicket:
     """A place in the queue; once resolved it has a lease or a denial."""
-
-    __slots__ = (
-        "ask",
-        "deadline",
-        "denied",
-        "domain",
-        "id",
-        "lease",
-        "since_s",
-        "user",
-    )
 
     def __init__(
         self,

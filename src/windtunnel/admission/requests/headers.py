@@ -18,6 +18,7 @@ from windtunnel.admission.requests.budgets import (
     HOUR_S,
     MINUTE_S,
     SECOND_S,
+    UNSAID,
     ObservedLimit,
     ObservedLimits,
 )
@@ -89,7 +90,7 @@ def read_limits(headers: Mapping[str, str], wall_s: float) -> ObservedLimits | N
     said = {name.lower(): value for name, value in headers.items()}
     requests, tokens = _said_of(said, _REQUESTS, wall_s), _said_of(said, _TOKENS, wall_s)
     wait_s = max(0.0, retry_after_s(said, wall_s))
-    if requests is None and tokens is None and wait_s == 0.0:
+    if requests is tokens is UNSAID and wait_s == 0.0:
         return None
     return ObservedLimits(requests=requests, tokens=tokens, retry_after_s=wait_s)
 
@@ -105,7 +106,7 @@ def retry_after_s(headers: Mapping[str, str], wall_s: float) -> float:
 
 def _said_of(
     said: Mapping[str, str], dialects: tuple[_Dialect, ...], wall_s: float
-) -> ObservedLimit | None:
+) -> ObservedLimit:
     """What the first dialect says that is spoken."""
     for dialect in dialects:
         limit, left = _whole(said, dialect.limit), _whole(said, dialect.remaining)
@@ -116,7 +117,7 @@ def _said_of(
             policies = (said.get(dialect.limit, ""), said.get("ratelimit-policy", ""))
             window_s = _policy_window_s(",".join(policies), limit)
         return ObservedLimit(limit, left, _wait(said.get(dialect.reset, ""), wall_s), window_s)
-    return None
+    return UNSAID
 
 
 def _policy_window_s(policies: str, limit: int) -> float:

@@ -18,6 +18,7 @@ start gently. `Limiter` has a fixed limit beside that; `AimdLimiter` learns from
   failed probe costs a long Retry-After.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -57,6 +58,7 @@ _TIMEOUT: Final = Outcome.PROVIDER_TIMEOUT
 _LOCAL: Final = (Outcome.LOCAL_CANCELLED, Outcome.LOCAL_TIMEOUT)
 
 
+@dataclass(frozen=True, kw_only=True)
 class AimdSettings:
     """How fast a limit grows and shrinks.
 
@@ -73,52 +75,31 @@ class AimdSettings:
       refused together do not come back together.
     """
 
-    __slots__ = (
-        "cooldown_s",
-        "decrease_factor",
-        "increase_step",
-        "jitter_fraction",
-        "probe_after_s",
-        "startup_ramp_s",
-        "successes_until_increase",
-    )
+    decrease_factor: float = 0.75
+    increase_step: int = 1
+    successes_until_increase: int = 25
+    cooldown_s: float = COOLDOWN_S
+    startup_ramp_s: float = 0.6
+    probe_after_s: float = 6.0
+    jitter_fraction: float = JITTER_FRACTION
 
-    def __init__(
-        self,
-        *,
-        decrease_factor: float = 0.75,
-        increase_step: int = 1,
-        successes_until_increase: int = 25,
-        cooldown_s: float = COOLDOWN_S,
-        startup_ramp_s: float = 0.6,
-        probe_after_s: float = 6.0,
-        jitter_fraction: float = JITTER_FRACTION,
-    ) -> None:
-        _check("decrease_factor", decrease_factor, 0.0 < decrease_factor < 1.0, "above 0, below 1")
-        _check("increase_step", increase_step, increase_step >= 1, "1 or more")
-        _check(
-            "successes_until_increase",
-            successes_until_increase,
-            successes_until_increase >= 1,
-            "1 or more",
-        )
-        _check("cooldown_s", cooldown_s, 0.0 <= cooldown_s < NEVER, "0 or more")
-        _check("startup_ramp_s", startup_ramp_s, 0.0 <= startup_ramp_s < NEVER, "0 or more")
-        _check("probe_after_s", probe_after_s, probe_after_s >= 0.0, "0 or more")
-        _check("jitter_fraction", jitter_fraction, 0.0 <= jitter_fraction <= 1.0, "0 to 1")
-        self.decrease_factor: Final = decrease_factor
-        self.increase_step: Final = increase_step
-        self.successes_until_increase: Final = successes_until_increase
-        self.cooldown_s: Final = cooldown_s
-        self.startup_ramp_s: Final = startup_ramp_s
-        self.probe_after_s: Final = probe_after_s
-        self.jitter_fraction: Final = jitter_fraction
+    def __post_init__(self) -> None:
+        for name, is_right, allowed in (
+            ("decrease_factor", 0.0 < self.decrease_factor < 1.0, "above 0, below 1"),
+            ("increase_step", self.increase_step >= 1, "1 or more"),
+            ("successes_until_increase", self.successes_until_increase >= 1, "1 or more"),
+            ("cooldown_s", 0.0 <= self.cooldown_s < NEVER, "0 or more"),
+            ("startup_ramp_s", 0.0 <= self.startup_ramp_s < NEVER, "0 or more"),
+            ("probe_after_s", self.probe_after_s >= 0.0, "0 or more"),
+            ("jitter_fraction", 0.0 <= self.jitter_fraction <= 1.0, "0 to 1"),
+        ):
+            if not is_right:
+                what = f"{getattr(self, name)} is not possible"
+                raise InputError(what, where=name, allowed=allowed)
 
 
 class Admission:
     """What a limiter is reminded of when an admitted request ends."""
-
-    __slots__ = ("at_s", "epoch", "in_flight", "limit")
 
     def __init__(self, at_s: float, epoch: int, in_flight: int, limit: int) -> None:
         self.at_s: Final = at_s
@@ -453,8 +434,3 @@ class AimdLimiter(RequestLimiter):
             self._streak = 0
             self._is_growing = True
             self._grow_at_s = now
-
-
-def _check(name: str, value: float, is_right: bool, allowed: str) -> None:  # noqa: FBT001
-    if not is_right:
-        raise InputError(f"{value} is not possible", where=name, allowed=allowed)

@@ -6,6 +6,7 @@ back). `admit` does the last two at once. Time is an argument; nothing here wait
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from windtunnel.admission.events import Correlation, EventKind, EventReporter
@@ -35,19 +36,15 @@ LLM_WAIT: Final = "llm_wait"
 _RELEASED: Final = ReleaseResult.RELEASED
 
 
+@dataclass(frozen=True)
 class TaskDenied:
     """A task may not start now: why, and the numbers that tipped it."""
 
-    __slots__ = ("available", "reason", "requested", "resource", "task_id")
-
-    def __init__(
-        self, task_id: str, reason: TaskDenial, resource: str, requested: int, available: int
-    ) -> None:
-        self.task_id: Final = task_id
-        self.reason: Final = reason
-        self.resource: Final = resource
-        self.requested: Final = requested
-        self.available: Final = available
+    task_id: str
+    reason: TaskDenial
+    resource: str
+    requested: int
+    available: int
 
 
 class TaskAdmission:

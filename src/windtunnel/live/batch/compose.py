@@ -5,7 +5,7 @@ import hashlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from typing import NamedTuple
 
 import msgspec
@@ -108,7 +108,10 @@ async def run_batch(
             routes = _routes(plan, rows, models, tell)
             runner = _runner(plan, prepared, client, routes, telemetry, streams)
             with unwrapped(), _signals(runner, tell):
-                await _watched(runner, list(watches))
+                async with AsyncExitStack() as stack:
+                    for watch in watches:
+                        await stack.enter_async_context(watch(runner))
+                    await runner.run()
         is_complete = runner.ending is Ending.COMPLETE
         view = look(runner.tally, runner.limiter.admission, runner.limiter.now())
         sentence = keys.redact_text(runner.sentence)
@@ -119,14 +122,6 @@ async def run_batch(
     finally:
         store.close(is_complete=is_complete)
         rows.close()
-
-
-async def _watched(runner: Runner, watches: list[Watch]) -> None:
-    if not watches:
-        await runner.run()
-        return
-    async with watches[0](runner):
-        await _watched(runner, watches[1:])
 
 
 def _nothing_to_do(plan: BatchSettings, prepared: Prepared) -> Summary:

@@ -248,7 +248,7 @@ def _file_row(
     if type(priority) is not int or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
         allowed = f"a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}"
         return f"the priority {urgency!r:.24} is not {allowed}"
-    kind = Kind(tenant, work.wanted(0, row) if work.by_row() else None, priority)
+    kind = Kind(tenant, work.wanted(0, row) if work.by_row else None, priority)
     place = found.kinds.setdefault(kind, len(found.kinds))
     if len(found.kinds) > MOST_KINDS:
         return f"there are more than {MOST_KINDS:,} kinds of rows by tenant, priority and model"

@@ -1,7 +1,7 @@
 """What is asked for a row: a request that it brings along, or columns made from templates."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.live.batch.settings import ANSWER, BatchSettings, ColumnSettings, graph_of
@@ -19,25 +19,38 @@ class Wanted(NamedTuple):
     endpoint: str = ""
 
 
-class Work(Protocol):
-    """How the cells of rows become requests."""
+class Work:
+    """How the cells of rows become requests: one column, the same for all rows, unless it says."""
 
-    graph: ColumnGraph
+    by_row = False
+    """Whether who is asked depends on the row."""
+
+    def __init__(self, plan: BatchSettings) -> None:
+        self.graph = ColumnGraph({ANSWER: []})
+        self._wanted = Wanted(plan.api, plan.model)
+        self._body = plan.body
 
     def fault(self, row: Row) -> str:
         """What is wrong with a row, in a sentence; nothing when it is right."""
+        raise NotImplementedError
 
     def custom_id(self, row: Row) -> str | None:
-        """What a row calls itself, if it does."""
+        """What a row calls itself: its `custom_id` or its `id`, when that is text or a number."""
+        for key in ("custom_id", "id"):
+            value = row.get(key)
+            if isinstance(value, str) and value:
+                return value
+            if isinstance(value, int) and not isinstance(value, bool):
+                return str(value)
+        return None
 
-    def wanted(self, column: int, row: Row | None) -> Wanted:
+    def wanted(self, column: int, row: Row | None) -> Wanted:  # noqa: ARG002 - the same for all
         """Who answers a column of a row; of any row, when it does not depend on the row."""
+        return self._wanted
 
     def body(self, column: int, row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
         """The request without its model; `values` are the columns that are there."""
-
-    def by_row(self) -> bool:
-        """Whether who is asked depends on the row."""
+        raise NotImplementedError
 
 
 def build_work(plan: BatchSettings, *, requests: bool) -> Work:
@@ -52,13 +65,10 @@ def is_request(row: Row) -> bool:
     return "custom_id" in row and "body" in row
 
 
-class RequestsWork:
+class RequestsWork(Work):
     """Rows in OpenAI's Batch format: `custom_id`, `method`, `url`, `body`."""
 
-    def __init__(self, plan: BatchSettings) -> None:
-        self.graph = ColumnGraph({ANSWER: []})
-        self._model = plan.model
-        self._body = plan.body
+    by_row = True
 
     def fault(self, row: Row) -> str:
         if not is_request(row):
@@ -78,30 +88,18 @@ class RequestsWork:
         model = body.get("model", "")
         return "" if isinstance(model, str) else "the model is not text"
 
-    def custom_id(self, row: Row) -> str | None:
-        custom_id: str = row["custom_id"]
-        return custom_id
-
     def wanted(self, column: int, row: Row | None) -> Wanted:  # noqa: ARG002 - there is but one
         assert row is not None
         api = _api_of(row.get("url", "/v1/chat/completions"))
         assert api is not None, "rows were checked"
-        return Wanted(api, self._model or row["body"].get("model", ""))
+        return Wanted(api, self._wanted.model or row["body"].get("model", ""))
 
     def body(self, column: int, row: Row, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return {**row["body"], **self._body}
 
-    def by_row(self) -> bool:
-        return True
 
-
-class PromptsWork:
+class PromptsWork(Work):
     """Rows with a `prompt`, or with the `messages` of a chat."""
-
-    def __init__(self, plan: BatchSettings) -> None:
-        self.graph = ColumnGraph({ANSWER: []})
-        self._wanted = Wanted(plan.api, plan.model)
-        self._body = plan.body
 
     def fault(self, row: Row) -> str:
         messages, prompt = row.get("messages"), row.get("prompt")
@@ -117,25 +115,17 @@ class PromptsWork:
             return ""
         return "there is no prompt in the row; give it one, or `messages`, or use --template"
 
-    def custom_id(self, row: Row) -> str | None:
-        return own_id(row)
-
-    def wanted(self, column: int, row: Row | None) -> Wanted:  # noqa: ARG002 - the same for all
-        return self._wanted
-
     def body(self, column: int, row: Row, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         if "messages" in row and row["messages"] is not None:
             return {"messages": row["messages"], **self._body}
         return {**asked(self._wanted.api, row["prompt"], ""), **self._body}
 
-    def by_row(self) -> bool:
-        return False
 
-
-class ColumnsWork:
+class ColumnsWork(Work):
     """Columns whose templates are filled from the row and from the columns before them."""
 
     def __init__(self, plan: BatchSettings) -> None:
+        super().__init__(plan)
         self.graph = graph_of(plan.columns)
         self._columns = [_Column(name, column, plan) for name, column in plan.columns.items()]
         self._empty = dict.fromkeys(self.graph.names, "")
@@ -151,9 +141,6 @@ class ColumnsWork:
                     return f"{fault}; it has {', '.join(sorted(row)[:20]) or 'nothing'}"
         return ""
 
-    def custom_id(self, row: Row) -> str | None:
-        return own_id(row)
-
     def wanted(self, column: int, row: Row | None) -> Wanted:  # noqa: ARG002 - the same for all
         return self._columns[column].wanted
 
@@ -163,9 +150,6 @@ class ColumnsWork:
         prompt = one.prompt.fill(known)
         system = one.system.fill(known) if one.system is not None else ""
         return {**asked(one.wanted.api, prompt, system), **one.body}
-
-    def by_row(self) -> bool:
-        return False
 
 
 class _Column:
@@ -183,17 +167,6 @@ def asked(api: Api, prompt: str, system: str) -> dict[str, Any]:
         return {"prompt": prompt}
     messages = [{"role": "system", "content": system}] if system else []
     return {"messages": [*messages, {"role": "user", "content": prompt}]}
-
-
-def own_id(row: Row) -> str | None:
-    """The id of a plain row: its `custom_id` or its `id`, when that is text or a number."""
-    for key in ("custom_id", "id"):
-        value = row.get(key)
-        if isinstance(value, str) and value:
-            return value
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
-    return None
 
 
 def _api_of(url: object) -> Api | None:
