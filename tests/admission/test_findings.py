@@ -26,7 +26,6 @@ from windtunnel.admission.tasks.metadata import (
     task_limits,
 )
 from windtunnel.admission.tasks.pressure import Pressure, PressureAdvisory
-from windtunnel.admission.tasks.row_groups import NextTask, is_next_group_blocked
 from windtunnel.core.random import Stream, Streams
 from windtunnel.core.telemetry import Event, Telemetry
 
@@ -373,15 +372,6 @@ def test_admission_timeouts_drop_rows() -> None:
     while admit_next(tasks) is not None:
         desk.take()
     assert len(tasks.ledger.active) == 3
-
-
-def test_a_global_deferred_block() -> None:
-    """Deferred tasks hold the next row group back only when all of it needs what they wait for."""
-    on_m, on_n = NextTask(frozenset({"request:p/m"})), NextTask(frozenset({"request:p/n"}))
-    below = NextTask(frozenset({"request:p/n"}), is_downstream_of_blocked=True)
-    assert is_next_group_blocked({"request:p/m"}, [on_m, below])
-    assert not is_next_group_blocked({"request:p/m"}, [on_m, on_n])
-    assert not is_next_group_blocked(set(), [on_m])
 
 
 def test_request_pressure_domain_metadata() -> None:

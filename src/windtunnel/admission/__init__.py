@@ -30,17 +30,7 @@ from windtunnel.admission.tasks.admission import (
     TaskAdmission,
     TaskDenied,
 )
-from windtunnel.admission.tasks.metadata import (
-    MetadataError,
-    MetadataFault,
-    SchedulingMetadata,
-    WorkKind,
-    check_metadata,
-    model_metadata,
-    report_fallback,
-    resolve,
-    task_limits,
-)
+from windtunnel.admission.tasks.metadata import SchedulingMetadata, WorkKind, resolve, task_limits
 from windtunnel.admission.tasks.pressure import Pressure, PressureAdvisory
 from windtunnel.admission.tasks.row_groups import RowGroupAdmission, RowGroupReason, RowGroupView
 from windtunnel.admission.tasks.sharing import BoundedBorrow, SharePolicy, StrictFair
@@ -63,13 +53,8 @@ __all__ = [
     "BoundedBorrow",
     "SchedulingMetadata",
     "WorkKind",
-    "MetadataError",
-    "MetadataFault",
-    "check_metadata",
-    "model_metadata",
     "resolve",
     "task_limits",
-    "report_fallback",
     # Requests.
     "RequestAdmission",
     "RequestAsk",

@@ -22,7 +22,6 @@ class EventKind(StrEnum):
     TASK_RELEASE_REFUSED = "task_release_refused"
     TASK_ADMISSION_DENIED = "task_admission_denied"
     TASK_STALE_SELECTION = "task_stale_selection"
-    TASK_METADATA_FELL_BACK = "task_metadata_fell_back"
     PRESSURE_ADVISORY_SKIPPED = "pressure_advisory_skipped"
     TASK_COMPLETED = "task_completed"
     TASK_DEFERRED = "task_deferred"

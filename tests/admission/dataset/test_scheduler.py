@@ -343,3 +343,18 @@ def test_what_is_below_a_column() -> None:
     assert graph.roots == (0,)
     assert graph.below(1) == {3}
     assert graph.below(0) == {1, 2, 3}
+
+
+@pytest.mark.parametrize(("failing", "is_blocked"), [((0, 1), True), ((0,), False)])
+def test_deferred_cells_hold_rows_back_only_when_all_need_what_they_wait_for(
+    failing: tuple[int, ...], is_blocked: bool
+) -> None:
+    def answer(cell: DatasetCell, now: float) -> str:
+        return FAILS if cell.column in failing else OK
+
+    bench = Bench(
+        {"a": [], "b": []}, seeds(40), answer, cap=1, group_rows=2, models={"a": "m", "b": "n"}
+    )
+    bench.run(until_s=30.0)
+    reasons = {event.reason for event in bench.sink.events if event.kind == "row_group_blocked"}
+    assert ("deferred_tasks" in reasons) == is_blocked

@@ -29,12 +29,7 @@ from windtunnel.admission.requests.headers import retry_delay_s
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.admission.tasks.admission import LLM_WAIT, TaskAdmission
 from windtunnel.admission.tasks.pressure import PressureAdvisory
-from windtunnel.admission.tasks.row_groups import (
-    NextTask,
-    RowGroupAdmission,
-    RowGroupView,
-    is_next_group_blocked,
-)
+from windtunnel.admission.tasks.row_groups import RowGroupAdmission, RowGroupView
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.loop import EventQueue
 from windtunnel.core.random import Stream
@@ -109,7 +104,6 @@ class DatasetScheduler:
         self._deferred: Final[dict[str, int]] = {}
         roots = [queue.lane for column in work.graph.roots for queue in work.queues[column]]
         self._first: Final = list({lane.name: lane for lane in roots}.values())
-        self._candidates: Final = [NextTask(frozenset({lane.name})) for lane in self._first]
         self._failing_since_s = NEVER
         self._out: Final[dict[str, float]] = {}
         """When each call that is out was sent, the earliest first."""
@@ -394,8 +388,7 @@ class DatasetScheduler:
         """Whether what is tried again would fill the models, and new rows need the same ones."""
         if self.resting + self.parked < self.tasks.resource(LLM_WAIT).limit:
             return False
-        waits = frozenset(lane for lane, cells in self._deferred.items() if cells)
-        return is_next_group_blocked(waits, self._candidates)
+        return all(self._deferred.get(lane.name) for lane in self._first)
 
     def _count_deferred(self, cell: DatasetCell, more: int) -> None:
         lane = self._queue_of(cell).lane.name

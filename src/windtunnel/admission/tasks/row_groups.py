@@ -4,8 +4,6 @@ More while models idle for want of ready work, fewer while ready work only piles
 target evicts nothing: groups in work are finished, the next ones wait.
 """
 
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import Final
 
@@ -159,17 +157,3 @@ class RowGroupAdmission:
 def rows_guard(records: int, buffer_size: int) -> int:
     """How many rows may be in work at once, when more groups are admitted by themselves."""
     return max(1, min(records, max(ROWS_GUARD_BUFFERS * buffer_size, ROWS_GUARD_MIN)))
-
-
-class NextTask(msgspec.Struct, frozen=True):
-    """A task of the next row group: what it needs, and whether it waits for a blocked column."""
-
-    keys: frozenset[str]
-    is_downstream_of_blocked: bool = False
-
-
-def is_next_group_blocked(deferred: AbstractSet[str], candidates: Sequence[NextTask]) -> bool:
-    """Whether everything in the next group needs what deferred tasks are waiting for."""
-    return bool(deferred) and not any(
-        deferred.isdisjoint(task.keys) and not task.is_downstream_of_blocked for task in candidates
-    )
