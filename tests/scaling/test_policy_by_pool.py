@@ -4,7 +4,7 @@ import json
 
 from tests.scaling.policies.kthena.paces import AT_ONCE
 from windtunnel.scaling.build import ScalingSetup, build_scaler
-from windtunnel.scaling.manifests.pools import Assignment
+from windtunnel.scaling.manifests.fields import Assignment
 from windtunnel.scaling.policies.kthena.policy import (
     KthenaHeterogeneousSettings,
     KthenaHomogeneousSettings,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.manifests.pools import Assignment
+from windtunnel.scaling.manifests.fields import Assignment
 from windtunnel.scaling.manifests.settings import ManifestSettings
 from windtunnel.scaling.policies.aibrix import AibrixSettings
 from windtunnel.scaling.policies.dynamo import DynamoSettings

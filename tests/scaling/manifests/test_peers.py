@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from tests.scaling.manifests.texts import bent, faults, homogeneous, read
+from windtunnel.core.errors import InputError
 from windtunnel.scaling.build import ScalingSetup, build_scaler
 from windtunnel.scaling.policies.hpa import HpaMetric, HpaRule, HpaSettings, HpaUp
 from windtunnel.scaling.policies.keda import KedaSettings
@@ -137,7 +138,17 @@ def test_a_knative_service() -> None:
 
 
 def test_a_value_beyond_what_is_simulated_is_a_fault() -> None:
-    assert faults(KEDA.replace('"5"', '"1e12"')) == ["spec: target: 1000000000000.0 is too large"]
+    assert faults(KEDA.replace('"5"', '"1e12"')) == [
+        "spec.triggers[0].metadata.threshold: 1000000000000.0 is too large"
+    ]
+    with pytest.raises(InputError) as caught:
+        read(KEDA.replace("cooldownPeriod: 120", "cooldownPeriod: 99999999"))
+    assert str(caught.value) == (
+        "autoscaling.yaml:7: spec.cooldownPeriod: 99999999 is too large; "
+        "allowed: a duration from 0s to 366d, such as 250ms"
+    )
+    long = bent(hpa(), "spec/behavior/scaleUp/stabilizationWindowSeconds", 3601)
+    assert faults(long) == ["spec.behavior.scaleUp.stabilizationWindowSeconds: 3601 is too large"]
 
 
 def test_manifests_of_all_kinds_are_run_together() -> None:
@@ -188,12 +199,12 @@ PODS = "spec.metrics[0].pods"
         (
             "spec/metrics/0/pods/target/averageValue",
             "-1",
-            f"{PODS}.target.averageValue: must be positive",
+            f"{PODS}.target.averageValue: -1.0 is too small",
         ),
         (
             "spec/metrics/0/pods/target/averageValue",
             "1e400",
-            f"{PODS}.target.averageValue: it is not finite",
+            f"{PODS}.target.averageValue: inf is not a number",
         ),
         (
             "spec/metrics/0/pods/target/averageValue",
@@ -208,7 +219,7 @@ PODS = "spec.metrics[0].pods"
         (
             "spec/behavior/scaleUp/tolerance",
             "2",
-            "spec.behavior.scaleUp.tolerance: 2 is no such tolerance",
+            "spec.behavior.scaleUp.tolerance: 2.0 is too large",
         ),
         ("spec/scaleTargetRef/name", "x", "spec.scaleTargetRef.name: no pool is called 'x'"),
     ],
@@ -233,12 +244,12 @@ def test_what_an_hpa_cannot_be(path: str, value: object, said: str) -> None:
         (
             "type: prometheus",
             "type: kafka",
-            "spec.triggers[0].type: 'kafka' is not simulated",
+            "spec.triggers[0].type: 'kafka' is not known here",
         ),
         (
             'threshold: "5"',
             'threshold: "0"',
-            "spec.triggers[0].metadata.threshold: '0' is no such threshold",
+            "spec.triggers[0].metadata.threshold: 0.0 is too small",
         ),
         (
             'activationThreshold: "1"',
@@ -272,11 +283,11 @@ def test_what_a_scaled_object_cannot_be(before: str, after: str, said: str) -> N
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ('max-scale: "12"', 'max-scale: "-1"', "max-scale: '-1' is out of range"),
+        ('max-scale: "12"', 'max-scale: "-1"', "max-scale: -1.0 is too small"),
         ('minScale: "1"', 'minScale: "13"', "max-scale: max-scale=12 is less than min-scale=13"),
-        ("window: 90s", "window: soon", "window: 'soon' is out of range"),
-        ("window: 90s", "windows: 90s", "windows: unknown annotation"),
-        ("metric: concurrency", "metric: cpu", "metric: 'cpu' is not simulated"),
+        ("window: 90s", "window: soon", "window: 'soon' is not a duration"),
+        ("window: 90s", "windows: 90s", "windows: unknown key"),
+        ("metric: concurrency", "metric: cpu", "metric: 'cpu' is not known here"),
         (
             "window: 90s",
             "scale-to-zero-pod-retention-period: 1m",

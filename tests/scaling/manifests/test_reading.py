@@ -8,10 +8,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from tests.scaling.manifests.texts import POOLS, bent, faults, homogeneous, read
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.manifests.fields import Quantity
 from windtunnel.scaling.manifests.load import read as read_texts
 from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.manifests.queries import asked
+from windtunnel.settings.manifests import Quantity
 
 QUANTITY = TypeAdapter(Annotated[float, Quantity()])
 
@@ -87,9 +87,9 @@ def test_queries_that_are_not_simulated(query: str, said: str) -> None:
 
 def test_roles_are_pools_of_three_kinds_of_name() -> None:
     pools = PoolNames(["llm-decode", "prefill"], {"llm/encode": "prefill", "spare": "prefill"})
-    assert pools.find("llm", (), "decode") == "llm-decode"
-    assert pools.find("llm", (), "prefill") == "prefill"
-    assert pools.find("llm", (), "encode") == "prefill"
+    assert pools.find("llm", "decode") == "llm-decode"
+    assert pools.find("llm", "prefill") == "prefill"
+    assert pools.find("llm", "encode") == "prefill"
     assert pools.unused() == ["spare"]
 
 
@@ -149,9 +149,14 @@ def test_what_people_keep_beside_it_is_skipped_and_said_once() -> None:
     )
 
 
-def test_a_kind_of_another_group_is_not_taken_for_one_beside() -> None:
-    strange = "apiVersion: example.org/v1\nkind: Deployment\nmetadata: {name: llm}\n"
-    assert faults(strange) == ["kind: 'Deployment' is not a kind that is read here"]
+def test_kinds_of_other_groups_are_skipped_and_those_of_known_groups_are_not() -> None:
+    strange = "apiVersion: example.org/v1\nkind: Gateway\nmetadata: {name: llm}\n"
+    text = f"{yaml.safe_dump(homogeneous())}---\n{strange}"
+    (note,) = read_texts([(text, "a.yaml")], PoolNames(POOLS)).notes
+    assert note.startswith("scaling.manifests has 1 Gateway too")
+    assert faults(strange) == ["scaling.manifests: the manifests scale nothing"]
+    typo = strange.replace("example.org/v1", "autoscaling/v2")
+    assert faults(typo) == ["kind: 'Gateway' is not a kind that is read here"]
 
 
 def test_faults_of_all_manifests_are_told_together() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 import yaml
 
 from windtunnel.core.errors import InputError
+from windtunnel.scaling.manifests.fields import Assignment
 from windtunnel.scaling.manifests.load import read as read_texts
-from windtunnel.scaling.manifests.pools import Assignment, PoolNames
+from windtunnel.scaling.manifests.pools import PoolNames
 
 KTHENA = "workload.serving.volcano.sh/v1alpha1"
 POOLS = ["llm", "h100", "a100", "prefill", "decode"]

@@ -1,132 +1,115 @@
-"""The kinds of value that autoscaling manifests have, and the parts that all of them share."""
+"""How a manifest's fields become settings, and the parts that all autoscaling manifests share.
+
+A field of a form that becomes a setting says so with `Becomes`: it is read as the manifest writes
+it, and held to the range that the setting declares. So a value that is out of range is a fault at
+the manifest's own field.
+"""
 
 import math
-import re
-from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NamedTuple, get_args
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema
 
-from windtunnel.settings.fields import Duration, Leaf, Whole, is_not, shown
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.settings import PolicySettings
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Leaf, Whole, is_not
 from windtunnel.settings.limits import MOST_REPLICAS
-from windtunnel.settings.section import ApiSection, Section
+from windtunnel.settings.manifests import AnyText, FreeText, Manifest, Quantity
+from windtunnel.settings.section import ApiSection, Context, Section
 
-S = TypeVar("S", bound=Section)
-
-LONGEST_VALUE = 262_144
-LONGEST_QUANTITY = 64
-
-_QUANTITY = re.compile(
-    r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][-+]?[0-9]+)|([numkMGTPE]|[KMGTPE]i)?)"
-)
-_SUFFIXES = {
-    "": 1.0,
-    "n": 1e-9,
-    "u": 1e-6,
-    "m": 1e-3,
-    **{letter: 1000.0**power for power, letter in enumerate("kMGTPE", start=1)},
-    **{f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", start=1)},
-}
-
-
-class Quantity(Leaf):
-    """A Kubernetes quantity: `250m` is a quarter, `2k` two thousand, `1Gi` two to the thirtieth."""
-
-    allowed = "a quantity such as 10, 0.5, 250m or 2k"
-    schema = {"type": ["string", "number"]}  # noqa: RUF012 - a constant that no instance changes
-
-    def check(self, value: object) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            try:
-                amount = float(value)
-            except OverflowError:  # a whole number of more digits than a float holds
-                return math.inf if value > 0 else -math.inf
-            if math.isnan(amount):
-                self.fail(is_not(value, "a quantity"))
-            return amount
-        if not isinstance(value, str) or len(value) > LONGEST_QUANTITY:
-            self.fail(is_not(value, "a quantity"))
-        found = _QUANTITY.fullmatch(value)
-        if found is None:
-            self.fail(is_not(value, "a quantity"))
-        number, exponent, suffix = found.groups()
-        return float(number + (exponent or "")) * _SUFFIXES[suffix or ""]
-
-
-class FreeText(Leaf):
-    """Any text, also none: what a rule has to say of it is said by the rule."""
-
-    allowed = "text"
-    schema = {"type": "string", "maxLength": LONGEST_VALUE}  # noqa: RUF012 - a constant
-
-    def check(self, value: object) -> str:
-        if not isinstance(value, str):
-            self.fail(is_not(value, "text"), "put it in quotes" if value is not None else None)
-        if len(value) > LONGEST_VALUE:
-            self.fail(f"{shown(value)} is too long ({len(value)} characters)")
-        return value
-
-
-def number_in(text: str) -> float | None:
-    """The finite number that a text is, as annotations and triggers have them."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-AnyText = Annotated[str, FreeText()]
-Amount = Annotated[float, Quantity()]
-Count = Annotated[int, Whole(0, MOST_REPLICAS)]
 Most = Annotated[int, Whole(1, MOST_REPLICAS)]
-Span = Annotated[float, Duration("-100000h", "100000h")]
 Seconds = Annotated[int, Whole(0, 10**9)]
-Opaque = dict[str, Any]
+QUANTITY = Quantity()
+SECONDS = Whole(0, 10**9)
 
 
-def converted(kind: type[S], names: Mapping[str, str], form: ApiSection, **more: object) -> S:
-    """A section of our own from what a form has written, by the names that both have for it.
+class NumberText(FreeText):
+    """Text that holds a finite number, as annotations and triggers have them."""
 
-    What is not written is left to the section, whose defaults are those of the autoscaler.
-    """
-    written = {ours: getattr(form, theirs) for theirs, ours in names.items()}
-    given = {ours: value for ours, value in written.items() if value is not None}
-    return kind(**given, **more)
+    allowed = "a number"
 
-
-def limits_of(kind: type[Section], field: str) -> tuple[Any, Any]:
-    """The range of a setting that is a number."""
-    leaf: Any = next(mark for mark in kind.model_fields[field].metadata if isinstance(mark, Leaf))
-    return leaf.low, leaf.high
-
-
-class ManifestMetadata(ApiSection):
-    """Who the object is. What an API server adds is not used."""
-
-    name: AnyText = Field(description="The name of the object.")
-    generate_name: AnyText | None = Field(default=None, description="Not used.")
-    namespace: AnyText | None = Field(default=None, description="Left out: `default`.")
-    labels: dict[str, AnyText] | None = Field(default=None, description="Not used.")
-    annotations: dict[str, AnyText] | None = Field(
-        default=None, description="Used where an autoscaler is set by annotations."
-    )
-    uid: AnyText | None = Field(default=None, description="Written by an API server; not used.")
-    resource_version: AnyText | None = Field(default=None, description="As `uid`.")
-    creation_timestamp: AnyText | None = Field(default=None, description="As `uid`.")
-    generation: Count | None = Field(default=None, description="As `uid`.")
-    finalizers: list[AnyText] | None = Field(default=None, description="As `uid`.")
-    owner_references: list[Opaque] | None = Field(default=None, description="As `uid`.")
-    managed_fields: list[Opaque] | None = Field(default=None, description="As `uid`.")
+    def check(self, value: object) -> float:  # type: ignore[override]
+        text = super().check(value)
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            self.fail(is_not(value, "a number"))
+        return number
 
 
-class ManifestForm(ApiSection):
-    """An object: what every kind has."""
+IN_TEXT = NumberText()
 
-    api_version: AnyText = Field(description="Group and version of the kind.")
-    kind: AnyText = Field(description="The kind.")
-    metadata: ManifestMetadata = Field(description="Who it is.")
-    status: Opaque | None = Field(default=None, description="Written by a controller; not used.")
+
+class Like(Leaf):
+    """A field like a setting: `read` in the manifest's way, then held to the setting's range."""
+
+    def __init__(self, kind: type[Section], name: str, read: Leaf | None = None) -> None:
+        self.name, self.read = name, read
+        self.leaf = next(
+            (mark for mark in _marks(kind.model_fields[name]) if isinstance(mark, Leaf)), None
+        )
+        self.allowed = self.leaf.allowed if self.leaf else ""
+        self.schema = {}
+
+    def check(self, value: object) -> object:
+        assert self.leaf is not None
+        return self.leaf.check(self.read.check(value) if self.read else value)
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        if self.leaf is None:  # a choice of words, which the annotation has
+            return handler(source)
+        return super().__get_pydantic_core_schema__(source, handler)
+
+
+class Becomes(Like):
+    """A field that becomes a setting of this name."""
+
+
+def settings_of(form: ApiSection) -> dict[str, Any]:
+    """What a form has for settings, by their names; what is not written is left to them."""
+    found: dict[str, Any] = {}
+    for name, field in type(form).model_fields.items():
+        value = getattr(form, name)
+        for mark in _marks(field):
+            if isinstance(mark, Becomes) and value is not None:
+                found[mark.name] = value
+    return found
+
+
+def _marks(field: FieldInfo) -> Iterator[object]:
+    """Of a field, also of one that may be left out: `Annotated[..., mark] | None`."""
+    yield from field.metadata
+    for member in get_args(field.annotation):
+        yield from getattr(member, "__metadata__", ())
+
+
+class Assignment(NamedTuple):
+    """A policy, and what asks for it; the policy names the pools that it scales."""
+
+    source: str
+    """Kind and name of the manifest."""
+    policy: PolicySettings
+
+
+class Scope(NamedTuple):
+    """What manifests are checked against: the root of a `Context`."""
+
+    pools: PoolNames
+    policy: Any = None
+    """Of Kthena: the policy whose targets are checked."""
+    earlier: bool = False
+    """Of Kthena: the targets are those of a binding, as before v1.0."""
+    bound: bool = False
+    """Of Kthena: a binding has targets for this policy."""
 
 
 class Reference(ApiSection):
@@ -139,3 +122,32 @@ class Reference(ApiSection):
     uid: AnyText | None = Field(default=None, description="Not used.")
     resource_version: AnyText | None = Field(default=None, description="Not used.")
     field_path: AnyText | None = Field(default=None, description="Not used.")
+
+
+class PoolReference(Reference):
+    """Names what is scaled: a pool of the scenario."""
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from told(where, "name", lambda: where.root.pools.find(self.name))
+
+
+class ScalingManifest(Manifest):
+    """An object that scales a pool by itself."""
+
+    def policy(self, pools: PoolNames) -> PolicySettings:
+        """The policy of a manifest without faults."""
+        raise NotImplementedError
+
+    def notes(self) -> Iterator[str]:
+        """What is written and has no effect in a run, or another one."""
+        return iter(())
+
+
+def told(
+    where: Context, key: str | tuple[str | int, ...], call: Callable[[], object]
+) -> Iterator[Fault]:
+    """The fault at a key where a call fails."""
+    try:
+        call()
+    except InputError as error:
+        yield where.fault(key, error.what, error.allowed, error.hint)

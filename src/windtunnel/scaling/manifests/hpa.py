@@ -1,24 +1,22 @@
 """Kubernetes' HorizontalPodAutoscaler, `autoscaling/v2`, as its users write it."""
 
-import math
 from collections.abc import Iterator
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
-from windtunnel.core.errors import InputError
 from windtunnel.scaling.manifests.fields import (
-    Amount,
-    AnyText,
-    Count,
-    ManifestForm,
+    QUANTITY,
+    SECONDS,
+    Becomes,
     Most,
-    Opaque,
+    PoolReference,
     Reference,
-    converted,
-    limits_of,
+    ScalingManifest,
+    settings_of,
+    told,
 )
-from windtunnel.scaling.manifests.pools import Assignment, PoolNames
+from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.policies.hpa import (
     AVERAGE,
@@ -31,22 +29,15 @@ from windtunnel.scaling.policies.hpa import (
     HpaUp,
 )
 from windtunnel.scaling.settings import PoolBounds
-from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Whole
 from windtunnel.settings.limits import MOST_REPLICAS
-from windtunnel.settings.section import ApiSection
+from windtunnel.settings.manifests import AnyText, Count, Opaque
+from windtunnel.settings.section import ApiSection, Context
 
+MACHINE = ("Resource", "ContainerResource")
 AVERAGE_VALUE = "AverageValue"
-LONGEST_WINDOW_S = int(limits_of(HpaUp, "window_s")[1])
-LONGEST_PERIOD_S = int(limits_of(HpaRule, "period_s")[1])
-DIRECTION = {
-    "stabilization_window_seconds": "window_s",
-    "select_policy": "select",
-    "tolerance": "tolerance",
-}
-"""Keys of a direction of an HPA, and what they are called in a scenario."""
-
+Target = Annotated[float, Becomes(HpaMetric, "target", QUANTITY)]
 D = TypeVar("D", HpaUp, HpaDown)
 
 
@@ -61,8 +52,8 @@ class HpaTargetForm(ApiSection):
     """What a metric should be."""
 
     type: Literal["AverageValue", "Value", "Utilization"] = Field(description="Of what.")
-    average_value: Amount | None = Field(default=None, description="Of one replica.")
-    value: Amount | None = Field(default=None, description="Of all replicas.")
+    average_value: Target | None = Field(default=None, description="Of one replica.")
+    value: Target | None = Field(default=None, description="Of all replicas.")
     average_utilization: Annotated[int, Whole(1, 10**6)] | None = Field(
         default=None, description="Percent of what a pod requests; nothing here has that."
     )
@@ -93,40 +84,80 @@ class HpaMetricForm(ApiSection):
     resource: Opaque | None = Field(default=None, description="Of type Resource.")
     container_resource: Opaque | None = Field(default=None, description="Of its type.")
 
+    @property
+    def source(self) -> PodsMetricForm | None:
+        """What is given for its type."""
+        found: PodsMetricForm | None = getattr(self, self.type.lower())
+        return found
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.type in MACHINE:
+            what = f"{self.type} metrics are of the machine, and are not simulated"
+            yield where.fault("type", what, "Pods, Object or External")
+            return
+        key, source = self.type.lower(), self.source
+        if source is None:
+            yield where.fault(key, "missing", f"must populate the source of type {self.type}")
+            return
+        yield from told(where, (key, "metric", "name"), lambda: metric(source.metric.name))
+        target = source.target
+        if target.type == "Utilization" or (self.type == "Pods" and target.type != AVERAGE_VALUE):
+            allowed = AVERAGE_VALUE if self.type == "Pods" else f"{AVERAGE_VALUE}, Value"
+            what = f"{target.type!r} is not known here"
+            yield where.fault((key, "target", "type"), what, allowed)
+            return
+        place = "averageValue" if target.type == AVERAGE_VALUE else "value"
+        if (target.average_value if target.type == AVERAGE_VALUE else target.value) is None:
+            yield where.fault((key, "target", place), "missing", QUANTITY.allowed)
+
+    def metric(self) -> HpaMetric:
+        assert self.source is not None
+        target = self.source.target
+        average = target.type == AVERAGE_VALUE
+        kind = TOTAL if average else VALUE
+        return HpaMetric(
+            name=self.source.metric.name,
+            type=AVERAGE if self.type == "Pods" else kind,
+            target=target.average_value if average else target.value,
+        )
+
 
 class HpaRuleForm(ApiSection):
     """A step that is allowed within a period."""
 
     type: Literal["Pods", "Percent"] = Field(description="Of what.")
     value: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(description="So many.")
-    period_seconds: Annotated[int, Whole(1, LONGEST_PERIOD_S)] = Field(
+    period_seconds: Annotated[float, Becomes(HpaRule, "period_s", SECONDS)] = Field(
         description="Within this time."
     )
 
     def rule(self) -> HpaRule:
-        period_s = float(self.period_seconds)
-        if self.type == "Percent":
-            return HpaRule(percent=self.value, period_s=period_s)
-        return HpaRule(pods=self.value, period_s=period_s)
+        return HpaRule(**{self.type.lower(): self.value}, **settings_of(self))
 
 
 class HpaDirectionForm(ApiSection):
     """How fast a size may change in one direction."""
 
-    stabilization_window_seconds: Annotated[int, Whole(0, LONGEST_WINDOW_S)] | None = Field(
-        default=None, description="How long a recommendation counts."
+    stabilization_window_seconds: Annotated[float, Becomes(HpaUp, "window_s", SECONDS)] | None = (
+        Field(default=None, description="How long a recommendation counts.")
     )
-    select_policy: Literal["Max", "Min", "Disabled"] | None = Field(
-        default=None, description="Which rule holds."
+    select_policy: Annotated[Literal["Max", "Min", "Disabled"], Becomes(HpaUp, "select")] | None = (
+        Field(default=None, description="Which rule holds.")
     )
     policies: list[HpaRuleForm] | None = Field(
         default=None, description="Left out: those of Kubernetes."
     )
-    tolerance: Amount | None = Field(default=None, description="Left out: that of Kubernetes.")
+    tolerance: Annotated[float, Becomes(HpaUp, "tolerance", QUANTITY)] | None = Field(
+        default=None, description="Left out: that of Kubernetes."
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.policies == []:
+            yield where.fault("policies", "must specify at least one policy")
 
     def direction(self, kind: type[D]) -> D:
         rules = {} if self.policies is None else {"rules": [one.rule() for one in self.policies]}
-        return converted(kind, DIRECTION, self, **rules)
+        return kind(**settings_of(self), **rules)
 
 
 class HpaBehaviorForm(ApiSection):
@@ -139,92 +170,43 @@ class HpaBehaviorForm(ApiSection):
         default_factory=HpaDirectionForm, description="Fewer replicas."
     )
 
-    def faults(self, path: KeyPath) -> Iterator[Fault]:
-        for key, way in (("scaleUp", self.scale_up), ("scaleDown", self.scale_down)):
-            if way.policies == []:
-                yield Fault((*path, key, "policies"), "must specify at least one policy")
-            low, high = limits_of(HpaSettings, "tolerance")
-            if way.tolerance is not None and not low <= way.tolerance <= high:
-                what = f"{way.tolerance:g} is no such tolerance"
-                yield Fault((*path, key, "tolerance"), what, f"{low:g} to {high:g}")
+    def directions(self) -> dict[str, HpaUp | HpaDown]:
+        """As settings of an HPA have them."""
+        return {
+            "up": self.scale_up.direction(HpaUp),
+            "down": self.scale_down.direction(HpaDown),
+        }
 
 
 class HpaForm(ApiSection):
     """What an HPA says."""
 
-    scale_target_ref: Reference = Field(description="What is scaled.")
+    scale_target_ref: PoolReference = Field(description="What is scaled.")
     min_replicas: Count = Field(default=1, description="The fewest replicas.")
     max_replicas: Most = Field(description="The most replicas.")
     metrics: list[HpaMetricForm] = Field(default_factory=list, description="The metrics.")
     behavior: HpaBehaviorForm = Field(default_factory=HpaBehaviorForm, description="How fast.")
 
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.min_replicas > self.max_replicas:
+            what = "must be greater than or equal to `minReplicas`"
+            yield where.fault("maxReplicas", what)
+        if not self.metrics:
+            what = "without metrics it is by CPU, which is not simulated"
+            yield where.fault("metrics", what, "at least one metric")
 
-class HorizontalPodAutoscaler(ManifestForm):
+
+class HorizontalPodAutoscaler(ScalingManifest):
     """A whole HPA."""
 
     spec: HpaForm = Field(description="What it says.")
 
-    def assignment(self, label: str, pools: PoolNames) -> tuple[Assignment | None, list[Fault]]:
-        """Who scales which pool, or what is wrong."""
+    def policy(self, pools: PoolNames) -> HpaSettings:
         spec = self.spec
-        faults = list(spec.behavior.faults(("spec", "behavior")))
-        if spec.min_replicas > spec.max_replicas:
-            what = "must be greater than or equal to `minReplicas`"
-            faults.append(Fault(("spec", "maxReplicas"), what))
-        pool = pools.find(spec.scale_target_ref.name, ("spec", "scaleTargetRef", "name"))
-        metrics: list[HpaMetric] = []
-        if not spec.metrics:
-            what = "without metrics it is by CPU, which is not simulated"
-            faults.append(Fault(("spec", "metrics"), what, "at least one metric"))
-        for number, one in enumerate(spec.metrics):
-            found = _metric(one, ("spec", "metrics", number))
-            if isinstance(found, Fault):
-                faults.append(found)
-            else:
-                metrics.append(found)
-        if isinstance(pool, Fault):
-            faults.append(pool)
-        if faults or isinstance(pool, Fault):
-            return None, faults
-        policy = HpaSettings(
+        bounds = PoolBounds(min=spec.min_replicas, max=spec.max_replicas)
+        return HpaSettings(
             policy="hpa",
-            metrics=metrics,
-            up=spec.behavior.scale_up.direction(HpaUp),
-            down=spec.behavior.scale_down.direction(HpaDown),
-            pools={pool: PoolBounds(min=spec.min_replicas, max=spec.max_replicas)},
+            metrics=[one.metric() for one in spec.metrics],
+            pools={pools.find(spec.scale_target_ref.name): bounds},
+            **spec.behavior.directions(),
         )
-        return Assignment(label, policy), []
-
-
-def _metric(spec: HpaMetricForm, path: KeyPath) -> HpaMetric | Fault:
-    key = spec.type.lower()
-    if spec.type in ("Resource", "ContainerResource"):
-        what = f"{spec.type} metrics are of the machine, and are not simulated"
-        return Fault((*path, "type"), what, "Pods, Object or External")
-    given: PodsMetricForm | None = getattr(spec, key)
-    if given is None:
-        return Fault((*path, key), "missing", f"must populate the source of type {spec.type}")
-    here = (*path, key)
-    try:
-        metric(given.metric.name)
-    except InputError as error:
-        return Fault((*here, "metric", "name"), error.what, error.allowed, error.hint)
-    target = given.target
-    if target.type == "Utilization" or (spec.type == "Pods" and target.type != AVERAGE_VALUE):
-        allowed = AVERAGE_VALUE if spec.type == "Pods" else f"{AVERAGE_VALUE}, Value"
-        return Fault((*here, "target", "type"), f"{target.type!r} is not known here", allowed)
-    average = target.type == AVERAGE_VALUE
-    amount = target.average_value if average else target.value
-    place = (*here, "target", "averageValue" if average else "value")
-    if amount is None:
-        return Fault(place, "missing", "a quantity such as 10, 0.5 or 250m")
-    low, high = limits_of(HpaMetric, "target")
-    if not low < amount <= high:
-        what = "must be positive" if amount <= low else "it is not finite"
-        return Fault(
-            place, what if amount == math.inf or amount <= low else f"{amount:g} is too large"
-        )
-    if spec.type == "Pods":
-        return HpaMetric(name=given.metric.name, target=amount, type=AVERAGE)
-    kind = TOTAL if average else VALUE
-    return HpaMetric(name=given.metric.name, target=amount, type=kind)

@@ -1,48 +1,84 @@
-"""Knative's KnativeService: its autoscaler is set by the annotations of the template."""
+"""Knative's Service: its autoscaler is set by the annotations of the template."""
 
-from typing import Any, Final
+import re
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from windtunnel.core.errors import InputError, nearest
-from windtunnel.core.units import parse_duration
-from windtunnel.scaling.manifests.fields import AnyText, ManifestForm, Opaque, limits_of, number_in
-from windtunnel.scaling.manifests.pools import Assignment, PoolNames
+from windtunnel.scaling.manifests.fields import (
+    IN_TEXT,
+    Becomes,
+    Like,
+    ScalingManifest,
+    settings_of,
+    told,
+)
+from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.policies.knative import KnativeSettings
-from windtunnel.scaling.settings import PoolBounds
-from windtunnel.settings.document import KeyPath
-from windtunnel.settings.faults import Fault
+from windtunnel.scaling.settings import PolicySettings, PoolBounds
+from windtunnel.settings.faults import Fault, checker_faults
 from windtunnel.settings.limits import MOST_REPLICAS
-from windtunnel.settings.section import ApiSection
+from windtunnel.settings.manifests import AnyText, ManifestMetadata, Opaque
+from windtunnel.settings.section import ApiSection, Context
 
 INTERVAL_S = 2.0
 PREFIX: Final = "autoscaling.knative.dev/"
-KPA: Final = "kpa.autoscaling.knative.dev"
-ANNOTATIONS: Final[KeyPath] = ("spec", "template", "metadata", "annotations")
-EARLIER: Final = {"minScale": "min-scale", "maxScale": "max-scale"}
-"""Keys as they were once written."""
 TARGETS: Final = {"concurrency": 100.0, "rps": 200.0}
 """Metrics, and the targets that they have by default."""
-SETTINGS: Final = {
-    "target": "target",
-    "target-utilization-percentage": "utilization_percent",
-    "window": "window_s",
-    "panic-window-percentage": "panic_window_percent",
-    "panic-threshold-percentage": "panic_threshold_percent",
-    "scale-down-delay": "scale_down_delay_s",
-    "activation-scale": "activation_scale",
-}
-"""Annotations, and what they are called in a scenario."""
-RANGES: Final[dict[str, tuple[float, float]]] = {
-    "min-scale": (0.0, MOST_REPLICAS),
-    "max-scale": (0.0, MOST_REPLICAS),
-    "initial-scale": (0.0, MOST_REPLICAS),
-    "target-burst-capacity": (-1.0, 1e9),
-    "scale-to-zero-pod-retention-period": (0.0, 3600.0),
-    **{name: limits_of(KnativeSettings, field) for name, field in SETTINGS.items()},
-}
-TIMES: Final = ("window", "scale-down-delay", "scale-to-zero-pod-retention-period")
-WORDS: Final = {"class": (KPA,), "metric": tuple(TARGETS)}
+Scale = Annotated[int, Like(PoolBounds, "max", IN_TEXT)]
+
+
+def _key(field: str) -> str:
+    return field.replace("_", "-")
+
+
+class KnativeAnnotations(ApiSection, alias_generator=_key):
+    """The annotations of the autoscaler, without their prefix."""
+
+    class_: Literal["kpa.autoscaling.knative.dev"] | None = Field(
+        default=None, alias="class", description="Only Knative's own is simulated."
+    )
+    metric: Literal["concurrency", "rps"] = Field(
+        default="concurrency", description="The metric that is averaged."
+    )
+    target: Annotated[float, Becomes(KnativeSettings, "target", IN_TEXT)] | None = Field(
+        default=None, description="Left out: 100 of concurrency, 200 of rps."
+    )
+    target_utilization_percentage: (
+        Annotated[float, Becomes(KnativeSettings, "utilization_percent", IN_TEXT)] | None
+    ) = Field(default=None, description="Percentage of the target that is aimed at.")
+    window: Annotated[float, Becomes(KnativeSettings, "window_s")] | None = Field(
+        default=None, description="The stable window."
+    )
+    panic_window_percentage: (
+        Annotated[float, Becomes(KnativeSettings, "panic_window_percent", IN_TEXT)] | None
+    ) = Field(default=None, description="The panic window, as a percentage of the stable one.")
+    panic_threshold_percentage: (
+        Annotated[float, Becomes(KnativeSettings, "panic_threshold_percent", IN_TEXT)] | None
+    ) = Field(default=None, description="Load that starts a panic.")
+    scale_down_delay: Annotated[float, Becomes(KnativeSettings, "scale_down_delay_s")] | None = (
+        Field(default=None, description="Window of recommendations before it shrinks.")
+    )
+    activation_scale: (
+        Annotated[int, Becomes(KnativeSettings, "activation_scale", IN_TEXT)] | None
+    ) = Field(default=None, description="The fewest replicas under any load.")
+    min_scale: Scale = Field(default=0, description="The fewest replicas.")
+    max_scale: Scale = Field(default=0, description="The most replicas; 0: any number.")
+    initial_scale: Scale = Field(default=1, description="Not used: the pool has its replicas.")
+    target_burst_capacity: Annotated[float, IN_TEXT] = Field(
+        default=0.0, description="Not used: nothing buffers in front of a pool."
+    )
+    scale_to_zero_pod_retention_period: (
+        Annotated[float, Like(PolicySettings, "zero_after_s")] | None
+    ) = Field(default=None, description="Not simulated.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.max_scale and self.max_scale < self.min_scale:
+            what = f"max-scale={self.max_scale} is less than min-scale={self.min_scale}"
+            yield where.fault("max-scale", what)
+        if self.scale_to_zero_pod_retention_period:
+            yield where.fault("scale-to-zero-pod-retention-period", "this is not simulated")
 
 
 class RevisionMetadata(ApiSection):
@@ -53,6 +89,25 @@ class RevisionMetadata(ApiSection):
     annotations: dict[str, AnyText] = Field(
         default_factory=dict, description="Those of the autoscaler are read."
     )
+
+    def keys(self) -> dict[str, str]:
+        """Annotations of the autoscaler as they are written, by the way they are written now."""
+        words = (key for key in self.annotations if key.startswith(PREFIX))
+        return {_kebab(key.removeprefix(PREFIX)): key for key in words}
+
+    def read(self) -> KnativeAnnotations:  # type: ignore[override]
+        own = {short: self.annotations[key] for short, key in self.keys().items()}
+        return KnativeAnnotations.model_validate(own)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        try:
+            found = list(self.read().check(where))
+        except ValidationError as error:
+            found = checker_faults(error, KnativeAnnotations)
+        for fault in found:
+            short = fault.path[-1]
+            key = self.keys()[str(short)]
+            yield where.fault(("annotations", key), fault.what, fault.allowed, fault.hint)
 
 
 class RevisionForm(ApiSection):
@@ -67,105 +122,42 @@ class RevisionForm(ApiSection):
 
 
 class KnativeServiceForm(ApiSection):
-    """What a KnativeService says."""
+    """What a Service of Knative says."""
 
     template: RevisionForm = Field(description="What a revision is.")
     traffic: list[Opaque] | None = Field(default=None, description="Not used.")
 
 
-class KnativeService(ManifestForm):
-    """A Knative KnativeService."""
+class ServiceMetadata(ManifestMetadata):
+    """Who the service is: the pool of its name."""
 
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from told(where, "name", lambda: where.root.pools.find(self.name))
+
+
+class KnativeService(ScalingManifest):
+    """A Service of Knative."""
+
+    metadata: ServiceMetadata = Field(description="Who it is.")
     spec: KnativeServiceForm = Field(description="What it says.")
 
-    def assignment(self, label: str, pools: PoolNames) -> tuple[Assignment | None, list[Fault]]:
-        """Who scales which pool, or what is wrong."""
-        read = _Annotations(self.spec.template.metadata.annotations)
-        pool = pools.find(self.metadata.name, ("metadata", "name"))
-        least, most = int(read.number("min-scale", 0.0)), int(read.number("max-scale", 0.0))
-        if most and most < least:
-            what = f"max-scale={most} is less than min-scale={least}"
-            read.fault("max-scale", what)
-        if read.number("scale-to-zero-pod-retention-period", 0.0) > 0:
-            read.fault("scale-to-zero-pod-retention-period", "this is not simulated")
-        faults = read.faults if isinstance(pool, str) else [*read.faults, pool]
-        if faults or isinstance(pool, Fault):
-            return None, faults
-        bounds = PoolBounds(min=least, max=most or MOST_REPLICAS)
-        return Assignment(label, self._policy(read, pool, bounds)), []
-
-    def _policy(self, read: "_Annotations", pool: str, bounds: PoolBounds) -> KnativeSettings:
-        metric = read.word("metric", "concurrency")
+    def policy(self, pools: PoolNames) -> KnativeSettings:
+        read = self.spec.template.metadata.read()
+        target = TARGETS[read.metric] if read.target is None else read.target
         # A hard limit is the target, too, where no lower one is written, and is filled to the brim.
         hard = self.spec.template.spec.get("containerConcurrency", 0)
-        target = read.number("target", TARGETS.get(metric, 100.0))
-        if isinstance(hard, int) and hard > 0 and metric == "concurrency":
+        if isinstance(hard, int) and hard > 0 and read.metric == "concurrency":
             target = min(target, float(hard))
+        bounds = PoolBounds(min=read.min_scale, max=read.max_scale or MOST_REPLICAS)
         return KnativeSettings(
             policy="knative",
             interval_s=INTERVAL_S,
-            pools={pool: bounds},
-            metric=metric,
-            **{**read.settings(), "target": target},
+            pools={pools.find(self.metadata.name): bounds},
+            metric=read.metric,
+            **{**settings_of(read), "target": target},
         )
 
 
-class _Annotations:
-    """The annotations of the autoscaler, each in its range; what is not known is a fault."""
-
-    def __init__(self, written: dict[str, str]) -> None:
-        self.faults: list[Fault] = []
-        self._values: dict[str, float] = {}
-        self._words: dict[str, str] = {}
-        self._keys: dict[str, str] = {}
-        for key, text in written.items():
-            if key.startswith(PREFIX):
-                short = key.removeprefix(PREFIX)
-                short = EARLIER.get(short, short)
-                self._keys[short] = key
-                self._read(short, text)
-
-    def number(self, name: str, default: float) -> float:
-        return self._values.get(name, default)
-
-    def settings(self) -> dict[str, Any]:
-        """What is written of the settings, by their names in a scenario."""
-        written = {SETTINGS[name]: self._values[name] for name in SETTINGS if name in self._values}
-        if "activation_scale" in written:
-            written["activation_scale"] = int(written["activation_scale"])
-        return written
-
-    def word(self, name: str, default: str) -> str:
-        return self._words.get(name, default)
-
-    def fault(
-        self, name: str, what: str, allowed: str | None = None, hint: str | None = None
-    ) -> None:
-        path = (*ANNOTATIONS, self._keys[name])
-        self.faults.append(Fault(path, what, allowed, hint))
-
-    def _read(self, name: str, text: str) -> None:
-        if name in WORDS:
-            if text not in WORDS[name]:
-                allowed = ", ".join(WORDS[name])
-                self.fault(name, f"{text!r} is not simulated", allowed, nearest(text, WORDS[name]))
-            self._words[name] = text
-            return
-        if name not in RANGES:
-            known = [PREFIX + known for known in (*WORDS, *RANGES)]
-            self.fault(name, "unknown annotation", hint=nearest(PREFIX + name, known))
-            return
-        low, high = RANGES[name]
-        value = _seconds(text) if name in TIMES else number_in(text)
-        if value is None or not low <= value <= high:
-            what = f"{text!r} is out of range"
-            self.fault(name, what, f"{low:g} to {high:g}{' s' if name in TIMES else ''}")
-            return
-        self._values[name] = value
-
-
-def _seconds(text: str) -> float | None:
-    try:
-        return parse_duration(text)
-    except InputError:
-        return None
+def _kebab(word: str) -> str:
+    """`minScale`, as it was once written, is `min-scale`."""
+    return re.sub(r"[A-Z]", lambda letter: "-" + letter.group().lower(), word)

@@ -1,33 +1,29 @@
-"""Kthena's manifests, read into the settings of its policies."""
+"""Kthena's AutoscalingPolicy, and the AutoscalingPolicyBinding of its earlier releases.
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+`check` of each form is what Kthena's admission says of it, in its words. What it accepts and this
+product cannot simulate is found when a policy is read.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
 
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.manifests.fields import converted
-from windtunnel.scaling.manifests.kthena_forms import (
-    BehaviorForm,
-    DisaggregatedForm,
-    HeterogeneousForm,
-    HomogeneousForm,
-    MetricForm,
-    PanicPolicyForm,
-    PolicyForm,
-    PolicyTargets,
-    Sources,
-    StablePolicyForm,
-    TargetForm,
-)
-from windtunnel.scaling.manifests.kthena_rules import SPEC, called
-from windtunnel.scaling.manifests.pools import Assignment, PoolNames
+from windtunnel.scaling.manifests.fields import Becomes, Most, Reference, settings_of
+from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.manifests.queries import asked
 from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.policies.kthena.coordinate import coordination_faults
 from windtunnel.scaling.policies.kthena.policy import (
+    LARGEST_TARGET,
     KthenaDisaggregatedSettings,
     KthenaHeterogeneousSettings,
     KthenaHomogeneousSettings,
     KthenaSettings,
 )
+from windtunnel.scaling.policies.kthena.ratio import RoleBounds, is_possible
 from windtunnel.scaling.policies.kthena.settings import (
     Behavior,
     Coordination,
@@ -37,212 +33,593 @@ from windtunnel.scaling.policies.kthena.settings import (
     Ratio,
 )
 from windtunnel.scaling.settings import PoolBounds
-from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Text, Whole
+from windtunnel.settings.manifests import AnyText, Count, FreeText, Manifest, Opaque, Quantity
+from windtunnel.settings.section import ApiSection, Context
 
-PACE = {
-    "instances": "instances",
-    "percent": "percent",
-    "period": "period_s",
-    "select_policy": "select",
-    "stabilization_window": "window_s",
-}
-PANIC = {
-    "percent": "percent",
-    "period": "period_s",
-    "panic_threshold_percent": "threshold",
-    "panic_mode_hold": "hold_s",
-}
-"""Keys of a behaviour, and what they are called in a scenario."""
+MOST_ROLES = 2
+MODEL_SERVING = "ModelServing"
+ONE_TARGET = (
+    "exactly one of homogeneousTarget, heterogeneousTarget, or disaggregatedTarget must be set"
+)
+UNMATCHED = "metricSources key must match an effective metric name"
+MetricName = Annotated[str, Text("the name of a metric")]
 P = TypeVar("P", PaceUp, PaceDown)
 Measured = dict[str, tuple[float, str]]
 """By the name under which a metric is measured here: its target, and how a query reads it."""
 
 
-class Reader:
-    """Turns one policy and its targets into an assignment; faults are collected."""
+class PolicyTime(Duration):
+    """A time of a behaviour, refused in the words of Kthena's admission."""
 
-    def __init__(self, source: str, policy: PolicyForm, pools: PoolNames) -> None:
-        self._source = source
-        self._policy = policy
-        self._pools = pools
-        self.faults: list[Fault] = []
+    def __init__(self, what: str) -> None:
+        super().__init__("0s", "30m")
+        self.what = what
 
-    def read(self, targets: PolicyTargets) -> tuple[Assignment | None, list[Fault]]:
-        """The assignment, or what is wrong."""
-        if targets.homogeneous_target is not None:
-            found = self._homogeneous(targets.homogeneous_target)
-        elif targets.heterogeneous_target is not None:
-            found = self._heterogeneous(targets.heterogeneous_target)
-        else:
-            assert targets.disaggregated_target is not None
-            found = self._disaggregated(targets.disaggregated_target)
-        return found, self.faults
-
-    def _homogeneous(self, spec: HomogeneousForm) -> Assignment | None:
-        path = (*SPEC, "homogeneousTarget", "target")
-        pool = self._pool(spec.target, path)
-        metrics = self._metrics(self._policy.metrics, spec.target.metric_sources, path)
-        bounds = {pool: PoolBounds(min=spec.min_replicas, max=spec.max_replicas)}
-        return self._assignment(
-            KthenaHomogeneousSettings,
-            metrics,
-            policy="kthena-homogeneous",
-            pools=bounds,
-        )
-
-    def _heterogeneous(self, spec: HeterogeneousForm) -> Assignment | None:
-        here = (*SPEC, "heterogeneousTarget", "params")
-        bounds: dict[str, PoolBounds] = {}
-        costs: dict[str, float] = {}
-        names: dict[str, str] = {}
-        metrics: Measured = {}
-        for number, parameter in enumerate(spec.params):
-            path = (*here, number, "target")
-            pool = self._pool(parameter.target, path)
-            if pool in bounds:
-                self._fault((*path, "targetRef", "name"), f"the pool {pool!r} is there twice")
-            bounds[pool] = PoolBounds(min=parameter.min_replicas, max=parameter.max_replicas)
-            costs[pool] = float(parameter.cost)
-            names[called(parameter.target)] = pool
-            read = self._metrics(self._policy.metrics, parameter.target.metric_sources, path)
-            if number and read != metrics:
-                what = "its metrics are read otherwise than those of the first target"
-                self._fault((*path, "metricSources"), what)
-            metrics = metrics or read
-        more: dict[str, Any] = {}
-        if spec.coordination is not None:
-            written = spec.coordination
-            bands = {names[name]: band for name, band in written.preferredRatio.items()}
-            more["coordination"] = Coordination(mode=written.mode, preferredRatio=bands)
-        if spec.cost_expansion_rate_percent is not None:
-            more["cost_expansion_percent"] = spec.cost_expansion_rate_percent
-        return self._assignment(
-            KthenaHeterogeneousSettings,
-            metrics,
-            policy="kthena-heterogeneous",
-            costs=costs,
-            pools=bounds,
-            **more,
-        )
-
-    def _disaggregated(self, spec: DisaggregatedForm) -> Assignment | None:
-        here = (*SPEC, "disaggregatedTarget")
-        bounds: dict[str, PoolBounds] = {}
-        pools: dict[str, str] = {}
-        by_pool: dict[str, dict[str, float]] = {}
-        queries: dict[str, str] = {}
-        for name, role in spec.roles.items():
-            path = (*here, "roles", name)
-            pool = self._found(self._pools.find(spec.target_ref.name, path, name))
-            if pool in bounds:
-                self._fault(path, f"the pool {pool!r} has two roles")
-            pools[name] = pool
-            bounds[pool] = PoolBounds(min=role.min_replicas, max=role.max_replicas)
-            if not role.fixed:
-                own = role.metrics or self._policy.metrics
-                read = self._metrics(own, role.metric_sources, path)
-                by_pool[pool] = {metric: target for metric, (target, _) in read.items()}
-                queries |= {metric: how for metric, (_, how) in read.items() if how}
-        written = spec.ratio_constraint
-        ratio = None
-        if written is not None and not self.faults:
-            ratio = Ratio(
-                numerator=pools[written.numerator_role],
-                denominator=pools[written.denominator_role],
-                min=written.min_ratio,
-                max=written.max_ratio,
-            )
-        return self._assignment(
-            KthenaDisaggregatedSettings,
-            {},
-            policy="kthena-disaggregated",
-            metrics_of=by_pool,
-            queries=queries,
-            ratio=ratio,
-            pools=bounds,
-        )
-
-    def _assignment(
-        self, kind: type[KthenaSettings], metrics: Measured, **more: Any
-    ) -> Assignment | None:
-        """None where there are faults."""
-        if self.faults:
-            return None
-        policy = converted(
-            kind,
-            {"tolerance_percent": "tolerance_percent"},
-            self._policy,
-            **{
-                "metrics": {name: value for name, (value, _) in metrics.items()},
-                "queries": {name: how for name, (_, how) in metrics.items() if how},
-                "behavior": behavior_of(self._policy.behavior),
-                **more,
-            },
-        )
-        return Assignment(self._source, policy)
-
-    def _pool(self, target: TargetForm, path: KeyPath) -> str:
-        name = target.target_ref.name
-        if target.sub_targets is None:
-            return self._found(self._pools.find(name, (*path, "targetRef", "name")))
-        place = (*path, "subTargets", "name")
-        return self._found(self._pools.find(name, place, target.sub_targets.name))
-
-    def _found(self, pool: str | Fault) -> str:
-        if isinstance(pool, str):
-            return pool
-        self.faults.append(pool)
-        return f"?{len(self.faults)}"
-
-    def _metrics(
-        self, metrics: Sequence[MetricForm], sources: Sources | None, path: KeyPath
-    ) -> Measured:
-        found: Measured = {}
-        for written in metrics:
-            name, how = written.called, ""
-            place: KeyPath = (*path, "metricSources", name)
-            source = (sources or {}).get(name)
-            try:
-                if source is not None and source.prometheus is not None:
-                    place = (*place, "prometheus", "query")
-                    question = asked(source.prometheus.query)
-                    name, how = question.name, question.aggregate
-                elif source is not None and source.pod is not None and source.pod.name:
-                    name, place = source.pod.name, (*place, "pod", "name")
-                metric(name)
-            except InputError as error:
-                self.faults.append(Fault(place, error.what, error.allowed, error.hint))
-                continue
-            before = found.get(name, (written.target_value, how))
-            found[name] = (min(before[0], written.target_value), how)
-        return found
-
-    def _fault(self, path: KeyPath, what: str) -> None:
-        self.faults.append(Fault(path, what))
+    def check(self, value: object) -> float:
+        amount = self.read(value)
+        if not self.low <= amount <= self.high:
+            self.fail(f"{self.what} must be between 0 and 30 minutes")
+        return amount
 
 
-def behavior_of(form: BehaviorForm | None) -> Behavior:
-    """What is written, over the schema's defaults; what is not there at all, by the webhook's."""
-    if form is None:
-        return Behavior()
-    up = form.scale_up
-    stable = up.stable_policy if up is not None else None
-    return Behavior(
-        up=_pace(PaceUp, stable),
-        down=_pace(PaceDown, form.scale_down),
-        panic=None if up is None else _panic(up.panic_policy),
+class TargetValue(Quantity):
+    """What one replica should have of a metric."""
+
+    def check(self, value: object) -> float:
+        amount = super().check(value)
+        if amount <= 0 or math.isinf(amount):
+            self.fail("metric target value must be greater than 0 and not equal to infinity")
+        if amount > LARGEST_TARGET:
+            self.fail(f"{amount:g} is too large")
+        return amount
+
+
+class MetricForm(ApiSection):
+    """A metric, and what one replica should have of it."""
+
+    name: MetricName | None = Field(default=None, description="Its name.")
+    metric_name: MetricName | None = Field(default=None, description="Its name, before v1.0.")
+    target_value: Annotated[float, TargetValue()] = Field(
+        description="What one replica should have of it."
     )
 
+    @property
+    def called(self) -> str:
+        return self.name or self.metric_name or ""
 
-def _panic(form: PanicPolicyForm | None) -> Panic | None:
-    """A panic that is held for no time is none."""
-    if form is None or form.panic_mode_hold == 0:
-        return None
-    return converted(Panic, PANIC, form)
+    def check(self, where: Context) -> Iterator[Fault]:
+        if (self.name is None) == (self.metric_name is None):
+            both = self.name is not None
+            what = "name and metricName are the same field" if both else "missing"
+            yield where.fault("name", what, hint="leave metricName out" if both else None)
+
+
+def _repeated(metrics: Sequence[MetricForm], where: Context) -> Iterator[Fault]:
+    seen: list[str] = []
+    for number, one in enumerate(metrics):
+        if one.called in seen:
+            what = f"duplicate metric name {one.called} is not allowed"
+            yield where.fault(("metrics", number, "name"), what)
+        seen.append(one.called)
+
+
+class StablePolicyForm(ApiSection):
+    """How fast a size may change, and how long a recommendation counts.
+
+    Where anything of it is written, the schema fills in defaults of its own for `instances` and
+    `period`; where nothing is, the webhook's hold.
+    """
+
+    instances: Annotated[int, Becomes(PaceUp, "instances")] = Field(
+        default=1, description="So many replicas."
+    )
+    percent: Annotated[int, Becomes(PaceUp, "percent")] | None = Field(
+        default=None, description="So many percent of the size."
+    )
+    period: Annotated[float, Becomes(PaceUp, "period_s", PolicyTime("stable policy period"))] = (
+        Field(default=15.0, description="Within this time.")
+    )
+    select_policy: Annotated[Literal["Or", "And"], Becomes(PaceUp, "select")] | None = Field(
+        default=None, description="The looser of the two limits, or the stricter."
+    )
+    stabilization_window: (
+        Annotated[
+            float, Becomes(PaceUp, "window_s", PolicyTime("stable policy stabilization window"))
+        ]
+        | None
+    ) = Field(default=None, description="How long a recommendation counts.")
 
 
 def _pace(kind: type[P], form: StablePolicyForm | None) -> P:
     if form is None or not form.model_fields_set:
         return kind()  # as the webhook has it
-    return converted(kind, PACE, form)
+    return kind(**settings_of(form))
+
+
+class PanicPolicyForm(ApiSection):
+    """Up at once when load outruns the size."""
+
+    percent: Annotated[int, Becomes(Panic, "percent")] | None = Field(
+        default=None, description="So many percent may be added."
+    )
+    period: Annotated[float, Becomes(Panic, "period_s", PolicyTime("panic policy period"))] = Field(
+        description="Within this time."
+    )
+    panic_threshold_percent: Annotated[int, Becomes(Panic, "threshold")] | None = Field(
+        default=None, description="Of the size: a recommendation as high calls for it."
+    )
+    panic_mode_hold: Annotated[float, PolicyTime("panic policy panic mode hold")] | None = Field(
+        default=None, description="How long it lasts; 0s: there is no panic."
+    )
+
+    def panic(self) -> Panic | None:
+        if self.panic_mode_hold == 0:
+            return None
+        hold = {} if self.panic_mode_hold is None else {"hold_s": self.panic_mode_hold}
+        return Panic(**settings_of(self), **hold)
+
+
+class ScaleUpForm(ApiSection):
+    """More replicas."""
+
+    stable_policy: StablePolicyForm | None = Field(default=None, description="In calm times.")
+    panic_policy: PanicPolicyForm | None = Field(
+        default=None, description="In a panic; left out: there is none."
+    )
+
+
+class BehaviorForm(ApiSection):
+    """How a recommendation becomes a size."""
+
+    scale_up: ScaleUpForm = Field(default_factory=ScaleUpForm, description="More replicas.")
+    scale_down: StablePolicyForm | None = Field(default=None, description="Fewer replicas.")
+
+    def behavior(self) -> Behavior:
+        """What is written, over the schema's defaults; what is not there, by the webhook's."""
+        panic = self.scale_up.panic_policy
+        return Behavior(
+            up=_pace(PaceUp, self.scale_up.stable_policy),
+            down=_pace(PaceDown, self.scale_down),
+            panic=None if panic is None else panic.panic(),
+        )
+
+
+class PodSourceForm(ApiSection):
+    """The metric is read from every pod."""
+
+    name: AnyText | None = Field(default=None, description="Its name there; left out: the key.")
+    uri: AnyText = Field(default="/metrics", description="Not used: nobody is asked by HTTP.")
+    port: Annotated[int, Whole(1, 65535)] = Field(default=8100, description="As `uri`.")
+    label_selector: Opaque | None = Field(default=None, description="As `uri`.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if not self.uri.startswith("/"):
+            yield where.fault("uri", "the path does not start with '/'")
+
+
+class PrometheusSourceForm(ApiSection):
+    """The metric is the answer to a query."""
+
+    server_url: Annotated[str, Text("the address of a Prometheus server")] = Field(
+        alias="serverURL", description="Not used: nobody is asked by HTTP."
+    )
+    query: Annotated[str, Text("a query of one metric")] = Field(description="The query.")
+    auth: Opaque | None = Field(default=None, description="Not used.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if not self.server_url.startswith(("http://", "https://")):
+            what = f"{self.server_url!r} is no http:// or https:// address"
+            yield where.fault("serverURL", what)
+
+
+class MetricSourceForm(ApiSection):
+    """Where a metric comes from."""
+
+    type: Literal["Pod", "Prometheus"] | None = Field(default=None, description="Before v1.0.")
+    pod: PodSourceForm | None = Field(default=None, description="From every pod.")
+    prometheus: PrometheusSourceForm | None = Field(default=None, description="From a query.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.pod is None and self.prometheus is None and self.type != "Pod":
+            yield where.fault((), "one metric source backend config is required")
+        if self.pod is not None and self.prometheus is not None:
+            yield where.fault((), "pod and prometheus configs are mutually exclusive")
+
+
+Sources = dict[str, MetricSourceForm]
+
+
+def _unmatched(
+    sources: Sources, metrics: Sequence[MetricForm], where: Context, *, none_is_fine: bool = False
+) -> Iterator[Fault]:
+    """Metrics without a source, which Kthena never reads, and sources without a metric."""
+    names = [one.called for one in metrics]
+    for name in names:
+        if name not in sources and not (none_is_fine and not sources):
+            what = f"there is no source of {name}, which is never read then"
+            yield where.fault("metricSources", what)
+    for key in sources:
+        if key not in names:
+            yield where.fault(("metricSources", key), UNMATCHED)
+
+
+class EndpointForm(ApiSection):
+    """Where pods are asked, before v1.0; not used."""
+
+    uri: AnyText = Field(default="/metrics", description="Not used.")
+    port: Annotated[int, Whole(1, 65535)] = Field(default=8100, description="Not used.")
+    label_selector: Opaque | None = Field(default=None, description="Not used.")
+
+
+class SubTargetForm(ApiSection):
+    """A part of a target, before v1.0."""
+
+    kind: Literal["Role"] | None = Field(default=None, description="Only roles are parts.")
+    name: AnyText = Field(description="The name of the role.")
+
+
+class ServingKind(FreeText):
+    """The kind of a target."""
+
+    def check(self, value: object) -> str:
+        kind = super().check(value)
+        if kind not in ("", MODEL_SERVING):
+            self.fail(f"targetRef.kind must be {MODEL_SERVING}, but got {kind}")
+        return kind
+
+
+class ServingReference(Reference):
+    """Names a ModelServing."""
+
+    kind: Annotated[str, ServingKind()] | None = Field(default=None, description="Its kind.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if not self.name:
+            yield where.fault("name", "targetRef.name must be set, but got empty")
+
+
+class TargetForm(ApiSection):
+    """What is scaled, and where its metrics come from."""
+
+    target_ref: ServingReference = Field(description="The ModelServing.")
+    metric_sources: Sources | None = Field(default=None, description="By metric.")
+    metric_endpoint: EndpointForm | None = Field(default=None, description="Before v1.0.")
+    sub_targets: SubTargetForm | None = Field(default=None, description="Before v1.0: a role.")
+
+    @property
+    def called(self) -> str:
+        """What coordination calls it: by its role where it has one, else by its name."""
+        return self.sub_targets.name if self.sub_targets else self.target_ref.name
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        # Before v1.0, metrics without a source were read from the pods.
+        if self.metric_sources is not None or not where.root.earlier:
+            yield from _unmatched(self.metric_sources or {}, where.root.policy.metrics, where)
+
+
+class BoundsForm(ApiSection):
+    """Between which sizes."""
+
+    min_replicas: Count = Field(description="The fewest replicas.")
+    max_replicas: Most = Field(description="The most replicas.")
+
+    @property
+    def bounds(self) -> PoolBounds:
+        return PoolBounds(min=self.min_replicas, max=self.max_replicas)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.min_replicas > self.max_replicas:
+            yield where.fault("minReplicas", "minReplicas must be <= maxReplicas")
+
+
+class HomogeneousForm(BoundsForm):
+    """One target."""
+
+    target: TargetForm = Field(description="What is scaled.")
+
+
+class ParameterForm(HomogeneousForm):
+    """One of several targets."""
+
+    cost: Annotated[int, Whole(0, 10**9)] = Field(
+        default=0, description="Of one replica, in any unit."
+    )
+
+
+class HeterogeneousForm(ApiSection):
+    """Several targets that can stand in for each other."""
+
+    params: list[ParameterForm] = Field(min_length=1, max_length=64, description="The targets.")
+    cost_expansion_rate_percent: (
+        Annotated[int, Becomes(KthenaHeterogeneousSettings, "cost_expansion_percent")] | None
+    ) = Field(default=None, description="How fast blocks of one kind grow.")
+    coordination: Coordination | None = Field(
+        default=None, description="Left out: off. Bands are by target, or by role."
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.coordination is not None:
+            names = [parameter.target.called for parameter in self.params]
+            yield from coordination_faults(self.coordination, where.inside("coordination"), names)
+
+
+class RoleForm(BoundsForm):
+    """A role of a disaggregated target."""
+
+    metrics: list[MetricForm] | None = Field(
+        default=None, description="Its own metrics; left out: those of the policy."
+    )
+    metric_sources: Sources | None = Field(default=None, description="By metric.")
+
+    @property
+    def fixed(self) -> bool:
+        return self.min_replicas == self.max_replicas > 0
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
+        yield from _repeated(self.metrics or (), where)
+        if self.fixed:
+            return
+        effective, sources = self.metrics or where.root.policy.metrics, self.metric_sources or {}
+        if not effective:
+            what = "metrics must be set on every non-fixed role when spec.metrics is empty"
+            yield where.fault("metrics", what)
+        elif not sources:
+            what = "metricSources must be set on every non-fixed role when metrics are configured"
+            yield where.fault("metricSources", what)
+        yield from _unmatched(sources, effective, where, none_is_fine=True)
+
+
+class RatioForm(ApiSection):
+    """How many replicas of one role there are for each of the other."""
+
+    numerator_role: AnyText = Field(description="The role that is counted.")
+    denominator_role: AnyText = Field(description="The role that it is counted by.")
+    min_ratio: Annotated[float, Quantity()] = Field(description="At least so many.")
+    max_ratio: Annotated[float, Quantity()] = Field(description="At most so many.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.numerator_role == self.denominator_role:
+            yield where.fault((), "numeratorRole and denominatorRole must differ")
+        roles: dict[str, RoleForm] = where.around[-1].roles
+        for key, name in (
+            ("numeratorRole", self.numerator_role),
+            ("denominatorRole", self.denominator_role),
+        ):
+            if name not in roles:
+                yield where.fault(key, f"{key} must exist in roles", ", ".join(roles) or None)
+        if not (math.isfinite(self.min_ratio) and math.isfinite(self.max_ratio)):
+            yield where.fault((), "ratio values must be finite")
+            return
+        if self.min_ratio < 0 or self.max_ratio <= 0:
+            yield where.fault((), "minRatio must be >= 0 and maxRatio must be > 0")
+        if self.min_ratio > self.max_ratio:
+            yield where.fault("minRatio", "minRatio must be <= maxRatio")
+        num, den = roles.get(self.numerator_role), roles.get(self.denominator_role)
+        if num is not None and den is not None:
+            yield from self._bound_faults(num, den, where)
+
+    def _bound_faults(self, num: RoleForm, den: RoleForm, where: Context) -> Iterator[Fault]:
+        if (num.min_replicas == 0) != (den.min_replicas == 0):
+            yield where.fault((), "ratio roles must be scalable-to-zero together")
+        too_many = den.max_replicas > 0 and num.min_replicas / den.max_replicas > self.max_ratio
+        too_few = den.min_replicas > 0 and num.max_replicas / den.min_replicas < self.min_ratio
+        in_order = all(role.min_replicas <= role.max_replicas for role in (num, den))
+        if too_many or too_few:
+            yield where.fault((), "ratioConstraint is not achievable within role replica bounds")
+        elif in_order and 0 <= self.min_ratio <= self.max_ratio and self.max_ratio > 0:
+            bounds = [RoleBounds(role.min_replicas, role.max_replicas) for role in (num, den)]
+            if not is_possible(self.ratio("n", "d"), *bounds):
+                what = "no whole numbers of replicas within the bounds have such a ratio"
+                yield where.fault((), what)
+
+    def ratio(self, numerator: str, denominator: str) -> Ratio:
+        band = {"min": self.min_ratio, "max": self.max_ratio}
+        return Ratio(numerator=numerator, denominator=denominator, **band)
+
+
+class DisaggregatedForm(ApiSection):
+    """A target whose roles are scaled each by itself."""
+
+    target_ref: ServingReference = Field(description="The ModelServing.")
+    roles: dict[str, RoleForm] = Field(description="One or two roles, by name.")
+    ratio_constraint: RatioForm | None = Field(default=None, description="Between the roles.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if not 1 <= len(self.roles) <= MOST_ROLES:
+            yield where.fault("roles", f"there are {len(self.roles)} roles", "one or two")
+        if "" in self.roles:
+            what = (
+                "role name must refer to a ModelServing.spec.template.roles[].name "
+                "and must not be empty"
+            )
+            yield where.fault(("roles", ""), what)
+        if self.ratio_constraint is not None and len(self.roles) < MOST_ROLES:
+            what = "roles must contain at least two entries when ratioConstraint is configured"
+            yield where.fault("roles", what)
+
+
+class PolicyTargets(ApiSection):
+    """What a policy scales: one of the three."""
+
+    homogeneous_target: HomogeneousForm | None = Field(default=None, description="One target.")
+    heterogeneous_target: HeterogeneousForm | None = Field(
+        default=None, description="Several targets by their cost."
+    )
+    disaggregated_target: DisaggregatedForm | None = Field(
+        default=None, description="The roles of one target."
+    )
+
+    @property
+    def targets(self) -> int:
+        """How many are set."""
+        given = (self.homogeneous_target, self.heterogeneous_target, self.disaggregated_target)
+        return sum(one is not None for one in given)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        policy = where.root.policy
+        if where.root.bound:
+            if self.targets:
+                what = "a binding has a target for this policy, and the policy has its own"
+                yield where.fault((), what, hint="leave one of the two out")
+            return
+        if self.targets != 1:
+            yield where.fault((), ONE_TARGET)
+        if (self.homogeneous_target or self.heterogeneous_target) and not policy.metrics:
+            yield where.fault("metrics", "at least one metric must be set")
+
+
+class PolicyForm(PolicyTargets):
+    """What metrics should be, and how fast sizes may follow."""
+
+    tolerance_percent: Annotated[int, Becomes(KthenaSettings, "tolerance_percent")] | None = Field(
+        default=None, description="So far around the targets nothing changes."
+    )
+    metrics: list[MetricForm] = Field(default_factory=list, description="The metrics.")
+    behavior: BehaviorForm = Field(
+        default_factory=BehaviorForm, description="How fast sizes follow."
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
+        yield from _repeated(self.metrics, where)
+
+
+class AutoscalingPolicy(Manifest):
+    """A whole policy."""
+
+    spec: PolicyForm = Field(description="What it says.")
+
+
+class BindingForm(PolicyTargets):
+    """Which policy holds for which target."""
+
+    policy_ref: Reference = Field(description="The AutoscalingPolicy.")
+
+
+class AutoscalingPolicyBinding(Manifest):
+    """Binds a policy to a target, before v1.0."""
+
+    spec: BindingForm = Field(description="What it says.")
+
+
+class KthenaReader:
+    """Turns one policy and its targets into settings; what is not simulated is a fault."""
+
+    def __init__(self, policy: PolicyForm, pools: PoolNames) -> None:
+        self._policy = policy
+        self._pools = pools
+        self.faults: list[Fault] = []
+
+    def read(self, targets: PolicyTargets, where: Context) -> KthenaSettings | None:
+        """The settings of a policy without faults; None where some are found now."""
+        if targets.homogeneous_target is not None:
+            one = targets.homogeneous_target
+            place = where.inside("homogeneousTarget", "target")
+            read = self._metrics(self._policy.metrics, one.target.metric_sources, place)
+            pools = {self._pool(one.target, place): one.bounds}
+            return self._made(KthenaHomogeneousSettings, "homogeneous", read, pools=pools)
+        if targets.heterogeneous_target is not None:
+            several = targets.heterogeneous_target
+            return self._heterogeneous(several, where.inside("heterogeneousTarget"))
+        assert targets.disaggregated_target is not None
+        return self._disaggregated(
+            targets.disaggregated_target, where.inside("disaggregatedTarget")
+        )
+
+    def _heterogeneous(self, form: HeterogeneousForm, where: Context) -> KthenaSettings | None:
+        pools: dict[str, PoolBounds] = {}
+        costs: dict[str, float] = {}
+        names: dict[str, str] = {}
+        metrics: Measured = {}
+        for number, parameter in enumerate(form.params):
+            here = where.inside("params", number, "target")
+            pool = self._pool(parameter.target, here)
+            if pool in pools:
+                what = f"the pool {pool!r} is there twice"
+                self.faults.append(here.fault(("targetRef", "name"), what))
+            pools[pool], costs[pool] = parameter.bounds, float(parameter.cost)
+            names[parameter.target.called] = pool
+            read = self._metrics(self._policy.metrics, parameter.target.metric_sources, here)
+            if number and read != metrics:
+                what = "its metrics are read otherwise than those of the first target"
+                self.faults.append(here.fault("metricSources", what))
+            metrics = metrics or read
+        more = settings_of(form)
+        if form.coordination is not None:
+            bands = form.coordination.preferredRatio.items()
+            by_pool = {"preferredRatio": {names[name]: band for name, band in bands}}
+            more["coordination"] = form.coordination.model_copy(update=by_pool)
+        kind = KthenaHeterogeneousSettings
+        return self._made(kind, "heterogeneous", metrics, costs=costs, pools=pools, **more)
+
+    def _disaggregated(self, form: DisaggregatedForm, where: Context) -> KthenaSettings | None:
+        bounds: dict[str, PoolBounds] = {}
+        pools: dict[str, str] = {}
+        by_pool: dict[str, dict[str, float]] = {}
+        queries: dict[str, str] = {}
+        for name, role in form.roles.items():
+            here = where.inside("roles", name)
+            pools[name] = pool = self._found(form.target_ref.name, name, here, ())
+            if pool in bounds:
+                self.faults.append(here.fault((), f"the pool {pool!r} has two roles"))
+            bounds[pool] = role.bounds
+            if not role.fixed:
+                own = role.metrics or self._policy.metrics
+                read = self._metrics(own, role.metric_sources, here)
+                by_pool[pool] = {metric: target for metric, (target, _) in read.items()}
+                queries |= {metric: how for metric, (_, how) in read.items() if how}
+        band = form.ratio_constraint
+        ratio = None
+        if band is not None and not self.faults:
+            ratio = band.ratio(pools[band.numerator_role], pools[band.denominator_role])
+        more = {"metrics_of": by_pool, "queries": queries, "ratio": ratio, "pools": bounds}
+        return self._made(KthenaDisaggregatedSettings, "disaggregated", {}, **more)
+
+    def _made(
+        self, kind: type[KthenaSettings], word: str, metrics: Measured, **more: Any
+    ) -> KthenaSettings | None:
+        if self.faults:
+            return None
+        own = {
+            "metrics": {name: value for name, (value, _) in metrics.items()},
+            "queries": {name: how for name, (_, how) in metrics.items() if how},
+            "behavior": self._policy.behavior.behavior(),
+        }
+        return kind(policy=f"kthena-{word}", **settings_of(self._policy), **{**own, **more})
+
+    def _pool(self, target: TargetForm, where: Context) -> str:
+        role = target.sub_targets
+        key = ("targetRef", "name") if role is None else ("subTargets", "name")
+        return self._found(target.target_ref.name, role.name if role else "", where, key)
+
+    def _found(self, target: str, role: str, where: Context, key: tuple[str, ...]) -> str:
+        try:
+            return self._pools.find(target, role)
+        except InputError as error:
+            self.faults.append(where.fault(key, error.what, error.allowed, error.hint))
+            return f"?{len(self.faults)}"
+
+    def _metrics(
+        self, metrics: Sequence[MetricForm], sources: Sources | None, where: Context
+    ) -> Measured:
+        found: Measured = {}
+        for written in metrics:
+            name, how = written.called, ""
+            key: tuple[str, ...] = ("metricSources", name)
+            source = (sources or {}).get(name)
+            try:
+                if source is not None and source.prometheus is not None:
+                    key = (*key, "prometheus", "query")
+                    name, how = asked(source.prometheus.query)
+                elif source is not None and source.pod is not None and source.pod.name:
+                    name, key = source.pod.name, (*key, "pod", "name")
+                metric(name)
+            except InputError as error:
+                self.faults.append(where.fault(key, error.what, error.allowed, error.hint))
+                continue
+            before = found.get(name, (written.target_value, how))
+            found[name] = (min(before[0], written.target_value), how)
+        return found

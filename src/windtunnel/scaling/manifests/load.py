@@ -1,69 +1,45 @@
 """Reads files of autoscaling manifests; what is wrong with them is an InputError of sentences."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
-from windtunnel.scaling.manifests.fields import ManifestForm
+from windtunnel.scaling.manifests.fields import Assignment, ScalingManifest, Scope
 from windtunnel.scaling.manifests.hpa import HorizontalPodAutoscaler
 from windtunnel.scaling.manifests.keda import ScaledObject
 from windtunnel.scaling.manifests.knative import KnativeService
-from windtunnel.scaling.manifests.kthena import Reader
-from windtunnel.scaling.manifests.kthena_forms import AutoscalingPolicy, AutoscalingPolicyBinding
-from windtunnel.scaling.manifests.kthena_rules import policy_faults, target_faults
-from windtunnel.scaling.manifests.pools import Assignment, PoolNames
+from windtunnel.scaling.manifests.kthena import (
+    AutoscalingPolicy,
+    AutoscalingPolicyBinding,
+    KthenaReader,
+    PolicyForm,
+    PolicyTargets,
+)
+from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.settings import PolicySettings
 from windtunnel.settings.document import Document, parse_documents, read_text
-from windtunnel.settings.faults import Fault, checker_faults, dotted, input_error
-from windtunnel.settings.fields import shown
+from windtunnel.settings.faults import Fault, input_error
+from windtunnel.settings.manifests import (
+    KEYS,
+    NOUN,
+    Manifest,
+    ManifestKind,
+    is_foreign,
+    manifest_of,
+)
+from windtunnel.settings.section import Context, faults_of
 
-NOUN = "manifest"
-KEYS = "apiVersion, kind, metadata and spec"
-KTHENA = "workload.serving.volcano.sh/v1alpha1"
-EARLIER_KTHENA = "workload.volcano.sh/v1alpha1"
-
-
-class ManifestKind(NamedTuple):
-    """A kind of manifest: where it belongs, and the form that it has."""
-
-    versions: tuple[str, ...]
-    form: type[ManifestForm]
-
-
+KTHENA = ("workload.serving.volcano.sh/v1alpha1", "workload.volcano.sh/v1alpha1")
 KINDS: dict[str, ManifestKind] = {
-    "AutoscalingPolicy": ManifestKind((KTHENA, EARLIER_KTHENA), AutoscalingPolicy),
-    "AutoscalingPolicyBinding": ManifestKind((KTHENA, EARLIER_KTHENA), AutoscalingPolicyBinding),
+    "AutoscalingPolicy": ManifestKind(KTHENA, AutoscalingPolicy),
+    "AutoscalingPolicyBinding": ManifestKind(KTHENA, AutoscalingPolicyBinding),
     "HorizontalPodAutoscaler": ManifestKind(("autoscaling/v2",), HorizontalPodAutoscaler),
     "ScaledObject": ManifestKind(("keda.sh/v1alpha1",), ScaledObject),
     "Service": ManifestKind(("serving.knative.dev/v1",), KnativeService),
 }
-
-
-BESIDE: dict[str, str] = {
-    "Deployment": "apps",
-    "StatefulSet": "apps",
-    "ReplicaSet": "apps",
-    "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
-    "ModelServing": "workload.serving.volcano.sh",
-    "ModelBooster": "workload.serving.volcano.sh",
-    "Service": "",
-    "ConfigMap": "",
-    "Secret": "",
-    "ServiceAccount": "",
-    "Namespace": "",
-    "PersistentVolumeClaim": "",
-    "PodDisruptionBudget": "policy",
-    "Ingress": "networking.k8s.io",
-    "ServiceMonitor": "monitoring.coreos.com",
-    "PodMonitor": "monitoring.coreos.com",
-    "TriggerAuthentication": "keda.sh",
-    "ClusterTriggerAuthentication": "keda.sh",
-}
-"""Kinds that people keep in the same file, with the group of their API; none of them scales."""
+BESIDE = ("ModelServing", "ModelBooster", "TriggerAuthentication", "ClusterTriggerAuthentication")
+"""Kinds that do not scale, of the same groups as kinds that do."""
 
 
 class ReadManifests(NamedTuple):
@@ -74,10 +50,10 @@ class ReadManifests(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A manifest, and where it stands."""
+    """A manifest, and the document that it stands in."""
 
     document: Document
-    manifest: ManifestForm
+    manifest: Manifest
 
     @property
     def label(self) -> str:
@@ -96,12 +72,12 @@ def read(texts: Sequence[tuple[str, str]], pools: PoolNames) -> ReadManifests:
     beside: dict[str, int] = {}
     for text, file in texts:
         for document in parse_documents(text, file, NOUN, KEYS):
-            kind = _kind_beside(document)
-            if kind:
+            if _scales_nothing(document):
+                kind = str(document.data["kind"])
                 beside[kind] = beside.get(kind, 0) + 1
                 continue
             try:
-                written.append(Written(document, _checked(document)))
+                written.append(Written(document, manifest_of(document, KINDS)))
             except InputError as error:
                 errors.append(error)
     if not errors:
@@ -109,15 +85,14 @@ def read(texts: Sequence[tuple[str, str]], pools: PoolNames) -> ReadManifests:
         errors = found.errors
     if errors:
         raise one_sentence_per(_flat(errors))
-    return ReadManifests(found.assignments, _said_of(beside))
+    return ReadManifests(found.assignments, [*_said_of(beside), *found.notes])
 
 
-def _kind_beside(document: Document) -> str:
-    """The kind of a document that has nothing to do with scaling; empty where it may have."""
+def _scales_nothing(document: Document) -> bool:
+    """Whether it is of a kind that people keep in the same file, and that does not scale."""
     kind, version = document.data.get("kind"), document.data.get("apiVersion")
-    if not isinstance(kind, str) or not isinstance(version, str) or kind not in BESIDE:
-        return ""
-    return kind if version.rpartition("/")[0] == BESIDE[kind] else ""
+    is_plain_service = kind == "Service" and version == "v1"
+    return is_foreign(document, KINDS) or is_plain_service or kind in BESIDE
 
 
 def _said_of(beside: Mapping[str, int]) -> list[str]:
@@ -137,71 +112,71 @@ class _Files:
         self._pools = pools
         self.errors: list[InputError] = []
         self.assignments: list[Assignment] = []
-        self._policies: dict[str, tuple[Written, AutoscalingPolicy]] = {}
-        self._bindings: list[tuple[Written, AutoscalingPolicyBinding]] = []
+        self.notes: list[str] = []
         self._owners: dict[str, str] = {}  # by pool: who scales it
+        policies: dict[str, AutoscalingPolicy] = {}
+        manifests = [one.manifest for one in written]
+        bindings = [one for one in manifests if isinstance(one, AutoscalingPolicyBinding)]
+        bound = {binding.spec.policy_ref.name for binding in bindings}
         labels: set[str] = set()
         for one in written:
             if one.label in labels:
-                fault = Fault(("metadata", "name"), f"there are two of {one.label}")
-                self.errors.append(input_error(one.document, [fault]))
+                what = f"there are two of {one.label}"
+                self._note(one, [Fault(("metadata", "name"), what)])
             labels.add(one.label)
-            self._sort(one)
-        self._read_kthena()
+            if isinstance(one.manifest, AutoscalingPolicy):
+                policies[one.manifest.metadata.name] = one.manifest
+        for one in written:
+            manifest = one.manifest
+            if isinstance(manifest, ScalingManifest):
+                if self._is_sound(one, Scope(pools)):
+                    self._take(one, manifest.policy(pools))
+                    self.notes += [f"{one.label}: {note}" for note in manifest.notes()]
+            elif isinstance(manifest, AutoscalingPolicy):
+                name, spec = manifest.metadata.name, manifest.spec
+                sound = self._is_sound(one, Scope(pools, spec, bound=name in bound))
+                if sound and name not in bound:
+                    self._read_kthena(one, spec, spec)
+            elif isinstance(manifest, AutoscalingPolicyBinding):
+                self._read_binding(one, manifest, policies)
         self._check_pools()
 
-    def _sort(self, one: Written) -> None:
-        if isinstance(one.manifest, AutoscalingPolicy):
-            self._policies[one.manifest.metadata.name] = (one, one.manifest)
-        elif isinstance(one.manifest, AutoscalingPolicyBinding):
-            self._bindings.append((one, one.manifest))
-        elif isinstance(one.manifest, HorizontalPodAutoscaler | ScaledObject | KnativeService):
-            manifest = one.manifest
-            self._take(one, lambda: manifest.assignment(one.label, self._pools))
-
-    def _read_kthena(self) -> None:
-        bound = {binding.spec.policy_ref.name for _, binding in self._bindings}
-        for name, (one, policy) in self._policies.items():
-            faults = policy_faults(policy.spec, bound=name in bound)
-            if not faults and name not in bound:
-                reader = Reader(one.label, policy.spec, self._pools)
-                self._take(one, partial(reader.read, policy.spec))
-            self._note(one, faults)
-        for one, binding in self._bindings:
-            name = binding.spec.policy_ref.name
-            if name not in self._policies:
-                what, known = f"there is no AutoscalingPolicy {name!r}", list(self._policies)
-                hint = nearest(name, known)
-                fault = Fault(("spec", "policyRef", "name"), what, ", ".join(known) or None, hint)
-                self._note(one, [fault])
-                continue
-            policy = self._policies[name][1]
-            faults = list(target_faults(binding.spec, policy.spec.metrics))
-            if not faults:
-                reader = Reader(one.label, policy.spec, self._pools)
-                self._take(one, partial(reader.read, binding.spec))
-            self._note(one, faults)
-
-    def _take(
-        self, one: Written, read: Callable[[], tuple[Assignment | None, list[Fault]]]
+    def _read_binding(
+        self,
+        one: Written,
+        binding: AutoscalingPolicyBinding,
+        policies: Mapping[str, AutoscalingPolicy],
     ) -> None:
-        found: Assignment | None = None
-        try:
-            found, faults = read()
-        except ValidationError as error:  # a value beyond what is simulated
-            faults = [
-                Fault(("spec",), f"{dotted(fault.path)}: {fault.what}", fault.allowed)
-                for fault in checker_faults(error, PolicySettings)
-            ]
-        self._note(one, faults)
-        if found is None:
+        name = binding.spec.policy_ref.name
+        if name not in policies:
+            what, known = f"there is no AutoscalingPolicy {name!r}", list(policies)
+            hint = nearest(name, known)
+            path = ("spec", "policyRef", "name")
+            self._note(one, [Fault(path, what, ", ".join(known) or None, hint)])
             return
-        for pool in found.policy.pools:
-            owner = self._owners.setdefault(pool, found.source)
-            if owner != found.source:
+        policy = policies[name].spec
+        if self._is_sound(one, Scope(self._pools, policy, earlier=True)):
+            self._read_kthena(one, policy, binding.spec)
+
+    def _read_kthena(self, one: Written, policy: PolicyForm, targets: PolicyTargets) -> None:
+        reader = KthenaReader(policy, self._pools)
+        found = reader.read(targets, Context(None, Path(), ("spec",)))
+        self._note(one, reader.faults)
+        if found is not None:
+            self._take(one, found)
+
+    def _is_sound(self, one: Written, scope: Scope) -> bool:
+        faults = list(faults_of(one.manifest, Context(scope, Path())))
+        self._note(one, faults)
+        return not faults
+
+    def _take(self, one: Written, policy: PolicySettings) -> None:
+        for pool in policy.pools:
+            owner = self._owners.setdefault(pool, one.label)
+            if owner != one.label:
                 what = f"the pool {pool!r} is scaled by {owner} already"
                 self._note(one, [Fault(("spec",), what)])
-        self.assignments.append(found)
+        self.assignments.append(Assignment(one.label, policy))
 
     def _note(self, one: Written, faults: Sequence[Fault]) -> None:
         if faults:
@@ -215,26 +190,6 @@ class _Files:
         for name in self._pools.unused():
             what = "no manifest has such a target"
             self.errors.append(InputError(what, where=f"scaling.targets.{name}"))
-
-
-def _checked(document: Document) -> ManifestForm:
-    """A manifest of the right form."""
-    kind = document.data.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        word = kind if isinstance(kind, str) else ""
-        what = f"{shown(kind)} is not a kind that is read here" if "kind" in document.data else ""
-        fault = Fault(("kind",), what or "missing", ", ".join(KINDS), nearest(word, KINDS))
-        raise input_error(document, [fault])
-    version = document.data.get("apiVersion")
-    if version not in KINDS[kind].versions:
-        what = f"{shown(version)} is not an apiVersion of {kind}"
-        fault = Fault(("apiVersion",), what, ", ".join(KINDS[kind].versions))
-        raise input_error(document, [fault])
-    form = KINDS[kind].form
-    try:
-        return form.model_validate(document.data)
-    except ValidationError as error:
-        raise input_error(document, checker_faults(error, form)) from None
 
 
 def _flat(errors: Sequence[InputError]) -> list[InputError]:

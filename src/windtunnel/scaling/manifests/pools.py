@@ -1,20 +1,9 @@
-"""From the names in manifests to pools, and the policies that scale them."""
+"""From the names in manifests to pools of the scenario."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from windtunnel.core.errors import nearest
-from windtunnel.scaling.settings import PolicySettings
-from windtunnel.settings.document import KeyPath
-from windtunnel.settings.faults import Fault
-
-
-class Assignment(NamedTuple):
-    """A policy, and what asks for it; the policy names the pools that it scales."""
-
-    source: str
-    """Kind and name of the manifest."""
-    policy: PolicySettings
+from windtunnel.core.errors import InputError, nearest
 
 
 class PoolNames:
@@ -30,8 +19,8 @@ class PoolNames:
         self._targets: Final = dict(targets or {})
         self.used: Final[set[str]] = set()  # of the targets that were written, those found in use
 
-    def find(self, target: str, path: KeyPath, role: str = "") -> str | Fault:
-        """The pool, or what to say at this path."""
+    def find(self, target: str, role: str = "") -> str:
+        """The pool; an InputError says which there are."""
         key = f"{target}/{role}" if role else target
         if key in self._targets:
             self.used.add(key)
@@ -43,7 +32,8 @@ class PoolNames:
         hint = f"or write scaling.targets: {{{key}: POOL}}"
         close = nearest(wanted[0], self.names)
         what = f"no pool is called {' or '.join(repr(name) for name in wanted)}"
-        return Fault(path, what, ", ".join(self.names), f"{close} {hint}" if close else hint)
+        allowed = ", ".join(self.names)
+        raise InputError(what, allowed=allowed, hint=f"{close} {hint}" if close else hint)
 
     def unused(self) -> list[str]:
         """Names that were written for targets which no manifest has."""

@@ -6,7 +6,7 @@ replicas in a cluster, and a window only smooths, so that both are passed over.
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.metrics import metric
@@ -32,32 +32,33 @@ _TOKEN = re.compile(r"\s*(?:([A-Za-z_:][A-Za-z0-9_:]*)|([()])|(\S))")
 LONGEST_QUERY: Final = 4096
 
 
-class Asked:
+class Asked(NamedTuple):
     """A metric by its name, and how the values of replicas become one."""
 
-    def __init__(self, name: str, aggregate: str) -> None:
-        self.name: Final = name
-        self.aggregate: Final = aggregate
+    name: str
+    aggregate: str
 
 
-def asked(query: str) -> Asked:
-    """What a query asks for; an InputError says what could be read."""
+def asked(query: str, only: str = "") -> Asked:
+    """What a query asks for, or `only` an aggregate of it; an InputError says what can be read."""
     if len(query) > LONGEST_QUERY:
         raise InputError("the query is too long", allowed=f"{LONGEST_QUERY} characters")
     text = _LEFT_OUT.sub(" ", query)
     words: list[str] = []
-    for name, bracket, other in _TOKEN.findall(text):
+    for name, _, other in _TOKEN.findall(text):
         if other:
             what = f"the query does more than is simulated: {other!r}"
             raise InputError(what, allowed=ALLOWED)
         if name:
             words.append(name)
-        elif bracket == "(" and not words:
-            continue
     if not words:
         raise InputError("the query asks for nothing", allowed=ALLOWED)
     *functions, name = words
-    return _asked(functions, name)
+    found = _asked(functions, name)
+    if only and found.aggregate != only:
+        what = f"KEDA takes the answer for a total, and this is {found.aggregate}"
+        raise InputError(what, allowed=f"{only}(...)")
+    return found
 
 
 def _asked(functions: list[str], name: str) -> Asked:

@@ -8,7 +8,7 @@ import pytest
 from tests.scaling.policies.kthena.paces import AT_ONCE, FREE_DOWN, FREE_UP, pace_up
 from windtunnel.scaling.build import POLICIES, ScalingSetup, build_scaler, word_of
 from windtunnel.scaling.decision import Decision
-from windtunnel.scaling.manifests.pools import Assignment
+from windtunnel.scaling.manifests.fields import Assignment
 from windtunnel.scaling.policies.kthena.analyzer import combined
 from windtunnel.scaling.policies.kthena.policy import KthenaSettings
 from windtunnel.scaling.policies.kthena.settings import (

@@ -21,8 +21,10 @@ from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Number, Text, Whole
 from windtunnel.settings.section import Context
 
+LARGEST_TARGET = 10**9
 Metrics = dict[
-    Annotated[str, Text("the name of a metric")], Annotated[float, Number(0, 10**9, above=True)]
+    Annotated[str, Text("the name of a metric")],
+    Annotated[float, Number(0, LARGEST_TARGET, above=True)],
 ]
 Cost = Annotated[float, Number(0, 10**9)]
 
