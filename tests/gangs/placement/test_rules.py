@@ -267,15 +267,15 @@ def test_one_pod_at_a_time_two_gangs_wait_for_each_other() -> None:
     assert [binding.gang for binding in done.bindings] == ["a", "a", "a"]
 
 
-def test_a_gang_that_waits_is_not_tried_again_until_something_is_free() -> None:
-    space = cluster([1])
+def test_a_verdict_stands_unless_room_is_held_for_others() -> None:
+    space = cluster([1, 1])
     placer = GangPlacer(space)
-    ask = gang(space, "g", 2)
-    first = placer.plan([ask]).verdicts[0]
-    assert placer.plan([ask]).verdicts[0] is first
-    space.set_usable(space.by_name["n00"], usable=False)
-    space.set_usable(space.by_name["n00"], usable=True)
-    assert placer.plan([ask]).verdicts[0] is not first
+    large = gang(space, "g", 3)
+    assert placer.plan([large]).verdicts[0].stands
+    space.take(space.nodes[0], large.groups[0].pods[0].shape)
+    space.releasing(space.nodes[0], large.groups[0].pods[0].shape)
+    done = placer.plan([gang(space, "first", 2, order=0.0), gang(space, "late", 1, order=1.0)])
+    assert [verdict.stands for verdict in done.verdicts] == [False, False]
 
 
 def test_racks_of_one_name_in_two_blocks_are_two_racks() -> None:

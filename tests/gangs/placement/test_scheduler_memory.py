@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gangs.manifests import clique, load_set, pod_clique_set
-from windtunnel.gangs.objects import Pod, PodClique, PodGang
+from windtunnel.gangs.objects import Pod, PodClique
 from windtunnel.gangs.placement.asks import GangAsk
 from windtunnel.gangs.placement.placer import GangPlacer
 from windtunnel.gangs.placement.scheduler import GangScheduler, _GangPods
@@ -21,7 +21,7 @@ ZONES = {"n0": "z0", "n1": "z0", "n2": "z0", "n3": "z1", "n4": "z1"}
 steps = st.lists(
     st.tuples(
         st.sampled_from(NAMES),
-        st.sampled_from(["gated", "waits", "lost", "rearrange", *RACKS]),
+        st.sampled_from(["gated", "waits", "lost", "rearrange", "regroup", *RACKS]),
         st.booleans(),  # whether the gang is scored after that
     ),
     max_size=40,
@@ -50,16 +50,16 @@ def test_following_pods_one_by_one_is_looking_at_all_of_them(
 ) -> None:
     view = View()
     tested = scheduler(view)
-    groups = (PodGroup("a", 1), PodGroup("b", 1))
-    groups[0].pods, groups[1].pods = tuple(NAMES[:2]), tuple(NAMES[2:])
-    gang = PodGang("web-0", "web", 0)
-    gang.groups = groups
-    known = _GangPods(gang, 0)
+    home = dict(zip(NAMES, "aabb", strict=True))
+    known = regrouped(_GangPods(0), view, home)
     topology = "t"
     for name, state, scored in steps:
         if state == "rearrange":  # other levels than at the last score
             topology = "other" if topology == "t" else "t"
             tested.space.add_topology("other", ["rack"])
+        elif state == "regroup":  # the gang refers to a pod in another group, or not at all
+            home[name] = {"a": "b", "b": "", "": "a"}[home[name]]
+            regrouped(known, view, home)
         else:
             before = [one for group in known.by_group.values() for _, _, one in group.waiting]
             view.pods.pop(name, None)
@@ -68,11 +68,9 @@ def test_following_pods_one_by_one_is_looking_at_all_of_them(
             moved = known.follow(name, view.pods.get(name))
             after = [one for group in known.by_group.values() for _, _, one in group.waiting]
             assert moved == (set(before) != set(after))
-        fresh = _GangPods(gang, 0)
-        for one in NAMES:
-            fresh.follow(one, view.pods.get(one))
-        for group in groups:
-            kept, made = known.by_group[group.name], fresh.by_group[group.name]
+        fresh = regrouped(_GangPods(0), view, home)
+        for group in "ab":
+            kept, made = known.by_group[group], fresh.by_group[group]
             assert (kept.waiting, kept.bound, kept.nodes) == (made.waiting, made.bound, made.nodes)
             asked = [ask.name for ask in tested._pod_asks(kept)]
             assert asked == [one for _, _, one in kept.waiting]
@@ -82,6 +80,16 @@ def test_following_pods_one_by_one_is_looking_at_all_of_them(
             ask = GangAsk("web-0", [], topology=topology)
             assert tested._score(ask, known) == tested._score(ask, fresh)
             assert tested._score(ask, known) == score(topology, known.nodes())
+
+
+def regrouped(known: _GangPods, view: View, home: dict[str, str]) -> _GangPods:
+    groups = (PodGroup("a", 1), PodGroup("b", 1))
+    for group in groups:
+        group.pods = tuple(name for name in NAMES if home[name] == group.name)
+    _, new, _ = known.regroup(groups)
+    for name in new:
+        known.follow(name, view.pods.get(name))
+    return known
 
 
 def score(topology: str, nodes: list[str]) -> float:

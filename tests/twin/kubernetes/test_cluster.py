@@ -182,6 +182,23 @@ def test_a_stuck_pod_holds_its_room_until_it_is_let_go() -> None:
     assert world.nodes("a") == ["n0"]
 
 
+def test_a_gang_that_waits_is_not_tried_again_until_something_is_free() -> None:
+    world = World(2)
+    world.gang("large", 3)
+    world.gang("small", 1)
+    world.run()
+    assert world.nodes("small") == ["n0"]
+    scheduler = world.cluster.scheduler
+    world.gang("other", 3, 20.0)
+    planned = scheduler.plan(20.0)
+    assert [ask.name for ask in planned.asks] == ["other"]
+    scheduler.report(planned, 20.0)
+    world.cluster.cordon("n1", 20.0)
+    assert scheduler.plan(20.0).asks == []
+    world.cluster.uncordon("n1", 20.0)
+    assert [ask.name for ask in scheduler.plan(20.0).asks] == ["large", "other"]
+
+
 def test_room_is_not_held_for_ever_for_the_sake_of_a_pod_that_does_not_end() -> None:
     """A gang of two holds a free node while a pod ends on the other; after its grace, others go."""
     world = World(2)

@@ -4,16 +4,17 @@ Keys are labels of nodes. A gang is a tree: the gang itself, parts of it (a repl
 group), and groups of pods; each of them may ask to be packed into one domain of a level.
 """
 
+from dataclasses import dataclass, field
 from typing import Final
 
 
+@dataclass
 class Requirement:
     """One condition on a label: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
-    def __init__(self, key: str, operator: str, values: list[str]) -> None:
-        self.key: Final = key
-        self.operator: Final = operator
-        self.values: Final = values
+    key: str
+    operator: str
+    values: list[str]
 
     def holds(self, labels: dict[str, str]) -> bool:
         value = labels.get(self.key)
@@ -35,22 +36,14 @@ class Requirement:
         return f"{self.key} {self.operator}" + (f" ({values})" if values else "")
 
 
+@dataclass
 class Selector:
     """Which nodes a pod may go to: any of the terms, all requirements of which hold."""
 
-    def __init__(self, terms: list[list[Requirement]]) -> None:
-        self.terms: Final = terms
+    terms: list[list[Requirement]]
 
     def matches(self, labels: dict[str, str]) -> bool:
-        for term in self.terms:
-            fits = True
-            for requirement in term:
-                if not requirement.holds(labels):
-                    fits = False
-                    break
-            if fits:
-                return True
-        return False
+        return any(all(one.holds(labels) for one in term) for term in self.terms)
 
     def says(self) -> str:
         return " or ".join(
@@ -58,77 +51,68 @@ class Selector:
         )
 
 
+@dataclass(eq=False)
 class PodShape:
     """What a pod needs of a node. The space hands out one object for equal needs."""
 
-    def __init__(
-        self, number: int, needs: list[tuple[int, int]], says: str, selector: Selector | None
-    ) -> None:
-        self.number: Final = number
-        self.needs: Final = needs  # (number of the resource, amount above 0), by number
-        self.says: Final = says
-        self.selector: Final = selector
+    number: int
+    needs: list[tuple[int, int]]
+    """Number of the resource and amount above 0, by number."""
+    says: str
+    selector: Selector | None
 
 
+@dataclass
 class PackConstraint:
     """Labels of the levels of which one domain must, or should, hold all pods of a unit."""
 
-    def __init__(self, required: str | None = None, preferred: str | None = None) -> None:
-        self.required: Final = required
-        self.preferred: Final = preferred
+    required: str | None = None
+    preferred: str | None = None
 
 
+@dataclass
 class Spread:
     """At most so many in one domain of a level: pods of a group, or gangs of a family."""
 
-    def __init__(self, key: str, most: int = 1, *, required: bool = True) -> None:
-        self.key: Final = key
-        self.most: Final = most
-        self.required: Final = required
+    key: str
+    most: int = 1
+    required: bool = True
 
 
+@dataclass(eq=False)
 class PodAsk:
     """A pod that has no node yet."""
 
-    def __init__(self, name: str, shape: PodShape) -> None:
-        self.name: Final = name
-        self.shape: Final = shape
+    name: str
+    shape: PodShape
 
 
+@dataclass(eq=False)
 class GroupAsk:
     """Pods of one clique: those that wait, in the order in which they shall be placed.
 
     `bound` has the node of each pod that has one and is not about to end.
     """
 
-    def __init__(
-        self,
-        name: str,
-        minimum: int,
-        pods: list[PodAsk],
-        bound: list[str] | None = None,
-        pack: PackConstraint | None = None,
-        spread: Spread | None = None,
-    ) -> None:
-        self.name: Final = name
-        self.minimum: Final = minimum
-        self.pods: Final = pods
-        self.bound: Final[list[str]] = bound if bound is not None else []
-        self.pack: Final = pack
-        self.spread: Final = spread
+    name: str
+    minimum: int
+    pods: list[PodAsk]
+    bound: list[str] = field(default_factory=list)
+    pack: PackConstraint | None = None
+    spread: Spread | None = None
 
     def missing(self) -> int:
         """How many pods the group lacks of its minimum."""
         return max(0, self.minimum - len(self.bound))
 
 
+@dataclass
 class PartAsk:
     """Some groups of a gang that are packed together: a replica of a scaling group."""
 
-    def __init__(self, name: str, groups: list[str], pack: PackConstraint) -> None:
-        self.name: Final = name
-        self.groups: Final = groups
-        self.pack: Final = pack
+    name: str
+    groups: list[str]
+    pack: PackConstraint
 
 
 Tie = tuple[str, int, int]
@@ -136,6 +120,7 @@ Tie = tuple[str, int, int]
 NO_TIE: Final[Tie] = ("", 0, 0)
 
 
+@dataclass(eq=False)
 class GangAsk:
     """What must be placed together. Of equal priorities the lower `order` is first: when the gang
     was created, then `tie`, then the name.
@@ -146,38 +131,20 @@ class GangAsk:
     the neighbourhood of which it is placed if that can be.
     """
 
-    def __init__(
-        self,
-        name: str,
-        groups: list[GroupAsk],
-        *,
-        priority: int = 0,
-        order: float = 0.0,
-        tie: Tie = NO_TIE,
-        preempts: bool = True,
-        parts: list[PartAsk] | None = None,
-        pack: PackConstraint | None = None,
-        spread: Spread | None = None,
-        family: str = "",
-        topology: str = "",
-        reuse: str = "",
-        patient: bool = False,
-        near: list[str] | None = None,
-    ) -> None:
-        self.name: Final = name
-        self.groups: Final = groups
-        self.priority: Final = priority
-        self.order: Final = order
-        self.tie: Final = tie
-        self.preempts: Final = preempts
-        self.parts: Final[list[PartAsk]] = parts if parts is not None else []
-        self.pack: Final = pack
-        self.spread: Final = spread
-        self.family: Final = family
-        self.topology: Final = topology
-        self.reuse: Final = reuse
-        self.patient: Final = patient
-        self.near: Final[list[str]] = near if near is not None else []
+    name: str
+    groups: list[GroupAsk]
+    priority: int = 0
+    order: float = 0.0
+    tie: Tie = NO_TIE
+    preempts: bool = True
+    parts: list[PartAsk] = field(default_factory=list)
+    pack: PackConstraint | None = None
+    spread: Spread | None = None
+    family: str = ""
+    topology: str = ""
+    reuse: str = ""
+    patient: bool = False
+    near: list[str] = field(default_factory=list)
 
     def rank(self) -> tuple[int, float, Tie, str]:
         """Who is placed first: higher priority, then earlier, then by name."""

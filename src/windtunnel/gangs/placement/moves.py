@@ -155,7 +155,7 @@ class Enter(Move):
         tree, counts = self.attempt.tree, dict[int, int]()
         if level == -1:
             return None
-        for name in self._unit.bound:
+        for name in [name for nodes in self._unit.bound for name in nodes]:
             node = self.attempt.space.by_name.get(name)
             domain = None if node is None else tree.domain_of(node, level)
             if domain is not None:

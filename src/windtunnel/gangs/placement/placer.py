@@ -7,6 +7,7 @@ is left, pods above the minima, one by one. A gang that waits has the reason in 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from windtunnel.gangs.placement.asks import NO_TIE, GangAsk, GroupAsk, PodAsk, PodShape, Tie
@@ -20,77 +21,65 @@ MOST_REMEMBERED: Final = 100_000
 """Placements that are kept for reuse: the latest."""
 
 
+@dataclass
 class Binding:
     """A pod got a node."""
 
-    def __init__(self, gang: str, group: str, pod: str, node: str) -> None:
-        self.gang: Final = gang
-        self.group: Final = group
-        self.pod: Final = pod
-        self.node: Final = node
+    gang: str
+    group: str
+    pod: str
+    node: str
 
 
+@dataclass
 class Eviction:
     """A pod must go, for the sake of a gang."""
 
-    def __init__(self, gang: str, pod: str, node: str, in_favour_of: str) -> None:
-        self.gang: Final = gang
-        self.pod: Final = pod
-        self.node: Final = node
-        self.in_favour_of: Final = in_favour_of
+    gang: str
+    pod: str
+    node: str
+    in_favour_of: str
 
 
+@dataclass
 class Member:
-    """A pod of a gang that could make way."""
+    """A pod of a gang that could make way; `extra`: it is above the minimum of its group."""
 
-    def __init__(self, pod: str, node: str, shape: PodShape, *, extra: bool) -> None:
-        self.pod: Final = pod
-        self.node: Final = node
-        self.shape: Final = shape
-        self.extra: Final = extra  # above the minimum of its group
+    pod: str
+    node: str
+    shape: PodShape
+    extra: bool
 
 
+@dataclass(eq=False)
 class Victim:
     """A gang that holds room: its pods, and what it would take to push it aside."""
 
-    def __init__(
-        self, name: str, priority: int, order: float, members: list[Member], tie: Tie = NO_TIE
-    ) -> None:
-        self.name: Final = name
-        self.priority: Final = priority
-        self.order: Final = order
-        self.tie: Final = tie
-        self.members: Final = members
+    name: str
+    priority: int
+    order: float
+    members: list[Member]
+    tie: Tie = NO_TIE
 
 
+@dataclass
 class PlacementVerdict:
     """What a pass found for a gang that lacks pods: a reason word, and a sentence."""
 
-    def __init__(self, gang: str, waiting: Waiting, says: str) -> None:
-        self.gang: Final = gang
-        self.waiting: Final = waiting
-        self.says: Final = says
+    gang: str
+    waiting: Waiting
+    says: str
+    stands: bool = False
+    """Whether it holds until something becomes free, or the gang asks for something else."""
 
 
+@dataclass
 class Pass:
     """What a pass decided. The space already has the bindings; evictions end when pods do."""
 
-    def __init__(self) -> None:
-        self.bindings: Final[list[Binding]] = []
-        self.evictions: Final[list[Eviction]] = []
-        self.verdicts: Final[list[PlacementVerdict]] = []
-
-
-class _Failure:
-    """A gang that could not be placed. Until something becomes free it need not be tried again."""
-
-    def __init__(self, space: Space, gang: GangAsk, verdict: PlacementVerdict) -> None:
-        self._freed: Final = space.freed
-        self._lacks: Final = _lacks(gang)
-        self.verdict: Final = verdict
-
-    def still(self, space: Space, gang: GangAsk) -> bool:
-        return self._freed == space.freed and self._lacks == _lacks(gang)
+    bindings: list[Binding] = field(default_factory=list)
+    evictions: list[Eviction] = field(default_factory=list)
+    verdicts: list[PlacementVerdict] = field(default_factory=list)
 
 
 Alike = tuple[tuple[int, ...], int, bool, str, tuple[int, int, int, int]]
@@ -111,8 +100,6 @@ class GangPlacer:
         self.space: Final = space
         self._homes: Final[dict[str, dict[str, str]]] = {}  # by family and gang: one of its nodes
         self._placements: Final[dict[str, Remembered]] = {}
-        self._failures: Final[dict[str, _Failure]] = {}
-        self._crowded: Final[dict[str, _Failure]] = {}  # gangs whose pods above the minimum wait
         self._held: Final[list[FoundPlace]] = []  # room that is kept for a gang during this pass
         self._full: Final[dict[Alike, str]] = {}  # gangs that are alike, and had no room this pass
 
@@ -135,16 +122,10 @@ class GangPlacer:
     def gone(self, gang: str, family: str = "") -> None:
         """A gang has no pod on any node any more. Its placement is kept for reuse."""
         self._homes.get(family, {}).pop(gang, None)
-        self._failures.pop(gang, None)
-        self._crowded.pop(gang, None)
 
     # Minima.
 
     def _admit(self, gang: GangAsk, victims: VictimsBelow, done: Pass) -> bool:
-        failure = self._failures.get(gang.name)
-        if failure is not None and not self._held and failure.still(self.space, gang):
-            done.verdicts.append(failure.verdict)
-            return False
         lacking = _lacking(gang)
         if lacking is not None:
             done.verdicts.append(lacking)
@@ -154,26 +135,19 @@ class GangPlacer:
         alike = self._alike(gang, done)
         says = "" if alike is None else self._full.get(alike, "")
         if says:
-            verdict = PlacementVerdict(gang.name, Waiting.NO_ROOM, says)
-            if not self._held:
-                self._failures[gang.name] = _Failure(self.space, gang, verdict)
-            done.verdicts.append(verdict)
+            stands = not self._held
+            done.verdicts.append(PlacementVerdict(gang.name, Waiting.NO_ROOM, says, stands))
             return False
         search = self._search(gang, _minima(gang))
         found = search.run()
         if found is not None:
-            self._failures.pop(gang.name, None)
             self._commit(gang, found, done)
             return True
-        waits = self._wait_for_endings(gang) or self._preempt(gang, victims, done)
-        if waits is not None:
-            verdict = waits
-        else:
-            verdict = PlacementVerdict(gang.name, *why_not(self.space, search))
+        verdict = self._wait_for_endings(gang) or self._preempt(gang, victims, done)
+        if verdict is None:
+            verdict = PlacementVerdict(gang.name, *why_not(self.space, search), not self._held)
             if alike is not None and verdict.waiting is Waiting.NO_ROOM:
                 self._full[alike] = verdict.says
-            if not self._held:
-                self._failures[gang.name] = _Failure(self.space, gang, verdict)
         done.verdicts.append(verdict)
         return False
 
@@ -368,10 +342,6 @@ class GangPlacer:
     def _place_extras(self, gang: GangAsk, placed: dict[str, str], done: Pass) -> None:
         if all(pod.name in placed for group in gang.groups for pod in group.pods):
             return
-        failure = self._crowded.get(gang.name)
-        if failure is not None and failure.still(self.space, gang):
-            done.verdicts.append(failure.verdict)
-            return
         waiting: list[PodAsk] = []
         had = [node for nodes in self._placements.get(gang.reuse, {}).values() for node in nodes]
         bound = {
@@ -400,24 +370,21 @@ class GangPlacer:
                 node = found.taken[0].node.name
                 placed[pod.name] = node
                 bound[group.name].append(node)
+                self._placements.setdefault(gang.name, {})[group.name] = bound[group.name]
                 done.bindings.append(Binding(gang.name, group.name, pod.name, node))
-                remembered = self._placements.setdefault(gang.name, {})
-                remembered[group.name] = list(bound[group.name])
-        self._crowded.pop(gang.name, None)
         if waiting:
-            verdict = PlacementVerdict(gang.name, Waiting.EXTRAS, why_extras(waiting))
-            done.verdicts.append(verdict)
-            if not self._held and not gang.patient:
-                self._crowded[gang.name] = _Failure(self.space, gang, verdict)
+            stands = not self._held and not gang.patient
+            says = why_extras(waiting)
+            done.verdicts.append(PlacementVerdict(gang.name, Waiting.EXTRAS, says, stands))
 
 
+@dataclass(eq=False)
 class _Step:
     """Pods that go together: those of a gang above its minimum, or the rest of it."""
 
-    def __init__(self, victim: Victim, members: list[Member], *, extra: bool) -> None:
-        self.victim: Final = victim
-        self.members: Final = members
-        self.extra: Final = extra
+    victim: Victim
+    members: list[Member]
+    extra: bool
 
     def free(self, space: Space) -> None:
         for member in self.members:
@@ -476,15 +443,6 @@ def _lacking(gang: GangAsk) -> PlacementVerdict | None:
     return None
 
 
-def _lacks(gang: GangAsk) -> list[int]:
-    """What a gang asks for now, as far as it can change: priority, pods that are bound, shapes."""
-    lacks = [gang.priority]
-    for group in gang.groups:
-        lacks.append(len(group.bound))
-        lacks.extend([pod.shape.number for pod in group.pods])
-    return lacks
-
-
 def _minima(gang: GangAsk) -> dict[str, list[PodAsk]]:
     return {group.name: group.pods[: group.missing()] for group in gang.groups}
 
@@ -492,14 +450,10 @@ def _minima(gang: GangAsk) -> dict[str, list[PodAsk]]:
 def _one_more(gang: GangAsk, group: GroupAsk, pod: PodAsk, bound: dict[str, list[str]]) -> GangAsk:
     """A gang of one pod, bound to where the others are."""
     groups = [
-        GroupAsk(other.name, 0, [pod] if other is group else [], bound[other.name], other.pack,
-                 other.spread)
+        replace(other, minimum=0, pods=[pod] if other is group else [], bound=bound[other.name])
         for other in gang.groups
-    ]  # fmt: skip
-    return GangAsk(
-        gang.name, groups, priority=gang.priority, order=gang.order, tie=gang.tie, parts=gang.parts,
-        pack=gang.pack, family=gang.family, topology=gang.topology, reuse=gang.reuse,
-    )  # fmt: skip
+    ]
+    return replace(gang, groups=groups, spread=None, near=[])
 
 
 def _renamed(remembered: Remembered, old: str, new: str) -> Remembered:

@@ -50,9 +50,12 @@ class Placer(Protocol):
 class _GroupPods:
     """The pods of a group that wait and that are bound, each in order."""
 
-    __slots__ = ("asks", "bound", "nodes", "waiting")
+    __slots__ = ("asks", "bound", "listed", "members", "nodes", "waiting")
 
     def __init__(self) -> None:
+        self.listed: tuple[str, ...] = ()
+        self.members: frozenset[str] = frozenset()
+        """The pods that the gang refers to, as its list and as a set."""
         self.waiting: Final[list[Place]] = []
         self.asks: list[PodAsk] | None = None
         """What the pods that wait ask for, in their order; None: to be looked up."""
@@ -96,16 +99,52 @@ class _Closeness:
 class _GangPods:
     """The pods that a gang refers to, as last seen."""
 
-    __slots__ = ("by_group", "closeness", "group_of", "groups", "places", "priority")
+    __slots__ = (
+        "by_group",
+        "closeness",
+        "group_of",
+        "groups",
+        "places",
+        "priority",
+        "stands_for",
+        "version",
+    )
 
-    def __init__(self, gang: PodGang, priority: int) -> None:
-        self.groups: Final = gang.groups
+    def __init__(self, priority: int) -> None:
+        self.groups: tuple[PodGroup, ...] = ()
         self.priority: Final = priority
-        self.by_group: Final = {group.name: _GroupPods() for group in gang.groups}
-        self.group_of: Final = {pod: group.name for group in gang.groups for pod in group.pods}
+        self.by_group: Final[dict[str, _GroupPods]] = {}
+        self.group_of: Final[dict[str, str]] = {}  # by pod
         self.places: Final[dict[str, tuple[Place, str]]] = {}
         """By pod that waits or is bound: its place, and its node ("": it waits)."""
         self.closeness: _Closeness | None = None
+        self.version = 0  # counts the changes of what is kept here
+        self.stands_for = -1
+        """The version that the last verdict holds for, as long as nothing becomes free."""
+
+    def regroup(self, groups: tuple[PodGroup, ...]) -> tuple[list[str], list[str], bool]:
+        """Takes over the groups of the gang: gives the pods that it no longer refers to, those that
+        are new, which are to be followed, and whether one that waited has left."""
+        self.groups = groups
+        self.version += 1
+        names = [group.name for group in groups]
+        left = [pod for pod, group in self.group_of.items() if group not in names]
+        new: list[tuple[str, str]] = []
+        for group in groups:
+            known = self.by_group.setdefault(group.name, _GroupPods())
+            if known.listed is not group.pods:
+                members = frozenset(group.pods)
+                left += sorted(known.members - members)
+                new += [(pod, group.name) for pod in sorted(members - known.members)]
+                known.listed, known.members = group.pods, members
+        moved = False
+        for pod in left:
+            moved = self.follow(pod, None) or moved
+            del self.group_of[pod]
+        for name in [name for name in self.by_group if name not in names]:
+            del self.by_group[name]
+        self.group_of.update(new)
+        return left, [pod for pod, _ in new], moved
 
     def follow(self, name: str, pod: Pod | None) -> bool:
         """Looks at one pod; says whether it waits and did not, or the other way round."""
@@ -116,8 +155,9 @@ class _GangPods:
         now: tuple[Place, str] | None = None
         if pod is not None and pod.active and (pod.node or not pod.gates):
             now = ((pod.index, pod.created_s, name), pod.node)
-        if known is not None and known == now and known[1]:
+        if known == now:
             return False
+        self.version += 1
         if known is not None:
             del self.places[name]
             group.remove(known[0], bound=known[1] != "")
@@ -204,13 +244,20 @@ class GangScheduler:
             if gang is None or gang.terminating:
                 self._forget(name)
                 continue
-            known = self._gangs.get(name)
-            if known is None or known.groups is not gang.groups:
-                moved = self._learn(name, gang, known)
-            else:
-                moved = False
-                for pod_name in touched.get(name, ()):
-                    moved = known.follow(pod_name, self._view.pods.get(pod_name)) or moved
+            known, moved = self._gangs.get(name), False
+            pods = touched.get(name, [])
+            if known is None:
+                priority = self._view.priorities.get(gang.priority_class, 0)
+                known = self._gangs[name] = _GangPods(priority)
+                self._by_priority.setdefault(priority, {})[name] = None
+            if known.groups is not gang.groups:
+                left, new, moved = known.regroup(gang.groups)
+                for pod_name in left:
+                    self._gang_of.pop(pod_name, None)
+                self._gang_of.update(dict.fromkeys(new, name))
+                pods = [*pods, *new]
+            for pod_name in pods:
+                moved = known.follow(pod_name, self._view.pods.get(pod_name)) or moved
             if moved:
                 self._waiting[name] = None
                 self._news = True
@@ -220,32 +267,14 @@ class GangScheduler:
         self.verdicts.pop(name, None)
         known = self._gangs.pop(name, None)
         if known is not None:
-            self._drop_priority(name, known)
+            alike = self._by_priority[known.priority]
+            del alike[name]
+            if not alike:
+                del self._by_priority[known.priority]
             for pod in known.group_of:
                 self._gang_of.pop(pod, None)
         if name not in self._ending:
             self._placer.gone(name, "")
-
-    def _drop_priority(self, name: str, known: _GangPods) -> None:
-        alike = self._by_priority[known.priority]
-        del alike[name]
-        if not alike:
-            del self._by_priority[known.priority]
-
-    def _learn(self, name: str, gang: PodGang, known: _GangPods | None) -> bool:
-        """Looks at all pods that a gang refers to; says whether others wait than before."""
-        before = [] if known is None else [pod for pod, (_, on) in known.places.items() if not on]
-        if known is not None:
-            self._drop_priority(name, known)
-            for pod in known.group_of:
-                self._gang_of.pop(pod, None)
-        fresh = self._gangs[name] = _GangPods(gang, self._priority(gang))
-        self._by_priority.setdefault(fresh.priority, {})[name] = None
-        for pod in fresh.group_of:
-            self._gang_of[pod] = name
-            fresh.follow(pod, self._view.pods.get(pod))
-        after = [pod for pod, (_, on) in fresh.places.items() if not on]
-        return set(before) != set(after)
 
     def shape_of(self, pod: Pod) -> PodShape:
         shape = self._shapes.get(pod.template_hash)
@@ -286,18 +315,14 @@ class GangScheduler:
         self._learn_levels()
         self._news = False
         self.again_s = INFINITY
-        asks, idle = [], []
-        for name in self._waiting:
-            gang = self._view.gangs.get(name)
-            ask = None if gang is None else self._ask(gang, self._gangs[name], now_s)
-            if ask is None:
-                idle.append(name)
-            else:
-                asks.append(ask)
-        settled: list[Command] = []
-        for name in idle:
-            del self._waiting[name]
-            self._say(name, None, now_s, settled)
+        asks, settled = list[GangAsk](), list[Command]()
+        for name in list(self._waiting):
+            gang, known = self._view.gangs.get(name), self._gangs[name]
+            if gang is None or not any(group.waiting for group in known.by_group.values()):
+                del self._waiting[name]
+                self._say(name, None, now_s, settled)
+            elif self._freed != self.space.freed or known.stands_for != known.version:
+                asks.append(self._ask(gang, known, now_s))
         return Planned(asks, self._placer.plan(asks, self._victims), settled)
 
     def report(self, planned: Planned, now_s: float) -> list[Command]:
@@ -309,11 +334,14 @@ class GangScheduler:
         if self._whole:
             self._check_admitted(done)
         told = {verdict.gang: verdict for verdict in done.verdicts}
+        for name, found in told.items():
+            known = self._gangs[name]
+            known.stands_for = known.version if found.stands else -1
         placed = {binding.gang for binding in done.bindings}
         for ask in planned.asks:
             verdict = told.get(ask.name)
-            found = None if verdict is None else (verdict.waiting, verdict.says)
-            self._say(ask.name, found, now_s, commands)
+            says = None if verdict is None else (verdict.waiting, verdict.says)
+            self._say(ask.name, says, now_s, commands)
             if ask.name in placed:
                 self._placed(ask, now_s, commands)
         self._evict(done, now_s, commands)
@@ -350,10 +378,8 @@ class GangScheduler:
 
     # Asks.
 
-    def _ask(self, gang: PodGang, known: _GangPods, now_s: float) -> GangAsk | None:
-        """What a gang wants now; None when none of its pods may be placed."""
-        if not any(group.waiting for group in known.by_group.values()):
-            return None
+    def _ask(self, gang: PodGang, known: _GangPods, now_s: float) -> GangAsk:
+        """What a gang wants now."""
         view = self._view
         groups = []
         for group in gang.groups:
@@ -420,9 +446,6 @@ class GangScheduler:
         if late_s > now_s:
             self.again_s = min(self.again_s, late_s)
         return late_s > now_s
-
-    def _priority(self, gang: PodGang) -> int:
-        return self._view.priorities.get(gang.priority_class, 0)
 
     def _victims(self, below: int) -> list[Victim]:
         found = []

@@ -1,57 +1,52 @@
 """A gang as the search sees it: units that are packed, and loads of pods that are alike."""
 
-from typing import Final
+from dataclasses import dataclass, field
 
 from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PackConstraint, PodAsk, PodShape
 from windtunnel.gangs.placement.space import NodeRoom, Place, Space, Tree
 
 
+@dataclass(eq=False)
 class UnitLoad:
     """Pods of one shape and group that are placed by one move."""
 
-    def __init__(self, group: GroupAsk, shape: PodShape, pods: list[PodAsk]) -> None:
-        self.group: Final = group
-        self.shape: Final = shape
-        self.pods: Final = pods
+    group: GroupAsk
+    shape: PodShape
+    pods: list[PodAsk]
 
 
+@dataclass(eq=False)
 class Unit:
     """A gang, a part or a group that is packed: what it must hold, and in what it lies."""
 
-    def __init__(
-        self,
-        name: str,
-        pack: PackConstraint | None,
-        parent: "Unit | None",
-        *,
-        is_group: bool = False,
-    ) -> None:
-        self.name: Final = name
-        self.is_group: Final = is_group
-        self.pack: Final = pack
-        self.parent: Final = parent
-        self.loads: Final[list[UnitLoad]] = []  # its own and those of the units within
-        self.bound: Final[list[str]] = []
-        self.domain: Place | None = None
+    name: str
+    pack: PackConstraint | None
+    parent: "Unit | None"
+    is_group: bool = False
+    loads: list[UnitLoad] = field(default_factory=list)
+    """Its own and those of the units within."""
+    bound: list[list[str]] = field(default_factory=list)
+    """The nodes of its pods that have one, by group; none is empty."""
+    domain: Place | None = None
 
     def pods(self) -> int:
         return sum([len(load.pods) for load in self.loads])
 
 
+@dataclass(eq=False)
 class Taken:
     """Pods that a move put on a node."""
 
-    def __init__(self, node: NodeRoom, shape: PodShape, pods: list[PodAsk]) -> None:
-        self.node: Final = node
-        self.shape: Final = shape
-        self.pods: Final = pods
+    node: NodeRoom
+    shape: PodShape
+    pods: list[PodAsk]
 
 
+@dataclass(eq=False)
 class FoundPlace:
     """A placement: which pods go where. The space already holds them."""
 
-    def __init__(self, taken: list[Taken]) -> None:
-        self.taken: Final = taken
+    taken: list[Taken]
 
     def undo(self, space: Space) -> None:
         for taken in reversed(self.taken):
@@ -104,15 +99,13 @@ def units_of(gang: GangAsk, wanted: dict[str, list[PodAsk]], space: Space) -> li
         unit.loads.extend(_loads(group, pods))
         above: Unit | None = unit
         while above is not None:
-            above.bound.extend(group.bound)
+            if group.bound:
+                above.bound.append(group.bound)
             if above is not unit:
                 above.loads.extend(unit.loads)
             above = above.parent
         units.append(unit)
-    whole.loads.sort(
-        key=lambda load: (-weight(space, load.shape), -len(load.pods), load.group.name)
-    )
-    for unit in units:
+    for unit in [whole, *units]:
         unit.loads.sort(
             key=lambda load: (-weight(space, load.shape), -len(load.pods), load.group.name)
         )

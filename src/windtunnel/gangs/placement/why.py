@@ -159,7 +159,7 @@ def _packed(space: Space, search: Search, unit: Unit) -> tuple[Waiting, str] | N
 
 
 def _pinned(space: Space, search: Search, unit: Unit, level: int) -> Place | None:
-    for name in unit.bound:
+    for name in [name for nodes in unit.bound for name in nodes]:
         node = space.by_name.get(name)
         if node is not None:
             return search.attempt.tree.domain_of(node, level)

@@ -82,7 +82,9 @@ class SimCluster(Component):
         self._lives: Final[dict[str, _Life]] = {}
         self._on: Final[dict[str, dict[str, None]]] = {}  # by node: its pods
         self._images: Final[dict[str, dict[str, None]]] = {}  # by node: what was pulled
-        self._in_line: Final[dict[str, dict[str, None]]] = {}  # by clique: pods that start after it
+        self._ready_count: Final[dict[str, int]] = {}  # by uid of the clique: its ready pods
+        self._in_line: Final[dict[str, dict[int, list[str]]]] = {}
+        """By clique, and by how many of its pods have to be ready: pods that start after that."""
         self._crashing: Final[dict[str, None]] = {}  # cliques whose containers crash
         self._pass_due = False
         self._changes: Final = server.view.watch()
@@ -207,13 +209,20 @@ class SimCluster(Component):
         """Containers start once every clique that comes before has its pods ready."""
         for clique, count in pod.waits_for:
             if self._ready_pods(clique) < count:
-                self._in_line.setdefault(clique, {})[pod.name] = None
+                self._in_line.setdefault(clique, {}).setdefault(count, []).append(pod.name)
                 return
         self._plan(pod, STARTED, now_s + self._dice.draw_s("startup"))
 
     def _ready_pods(self, name: str) -> int:
         clique = self.view.cliques.get(name)
-        return 0 if clique is None else sum(pod.ready for pod in clique.pods.values())
+        return 0 if clique is None else self._ready_count.get(clique.uid, 0)
+
+    def _set_ready(self, pod: Pod, *, ready: bool) -> None:
+        """A pod is ready, or no longer: the one place that counts those."""
+        if pod.ready != ready:
+            pod.ready = ready
+            count = self._ready_count.get(pod.clique_uid, 0) + (1 if ready else -1)
+            self._ready_count[pod.clique_uid] = count
 
     def _started(self, pod: Pod, now_s: float) -> None:
         pod.started = True
@@ -226,20 +235,23 @@ class SimCluster(Component):
             self._plan(pod, READY, now_s + ready_s)
 
     def _ready(self, pod: Pod, now_s: float) -> None:
-        pod.ready = True
+        self._set_ready(pod, ready=True)
         pod.ready_s = now_s
         pod.erroneous = False
         self.server.wrote(pod)
         if pod.clique in self._crashing:
             self._plan(pod, CRASHED, now_s + self.times.crash_after_s)
-        for name in list(self._in_line.pop(pod.clique, {})):
-            waiting = self.view.pods.get(name)
-            if waiting is not None and not waiting.started and not waiting.terminating:
-                self._start_in_order(waiting, now_s)
+        in_line, ready = self._in_line.get(pod.clique, {}), self._ready_pods(pod.clique)
+        for count in [count for count in in_line if count <= ready]:
+            for name in in_line.pop(count):
+                waiting = self.view.pods.get(name)
+                if waiting is not None and not waiting.started and not waiting.terminating:
+                    self._start_in_order(waiting, now_s)
 
     def _crashed(self, pod: Pod, now_s: float) -> None:
         life = self._lives[pod.name]
-        pod.ready = pod.started = False
+        self._set_ready(pod, ready=False)
+        pod.started = False
         pod.erroneous = True
         self.server.wrote(pod)
         backoff_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2.0**life.crashes)
@@ -264,6 +276,7 @@ class SimCluster(Component):
 
     def _gone(self, pod: Pod) -> None:
         self.scheduler.ended(pod)
+        self._set_ready(pod, ready=False)
         del self._lives[pod.name]
         del self._on[pod.node][pod.name]
         self.server.remove_pod(pod)
@@ -391,7 +404,7 @@ class SimCluster(Component):
             if due.kind == EVICTED:
                 self.server.delete_pod(pod, now_s)
             elif pod.ready:
-                pod.ready = False
+                self._set_ready(pod, ready=False)
                 self.server.wrote(pod)
 
     def recover(self, name: str, now_s: float) -> None:
@@ -405,7 +418,8 @@ class SimCluster(Component):
             if pod.terminating:
                 self._plan(pod, GONE, now_s)
             else:
-                pod.ready = pod.started = False
+                self._set_ready(pod, ready=False)
+                pod.started = False
                 pod.phase = PENDING
                 self.server.wrote(pod)
                 self._plan(pod, PULLED, now_s + self._dice.draw_s("image_pull"))
