@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windtunnel.cli.options import (
+    FILE,
+    concurrency_option,
+    json_option,
+    key_option,
+    time_option,
+    together,
+)
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,87 +26,74 @@ if TYPE_CHECKING:
         ColumnsFile,
         EndpointSettings,
     )
-    from windtunnel.live.wire.addresses import Api
 
 EXIT_DROPPED = 4
 EXIT_STALLED = 5
-STANDARD_OUTPUT = "-"
-MOST_CONCURRENCY = 100_000
 
 
-def _options(command: Any) -> Any:
-    """The options, in the order in which they are explained."""
-    options = [
-        click.option("--endpoint", "endpoints", multiple=True, metavar="[NAME=]URL",
-                     help="A server to ask; several share the work."),
-        click.option("--model", metavar="NAME",
-                     help="Who answers. [default: what rows or columns say, or the only one]"),
-        click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
-                     metavar="FILE", help="Where finished rows go, a line each."),
-        click.option("--resume", is_flag=True,
-                     help="Resume an output that was begun; begin one where none exists."),
-        click.option("--template", metavar="TEXT|@FILE",
-                     help="The prompt, with {{ fields }} of each row in it."),
-        click.option("--system", metavar="TEXT|@FILE", help="The system message, likewise."),
-        click.option("--columns", "columns_file", type=click.Path(path_type=Path), metavar="FILE",
-                     help="Several prompts for each row, which may need each other's answers."),
-        click.option("--completions", is_flag=True,
-                     help="Ask /completions, for models without a chat template."),
-        click.option("--set", "sets", multiple=True, metavar="KEY=VALUE",
-                     help="What else each request says, as in max_tokens=200."),
-        click.option("--key-env", metavar="NAME",
-                     help="The environment variable with the key. [default: OPENAI_API_KEY]"),
-        click.option("--concurrency", type=click.IntRange(1, MOST_CONCURRENCY), default=64,
-                     show_default=True, metavar="N",
-                     help="Calls in flight at most, to each model of each endpoint."),
-        click.option("--limiter", type=click.Choice(["aimd", "gradient", "fixed"]), default="aimd",
-                     show_default=True,
-                     help="How the number in flight is found: from refusals, from latency, "
-                          "or not at all. Each waits when a server asks it to."),
-        click.option("--requests-per-minute", type=click.IntRange(1), metavar="N",
-                     help="A budget for each endpoint. [default: what replies say]"),
-        click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N",
-                     help="A budget for each endpoint. [default: what replies say]"),
-        click.option("--tenant-field", metavar="FIELD",
-                     help="The field that says whose a row is; tenants share fairly."),
-        click.option("--tenant-weight", "tenant_weights", multiple=True, metavar="TENANT=N",
-                     help="A larger share for a tenant. [default: 1]"),
-        click.option("--priority-field", metavar="FIELD",
-                     help="The field that says how urgent a row is: a whole number, "
-                          "the largest first. [default: all 0]"),
-        click.option("--group-rows", type=click.IntRange(1, 1_000_000), default=256,
-                     show_default=True, metavar="N", help="Rows that are started together."),
-        click.option("--skip-bad", type=click.IntRange(0, 1_000_000), default=19,
-                     show_default=True, metavar="N",
-                     help="How many rows that come back first may all be refused; one more means "
-                          "that what is asked is wrong."),
-        click.option("--retries", type=click.IntRange(0, 1000), default=4, show_default=True,
-                     metavar="N", help="How often a call is tried again before it is put last."),
-        click.option("--retry-time", default="10m", show_default=True, metavar="TIME",
-                     help="How long a row, or everything, may fail before it is abandoned; "
-                          "time in a queue does not count."),
-        click.option("--timeout", default="10m", show_default=True, metavar="TIME",
-                     help="How long one call may take."),
-        click.option("--wait", default="10s", show_default=True, metavar="TIME",
-                     help="How long an endpoint may take to appear at the start."),
-        click.option("--events", type=click.Path(path_type=Path), metavar="FILE",
-                     help="Write every decision with its reason, a line each."),
-        click.option("--perfetto", type=click.Path(path_type=Path), metavar="FILE",
-                     help="Write a trace for ui.perfetto.dev."),
-        click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT",
-                     help="Serve Prometheus metrics while it runs; 0 takes a free port."),
-        click.option("--json", "json_to", metavar="FILE",
-                     help="Write the summary as JSON; `-` prints it alone on standard output."),
-    ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+options = together(
+    click.option("--endpoint", "endpoints", multiple=True, metavar="[NAME=]URL",
+                 help="A server to ask; several share the work."),
+    click.option("--model", metavar="NAME",
+                 help="Who answers. [default: what rows or columns say, or the only one]"),
+    click.option("-o", "--output", required=True, type=FILE, metavar="FILE",
+                 help="Where finished rows go, a line each."),
+    click.option("--resume", is_flag=True,
+                 help="Resume an output that was begun; begin one where none exists."),
+    click.option("--template", metavar="TEXT|@FILE",
+                 help="The prompt, with {{ fields }} of each row in it."),
+    click.option("--system", metavar="TEXT|@FILE", help="The system message, likewise."),
+    click.option("--columns", "columns_file", type=FILE, metavar="FILE",
+                 help="Several prompts for each row, which may need each other's answers."),
+    click.option("--completions", is_flag=True,
+                 help="Ask /completions, for models without a chat template."),
+    click.option("--set", "sets", multiple=True, metavar="KEY=VALUE",
+                 help="What else each request says, as in max_tokens=200."),
+    key_option(),
+    concurrency_option(64, "Calls in flight at most, to each model of each endpoint."),
+    click.option("--limiter", type=click.Choice(["aimd", "gradient", "fixed"]), default="aimd",
+                 show_default=True,
+                 help="How the number in flight is found: from refusals, from latency, "
+                      "or not at all. Each waits when a server asks it to."),
+    click.option("--requests-per-minute", type=click.IntRange(1), metavar="N",
+                 help="A budget for each endpoint. [default: what replies say]"),
+    click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N",
+                 help="A budget for each endpoint. [default: what replies say]"),
+    click.option("--tenant-field", metavar="FIELD",
+                 help="The field that says whose a row is; tenants share fairly."),
+    click.option("--tenant-weight", "tenant_weights", multiple=True, metavar="TENANT=N",
+                 help="A larger share for a tenant. [default: 1]"),
+    click.option("--priority-field", metavar="FIELD",
+                 help="The field that says how urgent a row is: a whole number, "
+                      "the largest first. [default: all 0]"),
+    click.option("--group-rows", type=click.IntRange(1, 1_000_000), default=256,
+                 show_default=True, metavar="N", help="Rows that are started together."),
+    click.option("--skip-bad", type=click.IntRange(0, 1_000_000), default=19,
+                 show_default=True, metavar="N",
+                 help="How many rows that come back first may all be refused; one more means "
+                      "that what is asked is wrong."),
+    click.option("--retries", type=click.IntRange(0, 1000), default=4, show_default=True,
+                 metavar="N", help="How often a call is tried again before it is put last."),
+    time_option("--retry-time", "10m",
+                "How long a row, or everything, may fail before it is abandoned; "
+                "time in a queue does not count."),
+    time_option("--timeout", "10m", "How long one call may take."),
+    time_option("--wait", "10s", "How long an endpoint may take to appear at the start."),
+    click.option("--events", type=FILE, metavar="FILE",
+                 help="Write every decision with its reason, a line each."),
+    click.option("--perfetto", type=FILE, metavar="FILE",
+                 help="Write a trace for ui.perfetto.dev."),
+    click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT",
+                 help="Serve Prometheus metrics while it runs; 0 takes a free port."),
+    json_option("the summary as JSON"),
+)  # fmt: skip
+"""In the order in which they are explained."""
 
 
 @click.command(short_help="Send a file of prompts to OpenAI-compatible servers.")
-@click.argument("prompts", type=click.Path(path_type=Path))
-@_options
-def batch(prompts: Path, **options: Any) -> int:
+@click.argument("prompts", type=FILE)
+@options
+def batch(prompts: Path, **asked: Any) -> int:
     """Send a file of prompts to OpenAI-compatible servers.
 
     PROMPTS has a JSON object on each line: a request in OpenAI's Batch format, or a row with a
@@ -111,12 +106,13 @@ def batch(prompts: Path, **options: Any) -> int:
     """
     from windtunnel.cli.batch_run import run
 
-    return run(batch_plan(prompts, options), options)
+    return run(batch_plan(prompts, asked), asked)
 
 
 def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchSettings:
     """The plan that the options ask for; what cannot be is an InputError."""
     from windtunnel.live.batch.settings import BatchSettings, LimiterKind, load_columns
+    from windtunnel.live.wire.addresses import Api
 
     file = load_columns(options["columns_file"]) if options["columns_file"] is not None else None
     columns = _columns(options, file)
@@ -128,7 +124,7 @@ def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchSettings:
         endpoints=endpoints,
         columns=columns,
         model=options["model"] or "",
-        api=_api(options),
+        api=Api.COMPLETIONS if options["completions"] else Api.CHAT,
         body=_body(options["sets"]),
         tenant_field=options["tenant_field"] or "",
         tenant_weights=_weights(options),
@@ -137,17 +133,11 @@ def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchSettings:
         limiter=LimiterKind(options["limiter"]),
         skip_bad=options["skip_bad"],
         retries=options["retries"],
-        retry_time_s=_duration(options, "retry_time"),
-        timeout_s=_duration(options, "timeout"),
-        wait_s=_duration(options, "wait"),
+        retry_time_s=options["retry_time"],
+        timeout_s=options["timeout"],
+        wait_s=options["wait"],
         resume=options["resume"],
     )
-
-
-def _api(options: Mapping[str, Any]) -> Api:
-    from windtunnel.live.wire.addresses import Api
-
-    return Api.COMPLETIONS if options["completions"] else Api.CHAT
 
 
 def _columns(options: Mapping[str, Any], file: ColumnsFile | None) -> dict[str, ColumnSettings]:
@@ -278,16 +268,3 @@ def _weights(options: Mapping[str, Any]) -> dict[str, int]:
         raise InputError("nothing says whose a row is", where="--tenant-weight",
                          hint="--tenant-field names the field")  # fmt: skip
     return weights
-
-
-def _duration(options: Mapping[str, Any], name: str) -> float:
-    from windtunnel.core.units import parse_duration
-
-    where = f"--{name.replace('_', '-')}"
-    try:
-        seconds = parse_duration(options[name])
-    except InputError as error:
-        raise InputError(error.what, where=where, allowed=error.allowed) from None
-    if not seconds > 0.0:
-        raise InputError(f"{options[name]} is no time", where=where, allowed="more than 0s")
-    return seconds

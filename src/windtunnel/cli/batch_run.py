@@ -6,20 +6,14 @@ import shlex
 import sys
 import traceback
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    ExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
-from windtunnel.cli.batch import EXIT_DROPPED, EXIT_STALLED, STANDARD_OUTPUT
-from windtunnel.cli.places import keep_apart
+from windtunnel.cli.batch import EXIT_DROPPED, EXIT_STALLED
+from windtunnel.cli.places import Output, keep_apart
 from windtunnel.core.errors import InvariantBroken, WindtunnelError
 from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.core.telemetry import JsonlSink, Sink, Telemetry
@@ -30,10 +24,11 @@ from windtunnel.live.batch.store import errors_path, journal_path
 from windtunnel.live.batch.tally import Ending, Summary, look
 from windtunnel.live.system import new_loop
 from windtunnel.report.files.batch_trace import BatchTrace
-from windtunnel.report.files.folder import WholeFile
+from windtunnel.report.files.folder import result_bytes
 from windtunnel.report.terminal.batch import show
 from windtunnel.report.terminal.batch_progress import showing
 from windtunnel.report.terminal.layout import screen
+from windtunnel.report.terminal.progress import is_terminal
 
 EXITS = {
     Ending.STALLED: EXIT_STALLED,
@@ -46,35 +41,24 @@ EXITS = {
 
 def run(plan: BatchSettings, options: Mapping[str, Any]) -> int:
     """Runs to the end and says what came of it; returns the exit code."""
-    alone = options["json_to"] == STANDARD_OUTPUT
     _keep_apart(plan, options)
     trace = BatchTrace()
-    with ExitStack() as places:
-        files: dict[str, WholeFile] = {}
-        for option, place in (
-            ("--json", None if alone else options["json_to"]),
-            ("--perfetto", options["perfetto"]),
-        ):
-            if place is not None:
-                files[option] = places.enter_context(WholeFile(Path(place), option))
-        sinks: list[Sink] = [trace] if "--perfetto" in files else []
+    with Output(options["json_to"]) as out:
+        trace_file = out.file("--perfetto", options["perfetto"])
+        sinks: list[Sink] = [trace] if trace_file is not None else []
         if options["events"] is not None:
-            sinks.append(places.enter_context(_events(options["events"], append=plan.resume)))
+            sinks.append(out.enter_context(_events(options["events"], append=plan.resume)))
         prepared = prepare(plan, os.environ)
         telemetry = Telemetry(*sinks)
         summary = _run(plan, prepared, telemetry, _watches(options))
         if telemetry.lost_events:
             _note(f"{telemetry.lost_events:,} events could not be written")
-        if "--json" in files:
-            files["--json"].finish(_json(summary, prepared))
-        if "--perfetto" in files:
-            content = trace.content(Path(options["perfetto"]), prepared.keys.redact)
-            files["--perfetto"].finish(content)
+        if trace_file is not None:
+            trace_file.finish(trace.content(options["perfetto"], prepared.keys.redact))
+        out.put_json(prepared.keys.redact(result_bytes(summary)))
     if trace.cut:
         _note(f"{options['perfetto']}: {trace.cut}")
-    if alone:
-        click.echo(_json(summary, prepared).decode(), nl=False)
-    else:
+    if not out.alone:
         show(summary, _resume_line(), screen())
     return exit_code(summary)
 
@@ -155,8 +139,7 @@ def _progress(runner: Runner) -> AbstractAsyncContextManager[None]:
     def view() -> Any:
         return look(runner.tally, runner.limiter.admission, runner.limiter.now())
 
-    is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    return showing(view, sys.stderr, is_terminal=is_terminal)
+    return showing(view, sys.stderr, is_terminal=is_terminal(sys.stderr))
 
 
 @asynccontextmanager
@@ -168,11 +151,6 @@ async def _metrics(runner: Runner, port: int) -> AsyncIterator[None]:
 
     with serving_metrics(runner, port, ready):
         yield
-
-
-def _json(summary: Summary, prepared: Prepared) -> bytes:
-    content = msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
-    return prepared.keys.redact(content)
 
 
 def _resume_line() -> str:

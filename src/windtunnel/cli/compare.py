@@ -3,15 +3,22 @@
 import itertools
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from click.core import ParameterSource
 
-from windtunnel.cli.options import MOST_SEEDS, MOST_WORKERS, json_option, refuse_blank_names
-from windtunnel.cli.places import STANDARD_OUTPUT, Place, in_folder, keep_apart, traces_of
+from windtunnel.cli.options import (
+    FILE,
+    json_option,
+    output_option,
+    seed_option,
+    seeds_option,
+    set_option,
+    workers_option,
+)
+from windtunnel.cli.places import Output, Place, folder_of, in_folder, keep_apart, traces_of
 from windtunnel.cli.simulate import load_plan
 from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.search.sweep.axes import split_values
@@ -27,7 +34,7 @@ OF_DESIGNS = {"varied": "--vary", "seeds": "--seeds", "output": "-o", "workers":
 
 
 @click.command()
-@click.argument("scenarios", nargs=-1, type=click.Path(path_type=Path), metavar="SCENARIO...")
+@click.argument("scenarios", nargs=-1, type=FILE, metavar="SCENARIO...")
 @click.option(
     "--vary",
     "varied",
@@ -35,31 +42,16 @@ OF_DESIGNS = {"varied": "--vary", "seeds": "--seeds", "output": "-o", "workers":
     metavar="PATH=A,B,...",
     help="Make a design of each value, as in serving.router.policy=round-robin,least-loaded.",
 )
-@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override a field in all.")
-@click.option(
-    "--seeds",
-    type=click.IntRange(2, MOST_SEEDS),
-    default=USUAL_SEEDS,
-    show_default=True,
-    help="How many seeds each design runs with; a replay runs once.",
-)
-@click.option("--seed", type=int, help="The first seed. [default: that of the first scenario]")
-@click.option(
-    "-o",
-    "--output",
-    metavar="DIR",
-    help="Where to write compare.html and compare.json. [default: runs/compare-NAME]",
-)
+@set_option("Override a field in all.")
+@seeds_option(2, USUAL_SEEDS, "How many seeds each design runs with; a replay runs once.")
+@seed_option("The first seed. [default: that of the first scenario]")
+@output_option("runs/compare-NAME", "compare.html and compare.json")
 @json_option("compare.json")
-@click.option(
-    "--workers",
-    type=click.IntRange(1, MOST_WORKERS),
-    help="How many processes. [default: as many as pay]",
-)
+@workers_option()
 @click.option(
     "--real",
     metavar="TRACE",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Compare one scenario with what `windtunnel observe` measured.",
 )
 def compare(
@@ -83,46 +75,32 @@ def compare(
     With --real, simulate the requests of a measured trace on the servers of one scenario, print
     both beside each other, and what to recalibrate.
     """
-    from windtunnel.report.files.folder import WholeFile, WholeFolder, result_bytes
+    from windtunnel.report.files.folder import result_bytes
     from windtunnel.report.page.comparison import comparison_page
     from windtunnel.report.terminal.comparison import DATA, PAGE, show
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.progress import counting
     from windtunnel.search.repeats.comparison import compare as hold_against
 
-    refuse_blank_names({"-o": output, "--json": json_to})
     if real is not None:
         keep_apart({"the trace": real, **_numbered(scenarios)}, {"--json": json_to})
         _compare_real(real, scenarios, sets, seed, json_to)
         return
     designs = _designs(scenarios, varied, sets, seed)
-    alone = json_to == STANDARD_OUTPUT
-    place = output
-    if output is None and not alone:
-        place = str(Path("runs", f"compare-{designs[0].plan.name}"))
+    place = folder_of(output, json_to, f"compare-{designs[0].plan.name}")
     read = _numbered(scenarios)
     for design in designs:
         read |= traces_of(design.plan)
     keep_apart(read, {**in_folder(place, (DATA, PAGE)), "--json": json_to})
-    with ExitStack() as places:
-        folder: WholeFolder | None = None
-        if place is not None:
-            folder = places.enter_context(WholeFolder(Path(place)))
-        file: WholeFile | None = None
-        if json_to is not None and not alone:
-            file = places.enter_context(WholeFile(Path(json_to), "--json"))
+    with Output(json_to) as out:
+        folder = out.folder(place)
         with counting("runs", sys.stderr) as count:
             found = hold_against(designs, seeds, count, workers)
-        content = result_bytes(found)
         if folder is not None:
-            page = comparison_page(found).encode()
-            folder.put({DATA: content, PAGE: page})
-        if file is not None:
-            file.finish(content)
-    if alone:
-        click.echo(content, nl=False)
-        return
-    show(found, folder.path if folder is not None else None, screen())
+            folder.put({DATA: result_bytes(found), PAGE: comparison_page(found).encode()})
+        out.json(found)
+    if not out.alone:
+        show(found, folder.path if folder is not None else None, screen())
 
 
 def _numbered(scenarios: Sequence[Path]) -> dict[str, Place]:
@@ -234,7 +212,6 @@ def _compare_real(
     json_to: str | None,
 ) -> None:
     """Simulates the requests of a trace on a scenario's servers, and shows both."""
-    from windtunnel.report.files.folder import WholeFile, result_bytes
     from windtunnel.report.terminal.measurements import show_reality
     from windtunnel.search.repeats.reality import compare_with_reality
 
@@ -243,14 +220,12 @@ def _compare_real(
         what = f"there are {len(scenarios)} scenarios"
         raise InputError(what, where="--real", allowed="one scenario, that of the measured server")
     (scenario,) = scenarios
-    found = compare_with_reality(load_plan(scenario, sets, seed), trace)
-    if json_to == STANDARD_OUTPUT:
-        click.echo(result_bytes(found), nl=False)
-        return
-    if json_to is not None:
-        with WholeFile(Path(json_to), "--json") as file:
-            file.finish(result_bytes(found))
-    show_reality(found, f"{trace.name} against {scenario.name}")
+    plan = load_plan(scenario, sets, seed)
+    with Output(json_to) as out:
+        found = compare_with_reality(plan, trace)
+        out.json(found)
+    if not out.alone:
+        show_reality(found, f"{trace.name} against {scenario.name}")
 
 
 def _refuse_options_of_designs() -> None:

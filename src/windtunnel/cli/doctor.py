@@ -1,30 +1,31 @@
 """`windtunnel doctor`: what is installed here, and in which form it really runs."""
 
 import importlib
-import json
 import platform
+import re
 import shutil
 import textwrap
 import tomllib
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 from typing import Any
 
 import click
 
 import windtunnel
 from windtunnel._forms import PACKAGE, read_manifest
+from windtunnel.cli.options import json_option
+from windtunnel.cli.places import Output
 
 TOOLS = ("dev", "docs")
 """Extras for those who change windtunnel, not for those who use it."""
 WIDEST = 1_000
+NAME = re.compile(r"[ <>=!~\[(]")
+"""What ends the name of a package in a requirement."""
 
 
 @click.command(short_help="Show what is installed and in which form it runs.")
-@click.option(
-    "--json", "json_to", metavar="FILE", help="Write the findings as JSON; - is standard output."
-)
+@json_option("the findings as JSON")
 def doctor(json_to: str | None) -> None:
     """Show what is installed and in which form it runs.
 
@@ -33,12 +34,8 @@ def doctor(json_to: str | None) -> None:
     findings = examine()
     if json_to is None:
         click.echo(describe(findings, shutil.get_terminal_size().columns))
-        return
-    text = json.dumps(findings, indent=2) + "\n"
-    if json_to == "-":
-        click.echo(text, nl=False)
-    else:
-        _write(Path(json_to), text)
+    with Output(json_to) as out:
+        out.json(findings)
 
 
 def examine() -> dict[str, Any]:
@@ -100,20 +97,13 @@ def _requirements() -> tuple[list[str], dict[str, list[str]]]:
         declared = []
     for line in declared:
         requirement, _, marker = line.partition(";")
-        name = _name(requirement)
+        name = NAME.split(requirement, maxsplit=1)[0]
         if "extra ==" not in marker:
             needed.append(name)
         elif name != "windtunnel":
             extra = marker.partition("extra ==")[2].strip(" \"'")
             optional.setdefault(extra, []).append(name)
     return sorted(needed), {extra: sorted(names) for extra, names in sorted(optional.items())}
-
-
-def _name(requirement: str) -> str:
-    stop = next(
-        (i for i, letter in enumerate(requirement) if letter in " <>=!~[("), len(requirement)
-    )
-    return requirement[:stop]
 
 
 def describe(findings: dict[str, Any], width: int = WIDEST) -> str:
@@ -172,14 +162,3 @@ def _wrapped(line: str, width: int) -> list[str]:
 def _columns(rows: dict[str, str]) -> list[str]:
     width = max(map(len, rows), default=0)
     return [f"  {name:<{width}}  {value}" for name, value in rows.items()]
-
-
-def _write(path: Path, text: str) -> None:
-    from windtunnel.core.errors import OutputError
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the findings: {error.strerror}", where=str(path)
-        ) from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from windtunnel.cli.options import FILE, seed_option, set_option
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class EmulateOptions(NamedTuple):
 
 
 @click.command(short_help="Serve OpenAI's interface with the timing of a simulated server.")
-@click.argument("scenario", required=False, type=click.Path(path_type=Path))
+@click.argument("scenario", required=False, type=FILE)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
               help="Where to listen; 0 takes a free port and says which.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="On which address.")
@@ -55,9 +56,7 @@ class EmulateOptions(NamedTuple):
               help="How many servers share the requests. [default: 1]")  # fmt: skip
 @click.option("--tensor-parallel", type=click.IntRange(min=1), metavar="N",
               help="Accelerators of each server. [default: 1]")  # fmt: skip
-@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE",
-              help="Any other field of a scenario, as in "
-                   "serving.pools.0.engine.max_num_seqs=64.")  # fmt: skip
+@set_option("Any other field of a scenario, as in serving.pools.0.engine.max_num_seqs=64.")
 @click.option("--speedup", type=float, default=1.0, show_default=True, metavar="X",
               help="So many times as fast; inf answers at once.")  # fmt: skip
 @click.option("--rate-limit", metavar="RATE",
@@ -69,7 +68,7 @@ class EmulateOptions(NamedTuple):
               help="Answers without max_tokens have this length on average.")  # fmt: skip
 @click.option("--served-model-name", metavar="NAME",
               help="What clients call the model. [default: as it was named]")  # fmt: skip
-@click.option("--seed", type=int, help="Of faults and of drawn lengths. [default: 0]")
+@seed_option("Of faults and of drawn lengths. [default: 0]")
 def emulate(
     *,
     scenario: Path | None,

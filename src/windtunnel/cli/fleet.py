@@ -1,18 +1,23 @@
 """`windtunnel fleet`: the cost of its decision cycle."""
 
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
-from windtunnel.cli.places import STANDARD_OUTPUT
+from windtunnel.cli.options import json_option, together
+from windtunnel.cli.places import Output
 
 MOST = 5_000_000
 MOST_SHARDS = 100
 EXIT_FAILED = 1
 """A soak ended, and did not keep to its limits."""
+
+
+figures_options = together(
+    click.option("--seed", type=int, default=1, show_default=True, help="Of what is drawn."),
+    json_option("the figures as JSON"),
+)
 
 
 @click.group(short_help="Measure the decision cycle of the fleet controller.")
@@ -38,15 +43,12 @@ def fleet() -> None:
     show_default=True,
     help="How many actions may begin in one cycle.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of what is drawn.")
 @click.option(
     "--contention",
     is_flag=True,
     help="Time cycles again beside event folding, provider calls and metric scrapes.",
 )
-@click.option(
-    "--json", "json_to", metavar="FILE", help="Write the figures as JSON; - is standard output."
-)
+@figures_options
 def bench(
     *, machines: int, needs: int, cap: int, seed: int, contention: bool, json_to: str | None
 ) -> None:
@@ -58,13 +60,11 @@ def bench(
     """
     from windtunnel.cli.fleet_bench import measure, table
 
-    figures = measure(machines, needs, cap=cap, seed=seed, contention=contention)
-    if json_to == STANDARD_OUTPUT:
-        click.echo(json.dumps(figures, indent=2))
-        return
-    if json_to is not None:
-        _write(json_to, figures)
-    click.echo(table(figures))
+    with Output(json_to) as out:
+        figures = measure(machines, needs, cap=cap, seed=seed, contention=contention)
+        out.json(figures)
+    if not out.alone:
+        click.echo(table(figures))
 
 
 @fleet.command(short_help="Run a whole fleet for a while, with failures, and judge it.")
@@ -115,25 +115,8 @@ def bench(
     show_default=True,
     help="What 99 in 100 cycles may take of the processor, as a whole.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of what is drawn.")
-@click.option(
-    "--json", "json_to", metavar="FILE", help="Write the verdict as JSON; - is standard output."
-)
-@click.pass_context
-def soak(
-    ctx: click.Context,
-    *,
-    profile: str,
-    minutes: float,
-    churn: float,
-    losses_per_day: float,
-    gap: bool,
-    shards: int,
-    process_losses_per_hour: float | None,
-    cycle_limit_s: float,
-    seed: int,
-    json_to: str | None,
-) -> None:
+@figures_options
+def soak(*, profile: str, json_to: str | None, **asked: Any) -> int:
     """Run a whole fleet for a while, with failures, and judge it.
 
     Six kinds of workloads come and go on machines that fail, and a provider that forgets, repeats
@@ -142,35 +125,14 @@ def soak(
     """
     from windtunnel.cli.fleet_soak import soak_fleet, table
 
-    result = soak_fleet(
-        profile,
-        minutes=minutes,
-        churn=churn,
-        losses_per_day=losses_per_day,
-        seed=seed,
-        gap=gap,
-        shards=shards,
-        process_losses_per_hour=process_losses_per_hour,
-        cycle_limit_s=cycle_limit_s,
-        progress=_progress,
-    )
-    if json_to == STANDARD_OUTPUT:
-        click.echo(json.dumps(result, indent=2))
-    else:
-        if json_to is not None:
-            _write(json_to, result)
+    with Output(json_to) as out:
+        result = soak_fleet(profile, progress=_progress, **asked)
+        out.json(result)
+    if not out.alone:
         click.echo(table(result))
-    if not result["pass"]:
-        ctx.exit(EXIT_FAILED)
+    return 0 if result["pass"] else EXIT_FAILED
 
 
 def _progress(share: float) -> None:
     if sys.stderr.isatty():
         click.echo(f"\r{share:4.0%}", nl=share >= 1.0, err=True)
-
-
-def _write(path: str, figures: dict[str, Any]) -> None:
-    from windtunnel.report.files.folder import WholeFile
-
-    with WholeFile(Path(path), "--json") as file:
-        file.finish((json.dumps(figures, indent=2) + "\n").encode())

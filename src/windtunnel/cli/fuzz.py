@@ -1,14 +1,13 @@
 """`windtunnel fuzz`: scenarios drawn from seeds, run with every invariant; failures made small."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from windtunnel.cli.places import STANDARD_OUTPUT, keep_apart
+from windtunnel.cli.options import PLACE, json_option
+from windtunnel.cli.places import Output, keep_apart
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ EXIT_INTERRUPTED = 130
 @click.option(
     "-o",
     "--output",
+    type=PLACE,
     metavar="DIR",
     default=USUAL_OUTPUT,
     show_default=True,
@@ -53,16 +53,12 @@ EXIT_INTERRUPTED = 130
 )
 @click.option(
     "--corpus",
+    type=PLACE,
     metavar="DIR",
     help="Scenarios that failed once: they run first, and new ones are added. "
     f"[default: {USUAL_CORPUS} beside the output]",
 )
-@click.option(
-    "--json",
-    "json_to",
-    metavar="FILE",
-    help="Write what was found to FILE; `-` prints it alone on standard output.",
-)
+@json_option("what was found")
 def fuzz(
     seeds: int,
     first_seed: int,
@@ -82,11 +78,8 @@ def fuzz(
     from windtunnel.core.processes import processors
     from windtunnel.fuzz.campaign import Campaign
     from windtunnel.fuzz.documents import files_in
-    from windtunnel.report.files.folder import WholeFile, result_bytes
+    from windtunnel.report.terminal.progress import bar
 
-    for option, place in (("-o", output), ("--corpus", corpus), ("--json", json_to)):
-        if place is not None and not place.strip():
-            raise InputError("there is no name after it", where=option, allowed="a path")
     kept = Path(corpus) if corpus is not None else Path(output).parent / USUAL_CORPUS
     for option, folder in (("-o", Path(output)), ("--corpus", kept)):
         if folder.is_file():
@@ -95,55 +88,25 @@ def fuzz(
     before = len(tasks)
     keep_apart({path: path for path in tasks if isinstance(path, str)}, {"--json": json_to})
     campaign = Campaign(Path(output), kept)
-    alone = json_to == STANDARD_OUTPUT
     interrupted = False
-    with ExitStack() as places:
-        file = None
-        if json_to is not None and not alone:
-            file = places.enter_context(WholeFile(Path(json_to), "--json"))
+    with Output(json_to) as out:
         tasks.extend(range(first_seed, first_seed + seeds))
         try:
-            with _progress(len(tasks)) as progress:
-                campaign.run(tasks, jobs or processors(), progress)
+            with bar("", sys.stderr) as update:
+                campaign.run(
+                    tasks,
+                    jobs or processors(),
+                    lambda done, broken: update(done, len(tasks), 0, f"{broken} broken"),
+                )
         except KeyboardInterrupt:
             interrupted = True
-        content = result_bytes(campaign.result())
-        if file is not None:
-            file.finish(content)
-    if alone:
-        click.echo(content, nl=False)
-    else:
+        out.json(campaign.result())
+    if not out.alone:
         _show(campaign.result(), before)
     if interrupted:
         click.echo("windtunnel: interrupted; this is what was found until then", err=True)
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(EXIT_BROKEN if campaign.broken else 0)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal: tasks done, failures found, time left."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _broken: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[broken]} broken"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total, broken=0)
-        yield lambda done, broken: bar.update(task, completed=done, broken=broken)
 
 
 def _show(result: dict[str, object], before: int) -> None:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windtunnel.cli.places import keep_apart
+from windtunnel.cli.options import FILE, MOMENT, json_option
+from windtunnel.cli.places import Output, keep_apart
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
-    from windtunnel.core.telemetry import Plain
     from windtunnel.gangs.api.load import Manifests
     from windtunnel.twin.kubernetes.settings import ClusterSettings
-
-TERMINAL = "-"
 
 
 @click.group(short_help="Check and explain manifests of gangs (PodCliqueSets).")
@@ -25,8 +23,8 @@ def gangs() -> None:
 
 
 @gangs.command(short_help="Check a file of manifests.")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--was", type=click.Path(path_type=Path), metavar="FILE",
+@click.argument("file", type=FILE)
+@click.option("--was", type=FILE, metavar="FILE",
               help="What there is already: says what may not change, too.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
 def validate(file: Path, was: Path | None, *, as_json: bool) -> None:
@@ -43,7 +41,7 @@ def validate(file: Path, was: Path | None, *, as_json: bool) -> None:
 
 
 @gangs.command(short_help="Show the tree of what a file of manifests would create.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
 @click.option("--yaml", "as_yaml", is_flag=True,
               help="Print the manifests of gangs, groups, cliques and pods.")  # fmt: skip
@@ -77,8 +75,8 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
 
 
 @gangs.command(short_help="Run manifests on a simulated cluster, and show what became of them.")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--cluster", type=click.Path(path_type=Path), metavar="FILE",
+@click.argument("file", type=FILE)
+@click.option("--cluster", type=FILE, metavar="FILE",
               help="Describes the cluster: machines, times, what happens to it.")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N",
               help="Instead of a description: so many machines. [default: 16]")  # fmt: skip
@@ -86,17 +84,16 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
               help="... each with so many GPUs. [default: 8]")  # fmt: skip
 @click.option("--rack", type=click.IntRange(1, 100_000), metavar="N",
               help="... so many in a rack. [default: 4]")  # fmt: skip
-@click.option("--at", metavar="TIME",
+@click.option("--at", "at_s", type=MOMENT, metavar="TIME",
               help="As it is then, such as 10m. [default: when all is quiet]")  # fmt: skip
 @click.option("--seed", type=int, default=0, metavar="N", help="Of what is drawn. [default: 0]")
 @click.option("--check", is_flag=True, help="Check the cluster's invariants after every event.")
 @click.option("--wide", is_flag=True, help="Show every pod and machine, too.")
-@click.option("--json", "json_to", metavar="FILE",
-              help="Write all of it as JSON; `-` prints that alone.")  # fmt: skip
+@json_option("all of it as JSON")
 def status(
     file: Path,
     cluster: Path | None,
-    at: str | None,
+    at_s: float | None,
     seed: int,
     json_to: str | None,
     *,
@@ -109,7 +106,7 @@ def status(
     Sets, gangs, the tree of what belongs together with its conditions, events, and for each gang
     that waits a sentence that says why.
     """
-    from windtunnel.core.units import format_duration, parse_duration
+    from windtunnel.core.units import format_duration
     from windtunnel.gangs.status import status_of
     from windtunnel.report.terminal.gangs import show_status
     from windtunnel.report.terminal.layout import screen
@@ -120,14 +117,11 @@ def status(
     if not manifests.sets:
         what = "there is no PodCliqueSet, so that nothing would run"
         raise InputError(what, where=str(file))
-    at_s = None if at is None else parse_duration(at)
-    if at_s is not None and at_s < 0:
-        raise InputError(f"--at: {at} is before the start")
-    driver = play(_cluster(cluster, machines), manifests, at_s=at_s, seed=seed, check=check)
-    found = status_of(driver.cluster.view, driver.now_s)
-    if json_to is not None:
-        _write_json(json_to, found)
-    if json_to != TERMINAL:
+    with Output(json_to) as out:
+        driver = play(_cluster(cluster, machines), manifests, at_s=at_s, seed=seed, check=check)
+        found = status_of(driver.cluster.view, driver.now_s)
+        out.json(found)
+    if not out.alone:
         show_status(found, screen(), wide=wide)
     for sentence in ignored(manifests):
         click.echo(f"note: {sentence}", err=True)
@@ -149,17 +143,6 @@ def _cluster(path: Path | None, machines: dict[str, int | None]) -> ClusterSetti
             hint = "leave one of them out"
             raise InputError(f"--{name}: {path} says which machines there are", hint=hint)
     return load_cluster(path)
-
-
-def _write_json(place: str, found: dict[str, Plain]) -> None:
-    text = json.dumps(found, indent=2, allow_nan=False) + "\n"
-    if place == TERMINAL:
-        click.echo(text, nl=False)
-        return
-    from windtunnel.report.files.folder import WholeFile
-
-    with WholeFile(Path(place), "--json") as whole:
-        whole.finish(text.encode())
 
 
 def _load(file: Path, was: Manifests | None = None) -> Manifests:

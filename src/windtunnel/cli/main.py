@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -24,78 +24,27 @@ EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
 
-class CommandRow(NamedTuple):
-    """Where a command is, and what it does in one line."""
-
-    place: str
-    help: str
-
-
 COMMANDS = {
-    "simulate": CommandRow(
-        "windtunnel.cli.simulate:simulate", "Run a scenario and show what happened."
-    ),
-    "compare": CommandRow(
-        "windtunnel.cli.compare:compare",
-        "Compare designs on the same traffic, with confidence intervals.",
-    ),
-    "sweep": CommandRow(
-        "windtunnel.cli.sweep:sweep", "Run a scenario at many settings, and show which are best."
-    ),
-    "sensitivity": CommandRow(
-        "windtunnel.cli.sensitivity:sensitivity",
-        "Rank the settings that a figure depends on.",
-    ),
-    "plan": CommandRow(
-        "windtunnel.cli.plan:plan",
-        "Find the cheapest deployment that attains an SLO, or the load that one carries.",
-    ),
-    "report": CommandRow("windtunnel.cli.report:report", "Write the report of a run again."),
-    "explain": CommandRow(
-        "windtunnel.cli.explain:explain", "Explain a slow request or a scaling decision."
-    ),
-    "trace": CommandRow(
-        "windtunnel.cli.trace:trace", "Describe, convert and fit traces of requests."
-    ),
-    "batch": CommandRow(
-        "windtunnel.cli.batch:batch",
-        "Send a file of prompts to OpenAI-compatible servers.",
-    ),
-    "calibrate": CommandRow(
-        "windtunnel.cli.calibrate:calibrate",
-        "Fit the step-time model to measurements, or check it against them.",
-    ),
-    "profile": CommandRow(
-        "windtunnel.cli.profile:profile",
-        "Measure this machine's GPU: the times of inference steps of every size.",
-    ),
-    "emulate": CommandRow(
-        "windtunnel.cli.emulate:emulate",
-        "Serve OpenAI's interface with the timing of a simulated server.",
-    ),
-    "observe": CommandRow(
-        "windtunnel.cli.observe:observe",
-        "Send a scenario's traffic to a real server, and measure it.",
-    ),
-    "gangs": CommandRow(
-        "windtunnel.cli.gangs:gangs",
-        "Check and explain gang manifests, and show how their pods are placed.",
-    ),
-    "fleet": CommandRow(
-        "windtunnel.cli.fleet:fleet",
-        "Measure the decision cycle of the fleet controller.",
-    ),
-    "fuzz": CommandRow(
-        "windtunnel.cli.fuzz:fuzz",
-        "Search for failures: run scenarios drawn from seeds, checking every invariant.",
-    ),
-    "schema": CommandRow(
-        "windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."
-    ),
-    "doctor": CommandRow(
-        "windtunnel.cli.doctor:doctor", "Show what is installed and in which form it runs."
-    ),
+    "simulate": "Run a scenario and show what happened.",
+    "compare": "Compare designs on the same traffic, with confidence intervals.",
+    "sweep": "Run a scenario at many settings, and show which are best.",
+    "sensitivity": "Rank the settings that a figure depends on.",
+    "plan": "Find the cheapest deployment that attains an SLO, or the load that one carries.",
+    "report": "Write the report of a run again.",
+    "explain": "Explain a slow request or a scaling decision.",
+    "trace": "Describe, convert and fit traces of requests.",
+    "batch": "Send a file of prompts to OpenAI-compatible servers.",
+    "calibrate": "Fit the step-time model to measurements, or check it against them.",
+    "profile": "Measure this machine's GPU: the times of inference steps of every size.",
+    "emulate": "Serve OpenAI's interface with the timing of a simulated server.",
+    "observe": "Send a scenario's traffic to a real server, and measure it.",
+    "gangs": "Check and explain gang manifests, and show how their pods are placed.",
+    "fleet": "Measure the decision cycle of the fleet controller.",
+    "fuzz": "Search for failures: run scenarios drawn from seeds, checking every invariant.",
+    "schema": "Print the JSON Schema of scenario files.",
+    "doctor": "Show what is installed and in which form it runs.",
 }
+"""What each command does, in one line; it is the function of its name in the module of its name."""
 
 
 class LazyGroup(click.Group):
@@ -105,17 +54,15 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        row = COMMANDS.get(cmd_name)
-        if row is None:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, function = row.place.partition(":")
-        command = getattr(importlib.import_module(module), function)
+        command = getattr(importlib.import_module(f"windtunnel.cli.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, row.help) for name, row in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """A reader that leaves early, as `head` does, ends a command and is no failure."""

@@ -6,17 +6,25 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from windtunnel.cli.places import STANDARD_OUTPUT, Place, keep_apart, traces_of
+from windtunnel.cli.options import (
+    FILE,
+    concurrency_option,
+    json_option,
+    key_option,
+    seed_option,
+    set_option,
+    time_option,
+)
+from windtunnel.cli.places import Output, keep_apart, traces_of
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from windtunnel.live.observe.observer import Observer, SendOptions
     from windtunnel.live.observe.prompts import PromptWriter
@@ -29,17 +37,16 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 EXIT_NOTHING = 4
 """Nothing was completed."""
-MOST_CONCURRENCY = 100_000
 KEPT_EVERY_S = 1.0
 """What was measured is written so often: a crash costs no more."""
 
 
 @click.command(short_help="Send a scenario's traffic to a real server, and measure it.")
-@click.argument("scenario", type=click.Path(path_type=Path))
+@click.argument("scenario", type=FILE)
 @click.option("--endpoint", required=True, metavar="URL",
               help="Where the server is; /v1 is added to an address without a path.")  # fmt: skip
 @click.option("-o", "--output", default="trace.parquet", show_default=True, metavar="FILE",
-              type=click.Path(path_type=Path), help="Where to write the trace.")  # fmt: skip
+              type=FILE, help="Where to write the trace.")  # fmt: skip
 @click.option("--model", metavar="NAME",
               help="What the server calls it. [default: the only one that it has]")  # fmt: skip
 @click.option("--api", type=click.Choice(["completions", "tokens", "chat"]), default="completions",
@@ -49,19 +56,13 @@ KEPT_EVERY_S = 1.0
               help="Ask for answers of exactly the wanted length (ignore_eos).")  # fmt: skip
 @click.option("--speedup", type=float, default=1.0, show_default=True, metavar="X",
               help="Send so many times as fast, to a server that is as much faster.")  # fmt: skip
-@click.option("--concurrency", type=click.IntRange(1, MOST_CONCURRENCY), default=1024,
-              show_default=True, metavar="N", help="Requests in flight at most.")  # fmt: skip
-@click.option("--timeout", default="10m", show_default=True, metavar="TIME",
-              help="For requests that have no timeout of their own.")  # fmt: skip
-@click.option("--wait", default="10s", show_default=True, metavar="TIME",
-              help="How long the server may take to appear at the start.")  # fmt: skip
-@click.option("--key-env", metavar="NAME",
-              help="The environment variable with the key. [default: OPENAI_API_KEY]")  # fmt: skip
-@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE",
-              help="Override a field of the scenario.")  # fmt: skip
-@click.option("--seed", type=int, help="Override the scenario's seed.")
-@click.option("--json", "json_to", metavar="FILE",
-              help="Write the figures to FILE; `-` prints them alone.")  # fmt: skip
+@concurrency_option(1024, "Requests in flight at most.")
+@time_option("--timeout", "10m", "For requests that have no timeout of their own.")
+@time_option("--wait", "10s", "How long the server may take to appear at the start.")
+@key_option()
+@set_option()
+@seed_option("Override the scenario's seed.")
+@json_option("the figures as JSON")
 @click.option("--force", is_flag=True, help="Replace a trace that already exists.")
 def observe(
     *,
@@ -73,8 +74,8 @@ def observe(
     pin_length: bool,
     speedup: float,
     concurrency: int,
-    timeout: str,
-    wait: str,
+    timeout: float,
+    wait: float,
     key_env: str | None,
     sets: tuple[str, ...],
     seed: int | None,
@@ -95,7 +96,6 @@ def observe(
     from windtunnel.live.wire.addresses import checked_url
     from windtunnel.live.wire.client import Endpoint, open_session
     from windtunnel.live.wire.keys import named_key, read_keys
-    from windtunnel.report.files.folder import WholeFile, result_bytes
     from windtunnel.report.terminal.measurements import show_observation
     from windtunnel.twin.scenario.load import load
     from windtunnel.workload.traces.measured import MeasuredTrace
@@ -105,32 +105,25 @@ def observe(
     keys = read_keys([variable] if variable else [], os.environ)
     _allow(concurrency, speedup)
     plan = load(scenario, sets, seed)
-    _keep_apart(scenario, plan, {"-o": output, "--json": json_to})
+    keep_apart({"the scenario": scenario, **traces_of(plan)}, {"-o": output, "--json": json_to})
     _refuse_media(plan)
-    longest_s, wait_s = _duration(timeout, "--timeout"), _duration(wait, "--wait")
     tally = ObservationTally(targets_of(plan))
     writer = PromptWriter(api, salt=f"{unix_s():.6f}")
-    with ExitStack() as places:
-        figures_file = None
-        if json_to not in (None, STANDARD_OUTPUT):
-            figures_file = places.enter_context(WholeFile(Path(json_to), "--json"))
-        trace = places.enter_context(MeasuredTrace(output, replace=force))
+    with Output(json_to) as out:
+        trace = out.enter_context(MeasuredTrace(output, replace=force))
         watch = Observation(plan, trace, tally, writer)
 
         async def main() -> bool:
             async with open_session(name="observe") as session:
                 server = Endpoint(session, url, keys, variable)
-                name = await model_of(server, wait_s, model, plan)
-                options = SendOptions(name, speedup, concurrency, longest_s, pin_length)
+                name = await model_of(server, wait, model, plan)
+                options = SendOptions(name, speedup, concurrency, timeout, pin_length)
                 return await watch.run(server, options)
 
         done = asyncio.run(main())
         figures = tally.figures(watch.seconds)
-        if figures_file is not None:
-            figures_file.finish(result_bytes(figures))
-    if json_to == STANDARD_OUTPUT:
-        click.echo(result_bytes(figures), nl=False)
-    else:
+        out.json(figures)
+    if not out.alone:
         show_observation(figures, str(output) if trace.rows else None)
     _leave(done=done, requests=figures["requests"])
 
@@ -165,6 +158,7 @@ class Observation:
     async def run(self, server: Endpoint, options: SendOptions) -> bool:
         """Whether it came to its end."""
         from windtunnel.live.observe.observer import Observer
+        from windtunnel.report.terminal.progress import status_line
 
         observer = Observer(traffic_of(self._plan), server, self._writer, options, self._record)
         interrupted: list[bool] = []
@@ -176,15 +170,27 @@ class Observation:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
-        line = _ProgressLine(self._tally)
         try:
-            await observer.run(line.look)
+            with status_line(sys.stderr, patience_s=0.0) as line:
+                await observer.run(None if line is None else lambda o: line.show(self._said(o)))
         finally:
-            line.close()
             self.seconds = observer.now_s
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
         return not interrupted
+
+    def _said(self, observer: Observer) -> Callable[[float], str]:
+        """The progress line."""
+        from windtunnel.core.units import format_duration
+
+        outcomes, lag = self._tally.outcomes, self._tally.lag
+        failed = sum(outcomes.values()) - outcomes["completed"]
+        late = format_duration(lag.mean()) if lag.count else "-"
+        return lambda _: (
+            f"{format_duration(observer.now_s)}   {observer.sent} sent   "
+            f"{observer.in_flight} in flight   {outcomes['completed']} completed   "
+            f"{failed} not   sent {late} late on average"
+        )
 
     def _record(self, measured: Measured) -> None:
         from windtunnel.core.clock import monotonic_s
@@ -236,10 +242,6 @@ def _allow(connections: int, speedup: float) -> None:
         raise InputError(what, where=f"--concurrency {connections}", hint="`ulimit -n` allows more")
 
 
-def _keep_apart(scenario: Path, plan: ScenarioPlan, written: Mapping[str, Place]) -> None:
-    keep_apart({"the scenario": scenario, **traces_of(plan)}, written)
-
-
 def _refuse_media(plan: ScenarioPlan) -> None:
     for source in plan.sources:
         if source.media is not None:
@@ -248,18 +250,6 @@ def _refuse_media(plan: ScenarioPlan) -> None:
                 where=f"the source {source.name!r}",
                 hint="leave `media` out, or add its tokens to `prompt_tokens`",
             )
-
-
-def _duration(text: str, where: str) -> float:
-    from windtunnel.core.units import parse_duration
-
-    try:
-        time_s = parse_duration(text)
-    except InputError as error:
-        raise InputError(error.what, where=where, allowed=error.allowed) from None
-    if not time_s > 0.0:
-        raise InputError(f"{text!r} is no time to wait", where=where, allowed="more than 0s")
-    return time_s
 
 
 async def model_of(server: Endpoint, wait_s: float, wanted: str | None, plan: ScenarioPlan) -> str:
@@ -286,41 +276,3 @@ async def model_of(server: Endpoint, wait_s: float, wanted: str | None, plan: Sc
     said = f"it has {', '.join(models)[:200]}" if models else "it does not say which it has"
     what = f"the name of the model is not clear: {said}"
     raise InputError(what, where=server.url, hint="give it with --model NAME")
-
-
-class _ProgressLine:
-    """The progress line: on a terminal, one line that is drawn over itself."""
-
-    def __init__(self, tally: ObservationTally) -> None:
-        from windtunnel.core.clock import monotonic_s
-
-        self._tally = tally
-        self._clock = monotonic_s
-        self._drawn_s = 0.0
-        self._shown = False
-
-    def look(self, observer: Observer) -> None:
-        from windtunnel.core.units import format_duration
-        from windtunnel.report.terminal.progress import CLEAR, REFRESH_S
-
-        now_s = self._clock()
-        if now_s - self._drawn_s < REFRESH_S or not sys.stderr.isatty():
-            return
-        self._drawn_s, self._shown = now_s, True
-        outcomes = self._tally.outcomes
-        failed = sum(outcomes.values()) - outcomes["completed"]
-        lag = self._tally.lag
-        late = format_duration(lag.mean()) if lag.count else "-"
-        sys.stderr.write(
-            f"{CLEAR}{format_duration(observer.now_s)}   {observer.sent} sent   "
-            f"{observer.in_flight} in flight   {outcomes['completed']} completed   "
-            f"{failed} not   sent {late} late on average"
-        )
-        sys.stderr.flush()
-
-    def close(self) -> None:
-        from windtunnel.report.terminal.progress import CLEAR
-
-        if self._shown:
-            sys.stderr.write(CLEAR)
-            sys.stderr.flush()

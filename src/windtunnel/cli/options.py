@@ -2,26 +2,79 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.places import STANDARD_OUTPUT, in_folder, keep_apart, traces_of
+from windtunnel.cli.places import Output, folder_of, in_folder, keep_apart, traces_of
 from windtunnel.core.errors import InputError
+from windtunnel.core.units import parse_duration
 
 if TYPE_CHECKING:
+    from windtunnel.search.execution.cache import Cache
     from windtunnel.search.execution.workers import Outcome
     from windtunnel.search.sweep.sweep import Sweep
 
 MOST_SEEDS = 200
 MOST_WORKERS = 256
+MOST_CONCURRENCY = 100_000
 
 Command = Callable[..., Any]
+Option = Callable[[Command], Command]
 
 
-def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.5
+    """A quantity with its unit, such as 250ms, within bounds; `says` is said of one that is not."""
+
+    name = "quantity"
+
+    def __init__(
+        self,
+        parse: Callable[[str], float],
+        fits: Callable[[float], bool] = lambda _: True,
+        says: str = "",
+        allowed: str | None = None,
+    ) -> None:
+        self._parse = parse
+        self._fits = fits
+        self._says = says
+        self._allowed = allowed
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: Any) -> float:  # noqa: ARG002
+        assert param is not None
+        where = max(param.opts, key=len)
+        try:
+            number = self._parse(value)
+        except InputError as error:
+            raise InputError(error.what, where=where, allowed=error.allowed) from None
+        if not self._fits(number):
+            raise InputError(f"{value} {self._says}", where=where, allowed=self._allowed)
+        return number
+
+
+TIME = Quantity(parse_duration, lambda time_s: time_s > 0.0, "is no time", "more than 0s")
+MOMENT = Quantity(parse_duration, lambda time_s: time_s >= 0.0, "is before the start")
+
+
+class NamedPlace(click.ParamType):  # type: ignore[type-arg]
+    """The path of a file or a folder to write, as text; `-` may be standard output."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: Any) -> str:  # noqa: ARG002
+        assert param is not None
+        if not str(value).strip():
+            option = next((one for one in param.opts if one == "-o"), param.opts[0])
+            raise InputError("there is no name after it", where=option, allowed="a path")
+        return str(value)
+
+
+PLACE = NamedPlace()
+FILE = click.Path(path_type=Path)
+
+
+def together(*options: Option) -> Option:
     """Several options as one decorator, in their order."""
 
     def decorate(command: Command) -> Command:
@@ -32,23 +85,58 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return decorate
 
 
-def json_option(what: str) -> Callable[[Command], Command]:
+def json_option(what: str) -> Option:
+    says = f"Write {what} to FILE; `-` prints it alone on standard output."
+    return click.option("--json", "json_to", type=PLACE, metavar="FILE", help=says)
+
+
+def output_option(default: str, what: str = "the results") -> Option:
+    says = f"Where to write {what}. [default: {default}]"
+    return click.option("-o", "--output", type=PLACE, metavar="DIR", help=says)
+
+
+def set_option(says: str = "Override a field of the scenario.") -> Option:
+    return click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help=says)
+
+
+def seed_option(says: str = "The first seed. [default: that of the scenario]") -> Option:
+    return click.option("--seed", type=int, help=says)
+
+
+def seeds_option(fewest: int, default: int | None, says: str) -> Option:
     return click.option(
-        "--json",
-        "json_to",
-        metavar="FILE",
-        help=f"Write {what} to FILE; `-` prints it alone on standard output.",
+        "--seeds",
+        type=click.IntRange(fewest, MOST_SEEDS),
+        default=default,
+        show_default=default is not None,
+        help=says,
     )
 
 
-def output_option(default: str) -> Callable[[Command], Command]:
+def workers_option(says: str = "How many processes. [default: as many as pay]") -> Option:
+    return click.option("--workers", type=click.IntRange(1, MOST_WORKERS), help=says)
+
+
+def concurrency_option(default: int, says: str) -> Option:
     return click.option(
-        "-o", "--output", metavar="DIR", help=f"Where to write the results. [default: {default}]"
+        "--concurrency",
+        type=click.IntRange(1, MOST_CONCURRENCY),
+        default=default,
+        show_default=True,
+        metavar="N",
+        help=says,
     )
 
 
-def first_seed_option() -> Callable[[Command], Command]:
-    return click.option("--seed", type=int, help="The first seed. [default: that of the scenario]")
+def time_option(option: str, default: str, says: str) -> Option:
+    return click.option(
+        option, type=TIME, default=default, show_default=True, metavar="TIME", help=says
+    )
+
+
+def key_option() -> Option:
+    says = "The environment variable with the key. [default: OPENAI_API_KEY]"
+    return click.option("--key-env", metavar="NAME", help=says)
 
 
 run_options = together(
@@ -66,6 +154,7 @@ run_options = together(
     ),
     click.option(
         "--cache",
+        type=PLACE,
         metavar="DIR",
         help="Where finished runs are kept. [default: points in the folder of -o]",
     ),
@@ -73,35 +162,34 @@ run_options = together(
 """Of every command that runs many points."""
 
 
-def point_options(seeds: int, output: str) -> Callable[[Command], Command]:
+def point_options(seeds: int, output: str, values: str) -> Option:
     """Of commands that run a scenario at many settings, each with the same seeds."""
     return together(
-        click.option(
-            "--seeds",
-            type=click.IntRange(1, MOST_SEEDS),
-            default=seeds,
-            show_default=True,
-            help="How many seeds every point runs with, the same for all.",
-        ),
-        first_seed_option(),
+        click.option("--vary", "varied", multiple=True, metavar="PATH=VALUES", help=values),
+        seeds_option(1, seeds, "How many seeds every point runs with, the same for all."),
+        seed_option(),
         output_option(output),
-        click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Set it for all."),
+        set_option("Set it for all."),
         run_options,
         json_option("what was found as JSON"),
     )
 
 
-def refuse_blank_names(places: Mapping[str, str | None]) -> None:
-    """Refuses an option that names a place and says none."""
-    for option, place in places.items():
-        if place is not None and not place.strip():
-            raise InputError("there is no name after it", where=option, allowed="a path")
+def cache_of(asked: Mapping[str, Any], folder: Path | None) -> "Cache | None":
+    """Where finished runs are kept: where `--cache` says, or else in the folder of results."""
+    from windtunnel.search.execution.cache import Cache
+    from windtunnel.search.sweep.folder import POINTS
+
+    if asked["cache"] is not None:
+        return Cache(Path(asked["cache"]))
+    return None if folder is None else Cache(folder / POINTS)
 
 
-def places_in(asked: Mapping[str, Any]) -> dict[str, str | None]:
-    """The places that a command line names, by option."""
-    names = {"-o": "output", "--json": "json_to", "--cache": "cache"}
-    return {option: asked[name] for option, name in names.items()}
+def say_kept(cache: "Cache | None", what: str) -> None:
+    """Says how an interrupted search goes on."""
+    if cache is not None:
+        kept = f"{what} kept in {cache.folder}; the same command continues"
+        click.echo(f"windtunnel: {kept}", err=True)
 
 
 class PointsCommand:
@@ -112,13 +200,10 @@ class PointsCommand:
 
         self._sweep = sweep
         self._asked = asked
-        self._json_to = asked["json_to"]
-        self._alone = self._json_to == STANDARD_OUTPUT
-        output = asked["output"]
-        if output is None and not self._alone:
-            output = str(Path("runs", f"{kind}-{sweep.plan.name}"))
+        json_to = asked["json_to"]
+        output = folder_of(asked["output"], json_to, f"{kind}-{sweep.plan.name}")
         read = {"the scenario": scenario, **traces_of(sweep.plan)}
-        keep_apart(read, {**in_folder(output, FILES), "--json": self._json_to})
+        keep_apart(read, {**in_folder(output, FILES), "--json": json_to})
         self.folder = None if output is None else Path(output)
 
     def run(
@@ -131,41 +216,31 @@ class PointsCommand:
 
         `identity` is what must be the same for an interrupted command to go on.
         """
-        from windtunnel.report.files.folder import WholeFile, WholeFolder, result_bytes
         from windtunnel.search.sweep.folder import PAGE, RESULTS
         from windtunnel.search.sweep.sweep import table_of
 
-        with ExitStack() as places:
-            file: WholeFile | None = None
-            if self._json_to is not None and not self._alone:
-                file = places.enter_context(WholeFile(Path(self._json_to), "--json"))
+        with Output(self._asked["json_to"]) as out:
             outcomes = self._outcomes(identity)
             found = found_in(outcomes)
-            content = result_bytes(found)
-            if self.folder is not None:
+            # The folder is claimed by now, and drafts of its files come last.
+            folder = out.folder(self.folder)
+            if folder is not None:
                 table = table_of(self._sweep, outcomes).parquet()
-                with WholeFolder(self.folder) as whole:
-                    whole.put({RESULTS: table, PAGE: page(found).encode()})
-            if file is not None:
-                file.finish(content)
-        if self._alone:
-            click.echo(content, nl=False)
-            return None
-        return found
+                folder.put({RESULTS: table, PAGE: page(found).encode()})
+            out.json(found)
+            return None if out.alone else found
 
     def _outcomes(self, identity: dict[str, Any]) -> "list[Outcome]":
         from windtunnel.report.terminal.progress import bar
-        from windtunnel.search.execution.cache import Cache
         from windtunnel.search.execution.workers import Workers
-        from windtunnel.search.sweep.folder import POINTS, check, claim, identity_of
+        from windtunnel.search.sweep.folder import check, claim, identity_of
         from windtunnel.search.sweep.sweep import run_sweep
 
-        asked, folder = self._asked, self.folder
-        cache = None if asked["cache"] is None else Cache(Path(asked["cache"]))
+        asked, folder, runs = self._asked, self.folder, len(self._sweep.runs)
+        identity = identity_of(self._sweep, identity)
         if folder is not None:
-            identity = identity_of(self._sweep, identity)
             check(folder, identity)
-            cache = cache or Cache(folder / POINTS)
+        cache = cache_of(asked, folder)
         ended = 0
         try:
             with Workers(on=asked["on"], jobs=asked["jobs"], cache=cache) as workers:
@@ -180,7 +255,5 @@ class PointsCommand:
                 with bar("runs", sys.stderr) as shown:
                     return run_sweep(self._sweep, workers, update)
         except (KeyboardInterrupt, SystemExit):
-            if cache is not None:
-                kept = f"{ended} of {len(self._sweep.runs)} runs are kept in {cache.folder}"
-                click.echo(f"windtunnel: {kept}; the same command continues", err=True)
+            say_kept(cache, f"{ended} of {runs} runs are")
             raise

@@ -1,18 +1,69 @@
-"""Keeps what a command writes apart from what it reads, and one of its files from another."""
+"""Where commands write: apart from what they read, whole or not at all, tried before the work."""
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from windtunnel.core.errors import OutputError
 
 if TYPE_CHECKING:
+    from windtunnel.report.files.folder import WholeFile, WholeFolder
     from windtunnel.twin.scenario.plan import ScenarioPlan
 
 STANDARD_OUTPUT = "-"
 
 Place = str | Path | None
+
+
+class Output(ExitStack):
+    """What a command writes; `--json -` is then `alone` on standard output, without a folder."""
+
+    def __init__(self, json_to: str | None = None) -> None:
+        super().__init__()
+        self.alone = json_to == STANDARD_OUTPUT
+        self._json = self.file("--json", None if self.alone else json_to)
+
+    def file(self, option: str, place: Place) -> "WholeFile | None":
+        """A file that `option` asks for, if it does."""
+        from windtunnel.report.files.folder import WholeFile
+
+        return None if place is None else self.enter_context(WholeFile(Path(place), option))
+
+    def folder(self, place: Place) -> "WholeFolder | None":
+        from windtunnel.report.files.folder import WholeFolder
+
+        return None if place is None else self.enter_context(WholeFolder(Path(place)))
+
+    def json(self, value: Any) -> None:
+        """Writes or prints what `--json` asks for, if it was given."""
+        from windtunnel.report.files.folder import result_bytes
+
+        self.put_json(result_bytes(value))
+
+    def put_json(self, content: bytes) -> None:
+        if self._json is not None:
+            self._json.finish(content)
+        elif self.alone:
+            click.echo(content.decode(), nl=False)
+
+
+def write_file(option: str, place: Place, text: str) -> None:
+    """Writes a file that an option asks for, if it does."""
+    with Output() as out:
+        file = out.file(option, place)
+        if file is not None:
+            file.finish(text.encode())
+
+
+def folder_of(asked: str | None, json_to: str | None, name: str) -> str | None:
+    """The folder that was asked for, or else `runs/NAME`; none where JSON is printed alone."""
+    if asked is not None or json_to == STANDARD_OUTPUT:
+        return asked
+    return str(Path("runs", name))
 
 
 def keep_apart(read: Mapping[str, Place], written: Mapping[str, Place]) -> None:

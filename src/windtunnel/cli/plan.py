@@ -3,34 +3,47 @@
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from windtunnel.cli.options import (
-    first_seed_option,
+    FILE,
+    Quantity,
+    cache_of,
     json_option,
     output_option,
-    refuse_blank_names,
     run_options,
+    say_kept,
+    seed_option,
+    seeds_option,
+    set_option,
 )
-from windtunnel.cli.places import STANDARD_OUTPUT, in_folder, keep_apart, traces_of
+from windtunnel.cli.places import Output, folder_of, in_folder, keep_apart, traces_of
 from windtunnel.core.errors import InputError
+from windtunnel.core.units import parse_share
 
 if TYPE_CHECKING:
     from windtunnel.search.plan.planner import Question
     from windtunnel.search.point import Origin
 
 FINDS = ("deployment", "load", "knee")
-USUAL_SEEDS, FEWEST_SEEDS, MOST_SEEDS = 8, 2, 200
+USUAL_SEEDS, FEWEST_SEEDS = 8, 2
 USUAL_BUDGET = 400
 EXIT_NONE = 1
+SHARE = Quantity(
+    parse_share,
+    lambda share: 0.0 < share < 1.0,
+    "is not a share",
+    "a share above 0 and below 1, such as 95% or 0.95",
+)
+SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
+"""Options that are short for a setting of the section `plan`."""
 
 
 @click.command()
-@click.argument("scenario", type=click.Path(path_type=Path))
+@click.argument("scenario", type=FILE)
 @click.option(
     "--find",
     type=click.Choice(FINDS),
@@ -40,27 +53,16 @@ EXIT_NONE = 1
     "load at which their latency turns.",
 )
 @click.option("--slo", "classes", multiple=True, metavar="CLASS", help="A class that must attain.")
-@click.option("--attained", metavar="SHARE", help="What it must attain, as in 95% or 0.95.")
-@click.option("--confidence", metavar="SHARE", help="How sure that must be, as in 95%.")
+@click.option("--attained", type=SHARE, metavar="SHARE",
+              help="What it must attain, as in 95% or 0.95.")  # fmt: skip
+@click.option("--confidence", type=SHARE, metavar="SHARE", help="How sure that must be, as in 95%.")
 @click.option("--accelerators", metavar="A,B,...", help="What servers may run on.")
 @click.option("--tensor-parallel", metavar="N,M,...", help="Accelerators of one server.")
 @click.option("--replicas", metavar="LOW..HIGH", help="How many servers.")
 @click.option("--routers", metavar="A,B,...", help="Policies of the router.")
-@click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Override a field, also of `plan`, as in plan.prices.h200=3.2.",
-)
-@first_seed_option()
-@click.option(
-    "--seeds",
-    type=click.IntRange(FEWEST_SEEDS, MOST_SEEDS),
-    default=USUAL_SEEDS,
-    show_default=True,
-    help="How many further seeds test the answer.",
-)
+@set_option("Override a field, also of `plan`, as in plan.prices.h200=3.2.")
+@seed_option()
+@seeds_option(FEWEST_SEEDS, USUAL_SEEDS, "How many further seeds test the answer.")
 @click.option(
     "--budget",
     type=click.FloatRange(1),
@@ -78,56 +80,43 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     scenario itself. Prints the answer, the runners-up and why not the others, and writes a
     folder with report.html to look at and plan.json. Exit 1: nothing is good enough.
     """
-    from windtunnel.report.files.folder import WholeFile, WholeFolder, result_bytes
+    from windtunnel.report.files.folder import result_bytes
     from windtunnel.report.page.plan import plan_page
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.plan import DATA, FILES, PAGE, PlannedScenario, show
     from windtunnel.search.point import Origin
 
-    refuse_blank_names({"-o": output, "--json": json_to, "--cache": asked["cache"]})
     question = _question(asked)
     origin = Origin.read(scenario, [*asked["sets"], *_space_sets(asked)])
     base = origin.plan(seed=asked["seed"])
     planned = PlannedScenario(scenario, asked["sets"], asked["seed"])
-    alone = json_to == STANDARD_OUTPUT
-    if output is None and not alone:
-        # Each question has a folder of its own: the answer to one says nothing of the others.
-        ending = "" if question.find == "deployment" else f"-{question.find}"
-        output = str(Path("runs", f"plan-{base.name}{ending}"))
+    # Each question has a folder of its own: the answer to one says nothing of the others.
+    ending = "" if question.find == "deployment" else f"-{question.find}"
+    output = folder_of(output, json_to, f"plan-{base.name}{ending}")
     read = {"the scenario": scenario, **traces_of(base)}
     keep_apart(read, {**in_folder(output, FILES), "--json": json_to})
-    with ExitStack() as places:
-        folder: WholeFolder | None = None
-        if output is not None:
-            folder = places.enter_context(WholeFolder(Path(output)))
-        file: WholeFile | None = None
-        if json_to is not None and not alone:
-            file = places.enter_context(WholeFile(Path(json_to), "--json"))
-        found = _answer(origin, question, asked, output)
-        content = result_bytes(found)
+    with Output(json_to) as out:
+        folder = out.folder(output)
+        path = folder.path if folder is not None else None
+        found = _answer(origin, question, asked, path)
         if folder is not None:
-            folder.put({DATA: content, PAGE: plan_page(found, planned).encode()})
-        if file is not None:
-            file.finish(content)
-    if alone:
-        click.echo(content, nl=False)
-    else:
-        show(found, planned, folder.path if folder is not None else None, screen())
+            page = plan_page(found, planned).encode()
+            folder.put({DATA: result_bytes(found), PAGE: page})
+        out.json(found)
+    if not out.alone:
+        show(found, planned, path, screen())
     nothing = any(key in found and found[key] is None for key in ("best", "carried", "knee"))
     return EXIT_NONE if nothing else 0
 
 
 def _answer(
-    origin: "Origin", question: "Question", asked: dict[str, Any], output: str | None
+    origin: "Origin", question: "Question", asked: dict[str, Any], folder: Path | None
 ) -> dict[str, Any]:
     from windtunnel.report.terminal.progress import counting
-    from windtunnel.search.execution.cache import Cache
     from windtunnel.search.execution.workers import Workers
     from windtunnel.search.plan.planner import answer
-    from windtunnel.search.sweep.folder import POINTS
 
-    place = asked["cache"] or (None if output is None else str(Path(output, POINTS)))
-    cache = None if place is None else Cache(Path(place))
+    cache = cache_of(asked, folder)
     try:
         with (
             Workers(on=asked["on"], jobs=asked["jobs"], cache=cache) as workers,
@@ -137,9 +126,7 @@ def _answer(
                 origin, question, workers, lambda _, spent, most: count(int(spent), int(most))
             )
     except (KeyboardInterrupt, SystemExit):
-        if cache is not None:
-            kept = f"what has ended is kept in {cache.folder}"
-            click.echo(f"windtunnel: {kept}; the same command continues", err=True)
+        say_kept(cache, "what has ended is")
         raise
 
 
@@ -148,8 +135,8 @@ def _question(asked: dict[str, Any]) -> "Question":
 
     return Question(
         find=asked["find"],
-        attained=_share("--attained", asked["attained"]),
-        confidence=_share("--confidence", asked["confidence"]),
+        attained=asked["attained"],
+        confidence=asked["confidence"],
         slo=asked["classes"] or None,
         seeds=asked["seeds"],
         budget=asked["budget"],
@@ -157,26 +144,13 @@ def _question(asked: dict[str, Any]) -> "Question":
     )
 
 
-def _share(option: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    digits, _, rest = text.strip().partition("%")
-    try:
-        value = float(digits) / (100.0 if "%" in text else 1.0)
-    except ValueError:
-        value = -1.0
-    if rest or not 0.0 < value < 1.0:
-        allowed = "a share above 0 and below 1, such as 95% or 0.95"
-        raise InputError(f"{text!r} is not a share", where=option, allowed=allowed)
-    return value
-
-
 def _space_sets(asked: dict[str, Any]) -> list[str]:
-    """The options that are short for a setting of the section `plan`."""
-    sets = []
-    for option, path in (("accelerators", "accelerators"), ("tensor_parallel", "tensor_parallel")):
-        if asked[option] is not None:
-            sets.append(f"plan.{path}=[{', '.join(_words(option, asked[option]))}]")
+    """What the short options say, as overrides."""
+    sets = [
+        f"plan.{option}=[{', '.join(_words(option, asked[option]))}]"
+        for option in SPACE[:2]
+        if asked[option] is not None
+    ]
     if asked["replicas"] is not None:
         sets += _range(asked["replicas"])
     if asked["routers"] is not None:
@@ -185,13 +159,9 @@ def _space_sets(asked: dict[str, Any]) -> list[str]:
     if sets and asked["find"] != "deployment":
         what = "it says what to choose from"
         hint = f"--find {asked['find']} looks at the scenario's own servers: use --set for those"
-        raise InputError(what, where=_first_option(asked), hint=hint)
+        option = next(f"--{name.replace('_', '-')}" for name in SPACE if asked[name] is not None)
+        raise InputError(what, where=option, hint=hint)
     return sets
-
-
-def _first_option(asked: dict[str, Any]) -> str:
-    names = ("accelerators", "tensor_parallel", "replicas", "routers")
-    return next(f"--{name.replace('_', '-')}" for name in names if asked[name] is not None)
 
 
 def _words(option: str, text: str) -> Sequence[str]:

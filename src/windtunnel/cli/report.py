@@ -4,14 +4,16 @@ from pathlib import Path
 
 import click
 
-from windtunnel.cli.places import keep_apart
+from windtunnel.cli.options import FILE, PLACE
+from windtunnel.cli.places import keep_apart, write_file
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=FILE)
 @click.option(
     "-o",
     "--output",
+    type=PLACE,
     metavar="FILE",
     help="Where to write the report. [default: report.html in the folder]",
 )
@@ -22,13 +24,11 @@ def report(folder: Path, output: str | None) -> None:
     opens in any browser, offline.
     """
     from windtunnel.analysis.run_folder import ALL, REPORT
-    from windtunnel.report.files.folder import WholeFile
     from windtunnel.report.page.render import report_page
 
     read = {f"{name} of the run": folder / name for name in ALL if name != REPORT}
     keep_apart(read, {"-o": output})
     page = report_page(folder)
     path = Path(output) if output is not None else folder / REPORT
-    with WholeFile(path, "-o") as file:
-        file.finish(page.encode())
+    write_file("-o", path, page)
     click.echo(f"report is in {path}")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.options import PointsCommand, places_in, point_options, refuse_blank_names
+from windtunnel.cli.options import FILE, PointsCommand, point_options
 
 if TYPE_CHECKING:
     from windtunnel.search.sensitivity import Study
@@ -15,14 +15,7 @@ USUAL_SEEDS = 3
 
 
 @click.command()
-@click.argument("scenario", type=click.Path(path_type=Path))
-@click.option(
-    "--vary",
-    "varied",
-    multiple=True,
-    metavar="PATH=VALUES",
-    help="A setting and where it may be: LOW..HIGH, LOW..HIGH:log or A,B,C.",
-)
+@click.argument("scenario", type=FILE)
 @click.option(
     "--metric", required=True, metavar="NAME", help="The figure, such as latency.ttft.p95."
 )
@@ -39,7 +32,11 @@ USUAL_SEEDS = 3
     help="Morris: paths, each of a run per setting and one. Sobol: a power of two, times the "
     "settings and two. [default: 10, 64]",
 )
-@point_options(USUAL_SEEDS, "runs/sensitivity-NAME")
+@point_options(
+    USUAL_SEEDS,
+    "runs/sensitivity-NAME",
+    "A setting and where it may be: LOW..HIGH, LOW..HIGH:log or A,B,C.",
+)
 def sensitivity(scenario: Path, varied: tuple[str, ...], **asked: Any) -> None:
     """Rank the settings that a figure depends on.
 
@@ -52,7 +49,6 @@ def sensitivity(scenario: Path, varied: tuple[str, ...], **asked: Any) -> None:
     from windtunnel.report.terminal.sensitivity import show
     from windtunnel.search.sensitivity import indices_of
 
-    refuse_blank_names(places_in(asked))
     study = _plan(scenario, varied, asked)
     command = PointsCommand("sensitivity", scenario, study.sweep, asked)
     identity = {"vary": list(varied), "metric": study.metric, "samples": study.samples}

@@ -1,25 +1,36 @@
 """`windtunnel simulate`: runs a scenario, shows a table, writes a folder."""
 
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from windtunnel.cli.options import (
-    MOST_SEEDS,
-    MOST_WORKERS,
+    FILE,
+    PLACE,
+    Quantity,
     json_option,
     output_option,
-    refuse_blank_names,
+    seed_option,
+    seeds_option,
+    set_option,
+    workers_option,
 )
-from windtunnel.cli.places import STANDARD_OUTPUT, in_folder, keep_apart, traces_of
+from windtunnel.cli.places import (
+    STANDARD_OUTPUT,
+    Output,
+    folder_of,
+    in_folder,
+    keep_apart,
+    traces_of,
+)
 from windtunnel.core.errors import InputError
+from windtunnel.core.units import parse_share
+from windtunnel.settings.limits import LARGEST_STEP_ERROR
 
 if TYPE_CHECKING:
-    from windtunnel.report.files.folder import RunFolder
     from windtunnel.twin.results.recorder import RowSink
     from windtunnel.twin.run import Run
     from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -35,25 +46,20 @@ NOT_TEXT = {
 
 
 @click.command()
-@click.argument("scenario", type=click.Path(path_type=Path))
+@click.argument("scenario", type=FILE)
 @output_option("runs/NAME-SEED")
 @json_option("result.json")
 @click.option(
     "--perfetto",
+    type=PLACE,
     metavar="FILE",
     help="Write a trace for ui.perfetto.dev to FILE, compressed if its name ends in .gz.",
 )
 @click.option(
     "--events", is_flag=True, help="Also write events.jsonl: every decision with its reason."
 )
-@click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Override a field, as in serving.pools.0.replicas=8.",
-)
-@click.option("--seed", type=int, help="Override the scenario's seed.")
+@set_option("Override a field, as in serving.pools.0.replicas=8.")
+@seed_option("Override the scenario's seed.")
 @click.option("--check", is_flag=True, help="Check every invariant after every event (slower).")
 @click.option(
     "--trust",
@@ -61,21 +67,23 @@ NOT_TEXT = {
     help="Repeat the run with other seeds, and with step times off by their error, and give "
     "latencies intervals.",
 )
-@click.option(
-    "--seeds",
-    type=click.IntRange(FEWEST_SEEDS, MOST_SEEDS),
-    help=f"With --trust: how many seeds, from the scenario's on. [default: {USUAL_SEEDS}]",
+@seeds_option(
+    FEWEST_SEEDS,
+    None,
+    f"With --trust: how many seeds, from the scenario's on. [default: {USUAL_SEEDS}]",
 )
 @click.option(
     "--step-error",
+    type=Quantity(
+        parse_share,
+        lambda share: 0.0 <= share <= LARGEST_STEP_ERROR,
+        "is too much or too little",
+        f"0% to {LARGEST_STEP_ERROR:.0%}",
+    ),
     metavar="SHARE",
     help="With --trust: how far step times may be off, as in 5%. [default: what was measured]",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(1, MOST_WORKERS),
-    help="With --trust: how many processes. [default: as many as pay]",
-)
+@workers_option("With --trust: how many processes. [default: as many as pay]")
 def simulate(
     scenario: Path,
     output: str | None,
@@ -93,35 +101,32 @@ def simulate(
     Prints a table, and writes a folder: report.html to look at, result.json, requests.parquet and
     more. With `--json -` and no `-o` there is no folder, only the result on standard output.
     """
-    from windtunnel.analysis.run_folder import ALL
-    from windtunnel.report.files.folder import RunFolder, WholeFile, result_bytes
+    from windtunnel.analysis.run_folder import ALL, EVENTS
+    from windtunnel.report.files.folder import RunFolder
     from windtunnel.report.files.perfetto import PerfettoTrace
     from windtunnel.report.files.requests import RowSinks
+    from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.progress import progress
+    from windtunnel.report.terminal.run import show
     from windtunnel.twin.run import run
 
-    refuse_blank_names({"-o": output, "--json": json_to, "--perfetto": perfetto})
-    _refuse_events_without_a_folder(events=events, json_to=json_to, output=output)
-    asked = _repeats(trust=trust, **repeats)
+    if events and json_to == STANDARD_OUTPUT and output is None:
+        what = "there is no folder to write events.jsonl to"
+        raise InputError(what, where="--events", hint="give one with -o")
+    _refuse_options_of_repeats(repeats, trust=trust)
     plan = load_plan(scenario, sets, seed)
-    alone = json_to == STANDARD_OUTPUT
-    if output is None and not alone:
-        output = str(Path("runs", f"{plan.name}-{plan.seed}"))
+    output = folder_of(output, json_to, f"{plan.name}-{plan.seed}")
     written = {**in_folder(output, ALL), "--json": json_to, "--perfetto": perfetto}
     keep_apart({"the scenario": scenario, **traces_of(plan)}, written)
-    folder: RunFolder | None = None
-    files: dict[str, WholeFile] = {}
-    with ExitStack() as places:
-        if output is not None:
-            folder = places.enter_context(RunFolder(Path(output)))
-        for option, place in (("--json", None if alone else json_to), ("--perfetto", perfetto)):
-            if place is not None:
-                files[option] = places.enter_context(WholeFile(Path(place), option))
+    also: dict[str, Path] = {}
+    with Output(json_to) as out:
+        folder = None if output is None else out.enter_context(RunFolder(Path(output)))
+        trace_file = out.file("--perfetto", perfetto)
         sinks: list[RowSink] = [] if folder is None else [folder.rows()]
         every = folder.events() if folder is not None and events else None
         log = folder.control() if folder is not None else None
         trace = PerfettoTrace(plan)
-        if perfetto is not None:
+        if trace_file is not None:
             sinks.append(trace)
         with progress(plan.duration_s, sys.stderr) as look:
             done = run(
@@ -132,91 +137,35 @@ def simulate(
                 check=check,
                 look=look,
             )
-        if asked is not None:
-            _repeat(done, asked)
+        if trust:
+            _repeat(done, **repeats)
         if folder is not None:
             folder.finish(done)
-        if "--json" in files:
-            files["--json"].finish(result_bytes(done.result))
-        if perfetto is not None:
-            files["--perfetto"].finish(trace.content(done, Path(perfetto)))
+            if events:
+                also["every decision with its reason"] = folder.path / EVENTS
+        if trace_file is not None and perfetto is not None:
+            also["a trace for ui.perfetto.dev"] = Path(perfetto)
+            trace_file.finish(trace.content(done, Path(perfetto)))
+        out.json(done.result)
     if trace.cut:
         click.echo(f"windtunnel: {perfetto}: {trace.cut}", err=True)
-    if alone:
-        click.echo(result_bytes(done.result), nl=False)
-        return
-    _show(done, folder, _also(folder.path if folder and events else None, perfetto))
+    if not out.alone:
+        show(done.result, plan.slos, folder.path if folder else None, screen(), also)
 
 
-def _show(done: "Run", folder: "RunFolder | None", also: dict[str, Path]) -> None:
-    from windtunnel.report.terminal.layout import screen
-    from windtunnel.report.terminal.run import show
-
-    show(done.result, done.plan.slos, folder.path if folder else None, screen(), also)
-
-
-def _also(events: Path | None, perfetto: str | None) -> dict[str, Path]:
-    """The files that are written only on request, by what they have."""
-    from windtunnel.analysis.run_folder import EVENTS
-
-    also = {}
-    if events is not None:
-        also["every decision with its reason"] = events / EVENTS
-    if perfetto is not None:
-        also["a trace for ui.perfetto.dev"] = Path(perfetto)
-    return also
+def _refuse_options_of_repeats(repeats: Mapping[str, Any], *, trust: bool) -> None:
+    for name, value in repeats.items():
+        if value is not None and not trust:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError("one run has no use for it", where=option, hint="add --trust")
 
 
-class Repeats(NamedTuple):
-    """How often and how a run is repeated for its intervals."""
-
-    seeds: int
-    step_error: float | None
-    workers: int | None
-
-
-def _repeats(
-    *, trust: bool, seeds: int | None, step_error: str | None, workers: int | None
-) -> Repeats | None:
-    """What was asked for; an option that nothing would come of is refused."""
-    if not trust:
-        given = {"--seeds": seeds, "--step-error": step_error, "--workers": workers}
-        for option, value in given.items():
-            if value is not None:
-                raise InputError("one run has no use for it", where=option, hint="add --trust")
-        return None
-    error = None if step_error is None else _share(step_error)
-    return Repeats(seeds or USUAL_SEEDS, error, workers)
-
-
-def _share(text: str) -> float:
-    from windtunnel.core.units import parse_share
-    from windtunnel.search.repeats.intervals import LARGEST_ERROR
-
-    try:
-        share = parse_share(text)
-    except InputError as fault:
-        raise InputError(fault.what, where="--step-error", allowed=fault.allowed) from fault
-    if not 0.0 <= share <= LARGEST_ERROR:
-        allowed = f"0% to {LARGEST_ERROR:.0%}"
-        raise InputError(f"{text} is too much or too little", where="--step-error", allowed=allowed)
-    return share
-
-
-def _repeat(done: "Run", asked: Repeats) -> None:
+def _repeat(done: "Run", seeds: int | None, step_error: float | None, workers: int | None) -> None:
     from windtunnel.report.terminal.progress import counting
     from windtunnel.search.repeats.intervals import add_intervals
 
     with counting("runs for intervals", sys.stderr) as count:
-        add_intervals(done.result, done.plan, asked.seeds, asked.step_error, count, asked.workers)
-
-
-def _refuse_events_without_a_folder(
-    *, events: bool, json_to: str | None, output: str | None
-) -> None:
-    if events and json_to == STANDARD_OUTPUT and output is None:
-        what = "there is no folder to write events.jsonl to"
-        raise InputError(what, where="--events", hint="give one with -o")
+        add_intervals(done.result, done.plan, seeds or USUAL_SEEDS, step_error, count, workers)
 
 
 def load_plan(path: Path, sets: Sequence[str], seed: int | None) -> "ScenarioPlan":

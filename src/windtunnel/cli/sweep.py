@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.options import PointsCommand, places_in, point_options, refuse_blank_names
+from windtunnel.cli.options import FILE, PointsCommand, point_options
 
 if TYPE_CHECKING:
     from windtunnel.search.sweep.sweep import Sweep
@@ -16,14 +16,7 @@ DESIGNS = ("grid", "random", "sobol")
 
 
 @click.command()
-@click.argument("scenario", type=click.Path(path_type=Path))
-@click.option(
-    "--vary",
-    "varied",
-    multiple=True,
-    metavar="PATH=VALUES",
-    help="Values of a setting: A,B,C or LOW..HIGH, with a step LOW..HIGH:STEP or :xFACTOR.",
-)
+@click.argument("scenario", type=FILE)
 @click.option(
     "--design",
     type=click.Choice(DESIGNS),
@@ -39,7 +32,11 @@ DESIGNS = ("grid", "random", "sobol")
     metavar="NAME",
     help="A figure to show, such as latency.ttft.p95. [default: cost, service levels, latencies]",
 )
-@point_options(USUAL_SEEDS, "runs/sweep-NAME")
+@point_options(
+    USUAL_SEEDS,
+    "runs/sweep-NAME",
+    "Values of a setting: A,B,C or LOW..HIGH, with a step LOW..HIGH:STEP or :xFACTOR.",
+)
 def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **asked: Any) -> None:
     """Run a scenario at many settings, and show which are best.
 
@@ -52,7 +49,6 @@ def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **a
     from windtunnel.report.terminal.sweep import show
     from windtunnel.search.sweep.summary import summary_of
 
-    refuse_blank_names(places_in(asked))
     planned = _prepare(scenario, varied, metrics, asked)
     command = PointsCommand("sweep", scenario, planned, asked)
     identity = {"vary": list(varied), "set": list(asked["sets"])}

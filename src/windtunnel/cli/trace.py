@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.places import keep_apart
+from windtunnel.cli.options import FILE, PLACE, Quantity, json_option, together
+from windtunnel.cli.places import STANDARD_OUTPUT, Output, keep_apart, write_file
 from windtunnel.core.errors import InputError, OutputError
+from windtunnel.core.units import parse_duration, parse_rate
 
 if TYPE_CHECKING:
     from windtunnel.workload.traces.notes import TraceNotes
     from windtunnel.workload.traces.record import TraceRequest
 
-TERMINAL = "-"
 MOST_SHOWN = 10_000
 SHOWN = 10
 MOST_TAKEN = 10**12
 SLOWEST, FASTEST = 1e-6, 1e6
 """Of what a trace's pace is changed by, and of conversations per second."""
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+RATE = Quantity(parse_rate, lambda rate: rate > 0, "is not above 0")
+SPAN = Quantity(parse_duration, lambda time_s: time_s > 0, "is not above 0")
+TIME = Quantity(parse_duration, lambda time_s: time_s >= 0, "is before the trace's start")
 
 
 class Opening:
@@ -39,7 +41,6 @@ class Opening:
 
     def __call__(self) -> Iterator[TraceRequest]:
         """The requests; each time the trace is read again, and noted again."""
-        from windtunnel.core.units import parse_duration, parse_rate
         from windtunnel.workload.traces.formats.sharegpt import AssignedArrivals
         from windtunnel.workload.traces.notes import TraceNotes
         from windtunnel.workload.traces.reading import open_trace
@@ -47,12 +48,11 @@ class Opening:
         options, arrivals = self._options, None
         self.notes = TraceNotes(str(self.path), options["skip_bad"])
         if options["rate"] is not None:
-            rate = _above_zero("--rate", parse_rate, options["rate"])
-            if not SLOWEST <= rate <= FASTEST:
+            if not SLOWEST <= options["rate"] <= FASTEST:
                 allowed = f"{SLOWEST:f}/s to {FASTEST:.0f}/s"
                 raise InputError(f"--rate: {options['rate']} is out of range", allowed=allowed)
-            gap_s = _above_zero("--turn-gap", parse_duration, options["turn_gap"])
-            arrivals = AssignedArrivals(rate, options["process"], gap_s, options["seed"])
+            names = ("rate", "process", "turn_gap", "seed")
+            arrivals = AssignedArrivals(*(options[name] for name in names))
         name, sort = options["from_format"], options["sort"]
         return open_trace(self.path, name, arrivals=arrivals, sort=sort, notes=self.notes)
 
@@ -71,34 +71,21 @@ class Opening:
         return lines
 
 
-def _above_zero(option: str, parse: Callable[[str], float], text: str) -> float:
-    try:
-        value = parse(text)
-    except InputError as error:
-        raise InputError(f"{option}: {error.what}", allowed=error.allowed) from None
-    if value <= 0:
-        raise InputError(f"{option}: {text} is not above 0")
-    return value
-
-
-def reading_options(command: Command) -> Command:
-    """The options of every command that reads a trace."""
-    for option in reversed((
-        click.option("--from", "from_format", metavar="FORMAT",
-                     help="The trace's format. [default: recognised]"),
-        click.option("--skip-bad", type=click.IntRange(0), default=0, metavar="N",
-                     help="Leave out up to N bad rows, and say so."),
-        click.option("--sort", is_flag=True, help="Sort by time in memory first."),
-        click.option("--rate", metavar="RATE",
-                     help="Conversations per second, for files without times."),
-        click.option("--process", type=click.Choice(["poisson", "constant"]), default="poisson",
-                     help="How conversations without times begin. [default: poisson]"),
-        click.option("--turn-gap", default="30s", metavar="TIME",
-                     help="From turn to turn of a conversation without times. [default: 30s]"),
-        click.option("--seed", type=int, default=0, metavar="N", help="Of what is drawn."),
-    )):  # fmt: skip
-        command = option(command)
-    return command
+reading_options = together(
+    click.option("--from", "from_format", metavar="FORMAT",
+                 help="The trace's format. [default: recognised]"),
+    click.option("--skip-bad", type=click.IntRange(0), default=0, metavar="N",
+                 help="Leave out up to N bad rows, and say so."),
+    click.option("--sort", is_flag=True, help="Sort by time in memory first."),
+    click.option("--rate", type=RATE, metavar="RATE",
+                 help="Conversations per second, for files without times."),
+    click.option("--process", type=click.Choice(["poisson", "constant"]), default="poisson",
+                 help="How conversations without times begin. [default: poisson]"),
+    click.option("--turn-gap", type=SPAN, default="30s", metavar="TIME",
+                 help="From turn to turn of a conversation without times. [default: 30s]"),
+    click.option("--seed", type=int, default=0, metavar="N", help="Of what is drawn."),
+)  # fmt: skip
+"""Of every command that reads a trace."""
 
 
 @click.group()
@@ -111,12 +98,12 @@ def trace() -> None:
 
 
 @trace.command(short_help="Describe a trace.")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--json", "json_to", metavar="FILE",
-              help="Write the figures as JSON; `-` prints them alone.")  # fmt: skip
+@click.argument("file", type=FILE)
+@json_option("the figures as JSON")
 @reading_options
 def describe(file: Path, json_to: str | None, **options: Any) -> None:
     """Describe a trace: rates, bursts, lengths, shared prefixes."""
+    from windtunnel.report.terminal.traces import show_summary
     from windtunnel.workload.traces.formats.registry import FORMATS, named
     from windtunnel.workload.traces.summary import summarise
 
@@ -126,16 +113,14 @@ def describe(file: Path, json_to: str | None, **options: Any) -> None:
     figures = {"format": kind, **summarise(opening()).figures()}
     figures["left_out"] = {"empty": opening.notes.empty, "bad": opening.notes.bad}
     figures["repaired"] = opening.notes.repairs._asdict()
-    if json_to is not None:
-        _write_json(json_to, figures)
-    if json_to != TERMINAL:
-        from windtunnel.report.terminal.traces import show_summary
-
+    with Output(json_to) as out:
+        out.json(figures)
+    if not out.alone:
         show_summary(figures, f"{file.name} ({FORMATS[kind].says})", opening.left_out())
 
 
 @trace.command(short_help="Print the first requests.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=FILE)
 @click.option("-n", "--count", type=click.IntRange(1, MOST_SHOWN), default=SHOWN, metavar="N",
               help="How many requests. [default: 10]")  # fmt: skip
 @reading_options
@@ -148,8 +133,8 @@ def head(file: Path, count: int, **options: Any) -> None:
 
 
 @trace.command(short_help="Write a trace in another format.")
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("source", metavar="IN", type=FILE)
+@click.argument("target", metavar="OUT", type=FILE)
 @click.option("--to", "to_format", metavar="FORMAT",
               help="parquet, csv, jsonl, azure, burstgpt, mooncake, blis. "
                    "[default: by OUT's ending]")  # fmt: skip
@@ -157,8 +142,9 @@ def head(file: Path, count: int, **options: Any) -> None:
               help="Let requests arrive X times as fast.")  # fmt: skip
 @click.option("--first", type=click.IntRange(1, MOST_TAKEN), metavar="N",
               help="Only the first N requests.")  # fmt: skip
-@click.option("--start", metavar="TIME", help="Only from this time on; it becomes time 0.")
-@click.option("--end", metavar="TIME", help="Only before this time.")
+@click.option("--start", type=TIME, metavar="TIME",
+              help="Only from this time on; it becomes time 0.")  # fmt: skip
+@click.option("--end", type=TIME, metavar="TIME", help="Only before this time.")
 @click.option("--force", is_flag=True, help="Replace a file that already exists.")
 @reading_options
 def convert(
@@ -167,8 +153,8 @@ def convert(
     to_format: str | None,
     speedup: float,
     first: int | None,
-    start: str | None,
-    end: str | None,
+    start: float | None,
+    end: float | None,
     *,
     force: bool,
     **options: Any,
@@ -179,25 +165,15 @@ def convert(
     if not SLOWEST <= speedup <= FASTEST:
         allowed = f"a number from {SLOWEST:f} to {FASTEST:.0f}"
         raise InputError(f"--speedup: {speedup} is out of range", allowed=allowed)
-    start_s, end_s = (None if text is None else _time(text) for text in (start, end))
     written_format(to_format, target)
     opening = Opening(source, options)
-    requests = _part(opening(), start_s or 0.0, end_s, speedup)
+    requests = _part(opening(), start or 0.0, end, speedup)
     count = write_trace(islice(requests, first), target, to_format, replace=force)
     if not count:
         click.echo("the trace has no requests in that part", err=True)
     for sentence in opening.left_out():
         click.echo(sentence, err=True)
     click.echo(f"Wrote {count} requests to {target}")
-
-
-def _time(text: str) -> float:
-    from windtunnel.core.units import parse_duration
-
-    time_s = parse_duration(text)
-    if time_s < 0:
-        raise InputError(f"{text} is before the trace's start")
-    return time_s
 
 
 def _part(
@@ -214,27 +190,26 @@ def _part(
 
 
 @trace.command(short_help="Fit synthetic traffic to a trace.")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("-o", "--output", metavar="FILE",
+@click.argument("file", type=FILE)
+@click.option("-o", "--output", type=PLACE, metavar="FILE",
               help="Write the workload section here; `-` prints it alone.")  # fmt: skip
 @click.option("--curve", is_flag=True,
               help="Let the rate rise and fall over time as the trace's does.")  # fmt: skip
-@click.option("--window", metavar="TIME",
+@click.option("--window", "window_s", type=SPAN, metavar="TIME",
               help="With --curve: how often it changes. [default: as requests allow]")  # fmt: skip
 @click.option("--lengths", type=click.Choice(["auto", "formula", "seen"]), default="auto",
               help="A formula for lengths, or those that were seen. "
                    "[default: a formula if one is like them]")  # fmt: skip
 @click.option("--name", metavar="NAME", help="Of the source. [default: the file's name]")
 @click.option("--force", is_flag=True, help="Replace a file that already exists.")
-@click.option("--json", "json_to", metavar="FILE",
-              help="Write how close the fit is as JSON; `-` prints that alone.")  # fmt: skip
+@json_option("how close the fit is, as JSON,")
 @reading_options
 def fit(
     file: Path,
     output: str | None,
     name: str | None,
     json_to: str | None,
-    window: str | None,
+    window_s: float | None,
     lengths: str,
     *,
     curve: bool,
@@ -245,20 +220,22 @@ def fit(
 
     Says how close it comes: requests are generated from it and compared with those of the trace.
     """
-    from windtunnel.core.units import parse_duration
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.traces import show_fit
     from windtunnel.workload.traces.fitting.traffic import fit_trace
 
-    if window is not None and not curve:
+    if window_s is not None and not curve:
         raise InputError("--window: there is no curve whose windows these are", hint="add --curve")
-    if output == TERMINAL and json_to == TERMINAL:
+    if output == STANDARD_OUTPUT == json_to:
         raise InputError("-o and --json cannot both be printed alone", hint="name a file for one")
     keep_apart({"the trace": file}, {"-o": output, "--json": json_to})
-    _refuse_to_replace(output, force=force)
+    alone = output == STANDARD_OUTPUT  # and all that is said of it goes where it does not get in
+    path = None if output is None or alone else Path(output)
+    if path is not None and path.exists() and not force:
+        hint = "--force replaces it"
+        raise OutputError("the file already exists", where=str(path), hint=hint)
     opening = Opening(file, options)
     stem = file.name.partition(".")[0]
-    window_s = None if window is None else _above_zero("--window", parse_duration, window)
     found = fit_trace(
         opening(),
         name or stem,
@@ -269,37 +246,14 @@ def fit(
     )
     requests, section = found.figures["requests"], found.section
     origin = f"# Fitted by `windtunnel trace fit` to {requests} requests of {file.name!a}.\n"
-    if output is not None and output != TERMINAL:
-        _write(Path(output), origin + section)
-    if json_to is not None:
-        _write_json(json_to, found.figures)
-    if json_to == TERMINAL:
+    write_file("-o", path, origin + section)
+    with Output(json_to) as out:
+        out.json(found.figures)
+    if out.alone:
         return
-    alone = output == TERMINAL  # and all that is said of it goes where it does not get in
     click.echo(origin + section if alone else section, nl=not alone)
     show_fit(found.figures, screen(stderr=alone))
     for sentence in opening.left_out():
         click.echo(sentence, err=alone)
-    if output is not None and not alone:
-        click.echo(f"Wrote {output}")
-
-
-def _refuse_to_replace(output: str | None, *, force: bool) -> None:
-    if output is not None and output != TERMINAL and Path(output).exists() and not force:
-        hint = "--force replaces it"
-        raise OutputError("the file already exists", where=output, hint=hint)
-
-
-def _write_json(place: str, figures: dict[str, Any]) -> None:
-    text = json.dumps(figures, indent=2, allow_nan=False) + "\n"
-    if place == TERMINAL:
-        click.echo(text, nl=False)
-    else:
-        _write(Path(place), text)
-
-
-def _write(path: Path, text: str) -> None:
-    from windtunnel.report.files.folder import WholeFile
-
-    with WholeFile(path, "-o or --json") as file:
-        file.finish(text.encode())
+    if path is not None:
+        click.echo(f"Wrote {path}")

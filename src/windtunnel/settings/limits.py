@@ -35,3 +35,4 @@ MOST_FAULTS = 1_000
 MOST_ATTEMPTS = 1_000
 LARGEST_WEIGHT = 10**6
 MOST_CHOICES = 64  # values of one setting that a plan may choose from
+LARGEST_STEP_ERROR = 0.9  # steps that take no time at all would let a run go on for ever

@@ -23,13 +23,9 @@ DRAFT = ".draft-"
 ANOTHER_FOLDER = "choose another folder with -o"
 
 
-def result_bytes(result: dict[str, Any]) -> bytes:
+def result_bytes(result: Any) -> bytes:
     """The result as JSON, the same bytes for the same result."""
-    return _pretty(msgspec.json.encode(result))
-
-
-def _pretty(json: bytes) -> bytes:
-    return msgspec.json.format(json, indent=2) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
 
 
 @contextmanager
@@ -163,8 +159,7 @@ class RunFolder(WholeFolder):
             self._rows.close()
             self._close()
             (draft / run_folder.RESULT).write_bytes(result_bytes(run.result))
-            scenario = _pretty(msgspec.json.encode(run.plan.data()))
-            (draft / run_folder.SCENARIO).write_bytes(scenario)
+            (draft / run_folder.SCENARIO).write_bytes(result_bytes(run.plan.data()))
             write_timeline(draft / run_folder.TIMELINE, run.plan, run.timeline)
             write_token_gaps(draft / run_folder.TOKEN_GAPS, run.token_gaps)
             self.put({run_folder.REPORT: report_page(draft).encode()})

@@ -23,10 +23,10 @@ from windtunnel.report.terminal.comparison import (
     difference_cell,
     doubts,
     middle_cell,
-    seeds_of,
     shown_metrics,
     title_of,
 )
+from windtunnel.report.terminal.layout import seeds_text
 
 STYLES = ("report.css", "compare.css")
 LOOKS = {
@@ -92,7 +92,7 @@ def comparison_page(comparison: dict[str, Any]) -> str:
         "title": title_of(comparison),
         "first": names[0],
         "others": names[1:],
-        "seeds": seeds_of(comparison),
+        "seeds": seeds_text(comparison["seeds"]),
         "several": several,
         "other_traffic": any(note["code"] in OTHER_TRAFFIC for note in comparison["notes"]),
         "sentences": [

@@ -22,7 +22,7 @@ from windtunnel.analysis.trust import CAUTION, DOUBT, GOOD
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.page.axes import brief
 from windtunnel.report.terminal.run_details import prefix_share
-from windtunnel.report.terminal.trust import interval_cell, intervals_are
+from windtunnel.report.terminal.trust import FIGURES, interval_rows, intervals_are
 
 WELL_ATTAINED, FAIRLY_ATTAINED = 0.99, 0.9
 LEAST_LINK = 0.01
@@ -181,20 +181,14 @@ class TrustBox(msgspec.Struct, frozen=True):
 def trust_box(result: dict[str, Any]) -> TrustBox:
     trust = result["trust"]
     findings = [(one["severity"], MARKS[one["severity"]], one["says"]) for one in trust["findings"]]
-    figures = ("mean", "p50", "p95", "p99")
-    rows = [
-        (name, [interval_cell(trust["latency_intervals"][kind][figure]) for figure in figures])
-        for kind, name in TARGETS.items()
-        if trust["latency_intervals"] is not None
-    ]
     return TrustBox(
         verdict=trust["verdict"],
         headline=HEADLINES[trust["verdict"]],
         findings=findings,
-        figures=figures,
+        figures=FIGURES[0],
         whose=intervals_are(trust),
         repeated=trust["repeats"] is not None,
-        intervals=rows,
+        intervals=interval_rows(trust),
     )
 
 

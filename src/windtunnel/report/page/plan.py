@@ -17,9 +17,11 @@ from windtunnel.report.terminal.plan import (
     answer_lines,
     command_of,
     cost,
+    curve_cells,
     number,
     searched,
     share,
+    unit_of,
     why_not,
 )
 
@@ -88,8 +90,8 @@ def plan_page(found: Mapping[str, Any], asked: PlannedScenario) -> str:
         "reasons": _reasons(found) if deployment else [],
         "listed": [_row(row, found) for row in found.get("candidates", ())][:MOST_LISTED],
         "left": max(0, len(found.get("candidates", ())) - MOST_LISTED),
-        "curve": [_point(row) for row in found.get("curve", ())],
-        "unit": "$/h" if found.get("cost_unit") == "$" else found.get("cost_unit", ""),
+        "curve": [curve_cells(row) for row in found.get("curve", ())],
+        "unit": unit_of(found) if deployment else "",
     }
     return document("plan.html", values, styles=STYLES, filters={})
 
@@ -108,18 +110,6 @@ def _row(row: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, str]:
             for name, kept in row["by_target"].items()
         ),
         "reason": REASONS.get(row["reason"], row["reason"]),
-    }
-
-
-def _point(row: Mapping[str, Any]) -> dict[str, str]:
-    rate, late = row["requests_per_s"], row["ttft_p95"]
-    return {
-        "load": f"{row['load']:.3g} x",
-        "rate": "-" if rate is None else f"{rate:.3g}",
-        "attained": share(row["attained"]),
-        "late": "-" if late is None else format_duration(late),
-        "runs": str(row["runs"]),
-        "part": share(row["run_share"]),
     }
 
 

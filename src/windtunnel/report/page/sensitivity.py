@@ -7,6 +7,7 @@ from typing import Any
 
 from windtunnel.analysis.figures import figure
 from windtunnel.report.page.document import document
+from windtunnel.report.terminal.layout import seeds_text
 from windtunnel.report.terminal.sensitivity import (
     doubt_of,
     headline_of,
@@ -22,7 +23,6 @@ def sensitivity_page(study: Mapping[str, Any]) -> str:
     """The page of a study, as HTML."""
     rows = rows_of(study)
     weight, further = heads_of(study)
-    seeds = study["seeds"]
     values = {
         "title": study["name"],
         "figure": figure(study["metric"]["name"]).label,
@@ -31,7 +31,7 @@ def sensitivity_page(study: Mapping[str, Any]) -> str:
         "samples": study["samples"],
         "points": study["points"],
         "runs": study["runs"],
-        "seeds": f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}",
+        "seeds": seeds_text(study["seeds"]),
         "legend": legend_of(study),
         "doubt": doubt_of(study),
         "confidence": f"{study['confidence']:.0%}",

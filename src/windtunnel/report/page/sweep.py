@@ -10,6 +10,7 @@ import msgspec
 
 from windtunnel.analysis.figures import figure, text_of
 from windtunnel.report.page.document import document
+from windtunnel.report.terminal.layout import seeds_text
 from windtunnel.report.terminal.sweep import figure_cell, short_names
 from windtunnel.search.point import written
 from windtunnel.search.sweep.summary import best_of, mean_of, varies
@@ -55,7 +56,7 @@ def sweep_page(summary: Mapping[str, Any]) -> str:
         "title": summary["name"],
         "count": len(summary["points"]),
         "design": summary["design"],
-        "seeds": f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}",
+        "seeds": seeds_text(seeds),
         "several": len(seeds) > 1,
         "confidence": f"{summary['confidence']:.0%}",
         "sentences": _sentences(summary, measured, paths),

@@ -1,12 +1,13 @@
 """What a batch came to: a table, and sentences on where things are and how to go on."""
 
 from rich.console import Console
-from rich.table import Table
 
 from windtunnel.core.units import duration_cell, format_count, format_rate
-from windtunnel.live.batch.tally import Ending, Summary
-from windtunnel.report.terminal.layout import plain_table, print_fitting
+from windtunnel.live.batch.tally import Ending, ModelView, Summary
+from windtunnel.report.terminal.layout import print_table, say
 
+HEADS = ("model", "calls", "answered", "429s", "failed", "waited", "took", "prompts", "answers",
+         "rate")  # fmt: skip
 WHY = {
     Ending.STALLED: "It ended because ",
     Ending.REFUSED: "It ended because of this: ",
@@ -18,10 +19,11 @@ WHY = {
 
 def show(summary: Summary, resume: str, console: Console) -> None:
     """Prints the table, then the sentences."""
-    if summary.view.models:
-        print_fitting(console, [_table(summary)])
+    view = summary.view
+    if view.models:
+        print_table(console, HEADS, (_cells(model, view.elapsed_s) for model in view.models))
     for sentence in sentences(summary, resume):
-        console.print(sentence, soft_wrap=True)
+        say(console, sentence)
 
 
 def sentences(summary: Summary, resume: str) -> list[str]:
@@ -38,53 +40,30 @@ def sentences(summary: Summary, resume: str) -> list[str]:
         said.append(f"{', '.join(parts) or 'Others'}: {summary.errors} says why.")
     if summary.ending is not Ending.COMPLETE:
         said.append(f"{WHY[summary.ending]}{summary.sentence}".rstrip(".") + ".")
-    if summary.unwritten == 1:
-        said.append("1 answer could not be written; it is asked for again.")
-    elif summary.unwritten:
-        said.append(
-            f"{summary.unwritten:,} answers could not be written; they are asked for again."
-        )
+    if summary.unwritten:
+        answers = "1 answer" if summary.unwritten == 1 else f"{summary.unwritten:,} answers"
+        again = "it is" if summary.unwritten == 1 else "they are"
+        said.append(f"{answers} could not be written; {again} asked for again.")
     left = summary.unfinished + view.gave_up
+    rows, them = ("1 row is", "it") if left == 1 else (f"{left:,} rows are", "them")
     if left and summary.ending is Ending.REFUSED:
         # The same command would be refused again.
-        rows, them = ("1 row is", "it") if left == 1 else (f"{left:,} rows are", "them")
         said.append(f"{rows} left; with that put right, --resume goes on with {them}.")
     elif left:
-        which = (
-            "1 row is left; this goes on with it"
-            if left == 1
-            else (f"{left:,} rows are left; this goes on with them")
-        )
-        said.append(f"{which}:")
-        said.append(f"  {resume}")
+        said += [f"{rows} left; this goes on with {them}:", f"  {resume}"]
     return said
 
 
-def _table(summary: Summary) -> Table:
-    table = plain_table(
-        "model",
-        "calls",
-        "answered",
-        "429s",
-        "failed",
-        "waited",
-        "took",
-        "prompts",
-        "answers",
-        "rate",
+def _cells(model: ModelView, elapsed_s: float) -> tuple[str, ...]:
+    return (
+        f"{model.model} at {model.endpoint}",
+        f"{model.sent:,}",
+        f"{model.answered:,}",
+        f"{model.rate_limited:,}",
+        f"{model.failed:,}",
+        duration_cell(model.mean_wait_s),
+        duration_cell(model.mean_s),
+        f"{format_count(model.prompt_tokens)} tokens",
+        f"{format_count(model.completion_tokens)} tokens",
+        format_rate(model.answered / elapsed_s) if elapsed_s > 0.0 else "",
     )
-    view = summary.view
-    for model in view.models:
-        table.add_row(
-            f"{model.model} at {model.endpoint}",
-            f"{model.sent:,}",
-            f"{model.answered:,}",
-            f"{model.rate_limited:,}",
-            f"{model.failed:,}",
-            duration_cell(model.mean_wait_s),
-            duration_cell(model.mean_s),
-            f"{format_count(model.prompt_tokens)} tokens",
-            f"{format_count(model.completion_tokens)} tokens",
-            format_rate(model.answered / view.elapsed_s) if view.elapsed_s > 0.0 else "",
-        )
-    return table

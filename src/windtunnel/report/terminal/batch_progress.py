@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from windtunnel.core.units import format_count, format_duration, format_rate
@@ -75,40 +75,30 @@ def _headline(view: BatchView) -> Any:
 def _columns(view: BatchView, pace: BatchPace) -> Any:
     from rich.progress_bar import ProgressBar
 
-    from windtunnel.report.terminal.layout import plain_table
+    from windtunnel.report.terminal.layout import table_of
 
-    table = plain_table("column", "", "done", "rate", "left")
+    rows = []
     for number, column in enumerate(view.columns):
         rate = pace.rate(lambda seen, n=number: seen.columns[n].done)  # type: ignore[misc]
-        table.add_row(
-            column.name,
-            ProgressBar(total=max(1, column.of), completed=column.done, width=BAR_COLUMNS),
-            f"{column.done:,} of {column.of:,}",
-            format_rate(rate),
-            eta(column.of - column.done, rate),
-        )
-    return table
+        bar = ProgressBar(total=max(1, column.of), completed=column.done, width=BAR_COLUMNS)
+        done, left = f"{column.done:,} of {column.of:,}", eta(column.of - column.done, rate)
+        rows.append((column.name, bar, done, format_rate(rate), left))
+    return table_of(("column", "", "done", "rate", "left"), rows)
 
 
 def _models(view: BatchView, pace: BatchPace) -> Any:
-    from windtunnel.report.terminal.layout import plain_table
+    from windtunnel.report.terminal.layout import table_of
 
-    table = plain_table("model", "in flight", "limit", "waiting", "429s", "failed", "tokens", "")
+    rows = []
     for number, model in enumerate(view.models):
         tokens = pace.rate(
             lambda seen, n=number: seen.models[n].completion_tokens  # type: ignore[misc]
         )
-        table.add_row(
-            f"{model.model} at {model.endpoint}",
-            f"{model.in_flight:,}",
-            f"{model.limit:,}",
-            f"{model.waiting:,}",
-            f"{model.rate_limited:,}",
-            f"{model.failed:,}",
-            f"{format_count(tokens)}/s",
-            _held(model),
-        )
-    return table
+        counts = (model.in_flight, model.limit, model.waiting, model.rate_limited, model.failed)
+        name, speed = f"{model.model} at {model.endpoint}", f"{format_count(tokens)}/s"
+        rows.append((name, *(f"{count:,}" for count in counts), speed, _held(model)))
+    heads = ("model", "in flight", "limit", "waiting", "429s", "failed", "tokens", "")
+    return table_of(heads, rows)
 
 
 def _held(model: ModelView) -> str:
@@ -143,25 +133,20 @@ async def showing(
     look: Callable[[], BatchView], stream: TextIO, *, is_terminal: bool
 ) -> AsyncIterator[None]:
     """Shows a run as it goes, until the block is left."""
-    if is_terminal:
-        from rich.console import Console
-        from rich.live import Live
+    with ExitStack() as drawn:
+        if is_terminal:
+            from rich.console import Console
+            from rich.live import Live
 
-        live = Live(
-            console=Console(file=stream, force_terminal=True), transient=True, auto_refresh=False
-        )
-        with live:
-            drawing = asyncio.create_task(_draw(look, live))
-            try:
-                yield
-            finally:
-                drawing.cancel()
-        return
-    writing = asyncio.create_task(_write(look, stream))
-    try:
-        yield
-    finally:
-        writing.cancel()
+            console = Console(file=stream, force_terminal=True)
+            live = drawn.enter_context(Live(console=console, transient=True, auto_refresh=False))
+            task = asyncio.create_task(_draw(look, live))
+        else:
+            task = asyncio.create_task(_write(look, stream))
+        try:
+            yield
+        finally:
+            task.cancel()
 
 
 async def _draw(look: Callable[[], BatchView], live: Any) -> None:

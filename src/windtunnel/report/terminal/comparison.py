@@ -20,7 +20,13 @@ from windtunnel.analysis.comparison import (
 )
 from windtunnel.analysis.figures import NOTHING, text_of
 from windtunnel.analysis.trust import GOOD
-from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
+from windtunnel.report.terminal.layout import (
+    print_fitting,
+    say,
+    say_indented,
+    seeds_text,
+    table_of,
+)
 
 DATA = "compare.json"
 PAGE = "compare.html"
@@ -65,22 +71,19 @@ def show(comparison: dict[str, Any], folder: Path | None, console: Console) -> N
     """Prints a table for each design but the first, and where the page is."""
     names = [design["name"] for design in comparison["designs"]]
     title = Text.assemble((title_of(comparison), "bold"))
-    console.print(title.append(f"  {seeds_of(comparison)}", "dim"))
+    console.print(title.append(f"  {seeds_text(comparison['seeds'])}", "dim"))
     for place, name in enumerate(names[1:], start=1):
         console.print()
         if len(names) > 2:
-            console.print(Text(name, "bold"), soft_wrap=True)
+            say(console, name, "bold")
         print_fitting(console, _tables(comparison, place))
     console.print()
     for note in comparison["notes"]:
-        text, _ = indented(console, f"note: {note['says']}")
-        console.print(Text(text), soft_wrap=True)
+        say_indented(console, f"note: {note['says']}")
     for severity, says, whose in doubts(comparison):
-        text, _ = indented(console, f"{severity} ({whose}): {says}")
-        console.print(Text(text), soft_wrap=True)
+        say_indented(console, f"{severity} ({whose}): {says}")
     if folder is not None:
-        # Not wrapped: a path that is broken in two cannot be copied.
-        console.print(Text(f"open {folder / PAGE}"), soft_wrap=True)
+        say(console, f"open {folder / PAGE}")
 
 
 def title_of(comparison: dict[str, Any]) -> str:
@@ -90,12 +93,6 @@ def title_of(comparison: dict[str, Any]) -> str:
     return f"{who} against {first}"
 
 
-def seeds_of(comparison: dict[str, Any]) -> str:
-    """Which seeds have run."""
-    first, last = comparison["seeds"][0], comparison["seeds"][-1]
-    return f"seed {first}" if first == last else f"seeds {first} to {last}"
-
-
 def _tables(comparison: dict[str, Any], place: int) -> Iterable[Table]:
     names = [comparison["designs"][number]["name"] for number in (0, place)]
     long = any(len(name) > LONGEST_HEADER for name in names)
@@ -103,15 +100,15 @@ def _tables(comparison: dict[str, Any], place: int) -> Iterable[Table]:
     for layout in LAYOUTS[1:] if long else LAYOUTS:
         first, other = names if layout.named else ("first", "this one")
         headers = ("metric", first, other, interval if layout.ends else "difference", "")
-        table = plain_table(*(headers[number] for number in layout.columns))
-        table.columns[-1].justify = "left"
-        for metric in shown_metrics(comparison):
-            cells = _cells(metric, place, layout)
-            table.add_row(*(cells[number] for number in layout.columns))
-        yield table
+        rows = [_cells(metric, place, layout) for metric in shown_metrics(comparison)]
+        yield table_of(
+            [headers[number] for number in layout.columns],
+            [[cells[number] for number in layout.columns] for cells in rows],
+            left=[-1],
+        )
 
 
-def _cells(metric: dict[str, Any], place: int, layout: ComparisonLayout) -> tuple[Text, ...]:
+def _cells(metric: dict[str, Any], place: int, layout: ComparisonLayout) -> tuple[str | Text, ...]:
     unit, base, ours = metric["unit"], metric["designs"][0], metric["designs"][place]
     verdict = said = ours["difference"]["verdict"]
     between = (difference_cell if layout.ends else middle_cell)(unit, ours["difference"])
@@ -120,10 +117,10 @@ def _cells(metric: dict[str, Any], place: int, layout: ComparisonLayout) -> tupl
     elif verdict == TOO_FEW and 3 in layout.columns:
         between, said = TOO_FEW, ""  # in place of an interval without information
     return (
-        Text(metric["name"]),
-        Text(text_of(unit, base["mean"])),
-        Text(text_of(unit, ours["mean"])),
-        Text(between),
+        metric["name"],
+        text_of(unit, base["mean"]),
+        text_of(unit, ours["mean"]),
+        between,
         Text(said, COLOURS.get(verdict, "dim")),
     )
 

@@ -3,7 +3,6 @@
 from textwrap import wrap
 
 from rich.console import Console
-from rich.text import Text
 
 from windtunnel.analysis.explain.decision import ExplainedDecision
 from windtunnel.analysis.explain.moment import ExplainedMoment, decision_head, decision_lines
@@ -11,7 +10,7 @@ from windtunnel.analysis.explain.overview import Overview, in_words
 from windtunnel.analysis.explain.request import ExplainedRequest
 from windtunnel.analysis.explain.steps import CauseStep, moment, took
 from windtunnel.analysis.phases import NAMES
-from windtunnel.report.terminal.layout import INDENT, NARROW, plain_table
+from windtunnel.report.terminal.layout import INDENT, NARROW, print_table, say
 
 Explained = ExplainedRequest | ExplainedMoment | ExplainedDecision | Overview
 
@@ -29,17 +28,17 @@ def show(explained: Explained, folder: str, console: Console) -> None:
 
 
 def _request(one: ExplainedRequest, console: Console) -> None:
-    console.print(Text(one.headline, "bold"), soft_wrap=True)
+    say(console, one.headline, "bold")
     console.print()
-    table = plain_table("phase", "took", "share", "from", "to")
+    rows = []
     for phase in one.phases:
         share = f"{phase.took_s / one.e2e:.0%}" if one.e2e else "-"
         ends = (moment(phase.start_s), moment(phase.end_s))
-        table.add_row(NAMES[phase.name], took(phase.took_s), share, *ends)
-    console.print(table)
+        rows.append((NAMES[phase.name], took(phase.took_s), share, *ends))
+    print_table(console, ("phase", "took", "share", "from", "to"), rows)
     for chain in one.chains:
         console.print()
-        console.print(Text(f"why {chain.about}", "bold"))
+        say(console, f"why {chain.about}", "bold")
         for step in chain.steps:
             _step(step, console)
         ids = f" [{', '.join(chain.root.ids)}]" if chain.root.ids else ""
@@ -47,25 +46,25 @@ def _request(one: ExplainedRequest, console: Console) -> None:
 
 
 def _moment(one: ExplainedMoment, console: Console) -> None:
-    console.print(Text(f"at {moment(one.time)}", "bold"))
+    say(console, f"at {moment(one.time)}", "bold")
     for step in one.layers:
         ids = f" [{', '.join(step.ids)}]" if step.ids else ""
         _line(f"{step.layer}: {step.says}{ids}", console)
     for decision in one.decisions:
         console.print()
-        console.print(Text(f"{decision_head(decision)} [{decision.id}]", "bold"), soft_wrap=True)
+        say(console, f"{decision_head(decision)} [{decision.id}]", "bold")
         for line in decision_lines(decision):
             _line(line, console)
 
 
 def _decision(one: ExplainedDecision, console: Console) -> None:
-    console.print(Text(f"{one.id}  {one.headline}", "bold"), soft_wrap=True)
+    say(console, f"{one.id}  {one.headline}", "bold")
     for line in one.based_on:
         _line(line, console)
     if one.behind:
         _line(f"Caused by: {', '.join(one.behind)}.", console)
     console.print()
-    console.print(Text("consequences", "bold"))
+    say(console, "consequences", "bold")
     for step in one.steps:
         _step(step, console)
     if not one.steps:
@@ -73,13 +72,13 @@ def _decision(one: ExplainedDecision, console: Console) -> None:
 
 
 def _overview(one: Overview, folder: str, console: Console) -> None:
-    console.print(Text("slowest requests", "bold"))
+    say(console, "slowest requests", "bold")
     for slow in one.requests:
         _line(in_words(slow), console)
     if not one.requests:
         _line("there were none", console)
     console.print()
-    console.print(Text("largest decisions", "bold"))
+    say(console, "largest decisions", "bold")
     for step in one.decisions:
         _step(step, console)
     if not one.decisions:
@@ -87,8 +86,7 @@ def _overview(one: Overview, folder: str, console: Console) -> None:
     if one.cut:
         _line(one.cut, console)
     console.print()
-    hint = f"windtunnel explain {folder} --request ID, --decision ID or --at TIME"
-    console.print(Text(hint), soft_wrap=True)
+    say(console, f"windtunnel explain {folder} --request ID, --decision ID or --at TIME")
 
 
 def _step(step: CauseStep, console: Console) -> None:
@@ -101,4 +99,4 @@ def _line(text: str, console: Console) -> None:
     wide = console.width >= NARROW
     first, later = (INDENT, 3 * INDENT) if wide else ("", "")
     lines = wrap(text, max(console.width, 1), initial_indent=first, subsequent_indent=later)
-    console.print(Text("\n".join(lines)), soft_wrap=True)
+    say(console, "\n".join(lines))

@@ -1,113 +1,105 @@
 """Gangs for people: tables as kubectl prints them, the tree of what belongs together, who waits."""
 
+from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
 
 from windtunnel.core.units import format_duration
-from windtunnel.report.terminal.layout import plain_table, print_fitting
+from windtunnel.report.terminal.layout import print_table, say
 
 MOST_EVENTS = 30
 """The newest are shown; all of them are in the JSON."""
 MOST_NODES = 40
+Branch = tuple[str, list[Any]]
+"""A line of a tree, and the branches below it."""
 ALARMS = ("MinAvailableBreached", "GangTerminationInProgress", "TopologyLevelsUnavailable")
 
 
 def show_status(status: dict[str, Any], console: Console, *, wide: bool = False) -> None:
     """Everything in one screen; `wide` adds every pod and every node."""
-    console.print(f"at {format_duration(status['at_s'])}")
+    say(console, f"at {format_duration(status['at_s'])}")
     console.print()
-    _sets(status, console)
+    heads = ("PODCLIQUESET", "REPLICAS", "AVAILABLE", "UPDATED", "AGE")
+    print_table(console, heads, (_set_cells(one) for one in status["sets"]))
     for one in status["sets"]:
         console.print()
         for line in tree_of(one):
-            console.print(line, soft_wrap=True)
+            say(console, line)
     console.print()
-    _gangs(status, console)
+    columns = ("PODGANG", "PHASE", "MIN", "SCHEDULED", "READY", "SCORE", "AGE")
+    print_table(console, columns, (_gang_cells(one) for one in status["gangs"]), words=2)
     _pending(status, console)
     if wide:
         console.print()
-        _pods(status, console)
+        pods = (
+            (pod["name"], pod["status"], pod["node"] or "<none>", _age(pod["age_s"]))
+            for pod in status["pods"]
+        )
+        print_table(console, ("POD", "STATUS", "NODE", "AGE"), pods, words=3)
         console.print()
-        _nodes(status, console)
-    _events(status, console)
+        nodes = (_node_cells(node) for node in status["nodes"][:MOST_NODES])
+        print_table(console, ("NODE", "STATUS", "USED"), nodes, words=3)
+        if len(status["nodes"]) > MOST_NODES:
+            say(console, f"... and {len(status['nodes']) - MOST_NODES} more nodes")
+    _events(status["events"], console)
 
 
 def _age(seconds: float) -> str:
     return format_duration(seconds) if seconds >= 1 else "0 s"
 
 
-def _sets(status: dict[str, Any], console: Console) -> None:
-    table = plain_table("PODCLIQUESET", "REPLICAS", "AVAILABLE", "UPDATED", "AGE")
-    for one in status["sets"]:
-        counts = [str(one[key]) for key in ("replicas", "available", "updated")]
-        table.add_row(one["name"], *counts, _age(one["age_s"]))
-    print_fitting(console, [table])
+def _set_cells(one: dict[str, Any]) -> tuple[str, ...]:
+    counts = (str(one[key]) for key in ("replicas", "available", "updated"))
+    return one["name"], *counts, _age(one["age_s"])
 
 
-def _gangs(status: dict[str, Any], console: Console) -> None:
-    table = plain_table("PODGANG", "PHASE", "MIN", "SCHEDULED", "READY", "SCORE", "AGE", words=2)
-    for gang in status["gangs"]:
-        score = f"{gang['placement_score']:.2f}" if gang["scheduled"] else "-"
-        table.add_row(
-            gang["name"],
-            gang["phase"],
-            str(gang["minimum"]),
-            f"{gang['scheduled']}/{gang['pods']}",
-            f"{gang['ready']}/{gang['pods']}",
-            score,
-            _age(gang["age_s"]),
-        )
-    print_fitting(console, [table])
+def _gang_cells(gang: dict[str, Any]) -> tuple[str, ...]:
+    placed, ready = (f"{gang[key]}/{gang['pods']}" for key in ("scheduled", "ready"))
+    score = f"{gang['placement_score']:.2f}" if gang["scheduled"] else "-"
+    least, age = str(gang["minimum"]), _age(gang["age_s"])
+    return gang["name"], gang["phase"], least, placed, ready, score, age
 
 
 def _pending(status: dict[str, Any], console: Console) -> None:
     if status["pending"]:
         console.print()
-        console.print("WHY PENDING")
+        say(console, "WHY PENDING")
         for name, says in status["pending"].items():
             for line in wrap(f"{name}: {says}", max(console.width, 20), break_on_hyphens=False,
                              initial_indent="  ", subsequent_indent="    "):  # fmt: skip
-                console.print(line, soft_wrap=True)
+                say(console, line)
 
 
-def _pods(status: dict[str, Any], console: Console) -> None:
-    table = plain_table("POD", "STATUS", "NODE", "AGE", words=3)
-    for pod in status["pods"]:
-        table.add_row(pod["name"], pod["status"], pod["node"] or "<none>", _age(pod["age_s"]))
-    print_fitting(console, [table])
+def _node_cells(node: dict[str, Any]) -> tuple[str, ...]:
+    words = ["Ready" if node["ready"] else "NotReady"]
+    words += ["SchedulingDisabled"] if node["cordoned"] else []
+    used = [
+        f"{node['used'].get(name, 0):g}/{have:g} {name}"
+        for name, have in node["capacity"].items()
+        if name != "memory"
+    ]
+    return node["name"], ",".join(words), ", ".join(used)
 
 
-def _nodes(status: dict[str, Any], console: Console) -> None:
-    table = plain_table("NODE", "STATUS", "USED", words=3)
-    for node in status["nodes"][:MOST_NODES]:
-        words = ["Ready" if node["ready"] else "NotReady"]
-        words += ["SchedulingDisabled"] if node["cordoned"] else []
-        used = [
-            f"{node['used'].get(name, 0):g}/{have:g} {name}"
-            for name, have in node["capacity"].items()
-            if name != "memory"
-        ]
-        table.add_row(node["name"], ",".join(words), ", ".join(used))
-    print_fitting(console, [table])
-    if len(status["nodes"]) > MOST_NODES:
-        console.print(f"... and {len(status['nodes']) - MOST_NODES} more nodes")
-
-
-def _events(status: dict[str, Any], console: Console) -> None:
-    events = status["events"]
+def _events(events: list[dict[str, Any]], console: Console) -> None:
     if not events:
         return
     console.print()
-    table = plain_table("AT", "TYPE", "REASON", "OBJECT", "MESSAGE", words=5)
     if len(events) > MOST_EVENTS:
-        console.print(f"EVENTS, the last {MOST_EVENTS} of {len(events)}")
-    for event in events[-MOST_EVENTS:]:
-        at = format_duration(event["at_s"])
-        whom = f"{event['kind']}/{event['name']}"
-        table.add_row(at, event["level"], event["reason"], whom, event["message"])
-    print_fitting(console, [table])
+        say(console, f"EVENTS, the last {MOST_EVENTS} of {len(events)}")
+    rows = (
+        (
+            format_duration(one["at_s"]),
+            one["level"],
+            one["reason"],
+            f"{one['kind']}/{one['name']}",
+            one["message"],
+        )
+        for one in events[-MOST_EVENTS:]
+    )
+    print_table(console, ("AT", "TYPE", "REASON", "OBJECT", "MESSAGE"), rows, words=5)
 
 
 # The tree.
@@ -115,37 +107,37 @@ def _events(status: dict[str, Any], console: Console) -> None:
 
 def tree_of(one: dict[str, Any]) -> list[str]:
     """Lines of a tree: set, replicas, cliques and scaling groups, and what is wrong with each."""
-    lines = [one["name"] + _alarms(one)]
-    for at, part in enumerate(one["parts"]):
-        last = at == len(one["parts"]) - 1
-        lines.append(f"{'└─' if last else '├─'} replica {part['replica']}")
-        inside = "   " if last else "│  "
-        entries = [(clique, None) for clique in part["cliques"]]
-        entries += [(group, group["parts"]) for group in part["groups"]]
-        for number, (entry, members) in enumerate(entries):
-            final = number == len(entries) - 1
-            lines += _branch(entry, members, inside, final=final)
-    return lines
+    branches = [
+        (f"replica {part['replica']}", _members(part["cliques"]) + _groups(part["groups"]))
+        for part in one["parts"]
+    ]
+    return [one["name"] + _alarms(one), *_drawn(branches)]
 
 
-def _branch(entry: dict[str, Any], members: Any, inside: str, *, final: bool) -> list[str]:
-    turn, bar = ("└─", "   ") if final else ("├─", "│  ")
-    if members is None:
-        return [f"{inside}{turn} {_clique(entry)}"]
-    counts = (
-        f"{entry['available']}/{entry['replicas']} available, at least {entry['min_available']}"
-    )
-    lines = [f"{inside}{turn} {entry['name']}  {counts}{_alarms(entry)}"]
-    for at, part in enumerate(members):
-        end = at == len(members) - 1
-        gang = part["cliques"][0]["gang"] if part["replica"] >= entry["min_available"] else ""
-        alone = f", the gang {gang}" if gang else ""
-        lines.append(f"{inside}{bar}{'└─' if end else '├─'} replica {part['replica']}{alone}")
-        deeper = inside + bar + ("   " if end else "│  ")
-        for number, clique in enumerate(part["cliques"]):
-            leaf = "└─" if number == len(part["cliques"]) - 1 else "├─"
-            lines.append(f"{deeper}{leaf} {_clique(clique)}")
-    return lines
+def _drawn(branches: list[Branch], inside: str = "") -> Iterator[str]:
+    """Branches under one another, each with what hangs on it."""
+    for at, (text, below) in enumerate(branches):
+        turn, bar = ("└─", "   ") if at == len(branches) - 1 else ("├─", "│  ")
+        yield f"{inside}{turn} {text}"
+        yield from _drawn(below, inside + bar)
+
+
+def _members(cliques: list[dict[str, Any]]) -> list[Branch]:
+    return [(_clique(clique), []) for clique in cliques]
+
+
+def _groups(groups: list[dict[str, Any]]) -> list[Branch]:
+    found = []
+    for group in groups:
+        least = group["min_available"]
+        counts = f"{group['available']}/{group['replicas']} available, at least {least}"
+        replicas = []
+        for part in group["parts"]:
+            gang = part["cliques"][0]["gang"] if part["replica"] >= least else ""
+            alone = f", the gang {gang}" if gang else ""
+            replicas.append((f"replica {part['replica']}{alone}", _members(part["cliques"])))
+        found.append((f"{group['name']}  {counts}{_alarms(group)}", replicas))
+    return found
 
 
 def _clique(clique: dict[str, Any]) -> str:

@@ -1,11 +1,13 @@
-"""Tables for people, all in one style: no borders, figures to the right, nothing ever cut."""
+"""Tables and sentences for people, all in one style: no borders, figures right, nothing cut."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
+from typing import Any
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 WIDEST = 1_000
 """Columns that no table here needs."""
@@ -13,20 +15,45 @@ INDENT = "  "
 NARROW = 40
 """Screens with fewer columns have none to spare for an indent."""
 
+Rows = Iterable[Sequence[Any]]
+"""Cells are text or what else rich can draw."""
+
 
 def screen(*, stderr: bool = False) -> Console:
     """Standard output, for text that is already what it should be: no markup, no guessing."""
     return Console(highlight=False, markup=False, emoji=False, stderr=stderr)
 
 
-def plain_table(*headers: str, words: int = 1) -> Table:
-    """An empty table; its first columns hold words, the others figures."""
-    table = Table(*headers, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in table.columns:
+def table_of(
+    heads: Sequence[str], rows: Rows, *, words: int = 1, left: Iterable[int] = ()
+) -> Table:
+    """A table whose first columns, and those of `left`, hold words, and the others figures."""
+    table = Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    texts = {place % len(heads) for place in left}
+    for place, column in enumerate(table.columns):
         column.no_wrap = True
-    for column in table.columns[words:]:
-        column.justify = "right"
+        column.justify = "left" if place < words or place in texts else "right"
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     return table
+
+
+def narrower(
+    heads: Sequence[str], rows: Sequence[Sequence[Any]], fewest: int, last: int = 0
+) -> Iterator[Table]:
+    """The same table with fewer and fewer columns; the `last` ones stay."""
+    end = len(heads) - last
+    for many in range(end, fewest - 1, -1):
+        yield table_of([*heads[:many], *heads[end:]], [[*row[:many], *row[end:]] for row in rows])
+
+
+def chosen(
+    heads: Sequence[str], rows: Sequence[Sequence[Any]], choices: Iterable[Sequence[str]]
+) -> Iterator[Table]:
+    """The same table with the first column and some choice of the others, by their heads."""
+    for names in choices:
+        places = [0, *(heads.index(name, 1) for name in names)]
+        yield table_of([heads[at] for at in places], [[row[at] for at in places] for row in rows])
 
 
 def print_fitting(console: Console, tables: Iterable[Table]) -> None:
@@ -40,8 +67,27 @@ def print_fitting(console: Console, tables: Iterable[Table]) -> None:
     console.print(table, soft_wrap=True)
 
 
+def print_table(console: Console, heads: Sequence[str], rows: Rows, *, words: int = 1) -> None:
+    print_fitting(console, [table_of(heads, rows, words=words)])
+
+
+def say(console: Console, sentence: str, style: str = "") -> None:
+    """A sentence on a line of its own, never broken: a path in two cannot be copied."""
+    console.print(Text(sentence, style), soft_wrap=True)
+
+
+def say_indented(console: Console, sentence: str, style: str = "") -> None:
+    """A sentence broken into lines that fit, all moved in."""
+    say(console, indented(console, sentence)[0], style)
+
+
 def indented(console: Console, sentence: str) -> tuple[str, int]:
     """A sentence broken into lines that fit, all moved in, and how far."""
     indent = INDENT if console.width >= NARROW else ""
     lines = wrap(sentence, max(console.width, 1), initial_indent=indent, subsequent_indent=indent)
     return "\n".join(lines), len(indent)
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """`seed 7`, or `seeds 7 to 11`."""
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"

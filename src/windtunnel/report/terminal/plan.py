@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.core.units import format_duration
-from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
+from windtunnel.report.terminal.layout import (
+    print_fitting,
+    print_table,
+    say,
+    say_indented,
+    table_of,
+)
 
 DATA = "plan.json"
 PAGE = "report.html"
@@ -50,9 +56,9 @@ def show(
 ) -> None:
     """Prints a plan, the answer first, and where the page is."""
     first, *others = answer_lines(found)
-    console.print(Text(first, "bold"), soft_wrap=True)
+    say(console, first, "bold")
     for line in others:
-        console.print(Text(line), soft_wrap=True)
+        say(console, line)
     if found["find"] == "deployment":
         _show_deployment(found, asked, console)
     else:
@@ -60,8 +66,7 @@ def show(
     _show_search(found, console)
     if folder is not None:
         console.print()
-        # Not wrapped: a path that is broken in two cannot be copied.
-        console.print(Text(f"open {folder / PAGE}"), soft_wrap=True)
+        say(console, f"open {folder / PAGE}")
 
 
 # The answer
@@ -151,10 +156,11 @@ def _show_deployment(found: Mapping[str, Any], asked: PlannedScenario, console: 
     if best is not None:
         command = command_of(best, asked)
         if len(command) <= LONGEST_COMMAND:
-            console.print(Text(command, "dim"), soft_wrap=True)
+            say(console, command, "dim")
     if found["runners_up"]:
         console.print()
-        print_fitting(console, [_runners_up(found)])
+        heads = ("runners-up", unit_of(found), "more", "attained", "at least")
+        print_table(console, heads, (_cells(row, found) for row in found["runners_up"]))
     rows = why_not(found)
     if not rows:
         return
@@ -182,20 +188,15 @@ def command_of(row: Mapping[str, Any], asked: PlannedScenario) -> str:
     return shlex.join(words)
 
 
-def _runners_up(found: Mapping[str, Any]) -> Table:
-    unit = "$/h" if found["cost_unit"] == "$" else found["cost_unit"]
-    table = plain_table("runners-up", unit, "more", "attained", "at least")
-    best = found["best"]
-    for row in found["runners_up"]:
-        more = row["cost_per_hour"] / best["cost_per_hour"] - 1.0 if best["cost_per_hour"] else 0.0
-        table.add_row(
-            row["label"],
-            number(row, found),
-            f"{100.0 * more:+.0f}%",
-            share(row["attained"]),
-            share(row["low"]),
-        )
-    return table
+def unit_of(found: Mapping[str, Any]) -> str:
+    return "$/h" if found["cost_unit"] == "$" else str(found["cost_unit"])
+
+
+def _cells(row: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
+    best = found["best"]["cost_per_hour"]
+    more = row["cost_per_hour"] / best - 1.0 if best else 0.0
+    shares = (share(row["attained"]), share(row["low"]))
+    return row["label"], number(row, found), f"{100.0 * more:+.0f}%", *shares
 
 
 def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -225,32 +226,38 @@ def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     )
 
 
-def _why_tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> Iterable[Table]:
-    unit = "$/h" if found["cost_unit"] == "$" else found["cost_unit"]
+def _why_tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> Iterator[Table]:
     for longest in (1000, *range(80, 20, -4)):
-        table = plain_table("why not", unit, "")
-        table.columns[-1].justify = "left"
+        cells = []
         for row in rows:
             why = row["why"]
             short = why if len(why) <= longest else f"{why[: longest - 3]}..."
-            table.add_row(row["label"], number(row, found), short)
-        yield table
+            cells.append((row["label"], number(row, found), short))
+        yield table_of(("why not", unit_of(found), ""), cells, left=[-1])
 
 
 def _show_curve(found: Mapping[str, Any], console: Console) -> None:
     console.print()
-    with_rate = any(row["requests_per_s"] is not None for row in found["curve"])
-    with_share = any(row["attained"] is not None for row in found["curve"])
-    headers = ["load", *["requests/s"] * with_rate, *["attained"] * with_share, "p95 TTFT", "runs"]
-    table = plain_table(*headers)
-    for row in found["curve"]:
-        late = row["ttft_p95"]
-        cells = [f"{row['load']:.3g} x"]
-        cells += [f"{row['requests_per_s']:.3g}"] if with_rate else []
-        cells += [share(row["attained"])] if with_share else []
-        cells += ["-" if late is None else format_duration(late), str(row["runs"])]
-        table.add_row(*cells)
-    print_fitting(console, [table])
+    heads = {"load": "load", "requests_per_s": "requests/s", "attained": "attained",
+             "ttft_p95": "p95 TTFT", "runs": "runs"}  # fmt: skip
+    for key in ("requests_per_s", "attained"):
+        if all(row[key] is None for row in found["curve"]):
+            del heads[key]
+    rows = [curve_cells(row) for row in found["curve"]]
+    print_table(console, [*heads.values()], ([row[key] for key in heads] for row in rows))
+
+
+def curve_cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """A load that was tried, and what was seen there."""
+    rate, late = row["requests_per_s"], row["ttft_p95"]
+    return {
+        "load": f"{row['load']:.3g} x",
+        "requests_per_s": "-" if rate is None else f"{rate:.3g}",
+        "attained": share(row["attained"]),
+        "ttft_p95": "-" if late is None else format_duration(late),
+        "runs": str(row["runs"]),
+        "run_share": share(row["run_share"]),
+    }
 
 
 def _show_search(found: Mapping[str, Any], console: Console) -> None:
@@ -260,8 +267,7 @@ def _show_search(found: Mapping[str, Any], console: Console) -> None:
     if found["not_tried"]:
         console.print(Text("not tried:", "dim"))
     for note in found["not_tried"]:
-        text, _ = indented(console, note)
-        console.print(Text(text, "dim"), soft_wrap=True)
+        say_indented(console, note, "dim")
 
 
 def searched(found: Mapping[str, Any]) -> list[str]:

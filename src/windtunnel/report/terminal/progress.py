@@ -1,4 +1,4 @@
-"""The progress line of a long run: on a terminal, after two seconds, gone at the end."""
+"""The progress of long commands: on a terminal, after two seconds, gone at the end."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,58 +16,102 @@ REFRESH_S = 0.1
 USUAL_COLUMNS = 80
 CLEAR = "\r\x1b[2K"
 
+Clock = Callable[[], float]
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody sees what is drawn there, and it can be drawn over."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class StatusLine:
+    """One line that is drawn over itself, ten times a second at most."""
+
+    def __init__(self, stream: TextIO, patience_s: float, clock: Clock) -> None:
+        self._stream = stream
+        self._patience_s = patience_s
+        self._clock = clock
+        self._started_s = self._drawn_s = clock()
+        self._shown = False
+
+    def show(self, text: Callable[[float], str]) -> None:
+        """Draws a text, which is told how many seconds have passed."""
+        now_s = self._clock()
+        elapsed_s = now_s - self._started_s
+        if elapsed_s < self._patience_s or now_s - self._drawn_s < REFRESH_S:
+            return
+        self._drawn_s = now_s
+        self._shown = True
+        # A line that wraps cannot be drawn over.
+        self._stream.write(CLEAR + text(elapsed_s)[: _columns(self._stream) - 1])
+        self._stream.flush()
+
+    def close(self) -> None:
+        if self._shown:
+            self._stream.write(CLEAR)
+            self._stream.flush()
+
 
 @contextmanager
-def progress(
-    duration_s: float | None, stream: TextIO | None, clock: Callable[[], float] = monotonic_s
-) -> Iterator[Callable[[Simulation], None] | None]:
-    """Gives a `look` for a simulation, or None where the stream is no terminal."""
-    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
+def status_line(
+    stream: TextIO | None, patience_s: float = PATIENCE_S, clock: Clock = monotonic_s
+) -> Iterator[StatusLine | None]:
+    """A line on a terminal, or None where the stream is none."""
+    if stream is None or not is_terminal(stream):
         yield None
         return
-    line = ProgressLine(duration_s, stream, clock)
+    line = StatusLine(stream, patience_s, clock)
     try:
-        yield line.look
+        yield line
     finally:
         line.close()
 
 
 @contextmanager
-def counting(
-    what: str, stream: TextIO | None, clock: Callable[[], float] = monotonic_s
-) -> Iterator[Callable[[int, int], None]]:
-    """Gives a function that shows how far a count has come: `7 of 29 runs`, on a terminal."""
-    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
-        yield lambda _count, _total: None
-        return
-    started_s = clock()
-    shown = False
+def progress(
+    duration_s: float | None, stream: TextIO | None, clock: Clock = monotonic_s
+) -> Iterator[Callable[[Simulation], None] | None]:
+    """Gives a `look` for a simulation, or None where the stream is no terminal."""
+    with status_line(stream, clock=clock) as line:
+        if line is None:
+            yield None
+            return
+        yield lambda simulation: line.show(
+            lambda elapsed_s: _simulated(simulation, duration_s, elapsed_s)
+        )
 
-    def update(count: int, total: int) -> None:
-        nonlocal shown
-        if clock() - started_s >= PATIENCE_S:
-            text = f"{count} of {total} {what}"
-            stream.write(CLEAR + text[: _columns(stream) - 1])
-            stream.flush()
-            shown = True
 
-    try:
-        yield update
-    finally:
-        if shown:
-            stream.write(CLEAR)
-            stream.flush()
+def _simulated(simulation: Simulation, duration_s: float | None, elapsed_s: float) -> str:
+    """Simulated time, requests done, events per second."""
+    simulated = format_duration(simulation.now_s)
+    if duration_s:
+        simulated += f" of {format_duration(duration_s)} ({simulation.now_s / duration_s:.0%})"
+    done = format_count(simulation.recorder.ended)
+    rate = format_count(simulation.events / elapsed_s)
+    return f"simulated {simulated}   {done} requests done   {rate} events/s"
 
 
 @contextmanager
-def bar(what: str, stream: TextIO | None) -> Iterator[Callable[[int, int, int], None]]:
+def counting(
+    what: str, stream: TextIO | None, clock: Clock = monotonic_s
+) -> Iterator[Callable[[int, int], None]]:
+    """Gives a function that shows how far a count has come: `7 of 29 runs`, on a terminal."""
+    with status_line(stream, clock=clock) as line:
+        if line is None:
+            yield lambda _count, _total: None
+            return
+        yield lambda count, total: line.show(lambda _: f"{count} of {total} {what}")
+
+
+@contextmanager
+def bar(what: str, stream: TextIO | None) -> Iterator[Callable[..., None]]:
     """Gives a function that shows how far a long count has come, as a bar with the time left.
 
     It takes how many have ended, of how many, and how many of those had ended before: they say
-    nothing of how long the others take.
+    nothing of how long the others take; and perhaps a note.
     """
-    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
-        yield lambda _count, _total, _before: None
+    if not is_terminal(stream):
+        yield lambda *_: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -83,54 +127,16 @@ def bar(what: str, stream: TextIO | None) -> Iterator[Callable[[int, int, int], 
     with Progress(*columns, console=Console(file=stream), transient=True) as shown:
         task = shown.add_task(what, total=None, note="")
 
-        def update(count: int, total: int, before: int) -> None:
+        def update(count: int, total: int, before: int, note: str = "") -> None:
             if count <= before:
-                note = f"{before} from before" if before else ""
+                note = note or (f"{before} from before" if before else "")
                 shown.reset(task, total=total, completed=count, note=note)
+            elif note:
+                shown.update(task, total=total, completed=count, note=note)
             else:
                 shown.update(task, total=total, completed=count)
 
         yield update
-
-
-class ProgressLine:
-    """Simulated time, requests done, events per second; one line that is drawn over itself."""
-
-    def __init__(
-        self, duration_s: float | None, stream: TextIO, clock: Callable[[], float]
-    ) -> None:
-        self._duration_s = duration_s
-        self._stream = stream
-        self._clock = clock
-        self._started_s = self._drawn_s = clock()
-        self._shown = False
-
-    def look(self, simulation: Simulation) -> None:
-        now_s = self._clock()
-        elapsed_s = now_s - self._started_s
-        if elapsed_s < PATIENCE_S or now_s - self._drawn_s < REFRESH_S:
-            return
-        self._drawn_s = now_s
-        self._shown = True
-        # A line that wraps cannot be drawn over.
-        text = self.text(simulation, elapsed_s)[: _columns(self._stream) - 1]
-        self._stream.write(CLEAR + text)
-        self._stream.flush()
-
-    def text(self, simulation: Simulation, elapsed_s: float) -> str:
-        """What the line says."""
-        simulated = format_duration(simulation.now_s)
-        if self._duration_s:
-            simulated += f" of {format_duration(self._duration_s)}"
-            simulated += f" ({simulation.now_s / self._duration_s:.0%})"
-        done = format_count(simulation.recorder.ended)
-        rate = format_count(simulation.events / elapsed_s)
-        return f"simulated {simulated}   {done} requests done   {rate} events/s"
-
-    def close(self) -> None:
-        if self._shown:
-            self._stream.write(CLEAR)
-            self._stream.flush()
 
 
 def _columns(stream: TextIO) -> int:

@@ -25,7 +25,13 @@ from windtunnel.core.units import (
     format_duration,
     format_rate,
 )
-from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
+from windtunnel.report.terminal.layout import (
+    chosen,
+    narrower,
+    print_fitting,
+    say,
+    say_indented,
+)
 from windtunnel.report.terminal.run_details import (
     class_tables,
     ending_lines,
@@ -65,7 +71,7 @@ def show(
     console.print()
     console.print(_counts(result))
     for line in ending_lines(result, OUTCOMES):
-        console.print(Text(indented(console, line)[0]), soft_wrap=True)
+        say_indented(console, line)
     for line in [
         *_sentences(result, goodput=bool(targeted)),
         *part_lines(result),
@@ -91,15 +97,14 @@ def show(
     if result["fleet"] is not None:
         print_fitting(console, machine_tables(result["fleet"], result["simulated_seconds"]))
         for line in short_lines(result["fleet"]):
-            console.print(Text(indented(console, f"short of {line}")[0]), soft_wrap=True)
+            say_indented(console, f"short of {line}")
         console.print()
     show_trust(result["trust"], console)
     if folder is not None:
         console.print()
-        # Not wrapped: a path that is broken in two cannot be copied.
-        console.print(Text(f"open {folder / REPORT}; the results are beside it"), soft_wrap=True)
+        say(console, f"open {folder / REPORT}; the results are beside it")
     for what, path in (also or {}).items():
-        console.print(Text(f"{what}: {path}"), soft_wrap=True)
+        say(console, f"{what}: {path}")
 
 
 def latencies_of(result: dict[str, Any]) -> dict[str, dict[str, float | None]]:
@@ -147,25 +152,23 @@ def _sentences(result: dict[str, Any], *, goodput: bool) -> list[str]:
 
 def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
     """The same table, narrower and narrower."""
-    for short, figures in [(0, FIGURES[0]), *((1, figures) for figures in FIGURES)]:
-        table = plain_table("latency", *figures)
-        for key, values in latency.items():
-            found = [values[figure] for figure in figures]
-            cells = [text_of(SECONDS, value) for value in found]
-            table.add_row(LATENCIES[key][short], *cells)
-        yield table
+    heads = ("latency", *FIGURES[0])
+    for short in (0, 1):
+        rows = [
+            (LATENCIES[key][short], *(text_of(SECONDS, values[name]) for name in FIGURES[0]))
+            for key, values in latency.items()
+        ]
+        yield from chosen(heads, rows, FIGURES[: None if short else 1])
 
 
 def _pools(result: dict[str, Any]) -> Iterable[Table]:
     shown = differing(result["pools"])
-    heads = heads_of("pools.POOL")
-    for many in range(len(heads), 0, -1):
-        table = plain_table("pool", "servers", *heads[:many], *shown)
-        for name, pool in result["pools"].items():
-            servers = pool["replica_seconds"] / (result["simulated_seconds"] or 1.0)
-            cells = [f"{servers:.1f}".removesuffix(".0"), *cells_of("pools.POOL", pool)[:many]]
-            table.add_row(Text(name), *cells, *(Text(pool[key] or NOTHING) for key in shown))
-        yield table
+    rows = []
+    for name, pool in result["pools"].items():
+        servers = pool["replica_seconds"] / (result["simulated_seconds"] or 1.0)
+        cells = [name, f"{servers:.1f}".removesuffix(".0"), *cells_of("pools.POOL", pool)]
+        rows.append([*cells, *(pool[key] or NOTHING for key in shown)])
+    return narrower(["pool", "servers", *heads_of("pools.POOL"), *shown], rows, 3, len(shown))
 
 
 def differing(pools: dict[str, dict[str, Any]]) -> list[str]:

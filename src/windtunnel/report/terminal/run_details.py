@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from windtunnel.analysis.figures import SECONDS, cells_of, heads_of, share_text, text_of
 from windtunnel.core.units import format_size
-from windtunnel.report.terminal.layout import plain_table
+from windtunnel.report.terminal.layout import narrower
 
 MOST_REASONS = 4
 MOST_ROWS = 6
@@ -44,28 +43,21 @@ def ending_lines(result: Entry, names: dict[str, str]) -> list[str]:
 
 def class_tables(slos: dict[str, Entry], targeted: set[str]) -> Iterable[Table]:
     """The classes of service; where there are several, each with its latencies."""
-    most = len(heads_of("slo.CLASS")) if len(slos) > 1 else 2
-    for many in range(most, 1, -1):
-        table = plain_table("SLO", *heads_of("slo.CLASS")[:many])
-        for name, slo in slos.items():
-            requests, attained, *others = cells_of("slo.CLASS", slo)[:many]
-            shown = attained if name in targeted else "no target"
-            table.add_row(Text(name), requests, shown, *others)
-        yield table
+    rows = []
+    for name, slo in slos.items():
+        requests, attained, *others = cells_of("slo.CLASS", slo)
+        rows.append([name, requests, attained if name in targeted else "no target", *others])
+    most = None if len(slos) > 1 else 3
+    return narrower(["SLO", *heads_of("slo.CLASS")][:most], [row[:most] for row in rows], 3)
 
 
 def part_tables(part: str, entries: dict[str, Entry], most: int = MOST_ROWS) -> Iterable[Table]:
     """Models or tenants, those with the most requests first, narrower and narrower."""
     order = sorted(entries, key=lambda name: -_requests(entries[name]))
-    left = len(order) - most
-    heads = heads_of(part)
-    for many in range(len(heads), 1, -1):
-        table = plain_table(part.rpartition(".")[2].lower(), *heads[:many])
-        for name in order[:most]:
-            table.add_row(Text(name), *cells_of(part, entries[name])[:many])
-        if left > 0:
-            table.add_row(f"{left} more")
-        yield table
+    rows = [[name, *cells_of(part, entries[name])] for name in order[:most]]
+    if len(order) > most:
+        rows.append([f"{len(order) - most} more"])
+    return narrower([part.rpartition(".")[2].lower(), *heads_of(part)], rows, 3)
 
 
 def _requests(entry: Entry) -> int:
@@ -98,16 +90,12 @@ def part_lines(result: Entry) -> list[str]:
         lines.append(f"{turns}; TTFT p50 {cold} of first turns, {warm} of later ones")
     encode = result["encode"]
     if encode is not None and encode["requests"]:
-        waits = ", ".join(
-            f"{key} {text_of(SECONDS, encode['wait'][key])}" for key in ("p50", "p99")
-        )
+        waits = _two_percentiles(encode["wait"])
         busy = f"encoders busy {share_text(encode['busy'])} of the time"
         lines.append(f"{encode['requests']} requests with media, {busy}; wait {waits}")
     split = result["disaggregation"]
     if split is not None and split["split"]:
-        took = ", ".join(
-            f"{key} {text_of(SECONDS, split['transfer'][key])}" for key in ("p50", "p99")
-        )
+        took = _two_percentiles(split["transfer"])
         moved = f"{split['split']} split requests, {format_size(split['moved_bytes'])} moved"
         lines.append(f"{moved}; transfer {took}")
         lines.append(
@@ -149,9 +137,7 @@ def _tier_lines(pools: dict[str, Entry]) -> list[str]:
             f"{format_size(tier['loaded_bytes'])} from {place} in {tier['loads']} loads"
             for place, tier in offload["tiers"].items()
         )
-        waits = ", ".join(
-            f"{key} {text_of(SECONDS, offload['wait'][key])}" for key in ("p50", "p99")
-        )
+        waits = _two_percentiles(offload["wait"])
         lines.append(f"KV of {name}: {loaded}; wait {waits}")
     return lines
 
@@ -208,6 +194,10 @@ def fault_lines(result: Entry) -> list[str]:
     return [f"faults: {', '.join(found)}"]
 
 
+def _two_percentiles(times: Entry) -> str:
+    return ", ".join(f"{key} {text_of(SECONDS, times[key])}" for key in ("p50", "p99"))
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
@@ -222,18 +212,10 @@ def short_lines(fleet: Entry) -> list[str]:
 
 def machine_tables(fleet: Entry, simulated_s: float) -> Iterable[Table]:
     """Machines by kind, narrower and narrower."""
-    for many in range(len(COLUMNS), FEWEST_COLUMNS - 1, -1):
-        table = plain_table(*COLUMNS[:many])
-        for name, pool in fleet["pools"].items():
-            mean = pool["machine_seconds"] / (simulated_s or 1.0)
-            cells = (
-                Text(name),
-                f"{mean:.1f}".removesuffix(".0"),
-                str(pool["most"]),
-                str(pool["created"]),
-                str(pool["lost"]),
-                f"${pool['cost']:,.2f}",
-                f"{pool['machine_seconds'] / AN_HOUR_S:,.1f}",
-            )
-            table.add_row(*cells[:many])
-        yield table
+    rows = []
+    for name, pool in fleet["pools"].items():
+        mean = pool["machine_seconds"] / (simulated_s or 1.0)
+        counts = (str(pool[key]) for key in ("most", "created", "lost"))
+        cost, hours = f"${pool['cost']:,.2f}", f"{pool['machine_seconds'] / AN_HOUR_S:,.1f}"
+        rows.append([name, f"{mean:.1f}".removesuffix(".0"), *counts, cost, hours])
+    return narrower(COLUMNS, rows, FEWEST_COLUMNS)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from windtunnel.analysis.figures import NOTHING, figure, text_of
-from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
+from windtunnel.report.terminal.layout import print_fitting, say, say_indented, table_of
 from windtunnel.report.terminal.sweep import short_names
 from windtunnel.search.sensitivity import MORRIS
 from windtunnel.search.sweep.folder import PAGE
@@ -122,21 +122,19 @@ def show(study: Mapping[str, Any], folder: Path | None, console: Console) -> Non
     longest = max((row.share for row in rows_of(study)), default=0.0) or 1.0
     tables = []
     for columns, whole in ((BAR_COLUMNS, True), (BAR_COLUMNS // 2, True), (0, True), (0, False)):
-        table = plain_table(*(["setting"] + [""] * bool(columns) + [weight, further][: 1 + whole]))
-        table.columns[-1].justify = "left" if whole else "right"
+        heads = ["setting"] + [""] * bool(columns) + [weight, further][: 1 + whole]
+        rows = []
         for row in rows_of(study):
             full = round(columns * row.share / longest)
             bar = [Text(FULL * full + EMPTY * (columns - full), "cyan")] if columns else []
             number = f"{row.weight} ±{row.confidence}"
-            table.add_row(row.name, *bar, number, *([row.further] if whole else []))
-        if columns:
-            table.columns[1].justify = "left"
-        tables.append(table)
+            rows.append([row.name, *bar, number, *([row.further] if whole else [])])
+        words = 2 if columns else 1
+        tables.append(table_of(heads, rows, words=words, left=[-1] if whole else []))
     print_fitting(console, tables)
     console.print()
     for sentence in (legend_of(study), doubt_of(study)):
         if sentence is not None:
-            text, _ = indented(console, sentence)
-            console.print(Text(text), soft_wrap=True)
+            say_indented(console, sentence)
     if folder is not None:
-        console.print(Text(f"open {folder / PAGE}"), soft_wrap=True)
+        say(console, f"open {folder / PAGE}")

@@ -9,7 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.analysis.figures import NOTHING, figure, text_of
-from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
+from windtunnel.report.terminal.layout import (
+    print_fitting,
+    say,
+    say_indented,
+    seeds_text,
+    table_of,
+)
 from windtunnel.search.point import written
 from windtunnel.search.sweep.folder import PAGE, RESULTS
 from windtunnel.search.sweep.summary import best_of, mean_of
@@ -27,41 +33,25 @@ SURE = 0.005
 def show(summary: Mapping[str, Any], folder: Path | None, console: Console) -> None:
     """Prints the table of a sweep, what failed, and where the page is."""
     points, front = summary["points"], summary["front"]
-    console.print(Text.assemble((_title(summary), "bold"), (f"  {_seeds(summary)}", "dim")))
+    title = f"{summary['name']} at {len(points)} point{'' if len(points) == 1 else 's'}"
+    console.print(Text.assemble((title, "bold"), (f"  {seeds_text(summary['seeds'])}", "dim")))
     shown, left_out = _rows(summary)
     if shown:
         console.print()
         print_fitting(console, _tables(summary, shown))
     console.print()
     if left_out:
-        _say(console, f"{left_out} points more are in the page and in {RESULTS}")
+        say_indented(console, f"{left_out} points more are in the page and in {RESULTS}")
     if front["points"]:
         quality, cost = figure(front["quality"]).label, figure(front["cost"]).label
-        _say(console, f"{ON_FRONT} on the Pareto front of {quality} and {cost}")
-    failed = [point for point in points if point["failed"] is not None]
-    for sentence, whose in _failures(failed)[:MOST_FAILURES]:
-        _say(console, f"failed ({whose}): {sentence}")
-    kinds = len(_failures(failed))
-    if kinds > MOST_FAILURES:
-        _say(console, f"{kinds - MOST_FAILURES} other failures are in {RESULTS}")
+        say_indented(console, f"{ON_FRONT} on the Pareto front of {quality} and {cost}")
+    failures = _failures([point for point in points if point["failed"] is not None])
+    for sentence, whose in failures[:MOST_FAILURES]:
+        say_indented(console, f"failed ({whose}): {sentence}")
+    if len(failures) > MOST_FAILURES:
+        say_indented(console, f"{len(failures) - MOST_FAILURES} other failures are in {RESULTS}")
     if folder is not None:
-        # Not wrapped: a path that is broken in two cannot be copied.
-        console.print(Text(f"open {folder / PAGE}"), soft_wrap=True)
-
-
-def _say(console: Console, sentence: str) -> None:
-    text, _ = indented(console, sentence)
-    console.print(Text(text), soft_wrap=True)
-
-
-def _title(summary: Mapping[str, Any]) -> str:
-    count = len(summary["points"])
-    return f"{summary['name']} at {count} point{'' if count == 1 else 's'}"
-
-
-def _seeds(summary: Mapping[str, Any]) -> str:
-    first, last = summary["seeds"][0], summary["seeds"][-1]
-    return f"seed {first}" if first == last else f"seeds {first} to {last}"
+        say(console, f"open {folder / PAGE}")
 
 
 def _rows(summary: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], int]:
@@ -103,13 +93,15 @@ def _table(
     ends: bool,
 ) -> Table:
     paths = [axis["path"] for axis in summary["axes"]]
-    heads = short_names(paths)
-    table = plain_table("", *heads, *(figure(name).label for name in names))
-    for column, path in zip(table.columns[1:], paths, strict=False):
-        if any(isinstance(point["settings"][path], str) for point in rows):
-            column.justify = "left"
+    heads = ["", *short_names(paths), *(figure(name).label for name in names)]
+    worded = [
+        place
+        for place, path in enumerate(paths, 1)
+        if any(isinstance(point["settings"][path], str) for point in rows)
+    ]
     front = summary["front"]["points"]
     best = {name: best_of(summary["points"], name) for name in names}
+    lines = []
     for point in rows:
         settings = [one_line(written(point["settings"][path]), LONGEST_VALUE) for path in paths]
         cells = []
@@ -117,8 +109,8 @@ def _table(
             mean = mean_of(point, name)
             is_best = mean is not None and mean == best[name]
             cells.append(Text(figure_cell(point, name, ends=ends), "green" if is_best else ""))
-        table.add_row(Text(ON_FRONT if point["point"] in front else ""), *settings, *cells)
-    return table
+        lines.append([ON_FRONT if point["point"] in front else "", *settings, *cells])
+    return table_of(heads, lines, left=worded)
 
 
 def figure_cell(point: Mapping[str, Any], name: str, *, ends: bool) -> str:

@@ -1,6 +1,6 @@
 """What a trace is like, and how close a fit comes, as tables for people."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.core.units import duration_cell, format_count, format_duration, format_rate
-from windtunnel.report.terminal.layout import plain_table, print_fitting, screen
+from windtunnel.report.terminal.layout import chosen, print_fitting, print_table, screen
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDEST_LINE = 60
@@ -48,7 +48,7 @@ def show_summary(
 ) -> None:
     """Prints the figures of a trace."""
     console = console or screen()
-    console.print(Text(title, style="bold"))
+    console.print(Text(title, "bold"))
     if not figures["requests"]:
         console.print("no requests")
     else:
@@ -56,7 +56,7 @@ def show_summary(
             console.print(Text(line))
         print_fitting(console, _lengths(figures))
     for line in left_out:
-        console.print(Text(line, style="yellow"))
+        console.print(Text(line, "yellow"))
 
 
 def _sentences(figures: dict[str, Any], width: int) -> list[str]:
@@ -104,28 +104,28 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _lengths(figures: dict[str, Any]) -> Iterable[Table]:
+def _lengths(figures: dict[str, Any]) -> Iterator[Table]:
     """The same table, narrower and narrower."""
-    for short, keys in [(0, FIGURES[0]), *((1, keys) for keys in FIGURES)]:
-        table = plain_table("", *keys)
+    keys = FIGURES[0]
+    for short in (0, 1):
+        rows = []
         for name in ("prompt_tokens", "output_tokens"):
             row = figures[name]
-            cells = [
+            cells = (
                 format_count(row[key]) if key == "total" else f"{row[key]:.0f}" for key in keys
-            ]
-            table.add_row(name.partition("_")[0], *cells)
+            )
+            rows.append((name.partition("_")[0], *cells))
         for name, nouns in OBSERVED.items():
             row = figures["observed"][name]
             if row is not None:
-                times = ["" if key == "total" else duration_cell(row[key]) for key in keys]
-                table.add_row(nouns[short], *times)
-        yield table
+                times = ("" if key == "total" else duration_cell(row[key]) for key in keys)
+                rows.append((nouns[short], *times))
+        yield from chosen(("", *keys), rows, FIGURES[: None if short else 1])
 
 
 def show_fit(figures: dict[str, Any], console: Console | None = None) -> None:
     """Prints the trace beside what its fit generates."""
     console = console or screen()
-    table = plain_table("", "trace", "generated", "error")
     rows = {
         "rate, 1/s": figures["rate_per_s"],
         "CV of gaps": figures["gap_cv"],
@@ -134,10 +134,16 @@ def show_fit(figures: dict[str, Any], console: Console | None = None) -> None:
     for name in ("prompt_tokens", "output_tokens"):
         noun = name.replace("_", " ")
         rows |= {f"{noun}, {key}": figures[name][key] for key in ("mean", "p50", "p90", "p99")}
-    for name, row in rows.items():
-        error = "-" if row["error"] is None else f"{row['error']:+.1%}"
-        table.add_row(name, _figure(row["trace"]), _figure(row["fitted"]), error)
-    print_fitting(console, [table])
+    cells = (
+        (
+            name,
+            _figure(row["trace"]),
+            _figure(row["fitted"]),
+            "-" if row["error"] is None else f"{row['error']:+.1%}",
+        )
+        for name, row in rows.items()
+    )
+    print_table(console, ("", "trace", "generated", "error"), cells)
     distances = {
         "prompt": figures["prompt_tokens"]["ks"],
         "output": figures["output_tokens"]["ks"],
@@ -148,17 +154,15 @@ def show_fit(figures: dict[str, Any], console: Console | None = None) -> None:
     for name, distance in distances.items():
         if distance > POOR_KS:
             sentence = f"a poor fit: the {POOR[name]} are not distributed like the trace's"
-            console.print(Text(f"{sentence} (KS distance above {POOR_KS})", style="yellow"))
+            console.print(Text(f"{sentence} (KS distance above {POOR_KS})", "yellow"))
     step_s, window_s = figures["rounded_to_s"], figures["window_s"]
     if window_s is not None:
         console.print(Text(f"the rate changes every {format_duration(window_s)}"))
     if step_s is not None:
         rounded = f"the trace's times are rounded to {format_duration(step_s)}"
-        console.print(
-            Text(f"{rounded}; requests of one instant were spread over it", style="yellow")
-        )
+        console.print(Text(f"{rounded}; requests of one instant were spread over it", "yellow"))
     for name in figures["left_out"]:
-        console.print(Text(f"not in the fit: {NOT_FITTED[name]}", style="yellow"))
+        console.print(Text(f"not in the fit: {NOT_FITTED[name]}", "yellow"))
 
 
 def _figure(value: float | None) -> str:

@@ -1,18 +1,18 @@
 """The last lines after a run: how far to trust it, the gravest doubts first."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from windtunnel.analysis.figures import TARGETS
 from windtunnel.analysis.trust import CAUTION, DOUBT, GOOD
 from windtunnel.core.units import duration_cell
-from windtunnel.report.terminal.layout import INDENT, indented, plain_table, print_fitting
+from windtunnel.report.terminal.layout import INDENT, chosen, indented, print_fitting
 
 MOST_LINES = 3
+FIGURES = (("mean", "p50", "p95", "p99"), ("mean", "p50", "p99"), ("mean", "p99"))
+"""What is left out first on a narrow screen."""
 COLOURS = {GOOD: "green", CAUTION: "yellow", DOUBT: "red"}
 
 
@@ -21,7 +21,9 @@ def show_trust(trust: dict[str, Any], console: Console) -> None:
     verdict = trust["verdict"]
     console.print(Text.assemble(("trust", "bold"), "  ", (verdict, COLOURS[verdict])))
     if trust["latency_intervals"] is not None:
-        print_fitting(console, _intervals(trust["latency_intervals"], intervals_are(trust)))
+        heads = (intervals_are(trust), *FIGURES[0])
+        rows = [(name, *cells) for name, cells in interval_rows(trust)]
+        print_fitting(console, chosen(heads, rows, FIGURES))
         if trust["repeats"] is not None and trust["repeats"]["by_chance"] is None:
             console.print(Text("other seeds change nothing: step times alone are varied", "dim"))
     grave = [one for one in trust["findings"] if one["severity"] != GOOD]
@@ -42,13 +44,15 @@ def intervals_are(trust: dict[str, Any]) -> str:
     return "95% of further runs" if of_chance else "fast to slow steps"
 
 
-def _intervals(intervals: dict[str, dict[str, Any]], whose: str) -> Iterable[Table]:
-    """What further runs may show, narrower and narrower."""
-    for figures in (("mean", "p50", "p95", "p99"), ("mean", "p50", "p99"), ("mean", "p99")):
-        table = plain_table(whose, *figures)
-        for kind, name in TARGETS.items():
-            table.add_row(name, *(interval_cell(intervals[kind][figure]) for figure in figures))
-        yield table
+def interval_rows(trust: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """What further runs may show, a row for each latency; none of one run alone."""
+    intervals = trust["latency_intervals"]
+    if intervals is None:
+        return []
+    return [
+        (name, [interval_cell(intervals[kind][figure]) for figure in FIGURES[0]])
+        for kind, name in TARGETS.items()
+    ]
 
 
 def interval_cell(ends: list[float] | None) -> str:

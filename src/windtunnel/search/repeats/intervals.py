@@ -21,12 +21,11 @@ from windtunnel.core.distribution import PERCENTILES
 from windtunnel.core.intervals import next_positive_interval
 from windtunnel.core.units import format_duration
 from windtunnel.search.repeats.runs import Progress, Repeat, run_all
+from windtunnel.settings.limits import LARGEST_STEP_ERROR
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 FIGURES = ("mean", *(name for name, _ in PERCENTILES))
-LARGEST_ERROR = 0.9
-"""Steps that take no time at all would let a run go on for ever."""
 
 UNCHANGED = "Other seeds change nothing in this scenario"
 NARROW, WIDE = 1.5, 3.0  # the high end of an interval over its low end
@@ -86,7 +85,7 @@ def add_intervals(
 
 def _error(mape: float | None, given: float | None) -> float | None:
     error = mape if given is None else given
-    return None if error is None else min(error, LARGEST_ERROR)
+    return None if error is None else min(error, LARGEST_STEP_ERROR)
 
 
 def _regrouped(found: Sequence[Latencies], seeds: int) -> list[Sequence[Latencies]]:
