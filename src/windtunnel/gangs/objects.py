@@ -7,7 +7,6 @@ an API server may change from a newer copy, `snapshot` makes such a copy, as a w
 Times are seconds of the run; `NEVER` stands for what has not happened.
 """
 
-import copy
 from collections.abc import Sequence
 from typing import Final
 
@@ -98,13 +97,16 @@ class Thing:
 
     def snapshot(self) -> "Thing":
         """A copy that shares nothing that changes, and knows nothing of what it owns."""
-        made = copy.copy(self)
+        made = self.anew()
+        made.assign(self)
         made.conditions = dict(self.conditions)
-        made.forget_owned()
+        if isinstance(made, Pod):
+            made.gates = list(made.gates)
         return made
 
-    def forget_owned(self) -> None:
-        """Begins without what the view keeps of it; called of copies."""
+    def anew(self) -> "Thing":
+        """An object that was made of the same, and to which nothing has happened."""
+        raise NotImplementedError
 
     # Kept by the view.
 
@@ -134,6 +136,9 @@ class Node(Thing):
         """No new pod is placed here."""
         self.ready = True
         """False while it has failed: nothing runs here."""
+
+    def anew(self) -> Thing:
+        return Node(self.name, self.capacity, self.labels)
 
     def mark(self, changes: Changes) -> None:
         changes.nodes[self.name] = None
@@ -236,9 +241,10 @@ class Pod(GangMember):
             marks += _UNREADY
         return marks + _UPDATED if self.template_hash == template_hash else marks
 
-    def forget_owned(self) -> None:
-        self.gates = list(self.gates)
-        self.counts = 0
+    def anew(self) -> Thing:
+        clique = PodClique(self.clique, self.place, self.template, 0, self.waits_for)
+        clique.uid = self.clique_uid
+        return Pod(self.name, clique, self.index)
 
     def mark(self, changes: Changes) -> None:
         changes.pods[self.name] = None
@@ -315,15 +321,16 @@ class PodClique(GangMember):
         self.incarnation: Final = incarnation
         """Terminations before it was created, of its set replica and of its group replica."""
         self.status = CliqueStatus()
-        self.pods: dict[str, Pod] = {}
+        self.pods: Final[dict[str, Pod]] = {}
         """Its pods by name, those that are leaving included; kept by the view."""
-        self.places: dict[int, Pod] = {}
+        self.places: Final[dict[int, Pod]] = {}
         """The last pod that was given each index; kept by the view."""
         self.tally = PodTally()
         self._roster: tuple[str, ...] | None = None
 
-    def forget_owned(self) -> None:
-        self.pods, self.places, self.tally, self._roster = {}, {}, PodTally(), None
+    def anew(self) -> Thing:
+        after, number = self.starts_after, self.incarnation
+        return PodClique(self.name, self.place, self.template, self.replicas, after, number)
 
     def mark(self, changes: Changes) -> None:
         changes.cliques[self.name] = None
@@ -385,16 +392,17 @@ class ScalingGroup(Owned):
 
     def __init__(self, name: str, set_name: str, replica: int, template: GroupTemplate) -> None:
         super().__init__(GROUP, name, set_name, replica)
+        self.template: Final = template
         self.short: Final = template.name
         self.replicas = template.replicas
         self.min_available: Final = template.min_available
         self.members: Final = template.roles
         self.status = GroupStatus()
-        self.cliques: dict[int, dict[str, PodClique]] = {}
+        self.cliques: Final[dict[int, dict[str, PodClique]]] = {}
         """Its cliques by replica and role; kept by the view."""
 
-    def forget_owned(self) -> None:
-        self.cliques = {}
+    def anew(self) -> Thing:
+        return ScalingGroup(self.name, self.set_name, self.replica, self.template)
 
     def mark(self, changes: Changes) -> None:
         changes.groups[self.name] = None
@@ -439,6 +447,9 @@ class PodGang(Owned):
         self.why_pending = ""
         """Why it waits, in one sentence; written by the scheduler."""
 
+    def anew(self) -> Thing:
+        return PodGang(self.name, self.set_name, self.replica, self.base)
+
     def mark(self, changes: Changes) -> None:
         changes.gangs[self.name] = None
         changes.part(self.set_name, self.replica)
@@ -454,6 +465,9 @@ class Attachment(Owned):
         self.owner: Final = owner
         self.spec: Final = spec
         self.key: Final = f"{kind}/{name}"
+
+    def anew(self) -> Thing:
+        return Attachment(self.kind, self.name, self.set_name, self.replica, self.owner, self.spec)
 
     def mark(self, changes: Changes) -> None:
         changes.attachments[(self.kind, self.name)] = None
@@ -517,11 +531,11 @@ class PodCliqueSet(Thing):
         self.generation = 1
         """Counts the changes of `spec`."""
         self.status = SetStatus()
-        self.parts: dict[int, SetReplica] = {}
+        self.parts: Final[dict[int, SetReplica]] = {}
         """What exists of each replica; kept by the view. What is the set's own has the key -1."""
 
-    def forget_owned(self) -> None:
-        self.parts = {}
+    def anew(self) -> Thing:
+        return PodCliqueSet(self.name, self.spec)
 
     def mark(self, changes: Changes) -> None:
         changes.sets[self.name] = None
