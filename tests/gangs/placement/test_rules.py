@@ -17,6 +17,8 @@ from windtunnel.gangs.placement.asks import (
     PackConstraint,
     PartAsk,
     PodAsk,
+    Requirement,
+    Selector,
     Spread,
 )
 from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
@@ -33,7 +35,10 @@ def test_minima_of_all_gangs_come_before_pods_above_any_minimum() -> None:
     asks = [GangAsk(name, [group(space, name, 2, pods=4)]) for name in ("a", "b")]
     done = GangPlacer(space).plan(asks)
     assert [binding.pod for binding in done.bindings] == ["a-0", "a-1", "b-0", "b-1"]
-    assert says(done)["a"] == "2 pods above the minimum find no room: a-2, a-3"
+    assert says(done)["a"] == (
+        "2 pods above the minimum wait (a-2, a-3): "
+        "it needs 2 more pods of 1 nvidia.com/gpu each; 0 fit on 1 node"
+    )
 
 
 def test_higher_priority_goes_first_then_the_earlier_then_the_name() -> None:
@@ -53,6 +58,73 @@ def test_the_tightest_rack_that_holds_a_gang_is_taken() -> None:
     space = cluster([3, 3], [5])
     done = GangPlacer(space).plan([gang(space, "g", 3, pack=PackConstraint("rack"))])
     assert nodes_of(done) == ["n10", "n10", "n10"]
+
+
+def test_a_minimum_goes_where_the_whole_gang_has_room() -> None:
+    """Two free in rack 0 and eight in rack 1: six with a minimum of two go to rack 1."""
+    for pack in (PackConstraint("rack"), PackConstraint(preferred="rack")):
+        space = cluster([2], [4, 4])
+        ask = GangAsk("g", [group(space, "g", 2, pods=6)], topology="t", pack=pack)
+        assert {rack_of(node) for node in nodes_of(GangPlacer(space).plan([ask]))} == {"1"}
+
+
+def test_a_minimum_goes_where_most_of_its_gang_has_room() -> None:
+    space = cluster([2], [5], [3])
+    ask = GangAsk("g", [group(space, "g", 2, pods=6)], topology="t", pack=PackConstraint("rack"))
+    done = GangPlacer(space).plan([ask])
+    assert nodes_of(done) == ["n10"] * 5
+    assert says(done)["g"] == (
+        "1 pod above the minimum waits (g-5): it needs 1 more pod of 1 nvidia.com/gpu in rack r1, "
+        "where the others of g are; 0 fit there, 5 elsewhere"
+    )
+
+
+def test_a_preferred_level_keeps_the_minimum_together_where_the_whole_would_be_split() -> None:
+    space = cluster([2], [3], [3])
+    pack = PackConstraint(preferred="rack")
+    ask = GangAsk("g", [group(space, "g", 2, pods=7)], topology="t", pack=pack)
+    done = GangPlacer(space).plan([ask])
+    assert {rack_of(one.node) for one in done.bindings[:3]} == {"1"}
+    assert len(done.bindings) == 7
+
+
+def test_the_rest_of_a_gang_takes_no_room_from_a_minimum() -> None:
+    space = cluster([2], [6])
+    first = GangAsk(
+        "a", [group(space, "a", 2, pods=6)], topology="t", pack=PackConstraint("rack"), order=0.0
+    )
+    second = GangAsk(
+        "b", [group(space, "b", 4)], topology="t", pack=PackConstraint("rack"), order=1.0
+    )
+    done = GangPlacer(space).plan([first, second])
+    assert nodes_of(done, "a") == ["n10"] * 2
+    assert nodes_of(done, "b") == ["n10"] * 4
+
+
+def test_pods_above_the_minimum_have_reasons_of_their_own() -> None:
+    space = cluster([8], [8])
+    impossible = space.shape(
+        {"nvidia.com/gpu": 1}, Selector([[Requirement("gpu", "In", ["b200"])]])
+    )
+    large = space.shape({"nvidia.com/gpu": 16})
+    small = group(space, "g", 1, pods=1).pods
+    for pods, why in (
+        (
+            [PodAsk("p", impossible)],
+            "1 pod above the minimum waits (p): g: no node has gpu In (b200)",
+        ),
+        (
+            [PodAsk("p", large), PodAsk("q", large)],
+            "2 pods above the minimum wait (p, q): a pod of g needs 16 nvidia.com/gpu; "
+            "no node has more than 8 nvidia.com/gpu",
+        ),
+    ):
+        ask = GangAsk("g", [GroupAsk("g", 1, [*small, *pods])], topology="t")
+        done = GangPlacer(space).plan([ask])
+        assert says(done)["g"] == why
+    mixed = [*small, PodAsk("p", impossible), PodAsk("q", large)]
+    done = GangPlacer(space).plan([GangAsk("g", [GroupAsk("g", 1, mixed)], topology="t")])
+    assert says(done)["g"].count("1 pod above the minimum waits") == 2
 
 
 def test_a_required_level_is_kept_where_a_preferred_one_is_given_up() -> None:
@@ -105,7 +177,8 @@ def test_a_replacement_joins_the_domain_where_the_others_are_or_waits() -> None:
     done = placer.plan([ask])
     assert not done.bindings
     assert says(done)["g"] == (
-        "it needs 1 more pod of 1 nvidia.com/gpu in rack r0, where the others of g are; 0 fit there"
+        "it needs 1 more pod of 1 nvidia.com/gpu in rack r0, where the others of g are; "
+        "0 fit there, 4 elsewhere"
     )
     space.give(space.by_name["n01"], shape)
     assert nodes_of(placer.plan([ask])) == ["n01"]

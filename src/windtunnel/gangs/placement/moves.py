@@ -6,7 +6,7 @@ Each move goes through its alternatives in one fixed order, the most promising f
 from typing import Final
 
 from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodShape, Spread
-from windtunnel.gangs.placement.space import CHILDREN, NODES, Place, Space, Tree
+from windtunnel.gangs.placement.space import CHILDREN, NODES, NodeRoom, Place, Space, Tree
 from windtunnel.gangs.placement.units import Taken, Unit, UnitLoad, could_hold, keys_of
 
 Remembered = dict[str, list[str]]
@@ -55,48 +55,54 @@ class Move:
             self.attempt.space.shift(taken.node, taken.shape, len(taken.pods))
         self.taken = []
 
+    def settle(self, node: NodeRoom) -> None:  # noqa: ARG002 - who counts pods overrides it
+        """The search has put one pod on a node, where it stays; the next one is looked for."""
+        self.taken = []
+
 
 class Enter(Move):
     """Chooses the domain of a unit: the preferred level first, then broader, up to the required."""
 
     def __init__(self, attempt: Attempt, unit: Unit) -> None:
         super().__init__(attempt)
-        self._unit: Final = unit
+        self.unit: Final = unit
         self._levels: Final = self._stages()
         self._pinned: Place | None = None
-        self._stage = 0
+        self._pin_counts: Final[dict[int, dict[int, int]]] = {}  # by level, by domain: bound pods
+        self.stage = 0
+        """How far it is from what is preferred: 0 is the narrowest level."""
         self._count = 0
         self._place = -1
         self._first: list[Place] = []  # where the earlier placement was
 
     def start(self) -> None:
-        self._stage = 0
+        self.stage = 0
         self._restart()
 
     def _restart(self) -> None:
-        lead = self._unit.loads[0] if self._unit.loads else None
+        lead = self.unit.loads[0] if self.unit.loads else None
         self._count = len(lead.pods) if lead is not None else 0
         self._place = -1
         self._first = []
-        if self._stage < len(self._levels):
-            self._pinned = self._pins(self._levels[self._stage])
-        if self._stage < len(self._levels) and self.attempt.remembered:
-            self._first = self._remembered(self._levels[self._stage])
+        if self.stage < len(self._levels):
+            self._pinned = self._pins(self._levels[self.stage])
+        if self.stage < len(self._levels) and self.attempt.remembered:
+            self._first = self._remembered(self._levels[self.stage])
 
     def _outer(self) -> Place:
-        parent = self._unit.parent
+        parent = self.unit.parent
         if parent is None or parent.domain is None:
             return self.attempt.within
         return parent.domain
 
     def advance(self) -> bool:
-        while self._stage < len(self._levels):
-            place = self._next(self._levels[self._stage])
+        while self.stage < len(self._levels):
+            place = self._next(self._levels[self.stage])
             if place is None:
-                self._stage += 1
+                self.stage += 1
                 self._restart()
             elif self._allows(place):
-                self._unit.domain = place
+                self.unit.domain = place
                 return True
         return False
 
@@ -108,9 +114,9 @@ class Enter(Move):
             return outer if self._place == 0 else None
         if self._first:
             return self._first.pop()
-        if not self._unit.loads:
+        if not self.unit.loads:
             return None
-        room = self.attempt.space.room(self.attempt.tree, self._unit.loads[0].shape)
+        room = self.attempt.space.room(self.attempt.tree, self.unit.loads[0].shape)
         number = room.ring(outer, level).after(self._count, self._place)
         if number < 0:
             return None
@@ -120,9 +126,9 @@ class Enter(Move):
     def _allows(self, place: Place) -> bool:
         if self._pinned is not None and not self._pinned.holds(place):
             return False
-        if self._unit.parent is None and not self._apart(place):
+        if self.unit.parent is None and not self._apart(place):
             return False
-        return could_hold(self.attempt.space, self.attempt.tree, place, self._unit.loads)
+        return could_hold(self.attempt.space, self.attempt.tree, place, self.unit.loads)
 
     def _apart(self, place: Place) -> bool:
         """Whether the gang keeps away from others of its family as far as it asks to."""
@@ -139,10 +145,10 @@ class Enter(Move):
 
     def _stages(self) -> list[int]:
         """The levels to try, narrowest first; -1 stands for the whole outer domain."""
-        pack, tree, floor = self._unit.pack, self.attempt.tree, -1
+        pack, tree, floor = self.unit.pack, self.attempt.tree, -1
         if pack is not None and pack.required is not None:
             floor = tree.level(pack.required)
-        spread = self.attempt.gang.spread if self._unit.parent is None else None
+        spread = self.attempt.gang.spread if self.unit.parent is None else None
         if spread is not None and spread.required:
             floor = max(floor, tree.level(spread.key))  # to keep apart, each must be in one
         stages = list[int]()
@@ -152,22 +158,33 @@ class Enter(Move):
 
     def _pins(self, level: int) -> Place | None:
         """The domain of a level in which pods of the unit already are: others join them."""
-        tree, counts = self.attempt.tree, dict[int, int]()
         if level == -1:
             return None
-        for name in [name for nodes in self._unit.bound for name in nodes]:
-            node = self.attempt.space.by_name.get(name)
-            domain = None if node is None else tree.domain_of(node, level)
-            if domain is not None:
-                counts[domain.number] = counts.get(domain.number, 0) + 1
+        counts = self._pin_counts.get(level)
+        if counts is None:
+            counts = self._pin_counts[level] = {}
+            for name in [name for nodes in self.unit.bound for name in nodes]:
+                node = self.attempt.space.by_name.get(name)
+                if node is not None:
+                    self._pin(counts, node, level)
         if not counts:
             return None
-        return tree.places[min(counts, key=lambda number: (-counts[number], number))]
+        return self.attempt.tree.places[min(counts, key=lambda number: (-counts[number], number))]
+
+    def _pin(self, counts: dict[int, int], node: NodeRoom, level: int) -> None:
+        domain = self.attempt.tree.domain_of(node, level)
+        if domain is not None:
+            counts[domain.number] = counts.get(domain.number, 0) + 1
+
+    def settle(self, node: NodeRoom) -> None:
+        super().settle(node)
+        for level, counts in self._pin_counts.items():
+            self._pin(counts, node, level)
 
     def _remembered(self, level: int) -> list[Place]:
         """Domains of the earlier placement of the unit, the one with most of it last."""
         tree, counts = self.attempt.tree, dict[int, int]()
-        groups = [load.group.name for load in self._unit.loads]
+        groups = [load.group.name for load in self.unit.loads]
         for group in groups:
             for name in self.attempt.remembered.get(group, []):
                 node = self.attempt.space.by_name.get(name)

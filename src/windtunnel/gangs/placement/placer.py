@@ -139,7 +139,7 @@ class GangPlacer:
             done.verdicts.append(PlacementVerdict(gang.name, Waiting.NO_ROOM, says, stands))
             return False
         search = self._search(gang, _minima(gang))
-        found = search.run()
+        found = self._run(gang, search)
         if found is not None:
             self._commit(gang, found, done)
             return True
@@ -169,6 +169,46 @@ class GangPlacer:
         if gang.reuse and gang.reuse != gang.name:
             remembered = _renamed(remembered, gang.reuse, gang.name)
         return Search(self.space, gang, self._siblings(gang), remembered, wanted)
+
+    def _run(self, gang: GangAsk, least: Search) -> FoundPlace | None:
+        """A place for the minimum of a gang: if it is packed, where the rest has room, too.
+
+        As much of the rest as there is room for, in domains as narrow as the minimum alone has. The
+        room of the rest is free again: minima of other gangs come before it.
+        """
+        rest = [(one.name, pod) for one in gang.groups for pod in one.pods[one.missing() :]]
+        if not rest or not _is_packed(gang):
+            return least.run()
+        whole = self._search(gang, _minima_and(gang, rest))
+        best = whole.run()
+        if best is None or any(whole.widening().values()):
+            if best is not None:
+                best.undo(self.space)
+            best = least.run()
+            if best is not None:
+                best = self._most_beside(gang, rest, least, best)
+        if best is not None:
+            best.keep({pod.name for pods in _minima(gang).values() for pod in pods}, self.space)
+        return best
+
+    def _most_beside(
+        self, gang: GangAsk, rest: list[tuple[str, PodAsk]], least: Search, best: FoundPlace
+    ) -> FoundPlace:
+        """The place of a minimum that has room for most of the rest, by halving."""
+        low, high = 0, len(rest)
+        while low < high:
+            middle = (low + high + 1) // 2
+            best.undo(self.space)
+            search = self._search(gang, _minima_and(gang, rest[:middle]))
+            found = search.run()
+            if found is not None and search.as_close_as(least):
+                best, low = found, middle
+            else:
+                if found is not None:
+                    found.undo(self.space)
+                best.redo(self.space)
+                high = middle - 1
+        return best
 
     def _siblings(self, gang: GangAsk) -> dict[int, int]:
         counts: dict[int, int] = {}
@@ -342,7 +382,7 @@ class GangPlacer:
     def _place_extras(self, gang: GangAsk, placed: dict[str, str], done: Pass) -> None:
         if all(pod.name in placed for group in gang.groups for pod in group.pods):
             return
-        waiting: list[PodAsk] = []
+        why: list[str] = []
         had = [node for nodes in self._placements.get(gang.reuse, {}).values() for node in nodes]
         bound = {
             group.name: [
@@ -351,30 +391,39 @@ class GangPlacer:
             ]
             for group in gang.groups
         }
+        remembered = self._placements.setdefault(gang.name, {})
         for group in gang.groups:
-            full: list[int] = []  # shapes of which not one more fits
+            full: dict[int, list[PodAsk]] = {}  # by shape of which not one more fits: its pods
+            search: Search | None = None
             for pod in group.pods:
                 if pod.name in placed:
                     continue
-                found: FoundPlace | None = None
-                if pod.shape.number not in full:
-                    one = _one_more(gang, group, pod, bound)
-                    found = self._search(one, {group.name: [pod]}).run()
-                    if found is not None and gang.patient and not _all_in(found, had):
-                        found.undo(self.space)
-                        found = None
+                if pod.shape.number in full:
+                    full[pod.shape.number].append(pod)
+                    continue
+                if search is None or search.units[0].loads[0].shape is not pod.shape:
+                    search = self._search(_more(gang, group, [pod], bound), {group.name: [pod]})
+                else:
+                    search.go_on(self.space.by_name[bound[group.name][-1]], pod)
+                found = search.run()
+                if found is not None and gang.patient and not _all_in(found, had):
+                    found.undo(self.space)
+                    found = None
                 if found is None:
-                    full.append(pod.shape.number)
-                    waiting.append(pod)
+                    full[pod.shape.number] = [pod]
+                    search = None
                     continue
                 node = found.taken[0].node.name
                 placed[pod.name] = node
                 bound[group.name].append(node)
-                self._placements.setdefault(gang.name, {})[group.name] = bound[group.name]
+                remembered[group.name] = bound[group.name]
                 done.bindings.append(Binding(gang.name, group.name, pod.name, node))
-        if waiting:
+            for pods in full.values():
+                more = self._search(_more(gang, group, pods, bound), {group.name: pods})
+                why.append(why_extras(pods, "" if gang.patient else why_not(self.space, more)[1]))
+        if why:
             stands = not self._held and not gang.patient
-            says = why_extras(waiting)
+            says = "; ".join(why)
             done.verdicts.append(PlacementVerdict(gang.name, Waiting.EXTRAS, says, stands))
 
 
@@ -447,10 +496,24 @@ def _minima(gang: GangAsk) -> dict[str, list[PodAsk]]:
     return {group.name: group.pods[: group.missing()] for group in gang.groups}
 
 
-def _one_more(gang: GangAsk, group: GroupAsk, pod: PodAsk, bound: dict[str, list[str]]) -> GangAsk:
-    """A gang of one pod, bound to where the others are."""
+def _minima_and(gang: GangAsk, rest: list[tuple[str, PodAsk]]) -> dict[str, list[PodAsk]]:
+    """The pods that each group lacks of its minimum, and some besides."""
+    wanted = _minima(gang)
+    for group, pod in rest:
+        wanted[group].append(pod)
+    return wanted
+
+
+def _is_packed(gang: GangAsk) -> bool:
+    return gang.pack is not None or bool(gang.parts) or any(one.pack for one in gang.groups)
+
+
+def _more(
+    gang: GangAsk, group: GroupAsk, pods: list[PodAsk], bound: dict[str, list[str]]
+) -> GangAsk:
+    """Some pods of one group of a gang, bound to where the others are."""
     groups = [
-        replace(other, minimum=0, pods=[pod] if other is group else [], bound=bound[other.name])
+        replace(other, minimum=0, pods=pods if other is group else [], bound=bound[other.name])
         for other in gang.groups
     ]
     return replace(gang, groups=groups, spread=None, near=[])

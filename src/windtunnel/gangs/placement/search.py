@@ -11,7 +11,7 @@ from typing import Final
 
 from windtunnel.gangs.placement.asks import GangAsk, PodAsk
 from windtunnel.gangs.placement.moves import Attempt, Enter, Fill, Remembered
-from windtunnel.gangs.placement.space import Place, Space
+from windtunnel.gangs.placement.space import NodeRoom, Place, Space
 from windtunnel.gangs.placement.units import FoundPlace, Unit, units_of
 
 PATIENCE: Final = 2_000
@@ -52,6 +52,22 @@ class Search:
             if found is not None:
                 return found
         return None
+
+    def as_close_as(self, other: "Search") -> bool:
+        """Whether every unit is in a domain as narrow as another search for the gang found."""
+        ours, theirs = self.widening(), other.widening()
+        return all(ours.get(name, 0) <= stage for name, stage in theirs.items())
+
+    def widening(self) -> dict[str, int]:
+        """By unit that is packed, once a place was found: levels above what it prefers."""
+        enters = [move for move in self.attempt.moves if isinstance(move, Enter)]
+        return {move.unit.name: move.stage for move in enters}
+
+    def go_on(self, node: NodeRoom, pod: PodAsk) -> None:
+        """The one pod that was looked for stays on its node; the next one, alike, is looked for."""
+        for move in self.attempt.moves:
+            move.settle(node)
+        self.units[0].loads[0].pods = [pod]
 
     def _near(self) -> list[Place]:
         """The domains that hold all nodes that the gang wants to be near, up to the whole."""

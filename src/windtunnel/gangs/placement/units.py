@@ -26,7 +26,7 @@ class Unit:
     loads: list[UnitLoad] = field(default_factory=list)
     """Its own and those of the units within."""
     bound: list[list[str]] = field(default_factory=list)
-    """The nodes of its pods that have one, by group; none is empty."""
+    """The nodes of its pods that have one, by group."""
     domain: Place | None = None
 
     def pods(self) -> int:
@@ -55,6 +55,15 @@ class FoundPlace:
     def redo(self, space: Space) -> None:
         for taken in self.taken:
             space.shift(taken.node, taken.shape, -len(taken.pods))
+
+    def keep(self, names: set[str], space: Space) -> None:
+        """Gives the room of all other pods back."""
+        for taken in self.taken:
+            kept = [pod for pod in taken.pods if pod.name in names]
+            if len(kept) < len(taken.pods):
+                space.shift(taken.node, taken.shape, len(taken.pods) - len(kept))
+                taken.pods = kept
+        self.taken = [taken for taken in self.taken if taken.pods]
 
 
 def could_hold(space: Space, tree: Tree, place: Place, loads: list[UnitLoad]) -> bool:
@@ -99,8 +108,7 @@ def units_of(gang: GangAsk, wanted: dict[str, list[PodAsk]], space: Space) -> li
         unit.loads.extend(_loads(group, pods))
         above: Unit | None = unit
         while above is not None:
-            if group.bound:
-                above.bound.append(group.bound)
+            above.bound.append(group.bound)
             if above is not unit:
                 above.loads.extend(unit.loads)
             above = above.parent

@@ -4,7 +4,7 @@ from enum import Enum
 
 from windtunnel.gangs.placement.asks import PodAsk, PodShape
 from windtunnel.gangs.placement.search import PATIENCE, Search
-from windtunnel.gangs.placement.space import NodeRoom, Place, Space, amount
+from windtunnel.gangs.placement.space import NodeRoom, Place, Space, Tree, amount
 from windtunnel.gangs.placement.units import Unit, UnitLoad, could_hold
 
 
@@ -58,10 +58,12 @@ def why_not(space: Space, search: Search) -> tuple[Waiting, str]:
     return Waiting.ARRANGEMENT, "there is room enough by count, but no arrangement of its pods fits"
 
 
-def why_extras(pods: list[PodAsk]) -> str:
+def why_extras(pods: list[PodAsk], reason: str) -> str:
+    """Of pods of one group above its minimum; "": they wait for the nodes that they had."""
     names = ", ".join([pod.name for pod in pods[:3]]) + (", ..." if len(pods) > 3 else "")
-    finds = "finds" if len(pods) == 1 else "find"
-    return f"{_count(len(pods), 'pod')} above the minimum {finds} no room: {names}"
+    waits = "waits" if len(pods) == 1 else "wait"
+    reason = reason or "the nodes that they had are about to be free"
+    return f"{_count(len(pods), 'pod')} above the minimum {waits} ({names}): {reason}"
 
 
 def _alone(space: Space, load: UnitLoad) -> tuple[Waiting, str] | None:
@@ -111,7 +113,8 @@ def _need_and_fit(space: Space, search: Search, unit: Unit, place: Place) -> tup
     each = f" of {needs}" + (" each" if counts[worst.shape.number] > 1 else "") if needs else ""
     if missing:
         slots = space.room(search.attempt.tree, worst.shape).slots[place.number]
-        need = f"it needs {_count(counts[worst.shape.number], 'more pod' if unit.bound else 'pod')}"
+        noun = "more pod" if any(unit.bound) else "pod"
+        need = f"it needs {_count(counts[worst.shape.number], noun)}"
         fits = f"{slots} {'fits' if slots == 1 else 'fit'}"
         return need + each, fits
     for resource, name in enumerate(space.resource_names):
@@ -140,7 +143,7 @@ def _packed(space: Space, search: Search, unit: Unit) -> tuple[Waiting, str] | N
             return None
         need, fit = _need_and_fit(space, search, unit, pinned)
         says = f"{need} in {key} {pinned.name}, where the others of {unit.name} are; {fit} there"
-        return Waiting.PINNED, says
+        return Waiting.PINNED, says + _elsewhere(space, tree, unit, pinned)
     room = space.room(tree, unit.loads[0].shape)
     ring = room.ring(tree.root, level)
     number = ring.tightest(len(unit.loads[0].pods))
@@ -164,6 +167,14 @@ def _pinned(space: Space, search: Search, unit: Unit, level: int) -> Place | Non
         if node is not None:
             return search.attempt.tree.domain_of(node, level)
     return None
+
+
+def _elsewhere(space: Space, tree: Tree, unit: Unit, place: Place) -> str:
+    """How many pods of a unit that has one shape would fit outside a place."""
+    if len({load.shape.number for load in unit.loads}) > 1:
+        return ""
+    slots = space.room(tree, unit.loads[0].shape).slots
+    return f", {slots[tree.root.number] - slots[place.number]} elsewhere"
 
 
 def _level(space: Space, key: str) -> str:
