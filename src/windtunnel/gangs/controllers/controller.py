@@ -8,6 +8,7 @@ Each level judges by what is written of the level below. As long as something of
 still to be written, nothing is decided about it: one more pass costs nothing.
 """
 
+from collections.abc import Mapping
 from heapq import heappop, heappush
 from typing import Final
 
@@ -74,6 +75,27 @@ class Known:
         return True
 
 
+class ControllerPass:
+    """What one look at a cluster has found so far, and what is to be done."""
+
+    def __init__(self, changes: Changes, now_s: float) -> None:
+        self.changes: Final = changes
+        self.now_s: Final = now_s
+        self.commands: Final[list[Command]] = []
+        self.moved: Final[set[tuple[str, int]]] = set()
+        """Set replicas of which something must be written before they are judged."""
+        self.busy: Final[dict[str, None]] = {}
+        """Cliques that have something to do."""
+        self.fires: Final[dict[str, dict[int, str]]] = {}
+        """Set replicas to be terminated, each with the reason."""
+        self.waiting: Final[dict[str, None]] = {}
+        """Groups that must wait for the next pass."""
+        self.later: Final[list[tuple[str, int]]] = []
+        """Set replicas to look at again in the next pass."""
+        self.put_off: Final[list[tuple[str, int]]] = []
+        """Those of sets whose change must be noted first."""
+
+
 class Controller:
     """Looks after everything in a view, as cheaply as what has changed."""
 
@@ -115,7 +137,6 @@ class Controller:
         """What is to be done now; nothing when all is as it should be."""
         self._wake(now_s)
         changes = self._changes
-        commands: list[Command] = []
         for name, indices in changes.members.items():
             tally = self._tallies.get(name)
             if tally is not None:
@@ -132,44 +153,44 @@ class Controller:
         ):
             changes.clear()
             return []
-        moved: set[tuple[str, int]] = set()
-        busy = self._observe_cliques(changes, moved, now_s, commands)
-        waiting = self._observe_groups(changes, moved, now_s, commands)
-        self._keep_gangs(changes, busy, now_s, commands)
-        fires = self._keep_parts(changes, busy, moved, now_s, commands)
-        later = self._keep_sets(changes, fires, now_s, commands)
-        later += self._put_off(changes)
-        self._act_groups(changes, moved, fires, now_s, commands)
-        self._act_cliques(busy, commands)
+        this = ControllerPass(changes, now_s)
+        self._observe_cliques(this)
+        self._observe_groups(this)
+        self._keep_gangs(this)
+        self._keep_parts(this)
+        self._keep_sets(this)
+        self._act_groups(this)
+        self._act_cliques(this)
         changes.clear()
-        changes.groups.update(dict.fromkeys(waiting))
-        for name, replica in later:
+        changes.groups.update(this.waiting)
+        for name, replica in [*this.later, *this.put_off]:
             changes.part(name, replica)
             part = self._view.sets[name].parts.get(replica)
             if part is not None:
                 _mark(changes, part)
-        self._expected.add(commands, now_s)
-        return commands
+        self._expected.add(this.commands, now_s)
+        return this.commands
 
     def _put_aside(self, changes: Changes) -> None:
         """Keeps changes of sets that something is expected of for later."""
         view, expected, aside = self._view, self._expected, self._aside
-        for name in [name for name in changes.sets if name in expected]:
-            aside.sets[name] = None
-            del changes.sets[name]
         for name in [name for name in changes.parts if name in expected]:
             for replica in changes.parts.pop(name):
                 aside.part(name, replica)
-        held = [name for name in changes.cliques if _is_of(view.cliques.get(name), expected)]
-        for name in held:
-            aside.cliques[name] = None
-            del changes.cliques[name]
-        for name in [one for one in changes.groups if _is_of(view.groups.get(one), expected)]:
-            aside.groups[name] = None
-            del changes.groups[name]
-        for name in [one for one in changes.gangs if _is_of(view.gangs.get(one), expected)]:
-            aside.gangs[name] = None
-            del changes.gangs[name]
+        for name in [name for name in changes.sets if name in expected]:
+            aside.sets[name] = None
+            del changes.sets[name]
+        kinds: list[tuple[dict[str, None], dict[str, None], Mapping[str, Owned]]] = [
+            (changes.cliques, aside.cliques, view.cliques),
+            (changes.groups, aside.groups, view.groups),
+            (changes.gangs, aside.gangs, view.gangs),
+        ]
+        for names, held, known in kinds:
+            for name in list(names):
+                thing = known.get(name)
+                if thing is not None and thing.set_name in expected:
+                    held[name] = None
+                    del names[name]
 
     # What woke us.
 
@@ -236,58 +257,40 @@ class Controller:
 
     # What is seen.
 
-    def _observe_cliques(
-        self,
-        changes: Changes,
-        moved: set[tuple[str, int]],
-        now_s: float,
-        commands: list[Command],
-    ) -> dict[str, None]:
-        """Writes what is seen of cliques; the answer is those that have something to do."""
-        busy: dict[str, None] = {}
-        view = self._view
-        for name in changes.cliques:
+    def _observe_cliques(self, this: ControllerPass) -> None:
+        """Writes what is seen of cliques."""
+        view, commands = self._view, this.commands
+        for name in this.changes.cliques:
             clique = view.cliques.get(name)
             owner = view.keeper_of(clique)
             if clique is None or owner is None:
                 continue
             before = len(commands)
-            if cliques.observe(owner, clique, now_s, commands):
-                busy[name] = None
+            if cliques.observe(owner, clique, this.now_s, commands):
+                this.busy[name] = None
             if len(commands) > before:
-                moved.add((clique.set_name, clique.replica))
-        return busy
+                this.moved.add((clique.set_name, clique.replica))
 
-    def _observe_groups(
-        self,
-        changes: Changes,
-        moved: set[tuple[str, int]],
-        now_s: float,
-        commands: list[Command],
-    ) -> list[str]:
-        """Writes what is seen of groups; the answer is those that must wait for the next pass."""
-        waiting: list[str] = []
-        view = self._view
-        for name in changes.groups:
+    def _observe_groups(self, this: ControllerPass) -> None:
+        """Writes what is seen of groups whose cliques are as they were written."""
+        view, commands = self._view, this.commands
+        for name in this.changes.groups:
             group = view.groups.get(name)
             owner = view.keeper_of(group)
             if group is None or owner is None:
                 self._tallies.pop(name, None)
                 continue
-            if (group.set_name, group.replica) in moved:
-                waiting.append(name)
+            if (group.set_name, group.replica) in this.moved:
+                this.waiting[name] = None
                 continue
             before = len(commands)
-            groups.observe(owner, group, self._tally(owner, group), now_s, commands)
+            groups.observe(owner, group, self._tally(owner, group), this.now_s, commands)
             if len(commands) > before:
-                moved.add((group.set_name, group.replica))
-        return waiting
+                this.moved.add((group.set_name, group.replica))
 
-    def _keep_gangs(
-        self, changes: Changes, busy: dict[str, None], now_s: float, commands: list[Command]
-    ) -> None:
-        view = self._view
-        for name in changes.gangs:
+    def _keep_gangs(self, this: ControllerPass) -> None:
+        view, commands = self._view, this.commands
+        for name in this.changes.gangs:
             gang = view.gangs.get(name)
             owner = view.keeper_of(gang)
             if gang is None or owner is None or gang.replica >= owner.replicas:
@@ -299,9 +302,9 @@ class Controller:
                 if scaled is None:
                     continue
             before = len(commands)
-            pod_gangs.keep(view, owner, outline, gang, scaled, now_s, commands)
+            pod_gangs.keep(view, owner, outline, gang, scaled, this.now_s, commands)
             if not gang.base and len(commands) > before:
-                self._wake_scaled(busy, owner.parts[gang.replica])
+                self._wake_scaled(this.busy, owner.parts[gang.replica])
 
     def _wake_scaled(self, busy: dict[str, None], part: SetReplica) -> None:
         """Pods of scaled gangs may have waited for what just became of their base gang."""
@@ -314,22 +317,16 @@ class Controller:
 
     # What is to be there.
 
-    def _keep_parts(
-        self,
-        changes: Changes,
-        busy: dict[str, None],
-        moved: set[tuple[str, int]],
-        now_s: float,
-        commands: list[Command],
-    ) -> dict[str, dict[int, str]]:
-        """Keeps set replicas whole; the answer is those to be terminated, each with the reason."""
-        fires: dict[str, dict[int, str]] = {}
+    def _keep_parts(self, this: ControllerPass) -> None:
+        """Keeps set replicas whole, and finds those that are to be terminated."""
+        changes, commands = this.changes, this.commands
         for name, numbers in changes.parts.items():
             owner = self._view.set_of(name)
             if owner is None:
                 continue
             if not _is_noted(owner):
-                changes.sets[name] = None
+                changes.sets[name] = None  # its change is noted first
+                this.put_off.extend((name, replica) for replica in numbers)
                 continue
             known = self._known[name]
             for replica in numbers:
@@ -346,73 +343,47 @@ class Controller:
                 if known.clash(outline.base, clash):
                     changes.sets[name] = None
                 if has_turn(owner, replica):
-                    _mark_turn(changes, busy, owner.parts.get(replica))
-                if (name, replica) in moved:
-                    continue
-                self._judge_part(owner, outline, known, changes, fires, now_s)
-        return fires
-
-    def _put_off(self, changes: Changes) -> list[tuple[str, int]]:
-        """Replicas of sets whose change must be noted first: they are looked at after that."""
-        return [
-            (name, replica)
-            for name, numbers in changes.parts.items()
-            if name in self._known and not _is_noted(self._view.sets[name])
-            for replica in numbers
-        ]
+                    _mark_turn(changes, this.busy, owner.parts.get(replica))
+                if (name, replica) not in this.moved:
+                    self._judge_part(owner, outline, known, this)
 
     def _judge_part(
-        self,
-        owner: PodCliqueSet,
-        outline: Outline,
-        known: Known,
-        changes: Changes,
-        fires: dict[str, dict[int, str]],
-        now_s: float,
+        self, owner: PodCliqueSet, outline: Outline, known: Known, this: ControllerPass
     ) -> None:
         name, replica = owner.name, outline.replica
         part = owner.parts.get(replica)
         found = [] if part is None else list(part.groups.values())
         tallies = {group.name: self._tally(owner, group) for group in found}
         standing = replicas.standing(owner, outline, tallies)
-        if not standing.same(known.standings.get(replica)):
+        if standing != known.standings.get(replica):
             known.standings[replica] = standing
-            changes.sets[name] = None
+            this.changes.sets[name] = None
         if replica in owner.status.recycled:
-            changes.sets[name] = None  # it may be over
+            this.changes.sets[name] = None  # it may be over
             return
         breached = {group: tally.breached for group, tally in tallies.items()}
-        due = termination.due_in_replica(owner, replica, now_s, breached)
+        due = termination.due_in_replica(owner, replica, this.now_s, breached)
         self._plan(due.again_s, SET, name, replica)
         if due.replicas:
-            fires.setdefault(name, {})[replica] = due.why
-            changes.sets[name] = None
+            this.fires.setdefault(name, {})[replica] = due.why
+            this.changes.sets[name] = None
 
-    def _keep_sets(
-        self,
-        changes: Changes,
-        fires: dict[str, dict[int, str]],
-        now_s: float,
-        commands: list[Command],
-    ) -> list[tuple[str, int]]:
-        """Keeps sets; the answer is the replicas to look at again in the next pass."""
-        later: list[tuple[str, int]] = []
-        view = self._view
-        for name in changes.sets:
+    def _keep_sets(self, this: ControllerPass) -> None:
+        view, commands = self._view, this.commands
+        for name in this.changes.sets:
             owner = view.set_of(name)
             if owner is None:
                 continue
             known = self._known[name]
             known.clash("", attachments.keep_set(view, owner, commands))
-            sets.tell_clash(owner, known.clashes, now_s, commands)
-            fired = fires.get(name, {})
-            look = sets.Look(known.standings, _progress(owner), fired)
-            wish = sets.observe(view, owner, look, now_s, commands)
-            self._plan(wish.again_s, SET, name, -1)
-            later += [(name, replica) for replica in wish.turns]
+            sets.tell_clash(owner, known.clashes, this.now_s, commands)
+            fired = this.fires.get(name, {})
+            seen = sets.SetSummary(known.standings, _progress(owner), fired)
+            after = sets.observe(view, owner, seen, this.now_s, commands)
+            self._plan(after.again_s, SET, name, -1)
+            this.later.extend((name, replica) for replica in after.turns)
             for replica, why in fired.items():
-                self._tell_fire(owner, replica, why, now_s, commands)
-        return later
+                self._tell_fire(owner, replica, why, this.now_s, commands)
 
     def _tell_fire(
         self, owner: PodCliqueSet, replica: int, why: str, now_s: float, commands: list[Command]
@@ -427,27 +398,19 @@ class Controller:
 
     # What is to be done.
 
-    def _act_groups(
-        self,
-        changes: Changes,
-        moved: set[tuple[str, int]],
-        fires: dict[str, dict[int, str]],
-        now_s: float,
-        commands: list[Command],
-    ) -> None:
-        view = self._view
-        for name in changes.groups:
+    def _act_groups(self, this: ControllerPass) -> None:
+        view, commands = self._view, this.commands
+        for name in this.changes.groups:
             group = view.groups.get(name)
             owner = view.keeper_of(group)
             if group is None or owner is None:
                 continue
             if group.replica >= owner.replicas or not _is_noted(owner):
                 continue
-            if group.replica in fires.get(owner.name, {}):
+            if group.replica in this.fires.get(owner.name, {}):
                 continue  # what it lacks is created after its termination is written
-            if (group.set_name, group.replica) not in moved and self._terminate_in_group(
-                owner, group, now_s, commands
-            ):
+            settled = (group.set_name, group.replica) not in this.moved
+            if settled and self._terminate_in_group(owner, group, this.now_s, commands):
                 continue
             clash = groups.act(view, owner, group, self._tally(owner, group), commands)
             if self._known[owner.name].clash(name, clash):
@@ -478,17 +441,13 @@ class Controller:
             emit(commands, group, WARNING, GROUP_REPLICA_DELETED, what, now_s, about)
         return True
 
-    def _act_cliques(self, busy: dict[str, None], commands: list[Command]) -> None:
+    def _act_cliques(self, this: ControllerPass) -> None:
         view = self._view
-        for name in busy:
+        for name in this.busy:
             clique = view.cliques.get(name)
             owner = view.keeper_of(clique)
             if clique is not None and owner is not None:
-                cliques.act(view, owner, clique, commands)
-
-
-def _is_of(thing: Owned | None, expected: Expectations) -> bool:
-    return thing is not None and thing.set_name in expected
+                cliques.act(view, owner, clique, this.commands)
 
 
 def _is_noted(owner: PodCliqueSet) -> bool:

@@ -6,22 +6,19 @@ besides until every pod group of the base gang has its minimum scheduled. Looked
 let through, and not again.
 """
 
-from typing import Final
+from typing import NamedTuple
 
 from windtunnel.gangs.objects import GATE, Pod, PodClique
 from windtunnel.gangs.view import View
 
 
-class GatedPod:
+class GatedPod(NamedTuple):
     """Why the pods of a clique are held, or which of them are not."""
 
-    __slots__ = ("referred", "why")
-
-    def __init__(self, why: str, referred: frozenset[str] = frozenset()) -> None:
-        self.why: Final = why
-        """Empty when they may go."""
-        self.referred: Final = referred
-        """The pods that the gang refers to."""
+    why: str
+    """Empty when they may go."""
+    referred: frozenset[str] = frozenset()
+    """The pods that the gang refers to."""
 
 
 def held(view: View, clique: PodClique) -> GatedPod:

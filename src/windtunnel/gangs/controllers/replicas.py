@@ -1,6 +1,6 @@
 """The controller of one set replica: its cliques, scaling groups and gangs, and how it stands."""
 
-from typing import Final
+from dataclasses import dataclass
 
 from windtunnel.gangs.commands import Command, Delete, PatchClique
 from windtunnel.gangs.controllers import attachments, conditions
@@ -24,27 +24,16 @@ GangsKey = tuple[int, list[int]]
 """Of a set replica: how many gangs came and went, and how far each scaling group extends."""
 
 
+@dataclass
 class ReplicaState:
     """How a set replica stands, for the roll-ups of its set."""
 
-    __slots__ = ("available", "breached", "idle", "updated")
-
-    def __init__(self, *, available: bool, updated: bool, breached: bool, idle: bool) -> None:
-        self.available: Final = available
-        self.updated: Final = updated
-        """Everything in it has the newest template, and its minimum of that is ready."""
-        self.breached: Final = breached
-        self.idle: Final = idle
-        """Nothing of it is scheduled."""
-
-    def same(self, other: "ReplicaState | None") -> bool:
-        return (
-            other is not None
-            and self.available == other.available
-            and self.updated == other.updated
-            and self.breached == other.breached
-            and self.idle == other.idle
-        )
+    available: bool
+    updated: bool
+    """Everything in it has the newest template, and its minimum of that is ready."""
+    breached: bool
+    idle: bool
+    """Nothing of it is scheduled."""
 
 
 def drop(view: View, owner: PodCliqueSet, replica: int, commands: list[Command]) -> None:

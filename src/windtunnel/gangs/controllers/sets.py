@@ -1,6 +1,6 @@
 """The controller of one set: its revisions, whose turn it is in an update, and its roll-ups."""
 
-from typing import Final
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,39 +20,31 @@ LEVELS_UNAVAILABLE = "TopologyLevelsUnavailable"
 NAMES_TAKEN = "NamesTaken"
 
 
-class Look:
+class SetSummary(NamedTuple):
     """What a set is judged by."""
 
-    __slots__ = ("fired", "progress", "standings")
-
-    def __init__(
-        self, standings: dict[int, ReplicaState], progress: int, fired: dict[int, str]
-    ) -> None:
-        self.standings: Final = standings
-        self.progress: Final = progress
-        """Counts what an update has behind it; as long as it changes, the update comes on."""
-        self.fired: Final = fired
-        """The replicas that are to be terminated."""
+    standings: dict[int, ReplicaState]
+    progress: int
+    """Counts what an update has behind it; as long as it changes, the update comes on."""
+    fired: dict[int, str]
+    """The replicas that are to be terminated."""
 
 
-class Wish:
+class FollowUp(NamedTuple):
     """When to look at a set again, and at which of its replicas at once."""
 
-    __slots__ = ("again_s", "turns")
-
-    def __init__(self, again_s: float, turns: list[int]) -> None:
-        self.again_s: Final = again_s
-        self.turns: Final = turns
+    again_s: float
+    turns: list[int]
 
 
 def observe(
-    view: View, owner: PodCliqueSet, look: Look, now_s: float, commands: list[Command]
-) -> Wish:
+    view: View, owner: PodCliqueSet, seen: SetSummary, now_s: float, commands: list[Command]
+) -> FollowUp:
     """Adds what must be written of a set."""
     status = msgspec.structs.replace(owner.status)
     status.observed_generation = owner.generation
     status.replicas = owner.replicas
-    standings = look.standings
+    standings = seen.standings
     if len(standings) == owner.replicas:
         status.available = sum(1 for one in standings.values() if one.available)
         status.updated = sum(1 for one in standings.values() if one.updated)
@@ -62,12 +54,12 @@ def observe(
         if replica < owner.replicas and not is_settled(owner, replica)
     }
     _drop_scales(view, owner, status)
-    for replica in look.fired:
+    for replica in seen.fired:
         _fire(owner, status, replica)
     _follow_revision(owner, status, now_s, commands)
     if status.updating:
         _roll(owner, status, standings, now_s, commands)
-    again_s = _deadline(owner, status, look.progress, now_s, commands)
+    again_s = _deadline(owner, status, seen.progress, now_s, commands)
     _topology(view, owner, now_s, commands)
     if status != owner.status:
         commands.append(PatchStatus(owner, status))
@@ -78,7 +70,7 @@ def observe(
     turns += [index for index in owner.status.recycled if index not in status.recycled]
     if status.updating != owner.status.updating or status.revision != owner.status.revision:
         turns += range(owner.replicas)
-    return Wish(again_s, turns)
+    return FollowUp(again_s, turns)
 
 
 def _fire(owner: PodCliqueSet, status: SetStatus, replica: int) -> None:

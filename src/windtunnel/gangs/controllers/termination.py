@@ -12,6 +12,7 @@ clique that was created since is touched.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from windtunnel.gangs.controllers import conditions
@@ -35,16 +36,14 @@ def is_condemned(owner: PodCliqueSet, group: ScalingGroup | None, clique: PodCli
     return clique.incarnation < current
 
 
+@dataclass
 class DueTermination:
     """What is to be terminated now, and when to look again."""
 
-    __slots__ = ("again_s", "replicas", "why")
-
-    def __init__(self, replicas: list[int], again_s: float, why: str = "") -> None:
-        self.replicas: Final = replicas
-        """Indices of group replicas."""
-        self.again_s: Final = again_s
-        self.why: Final = why
+    replicas: list[int]
+    """Indices of group replicas."""
+    again_s: float
+    why: str = ""
 
 
 def _deadline_s(thing: Thing, delay_s: float) -> float:
