@@ -13,6 +13,7 @@ of the latest one carried out is kept, and an earlier one that comes after it is
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from windtunnel.core.errors import InputError
@@ -28,45 +29,39 @@ class Ticking(Protocol):
     def tick(self, snapshot: Snapshot, now_s: float) -> list[Decision]: ...
 
 
+@dataclass(frozen=True, slots=True)
 class IssuedDecision:
     """A decision, and the id by which reports and events name it."""
 
-    __slots__ = ("decision", "id")
-
-    def __init__(self, name: str, decision: Decision) -> None:
-        self.id: Final = name
-        self.decision: Final = decision
+    id: str
+    decision: Decision
 
 
+@dataclass(frozen=True, slots=True)
 class ScalingOrder:
     """The decisions of one tick that change something, on their way to the cluster."""
 
-    __slots__ = ("decisions", "number")
-
-    def __init__(self, number: int, decisions: list[IssuedDecision]) -> None:
-        self.number: Final = number
-        self.decisions: Final = decisions
+    number: int
+    decisions: list[IssuedDecision]
 
 
+@dataclass(frozen=True, slots=True)
 class Issued:
     """What came of a snapshot: a decision for every pool, and the order to send; None: no order."""
 
-    __slots__ = ("decisions", "order")
-
-    def __init__(self, decisions: list[IssuedDecision], order: ScalingOrder | None) -> None:
-        self.decisions: Final = decisions
-        self.order: Final = order
+    decisions: list[IssuedDecision]
+    order: ScalingOrder | None
 
 
+@dataclass(frozen=True, slots=True)
 class OrderOutcome:
     """What becomes of one decision of an order that has reached the cluster."""
 
-    __slots__ = ("current", "issued", "superseded")
-
-    def __init__(self, issued: IssuedDecision, current: int, *, superseded: bool) -> None:
-        self.issued: Final = issued
-        self.current: Final = current  # the size that was last asked for
-        self.superseded: Final = superseded  # a later order was quicker: nothing is to be done
+    issued: IssuedDecision
+    current: int
+    """The size that was last asked for."""
+    superseded: bool
+    """A later order was quicker: nothing is to be done."""
 
     @property
     def change(self) -> int:

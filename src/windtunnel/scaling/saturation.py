@@ -4,7 +4,8 @@ What a replica can hold is the smaller of two: a share of its KV cache (`k1`), a
 it holds when it computes as fast as it can (`k2`). Demand is what is in use and what waits.
 """
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, unknown
 from windtunnel.scaling.snapshot import Flow, ReplicaView, Variant
@@ -12,31 +13,25 @@ from windtunnel.scaling.snapshot import Flow, ReplicaView, Variant
 SHORT_OUTPUT: Final = 100.0
 LONG_OUTPUT: Final = 500.0
 REMEMBERED: Final = 10  # observations of a compute-bound capacity
+PROMPT: Final = 0  # where the lengths of a group are
+OUTPUT: Final = 1
 
 
+@dataclass(frozen=True, kw_only=True)
 class Counting:
-    """What counts as demand and as capacity.
+    """What counts as demand and as capacity."""
 
-    `compute_bound`: whether `k2` counts. `measured_prompt`: whether lengths that were measured take
-    the place of the average that is given. `answers`: whether what waits also counts the tokens of
-    its answers. `gateway`: whether requests on no replica count. `check_last`: a group shrinks only
-    when the rest is enough after its largest replica has gone, and never from one to none.
-    """
-
-    def __init__(
-        self,
-        *,
-        compute_bound: bool = True,
-        measured_prompt: bool = True,
-        answers: bool = True,
-        gateway: bool = True,
-        check_last: bool = False,
-    ) -> None:
-        self.compute_bound: Final = compute_bound
-        self.measured_prompt: Final = measured_prompt
-        self.answers: Final = answers
-        self.gateway: Final = gateway
-        self.check_last: Final = check_last
+    compute_bound: bool = True
+    """Whether `k2` counts."""
+    measured_prompt: bool = True
+    """Whether lengths that were measured take the place of the average that is given."""
+    answers: bool = True
+    """Whether what waits also counts the tokens of its answers."""
+    gateway: bool = True
+    """Whether requests on no replica count."""
+    check_last: bool = False
+    """Whether a group shrinks only when the rest is enough after its largest replica has gone, and
+    never from one to none."""
 
 
 class Saturation(Analyzer):
@@ -57,36 +52,34 @@ class Saturation(Analyzer):
         counting: Counting | None = None,
     ) -> None:
         super().__init__("saturation")
-        counts = Counting() if counting is None else counting
         self._up: Final = up
         self._down: Final = down
         self._kv_threshold: Final = kv_threshold
         self._average_prompt: Final = average_prompt
         self._full_queue: Final = full_queue
-        self._measured_prompt: Final = counts.measured_prompt
-        self._compute_bound: Final = counts.compute_bound
-        self._answers: Final = counts.answers
-        self._gateway: Final = counts.gateway
-        self._check_last: Final = counts.check_last
+        self._counting: Final = Counting() if counting is None else counting
+        self._kept: Final = self.remember("groups")
         self._seen: Final[dict[str, _Memory]] = {}  # by key of a group
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:
         memory = self._seen.get(group.key)
         if memory is None:
-            memory = self._seen[group.key] = _Memory(self._average_prompt)
-        if self._measured_prompt:
+            kept = self._kept.setdefault(group.key, {})
+            memory = self._seen[group.key] = _Memory(self._average_prompt, kept)
+        counting = self._counting
+        if counting.measured_prompt:
             memory.learn_lengths(group.model.flow)
-        per_waiting = memory.prompt
-        if self._answers and group.role != "prefill":
-            per_waiting += memory.output
-        demand = self._queued_tokens(group, memory) if self._gateway else 0.0
+        per_waiting = memory.lengths[PROMPT]
+        if counting.answers and group.role != "prefill":
+            per_waiting += memory.lengths[OUTPUT]
+        demand = self._queued_tokens(group, memory) if counting.gateway else 0.0
         supply = coming = largest = 0.0
         waiting = missing = 0
         known = False
         per_replica: list[float] = []
         capacities: list[float] = []  # of one variant after the other
         for variant in group.variants:
-            expected = self._compute_capacity(variant, memory) if self._compute_bound else 0.0
+            expected = self._compute_capacity(variant, memory) if counting.compute_bound else 0.0
             capacities.clear()
             for replica in variant.replicas:
                 waiting += replica.waiting
@@ -127,7 +120,7 @@ class Saturation(Analyzer):
         if required <= 0 and not missing:  # never smaller on what is not known
             enough = demand / self._down
             spare = max(0.0, supply - enough)
-            if self._check_last and (group.ready <= 1 or supply - largest <= enough):
+            if self._counting.check_last and (group.ready <= 1 or supply - largest <= enough):
                 spare = 0.0
         load = demand / supply if supply > 0 else 0.0
         if required > 0:
@@ -164,9 +157,11 @@ class Saturation(Analyzer):
             return 0.0
         tokens = model.queued_prompt_tokens
         if tokens <= 0:
-            tokens = model.queued * memory.prompt
+            tokens = model.queued * memory.lengths[PROMPT]
         tokens *= 1.0 - model.flow.lengths.prefix_hit
-        return tokens if group.role == "prefill" else tokens + model.queued * memory.output
+        if group.role == "prefill":
+            return tokens
+        return tokens + model.queued * memory.lengths[OUTPUT]
 
     def _capacity(
         self, replica: ReplicaView, variant: Variant, expected: float, memory: "_Memory"
@@ -174,7 +169,7 @@ class Saturation(Analyzer):
         kv_tokens = replica.kv_tokens if replica.kv_tokens > 0 else variant.spec.kv_tokens
         by_compute = expected
         if (
-            self._compute_bound
+            self._counting.compute_bound
             and replica.waiting >= self._full_queue
             and replica.kv_tokens_used > 0
         ):
@@ -185,7 +180,7 @@ class Saturation(Analyzer):
     def _compute_capacity(self, variant: Variant, memory: "_Memory") -> float:
         """Tokens that a replica holds at full speed: as seen before, or from its limits."""
         seen = memory.observed_mean(variant)
-        return seen if seen > 0 else derived_capacity(variant, memory.prompt, memory.output)
+        return seen if seen > 0 else derived_capacity(variant, *memory.lengths)
 
     def _each(
         self, capacities: list[float], variant: Variant, expected: float, memory: "_Memory"
@@ -198,106 +193,60 @@ class Saturation(Analyzer):
         each = memory.capacity.get(variant.name, 0.0)
         return each if each > 0 else _smaller(variant.spec.kv_tokens * self._kv_threshold, expected)
 
-    def state(self) -> dict[str, object]:
-        return {key: memory.state() for key, memory in self._seen.items()}
-
     def restore(self, state: dict[str, object]) -> None:
-        for key, saved in state.items():
-            if isinstance(saved, dict):
-                memory = self._seen[key] = _Memory(self._average_prompt)
-                memory.restore(saved)
-
-
-class _Observations:
-    """The latest observations, and their mean."""
-
-    def __init__(self, values: list[float]) -> None:
-        self.values: Final = values
-        self.mean = sum(values) / len(values) if values else 0.0
-
-    def add(self, value: float) -> None:
-        self.values.append(value)
-        if len(self.values) > REMEMBERED:
-            del self.values[0]
-        self.mean = sum(self.values) / len(self.values)
+        super().restore(state)
+        self._seen.clear()
 
 
 class _Memory:
-    """What was seen of a group: lengths, compute-bound capacities, capacities of variants."""
+    """What was seen of a group: lengths, compute-bound capacities, capacities of variants.
 
-    def __init__(self, prompt: float) -> None:
-        self.prompt = prompt  # mean tokens, as last seen
-        self.output = 0.0
-        self.capacity: Final[dict[str, float]] = {}  # by variant
-        self._observed: Final[
-            dict[str, dict[str, _Observations]]
-        ] = {}  # by length, then by hardware and limits
+    It is in a dict of plain data that the analyzer remembers.
+    """
+
+    def __init__(self, prompt: float, kept: dict[str, Any]) -> None:
+        self.lengths: Final[list[float]] = kept.setdefault("lengths", [prompt, 0.0])
+        """Mean tokens of prompts and of answers, as last seen."""
+        self.capacity: Final[dict[str, float]] = kept.setdefault("capacity", {})  # by variant
+        # By length, then by hardware and limits: the latest observations.
+        self._observed: Final[dict[str, dict[str, list[float]]]] = kept.setdefault("observed", {})
         self._hardware: Final[dict[str, str]] = {}  # by variant
 
     def learn_lengths(self, flow: Flow) -> None:
         if flow.lengths.prompt_tokens > 0:
-            self.prompt = flow.lengths.prompt_tokens
+            self.lengths[PROMPT] = flow.lengths.prompt_tokens
         if flow.lengths.output_tokens > 0:
-            self.output = flow.lengths.output_tokens
+            self.lengths[OUTPUT] = flow.lengths.output_tokens
 
     def observe(self, variant: Variant, tokens: float) -> None:
         of_length = self._observed.setdefault(self._length(), {})
-        seen = of_length.get(self._hardware_of(variant))
-        if seen is None:
-            of_length[self._hardware_of(variant)] = _Observations([tokens])
-        else:
-            seen.add(tokens)
+        seen = of_length.setdefault(self._hardware_of(variant), [])
+        seen.append(tokens)
+        del seen[:-REMEMBERED]
 
     def observed_mean(self, variant: Variant) -> float:
         """0: nothing was observed."""
         if not self._observed:
             return 0.0
-        of_length = self._observed.get(self._length())
-        if of_length is None:
-            return 0.0
-        seen = of_length.get(self._hardware_of(variant))
-        return seen.mean if seen is not None else 0.0
+        seen = self._observed.get(self._length(), {}).get(self._hardware_of(variant))
+        return sum(seen) / len(seen) if seen else 0.0
 
     def _length(self) -> str:
-        if self.output < SHORT_OUTPUT:
+        output = self.lengths[OUTPUT]
+        if output < SHORT_OUTPUT:
             return "short"
-        return "medium" if self.output < LONG_OUTPUT else "long"
+        return "medium" if output < LONG_OUTPUT else "long"
 
     def _hardware_of(self, variant: Variant) -> str:
         """What two variants must have in common for one to learn from the other."""
         hardware = self._hardware.get(variant.name)
         if hardware is None:
-            kind = variant.spec.accelerator or f"that of {variant.name}"
-            limits = f"{variant.spec.max_num_seqs}|{variant.spec.max_num_batched_tokens}"
-            hardware = f"{kind}|{variant.spec.accelerators}|{limits}"
+            spec = variant.spec
+            kind = spec.accelerator or f"that of {variant.name}"
+            limits = f"{spec.max_num_seqs}|{spec.max_num_batched_tokens}"
+            hardware = f"{kind}|{spec.accelerators}|{limits}"
             self._hardware[variant.name] = hardware
         return hardware
-
-    def state(self) -> dict[str, object]:
-        return {
-            "prompt": self.prompt,
-            "output": self.output,
-            "capacity": dict(self.capacity),
-            "observed": {
-                length: {hardware: list(seen.values) for hardware, seen in of_length.items()}
-                for length, of_length in self._observed.items()
-            },
-        }
-
-    def restore(self, state: dict[str, object]) -> None:
-        prompt, output = state.get("prompt"), state.get("output")
-        if isinstance(prompt, int | float) and isinstance(output, int | float):
-            self.prompt, self.output = float(prompt), float(output)
-        capacity, observed = state.get("capacity"), state.get("observed")
-        if isinstance(capacity, dict):
-            for name, tokens in capacity.items():
-                self.capacity[name] = float(tokens)
-        if isinstance(observed, dict):
-            for length, of_length in observed.items():
-                self._observed[length] = {
-                    hardware: _Observations([float(tokens) for tokens in values])
-                    for hardware, values in of_length.items()
-                }
 
 
 def derived_capacity(variant: Variant, prompt: float, output: float) -> float:

@@ -4,7 +4,7 @@ A policy is a subclass of `PolicySettings`, in one file with its constructor (`p
 the table of `build.py`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, ClassVar, Literal, Protocol
 
 from pydantic import Field
@@ -20,6 +20,7 @@ from windtunnel.scaling.limiters import (
 )
 from windtunnel.scaling.optimizers import CostOrdered, Optimizer
 from windtunnel.scaling.policy import Policy, PolicyParts
+from windtunnel.settings.document import KeyPath
 from windtunnel.settings.drawing import Dice, Values, draw_section
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration, Flag, Name, Text, Whole
@@ -276,7 +277,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
         """Whether it grows only onto accelerators that are free."""
         try:
             optimizer = self._optimizer(self.parts())
-        except InputError:  # a metric that is not measured, which is told where it is
+        except InputError:  # a metric that is not measured, which is reported where it is
             return True
         return isinstance(optimizer, CostOrdered) and optimizer.greedy
 
@@ -359,3 +360,13 @@ def unknown_pools(
         if name not in pools:
             allowed, hint = ", ".join(pools), nearest(name, pools)
             yield where.fault((key, name), "there is no such pool", allowed, hint)
+
+
+def refusals(
+    where: Context, key: str | KeyPath, call: Callable[..., object], *arguments: object
+) -> Iterator[Fault]:
+    """A fault at a key where a call fails, such as that of a metric that is not measured."""
+    try:
+        call(*arguments)
+    except InputError as error:
+        yield where.fault(key, error.what, error.allowed, error.hint)

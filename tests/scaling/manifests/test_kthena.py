@@ -17,12 +17,12 @@ from windtunnel.scaling.policies.kthena.policy import (
     KthenaDisaggregatedSettings,
     KthenaHeterogeneousSettings,
     KthenaHomogeneousSettings,
-    KthenaSettings,
 )
 from windtunnel.scaling.policies.kthena.settings import (
     Band,
     Behavior,
     Coordination,
+    KthenaSettings,
     PaceDown,
     PaceUp,
     Panic,

@@ -6,16 +6,15 @@ the manifest's own field.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple, get_args
 
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
-from windtunnel.core.errors import InputError
 from windtunnel.scaling.manifests.pools import PoolNames
-from windtunnel.scaling.settings import PolicySettings
+from windtunnel.scaling.settings import PolicySettings, refusals
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Leaf, Whole, is_not
 from windtunnel.settings.limits import MOST_REPLICAS
@@ -128,7 +127,7 @@ class PoolReference(Reference):
     """Names what is scaled: a pool of the scenario."""
 
     def check(self, where: Context) -> Iterator[Fault]:
-        yield from told(where, "name", lambda: where.root.pools.find(self.name))
+        yield from refusals(where, "name", where.root.pools.find, self.name)
 
 
 class ScalingManifest(Manifest):
@@ -141,13 +140,3 @@ class ScalingManifest(Manifest):
     def notes(self) -> Iterator[str]:
         """What is written and has no effect in a run, or another one."""
         return iter(())
-
-
-def told(
-    where: Context, key: str | tuple[str | int, ...], call: Callable[[], object]
-) -> Iterator[Fault]:
-    """The fault at a key where a call fails."""
-    try:
-        call()
-    except InputError as error:
-        yield where.fault(key, error.what, error.allowed, error.hint)

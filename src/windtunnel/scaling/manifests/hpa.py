@@ -14,7 +14,6 @@ from windtunnel.scaling.manifests.fields import (
     Reference,
     ScalingManifest,
     settings_of,
-    told,
 )
 from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.metrics import metric
@@ -28,7 +27,7 @@ from windtunnel.scaling.policies.hpa import (
     HpaSettings,
     HpaUp,
 )
-from windtunnel.scaling.settings import PoolBounds
+from windtunnel.scaling.settings import PoolBounds, refusals
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Whole
 from windtunnel.settings.limits import MOST_REPLICAS
@@ -99,7 +98,7 @@ class HpaMetricForm(ApiSection):
         if source is None:
             yield where.fault(key, "missing", f"must populate the source of type {self.type}")
             return
-        yield from told(where, (key, "metric", "name"), lambda: metric(source.metric.name))
+        yield from refusals(where, (key, "metric", "name"), metric, source.metric.name)
         target = source.target
         if target.type == "Utilization" or (self.type == "Pods" and target.type != AVERAGE_VALUE):
             allowed = AVERAGE_VALUE if self.type == "Pods" else f"{AVERAGE_VALUE}, Value"

@@ -14,14 +14,13 @@ from windtunnel.scaling.manifests.fields import (
     ScalingManifest,
     Seconds,
     settings_of,
-    told,
 )
 from windtunnel.scaling.manifests.hpa import HpaBehaviorForm
 from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.manifests.queries import SUM, asked
 from windtunnel.scaling.policies.hpa import TOTAL, VALUE, HpaMetric
 from windtunnel.scaling.policies.keda import KedaSettings
-from windtunnel.scaling.settings import PoolBounds
+from windtunnel.scaling.settings import PoolBounds, refusals
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Flag
 from windtunnel.settings.manifests import AnyText, Count, ManifestMetadata, Opaque
@@ -47,7 +46,7 @@ class QueryForm(ApiSection, extra="ignore"):
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
-        yield from told(where, "query", lambda: asked(self.query, SUM))
+        yield from refusals(where, "query", asked, self.query, SUM)
 
 
 class TriggerForm(ApiSection):

@@ -12,11 +12,10 @@ from windtunnel.scaling.manifests.fields import (
     Like,
     ScalingManifest,
     settings_of,
-    told,
 )
 from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.policies.knative import KnativeSettings
-from windtunnel.scaling.settings import PolicySettings, PoolBounds
+from windtunnel.scaling.settings import PolicySettings, PoolBounds, refusals
 from windtunnel.settings.faults import Fault, checker_faults
 from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.manifests import AnyText, ManifestMetadata, Opaque
@@ -132,7 +131,7 @@ class ServiceMetadata(ManifestMetadata):
     """Who the service is: the pool of its name."""
 
     def check(self, where: Context) -> Iterator[Fault]:
-        yield from told(where, "name", lambda: where.root.pools.find(self.name))
+        yield from refusals(where, "name", where.root.pools.find, self.name)
 
 
 class KnativeService(ScalingManifest):

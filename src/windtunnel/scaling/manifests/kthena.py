@@ -17,16 +17,16 @@ from windtunnel.scaling.manifests.queries import asked
 from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.policies.kthena.coordinate import coordination_faults
 from windtunnel.scaling.policies.kthena.policy import (
-    LARGEST_TARGET,
     KthenaDisaggregatedSettings,
     KthenaHeterogeneousSettings,
     KthenaHomogeneousSettings,
-    KthenaSettings,
 )
 from windtunnel.scaling.policies.kthena.ratio import RoleBounds, is_possible
 from windtunnel.scaling.policies.kthena.settings import (
+    LARGEST_TARGET,
     Behavior,
     Coordination,
+    KthenaSettings,
     PaceDown,
     PaceUp,
     Panic,

@@ -10,9 +10,9 @@ from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_want
 from windtunnel.scaling.history import History
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.metrics import draw_targets, metric
-from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, MetricTarget, metric_faults
+from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, MetricTarget
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
-from windtunnel.scaling.settings import PolicySettings
+from windtunnel.scaling.settings import PolicySettings, refusals
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.section import Context
@@ -64,7 +64,7 @@ class AibrixSettings(PolicySettings):
         if not self.metrics:
             yield where.fault("metrics", "there is no metric", "at least one")
         for name in self.metrics:
-            yield from metric_faults(where.inside("metrics"), name, name)
+            yield from refusals(where, ("metrics", name), metric, name)
 
 
 class Aibrix(Analyzer):

@@ -35,7 +35,6 @@ class DynamoSettings(PolicySettings):
         default=180.0,
         description="How often it decides; at the ticks between it only gathers metrics.",
     )
-    ttft_s: Promise = Field(default=0.5, description="Target of the time to the first token.")
     itl_s: Promise = Field(default=0.05, description="Target of the time between tokens.")
     accelerator_budget: Step = Field(default=8, description="Accelerators for all roles together.")
     least: Replicas = Field(default=1, description="The fewest replicas of a role.")
@@ -54,7 +53,6 @@ class DynamoSettings(PolicySettings):
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
         return {
             "adjustment": dice.span(0.5, 60.0),
-            "ttft": dice.span(0.01, 2.0),
             "itl": dice.span(0.001, 0.2),
             "accelerator_budget": dice.few(1, 12),
             "least": dice.pick(0, 1, 1),

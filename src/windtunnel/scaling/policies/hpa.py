@@ -10,13 +10,12 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, FieldSerializationInfo, field_serializer
 
-from windtunnel.core.errors import InputError
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
 from windtunnel.scaling.history import History
 from windtunnel.scaling.limiters import LimitContext, Limiter
-from windtunnel.scaling.metrics import draw_targets, metric
+from windtunnel.scaling.metrics import Metric, draw_targets, metric
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
-from windtunnel.scaling.settings import PolicySettings
+from windtunnel.scaling.settings import PolicySettings, refusals
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration, Number, Text, Whole
@@ -68,7 +67,7 @@ class HpaDirection(Section):
 
     @field_serializer("window_s", "rules", check_fields=False)
     def _as_written(self, value: Any, info: FieldSerializationInfo) -> Any:
-        """What was left out is told as null, so that digests of scenarios do not depend on it."""
+        """What was left out is null, so that digests of scenarios do not depend on it."""
         return value if self.written(info.field_name) else None
 
     @classmethod
@@ -118,7 +117,7 @@ class HpaMetric(Section):
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
-        yield from metric_faults(where, "name", self.name)
+        yield from refusals(where, "name", metric, self.name)
 
 
 class HpaSettings(PolicySettings):
@@ -166,35 +165,13 @@ class HpaSettings(PolicySettings):
         return "down.window", self.down.window_s
 
 
-def metric_faults(where: Context, key: str, name: str) -> Iterator[Fault]:
-    """A metric that is not measured."""
-    try:
-        metric(name)
-    except InputError as error:
-        yield where.fault(key, error.what, error.allowed, error.hint)
-
-
-class HpaTarget:
-    """A metric and what it should be.
-
-    `average`: Pods and Resource metrics, the mean over ready pods. `total`: External and Object
-    metrics with an AverageValue, a total that so much of belongs to each replica. `value`: those
-    with a Value, a number of the whole that should be this.
-    """
-
-    def __init__(self, settings: HpaMetric) -> None:
-        self.metric: Final = metric(settings.name, "metrics")
-        self.target: Final = settings.target
-        self.kind: Final = settings.type
-
-
 class Hpa(Analyzer):
     """Asks for as many replicas as bring each metric to its target; the largest answer counts."""
 
     def __init__(self, settings: HpaSettings) -> None:
         super().__init__("hpa")
         up, down = settings.up.tolerance, settings.down.tolerance
-        self._targets: Final = [HpaTarget(each) for each in settings.metrics]
+        self._metrics: Final = [(metric(one.name, "metrics"), one) for one in settings.metrics]
         self._up: Final = settings.tolerance if up is None else up
         self._down: Final = settings.tolerance if down is None else down
 
@@ -205,47 +182,40 @@ class Hpa(Analyzer):
         failed = ""
         evidence: dict[str, float] = {}
         said = ""
-        for target in self._targets:
-            wanted, seen = self._wanted(target, group)
-            name = target.metric.name
+        for measured, one in self._metrics:
+            wanted, seen = self._wanted(measured, one, group)
+            name = one.name
             if wanted < 0:
                 failed = name
                 continue
             evidence[name] = seen
             if wanted > best:
                 best = wanted
-                said = f"{name} is {seen:.4g} of {target.target:.4g}: {wanted} replicas."
+                said = f"{name} is {seen:.4g} of {one.target:.4g}: {wanted} replicas."
         if best < 0:
             return unknown(group, f"There is nothing known of {failed}.", evidence)
         if failed and best < group.current:
             return unknown(group, f"{failed} is not known, so nothing is taken away.", evidence)
         return replicas_wanted(group, best, evidence, said)
 
-    def _wanted(self, target: HpaTarget, group: Group) -> tuple[int, float]:
+    def _wanted(self, measured: Metric, one: HpaMetric, group: Group) -> tuple[int, float]:
         """Replicas for a metric, and its value; -1 where it is not known."""
-        if target.kind == TOTAL:
-            total = target.metric.of_group(group)
-            ratio = milli(total) / (milli(target.target) * group.current)
-            if self._tolerated(ratio):
-                return group.current, total
-            return ceil_of(milli(total), milli(target.target)), total
-        if target.kind == VALUE:
-            seen = target.metric.of_group(group)
-            ratio = milli(seen) / milli(target.target)
-            if self._tolerated(ratio):
-                return group.current, seen
-            return ceil_of(milli(seen) * group.ready, milli(target.target)), seen
-        return self._by_mean(target, group)
+        if one.type == AVERAGE:
+            return self._by_mean(measured, milli(one.target), group)
+        seen = measured.of_group(group)
+        total, goal = milli(seen), milli(one.target)
+        ready = group.ready if one.type == VALUE else 1
+        ratio = total / goal if one.type == VALUE else total / (goal * group.current)
+        return group.current if self._tolerated(ratio) else ceil_of(total * ready, goal), seen
 
-    def _by_mean(self, target: HpaTarget, group: Group) -> tuple[int, float]:
+    def _by_mean(self, measured: Metric, goal: int, group: Group) -> tuple[int, float]:
         """The mean of ready pods; those that start count as idle when it would grow."""
         total = 0
         for variant in group.variants:
             for replica in variant.replicas:
-                total += milli(target.metric.of_replica(replica, group))
+                total += milli(measured.of_replica(replica, group))
         if group.ready == 0:
             return -1, 0.0
-        goal = milli(target.target)
         ratio = total / (goal * group.ready)
         mean = total / 1000.0 / group.ready
         unready = sum(variant.coming for variant in group.variants)

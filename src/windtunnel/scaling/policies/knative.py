@@ -9,9 +9,9 @@ from pydantic import Field
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted
 from windtunnel.scaling.history import History
 from windtunnel.scaling.metrics import DRAWN, metric
-from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, metric_faults
+from windtunnel.scaling.policies.hpa import HpaWindow, MetricName
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
-from windtunnel.scaling.settings import PolicySettings, Step
+from windtunnel.scaling.settings import PolicySettings, Step, refusals
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration, Number
@@ -73,7 +73,7 @@ class KnativeSettings(PolicySettings):
 
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
         yield from super().faults(where, pools)
-        yield from metric_faults(where, "metric", self.metric)
+        yield from refusals(where, "metric", metric, self.metric)
 
 
 class Knative(Analyzer):

@@ -29,6 +29,22 @@ class LoadThresholds(PolicySettings):
 
     up: Share
     down: Share
+    kv_threshold: Share = Field(
+        default=0.8,
+        description="The share of a KV cache that may be in use; the rest is for peaks.",
+    )
+
+    def saturation(
+        self, counting: Counting, full_queue: int = 1, average_prompt: float = AVERAGE_PROMPT
+    ) -> Saturation:
+        return Saturation(
+            up=self.up,
+            down=self.down,
+            kv_threshold=self.kv_threshold,
+            average_prompt=average_prompt,
+            full_queue=full_queue,
+            counting=counting,
+        )
 
     @classmethod
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
@@ -60,10 +76,6 @@ class KvSaturationSettings(LoadThresholds):
     down: Share = Field(
         default=0.4, description="The load of what is ready below which it may shrink; below `up`."
     )
-    kv_threshold: Share = Field(
-        default=0.8,
-        description="The share of a KV cache that may be in use; the rest is for peaks.",
-    )
     average_prompt: Tokens = Field(
         default=AVERAGE_PROMPT, description="Tokens that a prompt counts until some were measured."
     )
@@ -79,14 +91,8 @@ class KvSaturationSettings(LoadThresholds):
     )
 
     def analyzer(self) -> Saturation:
-        return Saturation(
-            up=self.up,
-            down=self.down,
-            kv_threshold=self.kv_threshold,
-            average_prompt=self.average_prompt,
-            full_queue=self.full_queue,
-            counting=Counting(compute_bound=self.compute_bound),
-        )
+        counting = Counting(compute_bound=self.compute_bound)
+        return self.saturation(counting, self.full_queue, self.average_prompt)
 
     def parts(self) -> PolicyParts:
         return PolicyParts([self.analyzer()])
@@ -112,21 +118,12 @@ class WvaSettings(LoadThresholds):
     down: Share = Field(
         default=0.7, description="The load of what is ready below which it may shrink; below `up`."
     )
-    kv_threshold: Share = Field(
-        default=0.8, description="The share of a KV cache that may be in use."
-    )
     full_queue: FullQueue = Field(
         default=5, description="Waiting requests from which on a replica is taken to be full."
     )
 
     def parts(self) -> PolicyParts:
-        analyzer = Saturation(
-            up=self.up,
-            down=self.down,
-            kv_threshold=self.kv_threshold,
-            average_prompt=AVERAGE_PROMPT,
-            full_queue=self.full_queue,
-        )
+        analyzer = self.saturation(Counting(), self.full_queue)
         return PolicyParts([analyzer], limiters=[MatchedRolesLimiter()])
 
     @classmethod
@@ -145,9 +142,6 @@ class BlisSettings(LoadThresholds):
     policy: Literal["blis"]
     up: Share = Field(default=0.8, description="The load above which it grows.")
     down: Share = Field(default=0.4, description="The load below which it may shrink; below `up`.")
-    kv_threshold: Share = Field(
-        default=0.8, description="The share of a KV cache that may be in use."
-    )
     average_prompt: Tokens = Field(
         default=AVERAGE_PROMPT, description="Tokens that a request in a queue counts."
     )
@@ -160,14 +154,7 @@ class BlisSettings(LoadThresholds):
             gateway=False,
             check_last=True,
         )
-        analyzer = Saturation(
-            up=self.up,
-            down=self.down,
-            kv_threshold=self.kv_threshold,
-            average_prompt=self.average_prompt,
-            full_queue=1,  # has no part in it: only the compute-bound capacity is learnt by it
-            counting=counting,
-        )
+        analyzer = self.saturation(counting, average_prompt=self.average_prompt)
         optimizer = CostOrdered(order="price", engine="unlimited", one_variant=True)
         return PolicyParts([analyzer], optimizer)
 

@@ -9,12 +9,12 @@ from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.policies.kthena.policy import (
     KthenaDisaggregatedSettings,
     KthenaHeterogeneousSettings,
-    KthenaSettings,
 )
 from windtunnel.scaling.policies.kthena.settings import (
     Band,
     Behavior,
     Coordination,
+    KthenaSettings,
     PaceDown,
     PaceUp,
     Panic,

@@ -10,11 +10,11 @@ from windtunnel.scaling.build import POLICIES, ScalingSetup, build_scaler, word_
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.manifests.fields import Assignment
 from windtunnel.scaling.policies.kthena.analyzer import combined
-from windtunnel.scaling.policies.kthena.policy import KthenaSettings
 from windtunnel.scaling.policies.kthena.settings import (
     Band,
     Behavior,
     Coordination,
+    KthenaSettings,
     Panic,
     Ratio,
 )

@@ -8,47 +8,35 @@ from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_want
 from windtunnel.scaling.metrics import RATE, Metric, metric
 from windtunnel.scaling.policies.kthena.behavior import Histories
 from windtunnel.scaling.policies.kthena.recommend import NoData, Reading, recommend
+from windtunnel.scaling.policies.kthena.settings import KthenaSettings, Metrics
 from windtunnel.scaling.snapshot import Variant
 
 AVERAGED: Final = ("_utilization", "_usage", "_ratio", "_percent", "_saturation")
 """How the names of metrics end that are shares: several pools have their mean, not their sum."""
 
 
-class MetricTargets:
-    """Metrics, and what one replica should have of each."""
-
-    def __init__(self, values: Mapping[str, float]) -> None:
-        self.values: Final = dict(values)
-        self.metrics: Final = [metric(name, "metrics") for name in values]
-
-
 class Recommender(Analyzer):
     """What the metrics ask for, and what the history of the target thinks of it.
 
-    `queries` names metrics that are read as one number for a variant, and how: sum, avg, max.
-    `by_variant` has metrics for single variants that differ from those of the rest. `all_or_none`:
+    `metrics_of` has metrics for single variants that differ from those of the rest. `all_or_none`:
     where one group has no data, none is changed (the roles of a disaggregated target).
     """
 
     def __init__(
         self,
-        targets: MetricTargets,
+        settings: KthenaSettings,
         histories: Histories,
+        metrics_of: Mapping[str, Metrics] | None = None,
         *,
-        tolerance: float,
-        summed: bool,
-        queries: Mapping[str, str] | None = None,
-        by_variant: Mapping[str, MetricTargets] | None = None,
         all_or_none: bool = False,
     ) -> None:
         super().__init__("metrics")
-        self._targets: Final = targets
+        self._settings: Final = settings
         self._histories: Final = histories
-        self._tolerance: Final = tolerance
-        self._summed: Final = summed
-        self._queries: Final = dict(queries or {})
-        self._by_variant: Final = dict(by_variant or {})
+        self._metrics_of: Final = metrics_of or {}
         self._all_or_none: Final = all_or_none
+        named = [settings.metrics, *self._metrics_of.values()]
+        self._measured: Final = {name: metric(name, "metrics") for own in named for name in own}
 
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
         findings = [self.analyze_group(group, now_s) for group in groups]
@@ -69,31 +57,34 @@ class Recommender(Analyzer):
         if group.minimum == group.maximum > 0:
             self._histories.look(group, now_s, group.maximum)
             return replicas_wanted(group, group.maximum, {}, f"Its size is fixed: {group.maximum}.")
-        targets = self._by_variant.get(group.variants[0].name, self._targets)
-        reading = self._reading(group, targets)
-        found = recommend(reading, targets.values, self._tolerance, group.minimum, group.maximum)
-        evidence = _evidence(group, targets)
+        targets = self._metrics_of.get(group.variants[0].name, self._settings.metrics)
+        metrics = [self._measured[name] for name in targets]
+        tolerance = self._settings.tolerance_percent / 100
+        reading = self._reading(group, metrics)
+        found = recommend(reading, targets, tolerance, group.minimum, group.maximum)
+        evidence = _evidence(group, metrics)
         if isinstance(found, NoData):
             return unknown(group, found.reason, evidence)
         outlook = self._histories.look(group, now_s, found.size)
         sentence = f"{found.reason} It is in panic." if outlook.panic else found.reason
         return replicas_wanted(group, found.size, evidence, sentence)
 
-    def _reading(self, group: Group, targets: MetricTargets) -> Reading:
+    def _reading(self, group: Group, metrics: list[Metric]) -> Reading:
         external: dict[str, float] = {}
         read: list[Metric] = []
-        for measured in targets.metrics:
+        queries = self._settings.queries
+        for measured in metrics:
             if measured.quantity == RATE:
                 external[measured.name] = measured.of_group(group)
-            elif measured.name in self._queries:
-                external.update(_queried(group, measured, self._queries[measured.name]))
+            elif measured.name in queries:
+                external.update(_queried(group, measured, queries[measured.name]))
             else:
                 read.append(measured)
         entries: list[dict[str, float]] = []
         unready = 0
         for variant in group.variants:
             unready += variant.coming
-            if self._summed:
+            if self._settings.tolerance == "summed":
                 entries.append(_sums(group, variant, read))
                 continue
             for replica in variant.replicas:
@@ -142,7 +133,7 @@ def _sums(group: Group, variant: Variant, metrics: list[Metric]) -> dict[str, fl
     }
 
 
-def _evidence(group: Group, targets: MetricTargets) -> dict[str, float]:
+def _evidence(group: Group, metrics: list[Metric]) -> dict[str, float]:
     """The mean of each metric over the ready replicas."""
     if not group.ready:
         return {}
@@ -153,5 +144,5 @@ def _evidence(group: Group, targets: MetricTargets) -> dict[str, float]:
             for replica in variant.replicas
         )
         / group.ready
-        for measured in targets.metrics
+        for measured in metrics
     }

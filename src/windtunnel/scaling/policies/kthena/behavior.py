@@ -10,7 +10,12 @@ from typing import Any, Final
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.policies.kthena.recommend import LARGEST
-from windtunnel.scaling.policies.kthena.settings import OR, Behavior, BehaviorPace
+from windtunnel.scaling.policies.kthena.settings import (
+    OR,
+    Behavior,
+    BehaviorPace,
+    KthenaSettings,
+)
 
 PANIC_RATE: Final = "panic rate"
 PANIC_HOLD: Final = "panic hold"
@@ -209,13 +214,13 @@ class Outlook:
 class Histories:
     """The history of every target by its key, and its outlook on the recommendation of a tick.
 
-    Of a target that is new nobody knows what was asked for before. `seeded`: it is taken to have
-    been asked for at its size just now, so that it does not shrink at once.
+    Of a target that is new nobody knows what was asked for before. Where the history is kept, it is
+    taken to have been asked for at its size just now, so that it does not shrink at once.
     """
 
-    def __init__(self, behavior: Behavior, *, seeded: bool = True) -> None:
-        self._behavior: Final = behavior
-        self._seeded: Final = seeded
+    def __init__(self, settings: KthenaSettings) -> None:
+        self._behavior: Final = settings.behavior
+        self._seeded: Final = settings.history == "kept"
         self.kept: Final[dict[str, Any]] = {}
         """The memory of all targets, as plain data."""
         self._outlooks: Final[dict[str, Outlook]] = {}

@@ -7,17 +7,16 @@ a total comes to depends on the total alone: shrinking gives back exactly what g
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 
-class ReplicaKind:
+class ReplicaKind(NamedTuple):
     """One kind of replica: what one costs, and how few and how many there may be."""
 
-    def __init__(self, name: str, cost: float, minimum: int, maximum: int) -> None:
-        self.name: Final = name
-        self.cost: Final = cost
-        self.minimum: Final = minimum
-        self.maximum: Final = maximum
+    name: str
+    cost: float
+    minimum: int
+    maximum: int
 
 
 class Blocks:

@@ -8,32 +8,31 @@ whole numbers is in the band at all, the wishes stay and the reason says so.
 
 import math
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.policies.kthena.behavior import Histories
 from windtunnel.scaling.policies.kthena.settings import Ratio
 
 
-class RoleBounds:
+class RoleBounds(NamedTuple):
     """How few and how many replicas a role may have."""
 
-    def __init__(self, minimum: int, maximum: int) -> None:
-        self.minimum: Final = minimum
-        self.maximum: Final = maximum
+    minimum: int
+    maximum: int
 
     def clamp(self, size: int) -> int:
         return min(max(size, self.minimum), self.maximum)
 
 
-class Paired:
+class Paired(NamedTuple):
     """The sizes of both roles; `reason` is empty when the ratio changed nothing."""
 
-    def __init__(self, numerator: int, denominator: int, reason: str, *, held: bool = True) -> None:
-        self.numerator: Final = numerator
-        self.denominator: Final = denominator
-        self.reason: Final = reason
-        self.held: Final = held  # whether the ratio is in the band
+    numerator: int
+    denominator: int
+    reason: str
+    held: bool = True
+    """Whether the ratio is in the band."""
 
     @property
     def sizes(self) -> tuple[int, int]:

@@ -7,45 +7,36 @@ with sums it takes the fleet for one replica, so that the tolerance only works a
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 LARGEST: Final = 1_000_000_000
 ROUNDING: Final = 1e-12
 """Relative: what floats may be off after a handful of operations."""
 
 
-class Recommended:
+class Recommended(NamedTuple):
     """A size within the bounds, and the metric that asked for most."""
 
-    def __init__(self, size: int, wanted: int, reason: str, by_metric: dict[str, int]) -> None:
-        self.size: Final = size
-        self.wanted: Final = wanted  # before the bounds
-        self.reason: Final = reason
-        self.by_metric: Final = by_metric
+    size: int
+    reason: str
 
 
-class NoData:
+class NoData(NamedTuple):
     """No metric could be read: nothing is decided, and nothing is remembered."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason: Final = reason
+    reason: str
 
 
-class Reading:
+class Reading(NamedTuple):
     """What is known of one target at one moment."""
 
-    def __init__(
-        self,
-        current: int,
-        entries: Sequence[Mapping[str, float]] = (),
-        *,
-        unready: int = 0,
-        external: Mapping[str, float] | None = None,
-    ) -> None:
-        self.current: Final = current  # what was asked for, not what is ready
-        self.entries: Final = entries
-        self.unready: Final = unready
-        self.external: Final[Mapping[str, float]] = external or {}  # totals of the whole fleet
+    current: int
+    """What was asked for, not what is ready."""
+    entries: Sequence[Mapping[str, float]] = ()
+    unready: int = 0
+    external: Mapping[str, float] = MappingProxyType({})
+    """Totals of the whole fleet."""
 
 
 def recommend(
@@ -55,10 +46,10 @@ def recommend(
     current = reading.current
     if current < minimum:
         reason = f"There are {current} replicas, and the minimum is {minimum}."
-        return Recommended(minimum, current, reason, {})
+        return Recommended(minimum, reason)
     if current > maximum:
         reason = f"There are {current} replicas, and the maximum is {maximum}."
-        return Recommended(maximum, current, reason, {})
+        return Recommended(maximum, reason)
     wanted: dict[str, int] = {}
     for name, target in targets.items():
         size = _wanted(reading, name, target, tolerance)
@@ -69,7 +60,7 @@ def recommend(
     most = max(wanted.values())
     first = next(name for name, size in wanted.items() if size == most)
     reason = f"{first} asks for {most} at a target of {targets[first]:g} per replica."
-    return Recommended(min(max(most, minimum), maximum), most, reason, wanted)
+    return Recommended(min(max(most, minimum), maximum), reason)
 
 
 def _wanted(reading: Reading, name: str, target: float, tolerance: float) -> int | None:

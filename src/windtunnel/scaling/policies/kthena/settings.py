@@ -1,26 +1,35 @@
 """What a Kthena policy is set to; the defaults are those of its admission webhook.
 
-The manifests of Kthena (`manifests/kthena.py`) are read into the same sections.
+The manifests of Kthena (`manifests/kthena.py`) are read into the same sections. `policy.py` has the
+three policies.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, FieldSerializationInfo, field_serializer
 
+from windtunnel.core.errors import nearest
+from windtunnel.scaling.metrics import draw_targets, metric
+from windtunnel.scaling.settings import PolicySettings, refusals
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Duration, Name, Number, Whole
+from windtunnel.settings.fields import Duration, Name, Number, Text, Whole
 from windtunnel.settings.limits import LARGEST_FACTOR, MOST_REPLICAS
 from windtunnel.settings.section import Context, Section
 
 OR: Final = "Or"
-AND: Final = "And"
 PREFERRED: Final = "Preferred"
 
 Percent = Annotated[int, Whole(0, 1000)]
 PaceWindow = Annotated[float, Duration("0s", "30m")]
 Factor = Annotated[float, Number(0, LARGEST_FACTOR)]
+LARGEST_TARGET = 10**9
+Metrics = dict[
+    Annotated[str, Text("the name of a metric")],
+    Annotated[float, Number(0, LARGEST_TARGET, above=True)],
+]
+Cost = Annotated[float, Number(0, 10**9)]
 
 
 class BehaviorPace(Section):
@@ -51,7 +60,7 @@ class BehaviorPace(Section):
 
     @field_serializer("instances", "percent", "period_s", "window_s", check_fields=False)
     def _as_written(self, value: Any, info: FieldSerializationInfo) -> Any:
-        """What was left out is told as null, so that digests of scenarios do not depend on it."""
+        """What was left out is null, so that digests of scenarios do not depend on it."""
         return value if self.written(info.field_name) else None
 
 
@@ -158,3 +167,68 @@ class Ratio(Section):
         if self.min > self.max:
             what = f"{self.min:g} is more than max, which is {self.max:g}"
             yield where.fault("min", what, beside=("max",))
+
+
+class KthenaSettings(PolicySettings):
+    """What Kthena's three policies share."""
+
+    unused: ClassVar[dict[str, str]] = {
+        "optimizer": "leave it out",
+        "stabilization": "leave it out; `behavior` has the windows",
+    }
+
+    metrics: Metrics = Field(
+        description="Target of each metric per replica, by name, such as "
+        "`vllm:num_requests_waiting: 10`. The metric that asks for most replicas wins.",
+    )
+    queries: dict[str, Literal["sum", "avg", "max"]] = Field(
+        default_factory=dict,
+        exclude_if=lambda value: not value,
+        description="Metrics that a query reads as one number for a whole pool, by name, and what "
+        "it makes of the replicas. Kthena takes the answer for the load of the pool. "
+        "Left out: every replica is asked.",
+    )
+    tolerance_percent: Annotated[int, Whole(0, 100)] = Field(
+        default=10, description="Deviation from the targets that is tolerated, in percent."
+    )
+    tolerance: Literal["per-pod", "summed"] = Field(
+        default="per-pod",
+        description="Whether the tolerance holds around the current size, as intended (`per-pod`), "
+        "or on the sums of all replicas, as shipped, where it holds around a size of one.",
+    )
+    behavior: Behavior = Field(
+        default_factory=Behavior,
+        description="Windows, rates and panic; left out: up by 4 or 100% a minute, "
+        "down when nothing more was asked for in 5m.",
+    )
+    history: Literal["kept", "lost"] = Field(
+        default="kept",
+        description="Whether the size at the start counts as asked for (`kept`), or nothing is "
+        "remembered then, as shipped, so that it may shrink at once.",
+    )
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        behavior = Behavior.draw(dice)
+        return {
+            "metrics": draw_targets(dice),
+            "behavior": behavior,
+            "tolerance_percent": dice.pick(0, 10, 50),
+            "tolerance": dice.pick("per-pod", "summed"),
+            "history": dice.pick("kept", "lost"),
+        }
+
+    def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
+        yield from super().faults(where, pools)
+        if not self.metrics:
+            yield where.fault("metrics", "there is no metric", "at least one")
+        for name in self.metrics:
+            yield from refusals(where, "metrics", metric, name)
+        for name in self.queries:
+            if name not in self.metrics:
+                known = list(self.metrics)
+                what = "there is no such metric"
+                yield where.fault(("queries", name), what, ", ".join(known), nearest(name, known))
+
+    def window_down(self) -> tuple[str, float | None]:
+        return "behavior.down.window", self.behavior.down.window_s

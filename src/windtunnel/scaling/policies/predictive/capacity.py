@@ -8,6 +8,7 @@ token. What a replica carries is the largest rate at which all of these still ho
 """
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
 
@@ -53,22 +54,24 @@ class RequestMix:
         return self.prompt_tokens + self.output_tokens / 2.0
 
 
+@dataclass(frozen=True)
 class SteadyState:
     """A steady state: the sequences that decode, the time of a step, the wait for a first token."""
 
-    def __init__(self, decoding: float, step_s: float, ttft_s: float) -> None:
-        self.decoding: Final = decoding
-        self.step_s: Final = step_s
-        self.ttft_s: Final = ttft_s
+    decoding: float
+    step_s: float
+    ttft_s: float
 
 
+@dataclass(frozen=True)
 class Carried:
     """The most that a replica carries, and what binds it there."""
 
-    def __init__(self, rate: float, decoding: float, bound: str) -> None:
-        self.rate: Final = rate
-        self.decoding: Final = decoding  # sequences that decode at that rate
-        self.bound: Final = bound  # tpot, ttft, e2e, kv, sequences, busy
+    rate: float
+    decoding: float
+    """Sequences that decode at that rate."""
+    bound: str
+    """One of tpot, ttft, e2e, kv, sequences, busy."""
 
 
 class Carrier:

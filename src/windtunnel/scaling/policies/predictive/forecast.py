@@ -8,6 +8,7 @@ that chance does not explain is foretold by a line of its own: the methods are s
 
 import math
 from collections import deque
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
 
@@ -113,32 +114,27 @@ class Season(Method):
         return sum(near) / len(near) * min(max(ratio, 0.25), 4.0)
 
 
+@dataclass(frozen=True)
 class Forecast:
     """The rate expected, the method that said so, and how far that may be off."""
 
-    def __init__(
-        self,
-        rate: float,
-        method: str,
-        errors: list[float],
-        counted: float,
-        *,
-        highest: float = math.inf,
-        surge: float = 0.0,
-    ) -> None:
-        self.rate: Final = rate
-        self.method: Final = method
-        self._errors: Final = errors  # sorted; seen minus foretold
-        self._counted: Final = counted  # standard deviation of a count's rate: no less is possible
-        self._highest: Final = highest  # that was seen lately
-        self.surge: Final = surge  # the rate that a surge is heading for; 0: there is none
+    rate: float
+    method: str
+    errors: list[float]
+    """Sorted; seen minus foretold."""
+    counted: float
+    """Standard deviation of a count's rate: no less is possible."""
+    highest: float = math.inf
+    """The highest rate that was seen lately."""
+    surge: float = 0.0
+    """The rate that a surge is heading for; 0: there is none."""
 
     @property
     def error(self) -> float:
         """The mean absolute error of the method lately; before there are enough, of counting."""
-        if len(self._errors) < ENOUGH_ERRORS:
-            return self._counted
-        return sum(abs(error) for error in self._errors) / len(self._errors)
+        if len(self.errors) < ENOUGH_ERRORS:
+            return self.counted
+        return sum(abs(error) for error in self.errors) / len(self.errors)
 
     def upper(self, probability: float) -> float:
         """The rate that is not exceeded with this probability, by the errors of the past.
@@ -147,15 +143,15 @@ class Forecast:
         expected on top of it: beyond the highest rate that was seen lately only chance adds.
         """
         share = min(max(probability, 0.001), 0.999)
-        by_chance = NormalDist().inv_cdf(share) * self._counted
-        errors = self._errors
+        by_chance = NormalDist().inv_cdf(share) * self.counted
+        errors = self.errors
         if len(errors) < ENOUGH_ERRORS:
             return max(0.0, self.rate + by_chance)
         place = min(max(probability, 0.0), 1.0) * (len(errors) - 1)
         below = int(place)
         above = min(below + 1, len(errors) - 1)
         quantile = errors[below] + (place - below) * (errors[above] - errors[below])
-        most = max(self._highest - self.rate, by_chance)
+        most = max(self.highest - self.rate, by_chance)
         return max(0.0, self.rate + min(quantile, most))
 
 
