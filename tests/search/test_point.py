@@ -8,7 +8,7 @@ import pytest
 
 from tests.twin.runs import BUSY, one_server
 from windtunnel.core.errors import InputError
-from windtunnel.search.point import Origin, Point, address_of
+from windtunnel.search.point import Origin, address_of
 from windtunnel.twin.settings import DrainSettings
 
 REPLICAS = "serving.pools.0.replicas"
@@ -16,7 +16,7 @@ REPLICAS = "serving.pools.0.replicas"
 
 def test_a_point_is_the_scenario_with_its_settings_and_its_seed() -> None:
     origin = Origin(BUSY, "busy.yaml", ["duration=1s"])
-    plan = origin.plan_of(Point(((REPLICAS, 3), ("serving.router.policy", "least-loaded")), 7))
+    plan = origin.plan(((REPLICAS, 3), ("serving.router.policy", "least-loaded")), 7)
     assert (plan.pools[0].replicas, plan.router.policy) == (3, "least-loaded")
     assert (plan.duration_s, plan.seed) == (1.0, 7)
     assert origin.plan().pools[0].replicas == 2  # what one point sets is no other's

@@ -1,4 +1,4 @@
-"""A point of a search: settings of a scenario and a seed; its plan, and its address in a cache."""
+"""The scenario that a search begins with, its plans at other settings, and their addresses."""
 
 import copy
 import hashlib
@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from windtunnel._forms import PACKAGE, digest_of
 from windtunnel.settings.document import Plain, read_text
@@ -22,13 +22,6 @@ MOST_FILES = 64
 
 Settings = tuple[tuple[str, Plain], ...]
 """Paths and their values, in the order in which they are set."""
-
-
-class Point(NamedTuple):
-    """One run of a search: what is set otherwise than in the scenario, and the seed."""
-
-    settings: Settings
-    seed: int
 
 
 class Origin:
@@ -58,9 +51,6 @@ class Origin:
     def data(self) -> dict[str, Plain]:
         """What the scenario says, as it is written: a copy."""
         return copy.deepcopy(self._document.data)
-
-    def plan_of(self, point: Point) -> ScenarioPlan:
-        return self.plan(point.settings, point.seed)
 
 
 def written(value: Plain) -> str:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.search.execution.fake_ray import FakeRay, NodeDiedError, RayError, WorkerCrashedError
-from tests.search.execution.test_workers import DYING
+from tests.search.execution.test_workers import DYING, evaluate
 from tests.twin.runs import BUSY, one_server
 from windtunnel.core.errors import WindtunnelError
 from windtunnel.search.execution import ray_cluster
 from windtunnel.search.execution.cache import Cache
-from windtunnel.search.execution.workers import FailedRun, MeasuredRun, Workers, evaluate
+from windtunnel.search.execution.workers import FailedRun, MeasuredRun, Workers
 from windtunnel.search.point import Origin
 from windtunnel.twin.scenario.plan import ScenarioPlan
 

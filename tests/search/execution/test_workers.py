@@ -1,6 +1,7 @@
 """Who runs points: the same figures whoever does, and one that fails takes none with it."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,24 @@ from hypothesis import strategies as st
 from tests.twin.runs import BUSY, one_server
 from windtunnel.analysis.figures import figure
 from windtunnel.search.execution.cache import Cache
-from windtunnel.search.execution.workers import FailedRun, MeasuredRun, evaluate
+from windtunnel.search.execution.workers import Answers, FailedRun, MeasuredRun, Workers
 from windtunnel.search.measure import Metrics, measure
 from windtunnel.search.point import Origin, address_of
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.plan import ScenarioPlan
+
+
+def evaluate(
+    plans: Sequence[ScenarioPlan],
+    *,
+    on: str = "local",
+    jobs: int | None = None,
+    cache: Cache | None = None,
+) -> Answers:
+    """The outcomes of all plans as they end, each with the number of its plan."""
+    with Workers(on=on, jobs=jobs, cache=cache) as workers:
+        yield from workers.evaluate(plans)
+
 
 DYING = """
 import os

@@ -4,38 +4,66 @@ What comes of a plan does not depend on who runs it. Answers come as they are re
 numbers of their plans: for equal bytes, put them in that order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Self
+from typing import Generic, TypeVar
 
-from windtunnel.core.clock import monotonic_s
+from windtunnel.core.clock import cpu_s
 from windtunnel.core.errors import InputError
 from windtunnel.core.processes import Died, Processes, Raised, processors
 from windtunnel.search.execution.cache import Cache
 from windtunnel.search.execution.ray_cluster import LOCAL, RayCluster, check_place, connected
 from windtunnel.search.measure import Answers, FailedRun, MeasuredRun, Outcome, measured
 from windtunnel.search.point import address_of
-from windtunnel.search.repeats.runs import PAYS_FROM_S
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
-__all__ = ["Workers", "evaluate", "Outcome", "MeasuredRun", "FailedRun", "Answers", "LOCAL"]
+__all__ = ["Workers", "Spread", "Outcome", "MeasuredRun", "FailedRun", "Answers", "LOCAL"]
+
+PAYS_FROM_S = 3.0
+"""CPU time still to come from which on other processes are worth starting."""
+
+Task = TypeVar("Task")
+Value = TypeVar("Value")
 
 
-def evaluate(
-    plans: Sequence[ScenarioPlan],
-    *,
-    on: str = LOCAL,
-    jobs: int | None = None,
-    cache: Cache | None = None,
-) -> Answers:
-    """The outcomes of all plans as they end, each with the number of its plan."""
-    with Workers(on=on, jobs=jobs, cache=cache) as workers:
-        yield from workers.evaluate(plans)
+class Spread(ExitStack, Generic[Task, Value]):
+    """Calls a function for many tasks, in as many processes as given, or as many as pay.
+
+    Without a number the first task runs here, and its time estimates that of the others. Processes
+    that were started stay until the end, for the next tasks.
+    """
+
+    def __init__(self, call: Callable[[Task], Value], jobs: int | None) -> None:
+        super().__init__()
+        self._call = call
+        self._jobs = jobs
+        self._processes: Processes[Task, Value] | None = None
+
+    def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Value | Died]]:
+        """Answers as they come, with the numbers of their tasks; what a task raises is raised."""
+        most = processors() if self._jobs is None else self._jobs
+        first = 1 if self._jobs is None and self._processes is None else 0
+        here = len(tasks) if most == 1 else min(first, len(tasks))
+        started_s = cpu_s()
+        yield from self._here(tasks, 0, here)
+        left = len(tasks) - here
+        if first and (cpu_s() - started_s) * left < PAYS_FROM_S:
+            yield from self._here(tasks, here, len(tasks))
+            return
+        if self._processes is None:
+            self._processes = self.enter_context(Processes(self._call, most))
+        for number, answer in self._processes.map(tasks[here:]):
+            if isinstance(answer, Raised):
+                raise answer.error
+            yield here + number, answer if isinstance(answer, Died) else answer.value
+
+    def _here(self, tasks: Sequence[Task], first: int, end: int) -> Iterator[tuple[int, Value]]:
+        for number in range(first, end):
+            yield number, self._call(tasks[number])
 
 
-class Workers:
-    """Runs plans; processes that were started stay until the end, for the next ones."""
+class Workers(ExitStack):
+    """Runs plans and measures them; a cluster stays connected until the end."""
 
     def __init__(
         self, *, on: str = LOCAL, jobs: int | None = None, cache: Cache | None = None
@@ -48,27 +76,19 @@ class Workers:
         if jobs is not None and jobs < 1:
             raise InputError(f"jobs is {jobs}", allowed="1 or more, or None for as many as pay")
         check_place(on)
+        super().__init__()
         self._on = on
         self._jobs = jobs
         self._cache = cache
         self.found = 0
         """How many of the last plans the cache had."""
-        self._places = ExitStack()
-        self._processes: Processes[ScenarioPlan, Outcome] | None = None
+        self._local = self.enter_context(Spread[ScenarioPlan, Outcome](measured, jobs))
         self._cluster: RayCluster | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Workers":
         if self._on != LOCAL:
-            self._cluster = self._places.enter_context(connected(self._on, self._jobs))
+            self._cluster = self.enter_context(connected(self._on, self._jobs))
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._places.close()
 
     def evaluate(self, plans: Sequence[ScenarioPlan]) -> Answers:
         """The outcomes of all plans as they end, each with the number of its plan."""
@@ -96,41 +116,11 @@ class Workers:
         if self._cluster is not None:
             yield from self._cluster.evaluate(plans)
             return
-        jobs = processors() if self._jobs is None else self._jobs
-        if jobs == 1:
-            yield from _here(plans, 0)
-            return
-        first = 0
-        if self._jobs is None and self._processes is None and plans:
-            # How long the first takes tells whether processes are worth their start.
-            started_s = monotonic_s()
-            outcome = measured(plans[0])
-            left_s = (monotonic_s() - started_s) * (len(plans) - 1)
-            yield 0, outcome
-            if left_s < PAYS_FROM_S:
-                yield from _here(plans, 1)
-                return
-            first = 1
-        if self._processes is None:
-            self._processes = self._places.enter_context(Processes(measured, jobs))
-        yield from _elsewhere(self._processes, plans, first)
-
-
-def _here(plans: Sequence[ScenarioPlan], first: int) -> Answers:
-    for number in range(first, len(plans)):
-        yield number, measured(plans[number])
-
-
-def _elsewhere(
-    processes: Processes[ScenarioPlan, Outcome], plans: Sequence[ScenarioPlan], first: int
-) -> Answers:
-    for number, answer in processes.map(plans[first:]):
-        if isinstance(answer, Raised):
-            raise answer.error
-        if isinstance(answer, Died):
-            how = f"signal {-answer.status}" if answer.status < 0 else f"status {answer.status}"
-            hint = "memory may have been short: fewer --jobs leave more to each"
-            what = f"its worker process ended in the middle of it, by {how} ({hint})"
-            yield first + number, FailedRun(what)
-        else:
-            yield first + number, answer.value
+        for number, answer in self._local.map(plans):
+            if isinstance(answer, Died):
+                how = f"signal {-answer.status}" if answer.status < 0 else f"status {answer.status}"
+                hint = "memory may have been short: fewer --jobs leave more to each"
+                what = f"its worker process ended in the middle of it, by {how} ({hint})"
+                yield number, FailedRun(what)
+            else:
+                yield number, answer

@@ -11,7 +11,15 @@ import msgspec
 
 from windtunnel.core.intervals import Interval, ratio_interval
 from windtunnel.search.plan.confidence import ShareBounds, confidence_of_test
-from windtunnel.search.plan.trials import OutOfBudget, Rules, Stage, Trial, sure_of, worst_of
+from windtunnel.search.plan.trials import (
+    Ledger,
+    OutOfBudget,
+    Rules,
+    Stage,
+    Trial,
+    sure_of,
+    worst_of,
+)
 
 MOST_DOUBLINGS = 10
 """From the load of the scenario, up or down: a thousandth of it, and a thousand times as much."""
@@ -31,6 +39,10 @@ class WantedLoad(NamedTuple):
     load: float
     share: float
     seed: int
+
+    @property
+    def cost(self) -> float:
+        return self.share * weight(self.load)
 
 
 class LoadResult(msgspec.Struct, frozen=True):
@@ -54,8 +66,7 @@ class LoadSearch:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._trials: dict[WantedLoad, Trial] = {}
-        self._spent = 0.0
+        self._ledger: Ledger[WantedLoad, Trial] = Ledger(rules.budget)
         self._ended = LoadResult(None, None, None, None, 0, out_of_budget=False)
 
     def moves(self) -> Asking:
@@ -107,9 +118,10 @@ class LoadSearch:
         stage = Stage(1.0, rules.test) if rules.test else rules.stages[-1]
         step = 1.0 + PRECISION / 2.0
         for _ in range(MOST_STEPS_DOWN):
-            yield from self._run(load, stage)
+            yield from self._ledger.ask(_runs(load, stage))
             confidence = confidence_of_test(rules.confidence, self._ended.tests)
-            sure = sure_of(self._of(load, stage), confidence, chance=bool(rules.test))
+            trials = self._ledger.of(_runs(load, stage))
+            sure = sure_of(trials, confidence, chance=bool(rules.test))
             tests = self._ended.tests + 1
             if sure.low >= rules.attained:
                 self._ended = msgspec.structs.replace(
@@ -123,22 +135,13 @@ class LoadSearch:
     def _good(
         self, load: float, stage: Stage
     ) -> Generator[list[WantedLoad], Mapping[WantedLoad, Trial], bool]:
-        yield from self._run(load, stage)
-        return worst_of(self._of(load, stage)) >= self._rules.attained
+        wanted = _runs(load, stage)
+        yield from self._ledger.ask(wanted)
+        return worst_of(self._ledger.of(wanted)) >= self._rules.attained
 
-    def _run(self, load: float, stage: Stage) -> Asking:
-        wanted = [WantedLoad(load, stage.share, seed) for seed in stage.seeds]
-        wanted = [run for run in wanted if run not in self._trials]
-        cost = sum(run.share * weight(run.load) for run in wanted)
-        if self._spent + cost > self._rules.budget + 1e-9:
-            raise OutOfBudget
-        if wanted:
-            answers = yield wanted
-            self._spent += cost
-            self._trials.update({run: answers[run] for run in wanted})
 
-    def _of(self, load: float, stage: Stage) -> list[Trial]:
-        return [self._trials[WantedLoad(load, stage.share, seed)] for seed in stage.seeds]
+def _runs(load: float, stage: Stage) -> list[WantedLoad]:
+    return [WantedLoad(load, stage.share, seed) for seed in stage.seeds]
 
 
 def weight(load: float) -> float:
@@ -170,8 +173,7 @@ class KneeSearch:
 
     def __init__(self, seeds: Sequence[int], budget: float) -> None:
         self._walks = [_LoadWalk(seed) for seed in seeds]
-        self._budget = budget
-        self._spent = 0.0
+        self._ledger: Ledger[WantedLoad, float | None] = Ledger(budget)
         self.out_of_budget = False
 
     def moves(self) -> KneeAsking:
@@ -181,14 +183,13 @@ class KneeSearch:
             if not asking:
                 return
             wanted = [WantedLoad(walk.next_load or 0.0, 1.0, walk.seed) for walk in asking]
-            cost = sum(weight(run.load) for run in wanted)
-            if self._spent + cost > self._budget:
+            try:
+                yield from self._ledger.ask(wanted)
+            except OutOfBudget:
                 self.out_of_budget = True
                 return
-            answers = yield wanted
-            self._spent += cost
-            for walk, run in zip(asking, wanted, strict=True):
-                walk.learn(answers[run])
+            for walk, latency_s in zip(asking, self._ledger.of(wanted), strict=True):
+                walk.learn(latency_s)
 
     def knees(self) -> list[Knee]:
         return [walk.knee for walk in self._walks if walk.knee is not None]

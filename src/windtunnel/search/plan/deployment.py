@@ -1,14 +1,13 @@
 """`plan --find deployment`: the cheapest servers that attain the targets, and why not others."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-import windtunnel
 from windtunnel.routing.custom import is_custom
-from windtunnel.search.execution.workers import MeasuredRun, Outcome, Workers
+from windtunnel.search.execution.workers import MeasuredRun, Outcome
 from windtunnel.search.plan.choices import Choices, choices_of
 from windtunnel.search.plan.demand import demands_of
 from windtunnel.search.plan.goal import TARGETS, Goal, as_data, trial_of
@@ -31,7 +30,7 @@ from windtunnel.search.plan.space import (
     candidates_of,
     kinds_of,
 )
-from windtunnel.search.plan.trials import Rules, Trial
+from windtunnel.search.plan.trials import Means, Rules, RunDriver, Trial, head_of
 from windtunnel.search.point import Origin
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.pools import price_of
@@ -40,9 +39,6 @@ from windtunnel.workload.settings.sources import SourceSettings
 DOLLARS, ACCELERATORS = "$", "accelerators"
 SHOWN_OF_THE_RULED = 4
 """Candidates that get a short run when bounds rule out all, to tell what comes closest."""
-
-Told = Callable[[str, float, float], None]
-"""Hears what is being done, and how much of how much has been spent."""
 
 
 class DeploymentSpace(NamedTuple):
@@ -77,13 +73,15 @@ def _unit(kinds: Sequence[ServerKind]) -> str:
 class DeploymentSearch:
     """Drives a race over a space with workers."""
 
-    def __init__(self, space: DeploymentSpace, workers: Workers, budget: float, told: Told) -> None:
+    def __init__(self, space: DeploymentSpace, means: Means) -> None:
         self._space = space
-        self._workers = workers
-        self._budget = budget
-        self._told = told
-        self._outcomes: dict[WantedRun, Outcome] = {}
-        self._spent = 0.0
+        self._budget = means.budget
+        self._driver: RunDriver[WantedRun, Trial] = RunDriver(
+            means,
+            lambda run: shortened(space.candidates[run.number].plan(), run.share, run.seed),
+            lambda run, outcome: trial_of(outcome, space.goal, _prices(space, run.number)),
+            lambda run: _doing(run, space),
+        )
 
     def run(self) -> dict[str, Any]:
         """The answer as plain data: what `plan.json` says."""
@@ -98,36 +96,11 @@ class DeploymentSearch:
         )
         lanes = _lanes(space)
         race = Race(lanes, rules)
-        moves = race.moves()
-        try:
-            wanted = next(moves)
-            while True:
-                wanted = moves.send(self._trials(wanted))
-        except StopIteration:
-            pass
+        self._driver.play(race.moves())
         ended = race.ended()
         if not lanes:
             ended = self._least_hopeless(ended)
-        return _answer(space, ended, self._outcomes, self._budget)
-
-    def _trials(self, wanted: Sequence[WantedRun]) -> Mapping[WantedRun, Trial]:
-        """Runs what is wanted."""
-        space = self._space
-        plans = [
-            shortened(space.candidates[run.number].plan(), run.share, run.seed) for run in wanted
-        ]
-        answers: dict[int, Outcome] = {}
-        for number, outcome in self._workers.evaluate(plans):
-            answers[number] = outcome
-            self._spent += wanted[number].share
-            self._told(_doing(wanted[number], space), self._spent, self._budget)
-        # In the order in which they were wanted, not in which they ended: sums depend on it.
-        self._outcomes |= {run: answers[number] for number, run in enumerate(wanted)}
-        return {run: self._trial(run) for run in wanted}
-
-    def _trial(self, run: WantedRun) -> Trial:
-        space = self._space
-        return trial_of(self._outcomes[run], space.goal, _prices(space, run.number))
+        return _answer(space, ended, self._driver.outcomes, self._budget)
 
     def _least_hopeless(self, ended: RaceResult) -> RaceResult:
         """Every candidate is ruled out before any run: short runs tell how far off the best are."""
@@ -141,7 +114,7 @@ class DeploymentSearch:
                 chosen.append(one)
         stage = self._space.lengths.stages[0]
         wanted = [WantedRun(one.number, stage.share, stage.seeds[0]) for one in chosen]
-        trials = self._trials(wanted)
+        trials = self._driver.run(wanted)
         good = [run for run in wanted if not trials[run].failure]
         if not good:
             return ended
@@ -251,11 +224,7 @@ def _answer(
         return None if number is None else rows[number]
 
     return {
-        "find": "deployment",
-        "name": base.name,
-        "seed": base.seed,
-        "windtunnel": windtunnel.__version__,
-        "scenario_sha256": base.sha256,
+        **head_of(base, "deployment"),
         "goal": as_data(base, goal),
         "cost_unit": space.unit,
         "best": row(ended.best),
@@ -271,8 +240,8 @@ def _answer(
             "budget": budget,
             "out_of_budget": ended.out_of_budget,
             "tests": ended.tests,
-            "stages": [{"share": s.share, "seeds": list(s.seeds)} for s in lengths.stages],
-            "doubtful": [{"share": s.share, "seeds": list(s.seeds)} for s in lengths.doubtful],
+            "stages": [stage.data() for stage in lengths.stages],
+            "doubtful": [stage.data() for stage in lengths.doubtful],
             "test_seeds": list(lengths.test),
             "whole_runs_because": lengths.whole_because or None,
             "reasons": dict(sorted(Counter(str(one["reason"]) for one in rows).items())),

@@ -1,13 +1,12 @@
 """`plan --find load` and `--find knee`: what one deployment carries, and where latency turns."""
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-import windtunnel
-from windtunnel.search.execution.workers import MeasuredRun, Outcome, Workers
+from windtunnel.search.execution.workers import MeasuredRun, Outcome
 from windtunnel.search.measure import Metrics
 from windtunnel.search.plan.bisection import (
     DOUBLED,
@@ -23,7 +22,7 @@ from windtunnel.search.plan.bisection import (
 )
 from windtunnel.search.plan.goal import Goal, as_data, trial_of
 from windtunnel.search.plan.run_lengths import counted, lengths_of, shortened, why_whole
-from windtunnel.search.plan.trials import Rules
+from windtunnel.search.plan.trials import Means, Rules, RunDriver, head_of
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
@@ -33,9 +32,7 @@ DEFINITION = (
     f"the load at which the p95 of TTFT is {DOUBLED:g} times that of a light load; a load is light "
     f"when half of it takes away no more than {100 * (FLAT - 1):.0f}% of that p95"
 )
-KNEE_SEEDS = 5
 
-Told = Callable[[str, float, float], None]
 T = TypeVar("T")
 
 
@@ -68,103 +65,75 @@ def offered(plan: ScenarioPlan) -> float | None:
     return sum(rates)
 
 
-class Runs:
-    """Runs of a scenario at loads, and what came of each."""
-
-    def __init__(self, base: ScenarioPlan, workers: Workers, budget: float, told: Told) -> None:
-        self._base = base
-        self._workers = workers
-        self._budget = budget
-        self._told = told
-        self.outcomes: dict[WantedLoad, Outcome] = {}
-        self.spent = 0.0
-
-    def play(
-        self,
-        moves: Generator[list[WantedLoad], Mapping[WantedLoad, T], None],
-        seen: Callable[[Outcome], T],
-        doing: str,
-    ) -> None:
-        """Runs whatever a search asks for until it ends."""
-        try:
-            wanted = next(moves)
-            while True:
-                wanted = moves.send(self._run(wanted, seen, doing))
-        except StopIteration:
-            pass
-
-    def _run(
-        self, wanted: Sequence[WantedLoad], seen: Callable[[Outcome], T], doing: str
-    ) -> dict[WantedLoad, T]:
+def _driver(
+    base: ScenarioPlan, means: Means, seen: Callable[[Outcome], T]
+) -> RunDriver[WantedLoad, T]:
+    """Runs a scenario at loads."""
+    return RunDriver(
+        means,
         # Cut short first: as many requests at any load.
-        plans = [loaded(shortened(self._base, run.share, run.seed), run.load) for run in wanted]
-        answers: dict[int, Outcome] = {}
-        for number, outcome in self._workers.evaluate(plans):
-            answers[number] = outcome
-            run = wanted[number]
-            self.spent += run.share * weight(run.load)
-            self._told(f"{doing} at {run.load:.3g} x", self.spent, self._budget)
-        # In the order in which they were wanted, not in which they ended: sums depend on it.
-        self.outcomes |= {run: answers[number] for number, run in enumerate(wanted)}
-        return {run: seen(self.outcomes[run]) for run in wanted}
+        lambda run: loaded(shortened(base, run.share, run.seed), run.load),
+        lambda _, outcome: seen(outcome),
+        lambda run: f"runs at {run.load:.3g} x",
+    )
 
-    def curve(self, goal: Goal | None) -> list[dict[str, Any]]:
-        """What was seen at each load, by the longest runs there; from light to heavy."""
-        loads: dict[float, list[tuple[WantedLoad, Metrics]]] = {}
-        for run, outcome in self.outcomes.items():
-            if isinstance(outcome, MeasuredRun):
-                loads.setdefault(run.load, []).append((run, outcome.metrics))
-        rate = offered(self._base)
-        rows = []
-        for load, seen in sorted(loads.items()):
-            share = max(run.share for run, _ in seen)
-            longest = [metrics for run, metrics in seen if run.share == share]
-            attained = None
-            if goal is not None:
-                trials = [trial_of(MeasuredRun(metrics), goal, {}) for metrics in longest]
-                attained = min(
-                    _mean([trial.attained[one] for trial in trials])
-                    for one in range(len(goal.classes))
-                )
-            latencies = [metrics[LATENCY] for metrics in longest]
-            known = [float(latency) for latency in latencies if latency is not None]
-            rows.append(
-                {
-                    "load": load,
-                    "requests_per_s": None if rate is None else rate * load,
-                    "attained": attained,
-                    "ttft_p95": _mean(known) if known else None,
-                    "runs": len(longest),
-                    "run_share": share,
-                }
+
+def _curve(
+    base: ScenarioPlan, outcomes: Mapping[WantedLoad, Outcome], goal: Goal | None
+) -> list[dict[str, Any]]:
+    """What was seen at each load, by the longest runs there; from light to heavy."""
+    loads: dict[float, list[tuple[WantedLoad, Metrics]]] = {}
+    for run, outcome in outcomes.items():
+        if isinstance(outcome, MeasuredRun):
+            loads.setdefault(run.load, []).append((run, outcome.metrics))
+    rate = offered(base)
+    rows = []
+    for load, seen in sorted(loads.items()):
+        share = max(run.share for run, _ in seen)
+        longest = [metrics for run, metrics in seen if run.share == share]
+        attained = None
+        if goal is not None:
+            trials = [trial_of(MeasuredRun(metrics), goal, {}) for metrics in longest]
+            attained = min(
+                _mean([trial.attained[one] for trial in trials]) for one in range(len(goal.classes))
             )
-        return rows
+        latencies = [metrics[LATENCY] for metrics in longest]
+        known = [float(latency) for latency in latencies if latency is not None]
+        rows.append(
+            {
+                "load": load,
+                "requests_per_s": None if rate is None else rate * load,
+                "attained": attained,
+                "ttft_p95": _mean(known) if known else None,
+                "runs": len(longest),
+                "run_share": share,
+            }
+        )
+    return rows
 
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def find_load(
-    base: ScenarioPlan, goal: Goal, seeds: int, workers: Workers, budget: float, told: Told
-) -> dict[str, Any]:
+def find_load(base: ScenarioPlan, goal: Goal, seeds: int, means: Means) -> dict[str, Any]:
     """The most traffic that the scenario's own servers carry, as plain data."""
     lengths = lengths_of(base, seeds)
-    rules = Rules(goal.attained, goal.confidence, lengths.stages, lengths.test, budget)
+    rules = Rules(goal.attained, goal.confidence, lengths.stages, lengths.test, means.budget)
     search = LoadSearch(rules)
-    runs = Runs(base, workers, budget, told)
-    runs.play(search.moves(), lambda outcome: trial_of(outcome, goal, {}), "runs")
+    driver = _driver(base, means, lambda outcome: trial_of(outcome, goal, {}))
+    driver.play(search.moves())
     ended = search.ended()
-    curve = runs.curve(goal)
+    curve = _curve(base, driver.outcomes, goal)
     return {
-        **_head(base, "load"),
+        **head_of(base, "load"),
         "goal": as_data(base, goal),
         "carried": _carried(base, ended),
         "missed": next((row for row in curve if row["load"] == ended.missed), None),
-        "searched": _searched(runs, budget, out_of_budget=ended.out_of_budget)
+        "searched": _searched(driver, means.budget, out_of_budget=ended.out_of_budget)
         | {
             "tests": ended.tests,
-            "stages": [{"share": s.share, "seeds": list(s.seeds)} for s in lengths.stages],
+            "stages": [stage.data() for stage in lengths.stages],
             "test_seeds": list(lengths.test),
             "whole_runs_because": lengths.whole_because or None,
         },
@@ -188,22 +157,16 @@ def _carried(base: ScenarioPlan, ended: LoadResult) -> dict[str, Any] | None:
 
 
 def find_knee(
-    base: ScenarioPlan,
-    goal: Goal | None,
-    confidence: float,
-    seeds: int,
-    workers: Workers,
-    budget: float,
-    told: Told,
+    base: ScenarioPlan, goal: Goal | None, confidence: float, seeds: int, means: Means
 ) -> dict[str, Any]:
     """Where the latency of the scenario's own servers turns, as plain data."""
     first = base.seed
     chosen = range(first, first + seeds) if draws(base) else range(first, first + 1)
     # With a duration a light load would have few requests: then count them, where that is the same.
     steady = base if why_whole(base) else counted(base)
-    search = KneeSearch(chosen, budget)
-    runs = Runs(steady, workers, budget, told)
-    runs.play(search.moves(), _latency, "runs")
+    search = KneeSearch(chosen, means.budget)
+    driver = _driver(steady, means, _latency)
+    driver.play(search.moves())
     knees = search.knees()
     interval = knee_interval(knees, confidence) if len(knees) == len(chosen) else None
     rate = offered(base)
@@ -218,7 +181,7 @@ def find_knee(
             "ttft_p95": _mean([knee.latency_s or 0.0 for knee in knees]),
         }
     return {
-        **_head(base, "knee"),
+        **head_of(base, "knee"),
         "definition": DEFINITION,
         "knee": found,
         "light": {
@@ -226,9 +189,9 @@ def find_knee(
             "ttft_p95": _mean([knee.light_s for knee in knees]) if knees else None,
         },
         "seeds": [msgspec.to_builtins(knee) for knee in knees],
-        "searched": _searched(runs, budget, out_of_budget=search.out_of_budget),
+        "searched": _searched(driver, means.budget, out_of_budget=search.out_of_budget),
         "not_tried": _not_tried(base),
-        "curve": runs.curve(goal),
+        "curve": _curve(steady, driver.outcomes, goal),
     }
 
 
@@ -239,17 +202,9 @@ def _latency(outcome: Outcome) -> float | None:
     return None if latency is None else float(latency)
 
 
-def _head(base: ScenarioPlan, find: str) -> dict[str, Any]:
-    return {
-        "find": find,
-        "name": base.name,
-        "seed": base.seed,
-        "windtunnel": windtunnel.__version__,
-        "scenario_sha256": base.sha256,
-    }
-
-
-def _searched(runs: Runs, budget: float, *, out_of_budget: bool) -> dict[str, Any]:
+def _searched(
+    runs: RunDriver[WantedLoad, Any], budget: float, *, out_of_budget: bool
+) -> dict[str, Any]:
     return {
         "runs": len(runs.outcomes),
         "whole_runs": runs.spent,

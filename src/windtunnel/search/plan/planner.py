@@ -1,6 +1,5 @@
 """Answers the question of a plan: a deployment, a load or a knee, as plain data."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ from windtunnel.search.plan.choices import SUGGESTED
 from windtunnel.search.plan.deployment import DeploymentSearch, space_of
 from windtunnel.search.plan.goal import Goal, goal_of
 from windtunnel.search.plan.load import find_knee, find_load
+from windtunnel.search.plan.trials import Means, Told
 from windtunnel.search.point import Origin
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -18,9 +18,6 @@ DEPLOYMENT, LOAD, KNEE = FINDS = ("deployment", "load", "knee")
 USUAL_SEEDS = 8
 FEWEST_SEEDS, MOST_SEEDS = 2, 200
 USUAL_BUDGET = 400
-
-Told = Callable[[str, float, float], None]
-"""Hears what is being done, and how many whole runs of how many have been spent."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -39,21 +36,14 @@ def answer(origin: Origin, question: Question, workers: Workers, told: Told) -> 
     """What `plan.json` says."""
     _refuse(question)
     base = origin.plan(seed=question.seed, option="plan")
+    means = Means(workers, question.budget, told)
     if question.find == KNEE:
-        return find_knee(
-            base,
-            _goal_if_any(base, question),
-            _confidence(base, question),
-            question.seeds,
-            workers,
-            question.budget,
-            told,
-        )
+        goal_if_any, confidence = _goal_if_any(base, question), _confidence(base, question)
+        return find_knee(base, goal_if_any, confidence, question.seeds, means)
     goal = _goal(base, question)
     if question.find == LOAD:
-        return find_load(base, goal, question.seeds, workers, question.budget, told)
-    space = space_of(origin, base, goal, question.seeds)
-    return DeploymentSearch(space, workers, question.budget, told).run()
+        return find_load(base, goal, question.seeds, means)
+    return DeploymentSearch(space_of(origin, base, goal, question.seeds), means).run()
 
 
 def _refuse(question: Question) -> None:

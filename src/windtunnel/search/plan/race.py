@@ -13,6 +13,7 @@ import msgspec
 
 from windtunnel.search.plan.confidence import ShareBounds, confidence_of_test
 from windtunnel.search.plan.trials import (
+    Ledger,
     OutOfBudget,
     Rules,
     Stage,
@@ -69,6 +70,10 @@ class WantedRun(NamedTuple):
     number: int
     share: float
     seed: int
+
+    @property
+    def cost(self) -> float:
+        return self.share
 
 
 class CandidateVerdict(msgspec.Struct, frozen=True):
@@ -151,6 +156,12 @@ class Seeker:
             self._low, self._leap = self.at + 1, 2 * self._leap
 
 
+def _runs(entrant: Entrant, stage: Stage) -> list[WantedRun]:
+    """Of an entrant in a stage; who scales always runs to the end."""
+    share = 1.0 if entrant.scales else stage.share
+    return [WantedRun(entrant.number, share, seed) for seed in stage.seeds]
+
+
 class Race:
     """The search. `moves` gives batches of wanted runs and takes their trials, up to `ended`."""
 
@@ -159,9 +170,8 @@ class Race:
         self._stages = (*rules.stages, *rules.doubtful)
         self._standings = [_Standing(lane) for lane in lanes]
         self._entrants = {one.number: one for lane in lanes for one in lane.entrants}
-        self._trials: dict[WantedRun, Trial] = {}
+        self._ledger: Ledger[WantedRun, Trial] = Ledger(rules.budget)
         self._verdicts: dict[int, CandidateVerdict] = {}
-        self._spent = 0.0
         self._tests = 0
         self._best: int | None = None
         self._runners_up: list[int] = []
@@ -184,8 +194,8 @@ class Race:
             runners_up=tuple(self._runners_up),
             closest=self._closest() if self._best is None else None,
             verdicts=dict(sorted(self._verdicts.items())),
-            runs=len(self._trials),
-            whole_runs=self._spent,
+            runs=len(self._ledger.seen),
+            whole_runs=self._ledger.spent,
             out_of_budget=self._out_of_budget,
             tests=self._tests,
         )
@@ -312,25 +322,10 @@ class Race:
     # Runs, and what they say
 
     def _run(self, turns: Sequence[tuple[Entrant, Stage]]) -> Moves:
-        wanted = [
-            WantedRun(entrant.number, 1.0 if entrant.scales else stage.share, seed)
-            for entrant, stage in turns
-            for seed in stage.seeds
-        ]
-        wanted = [run for run in wanted if run not in self._trials]
-        cost = sum(run.share for run in wanted)
-        if self._spent + cost > self._rules.budget + 1e-9:
-            raise OutOfBudget
-        if wanted:
-            answers = yield wanted
-            self._spent += cost
-            for run in wanted:
-                self._trials[run] = answers[run]
+        yield from self._ledger.ask([run for turn in turns for run in _runs(*turn)])
 
     def _of(self, entrant: Entrant, stage: Stage) -> list[Trial]:
-        share = 1.0 if entrant.scales else stage.share
-        wanted = [WantedRun(entrant.number, share, seed) for seed in stage.seeds]
-        return [self._trials[run] for run in wanted]
+        return self._ledger.of(_runs(entrant, stage))
 
     def _failure(self, entrant: Entrant, stage: Stage) -> str:
         return failure_of(self._of(entrant, stage))
@@ -356,7 +351,7 @@ class Race:
             return entrant.cost
         costs = [
             trial.cost
-            for run, trial in self._trials.items()
+            for run, trial in self._ledger.seen.items()
             if run.number == entrant.number and not trial.failure
         ]
         return sum(costs) / len(costs) if costs else entrant.cost
@@ -400,7 +395,12 @@ class Race:
         """Of somebody who was never out: dearer than the answer, or nothing was left to spend."""
         entrant = self._entrants[number]
         cost = self._cost(entrant)
-        stages = [stage for stage in reversed(self._stages) if self._ran(entrant, stage)]
+        seen = self._ledger.seen
+        stages = [
+            stage
+            for stage in reversed(self._stages)
+            if all(run in seen for run in _runs(entrant, stage))
+        ]
         reason, instead = UNTRIED, None
         if self._best is not None and cost >= self._cost(self._entrants[self._best]):
             reason, instead = DEARER, self._best
@@ -409,10 +409,6 @@ class Race:
         sure = self._sure(entrant, stages[0], self._rules.confidence)
         said = self._verdict(reason, entrant, stages[0], sure, self._rules.confidence)
         return msgspec.structs.replace(said, instead=instead)
-
-    def _ran(self, entrant: Entrant, stage: Stage) -> bool:
-        share = 1.0 if entrant.scales else stage.share
-        return all(WantedRun(entrant.number, share, seed) in self._trials for seed in stage.seeds)
 
     def _closest(self) -> int | None:
         """Who attained most, judged by the longest runs that anybody had."""

@@ -1,9 +1,30 @@
-"""Runs as a search sees them: what each class of service attained, and what it cost."""
+"""Runs as a search sees them: what each class of service attained, and what it cost.
 
-from collections.abc import Sequence
-from typing import NamedTuple
+A search is a generator: it yields the runs that it wants next, and is sent what came of them. It
+keeps them in a `Ledger`, and a `RunDriver` has workers run them.
+"""
 
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import windtunnel
+from windtunnel.search.execution.workers import Outcome, Workers
 from windtunnel.search.plan.confidence import ShareBounds, exact_share, share_bounds
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+Told = Callable[[str, float, float], None]
+"""Hears what is being done, and how many whole runs of how many have been spent."""
+
+
+class Wanted(Protocol):
+    """A run that is wanted; `cost` is in whole runs."""
+
+    @property
+    def cost(self) -> float: ...
+
+
+Run = TypeVar("Run", bound=Wanted)
+Seen = TypeVar("Seen")
 
 
 class Trial(NamedTuple):
@@ -26,6 +47,9 @@ class Stage(NamedTuple):
     share: float
     seeds: tuple[int, ...]
 
+    def data(self) -> dict[str, Any]:
+        return {"share": self.share, "seeds": list(self.seeds)}
+
 
 class Rules(NamedTuple):
     """What counts as good enough, and what may be spent on finding it."""
@@ -44,6 +68,87 @@ class Rules(NamedTuple):
 
 class OutOfBudget(Exception):
     """What is wanted next would cost more than may be spent."""
+
+
+class Ledger(Generic[Run, Seen]):
+    """The runs that a search has asked for, what came of them, and what they cost."""
+
+    def __init__(self, budget: float) -> None:
+        self.seen: dict[Run, Seen] = {}
+        self.spent = 0.0
+        self._budget = budget
+
+    def ask(self, wanted: Sequence[Run]) -> Generator[list[Run], Mapping[Run, Seen], None]:
+        """Asks for those that are not there yet; `OutOfBudget` if they cost too much."""
+        missing = [run for run in wanted if run not in self.seen]
+        cost = sum(run.cost for run in missing)
+        if self.spent + cost > self._budget + 1e-9:
+            raise OutOfBudget
+        if missing:
+            answers = yield missing
+            self.spent += cost
+            self.seen.update({run: answers[run] for run in missing})
+
+    def of(self, wanted: Sequence[Run]) -> list[Seen]:
+        return [self.seen[run] for run in wanted]
+
+
+class Means(NamedTuple):
+    """What a search may use."""
+
+    workers: Workers
+    budget: float
+    """Whole runs."""
+    told: Told
+
+
+class RunDriver(Generic[Run, Seen]):
+    """Has workers run whatever a search wants."""
+
+    def __init__(
+        self,
+        means: Means,
+        plan_of: Callable[[Run], ScenarioPlan],
+        seen: Callable[[Run, Outcome], Seen],
+        doing: Callable[[Run], str],
+    ) -> None:
+        self._means = means
+        self._plan_of = plan_of
+        self._seen = seen
+        self._doing = doing
+        self.outcomes: dict[Run, Outcome] = {}
+        self.spent = 0.0
+
+    def play(self, moves: Generator[list[Run], Mapping[Run, Seen], None]) -> None:
+        """Runs what a search asks for until it ends."""
+        try:
+            wanted = next(moves)
+            while True:
+                wanted = moves.send(self.run(wanted))
+        except StopIteration:
+            pass
+
+    def run(self, wanted: Sequence[Run]) -> dict[Run, Seen]:
+        workers, budget, told = self._means
+        answers: dict[int, Outcome] = {}
+        for number, outcome in workers.evaluate([self._plan_of(run) for run in wanted]):
+            answers[number] = outcome
+            self.spent += wanted[number].cost
+            told(self._doing(wanted[number]), self.spent, budget)
+        # In the order in which they were wanted, not in which they ended: sums depend on it.
+        self.outcomes |= {run: answers[number] for number, run in enumerate(wanted)}
+        return {run: self._seen(run, self.outcomes[run]) for run in wanted}
+
+
+def head_of(plan: ScenarioPlan, find: str) -> dict[str, Any]:
+    """What every answer begins with."""
+    return {
+        "find": find,
+        "name": plan.name,
+        "seed": plan.seed,
+        "windtunnel": windtunnel.__version__,
+        "scenario_sha256": plan.sha256,
+    }
 
 
 def failure_of(trials: Sequence[Trial]) -> str:
