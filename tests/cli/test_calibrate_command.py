@@ -62,7 +62,8 @@ def test_a_fit_writes_a_profile_and_a_page(measurements: Path, tmp_path: Path) -
     assert load_profile(str(profile)).origin == "24 steps in steps.jsonl."
     text = page.read_text()
     assert text.count("<circle") == 24
-    assert "http" not in text
+    assert "http:" not in text
+    assert "https:" not in text
     again = json.loads(run("--evaluate", measurements, "--profile", profile, "--json", "-"))
     assert again["shapes"]["llama-3.1-8b"]["mape"] < 0.05
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +122,7 @@ def _calibrate(
     out.json({"shapes": msgspec.to_builtins(errors)})
     page = None
     if report is not None and rows:
-        from windtunnel.report.page.calibration import by_regime, scatter_page
+        from windtunnel.report.page.calibration import HEADS, by_regime, scatter_page
 
         predicted = predictions_ms(rows, hardware, profile)
         page = None if report == STANDARD_OUTPUT else Path(report)
@@ -132,26 +131,18 @@ def _calibrate(
         return
     trust = "calibrated" if profile.calibrated else "NOT calibrated"
     screen().print(f"{title}, {trust}: {profile.origin}\n")
-    shown = errors or profile.errors.get("operators", {})
-    _show(["", "points", "mean error", "p90"], [(name, *_cells(e)) for name, e in shown.items()])
+    rows_shown = (
+        (name, str(error.points), f"{error.mape:.1%}", f"{error.p90:.1%}")
+        for name, error in (errors or profile.errors.get("operators", {})).items()
+    )
+    print_table(screen(), ("", "points", "mean error", "p90"), rows_shown)
     if report is not None and rows:
         click.echo()
-        _show(
-            ["shape", "kind of step", "points", "mean error", "p90", "bias"],
-            [(e.shape, e.regime, *_cells(e), f"{e.bias:+.1%}") for e in by_regime(rows, predicted)],
-            words=2,
-        )
+        found = by_regime(rows, predicted)
+        print_table(screen(), HEADS, (error.cells() for error in found), words=2)
     for path in (output, page):
         if path is not None:
             click.echo(f"Wrote {path}")
-
-
-def _cells(error: Any) -> tuple[str, str, str]:
-    return str(error.points), f"{error.mape:.1%}", f"{error.p90:.1%}"
-
-
-def _show(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> None:
-    print_table(screen(), heads, rows, words=words)
 
 
 def _fit(

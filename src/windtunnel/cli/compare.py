@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from windtunnel.cli.options import (
     FILE,
     json_option,
+    option,
     output_option,
     seed_option,
     seeds_option,
@@ -35,12 +36,12 @@ OF_DESIGNS = {"varied": "--vary", "seeds": "--seeds", "output": "-o", "workers":
 
 @click.command()
 @click.argument("scenarios", nargs=-1, type=FILE, metavar="SCENARIO...")
-@click.option(
-    "--vary",
-    "varied",
-    multiple=True,
+@option(
+    "--vary varied",
+    None,
+    "Make a design of each value, as in serving.router.policy=round-robin,least-loaded.",
     metavar="PATH=A,B,...",
-    help="Make a design of each value, as in serving.router.policy=round-robin,least-loaded.",
+    multiple=True,
 )
 @set_option("Override a field in all.")
 @seeds_option(2, USUAL_SEEDS, "How many seeds each design runs with; a replay runs once.")
@@ -48,11 +49,8 @@ OF_DESIGNS = {"varied": "--vary", "seeds": "--seeds", "output": "-o", "workers":
 @output_option("runs/compare-NAME", "compare.html and compare.json")
 @json_option("compare.json")
 @workers_option()
-@click.option(
-    "--real",
-    metavar="TRACE",
-    type=FILE,
-    help="Compare one scenario with what `windtunnel observe` measured.",
+@option(
+    "--real", FILE, "Compare one scenario with what `windtunnel observe` measured.", metavar="TRACE"
 )
 def compare(
     scenarios: tuple[Path, ...],
@@ -230,7 +228,7 @@ def _compare_real(
 
 def _refuse_options_of_designs() -> None:
     context = click.get_current_context()
-    for name, option in OF_DESIGNS.items():
+    for name, given in OF_DESIGNS.items():
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             allowed = "--set, --seed and --json beside --real"
-            raise InputError("this is for comparing designs", where=option, allowed=allowed)
+            raise InputError("this is for comparing designs", where=given, allowed=allowed)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windtunnel.cli.options import FILE, Quantity, json_option
+from windtunnel.cli.options import FILE, Quantity, json_option, option
 from windtunnel.cli.places import Output
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 @click.option("--request", type=int, metavar="ID", help="Why this request took as long as it did.")
 @click.option("--at", type=Quantity(parse_duration), metavar="TIME",
               help="The state of every layer at this time, such as 12m.")  # fmt: skip
-@click.option(
-    "--decision", metavar="ID", help="What a decision was based on and what came of it: scaling-17."
+@option(
+    "--decision",
+    None,
+    "What a decision was based on and what came of it: scaling-17.",
+    metavar="ID",
 )
 @json_option("the same as JSON")
 def explain(

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from windtunnel.cli.options import json_option, together
+from windtunnel.cli.options import json_option, option, together
 from windtunnel.cli.places import Output
 
 MOST = 5_000_000
@@ -26,23 +26,14 @@ def fleet() -> None:
 
 
 @fleet.command(short_help="Time cycles over a fleet as they are found.")
-@click.option(
-    "--machines", type=click.IntRange(1, MOST), default=50_000, show_default=True, help="How many."
-)
-@click.option(
+@option("--machines", click.IntRange(1, MOST), "How many.", default=50_000)
+@option(
     "--needs",
-    type=click.IntRange(1, MOST),
+    click.IntRange(1, MOST),
+    "How many units clusters ask for; those that are alike are merged.",
     default=50_000,
-    show_default=True,
-    help="How many units clusters ask for; those that are alike are merged.",
 )
-@click.option(
-    "--cap",
-    type=click.IntRange(1),
-    default=1000,
-    show_default=True,
-    help="How many actions may begin in one cycle.",
-)
+@option("--cap", click.IntRange(1), "How many actions may begin in one cycle.", default=1000)
 @click.option(
     "--contention",
     is_flag=True,
@@ -69,51 +60,46 @@ def bench(
 
 @fleet.command(short_help="Run a whole fleet for a while, with failures, and judge it.")
 @click.option("--profile", default="50k", show_default=True, help="3k, 50k, 100k or 500k machines.")
-@click.option(
+@option(
     "--minutes",
-    type=click.FloatRange(0, min_open=True),
+    click.FloatRange(0, min_open=True),
+    "Simulated, after the fleet has converged.",
     default=30.0,
-    show_default=True,
-    help="Simulated, after the fleet has converged.",
 )
-@click.option(
+@option(
     "--churn",
-    type=click.FloatRange(0, 1),
+    click.FloatRange(0, 1),
+    "The share of units that leave in a minute; as many arrive.",
     default=0.02,
-    show_default=True,
-    help="The share of units that leave in a minute; as many arrive.",
 )
-@click.option(
+@option(
     "--losses-per-day",
-    type=click.FloatRange(0),
+    click.FloatRange(0),
+    "The share of configured machines that are lost in a day; at most 24.",
     default=0.01,
-    show_default=True,
-    help="The share of configured machines that are lost in a day; at most 24.",
 )
 @click.option(
     "--gap",
     is_flag=True,
     help="Hold every 60th cycle against the best assignment there could be, by linear programs.",
 )
-@click.option(
+@option(
     "--shards",
-    type=click.IntRange(1, MOST_SHARDS),
+    click.IntRange(1, MOST_SHARDS),
+    "Divide the fleet among so many shards, with a coordinator that moves machines.",
     default=1,
-    show_default=True,
-    help="Divide the fleet among so many shards, with a coordinator that moves machines.",
 )
-@click.option(
+@option(
     "--process-losses-per-hour",
-    type=click.FloatRange(0, 60),
-    help="How often each process of a shard, or the coordinator, dies or stalls; left out: 6 with "
+    click.FloatRange(0, 60),
+    "How often each process of a shard, or the coordinator, dies or stalls; left out: 6 with "
     "several shards, else 0.",
 )
-@click.option(
+@option(
     "--cycle-limit-s",
-    type=click.FloatRange(0, min_open=True),
+    click.FloatRange(0, min_open=True),
+    "What 99 in 100 cycles may take of the processor, as a whole.",
     default=1.0,
-    show_default=True,
-    help="What 99 in 100 cycles may take of the processor, as a whole.",
 )
 @figures_options
 def soak(*, profile: str, json_to: str | None, **asked: Any) -> int:

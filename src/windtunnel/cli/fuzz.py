@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windtunnel.cli.options import PLACE, json_option
+from windtunnel.cli.options import PLACE, json_option, option
 from windtunnel.cli.places import Output, keep_apart
 from windtunnel.core.errors import InputError
 
@@ -23,40 +23,29 @@ EXIT_INTERRUPTED = 130
 
 
 @click.command()
-@click.option(
-    "--seeds",
-    type=click.IntRange(1, MOST_SEEDS),
-    default=1000,
-    show_default=True,
-    help="How many scenarios are drawn.",
-)
-@click.option(
+@option("--seeds", click.IntRange(1, MOST_SEEDS), "How many scenarios are drawn.", default=1000)
+@option(
     "--first-seed",
-    type=click.IntRange(0, LARGEST_SEED - MOST_SEEDS),
+    click.IntRange(0, LARGEST_SEED - MOST_SEEDS),
+    "The seed of the first one; the others follow it.",
     default=0,
-    show_default=True,
-    help="The seed of the first one; the others follow it.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, MOST_JOBS),
-    help="How many processes. [default: one for each processor]",
+@option(
+    "--jobs", click.IntRange(1, MOST_JOBS), "How many processes. [default: one for each processor]"
 )
-@click.option(
-    "-o",
-    "--output",
-    type=PLACE,
-    metavar="DIR",
+@option(
+    "-o --output",
+    PLACE,
+    "Where a failure is written, as SEED.yaml.",
     default=USUAL_OUTPUT,
-    show_default=True,
-    help="Where a failure is written, as SEED.yaml.",
-)
-@click.option(
-    "--corpus",
-    type=PLACE,
     metavar="DIR",
-    help="Scenarios that failed once: they run first, and new ones are added. "
+)
+@option(
+    "--corpus",
+    PLACE,
+    "Scenarios that failed once: they run first, and new ones are added. "
     f"[default: {USUAL_CORPUS} beside the output]",
+    metavar="DIR",
 )
 @json_option("what was found")
 def fuzz(
@@ -81,9 +70,9 @@ def fuzz(
     from windtunnel.report.terminal.progress import bar
 
     kept = Path(corpus) if corpus is not None else Path(output).parent / USUAL_CORPUS
-    for option, folder in (("-o", Path(output)), ("--corpus", kept)):
+    for named, folder in (("-o", Path(output)), ("--corpus", kept)):
         if folder.is_file():
-            raise InputError("this is a file", where=f"{option} {folder}", allowed="a folder")
+            raise InputError("this is a file", where=f"{named} {folder}", allowed="a folder")
     tasks: list[Task] = [str(path) for path in files_in(kept)]
     before = len(tasks)
     keep_apart({path: path for path in tasks if isinstance(path, str)}, {"--json": json_to})

@@ -85,78 +85,75 @@ def together(*options: Option) -> Option:
     return decorate
 
 
+def option(name: str, kind: Any, says: str, default: Any = None, **more: Any) -> Option:
+    """An option, by one or more names, with what it says of itself; a default is shown."""
+    return click.option(
+        *name.split(),
+        type=kind,
+        default=default,
+        show_default=default is not None,
+        help=says,
+        **more,
+    )
+
+
 def json_option(what: str) -> Option:
     says = f"Write {what} to FILE; `-` prints it alone on standard output."
-    return click.option("--json", "json_to", type=PLACE, metavar="FILE", help=says)
+    return option("--json json_to", PLACE, says, metavar="FILE")
 
 
 def output_option(default: str, what: str = "the results") -> Option:
     says = f"Where to write {what}. [default: {default}]"
-    return click.option("-o", "--output", type=PLACE, metavar="DIR", help=says)
+    return option("-o --output", PLACE, says, metavar="DIR")
 
 
 def set_option(says: str = "Override a field of the scenario.") -> Option:
-    return click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help=says)
+    return option("--set sets", None, says, multiple=True, metavar="PATH=VALUE")
 
 
 def seed_option(says: str = "The first seed. [default: that of the scenario]") -> Option:
-    return click.option("--seed", type=int, help=says)
+    return option("--seed", int, says)
 
 
 def seeds_option(fewest: int, default: int | None, says: str) -> Option:
-    return click.option(
-        "--seeds",
-        type=click.IntRange(fewest, MOST_SEEDS),
-        default=default,
-        show_default=default is not None,
-        help=says,
-    )
+    return option("--seeds", click.IntRange(fewest, MOST_SEEDS), says, default)
 
 
 def workers_option(says: str = "How many processes. [default: as many as pay]") -> Option:
-    return click.option("--workers", type=click.IntRange(1, MOST_WORKERS), help=says)
+    return option("--workers", click.IntRange(1, MOST_WORKERS), says)
 
 
 def concurrency_option(default: int, says: str) -> Option:
-    return click.option(
-        "--concurrency",
-        type=click.IntRange(1, MOST_CONCURRENCY),
-        default=default,
-        show_default=True,
-        metavar="N",
-        help=says,
-    )
+    return option("--concurrency", click.IntRange(1, MOST_CONCURRENCY), says, default, metavar="N")
 
 
-def time_option(option: str, default: str, says: str) -> Option:
-    return click.option(
-        option, type=TIME, default=default, show_default=True, metavar="TIME", help=says
-    )
+def time_option(name: str, default: str, says: str) -> Option:
+    return option(name, TIME, says, default, metavar="TIME")
 
 
 def key_option() -> Option:
     says = "The environment variable with the key. [default: OPENAI_API_KEY]"
-    return click.option("--key-env", metavar="NAME", help=says)
+    return option("--key-env", None, says, metavar="NAME")
 
 
 run_options = together(
-    click.option(
+    option(
         "--jobs",
-        type=click.IntRange(1, MOST_WORKERS),
-        help="How many runs at once. [default: as many as pay]",
+        click.IntRange(1, MOST_WORKERS),
+        "How many runs at once. [default: as many as pay]",
     ),
-    click.option(
+    option(
         "--on",
+        None,
+        "Where runs go: local, ray, auto or ray://HOST:PORT.",
         default="local",
-        show_default=True,
         metavar="PLACE",
-        help="Where runs go: local, ray, auto or ray://HOST:PORT.",
     ),
-    click.option(
+    option(
         "--cache",
-        type=PLACE,
+        PLACE,
+        "Where finished runs are kept. [default: points in the folder of -o]",
         metavar="DIR",
-        help="Where finished runs are kept. [default: points in the folder of -o]",
     ),
 )
 """Of every command that runs many points."""
@@ -165,7 +162,7 @@ run_options = together(
 def point_options(seeds: int, output: str, values: str) -> Option:
     """Of commands that run a scenario at many settings, each with the same seeds."""
     return together(
-        click.option("--vary", "varied", multiple=True, metavar="PATH=VALUES", help=values),
+        option("--vary varied", None, values, multiple=True, metavar="PATH=VALUES"),
         seeds_option(1, seeds, "How many seeds every point runs with, the same for all."),
         seed_option(),
         output_option(output),

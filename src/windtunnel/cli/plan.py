@@ -13,6 +13,7 @@ from windtunnel.cli.options import (
     Quantity,
     cache_of,
     json_option,
+    option,
     output_option,
     run_options,
     say_kept,
@@ -44,13 +45,12 @@ SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
 
 @click.command()
 @click.argument("scenario", type=FILE)
-@click.option(
+@option(
     "--find",
-    type=click.Choice(FINDS),
-    default="deployment",
-    show_default=True,
-    help="The cheapest deployment; the most traffic that the scenario's own servers carry; or the "
+    click.Choice(FINDS),
+    "The cheapest deployment; the most traffic that the scenario's own servers carry; or the "
     "load at which their latency turns.",
+    default="deployment",
 )
 @click.option("--slo", "classes", multiple=True, metavar="CLASS", help="A class that must attain.")
 @click.option("--attained", type=SHARE, metavar="SHARE",
@@ -63,12 +63,11 @@ SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
 @set_option("Override a field, also of `plan`, as in plan.prices.h200=3.2.")
 @seed_option()
 @seeds_option(FEWEST_SEEDS, USUAL_SEEDS, "How many further seeds test the answer.")
-@click.option(
+@option(
     "--budget",
-    type=click.FloatRange(1),
+    click.FloatRange(1),
+    "Whole runs that may be spent; a run of a quarter of the length is a quarter of one.",
     default=USUAL_BUDGET,
-    show_default=True,
-    help="Whole runs that may be spent; a run of a quarter of the length is a quarter of one.",
 )
 @run_options
 @json_option("plan.json")

@@ -4,18 +4,17 @@ from pathlib import Path
 
 import click
 
-from windtunnel.cli.options import FILE, PLACE
+from windtunnel.cli.options import FILE, PLACE, option
 from windtunnel.cli.places import keep_apart, write_file
 
 
 @click.command()
 @click.argument("folder", type=FILE)
-@click.option(
-    "-o",
-    "--output",
-    type=PLACE,
+@option(
+    "-o --output",
+    PLACE,
+    "Where to write the report. [default: report.html in the folder]",
     metavar="FILE",
-    help="Where to write the report. [default: report.html in the folder]",
 )
 def report(folder: Path, output: str | None) -> None:
     """Write the report of a run again.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.options import FILE, PointsCommand, point_options
+from windtunnel.cli.options import FILE, PointsCommand, option, point_options
 
 if TYPE_CHECKING:
     from windtunnel.search.sensitivity import Study
@@ -16,20 +16,17 @@ USUAL_SEEDS = 3
 
 @click.command()
 @click.argument("scenario", type=FILE)
-@click.option(
-    "--metric", required=True, metavar="NAME", help="The figure, such as latency.ttft.p95."
-)
-@click.option(
+@option("--metric", None, "The figure, such as latency.ttft.p95.", metavar="NAME", required=True)
+@option(
     "--method",
-    type=click.Choice(METHODS),
+    click.Choice(METHODS),
+    "Morris' screening, of few runs; or Sobol's shares of the variance, of many.",
     default="morris",
-    show_default=True,
-    help="Morris' screening, of few runs; or Sobol's shares of the variance, of many.",
 )
-@click.option(
+@option(
     "--samples",
-    type=int,
-    help="Morris: paths, each of a run per setting and one. Sobol: a power of two, times the "
+    int,
+    "Morris: paths, each of a run per setting and one. Sobol: a power of two, times the "
     "settings and two. [default: 10, 64]",
 )
 @point_options(

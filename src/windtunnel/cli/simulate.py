@@ -12,6 +12,7 @@ from windtunnel.cli.options import (
     PLACE,
     Quantity,
     json_option,
+    option,
     output_option,
     seed_option,
     seeds_option,
@@ -49,11 +50,11 @@ NOT_TEXT = {
 @click.argument("scenario", type=FILE)
 @output_option("runs/NAME-SEED")
 @json_option("result.json")
-@click.option(
+@option(
     "--perfetto",
-    type=PLACE,
+    PLACE,
+    "Write a trace for ui.perfetto.dev to FILE, compressed if its name ends in .gz.",
     metavar="FILE",
-    help="Write a trace for ui.perfetto.dev to FILE, compressed if its name ends in .gz.",
 )
 @click.option(
     "--events", is_flag=True, help="Also write events.jsonl: every decision with its reason."
@@ -72,16 +73,16 @@ NOT_TEXT = {
     None,
     f"With --trust: how many seeds, from the scenario's on. [default: {USUAL_SEEDS}]",
 )
-@click.option(
+@option(
     "--step-error",
-    type=Quantity(
+    Quantity(
         parse_share,
         lambda share: 0.0 <= share <= LARGEST_STEP_ERROR,
         "is too much or too little",
         f"0% to {LARGEST_STEP_ERROR:.0%}",
     ),
+    "With --trust: how far step times may be off, as in 5%. [default: what was measured]",
     metavar="SHARE",
-    help="With --trust: how far step times may be off, as in 5%. [default: what was measured]",
 )
 @workers_option("With --trust: how many processes. [default: as many as pay]")
 def simulate(

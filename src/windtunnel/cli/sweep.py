@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.options import FILE, PointsCommand, point_options
+from windtunnel.cli.options import FILE, PointsCommand, option, point_options
 
 if TYPE_CHECKING:
     from windtunnel.search.sweep.sweep import Sweep
@@ -17,20 +17,19 @@ DESIGNS = ("grid", "random", "sobol")
 
 @click.command()
 @click.argument("scenario", type=FILE)
-@click.option(
+@option(
     "--design",
-    type=click.Choice(DESIGNS),
+    click.Choice(DESIGNS),
+    "All combinations, or points drawn at random or spread by Sobol's sequence.",
     default="grid",
-    show_default=True,
-    help="All combinations, or points drawn at random or spread by Sobol's sequence.",
 )
 @click.option("--points", type=click.IntRange(1), help="How many are drawn. [default: 64]")
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
+@option(
+    "--metric metrics",
+    None,
+    "A figure to show, such as latency.ttft.p95. [default: cost, service levels, latencies]",
     metavar="NAME",
-    help="A figure to show, such as latency.ttft.p95. [default: cost, service levels, latencies]",
+    multiple=True,
 )
 @point_options(
     USUAL_SEEDS,

@@ -5,14 +5,12 @@ what it may have in flight, has in flight and keeps waiting are counters. Row gr
 ends of rows are on a process of their own.
 """
 
-import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from windtunnel.core.telemetry import Event
+from windtunnel.report.files.perfetto import name_event, trace_bytes, trace_event
 
 MOST_EVENTS = 400_000
 """What a browser still opens with ease."""
@@ -82,15 +80,9 @@ class BatchTrace:
 
     def content(self, path: Path, redact: Callable[[bytes], bytes]) -> bytes:
         """The whole trace, without keys, compressed when the name ends in .gz."""
-        names = [_meta(ROWS, "rows"), *(_meta(pid, name) for name, pid in self._processes.items())]
-        other = {"events": self.cut or "all"}
-        trace = {
-            "displayTimeUnit": "ms",
-            "otherData": other,
-            "traceEvents": [*names, *self._events],
-        }
-        content = redact(msgspec.json.encode(trace))
-        return gzip.compress(content, mtime=0) if path.suffix == ".gz" else content
+        processes = {"rows": ROWS, **self._processes}
+        names = [name_event("process_name", pid, 0, name) for name, pid in processes.items()]
+        return trace_bytes([*names, *self._events], {"events": self.cut or "all"}, path, redact)
 
     def _process(self, subject: str) -> int:
         return self._processes.setdefault(subject, len(self._processes) + ROWS + 1)
@@ -121,8 +113,4 @@ class BatchTrace:
 
 
 def _event(phase: str, name: str, pid: int, time_s: float) -> dict[str, Any]:
-    return {"ph": phase, "name": name, "pid": pid, "tid": 0, "ts": round(time_s * 1e6, 3)}
-
-
-def _meta(pid: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
+    return trace_event(phase, name, pid, 0) | {"ts": round(time_s * 1e6, 3)}

@@ -11,7 +11,7 @@ takes the number 0 for the idle thread of a kernel.
 
 import gzip
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,23 @@ NANOSECONDS = 1e9
 PER_MICROSECOND = 1e3
 
 Event = dict[str, Any]
+
+
+def trace_bytes(
+    events: list[Event],
+    about: dict[str, Any],
+    path: Path,
+    redact: Callable[[bytes], bytes] = lambda content: content,
+) -> bytes:
+    """A whole trace, compressed when the name ends in .gz."""
+    trace = {"displayTimeUnit": "ms", "otherData": about, "traceEvents": events}
+    content = redact(msgspec.json.encode(trace))
+    if path.suffix != ".gz":
+        return content
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=0) as file:
+        file.write(content)
+    return packed.getvalue()
 
 
 class PerfettoTrace:
@@ -87,14 +104,7 @@ class PerfettoTrace:
         events.sort(key=lambda event: (event["ph"] != "M", event.get("ts", 0.0)))
         about = {key: run.result[key] for key in ("name", "seed", "windtunnel", "scenario_sha256")}
         about["left out"] = self.cut or "nothing"
-        trace = {"displayTimeUnit": "ms", "otherData": about, "traceEvents": events}
-        content = msgspec.json.encode(trace)
-        if path.suffix != ".gz":
-            return content
-        packed = io.BytesIO()
-        with gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=0) as file:
-            file.write(content)
-        return packed.getvalue()
+        return trace_bytes(events, about, path)
 
     def _thinned(self, samples: list[Sample]) -> list[Sample]:
         """Few enough states of servers, at even distances; the last is always there."""
@@ -104,12 +114,12 @@ class PerfettoTrace:
 
     def _names(self) -> list[Event]:
         events = [
-            _meta("process_name", pid, pid, f"pool {pool.name}")
+            name_event("process_name", pid, pid, f"pool {pool.name}")
             for pid, pool in enumerate(self._plan.pools, 1)
         ]
-        events.append(_meta("process_name", self._cluster, self._cluster, "cluster"))
+        events.append(name_event("process_name", self._cluster, self._cluster, "cluster"))
         events += [
-            _meta("thread_name", pid, self._first_tid + server, f"server {replica}")
+            name_event("thread_name", pid, self._first_tid + server, f"server {replica}")
             for server, (pid, replica) in enumerate(zip(self._pools, self._replicas, strict=True))
         ]
         return events
@@ -125,7 +135,7 @@ class PerfettoTrace:
                 news = {key: value for key, value in state.items() if before.get(key) != value}
                 before.update(news)
                 if news:
-                    events.append(_event("C", name, pid, pid) | time | {"args": news})
+                    events.append(trace_event("C", name, pid, pid) | time | {"args": news})
         return events
 
     def _states(self, sample: Sample) -> Iterator[tuple[int, str, dict[str, float]]]:
@@ -229,17 +239,17 @@ def _us(nanoseconds: int) -> float:
     return nanoseconds / PER_MICROSECOND
 
 
-def _event(kind: str, name: str, pid: int, tid: int) -> Event:
+def trace_event(kind: str, name: str, pid: int, tid: int) -> Event:
     return {"ph": kind, "name": name, "pid": pid, "tid": tid}
 
 
-def _meta(kind: str, pid: int, tid: int, name: str) -> Event:
-    return _event("M", kind, pid, tid) | {"args": {"name": name}}
+def name_event(kind: str, pid: int, tid: int, name: str) -> Event:
+    return trace_event("M", kind, pid, tid) | {"args": {"name": name}}
 
 
 def _async(kind: str, name: str, pid: int, key: str, time_s: float) -> Event:
     about = {"cat": "request", "id": key, "ts": _us(_ns(time_s))}
-    return _event(kind, name, pid, pid) | about
+    return trace_event(kind, name, pid, pid) | about
 
 
 def _size(sample: Sample, server: int) -> int:
@@ -257,7 +267,7 @@ def _batch(before: Sample | None, samples: list[Sample], server: int, pid: int, 
     busy_s = last.busy_s[server] - (before.busy_s[server] if before and known else 0.0)
     sizes = [sample.running[server] for sample in samples]
     low, high = min(sizes), max(sizes)
-    return _event("X", f"batch {low}" if low == high else f"batch {low}-{high}", pid, tid) | {
+    return trace_event("X", f"batch {low}" if low == high else f"batch {low}-{high}", pid, tid) | {
         "ts": _us(_ns(start_s)),
         "dur": _us(_ns(last.time_s) - _ns(start_s)),
         "args": {"steps": steps, "busy, s": round(busy_s, 6)},

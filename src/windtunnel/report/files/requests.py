@@ -1,6 +1,7 @@
 """`requests.parquet`: a row per request, written as requests end, in constant memory."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,27 @@ from windtunnel.workload.request import NEVER, UNSET, Request
 
 TIMES = RequestTimes.__struct_fields__
 """Columns in the order in which their times come, as far as they do."""
+NAME = "name"
+COLUMNS = {
+    "id": "int64",
+    **dict.fromkeys(("source", "tenant", "slo", "adapter"), NAME),
+    "session": "int64",
+    "turn": "int32",
+    "deadline": "float64",
+    **dict.fromkeys(TIMES, "float64"),
+    "outcome": NAME,
+    "reason": NAME,
+    **dict.fromkeys(
+        ("prompt_tokens", "output_tokens", "media_tokens", "prefix_hit_tokens"), "int64"
+    ),
+    **dict.fromkeys(("preemptions", "redirects", "retries"), "int32"),
+    "pool": NAME,
+    "replica": "int32",
+    "prefill_pool": NAME,
+    "prefill_replica": "int32",
+    "model": NAME,
+}
+"""The columns and their types in Arrow; `model` is there where there are several."""
 
 
 def _time(value: float) -> float | None:
@@ -32,17 +54,8 @@ def admitted_s(request: Request) -> float | None:
 
 def times_of(request: Request) -> RequestTimes:
     """The same times of one request, to draw it."""
-    return RequestTimes(
-        request.arrived_s,
-        admitted_s(request),
-        _time(request.encoded_s),
-        _time(request.scheduled_s),
-        _time(request.prefilled_s),
-        _time(request.transfer_start_s),
-        _time(request.transfer_end_s),
-        _time(request.first_token_s),
-        _time(request.finished_s),
-    )
+    later = (_time(getattr(request, f"{name}_s")) for name in TIMES[2:])
+    return RequestTimes(request.arrived_s, admitted_s(request), *later)
 
 
 class RequestRows:
@@ -57,12 +70,19 @@ class RequestRows:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns = self._columns(requests, outcomes, names)
-        schema = _schema()
+        found = self._columns(requests, outcomes, names)
         if len(names.models) > 1:
-            columns["model"] = [names.models[r.model] for r in requests]
-            schema = schema.append(pa.field("model", schema.field("source").type))
-        table = pa.table(columns, schema=schema)
+            found["model"] = [names.models[r.model] for r in requests]
+        table = pa.table(
+            {
+                name: pa.array(
+                    found[name] if name in found else list(map(attrgetter(name), requests)),
+                    _type(kind),
+                )
+                for name, kind in COLUMNS.items()
+                if name != "model" or name in found
+            }
+        )
         try:
             if self._writer is None:
                 # A file, since the library takes a name with a colon for an address.
@@ -83,12 +103,12 @@ class RequestRows:
     def _columns(
         self, requests: list[Request], outcomes: list[str], names: RecordNames
     ) -> dict[str, list[Any]]:
+        """What the rows have that is not the attribute of a request by the same name."""
         # A request that was sent nowhere has the number -1, which is the last of each.
         pools: list[str | None] = [*names.owners.pool_names, None]
         replicas: list[int | None] = [*names.owners.numbers, None]
         reasons = (reason_of(r, outcome) for r, outcome in zip(requests, outcomes, strict=True))
         return {
-            "id": [r.id for r in requests],
             "source": [names.sources[r.source] for r in requests],
             "tenant": [names.tenants[r.tenant] for r in requests],
             "slo": [names.classes[r.slo] for r in requests],
@@ -98,22 +118,12 @@ class RequestRows:
             "deadline": [_patience(r) for r in requests],
             "arrived": [r.arrived_s for r in requests],
             "admitted": [admitted_s(r) for r in requests],
-            "encoded": [_time(r.encoded_s) for r in requests],
-            "scheduled": [_time(r.scheduled_s) for r in requests],
-            "prefilled": [_time(r.prefilled_s) for r in requests],
-            "transfer_start": [_time(r.transfer_start_s) for r in requests],
-            "transfer_end": [_time(r.transfer_end_s) for r in requests],
-            "first_token": [_time(r.first_token_s) for r in requests],
-            "finished": [_time(r.finished_s) for r in requests],
+            **{
+                name: [_time(value) for value in map(attrgetter(f"{name}_s"), requests)]
+                for name in TIMES[2:]
+            },
             "outcome": outcomes,
             "reason": [reason or None for reason in reasons],
-            "prompt_tokens": [r.prompt_tokens for r in requests],
-            "output_tokens": [r.output_tokens for r in requests],
-            "media_tokens": [r.media_tokens for r in requests],
-            "prefix_hit_tokens": [r.prefix_hit_tokens for r in requests],
-            "preemptions": [r.preemptions for r in requests],
-            "redirects": [r.redirects for r in requests],
-            "retries": [r.retries for r in requests],
             "pool": [pools[r.server] for r in requests],
             "replica": [replicas[r.server] for r in requests],
             "prefill_pool": [pools[r.prefill_server] for r in requests],
@@ -121,38 +131,10 @@ class RequestRows:
         }
 
 
-def _schema() -> Any:
+def _type(kind: str) -> Any:
     import pyarrow as pa
 
-    name = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema(
-        [
-            ("id", pa.int64()),
-            *((column, name) for column in ("source", "tenant", "slo", "adapter")),
-            ("session", pa.int64()),
-            ("turn", pa.int32()),
-            ("deadline", pa.float64()),
-            *((column, pa.float64()) for column in TIMES),
-            ("outcome", name),
-            ("reason", name),
-            *(
-                (column, pa.int64())
-                for column in (
-                    "prompt_tokens",
-                    "output_tokens",
-                    "media_tokens",
-                    "prefix_hit_tokens",
-                )
-            ),
-            ("preemptions", pa.int32()),
-            ("redirects", pa.int32()),
-            ("retries", pa.int32()),
-            ("pool", name),
-            ("replica", pa.int32()),
-            ("prefill_pool", name),
-            ("prefill_replica", pa.int32()),
-        ]
-    )
+    return pa.dictionary(pa.int32(), pa.string()) if kind == NAME else getattr(pa, kind)()
 
 
 class RowSinks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 
@@ -11,11 +10,15 @@ import msgspec
 from windtunnel.models.calibration.calibrate import error_of, regime
 from windtunnel.models.step_time.measurements import Measurement
 from windtunnel.models.step_time.profile import Profile
+from windtunnel.report.page.axes import Tick
+from windtunnel.report.page.document import document
+from windtunnel.report.page.plan import PlanDot
+from windtunnel.report.page.tables import PageTable
 
-__all__ = ["RegimeError", "by_regime", "scatter_page"]
+__all__ = ["HEADS", "RegimeError", "by_regime", "scatter_page"]
 
+HEADS = ("shape", "kind of step", "points", "mean error", "p90", "bias")
 SIDE = 520.0  # of the square plot, in pixels
-MARGIN = 56.0
 COLOURS = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2")
 
 
@@ -28,6 +31,10 @@ class RegimeError(msgspec.Struct, frozen=True):
     mape: float
     p90: float
     bias: float
+
+    def cells(self) -> list[str]:
+        errors = f"{self.mape:.1%}", f"{self.p90:.1%}", f"{self.bias:+.1%}"
+        return [self.shape, self.regime, str(self.points), *errors]
 
 
 def by_regime(rows: Sequence[Measurement], predicted: Sequence[float]) -> list[RegimeError]:
@@ -45,72 +52,31 @@ def by_regime(rows: Sequence[Measurement], predicted: Sequence[float]) -> list[R
 
 def scatter_page(rows: Sequence[Measurement], predicted: Sequence[float], profile: Profile) -> str:
     """A page with the table and a scatter, with nothing loaded from outside."""
-    lines = "".join(
-        f"<tr><td>{html.escape(e.shape)}</td><td>{html.escape(e.regime)}</td><td>{e.points}</td>"
-        f"<td>{e.mape:.1%}</td><td>{e.p90:.1%}</td><td>{e.bias:+.1%}</td></tr>"
-        for e in by_regime(rows, predicted)
-    )
-    title = f"Calibration of {html.escape(profile.name)}"
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        "<style>body{font:15px system-ui,sans-serif;margin:2rem;max-width:60rem}"
-        "table{border-collapse:collapse}td,th{padding:.2rem .8rem;text-align:right}"
-        "td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}"
-        "tr:nth-child(even){background:#f3f4f6}svg text{font:12px system-ui,sans-serif}</style>"
-        f"<h1>{title}</h1><p>{html.escape(profile.origin)}</p>"
-        f"{_scatter(rows, predicted)}"
-        "<table><tr><th>shape</th><th>kind of step</th><th>points</th><th>mean error</th>"
-        f"<th>90th percentile</th><th>bias</th></tr>{lines}</table></html>\n"
-    )
-
-
-def _scatter(rows: Sequence[Measurement], predicted: Sequence[float]) -> str:
     times = [*(row.ms for row in rows), *predicted]
     low = math.floor(math.log10(min(times)))
     high = max(low + 1, math.ceil(math.log10(max(times))))
 
     def across(ms: float) -> float:
-        return MARGIN + SIDE * (math.log10(ms) - low) / (high - low)
+        return round(SIDE * (math.log10(ms) - low) / (high - low), 1)
 
-    def up(ms: float) -> float:
-        return 2 * MARGIN + SIDE - across(ms)
-
-    size = SIDE + 2 * MARGIN
-    first, last = 10.0**low, 10.0**high
-    parts = [
-        f'<svg viewBox="0 0 {size:g} {size:g}" width="{size:g}" role="img" '
-        'aria-label="predicted against measured step time">',
-        f'<path d="M{across(first):.1f} {up(first):.1f}L{across(last):.1f} {up(last):.1f}" '
-        'stroke="#9ca3af" fill="none"/>',
-    ]
-    for power in range(low, high + 1):
-        ms = 10.0**power
-        parts.append(
-            f'<text x="{across(ms):.1f}" y="{size - MARGIN + 18:.1f}" text-anchor="middle">'
-            f'{ms:g}</text><text x="{MARGIN - 8:g}" y="{up(ms):.1f}" text-anchor="end">'
-            f"{ms:g}</text>"
-        )
-    shapes = list(dict.fromkeys(row.shape for row in rows))
+    colours = {
+        shape: COLOURS[place % len(COLOURS)]
+        for place, shape in enumerate(dict.fromkeys(row.shape for row in rows))
+    }
+    dots = []
     for row, guess in zip(rows, predicted, strict=True):
-        colour = COLOURS[shapes.index(row.shape) % len(COLOURS)]
-        label = (
-            f"{row.shape}: prefill {row.prefill}+{row.prior}, decodes {row.decodes} x "
-            f"{row.context}: measured {row.ms:g} ms, predicted {guess:.3g} ms"
-        )
-        parts.append(
-            f'<circle cx="{across(row.ms):.1f}" cy="{up(guess):.1f}" r="3.5" fill="{colour}" '
-            f'fill-opacity="0.6"><title>{html.escape(label)}</title></circle>'
-        )
-    for place, shape in enumerate(shapes):
-        colour = COLOURS[place % len(COLOURS)]
-        y = MARGIN + 18 * place
-        parts.append(
-            f'<text x="{MARGIN + 8:g}" y="{y:g}" fill="{colour}">{html.escape(shape)}</text>'
-        )
-    middle = size / 2
-    parts.append(f'<text x="{middle:g}" y="{size - 12:g}" text-anchor="middle">measured, ms</text>')
-    parts.append(
-        f'<text x="14" y="{middle:g}" text-anchor="middle" '
-        f'transform="rotate(-90 14 {middle:g})">predicted, ms</text></svg>'
-    )
-    return "".join(parts)
+        work = f"prefill {row.prefill}+{row.prior}, decodes {row.decodes} x {row.context}"
+        text = f"{row.shape}: {work}: measured {row.ms:g} ms, predicted {guess:.3g} ms"
+        y = SIDE - across(guess)
+        dots.append(PlanDot(across(row.ms), y, None, None, colours[row.shape], text))
+    cells = [error.cells() for error in by_regime(rows, predicted)]
+    values = {
+        "name": profile.name,
+        "origin": profile.origin,
+        "side": SIDE,
+        "ticks": [Tick(across(10.0**n), f"{10.0**n:g}") for n in range(low, high + 1)],
+        "shapes": colours.items(),
+        "dots": dots,
+        "table": PageTable("", "", 2, list(HEADS), cells),
+    }
+    return document("calibration.html", values, styles=("report.css",), filters={})
