@@ -5,7 +5,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.distribution import EXACT_VALUES, Distribution
+from windtunnel.core.distribution import EXACT_VALUES, Distribution, together
 from windtunnel.core.histogram import Histogram
 from windtunnel.workload.request import UNSET, Request
 
@@ -84,15 +84,15 @@ class Account(OutcomeTally):
         self.prompt_tokens: i64 = 0  # of those that were completed
         self.output_tokens: i64 = 0
 
-    def arrive(self, tokens: i64) -> None:
+    def arrive(self, request: Request) -> None:
         self.requests += 1
-        self.asked_tokens += tokens
+        self.asked_tokens += request.prompt_tokens + request.output_tokens
 
-    def complete(self, prompt_tokens: i64, output_tokens: i64, attained: i64) -> None:
+    def complete(self, request: Request, attained: i64) -> None:
         self.completed += 1
         self.attained += attained
-        self.prompt_tokens += prompt_tokens
-        self.output_tokens += output_tokens
+        self.prompt_tokens += request.prompt_tokens
+        self.output_tokens += request.output_tokens
 
 
 class TenantAccount(Account):
@@ -104,6 +104,67 @@ class TenantAccount(Account):
         self.e2e: Final = Histogram()
 
 
+class WorkAccount(Account):
+    """What was asked of a model, or of all, and how much of it was cached."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.asked_prompt_tokens: i64 = 0  # of all that arrived
+        self.asked_prompt_squares = 0.0
+        self.prefix_hit_tokens: i64 = 0
+
+    def arrive(self, request: Request) -> None:
+        super().arrive(request)
+        prompt: i64 = request.prompt_tokens
+        self.asked_prompt_tokens += prompt
+        self.asked_prompt_squares += float(prompt * prompt)
+
+    def complete(self, request: Request, attained: i64) -> None:
+        super().complete(request, attained)
+        self.prefix_hit_tokens += request.prefix_hit_tokens
+
+
+class Latencies:
+    """Latencies of completed requests."""
+
+    def __init__(self) -> None:
+        self.ttft = Distribution()
+        self.tpot = Distribution()
+        self.e2e = Distribution()
+        self.queue = Distribution()
+
+    def add(self, request: Request, ttft_s: float, tpot_s: float, e2e_s: float) -> None:
+        """`tpot_s` is UNSET for an answer of one token."""
+        self.ttft.add(ttft_s)
+        self.e2e.add(e2e_s)
+        self.queue.add(request.scheduled_s - request.arrived_s)
+        if tpot_s != UNSET:
+            self.tpot.add(tpot_s)
+
+    def fold(self) -> None:
+        """Gives up exact percentiles: there are too many values to keep."""
+        for values in (self.ttft, self.tpot, self.e2e, self.queue):
+            values.fold()
+
+
+def all_latencies(parts: list[Latencies]) -> Latencies:
+    """The latencies of several as one."""
+    whole = Latencies()
+    whole.ttft = together([one.ttft for one in parts])
+    whole.tpot = together([one.tpot for one in parts])
+    whole.e2e = together([one.e2e for one in parts])
+    whole.queue = together([one.queue for one in parts])
+    return whole
+
+
+class ModelAccount(WorkAccount):
+    """What was asked of one of several models, what came of it, and its latencies."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.latencies: Final = Latencies()
+
+
 class ClassAccount(OutcomeTally):
     """How a class of service fared: its counts, target by target, and its latencies."""
 
@@ -113,40 +174,7 @@ class ClassAccount(OutcomeTally):
         self.kept_ttft: i64 = 0
         self.kept_tpot: i64 = 0
         self.kept_e2e: i64 = 0
-        self.ttft: Final = Distribution()
-        self.tpot: Final = Distribution()
-        self.e2e: Final = Distribution()
-        self.queue: Final = Distribution()
-
-    def fold(self) -> None:
-        """Gives up exact percentiles: there are too many values to keep."""
-        for values in (self.ttft, self.tpot, self.e2e, self.queue):
-            values.fold()
-
-
-class ModelAccount(Account):
-    """What was asked of a model, what came of it, and its latencies."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.asked_prompt_tokens: i64 = 0  # of all that arrived
-        self.asked_prompt_squares = 0.0
-        self.prefix_hit_tokens: i64 = 0
-        self.ttft: Final = Distribution()
-        self.tpot: Final = Distribution()
-        self.e2e: Final = Distribution()
-        self.queue: Final = Distribution()
-
-    def come(self, prompt_tokens: i64, output_tokens: i64) -> None:
-        """A request has arrived."""
-        self.arrive(prompt_tokens + output_tokens)
-        self.asked_prompt_tokens += prompt_tokens
-        self.asked_prompt_squares += float(prompt_tokens * prompt_tokens)
-
-    def fold(self) -> None:
-        """Gives up exact percentiles: there are too many values to keep."""
-        for values in (self.ttft, self.tpot, self.e2e, self.queue):
-            values.fold()
+        self.latencies: Final = Latencies()
 
 
 class ServerAccount:
@@ -180,18 +208,6 @@ class AdapterAccounts:
             name = self._names[len(self.accounts)] if len(self.accounts) < MOST_LISTED else OTHERS
             self.accounts.append(TenantAccount(name))
         return self.accounts[number]
-
-    def arrive(self, request: Request) -> None:
-        self.of(int(request.adapter)).arrive(request.prompt_tokens + request.output_tokens)
-
-    def complete(self, request: Request, good: int, ttft_s: float, e2e_s: float) -> None:
-        account = self.of(int(request.adapter))
-        account.complete(request.prompt_tokens, request.output_tokens, good)
-        account.ttft.add(ttft_s, 1)
-        account.e2e.add(e2e_s, 1)
-
-    def fail(self, request: Request, outcome: str) -> None:
-        self.of(int(request.adapter)).fail(outcome)
 
 
 class SessionAccounts:

@@ -13,9 +13,10 @@ from windtunnel.twin.results.accounts import (
     MOST_LISTED,
     Account,
     ClassAccount,
-    ModelAccount,
+    Latencies,
     OutcomeTally,
     TenantAccount,
+    WorkAccount,
 )
 from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -51,10 +52,10 @@ def classes_of(plan: ScenarioPlan, accounts: list[ClassAccount], seconds: float)
                 )
             },
             "goodput_requests_per_s": per(int(account.attained), seconds),
-            "ttft": summary(account.ttft),
-            "tpot": summary(account.tpot),
-            "e2e": summary(account.e2e),
-            "queue": summary(account.queue),
+            "ttft": summary(account.latencies.ttft),
+            "tpot": summary(account.latencies.tpot),
+            "e2e": summary(account.latencies.e2e),
+            "queue": summary(account.latencies.queue),
         }
         for account in sorted(accounts, key=lambda account: account.name)
         if account.requests or account.name in named
@@ -173,38 +174,47 @@ def models_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | No
                 "total": cost,
                 "per_million_output_tokens": per(cost * 1e6, int(account.output_tokens)),
             },
-            **_figures(account, [own for _, own in pools], seconds),
+            "requests": {
+                "arrived": int(account.requests),
+                "completed": int(account.completed),
+                **{name: account.others.get(name, 0) for name in OUTCOMES if name != COMPLETED},
+            },
+            "tokens": tokens_of(account),
+            "latency": latency_of(
+                account.latencies, [server for _, own in pools for server in own.servers]
+            ),
+            "throughput": throughput_of(account, seconds),
         }
     return found
 
 
-def _figures(account: ModelAccount, pools: list[Pool], seconds: float) -> dict[str, Any]:
+def tokens_of(account: WorkAccount) -> dict[str, int]:
+    return {
+        "prompt": int(account.prompt_tokens),
+        "output": int(account.output_tokens),
+        "prefix_hit": int(account.prefix_hit_tokens),
+    }
+
+
+def throughput_of(account: WorkAccount, seconds: float) -> dict[str, float | None]:
+    return {
+        "requests_per_s": per(int(account.completed), seconds),
+        "output_tokens_per_s": per(int(account.output_tokens), seconds),
+        "goodput_requests_per_s": per(int(account.attained), seconds),
+    }
+
+
+def latency_of(latencies: Latencies, servers: Iterable[Server]) -> dict[str, Any]:
+    """Latencies of requests, and gaps between tokens as the servers made them."""
     gaps = Histogram()
-    for server in (server for pool in pools for server in pool.servers):
+    for server in servers:
         gaps.merge(server.token_gaps)
     return {
-        "requests": {
-            "arrived": int(account.requests),
-            "completed": int(account.completed),
-            **{name: account.others.get(name, 0) for name in OUTCOMES if name != COMPLETED},
-        },
-        "tokens": {
-            "prompt": int(account.prompt_tokens),
-            "output": int(account.output_tokens),
-            "prefix_hit": int(account.prefix_hit_tokens),
-        },
-        "latency": {
-            "ttft": summary(account.ttft),
-            "tpot": summary(account.tpot),
-            "itl": summary(gaps) | {"max": gaps.high if gaps.count else None},
-            "e2e": summary(account.e2e),
-            "queue": summary(account.queue),
-        },
-        "throughput": {
-            "requests_per_s": per(int(account.completed), seconds),
-            "output_tokens_per_s": per(int(account.output_tokens), seconds),
-            "goodput_requests_per_s": per(int(account.attained), seconds),
-        },
+        "ttft": summary(latencies.ttft),
+        "tpot": summary(latencies.tpot),
+        "itl": summary(gaps) | {"max": gaps.high if gaps.count else None},
+        "e2e": summary(latencies.e2e),
+        "queue": summary(latencies.queue),
     }
 
 

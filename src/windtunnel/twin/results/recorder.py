@@ -4,7 +4,7 @@ from typing import Final, Protocol
 
 from mypy_extensions import i64
 
-from windtunnel.core.distribution import EXACT_VALUES, Distribution, together
+from windtunnel.core.distribution import EXACT_VALUES, Distribution
 from windtunnel.engine.step import on_tick
 from windtunnel.twin.results.accounts import (
     MOST_TENANTS,
@@ -13,12 +13,15 @@ from windtunnel.twin.results.accounts import (
     Account,
     AdapterAccounts,
     ClassAccount,
+    Latencies,
     ModelAccount,
     RecordNames,
     ServerAccount,
     SessionAccounts,
     SloTargets,
     TenantAccount,
+    WorkAccount,
+    all_latencies,
 )
 from windtunnel.twin.results.reasons import ReasonCounts, reason_of
 from windtunnel.workload.request import UNSET, Request
@@ -86,12 +89,7 @@ class Recorder:
         self.arrived = 0
         self.outcomes: Final = dict.fromkeys(OUTCOMES, 0)
         self.reasons: Final = ReasonCounts(OUTCOMES)
-        self.attained = 0
-        self.asked_prompt_tokens: i64 = 0  # of all that arrived
-        self.asked_prompt_squares = 0.0
-        self.prompt_tokens = 0
-        self.output_tokens = 0
-        self.prefix_hit_tokens = 0
+        self.total: Final = WorkAccount("")
         self.classes: Final[list[ClassAccount]] = []
         self.sources: Final[list[Account]] = []
         self.tenants: Final[list[TenantAccount]] = []
@@ -126,20 +124,9 @@ class Recorder:
         return sum(self.outcomes.values())
 
     @property
-    def ttft(self) -> Distribution:
-        return together([account.ttft for account in self.classes])
-
-    @property
-    def tpot(self) -> Distribution:
-        return together([account.tpot for account in self.classes])
-
-    @property
-    def e2e(self) -> Distribution:
-        return together([account.e2e for account in self.classes])
-
-    @property
-    def queue(self) -> Distribution:
-        return together([account.queue for account in self.classes])
+    def latencies(self) -> Latencies:
+        """Of all classes together."""
+        return all_latencies([account.latencies for account in self.classes])
 
     def arrive(self, request: Request) -> None:
         self.arrived += 1
@@ -152,19 +139,23 @@ class Recorder:
             or tenant >= len(self.tenants)
         ):
             self._open_accounts()
-        prompt: i64 = request.prompt_tokens
-        self.asked_prompt_tokens += prompt
-        self.asked_prompt_squares += float(prompt * prompt)
-        tokens: i64 = prompt + request.output_tokens
         self.classes[request.slo].requests += 1
-        self.sources[request.source].arrive(tokens)
-        self.tenants[tenant].arrive(tokens)
+        for account in self._accounts(request):
+            account.arrive(request)
         if request.session >= 0:
             self.sessions.arrive(request)
+
+    def _accounts(self, request: Request) -> list[Account]:
+        """All accounts that a request counts in, beside that of its class."""
+        tenant: i64 = request.tenant
+        if tenant > MOST_TENANTS:
+            tenant = MOST_TENANTS
+        found: list[Account] = [self.total, self.sources[request.source], self.tenants[tenant]]
         if request.adapter >= 0:
-            self.adapters.arrive(request)
+            found.append(self.adapters.of(int(request.adapter)))
         if self.models:
-            self.models[request.model].come(prompt, request.output_tokens)
+            found.append(self.models[request.model])
+        return found
 
     def end(self, request: Request, outcome: str) -> None:
         """The one way out of a run."""
@@ -190,12 +181,8 @@ class Recorder:
     def _fail(self, request: Request, outcome: str) -> None:
         self.reasons.add(outcome, reason_of(request, outcome))
         self.classes[request.slo].fail(outcome)
-        self.sources[request.source].fail(outcome)
-        self.tenants[min(request.tenant, MOST_TENANTS)].fail(outcome)
-        if request.adapter >= 0:
-            self.adapters.fail(request, outcome)
-        if self.models:
-            self.models[request.model].fail(outcome)
+        for account in self._accounts(request):
+            account.fail(outcome)
 
     def _measure(self, request: Request) -> None:
         around = self._overheads[request.server]
@@ -209,16 +196,12 @@ class Recorder:
         in_e2e = e2e_s <= targets.e2e_s
         in_tpot = True
         tpot_s = UNSET
-        account.ttft.add(ttft_s)
-        account.e2e.add(e2e_s)
-        account.queue.add(request.scheduled_s - arrived_s)
         if self.has_gateway:
             self.gateway.add(request.admitted_s - arrived_s)
         if output > 1:
             tpot_s = (request.finished_s - around.completion_s - request.first_token_s) / (
                 output - 1
             )
-            account.tpot.add(tpot_s)
             in_tpot = tpot_s <= targets.tpot_s
         good: i64 = 1 if in_ttft and in_tpot and in_e2e else 0
         account.kept_ttft += 1 if in_ttft else 0
@@ -226,51 +209,28 @@ class Recorder:
         account.kept_e2e += 1 if in_e2e else 0
         account.completed += 1
         account.attained += good
-        self._count(request, good, ttft_s, e2e_s)
+        account.latencies.add(request, ttft_s, tpot_s, e2e_s)
+        for one in self._accounts(request):
+            one.complete(request, good)
+            if isinstance(one, TenantAccount):
+                one.ttft.add(ttft_s, 1)
+                one.e2e.add(e2e_s, 1)
+        if self.models:
+            self.models[request.model].latencies.add(request, ttft_s, tpot_s, e2e_s)
+        self._count_servers(request, ttft_s, e2e_s)
         if request.session >= 0:
             self.sessions.complete(request, ttft_s)
-        if self.models:
-            self._note_model(request, good, ttft_s, tpot_s, e2e_s)
         if self.outcomes[COMPLETED] == EXACT_VALUES:
             # One bound for all classes together: memory does not grow with their number.
-            for one in self.classes:
-                one.fold()
+            for each in self.classes:
+                each.latencies.fold()
             for model in self.models:
-                model.fold()
+                model.latencies.fold()
 
-    def _note_model(
-        self, request: Request, good: i64, ttft_s: float, tpot_s: float, e2e_s: float
-    ) -> None:
-        account = self.models[request.model]
-        account.complete(request.prompt_tokens, request.output_tokens, good)
-        account.prefix_hit_tokens += request.prefix_hit_tokens
-        account.ttft.add(ttft_s)
-        account.e2e.add(e2e_s)
-        account.queue.add(request.scheduled_s - request.arrived_s)
-        if tpot_s != UNSET:
-            account.tpot.add(tpot_s)
-
-    def _count(self, request: Request, good: i64, ttft_s: float, e2e_s: float) -> None:
-        """Tokens and times, to everybody who has a share in them."""
-        prompt: i64 = request.prompt_tokens
-        output: i64 = request.output_tokens
-        hits: i64 = request.prefix_hit_tokens
-        self.attained += good
-        self.prompt_tokens += prompt
-        self.output_tokens += output
-        self.prefix_hit_tokens += hits
-        self.sources[request.source].complete(prompt, output, good)
-        tenant: i64 = request.tenant
-        if tenant > MOST_TENANTS:
-            tenant = MOST_TENANTS
-        customer = self.tenants[tenant]
-        customer.complete(prompt, output, good)
-        customer.ttft.add(ttft_s, 1)
-        customer.e2e.add(e2e_s, 1)
-        if request.adapter >= 0:
-            self.adapters.complete(request, good, ttft_s, e2e_s)
+    def _count_servers(self, request: Request, ttft_s: float, e2e_s: float) -> None:
+        """Tokens and times of the server that answered, and of the one that computed the prompt."""
         writer = self.servers[request.server]
-        writer.output_tokens += output
+        writer.output_tokens += request.output_tokens
         writer.answers += 1
         writer.ttft_s += ttft_s
         writer.writing_s += e2e_s - ttft_s
@@ -278,7 +238,7 @@ class Recorder:
         if computed < 0:
             computed = request.server
         server = self.servers[computed]
-        server.prefix_hit_tokens += hits
+        server.prefix_hit_tokens += request.prefix_hit_tokens
         server.prompts += 1
         came_s = request.arrived_s
         if request.admitted_s > came_s:

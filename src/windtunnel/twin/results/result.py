@@ -5,7 +5,6 @@ from typing import Any
 import windtunnel
 from windtunnel.analysis.trust import PoolFacts, RunFacts, trust_of
 from windtunnel.core.distribution import summary
-from windtunnel.core.histogram import Histogram
 from windtunnel.engine.server import Server
 from windtunnel.models.step_time.table import Table
 from windtunnel.routing.counterfactual import regret_of
@@ -16,6 +15,7 @@ from windtunnel.twin.results.breakdown import (
     fairness_of,
     gateway_of,
     kv_peak_of,
+    latency_of,
     models_of,
     offload_of,
     per,
@@ -24,8 +24,10 @@ from windtunnel.twin.results.breakdown import (
     sessions_of,
     sources_of,
     tenants_of,
+    throughput_of,
+    tokens_of,
 )
-from windtunnel.twin.results.recorder import COMPLETED, UNFINISHED, Recorder
+from windtunnel.twin.results.recorder import UNFINISHED, Recorder
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.pools import cost_of, evidence_of, price_of, shape_of, step_time_source
 from windtunnel.twin.servers.replicas import Pool
@@ -63,17 +65,12 @@ def result_of(
             outcome: dict(sorted(counts.items()))
             for outcome, counts in recorder.reasons.counts.items()
         },
-        "tokens": {
-            "prompt": recorder.prompt_tokens,
-            "output": recorder.output_tokens,
-            "prefix_hit": recorder.prefix_hit_tokens,
+        "tokens": tokens_of(recorder.total),
+        "latency": {
+            **latency_of(recorder.latencies, simulation.servers),
+            "gateway": summary(recorder.gateway),
         },
-        "latency": _latency(recorder, simulation),
-        "throughput": {
-            "requests_per_s": per(recorder.outcomes[COMPLETED], seconds),
-            "output_tokens_per_s": per(recorder.output_tokens, seconds),
-            "goodput_requests_per_s": per(recorder.attained, seconds),
-        },
+        "throughput": throughput_of(recorder.total, seconds),
         "slo": classes_of(plan, recorder.classes, seconds),
         "sources": sources_of(recorder.sources, seconds),
         "tenants": tenants_of(recorder.tenants, seconds),
@@ -89,7 +86,7 @@ def result_of(
         "servers": servers_of(simulation),
         "cost": {
             "total": cost,
-            "per_million_output_tokens": per(cost * 1e6, recorder.output_tokens),
+            "per_million_output_tokens": per(cost * 1e6, int(recorder.total.output_tokens)),
         },
         "scaling": _scaling(plan, simulation),
         "gangs": gangs,
@@ -110,20 +107,6 @@ def _ended_by(plan: ScenarioPlan, recorder: Recorder) -> str:
     if plan.duration_s is not None:
         return BY_DURATION
     return BY_WAITING if recorder.outcomes[UNFINISHED] else BY_LAST_REQUEST
-
-
-def _latency(recorder: Recorder, simulation: Simulation) -> dict[str, Any]:
-    gaps = Histogram()
-    for server in simulation.servers:
-        gaps.merge(server.token_gaps)
-    return {
-        "ttft": summary(recorder.ttft),
-        "tpot": summary(recorder.tpot),
-        "itl": summary(gaps) | {"max": gaps.high if gaps.count else None},
-        "e2e": summary(recorder.e2e),
-        "queue": summary(recorder.queue),
-        "gateway": summary(recorder.gateway),
-    }
 
 
 def _routing(simulation: Simulation) -> dict[str, Any] | None:

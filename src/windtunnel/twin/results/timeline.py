@@ -38,7 +38,7 @@ class Sample:
         self.rejected: Final = outcomes[REJECTED]
         self.timed_out: Final = outcomes[TIMED_OUT]
         self.dropped: Final = outcomes[DROPPED]
-        self.output_tokens: Final = recorder.output_tokens
+        self.output_tokens: Final = int(recorder.total.output_tokens)
         self.at_gateway: Final = waiting_outside(services)
         self.in_line: Final = waiting_for_servers(services)
         self.in_flight: Final = recorder.arrived - recorder.ended - self.at_gateway

@@ -19,7 +19,7 @@ from windtunnel.scaling.snapshot import (
     Variant,
 )
 from windtunnel.twin.requests.in_flight import InFlight
-from windtunnel.twin.results.recorder import COMPLETED, Recorder
+from windtunnel.twin.results.recorder import Recorder
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.cluster import Cluster
 from windtunnel.twin.servers.pools import cost_of
@@ -51,11 +51,9 @@ class Totals:
     """Sums of one model since the start of a run; a flow is the difference of two."""
 
     def __init__(self, recorder: Recorder, cluster: Cluster, model: int) -> None:
-        own = recorder.models[model] if recorder.models else None
-        of = recorder if own is None else own
-        self.arrived: Final = recorder.arrived if own is None else int(own.requests)
-        completed = recorder.outcomes[COMPLETED] if own is None else int(own.completed)
-        self.completed: Final = completed
+        of = recorder.models[model] if recorder.models else recorder.total
+        self.arrived: Final = int(of.requests)
+        self.completed: Final = int(of.completed)
         self.met: Final = int(of.attained)
         self.asked: Final = float(of.asked_prompt_tokens)
         self.asked_squares: Final = of.asked_prompt_squares
