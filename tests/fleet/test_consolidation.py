@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.fleet.worlds import SAME_RACK, idle, needs, quota, shape_of, shapes
 from windtunnel.core.errors import InputError
+from windtunnel.core.loop import Loop
 from windtunnel.core.random import Streams
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, need, profile
@@ -33,6 +34,7 @@ class Fleet:
         self.shard = Shard("s", consolidation=limits)
         self.short = 0
         self.driver = FleetDriver(self.provider, [self.shard], Streams(3)["fetch"])
+        self.loop = Loop(self.driver)
 
     def want(self, *wanted: Need) -> None:
         self.shard.want(wanted[0].cluster, wanted)
@@ -40,7 +42,7 @@ class Fleet:
     def held(self) -> list[str]:
         return [one.id for one in self.provider.records() if one.state == CONFIGURED]
 
-    def note(self, _: Shard, plan: CyclePlan) -> None:
+    def note(self, _: Shard, plan: CyclePlan, __: float) -> None:
         self.short = len(plan.shortfalls)
 
     def cost(self) -> float:
@@ -66,13 +68,13 @@ def bound(name: str, holder: Need, kind: str) -> Machine:
 def test_a_need_that_shrank_moves_to_a_machine_of_its_size() -> None:
     fleet = Fleet([idle("l1", shape_of("large"))])
     fleet.want(cpu(8))
-    fleet.driver.advance(60.0)
+    fleet.loop.run(60.0)
     assert fleet.held() == ["l1"]
     fleet.provider.add(idle("m1"))
     fleet.want(cpu(2))
-    fleet.driver.advance(65.0)
+    fleet.loop.run(65.0)
     assert sorted(fleet.held()) == ["l1"]  # the small one comes first
-    fleet.driver.advance(300.0)
+    fleet.loop.run(300.0)
     assert fleet.held() == ["m1"]
     consolidator = fleet.shard.consolidator
     assert consolidator is not None
@@ -84,10 +86,10 @@ def test_nothing_is_drained_before_its_replacement_is_there() -> None:
     fleet = Fleet([bound("l1", cpu(2), "large"), quota("m1")])
     fleet.want(cpu(2))
     while not fleet.provider.begun[DRAIN]:
-        assert fleet.driver.step(600.0)
+        assert fleet.loop.step(600.0)
         assert "l1" in fleet.held() or fleet.held() == ["m1"] or fleet.provider.begun[DRAIN]
     assert fleet.held() == ["m1"]
-    fleet.driver.advance(2000.0)
+    fleet.loop.run(2000.0)
     assert fleet.provider.begun[CONFIGURE] == 1  # once, and no way back
 
 
@@ -95,19 +97,19 @@ def test_a_saving_that_is_too_small_or_does_not_pay_is_left() -> None:
     machines = [bound("l1", cpu(8), "large"), *(idle(f"m{n}") for n in range(4))]
     fleet = Fleet(machines)  # four small ones cost more than a large one
     fleet.want(cpu(8))
-    fleet.driver.advance(300.0)
+    fleet.loop.run(300.0)
     assert fleet.provider.begun[CONFIGURE] == 0
     dear = cpu(2, penalty=11)  # 256 dollars to move what saves a quarter of a dollar per hour
     fleet = Fleet([bound("l1", dear, "large"), idle("m1")])
     fleet.want(dear)
-    fleet.driver.advance(300.0)
+    fleet.loop.run(300.0)
     assert fleet.held() == ["l1"]
     fleet = Fleet(
         [bound("l1", dear, "large"), idle("m1")],
         ConsolidationLimits(payback_h=1100.0),
     )
     fleet.want(dear)
-    fleet.driver.advance(300.0)
+    fleet.loop.run(300.0)
     assert fleet.held() == ["m1"]
 
 
@@ -118,7 +120,7 @@ def test_units_that_must_fit_as_a_whole_still_do() -> None:
     large = [bound(name, wish, "large") for name in ("l1", "l2")]
     fleet = Fleet([*large, *(idle(f"m{n}", middle) for n in range(4))])
     fleet.want(wish)
-    fleet.driver.advance(900.0)
+    fleet.loop.run(900.0)
     assert sorted(one[0] for one in fleet.held()) == ["l", "m"]
 
 
@@ -128,11 +130,11 @@ def test_a_gang_stays_in_its_domain() -> None:
     elsewhere = [idle(name, shape_of(rack="r2")) for name in ("m1", "m2")]
     fleet = Fleet([*large, *elsewhere])
     fleet.want(gang)
-    fleet.driver.advance(300.0)
+    fleet.loop.run(300.0)
     assert fleet.held() == ["l1", "l2"]
     for name in ("m3", "m4"):
         fleet.provider.add(idle(name))
-    fleet.driver.advance(600.0)
+    fleet.loop.run(600.0)
     assert fleet.held() == ["l1", "m3", "m4"]
 
 
@@ -141,10 +143,10 @@ def test_no_more_leave_at_once_than_the_budget() -> None:
     machines = [bound(f"l{n:02}", one, "large") for n, one in enumerate(wanted)]
     fleet = Fleet(machines + [idle(f"m{n:02}") for n in range(20)])
     fleet.want(*wanted)
-    fleet.driver.step()
+    fleet.loop.step()
     first = [one for one in fleet.shard.planner.inventory.entries.values() if one.id[0] == "m"]
     assert sum(one.row is not None for one in first) == 2  # a tenth of twenty
-    fleet.driver.advance(3000.0)
+    fleet.loop.run(3000.0)
     assert all(name.startswith("m") for name in fleet.held())
     assert fleet.provider.begun[CONFIGURE] == 20
 
@@ -155,7 +157,7 @@ def test_two_needs_do_not_get_the_same_machine() -> None:
     fleet = Fleet([*machines, idle("m1")])
     for one in wanted:
         fleet.want(one)
-    fleet.driver.advance(600.0)
+    fleet.loop.run(600.0)
     assert sorted(fleet.held()) in (["la", "m1"], ["lb", "m1"])
     assert fleet.provider.begun[CONFIGURE] == 1
 
@@ -188,7 +190,7 @@ def test_whatever_is_replaced_needs_stay_satisfied_and_it_gets_cheaper(
         fleet.driver.after_cycle = fleet.note
         for cluster in ("east", "west"):
             fleet.shard.want(cluster, [one for one in wanted if one.cluster == cluster])
-        fleet.driver.advance(500.0)
+        fleet.loop.run(500.0)
         runs.append(fleet)
     plain, saving = runs
     if not plain.short:
@@ -197,9 +199,9 @@ def test_whatever_is_replaced_needs_stay_satisfied_and_it_gets_cheaper(
         assert begun is not None
         if begun.begun:
             assert saving.cost() < plain.cost()
-    saving.driver.advance(1500.0)
+    saving.loop.run(1500.0)
     before = saving.provider.begun[CONFIGURE]
-    saving.driver.advance(2500.0)
+    saving.loop.run(2500.0)
     assert saving.provider.begun[CONFIGURE] == before  # it comes to rest
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tests.fleet.worlds import SAME_RACK, ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
+from windtunnel.core.loop import Loop
 from windtunnel.core.random import Streams
 from windtunnel.fleet.checks import INVARIANTS, Fleet
 from windtunnel.fleet.machine import Machine
@@ -35,6 +36,7 @@ class Federation:
             self.coordinator.add_shard(shard)
             self.coordinator.assign(domain, shard)
         self.driver = FleetDriver(self.provider, [], Streams(7)["fetch"])
+        self.loop = Loop(self.driver)
         self.driver.after_cycle = self.exchange
         self.members: dict[str, ShardMember] = {}
         self.wanted: dict[str, dict[str, list[Need]]] = {name: {} for name in ZONES.values()}
@@ -49,7 +51,7 @@ class Federation:
         territory = self.coordinator.territory(name)
         shard = Shard(name, epoch=self.epochs[name], territory=territory)
         self.members[name] = ShardMember(shard)
-        self.driver.restart(name, shard)
+        self.driver.restart(shard, self.loop.now_s)
         for cluster, needs in self.wanted[name].items():
             shard.want(cluster, needs)
 
@@ -59,12 +61,12 @@ class Federation:
         self.wanted[name][cluster] = list(needs)
         self.driver.shards[name].want(cluster, needs)
 
-    def exchange(self, shard: Shard, plan: CyclePlan) -> None:
+    def exchange(self, shard: Shard, plan: CyclePlan, now_s: float) -> None:
         member = self.members[shard.name]
         member.note(plan)
-        instructions = self.coordinator.report(member.report(), self.driver.now_s)
+        instructions = self.coordinator.report(member.report(), now_s)
         if shard.name not in self.deaf:
-            member.obey(instructions, self.provider.get, self.driver.now_s)
+            member.obey(instructions, self.provider.get, now_s)
         self.check()
 
     def check(self) -> None:
@@ -96,20 +98,20 @@ def two_zones(idle_b: int = 6, quota_b: int = 3) -> list[Machine]:
 
 def test_each_shard_has_the_machines_of_its_domains() -> None:
     federation = Federation(two_zones(2, 1))
-    federation.driver.advance(1.0)
+    federation.loop.run(1.0)
     assert federation.holders() == {"a1": "s1", "b0": "s2", "b1": "s2", "q0": "s2"}
 
 
 def test_machines_move_to_where_a_need_has_been_short_for_a_while() -> None:
     federation = Federation(two_zones())
     federation.want(ask("east", machines=4))
-    federation.driver.advance(39.0)
+    federation.loop.run(39.0)
     assert federation.holders()["b0"] == "s2"
-    federation.driver.advance(120.0)
+    federation.loop.run(120.0)
     assert len(federation.configured("east")) == 4
     assert federation.holders() | {"b0": "s1", "b1": "s1", "b2": "s1"} == federation.holders()
     assert sorted(federation.holders()) == sorted(one.id for one in two_zones())
-    federation.driver.advance(400.0)
+    federation.loop.run(400.0)
     assert len(federation.coordinator.books.moved) == 3  # and no more
     assert federation.coordinator.books.moves == {}
 
@@ -117,9 +119,9 @@ def test_machines_move_to_where_a_need_has_been_short_for_a_while() -> None:
 def test_places_in_a_quota_move_after_idle_machines_did_not_do() -> None:
     federation = Federation(two_zones(2, 5))
     federation.want(ask("east", machines=4))
-    federation.driver.advance(100.0)
+    federation.loop.run(100.0)
     assert len(federation.configured("east")) == 3
-    federation.driver.advance(600.0)
+    federation.loop.run(600.0)
     assert len(federation.configured("east")) == 4
 
 
@@ -127,7 +129,7 @@ def test_a_gang_gets_all_of_its_machines_in_one_domain() -> None:
     racks = [idle(f"b{n}", shape_of(zone="b", rack=f"r{n % 2}")) for n in range(12)]
     federation = Federation([idle("a1"), *racks])
     federation.want(ask("east", 5, "small", SAME_RACK, group="g"))
-    federation.driver.advance(300.0)
+    federation.loop.run(300.0)
     came = federation.configured("east")
     assert len(came) == 5
     assert len({int(name[1:]) % 2 for name in came}) == 1
@@ -137,7 +139,7 @@ def test_what_a_donor_needs_itself_stays() -> None:
     federation = Federation(two_zones(4, 0))
     federation.want(ask("east", machines=4))
     federation.want(ask("west", machines=4))
-    federation.driver.advance(400.0)
+    federation.loop.run(400.0)
     assert len(federation.configured("west")) == 4
     assert len(federation.configured("east")) == 1
 
@@ -145,11 +147,11 @@ def test_what_a_donor_needs_itself_stays() -> None:
 def test_a_machine_finds_its_way_back() -> None:
     federation = Federation(two_zones(3, 0))
     federation.want(ask("east", machines=2))
-    federation.driver.advance(200.0)
+    federation.loop.run(200.0)
     assert len(federation.coordinator.books.moved) == 1
     federation.want(ask("east", machines=1))
     federation.want(ask("west", machines=3))
-    federation.driver.advance(900.0)
+    federation.loop.run(900.0)
     assert len(federation.configured("west")) == 3
     assert len(federation.configured("east")) == 1
 
@@ -157,11 +159,11 @@ def test_a_machine_finds_its_way_back() -> None:
 def test_a_machine_that_moved_and_is_gone_is_forgotten() -> None:
     federation = Federation(two_zones(3, 0))
     federation.want(ask("east", machines=2))
-    federation.driver.advance(200.0)
+    federation.loop.run(200.0)
     (moved,) = federation.coordinator.books.moved
     federation.provider.remove(moved)
     federation.want(ask("east", machines=1))
-    federation.driver.advance(230.0)
+    federation.loop.run(230.0)
     assert federation.coordinator.books.moved == {}
 
 
@@ -171,7 +173,7 @@ def test_machines_are_conserved_whoever_dies_and_whatever_is_lost(data: st.DataO
     federation = Federation(two_zones())
     federation.want(ask("east", machines=4))
     for _ in range(data.draw(st.integers(0, 10))):
-        federation.driver.advance(federation.driver.now_s + data.draw(st.integers(1, 40)))
+        federation.loop.run(federation.loop.now_s + data.draw(st.integers(1, 40)))
         happens = data.draw(st.sampled_from(["s1", "s2", "deaf", "coordinator"]))
         if happens == "deaf":
             federation.deaf = {data.draw(st.sampled_from(["s1", "s2"]))}
@@ -182,7 +184,7 @@ def test_machines_are_conserved_whoever_dies_and_whatever_is_lost(data: st.DataO
             federation.start(happens)
             federation.check()
     federation.deaf = set()
-    federation.driver.advance(federation.driver.now_s + 400.0)
+    federation.loop.run(federation.loop.now_s + 400.0)
     assert sorted(federation.holders()) == sorted(one.id for one in two_zones())
     assert len(federation.configured("east")) == 4
     begun = federation.provider.begun
@@ -242,7 +244,7 @@ def test_a_shard_is_run_by_one_process_until_its_lease_runs_out() -> None:
 def test_a_machine_that_moved_and_is_listed_wrongly_is_not_forgotten() -> None:
     federation = Federation(two_zones(3, 0))
     federation.want(ask("east", machines=2))
-    federation.driver.advance(200.0)
+    federation.loop.run(200.0)
     (moved,) = federation.coordinator.books.moved
     record = federation.provider.get(moved)
     assert record is not None

@@ -7,6 +7,7 @@ from scipy import stats
 
 from tests.fleet.worlds import ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
+from windtunnel.core.loop import Loop
 from windtunnel.core.random import Stream, Streams
 from windtunnel.fleet.execution import LOST, STALE
 from windtunnel.fleet.instruments import ACTIONS_TOTAL, REJECTED_TOTAL
@@ -52,6 +53,7 @@ class Fleet:
         self.provider, self.unreliable = unreliable(machines, faults)
         self.shard = Shard("s")
         self.driver = FleetDriver(self.unreliable, [self.shard], Streams(4)["fetch"])
+        self.loop = Loop(self.driver)
         self.driver.before_cycle = self.unreliable.tick
         self.shard.want("east", [ask(machines=want)])
 
@@ -102,7 +104,7 @@ def test_losses_in_short_and_in_long_ticks_are_as_many() -> None:
 def test_a_lost_machine_is_replaced_and_nothing_else_happens() -> None:
     machines = [*configured(20), *(idle(f"m{n}") for n in range(20))]
     fleet = Fleet(machines, ProviderFaults(losses_per_s=2e-4), want=20)
-    fleet.driver.advance(1800.0)
+    fleet.loop.run(1800.0)
     fleet.unreliable.tick(1800.0)
     lost = fleet.unreliable.lost
     assert 2 <= lost <= 14
@@ -128,9 +130,9 @@ def test_a_rack_goes_as_a_whole_and_its_machines_are_replaced() -> None:
     places = [quota("q1"), quota("q2", shape_of(rack="r2"))]
     loss = DomainOutage(100.0, RACK, "a-r1")
     fleet = Fleet([*configured(6), *spare, *places], ProviderFaults(domains=(loss,)), want=6)
-    fleet.driver.advance(99.0)
+    fleet.loop.run(99.0)
     assert fleet.unreliable.lost_with_domain == 0
-    fleet.driver.advance(300.0)
+    fleet.loop.run(300.0)
     assert fleet.unreliable.lost_with_domain == 6
     assert fleet.states().count(CONFIGURED) == 6
     assert fleet.provider.get("q1") is None  # nothing can be made there either
@@ -140,10 +142,10 @@ def test_a_rack_goes_as_a_whole_and_its_machines_are_replaced() -> None:
 def test_a_lost_zone_leaves_a_verdict_and_no_crash() -> None:
     fleet = Fleet(configured(4), ProviderFaults(domains=(DomainOutage(50.0, ZONE, "a"),)), want=4)
     verdicts: list[str] = []
-    fleet.driver.after_cycle = lambda _, plan: verdicts.extend(
+    fleet.driver.after_cycle = lambda _, plan, __: verdicts.extend(
         one.reason for one in plan.shortfalls
     )
-    fleet.driver.advance(100.0)
+    fleet.loop.run(100.0)
     assert set(verdicts) == {
         "short of 8 cpu, 32 memory: no machine that is there, or can be had now, matches and can "
         "host the smallest unit"
@@ -153,7 +155,7 @@ def test_a_lost_zone_leaves_a_verdict_and_no_crash() -> None:
 def test_a_slow_provider_is_asked_again_but_begins_nothing_twice() -> None:
     faults = ProviderFaults(slow=(SlowPeriod(0.0, 50.0, 12.0),))
     fleet = Fleet([idle(f"m{n}") for n in range(5)], faults, want=5)
-    fleet.driver.advance(400.0)
+    fleet.loop.run(400.0)
     assert fleet.states() == [CONFIGURED] * 5
     assert fleet.provider.begun[CONFIGURE] == 5
     assert fleet.provider.repeated[CONFIGURE] == len(fleet.shard.reasked) > 0
@@ -162,10 +164,10 @@ def test_a_slow_provider_is_asked_again_but_begins_nothing_twice() -> None:
 def test_a_flapping_provider_is_waited_for() -> None:
     faults = ProviderFaults(flapping=(FlappingPeriod(5.0, 600.0, period_s=40.0, up_s=15.0),))
     fleet = Fleet([idle(f"m{n}") for n in range(5)], faults, want=1)
-    fleet.driver.advance(21.0)
+    fleet.loop.run(21.0)
     fleet.shard.want("east", [ask(machines=5)])
-    fleet.driver.advance(800.0)
-    assert fleet.unreliable.unreachable > 0
+    fleet.loop.run(800.0)
+    assert fleet.unreliable.unheard > 0
     assert fleet.states() == [CONFIGURED] * 5
     assert fleet.provider.begun[CONFIGURE] == 5
 
@@ -173,14 +175,14 @@ def test_a_flapping_provider_is_waited_for() -> None:
 def test_machines_that_cannot_be_listed_now_are_not_gone() -> None:
     faults = ProviderFaults(flapping=(FlappingPeriod(50.0, 1000.0, period_s=2000.0, up_s=0.0),))
     fleet = Fleet(configured(3), faults, want=3)
-    fleet.driver.advance(900.0)  # everything is listed again in between
+    fleet.loop.run(900.0)  # everything is listed again in between
     assert fleet.states() == [CONFIGURED] * 3
     assert fleet.counted() == 0
 
 
 def test_a_provider_that_forgets_orders_is_reminded() -> None:
     fleet = Fleet([idle(f"m{n}") for n in range(12)], ProviderFaults(forgets=0.3), want=12)
-    fleet.driver.advance(300.0)
+    fleet.loop.run(300.0)
     assert fleet.unreliable.forgotten > 0
     assert fleet.states().count(CONFIGURED) == fleet.provider.begun[CONFIGURE] >= 11
     assert sum(fleet.provider.repeated.values()) == 0
@@ -188,7 +190,7 @@ def test_a_provider_that_forgets_orders_is_reminded() -> None:
 
 def test_answers_that_come_twice_are_stale_the_second_time() -> None:
     fleet = Fleet([idle(f"m{n}") for n in range(12)], ProviderFaults(doubles=1.0), want=12)
-    fleet.driver.advance(300.0)
+    fleet.loop.run(300.0)
     assert fleet.unreliable.doubled == 12
     assert fleet.counted("answer", STALE) == 12
     assert fleet.states() == [CONFIGURED] * 12
@@ -197,7 +199,7 @@ def test_answers_that_come_twice_are_stale_the_second_time() -> None:
 def test_lies_are_rejected_counted_and_kept_and_the_truth_is_found_later() -> None:
     faults = ProviderFaults(lies=0.4, losses_per_s=1e-3)
     fleet = Fleet([*configured(6), *(idle(f"m{n}") for n in range(60))], faults, want=6)
-    fleet.driver.advance(1200.0)
+    fleet.loop.run(1200.0)
     faulty, shard = fleet.unreliable, fleet.shard
     assert faulty.lied == shard.instruments.counted(REJECTED_TOTAL) > 10
     assert shard.instruments.counted(REJECTED_TOTAL, "illegal_transition") > 0

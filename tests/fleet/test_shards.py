@@ -6,6 +6,7 @@ import pytest
 
 from tests.fleet.worlds import ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
+from windtunnel.core.loop import Loop
 from windtunnel.core.random import Streams
 from windtunnel.fleet.instruments import ACTIONS_TOTAL
 from windtunnel.fleet.machine import Machine
@@ -194,11 +195,12 @@ class Convergence:
     def __init__(self) -> None:
         self.provider = fleet()
         self.driver = FleetDriver(self.provider, [], Streams(5)["fetch"])
+        self.loop = Loop(self.driver)
         self.start(1)
 
     def start(self, epoch: int) -> None:
         shard = Shard("s", ExecutionLimits(actions_per_cycle=2), epoch=epoch)
-        self.driver.restart("s", shard)
+        self.driver.restart(shard, self.loop.now_s)
         for cluster, needs in WANTED.items():
             shard.want(cluster, needs)
 
@@ -211,7 +213,7 @@ class Convergence:
 def events_of_a_quiet_run() -> int:
     quiet = Convergence()
     events = 0
-    while quiet.driver.step(END_S):
+    while quiet.loop.step(END_S):
         events += 1
     ends, begun = quiet.outcome()
     assert ends == [(CONFIGURED, "east")] * 6 + [(CONFIGURED, "west")]
@@ -225,9 +227,9 @@ def test_a_shard_that_starts_again_at_any_moment_repeats_nothing() -> None:
     for dies_after in range(events):
         run = Convergence()
         for _ in range(dies_after):
-            run.driver.step(END_S)
+            run.loop.step(END_S)
         run.start(2)
-        run.driver.advance(END_S + 100.0)
+        run.loop.run(END_S + 100.0)
         ends, begun = run.outcome()
         assert ends == [(CONFIGURED, "east")] * 6 + [(CONFIGURED, "west")], dies_after
         assert begun == {CREATE: 2, CONFIGURE: 6, DRAIN: 2, DELETE: 0}, dies_after
@@ -238,14 +240,14 @@ def test_a_shard_that_starts_again_at_any_moment_repeats_nothing() -> None:
 def test_orders_of_the_dead_that_arrive_late_do_nothing() -> None:
     run = Convergence()
     while run.provider.begun[CONFIGURE] < 1:
-        run.driver.step(END_S)
+        run.loop.step(END_S)
     run.start(2)
     for machine in ("m1", "l2", "w0"):
         for operation in STEPS:
             late = MachineOrder(operation, machine, Token(1, 10**6), "east", HIGH.key())
-            run.provider.begin("s", late, run.driver.now_s)
+            run.provider.begin("s", late, run.loop.now_s)
     assert run.provider.fenced == 12
-    run.driver.advance(END_S)
+    run.loop.run(END_S)
     assert run.outcome()[1] == {CREATE: 2, CONFIGURE: 6, DRAIN: 2, DELETE: 0}
 
 
@@ -253,12 +255,13 @@ def test_what_was_begun_before_a_start_and_never_ends_is_given_up() -> None:
     stuck = Machine("m1", shape_of(), CONFIGURING, "h", "east", ask().key())
     provider = provider_of([stuck, idle("m2")], INSTANT)
     driver = FleetDriver(provider, [], Streams(1)["fetch"])
+    loop = Loop(driver)
     shard = Shard("s", epoch=2)
-    driver.restart("s", shard)
+    driver.restart(shard, 0.0)
     shard.want("east", [ask()])
-    driver.advance(89.0)
+    loop.run(89.0)
     assert provider.begun[CONFIGURE] == 0  # it is still counted on
-    driver.advance(120.0)
+    loop.run(120.0)
     entries = shard.planner.inventory.entries
     assert (entries["m1"].state, entries["m2"].state) == (FAILED, CONFIGURED)
     assert "never ended" in shard.planner.inventory.errors["m1"]
@@ -267,21 +270,22 @@ def test_what_was_begun_before_a_start_and_never_ends_is_given_up() -> None:
 def test_a_drain_that_was_begun_before_a_start_has_its_grace_period_as_well() -> None:
     stuck = Machine("m1", shape_of(), DRAINING, "h", "east", ask().key())
     driver = FleetDriver(provider_of([stuck], INSTANT), [], Streams(1)["fetch"])
+    loop = Loop(driver)
     shard = Shard("s", epoch=2)
-    driver.restart("s", shard)
+    driver.restart(shard, 0.0)
     shard.want("east", [])
     limits = shard.limits
     given_up_s = limits.attempts * (limits.timeout_s + RECLAIM_GRACE_S)
-    driver.advance(given_up_s - 1.0)
+    loop.run(given_up_s - 1.0)
     entry = shard.planner.inventory.entries["m1"]
     assert entry.state == DRAINING
-    driver.advance(given_up_s + 30.0)
+    loop.run(given_up_s + 30.0)
     assert entry.state == FAILED
 
 
 def test_a_shard_that_starts_again_plans_what_the_dead_one_would_have() -> None:
     run = Convergence()
-    run.driver.advance(END_S)
+    run.loop.run(END_S)
     twin = Shard("s", epoch=2)
     twin.fold(run.provider.list_since("s", 2, FROM_THE_START), END_S)
     wanted: dict[str, list[Need]] = {"east": [*WANTED["east"], ask("east", priority=901)]}
@@ -298,7 +302,8 @@ def test_a_shard_that_starts_again_plans_what_the_dead_one_would_have() -> None:
 def test_nothing_is_reclaimed_before_a_cluster_has_said_what_it_needs() -> None:
     provider = fleet()
     driver = FleetDriver(provider, [Shard("s")], Streams(1)["fetch"])
-    driver.advance(100.0)
+    loop = Loop(driver)
+    loop.run(100.0)
     assert sum(provider.begun.values()) == 0
 
 
@@ -327,8 +332,9 @@ def test_a_tag_that_was_forgotten_is_given_again_when_the_old_holder_is_listed(
     provider.add(Machine("m1", shape_of(), CONFIGURED, "h1", "east", low.key()))
     shard = Shard("s")
     driver = FleetDriver(provider, [shard], Streams(1)["fetch"], relist_cycles=2)
+    loop = Loop(driver)
     driver.before_cycle = lambda _: _want(shard, low, high)
-    driver.advance(95.0)
+    loop.run(95.0)
     found = provider.get("m1")
     assert found is not None
     assert found.holder == high.key()

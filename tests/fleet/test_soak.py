@@ -159,9 +159,9 @@ def test_invariants_see_what_is_wrong() -> None:
         provider.add(machine)
     shards = [Shard("s1"), Shard("s2")]
     driver = FleetDriver(provider, shards, Streams(1)["fetch"])
-    driver.look(shards[0])
+    driver.look(shards[0], 0.0)
     assert [one.check(Fleet(shards, provider)) for one in INVARIANTS] == [None] * 5
-    driver.look(shards[1])
+    driver.look(shards[1], 0.0)
     assert INVARIANTS[2].check(Fleet(shards, provider)) == (
         "machine 'm0000000' is decided about by s1 and s2"
     )
@@ -174,7 +174,7 @@ def test_a_record_that_was_rejected_hides_a_machine_from_the_check_only_until_a_
     provider = SimulatedProvider(SMALL.delays, Streams(1))
     provider.add(idle("m1"))
     shard = Shard("s")
-    FleetDriver(provider, [shard], Streams(1)["fetch"]).look(shard)
+    FleetDriver(provider, [shard], Streams(1)["fetch"]).look(shard, 0.0)
     fleet, as_listed = Fleet([shard], provider), INVARIANTS[4]
     inventory = shard.planner.inventory
     shard.reconciler.fold([Machine("m1", shape_of(), IDLE)], 1.0, complete=False)

@@ -40,6 +40,29 @@ class Component:
         raise NotImplementedError
 
 
+class Loop:
+    """Runs one component by itself: for soaks and tests of a part of a simulation."""
+
+    def __init__(self, component: Component) -> None:
+        self._component: Final = component
+        self.now_s = 0.0
+
+    def step(self, until_s: float = INFINITY) -> bool:
+        """Lets the component act once; False when it does not before `until_s`."""
+        due_s = max(self.now_s, self._component.next_s())
+        if due_s > until_s or due_s == INFINITY:
+            return False
+        self.now_s = due_s
+        self._component.advance(due_s)
+        return True
+
+    def run(self, until_s: float) -> None:
+        """Everything that is due until then."""
+        while self.step(until_s):
+            pass
+        self.now_s = max(self.now_s, until_s)
+
+
 Entry = tuple[float, int, int, object]
 """An event is its own handle: (time, priority, sequence, payload)."""
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.twin.infrastructure.worlds import SCALING, scenario, told
-from windtunnel.twin.infrastructure.levels import MOST_LEVELS, Levels
+from windtunnel.twin.fleet.meter import MOST_LEVELS, Levels
 
 
 def test_a_server_is_traced_to_its_machine_and_to_the_decision() -> None:
@@ -42,19 +42,17 @@ def test_levels_are_what_was_noted_last_of_every_instant(steps: list[tuple[int, 
         now_s += later
         levels.note(float(now_s), [value])
         last[now_s] = value
-    for begin_s in (0, 5):
-        rows = levels.rows(float(begin_s))
-        for at_s in range(begin_s, now_s + 1):
-            known = [value for time, value in last.items() if time <= at_s]
-            shown = [row[1] for row in rows if row[0] <= at_s - begin_s]
-            if known:
-                assert shown[-1] == known[-1]
+    for at_s in range(now_s + 1):
+        known = [value for time, value in last.items() if time <= at_s]
+        shown = [row[1] for row in levels.rows if row[0] <= at_s]
+        if known:
+            assert shown[-1] == known[-1]
 
 
 def test_levels_are_bounded() -> None:
     levels = Levels()
     for number in range(10 * MOST_LEVELS):
         levels.note(float(number), [number % 7])
-    rows = levels.rows(0.0)
+    rows = levels.rows
     assert len(rows) < 2 * MOST_LEVELS
     assert rows[0] == [0.0, 0]

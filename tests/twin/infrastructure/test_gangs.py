@@ -117,7 +117,7 @@ def test_a_server_dies_with_one_of_its_pods(tmp_path: Path) -> None:
         if simulation.now_s > 20.0 and not crashed:
             pod = next(pod for pod in cluster.view.pods.values() if pod.template.name == "worker")
             crashed = pod.name
-            cluster.crash(pod, simulation.now_s + infrastructure.offset_s)
+            cluster.crash(pod, simulation.now_s)
             infrastructure.wake(simulation.now_s)
 
     simulation.run(nothing, look)
@@ -160,7 +160,7 @@ def test_a_gang_below_its_minimum_is_terminated(tmp_path: Path) -> None:
         nonlocal begun
         if simulation.now_s > 10.0 and not begun:
             begun = True
-            cluster.crash_loop("chat-0-engine-1-worker", simulation.now_s + infrastructure.offset_s)
+            cluster.crash_loop("chat-0-engine-1-worker", simulation.now_s)
             infrastructure.wake(simulation.now_s)
 
     simulation.run(nothing, look)

@@ -73,7 +73,7 @@ def test_the_requests_of_a_lost_machine_begin_anew() -> None:
         nonlocal lost
         if simulation.now_s > 30.0 and not lost:
             lost = True
-            machines.lose("big-0", "it burnt", simulation.now_s + infrastructure.offset_s)
+            machines.lose("big-0", "it burnt", simulation.now_s)
             infrastructure.wake(simulation.now_s)
 
     simulation.run(nothing, look)

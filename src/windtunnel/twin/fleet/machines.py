@@ -4,10 +4,10 @@ Before every cycle each cluster sends what changed of its demand. What the fleet
 reaches the clusters as nodes that join, are drained, and leave.
 """
 
-import heapq
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from windtunnel.core.loop import Component, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Plain
 from windtunnel.fleet.demand import ACCELERATOR, CPU, GPU, MEMORY, Demand, MachineKind
@@ -75,7 +75,7 @@ class Tenant(Protocol):
         """A machine stops; the cluster finds out later that it will not come back."""
 
 
-class Machines:
+class Machines(Component):
     """The fleet of a run."""
 
     def __init__(
@@ -124,7 +124,8 @@ class Machines:
         self._needs: Final[dict[str, dict[str, Need]]] = {}  # by cluster and row, as sent
         self._resend: Final[dict[str, bool]] = {}  # by cluster: whether all must be sent again
         self._waiting: Final[dict[str, dict[str, None]]] = {}  # machines to be emptied, by cluster
-        self._later: Final[list[tuple[float, str, str]]] = []  # when, what, machine
+        self._losses: Final = EventQueue()  # lost machines, as cluster and name, to be struck off
+        self._unaware: Final[dict[str, None]] = {}  # lost, and their clusters do not know yet
         self.actions: Final[dict[str, int]] = {}
         self.verdicts: dict[str, str] = {}
         self._said: dict[str, str] = {}  # of these, what has been logged
@@ -173,6 +174,10 @@ class Machines:
             for pool in self.settings.pools
         ]
 
+    def set_pace(self, pace: float) -> None:
+        """How many times as long everything takes that begins from now on."""
+        self.provider.slowness = self.driver.pace = pace
+
     def begin(self, now_s: float) -> None:
         """The run begins: machines are paid for, and more can be had than are there."""
         self.meter.begin(now_s)
@@ -185,27 +190,23 @@ class Machines:
     # Time.
 
     def next_s(self) -> float:
-        later_s = self._later[0][0] if self._later else float("inf")
-        return min(self.driver.next_s(), later_s)
+        return min(self.driver.next_s(), self._losses.next_s)
 
     @property
     def under_way(self) -> int:
         """What may yet come of itself: orders that were given, machines that come back."""
-        return self.shard.executor.running + len(self._later)
+        return self.shard.executor.running + len(self._losses)
 
     def advance(self, now_s: float) -> None:
         """Does what is due, and lets clusters know."""
         for _ in range(MOST_STEPS):
-            while self._later and self._later[0][0] <= now_s:
-                _, what, machine = heapq.heappop(self._later)
-                self._happen(what, machine, now_s)
+            while self._losses.next_s <= now_s:
+                self._strike_off(now_s)
             if self.driver.next_s() > now_s:
-                break
-            self.driver.step(now_s)
-            self.follow(self.driver.now_s)
-        else:
-            raise AssertionError(f"the fleet never has enough at {now_s} s")
-        self.driver.advance(now_s)
+                return
+            self.driver.advance(now_s)
+            self.follow(now_s)
+        raise AssertionError(f"the fleet never has enough at {now_s} s")
 
     def follow(self, now_s: float) -> None:
         """Takes note of what changed at the provider: the one place that knows of every state."""
@@ -295,8 +296,7 @@ class Machines:
             gone = [one.key() for one in withdrawn]
             self._resend[cluster] = not shard.revise(cluster, fresh.values(), gone)
 
-    def _note(self, shard: Shard, plan: CyclePlan) -> None:  # noqa: ARG002 - there is one
-        now_s = self.driver.now_s
+    def _note(self, shard: Shard, plan: CyclePlan, now_s: float) -> None:  # noqa: ARG002 - there is one
         for action in plan.actions:
             word = ACTIONS[action.kind]
             self.actions[word] = self.actions.get(word, 0) + 1
@@ -334,10 +334,11 @@ class Machines:
             return
         if record.state in (CONFIGURED, DRAINING):  # a node of its cluster
             self._tenants[record.cluster].fail(machine, now_s)
-            self._plan(now_s + self._lost_after_s, record.cluster, machine)
+            self._losses.push(now_s + self._lost_after_s, 0, (record.cluster, machine))
+            self._unaware[machine] = None
         self.provider.lose(machine, error, now_s)
         self.follow(now_s)
-        self._plan(now_s + self.settings.replaced_after_s, "", machine)
+        self._losses.push(now_s + self.settings.replaced_after_s, 0, ("", machine))
 
     def warn(self, machine: str, now_s: float) -> None:
         """A machine is going to be taken away: its cluster empties it."""
@@ -345,12 +346,15 @@ class Machines:
         if record is not None and record.state == CONFIGURED:
             self._tenants[record.cluster].empty(machine, now_s)
 
-    def _plan(self, at_s: float, what: str, machine: str) -> None:
-        heapq.heappush(self._later, (at_s, what, machine))
-
-    def _happen(self, cluster: str, machine: str, now_s: float) -> None:
+    def _strike_off(self, now_s: float) -> None:
         """A lost machine is struck off its cluster, or off the provider's list."""
+        entry = self._losses.pop()
+        assert entry is not None
+        lost = entry[3]
+        assert isinstance(lost, tuple)
+        cluster, machine = lost
         if cluster:
+            self._unaware.pop(machine, None)
             self._tenants[cluster].leave(machine, now_s)
         else:
             self.provider.replace(machine)
@@ -358,13 +362,13 @@ class Machines:
 
     def is_struck_off(self, machine: str) -> bool:
         """Whether a machine was lost, and its cluster does not know yet that it is gone."""
-        return any(name == machine and cluster for _, cluster, name in self._later)
+        return machine in self._unaware
 
-    def restart(self) -> None:
+    def restart(self, now_s: float) -> None:
         """The fleet's controller is lost with all that it knew, and another begins."""
         self.shard = Shard(SHARD, epoch=self.shard.epoch + 1)
         self._resend.clear()
-        self.driver.restart(SHARD, self.shard)
+        self.driver.restart(self.shard, now_s)
 
 
 def _held(machine: Machine | None) -> tuple[str, str] | None:

@@ -1,5 +1,6 @@
 """Counts machines and what they cost: each from when it is there until it goes or is lost."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from windtunnel.fleet.machine import Machine
@@ -12,13 +13,35 @@ from windtunnel.fleet.states import (
     FAILED,
     IDLE,
 )
-from windtunnel.twin.infrastructure.levels import Levels
 
 PAID: Final = (IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING)
 AN_HOUR_S: Final = 3600.0
 NOWHERE: Final = -1
 COUNTED: Final = (CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED)
 """States that levels show, in this order; then the dollars an hour of those that are there."""
+
+
+MOST_LEVELS: Final = 2_000
+"""Changes that are written down; of twice as many, every second is forgotten."""
+
+
+class Levels:
+    """Numbers that go together, from when they were so."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[float]] = []
+        """Every change, as when and what."""
+
+    def note(self, now_s: float, values: Sequence[float]) -> None:
+        """From now on it is so; what was noted at the same instant never was."""
+        rows = self.rows
+        if rows and rows[-1][0] == now_s:
+            rows.pop()
+        if rows and rows[-1][1:] == list(values):
+            return
+        rows.append([now_s, *values])
+        if len(rows) >= 2 * MOST_LEVELS:
+            self.rows = rows[:1] + rows[2::2]
 
 
 class MachineAccount:

@@ -98,10 +98,10 @@ class ShardProcesses:
         self.shards.append(shard)
         return shard
 
-    def report(self, shard: Shard, plan: CyclePlan) -> None:
+    def report(self, shard: Shard, plan: CyclePlan, now_s: float) -> None:
         """After a cycle: the process reports to the coordinator, and follows what it says."""
         if self.coordinator is not None:
-            member, now_s = self._members[shard.name], self.driver.now_s
+            member = self._members[shard.name]
             member.note(plan)
             instructions = self.coordinator.report(member.report(), now_s)
             member.obey(instructions, self._unreliable.get, now_s)
@@ -135,7 +135,7 @@ class ShardProcesses:
                 shard = self._new(name, now_s)
                 if shard is not None:
                     self.takeovers += 1
-                    self.driver.restart(name, shard)
+                    self.driver.restart(shard, now_s)
                     self.on_start(shard)
         for stalled in list(self._stalled):
             successor = self.driver.shards.get(stalled[0].name)

@@ -1,6 +1,5 @@
 """A provider in virtual time: delays are drawn, places in a quota come and go, nothing is real."""
 
-import heapq
 import math
 from collections.abc import Mapping
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 import msgspec
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.loop import Entry, EventQueue
 from windtunnel.core.random import Stream, Streams
 from windtunnel.fleet.machine import Machine, fault_of, transition
 from windtunnel.fleet.orders import (
@@ -60,12 +60,13 @@ class Delays(msgspec.Struct, frozen=True):
 class UnderWay:
     """One operation that has begun."""
 
-    __slots__ = ("number", "operation", "token")
+    __slots__ = ("entry", "machine", "operation", "token")
 
-    def __init__(self, operation: str, number: int, token: Token) -> None:
+    def __init__(self, operation: str, machine: str, token: Token) -> None:
         self.operation: Final = operation
-        self.number: Final = number
+        self.machine: Final = machine
         self.token = token
+        self.entry: Entry | None = None  # when it will be done
 
 
 class SimulatedProvider:
@@ -92,9 +93,7 @@ class SimulatedProvider:
         self._fence: Final = Fence()
         self._epochs: Final[dict[str, int]] = {}
         self._under_way: Final[dict[str, UnderWay]] = {}
-        self._due: Final[list[tuple[float, int, str]]] = []
-        self._answers: Final[list[Completion]] = []
-        self._number = 0
+        self._queue: Final = EventQueue()  # operations that end, and answers that are due at once
         self.configured: Final[list[str]] = []
         """Machines that are configured, in no order that matters: faults are drawn from it."""
         self._configured_at: Final[dict[str, int]] = {}
@@ -105,7 +104,7 @@ class SimulatedProvider:
         """Those orders: of which shard, and their tokens."""
         self.fenced = 0
         self.slowness = 1.0
-        """How many times as long everything takes that begins now."""
+        """How many times as long everything takes that begins now; 0: no time at all."""
 
     # Machines come and go.
 
@@ -149,7 +148,7 @@ class SimulatedProvider:
         """A machine is gone, with all that was under way; only a tombstone tells of it."""
         record = self._machines.pop(machine)
         self._uncount(record)
-        self._under_way.pop(machine, None)
+        self._cancel(machine)
         del self._changed[machine]
         self._revision += 1
         self._gone[machine] = self._revision
@@ -166,8 +165,13 @@ class SimulatedProvider:
 
     def lose(self, machine: str, error: str, now_s: float) -> None:
         """A machine fails by itself, and is listed as failed."""
-        self._under_way.pop(machine, None)
+        self._cancel(machine)
         self._set(transition(self._machines[machine], FAILED, now_s, error=error))
+
+    def _cancel(self, machine: str) -> None:
+        running = self._under_way.pop(machine, None)
+        if running is not None and running.entry is not None:
+            self._queue.cancel(running.entry)
 
     def _set(self, machine: Machine) -> None:
         before = self._machines.get(machine.id)
@@ -202,7 +206,7 @@ class SimulatedProvider:
             return
         record = self._machines.get(name)
         if record is None:
-            self._answers.append(Completion(name, order.token, "there is no such machine"))
+            self._answer(Completion(name, order.token, "there is no such machine"), now_s)
         elif operation == TAG:
             if record.state in (CONFIGURING, CONFIGURED):
                 self._set(msgspec.structs.replace(record, holder=order.need))
@@ -218,16 +222,15 @@ class SimulatedProvider:
             running.token = order.token
         elif record.state == step.end and record.cluster in ("", order.cluster):
             self._repeat(shard, order)
-            self._answers.append(Completion(name, order.token, host=record.host))
+            self._answer(Completion(name, order.token, host=record.host), now_s)
         elif record.state != step.start:
             error = f"it is {STATES[record.state]}; {operation} begins at {STATES[step.start]}"
-            self._answers.append(Completion(name, order.token, error))
+            self._answer(Completion(name, order.token, error), now_s)
         else:
             self.begun[operation] += 1
-            self._number += 1
-            self._under_way[name] = UnderWay(operation, self._number, order.token)
+            started = self._under_way[name] = UnderWay(operation, name, order.token)
             due_s = now_s + self._delay_s(record, operation, order.grace_s)
-            heapq.heappush(self._due, (due_s, self._number, name))
+            started.entry = self._queue.push(due_s, 0, started)
             changed = transition(
                 record,
                 step.under_way,
@@ -238,6 +241,9 @@ class SimulatedProvider:
             if operation == DRAIN and order.need is not None:
                 changed = msgspec.structs.replace(changed, promised=order.need)
             self._set(changed)
+
+    def _answer(self, answer: Completion, now_s: float) -> None:
+        self._queue.push(now_s, 0, answer)
 
     def _repeat(self, shard: str, order: MachineOrder) -> None:
         self.repeated[order.operation] += 1
@@ -276,32 +282,35 @@ class SimulatedProvider:
     def emptied(self, machine: str, now_s: float) -> None:
         """A cluster says that nothing is left on a machine that drains: it need not wait longer."""
         running = self._under_way.get(machine)
-        if running is not None and running.operation == DRAIN:
-            heapq.heappush(self._due, (now_s, running.number, machine))
+        if running is not None and running.operation == DRAIN and running.entry is not None:
+            self._queue.cancel(running.entry)
+            running.entry = self._queue.push(now_s, 0, running)
 
     def next_s(self) -> float:
         """When something will be done or answered next."""
-        if self._answers:
-            return -math.inf
-        return self._due[0][0] if self._due else math.inf
+        return self._queue.next_s
 
     def advance(self, now_s: float) -> list[Completion]:
         """Finishes what is due; gives all answers since the last time."""
-        while self._due and self._due[0][0] <= now_s:
-            due_s, number, name = heapq.heappop(self._due)
-            running = self._under_way.get(name)
-            if running is not None and running.number == number:
-                del self._under_way[name]
-                self._finish(name, running, due_s)
-        answers = list(self._answers)
-        self._answers.clear()
+        answers: list[Completion] = []
+        while self._queue.next_s <= now_s:
+            entry = self._queue.pop()
+            assert entry is not None
+            due = entry[3]
+            if isinstance(due, UnderWay):
+                del self._under_way[due.machine]
+                answers.append(self._finish(due, entry[0]))
+            else:
+                assert isinstance(due, Completion)
+                answers.append(due)
         return answers
 
-    def _finish(self, name: str, running: UnderWay, now_s: float) -> None:
-        host = f"host-{name}" if running.operation == CREATE else None
-        changed = transition(self._machines[name], STEPS[running.operation].end, now_s, host=host)
+    def _finish(self, running: UnderWay, now_s: float) -> Completion:
+        name, operation = running.machine, running.operation
+        host = f"host-{name}" if operation == CREATE else None
+        changed = transition(self._machines[name], STEPS[operation].end, now_s, host=host)
         self._set(changed)
-        self._answers.append(Completion(name, running.token, host=changed.host))
+        return Completion(name, running.token, host=changed.host)
 
     def records(self) -> list[Machine]:
         """Every machine, by id."""
@@ -334,9 +343,12 @@ class ProviderLink:
         self.out = 0  # how many faults keep it from answering
         self.unheard = 0  # orders that came meanwhile
 
+    def is_out(self, now_s: float) -> bool:  # noqa: ARG002 - for links whose faults have times
+        return self.out > 0
+
     def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
         """Takes an order, or seems to."""
-        if self.out:
+        if self.is_out(now_s):
             self.unheard += 1
         else:
             self._provider.begin(shard, order, now_s)
@@ -352,13 +364,16 @@ class ProviderLink:
         return self._provider.list_since(shard, epoch, cursor, most)
 
     def next_s(self) -> float:
-        """When something will be done or answered next."""
-        if self._held and not self.out:
-            return float("-inf")
-        return self._provider.next_s()
+        """When something will be done or answered next; answers that were held: at once."""
+        return -math.inf if self._held and not self.out else self._provider.next_s()
 
     def advance(self, now_s: float) -> list[Completion]:
         """Finishes what is due; gives the answers that get through."""
-        answers = self._held + self._provider.advance(now_s)
-        self._held = answers if self.out else []
-        return [] if self.out else answers
+        answers = self._held + self._finished(now_s)
+        out = self.is_out(now_s)
+        self._held = answers if out else []
+        return [] if out else answers
+
+    def _finished(self, now_s: float) -> list[Completion]:
+        """What the provider has to say now, whether or not it is heard."""
+        return self._provider.advance(now_s)

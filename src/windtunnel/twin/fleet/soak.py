@@ -14,6 +14,7 @@ import msgspec
 from windtunnel.core.errors import InputError, InvariantBroken, nearest
 from windtunnel.core.histogram import Histogram
 from windtunnel.core.invariants import InvariantChecker
+from windtunnel.core.loop import Loop
 from windtunnel.core.random import Stream, Streams
 from windtunnel.fleet.checks import INVARIANTS, Fleet
 from windtunnel.fleet.execution import (
@@ -303,6 +304,7 @@ class Soak:
         )
         self.processes.on_start = self._send_all
         self._driver: Final = self.processes.driver
+        self._loop: Final = Loop(self._driver)
         self._shard_of: Final = {
             cluster: name for name, one in made.items() for cluster in one.needs
         }
@@ -330,24 +332,22 @@ class Soak:
         self._expected = self.unreliable.expected
         self._soaking = True
         self._demand.rest(ABSENT)
-        end_s = self._driver.now_s + self._plan.soak_s
-        began_s, first = self._driver.now_s, self._driver.cycles
-        while self._driver.now_s < end_s:
-            self._driver.advance(min(end_s, self._driver.now_s + 60.0))
-            progress(1.0 - (end_s - self._driver.now_s) / self._plan.soak_s)
+        loop, first = self._loop, self._driver.cycles
+        end_s = loop.now_s + self._plan.soak_s
+        while loop.now_s < end_s:
+            loop.run(min(end_s, loop.now_s + 60.0))
+            progress(1.0 - (end_s - loop.now_s) / self._plan.soak_s)
         self._check()
         if self._plan.gap_cycles and not self._gaps:
             self._sample_gap()  # a short soak is asked at its end
-        return self._figures(
-            ramp_s, self._driver.now_s - began_s, self._driver.cycles - first, start
-        )
+        return self._figures(ramp_s, loop.now_s - ramp_s, self._driver.cycles - first, start)
 
     def _ramp(self) -> float:
         """Until everything that is asked for is there."""
         for _ in range(RAMP_CYCLES):
-            self._driver.advance(self._driver.now_s + CYCLE_S)
+            self._loop.run(self._loop.now_s + CYCLE_S)
             if self._has_converged():
-                return self._driver.now_s
+                return self._loop.now_s
         waiting = sum(shard.executor.waiting for shard in self.processes.running)
         raise InputError(
             f"the fleet has not converged in {RAMP_CYCLES} cycles: "
@@ -390,9 +390,9 @@ class Soak:
             if name == shard.name:
                 self._demand.changed[cluster] = None
 
-    def _after(self, shard: Shard, plan: CyclePlan) -> None:
+    def _after(self, shard: Shard, plan: CyclePlan, now_s: float) -> None:
         took_s = self._laps.lap(keep=self._soaking)
-        self.processes.report(shard, plan)
+        self.processes.report(shard, plan, now_s)
         if self._driver.cycles == 1:
             self._cold_s = took_s
         short = [one for one in plan.shortfalls if one.verdict != PREEMPTING]
@@ -419,7 +419,7 @@ class Soak:
     def _check(self) -> None:
         fleet = Fleet(self.processes.running, self._provider)
         try:
-            self._checker.run(fleet, f"soak of seed {self._plan.seed}, {self._driver.now_s} s")
+            self._checker.run(fleet, f"soak of seed {self._plan.seed}, {self._loop.now_s} s")
         except InvariantBroken as broken:
             self._broken.append(str(broken))
 

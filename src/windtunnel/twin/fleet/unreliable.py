@@ -5,19 +5,19 @@ configured machines x rate x tick. A lost machine is listed as failed, or is not
 rack or a zone goes as a whole. The provider may be slow, unreachable, forgetful, or tell lies.
 """
 
-import heapq
 import math
 from typing import Final
 
 import msgspec
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.loop import EventQueue
 from windtunnel.core.random import Stream, Streams
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.orders import MachineOrder
 from windtunnel.fleet.provider import PAGE, Completion, Page
 from windtunnel.fleet.states import CONFIGURED, FAILED, IDLE, SPECULATIVE
-from windtunnel.twin.fleet.provider import SimulatedProvider
+from windtunnel.twin.fleet.provider import ProviderLink, SimulatedProvider
 
 AGAIN_S: Final = 10.0
 """The mean time after which an answer that is given twice comes again."""
@@ -115,26 +115,26 @@ def poisson(mean: float, stream: Stream) -> int:
     return count
 
 
-class UnreliableProvider:
-    """A fake provider that does not always do what it should; `tick` lets faults happen."""
+class UnreliableProvider(ProviderLink):
+    """A provider that does not always do what it should; `tick` lets faults happen."""
 
     def __init__(
         self, provider: SimulatedProvider, faults: ProviderFaults, streams: Streams
     ) -> None:
-        self._provider: Final = provider
+        super().__init__(provider)
         self._faults: Final = faults.check()
         self._losses: Final = streams["fleet.faults.losses"]
         self._forgets: Final = streams["fleet.faults.forgets"]
         self._doubles: Final = streams["fleet.faults.doubles"]
         self._lies: Final = streams["fleet.faults.lies"]
         self._domains: Final = sorted(faults.domains, key=lambda one: -one.at_s)
-        self._again: Final[list[tuple[float, int, Completion]]] = []
+        self._again: Final = EventQueue()  # answers that come a second time
         self._broken: Final[list[tuple[float, str]]] = []
         self._epochs: Final[dict[str, int]] = {}  # by shard
         self._known: Final[dict[str, dict[str, None]]] = {}
         """By shard: machines that were listed as they are to the process that runs it."""
         self._now_s = 0.0
-        self._held: list[Completion] = []
+        self.out = int(self.is_out(0.0))
         self.expected = 0.0
         """How many losses there should have been so far, domains left out."""
         self.lost = 0
@@ -145,8 +145,6 @@ class UnreliableProvider:
         self.forgotten = 0
         self.doubled = 0
         self.lied = 0
-        self.unreachable = 0
-        """Orders given while the provider was unreachable."""
 
     # Machines are lost.
 
@@ -164,6 +162,7 @@ class UnreliableProvider:
             _, name = self._broken.pop(0)
             self._provider.replace(name)
         self._provider.slowness = self._slowness(now_s)
+        self.out = int(self.is_out(now_s))
 
     def _lose_any(self, now_s: float) -> None:
         configured = self._provider.configured
@@ -197,7 +196,7 @@ class UnreliableProvider:
         factors = [one.factor for one in self._faults.slow if one.from_s <= now_s < one.until_s]
         return max(factors, default=1.0)
 
-    def _is_down(self, now_s: float) -> bool:
+    def is_out(self, now_s: float) -> bool:
         return any(
             one.from_s <= now_s < one.until_s and (now_s - one.from_s) % one.period_s >= one.up_s
             for one in self._faults.flapping
@@ -207,23 +206,16 @@ class UnreliableProvider:
 
     def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
         """Takes an order, or seems to."""
-        if self._is_down(now_s):
-            self.unreachable += 1
-        elif self._faults.forgets and self._forgets.uniform() < self._faults.forgets:
+        forgets = self._faults.forgets
+        if forgets and not self.is_out(now_s) and self._forgets.uniform() < forgets:
             self.forgotten += 1
         else:
-            self._provider.begin(shard, order, now_s)
-
-    def get(self, machine: str) -> Machine | None:
-        """One machine as it is."""
-        return self._provider.get(machine)
+            super().begin(shard, order, now_s)
 
     def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
         """What changed after a cursor; nothing while unreachable; some of it false."""
-        if self._is_down(self._now_s):
-            return Page([], [], cursor, unreachable=True)
-        page = self._provider.list_since(shard, epoch, cursor, most)
-        if not self._faults.lies:
+        page = super().list_since(shard, epoch, cursor, most)
+        if not self._faults.lies or page.unreachable:
             return page
         if epoch > self._epochs.get(shard, 0):
             self._epochs[shard] = epoch
@@ -251,19 +243,17 @@ class UnreliableProvider:
 
     def next_s(self) -> float:
         """When something will be done or answered next."""
-        again_s = self._again[0][0] if self._again else math.inf
-        return min(self._provider.next_s(), again_s)
+        return min(self._provider.next_s(), self._again.next_s)
 
-    def advance(self, now_s: float) -> list[Completion]:
-        """Finishes what is due; gives the answers that got through, some of them again."""
-        answers = self._held + self._provider.advance(now_s)
-        for answer in answers[len(self._held) :]:
+    def _finished(self, now_s: float) -> list[Completion]:
+        answers = super()._finished(now_s)
+        for answer in list(answers):
             if self._faults.doubles and self._doubles.uniform() < self._faults.doubles:
                 self.doubled += 1
-                again_s = now_s + self._doubles.exponential(AGAIN_S)
-                heapq.heappush(self._again, (again_s, self.doubled, answer))
-        while self._again and self._again[0][0] <= now_s:
-            answers.append(heapq.heappop(self._again)[2])
-        down = self._is_down(now_s)
-        self._held = answers if down else []
-        return [] if down else answers
+                self._again.push(now_s + self._doubles.exponential(AGAIN_S), 0, answer)
+        while self._again.next_s <= now_s:
+            entry = self._again.pop()
+            assert entry is not None
+            assert isinstance(entry[3], Completion)
+            answers.append(entry[3])
+        return answers

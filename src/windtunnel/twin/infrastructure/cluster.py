@@ -38,19 +38,19 @@ class ServingCluster:
     def next_s(self) -> float:
         return min(self.driver.next_s(), self.units.next_s())
 
-    def advance(self, cluster_s: float) -> None:
-        self.driver.advance(cluster_s)
+    def advance(self, now_s: float) -> None:
+        self.driver.advance(now_s)
 
     # What a pool wants.
 
-    def scale(self, backing: PoolBacking, replicas: int, cluster_s: float) -> int:
+    def scale(self, backing: PoolBacking, replicas: int, now_s: float) -> int:
         """Asks for so many replicas of a pool; gives how many it will be.
 
         Between zero and its minimum there is no gang: a pool that asks for that gets the minimum.
         """
         plan = backing.pods
         if plan.kind == SET:
-            self._scale(SET, plan.set_name, replicas, cluster_s)
+            self._scale(SET, plan.set_name, replicas, now_s)
             return replicas
         parts = range(self.cluster.view.sets[plan.set_name].replicas)
         total = 0
@@ -61,7 +61,7 @@ class ServingCluster:
             name = named(plan.set_name, part, plan.name)
             least = self._least(kind, name)
             wanted = max(share, least) if share else 0
-            self._scale(kind, name, wanted, cluster_s)
+            self._scale(kind, name, wanted, now_s)
             total += wanted
         return total
 
@@ -72,22 +72,22 @@ class ServingCluster:
             raise InvariantBroken(f"there is no {kind} {name} to be scaled")
         return found.min_available
 
-    def _scale(self, kind: str, name: str, replicas: int, cluster_s: float) -> None:
-        self.cluster.apply([scale(self.cluster.view, kind, name, replicas)], cluster_s)
+    def _scale(self, kind: str, name: str, replicas: int, now_s: float) -> None:
+        self.cluster.apply([scale(self.cluster.view, kind, name, replicas)], now_s)
 
-    def crash(self, server: int, cluster_s: float) -> None:
+    def crash(self, server: int, now_s: float) -> None:
         """The containers of a server's first pod end with an error; that is the end of it."""
         pods = self.units.by_server[server].pods
         started = [name for name in sorted(pods) if pods[name].started]
         for name in started[:1]:
-            self.cluster.crash(pods[name], cluster_s)
+            self.cluster.crash(pods[name], now_s)
 
-    def crash_loop(self, server: int, cluster_s: float) -> str | None:
+    def crash_loop(self, server: int, now_s: float) -> str | None:
         """All pods of the clique of a server's first pod crash, after every start."""
         pods = self.units.by_server[server].pods
         for name in sorted(pods)[:1]:
             clique = pods[name].clique
-            self.cluster.crash_loop(clique, cluster_s)
+            self.cluster.crash_loop(clique, now_s)
             return clique
         return None
 

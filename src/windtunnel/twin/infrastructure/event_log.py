@@ -34,10 +34,9 @@ class InfrastructureLog:
             self._infrastructure.machines.listen(self.machine)
 
     def machine(
-        self, cluster_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]
+        self, now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]
     ) -> None:
         if self._telemetry.wants(kind):
-            now_s = max(0.0, cluster_s - self._infrastructure.offset_s)
             self._telemetry.emit(Event(now_s, kind, subject, reason, data))
 
     def replica(self, replica: Replica) -> dict[str, Plain]:

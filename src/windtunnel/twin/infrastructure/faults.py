@@ -44,13 +44,13 @@ class MachineFaults:
     def lose(self, machines: list[str], error: str, now_s: float) -> None:
         """They stop, and do not come back; machines that are gone already are left out."""
         for machine in machines:
-            self._machines.lose(machine, error, now_s + self._infrastructure.offset_s)
+            self._machines.lose(machine, error, now_s)
         self._infrastructure.wake(now_s)
 
     def warn(self, machines: list[str], now_s: float) -> None:
         """They will be taken away: their clusters drain them."""
         for machine in machines:
-            self._machines.warn(machine, now_s + self._infrastructure.offset_s)
+            self._machines.warn(machine, now_s)
         self._infrastructure.wake(now_s)
 
     def exhaust_quota(self, pool: str | None, zone: str | None, now_s: float) -> list[MachineShape]:

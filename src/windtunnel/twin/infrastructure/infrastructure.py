@@ -1,7 +1,7 @@
 """The simulated clusters and machines of a run: gangs on clusters, clusters on machines.
 
-Clusters began before the run: their clock is ahead by `offset_s`, the time that it took until what
-fits on the machines of the beginning was ready.
+Clusters settle before the run, in no time: what fits on the machines of the beginning is ready
+when the run begins.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,8 @@ from windtunnel.twin.servers.replicas import Pool, Replica
 MOST_ROUNDS: Final = 10_000
 """Of one instant: more is controllers that never have enough."""
 QUIET_CYCLES: Final = 3
-LONGEST_PAST_S: Final = 86_400.0
-LOOKS_PER_POD: Final = 20
-"""A pod that comes to rest takes some five looks to; gangs that die before they are ready never do,
-and the run begins in the middle of that."""
+MOST_CYCLES: Final = 10_000
+"""Of the fleet before the run: a fleet that has not settled by then begins in the middle of it."""
 
 
 class Infrastructure(ReplicaBacking):
@@ -37,10 +35,8 @@ class Infrastructure(ReplicaBacking):
         self._backings: Final = backings  # by pool
         self._supply: Final = supply
         self.machines: Final = supply if isinstance(supply, Machines) else None
-        self.offset_s = 0.0
-        self._planned_s = float("inf")  # when it acts next, on the clock of the run
+        self._planned_s = float("inf")  # when it acts next
         self._stirred = False  # something changed from outside, and nobody looked yet
-        self._due_s = 0.0  # when something is due next, on the clock of the clusters
         self._gone: Final[list[int]] = []  # servers that were buried, and nobody looked yet
         self.terminations = 0
         self.version = 0
@@ -54,6 +50,7 @@ class Infrastructure(ReplicaBacking):
 
     def begin(self, wanted: list[tuple[Pool, int]]) -> None:
         """Settles with pools of these sizes before the run: what is ready then is ready at 0."""
+        self._set_pace(0.0)
         for serving_cluster in self.serving_clusters:
             serving_cluster.driver.settle()
         for pool, replicas in wanted:
@@ -61,47 +58,39 @@ class Infrastructure(ReplicaBacking):
             serving_cluster, backing = self._backings[pool.name]
             serving_cluster.scale(backing, replicas, 0.0)
         self._settle(0.0)
-        quiet, cycles, looks = 0, 0, 0
-        while quiet < QUIET_CYCLES and self.offset_s < LONGEST_PAST_S:
-            due_s = self._due_next_s()
-            looks += 1
-            if due_s == float("inf") or looks > LOOKS_PER_POD * (QUIET_CYCLES + self._pods()):
-                break
-            self.offset_s = max(self.offset_s, due_s)
-            self._settle(0.0)
-            machines = self.machines
-            if machines is None:
-                quiet = QUIET_CYCLES if self._pods_rest() else 0
-            elif not self._pods_rest() or machines.under_way:
-                quiet = 0
-            elif machines.driver.cycles > cycles:
-                quiet += 1
-            cycles = machines.driver.cycles if machines is not None else 0
+        if self.machines is not None:
+            self._settle_machines(self.machines)
+            self.machines.begin(0.0)
+        self._set_pace(1.0)
         for pool, _ in wanted:
             pool.started = pool.drained = pool.lost = 0
         self.terminations = 0
-        if self.machines is not None:
-            self.machines.begin(self.offset_s)
         self._replan(0.0)
 
-    def _pods(self) -> int:
-        return sum(
-            len(serving_cluster.cluster.view.pods) for serving_cluster in self.serving_clusters
-        )
+    def _set_pace(self, pace: float) -> None:
+        """How many times as long everything takes that pods and machines do."""
+        for serving_cluster in self.serving_clusters:
+            serving_cluster.cluster.dice.pace = pace
+        if self.machines is not None:
+            self.machines.set_pace(pace)
 
-    def _pods_rest(self) -> bool:
-        """Whether nothing happens to pods by itself; timers of controllers may go on."""
-        return all(
-            serving_cluster.cluster.next_s() == float("inf")
-            for serving_cluster in self.serving_clusters
-        )
+    def _settle_machines(self, machines: Machines) -> None:
+        """Cycles of the fleet at the beginning, until some of them change nothing."""
+        quiet = 0
+        for _ in range(MOST_CYCLES):
+            machines.driver.cycle(0.0)
+            moved = self._settle(0.0)
+            executor = machines.shard.executor
+            quiet = 0 if moved or executor.running or executor.waiting else quiet + 1
+            if quiet == QUIET_CYCLES:
+                return
 
     # The run.
 
     def wish(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
         serving_cluster, backing = self._backings[pool.name]
         backing.reason = reason
-        pool.target = serving_cluster.scale(backing, replicas, now_s + self.offset_s)
+        pool.target = serving_cluster.scale(backing, replicas, now_s)
         self.wake(now_s)
 
     def buried(self, replica: Replica, now_s: float) -> None:
@@ -110,12 +99,12 @@ class Infrastructure(ReplicaBacking):
 
     def crash(self, replica: Replica, now_s: float) -> None:
         serving_cluster, _ = self._backings[replica.pool.name]
-        serving_cluster.crash(int(replica.server.index), now_s + self.offset_s)
+        serving_cluster.crash(int(replica.server.index), now_s)
         self.wake(now_s)
 
     def crash_loop(self, replica: Replica, now_s: float) -> str | None:
         serving_cluster, _ = self._backings[replica.pool.name]
-        clique = serving_cluster.crash_loop(int(replica.server.index), now_s + self.offset_s)
+        clique = serving_cluster.crash_loop(int(replica.server.index), now_s)
         self.wake(now_s)
         return clique
 
@@ -130,7 +119,7 @@ class Infrastructure(ReplicaBacking):
 
     def restart_fleet(self, now_s: float) -> None:
         if self.machines is not None:
-            self.machines.restart()
+            self.machines.restart(now_s)
         self.wake(now_s)
 
     def wake(self, now_s: float) -> None:
@@ -154,33 +143,32 @@ class Infrastructure(ReplicaBacking):
         self._settle(now_s)
         self._replan(now_s)
 
-    def _settle(self, now_s: float) -> None:
-        """Everything that is due, until all controllers have enough."""
+    def _settle(self, now_s: float) -> bool:
+        """Everything that is due, until all controllers have enough; whether pods moved."""
         self.version += 1
         self._stirred = False
-        cluster_s = now_s + self.offset_s
-        if self._due_s - self.offset_s <= now_s:
-            cluster_s = max(cluster_s, self._due_s)  # what a difference and a sum lose is not early
+        any_moved = False
         for _ in range(MOST_ROUNDS):
             gone = self._gone[:]
             self._gone.clear()
             for serving_cluster in self.serving_clusters:
                 for server in gone:
-                    serving_cluster.units.buried(server, now_s, self.offset_s)
-                serving_cluster.units.overdue(now_s, self.offset_s)
-                serving_cluster.advance(cluster_s)
-            self._supply.advance(cluster_s)
+                    serving_cluster.units.buried(server, now_s)
+                serving_cluster.units.overdue(now_s)
+                serving_cluster.advance(now_s)
+            self._supply.advance(now_s)
             moved = False
             for serving_cluster in self.serving_clusters:
-                serving_cluster.advance(cluster_s)
-                moved = serving_cluster.units.look(now_s, self.offset_s) or moved
+                serving_cluster.advance(now_s)
+                moved = serving_cluster.units.look(now_s) or moved
             if isinstance(self._supply, Machines):
-                self._supply.vacate(cluster_s)
+                self._supply.vacate(now_s)
             for serving_cluster in self.serving_clusters:
-                serving_cluster.pods.look(cluster_s)
+                serving_cluster.pods.look(now_s)
             self.on_round(now_s)
-            if not moved and not self._gone and self._due_next_s() > cluster_s:
-                return
+            any_moved = any_moved or moved
+            if not moved and not self._gone and self._due_next_s() > now_s:
+                return any_moved
         raise InvariantBroken(f"clusters and machines never come to rest at {now_s} s")
 
     def _due_next_s(self) -> float:
@@ -191,8 +179,7 @@ class Infrastructure(ReplicaBacking):
         return due_s if self.machines is None else min(due_s, self.machines.next_s())
 
     def _replan(self, now_s: float) -> None:
-        self._due_s = self._due_next_s()
-        self._plan(max(now_s, self._due_s - self.offset_s))
+        self._plan(max(now_s, self._due_next_s()))
 
     def _plan(self, at_s: float) -> None:
         self._planned_s = min(self._planned_s, at_s)

@@ -4,7 +4,7 @@ from typing import Final
 
 from windtunnel.gangs.objects import Pod
 from windtunnel.gangs.view import View
-from windtunnel.twin.infrastructure.levels import Levels
+from windtunnel.twin.fleet.meter import Levels
 
 WAITING: Final = 0  # on no machine
 STARTING: Final = 1
@@ -28,7 +28,7 @@ class PodCounts:
     def gangs_waiting(self) -> int:
         return len(self._short)
 
-    def look(self, cluster_s: float) -> None:
+    def look(self, now_s: float) -> None:
         """Follows what changed, and writes down how many there are."""
         changed = self._changes.pods
         if not changed:
@@ -40,7 +40,7 @@ class PodCounts:
             if pod is not None:
                 self._add(name, step_of(pod), pod.gang)
         self._changes.clear()
-        self.levels.note(cluster_s, [*self.counts, self.gangs_waiting])
+        self.levels.note(now_s, [*self.counts, self.gangs_waiting])
 
     def _drop(self, name: str) -> None:
         step, gang = self._known.pop(name, (-1, ""))

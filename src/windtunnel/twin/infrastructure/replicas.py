@@ -1,10 +1,10 @@
 """Carries out for the replicas of a run what `gangs.servers` decides about their pods."""
 
 from collections.abc import Iterable
-from heapq import heappop, heappush
 from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
+from windtunnel.core.loop import EventQueue
 from windtunnel.gangs.objects import Pod
 from windtunnel.gangs.servers import (
     ASK,
@@ -47,22 +47,22 @@ class BackedReplicas:
         self.servers: Final = ServerPods(cluster.view, [one.pods for one in backings])
         self.replicas: Final[dict[str, Replica]] = {}  # by unit
         self.by_server: Final[dict[int, PodUnit]] = {}
-        self._deadlines: Final[list[tuple[float, str]]] = []  # when the grace of a unit is over
+        self._deadlines: Final = EventQueue()  # units whose grace is over
         self._asking: PodUnit | None = None  # whose replica is being asked for
         cluster.holds = self._serves
 
     def next_s(self) -> float:
         """When the grace period of a unit that drains is over."""
-        return self._deadlines[0][0] if self._deadlines else float("inf")
+        return self._deadlines.next_s
 
-    def look(self, now_s: float, offset_s: float) -> bool:
+    def look(self, now_s: float) -> bool:
         """Follows what changed of pods and machines; whether there was anything."""
         touched = self.servers.changed()
         if touched is None:
             return False
         self._lifecycle.shun(self._doomed(touched.values()))
         for unit in touched.values():
-            self._follow(unit, now_s, offset_s)
+            self._follow(unit, now_s)
         return True
 
     def _serves(self, pod: Pod) -> bool:
@@ -74,16 +74,16 @@ class BackedReplicas:
         replica = self.replicas.get(unit.key)
         return NO_SERVER if replica is None else int(replica.state)
 
-    def _follow(self, unit: PodUnit, now_s: float, offset_s: float) -> None:
+    def _follow(self, unit: PodUnit, now_s: float) -> None:
         """Brings a replica to where its pods are."""
         move = unit.next_move(self._state(unit))
         while move is not None:
-            self._carry_out(unit, move, now_s, offset_s)
+            self._carry_out(unit, move, now_s)
             if move.kind == DROP:
                 return
             move = unit.next_move(self._state(unit))
 
-    def _carry_out(self, unit: PodUnit, move: ServerMove, now_s: float, offset_s: float) -> None:
+    def _carry_out(self, unit: PodUnit, move: ServerMove, now_s: float) -> None:
         backing = self._backings[unit.of.pool]
         if move.kind == ASK:
             self._asking = unit
@@ -100,13 +100,13 @@ class BackedReplicas:
             del self.by_server[int(replica.server.index)]
             del self.replicas[unit.key]
             for name in unit.released():
-                self._cluster.unstick(name, now_s + offset_s)
+                self._cluster.unstick(name, now_s)
         elif move.kind == LOSE:
             self._lifecycle.lose(replica, now_s, move.why)
         elif move.kind == DRAIN:
             self._lifecycle.drain(replica, now_s, move.why or backing.reason)
             if replica.state == DRAINING:
-                heappush(self._deadlines, (unit.over_s(), unit.key))
+                self._deadlines.push(max(now_s, unit.over_s()), 0, unit.key)
         elif move.kind == LOAD:
             self._lifecycle.begin_loading(replica, now_s, "placed")
         else:
@@ -120,20 +120,22 @@ class BackedReplicas:
             if self._state(unit) == READY and not unit.can_serve() and unit.is_lost()
         ]
 
-    def buried(self, server: int, now_s: float, offset_s: float) -> None:
+    def buried(self, server: int, now_s: float) -> None:
         """A server has nothing left to do and is gone."""
         unit = self.by_server.get(server)
         if unit is not None:
-            self._follow(unit, now_s, offset_s)
+            self._follow(unit, now_s)
 
-    def overdue(self, now_s: float, offset_s: float) -> None:
+    def overdue(self, now_s: float) -> None:
         """Kills servers whose grace is over."""
-        while self._deadlines and self._deadlines[0][0] <= now_s + offset_s:
-            unit = self.servers.units.get(heappop(self._deadlines)[1])
+        while self._deadlines.next_s <= now_s:
+            entry = self._deadlines.pop()
+            assert entry is not None
+            unit = self.servers.units.get(str(entry[3]))
             if unit is None or self._state(unit) != DRAINING:
                 continue
             self._lifecycle.lose(self.replicas[unit.key], now_s, NO_GRACE_LEFT)
-            self._follow(unit, now_s, offset_s)
+            self._follow(unit, now_s)
 
     def unit_of(self, server: int) -> PodUnit | None:
         """The pods of a server; while one is asked for, those that it will have."""

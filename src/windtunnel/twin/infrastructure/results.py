@@ -18,7 +18,7 @@ def gangs_of(footing: ReplicaBacking | None) -> dict[str, Any] | None:
             "pods": len(pods),
             "waiting": sum(pod.active and not pod.node for pod in pods),
             "ready": sum(pod.ready for pod in pods),
-            "sizes": serving_cluster.pods.levels.rows(footing.offset_s),
+            "sizes": serving_cluster.pods.levels.rows,
         }
     return {"terminations": footing.terminations, "clusters": clusters}
 
@@ -27,21 +27,21 @@ def fleet_of(footing: ReplicaBacking | None, now_s: float) -> dict[str, Any] | N
     """Machines by kind, what they cost, and what was decided; None where they are without end."""
     if not isinstance(footing, Infrastructure) or footing.machines is None:
         return None
-    machines, cluster_s = footing.machines, now_s + footing.offset_s
+    machines = footing.machines
     pools = {}
     for name, account in machines.meter.accounts.items():
         pools[name] = {
-            "machine_seconds": account.seconds(cluster_s),
-            "cost": account.cost(cluster_s),
+            "machine_seconds": account.seconds(now_s),
+            "cost": account.cost(now_s),
             "machines": account.here,
             "most": account.most,
             "created": account.created,
             "given_back": account.given_back,
             "lost": account.lost,
-            "sizes": account.levels.rows(footing.offset_s),
+            "sizes": account.levels.rows,
         }
     return {
-        "cost": machines.meter.cost(cluster_s),
+        "cost": machines.meter.cost(now_s),
         "pools": pools,
         "actions": dict(sorted(machines.actions.items())),
         "short": dict(sorted(machines.verdicts.items())),

@@ -77,7 +77,7 @@ class SimCluster(Component):
         self.times: Final = times or PodTimes()
         force_after_s = self.times.force_after_s
         self._force_after_s: Final = INFINITY if force_after_s is None else force_after_s
-        self._dice: Final = ClusterDice(self.times.delays(load), Streams(seed))
+        self.dice: Final = ClusterDice(self.times.delays(load), Streams(seed))
         self._queue: Final = EventQueue()
         self._lives: Final[dict[str, _Life]] = {}
         self._on: Final[dict[str, dict[str, None]]] = {}  # by node: its pods
@@ -137,7 +137,7 @@ class SimCluster(Component):
         """Plans a pass of the scheduler when it could find something new."""
         if self.scheduler.has_news and not self._pass_due:
             self._pass_due = True
-            self._queue.push(now_s + self._dice.draw_s("scheduling"), 1, _Due(LOOK))
+            self._queue.push(now_s + self.dice.draw_s("scheduling"), 1, _Due(LOOK))
 
     def _happen(self, due: _Due, now_s: float) -> None:
         if due.kind in (LOOK, LOOK_AGAIN):
@@ -201,7 +201,7 @@ class SimCluster(Component):
         self._on[pod.node][pod.name] = None
         images = self._images[pod.node]
         image = _images_of(pod)
-        pull_s = 0.0 if image in images else self._dice.draw_s("image_pull")
+        pull_s = 0.0 if image in images else self.dice.draw_s("image_pull")
         images[image] = None
         self._plan(pod, PULLED, now_s + pull_s)
 
@@ -211,7 +211,7 @@ class SimCluster(Component):
             if self._ready_pods(clique) < count:
                 self._in_line.setdefault(clique, {}).setdefault(count, []).append(pod.name)
                 return
-        self._plan(pod, STARTED, now_s + self._dice.draw_s("startup"))
+        self._plan(pod, STARTED, now_s + self.dice.draw_s("startup"))
 
     def _ready_pods(self, name: str) -> int:
         clique = self.view.cliques.get(name)
@@ -228,7 +228,7 @@ class SimCluster(Component):
         pod.started = True
         pod.phase = RUNNING
         self.server.wrote(pod)
-        ready_s = self._dice.draw_s("readiness")
+        ready_s = self.dice.draw_s("readiness")
         if pod.clique in self._crashing and self.times.crash_after_s <= ready_s:
             self._plan(pod, CRASHED, now_s + self.times.crash_after_s)
         else:
@@ -267,7 +267,7 @@ class SimCluster(Component):
         self._cancel(life)
         self.scheduler.ending(pod)
         if not life.stuck:
-            self._plan(pod, GONE, now_s + min(self._dice.draw_s("ending"), _grace_s(pod)))
+            self._plan(pod, GONE, now_s + min(self.dice.draw_s("ending"), _grace_s(pod)))
             return
         due = _Due(OVERDUE, pod.name, pod.uid)
         self._queue.push(max(now_s, pod.deleted_s + _grace_s(pod)), 0, due)
@@ -422,7 +422,7 @@ class SimCluster(Component):
                 pod.started = False
                 pod.phase = PENDING
                 self.server.wrote(pod)
-                self._plan(pod, PULLED, now_s + self._dice.draw_s("image_pull"))
+                self._plan(pod, PULLED, now_s + self.dice.draw_s("image_pull"))
         self._node_changed(node, now_s)
 
     def is_empty(self, name: str) -> bool:

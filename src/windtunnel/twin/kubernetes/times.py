@@ -138,7 +138,9 @@ class ClusterDice:
 
     def __init__(self, delays: dict[str, PodDelay], streams: Streams) -> None:
         self._delays: Final = delays
+        self.pace = 1.0
+        """How many times as long everything takes; 0 before a run begins."""
         self._streams: Final = {name: streams[f"gangs.{name}"] for name in delays}
 
     def draw_s(self, name: str) -> float:
-        return self._delays[name].draw_s(self._streams[name])
+        return self.pace * self._delays[name].draw_s(self._streams[name])
