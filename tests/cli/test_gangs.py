@@ -122,10 +122,11 @@ def test_the_manifests_of_what_would_be_created(tmp_path: Path) -> None:
 
 def test_more_than_anybody_can_read_is_a_sentence(tmp_path: Path) -> None:
     file = written(tmp_path, pod_clique_set([clique("a", 1000)], [group("g", ["a"], 1000)]))
-    done = CliRunner().invoke(gangs, ["render", file])
-    assert "the set web would have 1,000,000 pods to show; allowed: up to 200,000" in str(
-        done.exception
-    )
+    for command in ("render", "status"):
+        done = CliRunner().invoke(gangs, [command, file])
+        assert "the set web would have 1,000,000 pods to show; allowed: up to 200,000" in str(
+            done.exception
+        )
 
 
 def test_what_may_not_change_is_said_with_its_line(tmp_path: Path) -> None:

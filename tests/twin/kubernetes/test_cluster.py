@@ -182,6 +182,17 @@ def test_a_stuck_pod_holds_its_room_until_it_is_let_go() -> None:
     assert world.nodes("a") == ["n0"]
 
 
+def test_pods_in_line_are_not_looked_at_whenever_another_is_ready() -> None:
+    """1,500 pods that start after 1,500 others: looking at all of them each time takes minutes."""
+    times = QUICK.model_copy(update={"readiness": VaryingTime(mean_s=30.0)})
+    world = World(375, gpus=8, times=times)
+    world.gang("first", 1_500)
+    world.gang("second", 1_500, after=(("first", 1_500),))
+    world.run()
+    last_s = max(pod.ready_s for pod in world.pods("first"))
+    assert all(pod.ready_s > last_s for pod in world.pods("second"))
+
+
 def test_a_gang_that_waits_is_not_tried_again_until_something_is_free() -> None:
     world = World(2)
     world.gang("large", 3)

@@ -5,7 +5,7 @@ import pytest
 from tests.gangs.manifests import constraint, load, workload
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.placement.constraints import REUSE, SPREAD, SPREAD_WISH, reuses, spread_of
-from windtunnel.twin.kubernetes.build import build, keys_of, machines
+from windtunnel.twin.kubernetes.build import build, keys_of, machines, play
 from windtunnel.twin.kubernetes.settings import load_cluster, load_cluster_text
 from windtunnel.twin.kubernetes.times import CONSTANT, LOGNORMAL, UNIFORM
 
@@ -77,6 +77,12 @@ def test_a_fault_is_a_sentence_with_its_place(text: str, says: str) -> None:
         load_cluster_text(text, "cluster.yaml")
     assert says in str(caught.value)
     assert str(caught.value).startswith("cluster.yaml")
+
+
+def test_a_set_that_is_scaled_to_too_many_pods_is_refused() -> None:
+    text = SMALL + "happens: [{at: 1s, scale: {of: web, to: 50000}}]"
+    with pytest.raises(InputError, match="web would have 500,000 pods to show; allowed: up to"):
+        play(load_cluster_text(text), load(workload(1)))
 
 
 def test_a_file_that_is_not_there_is_a_sentence() -> None:

@@ -14,7 +14,8 @@ from windtunnel.gangs.view import View
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
-from windtunnel.twin.kubernetes.settings import ClusterSettings, Happening, NodeGroup
+from windtunnel.twin.kubernetes.render import pods_of, refuse_too_many
+from windtunnel.twin.kubernetes.settings import NODE_DEEDS, ClusterSettings, Happening, NodeGroup
 
 PLAIN_LEVELS = {
     "zone": "topology.kubernetes.io/zone",
@@ -41,6 +42,7 @@ def build(spec: ClusterSettings, manifests: Manifests, *, seed: int = 0) -> SimC
             cluster.add_node(node, 0.0)
     for named in manifests.sets:
         _check(named, view.levels)
+        refuse_too_many(f"the set {named.name}", named.spec.replicas * pods_of(named.spec))
         server.add_set(named.name, named.spec, 0.0)
     return cluster
 
@@ -127,17 +129,12 @@ def keys_of(domain: str, levels: dict[str, dict[str, str]]) -> list[str]:
 
 def happen(cluster: SimCluster, happening: Happening, now_s: float) -> None:
     """Does to the cluster what its file says happens now."""
-    if happening.cordon is not None:
-        cluster.cordon(happening.cordon, now_s)
-    elif happening.uncordon is not None:
-        cluster.uncordon(happening.uncordon, now_s)
-    elif happening.drain is not None:
-        cluster.drain(happening.drain, now_s)
-    elif happening.fail is not None:
-        cluster.fail(happening.fail, now_s)
-    elif happening.recover is not None:
-        cluster.recover(happening.recover, now_s)
-    elif happening.crash is not None:
+    for deed in NODE_DEEDS:
+        node = getattr(happening, deed)
+        if node is not None:
+            getattr(cluster, deed)(node, now_s)
+            return
+    if happening.crash is not None:
         cluster.crash_loop(_clique(cluster.view, happening.crash), now_s)
     elif happening.mend is not None:
         cluster.mend(_clique(cluster.view, happening.mend))
@@ -149,9 +146,10 @@ def happen(cluster: SimCluster, happening: Happening, now_s: float) -> None:
             cluster.delete_pod(pod.name, now_s)
     else:
         assert happening.scale is not None
-        kind = _kind(cluster.view, happening.scale.of)
-        command = scale(cluster.view, kind, happening.scale.of, happening.scale.to)
-        cluster.apply([command], now_s)
+        name, replicas = happening.scale.of, happening.scale.to
+        kind, each = _scaled(cluster.view, name)
+        refuse_too_many(name, replicas * each)
+        cluster.apply([scale(cluster.view, kind, name, replicas)], now_s)
 
 
 def _clique(view: View, name: str) -> str:
@@ -160,10 +158,16 @@ def _clique(view: View, name: str) -> str:
     return name
 
 
-def _kind(view: View, name: str) -> str:
-    for kind, known in ((SET, view.sets), (GROUP, view.groups), (CLIQUE, view.cliques)):
-        if name in known:
-            return kind
+def _scaled(view: View, name: str) -> tuple[str, int]:
+    """The kind of what is scaled, and the pods of one replica of it."""
+    if name in view.sets:
+        return SET, pods_of(view.sets[name].spec)
+    if name in view.groups:
+        group = view.groups[name]
+        roles = view.sets[group.set_name].spec.roles
+        return GROUP, sum(roles[role].replicas for role in group.members)
+    if name in view.cliques:
+        return CLIQUE, 1
     everything = [*view.sets, *view.groups, *view.cliques]
     hint = nearest(name, everything)
     raise InputError(f"there is no set, scaling group or clique {name!r}", hint=hint)

@@ -23,7 +23,7 @@ from windtunnel.gangs.view import View
 from windtunnel.twin.kubernetes.api_server import ApiServer
 
 MOST_DRAWN = 200_000
-"""Pods of a set replica that the tree is made of, and of a whole set that is printed."""
+"""Pods of a set replica that the tree is made of, of a whole set that is printed or simulated."""
 
 MOST_NAMED = 3
 """Of several pods or objects that differ in a number, so many are named."""
@@ -44,10 +44,7 @@ class Branch(NamedTuple):
 
 def planned(asked: NamedSet, levels: dict[str, dict[str, str]], replicas: int) -> View:
     """An empty cluster on which a set of so many replicas was made."""
-    count = replicas * pods_of(asked.spec)
-    if count > MOST_DRAWN:
-        what = f"the set {asked.name} would have {count:,} pods to show"
-        raise InputError(what, allowed=f"up to {MOST_DRAWN:,}", hint="lower its replicas to see it")
+    refuse_too_many(f"the set {asked.name}", replicas * pods_of(asked.spec))
     server = ApiServer()
     view = server.view
     view.levels.update(levels)
@@ -83,6 +80,13 @@ def tree_of(asked: NamedSet, levels: dict[str, dict[str, str]]) -> Branch:
     shared = owner.parts[-1].attachments.values() if -1 in owner.parts else []
     below += [Branch(one.kind, names.short(one.name), "") for one in shared]
     return Branch("PodCliqueSet", names.short(owner.name), _about_set(asked), tuple(below))
+
+
+def refuse_too_many(whose: str, pods: int) -> None:
+    """Refuses what has too many pods, before any of them is made."""
+    if pods > MOST_DRAWN:
+        what = f"{whose} would have {pods:,} pods to show"
+        raise InputError(what, allowed=f"up to {MOST_DRAWN:,}", hint="lower its replicas to see it")
 
 
 def pods_of(spec: SetSpec) -> int:

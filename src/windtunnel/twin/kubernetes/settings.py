@@ -18,7 +18,8 @@ NOUN = "cluster"
 MOST_NODES = 100_000
 MOST_HAPPENINGS = 10_000
 BLOCK_RACKS = 4
-DEEDS = ("cordon", "uncordon", "drain", "fail", "recover", "crash", "mend", "delete", "scale")
+NODE_DEEDS = ("cordon", "uncordon", "drain", "fail", "recover")
+DEEDS = (*NODE_DEEDS, "crash", "mend", "delete", "scale")
 
 
 class Amount(Leaf):
@@ -130,7 +131,7 @@ class ClusterSettings(Section):
                 if done:
                     what = f"{' and '.join(done)} happen in one entry"
                 yield where.fault(("happens", number), what, f"one of {', '.join(DEEDS)}")
-            for deed in DEEDS[:5]:
+            for deed in NODE_DEEDS:
                 node = getattr(happening, deed)
                 if node is not None and node not in machines:
                     first = self.nodes[0]
