@@ -38,8 +38,9 @@ class ForegroundServer(ApiServer):
         if isinstance(thing, Pod):
             self.delete_pod(thing, now_s)
         elif not thing.terminating:
-            thing.deleted_s = now_s
-            self.view.leaving(thing)
+            leaving = thing.snapshot()
+            leaving.deleted_s = now_s
+            self.view.put(leaving)
             self.wrote(thing)
             for owned in thing.owned():
                 self.delete(owned, now_s)

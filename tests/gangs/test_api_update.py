@@ -15,10 +15,21 @@ from tests.gangs.manifests import (
     workload,
 )
 from windtunnel.core.errors import InputError
-from windtunnel.gangs.api.load import check_update
+from windtunnel.gangs.api.set_rules import set_faults
 from windtunnel.gangs.api.set_spec import SetManifest
+from windtunnel.gangs.api.update_rules import update_faults
+from windtunnel.settings.document import Document
+from windtunnel.settings.faults import input_error
 
 Change = Callable[[dict[str, Any]], object]
+
+
+def check_update(old: SetManifest, new: SetManifest) -> None:
+    """Raises what may not change once a set is there, or is wrong with what it changes to."""
+    faults = update_faults(old, new) or set_faults(new, new=False)
+    if faults:
+        raise input_error(Document("PodCliqueSet", {}, {}), faults)
+
 
 UPDATES: list[tuple[str, Change, str | None]] = [
     ("replicas", lambda m: put(replicas=5)(m["spec"]), None),

@@ -3,7 +3,6 @@
 from windtunnel.core.telemetry import Plain
 from windtunnel.gangs.controllers.gates import why_held
 from windtunnel.gangs.objects import Node, Pod, PodClique, PodCliqueSet, PodGang, Thing
-from windtunnel.gangs.statuses import Condition
 from windtunnel.gangs.view import View
 
 
@@ -24,14 +23,7 @@ def status_of(view: View, now_s: float) -> dict[str, Plain]:
         "pods": [_pod(pod, now_s) for _, pod in sorted(view.pods.items())],
         "nodes": [_node(node, used.get(node.name, {})) for node in view.nodes.values()],
         "events": [
-            {
-                "at_s": event.at_s,
-                "level": event.level,
-                "kind": event.kind,
-                "name": event.name,
-                "reason": event.reason,
-                "message": event.message,
-            }
+            _fields(event, "at_s", "level", "kind", "name", "reason", "message")
             for event in sorted(view.events.values(), key=lambda event: event.at_s)
         ],
         "pending": _pending(view),
@@ -67,18 +59,15 @@ def pod_word(pod: Pod) -> str:
     return "Init" if pod.waits_for else "ContainerCreating"
 
 
+def _fields(of: object, *names: str) -> dict[str, Plain]:
+    return {name: getattr(of, name) for name in names}
+
+
 def _conditions(thing: Thing) -> list[Plain]:
-    return [_condition(condition) for _, condition in sorted(thing.conditions.items())]
-
-
-def _condition(condition: Condition) -> Plain:
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "since_s": condition.since_s,
-    }
+    return [
+        _fields(condition, "type", "status", "reason", "message", "since_s")
+        for _, condition in sorted(thing.conditions.items())
+    ]
 
 
 def _set(view: View, one: PodCliqueSet, now_s: float) -> Plain:
@@ -89,12 +78,8 @@ def _set(view: View, one: PodCliqueSet, now_s: float) -> Plain:
         cliques: list[Plain] = [_clique(clique) for _, clique in sorted(part.cliques.items())]
         groups: list[Plain] = [
             {
-                "name": group.name,
-                "replicas": group.replicas,
-                "min_available": group.min_available,
-                "scheduled": group.status.scheduled,
-                "available": group.status.available,
-                "updated": group.status.updated,
+                **_fields(group, "name", "replicas", "min_available"),
+                **_fields(group.status, "scheduled", "available", "updated"),
                 "conditions": _conditions(group),
                 "parts": [
                     {
@@ -109,11 +94,8 @@ def _set(view: View, one: PodCliqueSet, now_s: float) -> Plain:
         gangs: list[Plain] = [name for name in sorted(part.gangs) if name in view.gangs]
         replicas.append({"replica": number, "cliques": cliques, "groups": groups, "gangs": gangs})
     return {
-        "name": one.name,
-        "replicas": one.replicas,
-        "available": one.status.available,
-        "updated": one.status.updated,
-        "updating": one.status.updating,
+        **_fields(one, "name", "replicas"),
+        **_fields(one.status, "available", "updated", "updating"),
         "age_s": now_s - one.created_s,
         "conditions": _conditions(one),
         "parts": replicas,
@@ -122,12 +104,8 @@ def _set(view: View, one: PodCliqueSet, now_s: float) -> Plain:
 
 def _clique(clique: PodClique) -> Plain:
     return {
-        "name": clique.name,
-        "replicas": clique.replicas,
-        "min_available": clique.min_available,
-        "scheduled": clique.status.scheduled,
-        "ready": clique.status.ready,
-        "updated": clique.status.updated,
+        **_fields(clique, "name", "replicas", "min_available"),
+        **_fields(clique.status, "scheduled", "ready", "updated"),
         "gang": clique.gang,
         "conditions": _conditions(clique),
     }
@@ -165,9 +143,7 @@ def _pod(pod: Pod, now_s: float) -> Plain:
 
 def _node(node: Node, used: dict[str, Plain]) -> Plain:
     return {
-        "name": node.name,
-        "ready": node.ready,
-        "cordoned": node.cordoned,
+        **_fields(node, "name", "ready", "cordoned"),
         "capacity": dict(node.capacity),
         "used": used,
         "labels": dict(node.labels),

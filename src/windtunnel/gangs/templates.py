@@ -177,6 +177,12 @@ class SetSpec(Struct, frozen=True, dict=True):
         """The roles that belong to no scaling group."""
         return tuple(clique for clique in self.cliques if clique.name not in self.group_of)
 
+    @cached_property
+    def packs(self) -> list[PackDomains]:
+        """All topology constraints: of the set, of its groups, of its cliques."""
+        packs = [self.pack, *(one.pack for one in self.groups), *(one.pack for one in self.cliques)]
+        return [pack for pack in packs if pack is not None]
+
     def delay_s(self, group: GroupTemplate | None) -> float:
         """How long a breach must last before the gang is terminated."""
         if group is None or group.termination_delay_s < 0.0:

@@ -189,12 +189,6 @@ class View:
             for pod_group in gang.groups:
                 watcher.cliques[pod_group.name] = None
 
-    def leaving(self, thing: Thing) -> None:
-        """An object in the cache was marked as being deleted, in place: no owner counts on it."""
-        if not isinstance(thing, Pod):
-            self._unlink(thing)
-        self.changed(thing)
-
     def emit(self, event: ObjectEvent) -> None:
         """Keeps an event; a second one of the same key is the same event."""
         if event.key in self.events:

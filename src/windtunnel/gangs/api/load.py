@@ -21,7 +21,7 @@ from windtunnel.gangs.api.set_spec import SetManifest
 from windtunnel.gangs.api.topology_rules import topology_warnings
 from windtunnel.gangs.api.update_rules import unused_replicas, update_faults
 from windtunnel.gangs.templates import SetSpec
-from windtunnel.settings.document import Document, parse_documents, read_text
+from windtunnel.settings.document import parse_documents, read_text
 from windtunnel.settings.faults import Fault, input_error
 from windtunnel.settings.manifests import KEYS, NOUN, Manifest, ManifestKind, manifest_of
 
@@ -100,14 +100,6 @@ def load_manifests_text(
     if errors:
         raise one_sentence_per(_flat(errors))
     return Manifests(tuple(sets), levels, tuple(kinds))
-
-
-def check_update(old: SetManifest, new: SetManifest) -> None:
-    """Raises what may not change once a set is there, or is wrong with what it changes to."""
-    faults = update_faults(old, new) or set_faults(new, new=False)
-    if faults:
-        document = Document(f"PodCliqueSet {new.metadata.name}", {}, {})
-        raise input_error(document, faults)
 
 
 def _flat(errors: list[InputError]) -> list[InputError]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.gangs.api.pod_spec import requests_of, scheduler_of, stable_hash
-from windtunnel.gangs.api.set_rules import clique_counts, group_counts
 from windtunnel.gangs.api.set_spec import (
     CliqueTemplateSpec,
     GroupTemplateSpec,
@@ -14,7 +13,6 @@ from windtunnel.gangs.api.set_spec import (
     SharingSpec,
     TopologySpec,
 )
-from windtunnel.gangs.api.topology_rules import preferred_of, required_of
 from windtunnel.gangs.templates import (
     ANY_ORDER,
     HOLD,
@@ -52,7 +50,7 @@ def set_spec_of(manifest: SetManifest) -> SetSpec:
     return SetSpec(
         spec.replicas,
         cliques,
-        tuple(_group(group, topology) for group in template.pod_clique_scaling_groups or []),
+        tuple(_group(group, topology) for group in template.groups),
         template.clique_startup_type or ANY_ORDER,
         priority,
         TERMINATION_DELAY_S if template.termination_delay is None else template.termination_delay,
@@ -77,7 +75,7 @@ def set_hash(cliques: tuple[CliqueTemplate, ...]) -> str:
 
 
 def _clique(written: CliqueTemplateSpec, priority: str, topology: str) -> CliqueTemplate:
-    counts, spec = clique_counts(written), written.spec
+    counts, spec = written.counts, written.spec
     labels, annotations = written.labels or {}, written.annotations or {}
     return CliqueTemplate(
         written.name,
@@ -104,7 +102,7 @@ def _pod_spec(written: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _group(written: GroupTemplateSpec, topology: str) -> GroupTemplate:
-    counts, delay_s = group_counts(written), written.termination_delay
+    counts, delay_s = written.counts, written.termination_delay
     return GroupTemplate(
         written.name,
         tuple(written.clique_names),
@@ -150,11 +148,8 @@ def _rolling(written: RollingSpec | None) -> Rolling | None:
 def _first_topology(manifest: SetManifest) -> str:
     """A set has one topology: what a level leaves out, another says."""
     template = manifest.spec.template
-    constraints = [
-        template.topology_constraint,
-        *(group.topology_constraint for group in template.pod_clique_scaling_groups or []),
-        *(clique.topology_constraint for clique in template.cliques),
-    ]
+    constraints = [template.topology_constraint]
+    constraints += [part.topology_constraint for _, part in template.parts()]
     names = [one.topology_name for one in constraints if one is not None and one.topology_name]
     return names[0] if names else ""
 
@@ -162,7 +157,7 @@ def _first_topology(manifest: SetManifest) -> str:
 def _pack(written: TopologySpec | None, topology: str) -> PackDomains | None:
     if written is None:
         return None
-    return PackDomains(topology, required_of(written), preferred_of(written))
+    return PackDomains(topology, written.required, written.preferred)
 
 
 def _sharing(written: list[SharingSpec] | None) -> tuple[ClaimSharing, ...]:

@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from windtunnel.core.errors import nearest
 from windtunnel.gangs.api.pod_spec import pod_spec_faults, scheduler_of
 from windtunnel.gangs.api.set_spec import (
+    TEMPLATE,
     CliqueTemplateSpec,
+    Counts,
     GroupTemplateSpec,
-    RollingSpec,
     SetManifest,
     SetTemplateSpec,
 )
@@ -24,29 +24,8 @@ from windtunnel.settings.manifests import DNS_LABEL
 NAME_BUDGET = 45
 """Letters for the names of a set, a group and a clique, so that a pod's name stays within 63."""
 
-SPEC: KeyPath = ("spec",)
-TEMPLATE: KeyPath = ("spec", "template")
 CLIQUES: KeyPath = (*TEMPLATE, "cliques")
 GROUPS: KeyPath = (*TEMPLATE, "podCliqueScalingGroups")
-
-
-class Counts(NamedTuple):
-    """Replicas and their minimum, with defaults."""
-
-    replicas: int
-    minimum: int
-
-
-def clique_counts(clique: CliqueTemplateSpec) -> Counts:
-    """No replicas, or 0 of them, means 1; no minimum means all of them."""
-    replicas = clique.spec.replicas or 1
-    minimum = clique.spec.min_available
-    return Counts(replicas, replicas if minimum is None else minimum)
-
-
-def group_counts(group: GroupTemplateSpec) -> Counts:
-    replicas = 1 if group.replicas is None else group.replicas
-    return Counts(replicas, 1 if group.min_available is None else group.min_available)
 
 
 def set_faults(spec: SetManifest, levels: Levels | None = None, *, new: bool = True) -> list[Fault]:
@@ -58,7 +37,7 @@ def set_faults(spec: SetManifest, levels: Levels | None = None, *, new: bool = T
     faults = _name_faults(spec)
     for number, clique in enumerate(template.cliques):
         faults += _clique_faults(clique, (*CLIQUES, number), template, new=new)
-    for number, group in enumerate(template.pod_clique_scaling_groups or []):
+    for number, group in enumerate(template.groups):
         faults += _group_faults(group, (*GROUPS, number), template)
     faults += _unique_faults(template)
     faults += _startup_faults(template)
@@ -89,7 +68,7 @@ def warnings_of(spec: SetManifest) -> list[str]:
 def _name_faults(spec: SetManifest) -> list[Fault]:
     """Also names that would be given twice: `g-0-c` beside the `c` of a group `g`."""
     name, template = spec.metadata.name, spec.spec.template
-    groups = template.pod_clique_scaling_groups or []
+    groups = template.groups
     inside = {role: group.name for group in groups for role in group.clique_names}
     faults = []
     for number, clique in enumerate(template.cliques):
@@ -113,10 +92,10 @@ def _clique_faults(
     clique: CliqueTemplateSpec, path: KeyPath, template: SetTemplateSpec, *, new: bool
 ) -> list[Fault]:
     inside = (*path, "spec")
-    counts = clique_counts(clique)
+    counts = clique.counts
     faults = _minimum_faults(counts, inside)
     scale = clique.spec.auto_scaling_config
-    groups = template.pod_clique_scaling_groups or []
+    groups = template.groups
     grouped = [group.name for group in groups if clique.name in group.clique_names]
     if scale is not None:
         place = (*inside, "autoScalingConfig")
@@ -162,7 +141,7 @@ def _bounds_faults(path: KeyPath, minimum: int | None, maximum: int, counts: Cou
 def _group_faults(
     group: GroupTemplateSpec, path: KeyPath, template: SetTemplateSpec
 ) -> list[Fault]:
-    counts = group_counts(group)
+    counts = group.counts
     faults = _minimum_faults(counts, path)
     known = [clique.name for clique in template.cliques]
     if not group.clique_names:
@@ -182,7 +161,7 @@ def _group_faults(
 
 
 def _unique_faults(template: SetTemplateSpec) -> list[Fault]:
-    groups = template.pod_clique_scaling_groups or []
+    groups = template.groups
     names = [clique.name for clique in template.cliques]
     roles = [clique.spec.role_name or clique.name for clique in template.cliques]
     faults = _twice(names, CLIQUES, ("name",), "clique")
@@ -262,15 +241,12 @@ def _scheduler_faults(template: SetTemplateSpec) -> list[Fault]:
 
 
 def _rolling_faults(spec: SetManifest) -> list[Fault]:
-    template, strategy = spec.spec.template, spec.spec.update_strategy
-    found: list[tuple[KeyPath, RollingSpec | None]] = [
-        ((*CLIQUES, number, "rollingUpdate"), clique.rolling_update)
-        for number, clique in enumerate(template.cliques)
+    strategy = spec.spec.update_strategy
+    found = [
+        ((*path, "rollingUpdate"), one.rolling_update) for path, one in spec.spec.template.parts()
     ]
-    for number, group in enumerate(template.pod_clique_scaling_groups or []):
-        found.append(((*GROUPS, number, "rollingUpdate"), group.rolling_update))
     if strategy is not None:
-        found.append(((*SPEC, "updateStrategy", "rollingUpdate"), strategy.rolling_update))
+        found.append((("spec", "updateStrategy", "rollingUpdate"), strategy.rolling_update))
     faults = []
     for path, rolling in found:
         if rolling is None:
@@ -285,19 +261,11 @@ def _rolling_faults(spec: SetManifest) -> list[Fault]:
 
 
 def _mnnvl_faults(spec: SetManifest) -> list[Fault]:
-    template = spec.spec.template
-    found: list[tuple[KeyPath, dict[str, str] | None]] = [
-        (("metadata", "annotations"), spec.metadata.annotations)
-    ]
-    for number, group in enumerate(template.pod_clique_scaling_groups or []):
-        found.append(((*GROUPS, number, "annotations"), group.annotations))
-    for number, clique in enumerate(template.cliques):
-        found.append(((*CLIQUES, number, "annotations"), clique.annotations))
     faults = []
-    for path, annotations in found:
-        group_name = (annotations or {}).get(MNNVL)
+    for path, part in [(("metadata",), spec.metadata), *spec.spec.template.parts()]:
+        group_name = (part.annotations or {}).get(MNNVL)
         if group_name is not None and not DNS_LABEL.fullmatch(group_name):
             what = f"{group_name!r} is not a DNS label"
             allowed = "small letters, digits and '-', or none"
-            faults.append(Fault((*path, MNNVL), what, allowed))
+            faults.append(Fault((*path, "annotations", MNNVL), what, allowed))
     return faults

@@ -1,10 +1,12 @@
 """What a person writes in a PodCliqueSet."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
 from windtunnel.gangs.api.fields import LONGEST_DELAY, CountOrShare, Delay, Domain, LabelMap
+from windtunnel.settings.document import KeyPath
 from windtunnel.settings.fields import Duration, Flag, Whole
 from windtunnel.settings.manifests import (
     AnyText,
@@ -18,6 +20,7 @@ from windtunnel.settings.manifests import (
 from windtunnel.settings.section import ApiSection
 
 MOST_CLIQUES = 100
+TEMPLATE: KeyPath = ("spec", "template")
 
 
 class Metadata(ManifestMetadata):
@@ -25,6 +28,13 @@ class Metadata(ManifestMetadata):
 
     name: DnsName = Field(description="The name of the object.")
     namespace: DnsLabel | None = Field(default=None, description="Left out: `default`.")
+
+
+class Counts(NamedTuple):
+    """Replicas and their minimum, with defaults."""
+
+    replicas: int
+    minimum: int
 
 
 class PackSpec(ApiSection):
@@ -44,6 +54,14 @@ class TopologySpec(ApiSection):
     pack_domain: Domain | None = Field(
         default=None, description="An old form of `pack.required`, refused for new sets."
     )
+
+    @property
+    def required(self) -> str:
+        return (self.pack and self.pack.required) or self.pack_domain or ""
+
+    @property
+    def preferred(self) -> str:
+        return (self.pack and self.pack.preferred) or ""
 
 
 class ScaleSpec(ApiSection):
@@ -123,6 +141,12 @@ class CliqueTemplateSpec(ApiSection):
     )
     spec: CliqueSpec = Field(description="The clique.")
 
+    @property
+    def counts(self) -> Counts:
+        """No replicas, or 0 of them, means 1; no minimum means all of them."""
+        replicas, minimum = self.spec.replicas or 1, self.spec.min_available
+        return Counts(replicas, replicas if minimum is None else minimum)
+
 
 class GroupTemplateSpec(ApiSection):
     """Roles that scale together."""
@@ -145,6 +169,11 @@ class GroupTemplateSpec(ApiSection):
         description="How long a breach of a replica, or of the group, may last; `Never` leaves it "
         "be; left out: the set's. Not a field of Grove.",
     )
+
+    @property
+    def counts(self) -> Counts:
+        replicas = 1 if self.replicas is None else self.replicas
+        return Counts(replicas, 1 if self.min_available is None else self.min_available)
 
 
 class ServiceSpec(ApiSection):
@@ -196,6 +225,17 @@ class SetTemplateSpec(ApiSection):
     pod_clique_scaling_groups: list[GroupTemplateSpec] | None = Field(
         default=None, max_length=MOST_CLIQUES, description="Scaling groups."
     )
+
+    @property
+    def groups(self) -> list[GroupTemplateSpec]:
+        return self.pod_clique_scaling_groups or []
+
+    def parts(self) -> Iterator[tuple[KeyPath, "GroupTemplateSpec | CliqueTemplateSpec"]]:
+        """Its scaling groups, then its cliques, each with where it stands."""
+        for number, group in enumerate(self.groups):
+            yield (*TEMPLATE, "podCliqueScalingGroups", number), group
+        for number, clique in enumerate(self.cliques):
+            yield (*TEMPLATE, "cliques", number), clique
 
 
 class UpdateSpec(ApiSection):

@@ -1,16 +1,14 @@
 """The rules of shared resource claims."""
 
 from windtunnel.core.errors import nearest
-from windtunnel.gangs.api.set_spec import SetTemplateSpec, SharingSpec
+from windtunnel.gangs.api.set_spec import TEMPLATE, GroupTemplateSpec, SetTemplateSpec, SharingSpec
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
-
-TEMPLATE: KeyPath = ("spec", "template")
 
 
 def sharing_faults(template: SetTemplateSpec) -> list[Fault]:
     """What is wrong with claim templates, and with who shares claims."""
-    groups = template.pod_clique_scaling_groups or []
+    groups = template.groups
     inside = {role for group in groups for role in group.clique_names}
     alone = [clique.name for clique in template.cliques if clique.name not in inside]
     inline = [claim.name for claim in template.resource_claim_templates or []]
@@ -18,12 +16,11 @@ def sharing_faults(template: SetTemplateSpec) -> list[Fault]:
     path: KeyPath = (*TEMPLATE, "resourceSharing")
     names = [group.name for group in groups]
     faults += _list_faults(template.resource_sharing, path, inline, alone, names)
-    for number, group in enumerate(groups):
-        path = (*TEMPLATE, "podCliqueScalingGroups", number, "resourceSharing")
-        faults += _list_faults(group.resource_sharing, path, inline, group.clique_names, None)
-    for number, clique in enumerate(template.cliques):
-        path = (*TEMPLATE, "cliques", number, "resourceSharing")
-        faults += _list_faults(clique.resource_sharing, path, inline, None, None)
+    for path, part in template.parts():
+        within = part.clique_names if isinstance(part, GroupTemplateSpec) else None
+        faults += _list_faults(
+            part.resource_sharing, (*path, "resourceSharing"), inline, within, None
+        )
     return faults
 
 

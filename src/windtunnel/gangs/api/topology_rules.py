@@ -4,14 +4,19 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from windtunnel.core.errors import nearest
-from windtunnel.gangs.api.set_spec import SetTemplateSpec, TopologySpec
+from windtunnel.gangs.api.set_spec import (
+    TEMPLATE,
+    CliqueTemplateSpec,
+    GroupTemplateSpec,
+    SetTemplateSpec,
+    TopologySpec,
+)
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 
 Levels = Mapping[str, Mapping[str, str]]
 """Topologies by name: from domain to the key of the node label, broadest first."""
 
-TEMPLATE: KeyPath = ("spec", "template")
 PLACE = "topologyConstraint"
 
 
@@ -30,28 +35,16 @@ def placed_constraints(template: SetTemplateSpec) -> list[Placed]:
     top = (whole,) if whole is not None else ()
     if whole is not None:
         found.append(Placed(whole, (*TEMPLATE, PLACE), ()))
-    over = {}
-    for number, group in enumerate(template.pod_clique_scaling_groups or []):
-        constraint = group.topology_constraint
-        above = top if constraint is None else (constraint, *top)
-        over.update(dict.fromkeys(group.clique_names, above))
+    over: dict[str, tuple[TopologySpec, ...]] = {}
+    for path, part in template.parts():
+        constraint = part.topology_constraint
+        around = over.get(part.name, top) if isinstance(part, CliqueTemplateSpec) else top
         if constraint is not None:
-            path: KeyPath = (*TEMPLATE, "podCliqueScalingGroups", number, PLACE)
-            found.append(Placed(constraint, path, top))
-    for number, clique in enumerate(template.cliques):
-        constraint = clique.topology_constraint
-        if constraint is not None:
-            path = (*TEMPLATE, "cliques", number, PLACE)
-            found.append(Placed(constraint, path, over.get(clique.name, top)))
+            found.append(Placed(constraint, (*path, PLACE), around))
+        if isinstance(part, GroupTemplateSpec):
+            above = top if constraint is None else (constraint, *top)
+            over.update(dict.fromkeys(part.clique_names, above))
     return found
-
-
-def required_of(constraint: TopologySpec) -> str:
-    return (constraint.pack and constraint.pack.required) or constraint.pack_domain or ""
-
-
-def preferred_of(constraint: TopologySpec) -> str:
-    return (constraint.pack and constraint.pack.preferred) or ""
 
 
 def topology_of(placed: Placed) -> str:
@@ -106,8 +99,8 @@ def _level_faults(placed: Placed, name: str, levels: Levels) -> list[Fault]:
     domains = list(topology)
     faults = []
     wanted = {
-        "required": required_of(placed.constraint),
-        "preferred": preferred_of(placed.constraint),
+        "required": placed.constraint.required,
+        "preferred": placed.constraint.preferred,
     }
     for key, domain in wanted.items():
         path = (*placed.path, "pack", key)
@@ -116,7 +109,7 @@ def _level_faults(placed: Placed, name: str, levels: Levels) -> list[Fault]:
             faults.append(Fault(path, what, ", ".join(domains), nearest(domain, domains)))
         elif domain:
             for parent in placed.above:
-                above = required_of(parent) if key == "required" else preferred_of(parent)
+                above = parent.required if key == "required" else parent.preferred
                 if above in topology and domains.index(above) > domains.index(domain):
                     what = f"{domain!r} is broader than {above!r}, which a level above asks for"
                     faults.append(Fault(path, what, f"{above} or narrower"))
@@ -134,7 +127,7 @@ def topology_warnings(template: SetTemplateSpec, levels: Levels) -> list[str]:
     ]
     for one in placed_constraints(template):
         domains = list(levels.get(topology_of(one), {}))
-        required, preferred = required_of(one.constraint), preferred_of(one.constraint)
+        required, preferred = one.constraint.required, one.constraint.preferred
         if required not in domains or preferred not in domains:
             continue
         if domains.index(preferred) < domains.index(required):

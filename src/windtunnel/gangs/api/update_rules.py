@@ -3,15 +3,15 @@
 from typing import Any
 
 from windtunnel.gangs.api.pod_spec import scheduler_of
-from windtunnel.gangs.api.set_rules import CLIQUES, GROUPS, clique_counts, group_counts
+from windtunnel.gangs.api.set_rules import CLIQUES, GROUPS
 from windtunnel.gangs.api.set_spec import (
+    TEMPLATE,
     CliqueTemplateSpec,
     GroupTemplateSpec,
     SetManifest,
     SetTemplateSpec,
     TopologySpec,
 )
-from windtunnel.gangs.api.topology_rules import TEMPLATE, preferred_of, required_of
 from windtunnel.gangs.templates import ANY_ORDER, MNNVL
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
@@ -72,9 +72,9 @@ def _one_clique(old: CliqueTemplateSpec, new: CliqueTemplateSpec, path: KeyPath)
     faults = _changed(
         (*inside, "roleName"), old.spec.role_name or old.name, new.spec.role_name or new.name
     )
-    minimum = clique_counts(old).minimum
+    minimum = old.counts.minimum
     hint = f"write minAvailable: {minimum}" if new.spec.min_available is None else MAKE_ANOTHER
-    faults += _changed((*inside, "minAvailable"), minimum, clique_counts(new).minimum, hint)
+    faults += _changed((*inside, "minAvailable"), minimum, new.counts.minimum, hint)
     faults += _changed((*inside, "startsAfter"), old.spec.starts_after, new.spec.starts_after)
     faults += _changed(
         (*inside, "podSpec", "schedulerName"),
@@ -89,8 +89,8 @@ def _one_clique(old: CliqueTemplateSpec, new: CliqueTemplateSpec, path: KeyPath)
 
 
 def _group_faults(before: SetTemplateSpec, after: SetTemplateSpec) -> list[Fault]:
-    old = {group.name: group for group in before.pod_clique_scaling_groups or []}
-    groups = after.pod_clique_scaling_groups or []
+    old = {group.name: group for group in before.groups}
+    groups = after.groups
     if sorted(old) != sorted(group.name for group in groups):
         what = f"the scaling groups of a set stay: {', '.join(old) or 'none'}"
         return [Fault(GROUPS, what, hint=MAKE_ANOTHER)]
@@ -102,8 +102,8 @@ def _group_faults(before: SetTemplateSpec, after: SetTemplateSpec) -> list[Fault
 
 def _one_group(old: GroupTemplateSpec, new: GroupTemplateSpec, path: KeyPath) -> list[Fault]:
     faults = _changed((*path, "cliqueNames"), old.clique_names, new.clique_names)
-    minimum = group_counts(old).minimum
-    faults += _changed((*path, "minAvailable"), minimum, group_counts(new).minimum)
+    minimum = old.counts.minimum
+    faults += _changed((*path, "minAvailable"), minimum, new.counts.minimum)
     faults += _changed((*path, "resourceSharing"), old.resource_sharing, new.resource_sharing)
     faults += _topology_faults(
         old.topology_constraint, new.topology_constraint, (*path, "topologyConstraint")
@@ -121,8 +121,8 @@ def _topology_faults(
     adopts = old.topology_name is None and old.pack is None
     if not adopts:
         faults += _changed((*path, "topologyName"), old.topology_name, new.topology_name)
-    faults += _changed((*path, "pack", "required"), required_of(old), required_of(new))
-    return faults + _changed((*path, "pack", "preferred"), preferred_of(old), preferred_of(new))
+    faults += _changed((*path, "pack", "required"), old.required, new.required)
+    return faults + _changed((*path, "pack", "preferred"), old.preferred, new.preferred)
 
 
 def _mnnvl(old: dict[str, str] | None, new: dict[str, str] | None, path: KeyPath) -> list[Fault]:
@@ -141,17 +141,15 @@ def _changed(path: KeyPath, old: Any, new: Any, hint: str = MAKE_ANOTHER) -> lis
 def unused_replicas(old: SetManifest, new: SetManifest) -> list[str]:
     """Changes that are allowed and reach nothing that is there: replicas of templates."""
     before, after = old.spec.template, new.spec.template
-    counts = {one.name: clique_counts(one).replicas for one in before.cliques}
+    counts = {one.name: one.counts.replicas for one in before.cliques}
     said = [
         f"clique {one.name!r}: {NOT_PROPAGATED}"
         for one in after.cliques
-        if clique_counts(one).replicas != counts.get(one.name)
+        if one.counts.replicas != counts.get(one.name)
     ]
-    groups = {
-        one.name: group_counts(one).replicas for one in before.pod_clique_scaling_groups or []
-    }
+    groups = {one.name: one.counts.replicas for one in before.groups}
     return said + [
         f"scaling group {group.name!r}: {NOT_PROPAGATED}"
-        for group in after.pod_clique_scaling_groups or []
-        if group_counts(group).replicas != groups.get(group.name)
+        for group in after.groups
+        if group.counts.replicas != groups.get(group.name)
     ]

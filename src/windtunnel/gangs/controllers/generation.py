@@ -188,9 +188,7 @@ def new_gang(
     gang.groups = tuple(pod_groups(view, owner, outline, scaled))
     gang.priority_class = spec.priority_class
     gang.scheduler = spec.cliques[0].scheduler
-    constraints = [spec.pack, *(group.pack for group in spec.groups)]
-    constraints += [clique.pack for clique in spec.cliques]
-    gang.topology = next((pack.topology for pack in constraints if pack is not None), "")
+    gang.topology = spec.packs[0].topology if spec.packs else ""
     if scaled is not None:
         gang.pack = pack_of(view, scaled[0].pack or spec.pack)
         return gang

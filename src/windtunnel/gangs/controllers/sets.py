@@ -217,9 +217,7 @@ def _limit_s(owner: PodCliqueSet) -> float:
 
 def _topology(view: View, owner: PodCliqueSet, now_s: float, commands: list[Command]) -> None:
     """Says whether the cluster has the levels that the set's constraints name."""
-    spec = owner.spec
-    packs = [spec.pack, *(one.pack for one in spec.groups), *(one.pack for one in spec.cliques)]
-    found = [pack for pack in packs if pack is not None]
+    found = owner.spec.packs
     if not found:
         conditions.clear(commands, owner, LEVELS_UNAVAILABLE, now_s)
         return
