@@ -42,7 +42,7 @@ def test_a_bad_file_is_a_sentence(tmp_path: Path) -> None:
     manifest["kind"] = "Deployment"
     done = CliRunner().invoke(gangs, ["validate", written(tmp_path, manifest)])
     assert isinstance(done.exception, InputError)
-    assert "'Deployment' is not a kind that is known here" in str(done.exception)
+    assert "'Deployment' is not a kind that is read here" in str(done.exception)
 
 
 TREE = """\
