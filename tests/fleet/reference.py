@@ -10,13 +10,9 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from tests.fleet.reference_rows import (
-    Amounts,
     ReferenceRow,
     coverage,
-    covers,
     is_free,
-    keep_order,
-    less,
     size,
     stage_of,
     total,
@@ -55,7 +51,7 @@ from windtunnel.fleet.planner.costs import (
     preemption_grace_s,
     victim_score,
 )
-from windtunnel.fleet.shape import IDLE_HOLD_S
+from windtunnel.fleet.shape import IDLE_HOLD_S, Resources
 from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
@@ -139,11 +135,12 @@ class _Cycle:
             elif stage in (0, 1):
                 self.surplus[machine.id] = None
 
-    def have(self, row: ReferenceRow) -> Amounts:
-        return total(self.machines[name] for name in row.credited)
+    def has(self, row: ReferenceRow) -> list[Machine]:
+        return [self.machines[name] for name in row.credited]
 
-    def missing(self, row: ReferenceRow) -> Amounts:
-        return less(row.want, self.have(row))
+    def left(self, row: ReferenceRow, coming: Sequence[Machine] = ()) -> list[Resources]:
+        """The units of a need for which its machines have no room."""
+        return row.unplaced([*self.has(row), *coming])
 
     # Phase 1, first: what each need has.
 
@@ -167,28 +164,35 @@ class _Cycle:
         """Whether a gang is whole somewhere; there it stays, whatever else there is."""
         fitting = [m for m in mine if row.matches(m)]
         for value in sorted({row.domain_of(m) for m in fitting}):
-            if covers(total(m for m in fitting if row.domain_of(m) == value), row.want):
+            if row.holds(m for m in fitting if row.domain_of(m) == value):
                 row.domain = value
                 return True
         return False
 
     def keep(self, row: ReferenceRow, mine: Sequence[Machine]) -> None:
-        """Credits what a need has, in the order in which it is kept, until it is covered."""
+        """Credits what a need has until its units fit.
+
+        What is there first; of that, each time the machine that costs least for a unit of what is
+        still left. A spread keeps one of each domain, then a second one of each, and so on.
+        """
         fitting = [m for m in mine if row.matches(m)]
         if row.domain:
             fitting = [m for m in fitting if row.domain_of(m) == row.domain]
-        fitting.sort(key=keep_order)
         if row.skew:
-            fitting = self.evenly(row, fitting)
-        have: Amounts = {}
+            fitting = self.evenly(row, sorted(fitting, key=row.keep_order))
         kept: dict[str, None] = {}
-        for machine in fitting:
-            if covers(have, row.want):
-                break
+        while fitting and self.left(row):
+            machine = fitting[0]
+            if not row.skew:
+                left = self.left(row)
+                machine = min(
+                    fitting,
+                    key=lambda m: (stage_of(m), row.price(left, m), m.shape.key(), m.id),
+                )
+            fitting = [m for m in fitting if m.id != machine.id]
             self.credit(row, machine)
             kept[machine.id] = None
-            have = self.have(row)
-        row.whole = covers(have, row.want)
+        row.whole = not self.left(row)
         self.spare(m for m in mine if m.id not in kept)
 
     def evenly(self, row: ReferenceRow, machines: Sequence[Machine]) -> list[Machine]:
@@ -209,22 +213,23 @@ class _Cycle:
             if not row.domain:
                 return
         for machine in self.spare_of(row):
-            if not self.missing(row):
+            if not self.left(row):
                 break
             if not row.skew or self.allowed(row, machine):
                 self.adopt(row, machine, SURPLUS_REASON)
-        while self.missing(row):
-            best = min(self.free_for(row), key=lambda m: self.take_order(row, m), default=None)
-            if best is None:
+        while self.left(row):
+            free = self.free_for(row)
+            if not free:
                 break
-            self.take(row, best)
-        row.whole = not self.missing(row)
+            left = self.left(row)
+            self.take(row, min(free, key=lambda m: self.take_order(row, left, m)))
+        row.whole = not self.left(row)
 
     def spare_of(self, row: ReferenceRow) -> list[Machine]:
         """What the cluster has to spare and this need can use."""
         spare = [self.machines[name] for name in self.surplus]
         fitting = [m for m in spare if m.cluster == row.need.cluster and self.fits(row, m)]
-        return sorted(fitting, key=keep_order)
+        return sorted(fitting, key=row.keep_order)
 
     def fits(self, row: ReferenceRow, machine: Machine) -> bool:
         return row.matches(machine) and (not row.domain or row.domain_of(machine) == row.domain)
@@ -240,11 +245,13 @@ class _Cycle:
             if self.fits(row, m) and (not row.skew or self.allowed(row, m))
         ]
 
-    def take_order(self, row: ReferenceRow, machine: Machine) -> tuple[bool, float, str, str]:
-        """Idle before speculative; then by cost; machines alike by shape, then by id."""
+    def take_order(
+        self, row: ReferenceRow, left: Sequence[Resources], machine: Machine
+    ) -> tuple[bool, float, str, str]:
+        """Idle before speculative; then by what a unit costs; then by shape, then by id."""
         return (
             machine.state == SPECULATIVE,
-            row.cost(machine),
+            row.price(left, machine),
             machine.shape.key(),
             machine.id,
         )
@@ -326,9 +333,9 @@ class _Cycle:
         creditable = own + there(self.spare_of(row))
         joint = creditable + there(self.free(row))
         tier = 0
-        if not covers(total(joint), row.want):
+        if not row.holds(joint):
             joint = joint + there(self.promises(row)) + there(self.victims(row))
-            tier = 1 if covers(total(joint), row.want) else 2
+            tier = 1 if row.holds(joint) else 2
         return (
             tier,
             -coverage(total(creditable), row.want),
@@ -348,11 +355,13 @@ class _Cycle:
         """Takes back each drain, not begun, that its need no longer waits for."""
         wanted: dict[str, None] = {}
         for row in self.rows:
-            missing = {} if row.whole or (row.same and not row.domain) else self.missing(row)
+            coming: list[Machine] = []
+            if row.whole or (row.same and not row.domain):
+                continue
             for machine in self.promises(row):
-                if missing and self.fits(row, machine):
+                if self.fits(row, machine) and self.left(row, coming):
                     wanted[machine.id] = None
-                    missing = less(missing, total([machine]))
+                    coming.append(machine)
         for machine in list(self.machines.values()):
             if machine.planned == PREEMPT and machine.id not in wanted:
                 self.withdraw(machine)
@@ -373,38 +382,31 @@ class _Cycle:
                 and holder.reclamation_bucket() != PINNED
                 and row.matches(machine)
             ):
-                gap = row.need.profile.priority - holder.priority()
-                score = victim_score(gap, holder.interruption_bucket(), holder.reclamation_bucket())
+                score = victim_score(holder.interruption_bucket(), holder.reclamation_bucket())
                 other = machine.cluster != row.need.cluster
-                found.append((other, -score, holder, machine.id, machine))
+                found.append((other, holder.priority() - score, holder, machine.id, machine))
         return [one[-1] for one in sorted(found, key=lambda one: one[:-1])]
 
     def preempt(self, row: ReferenceRow) -> NeedVerdict:
         if row.same and not row.domain:
-            return self.verdict(row, self.missing(row), tried=False)
+            return self.verdict(row, [])
         coming = [m for m in self.promises(row) if self.fits(row, m)]
-        missing = less(self.missing(row), total(coming))
-        again = True
-        while missing and again:
-            again = False
-            for machine in self.victims(row):
-                if not missing:
-                    break
-                if not self.fits(row, machine):
-                    continue
-                if row.skew and not self.allowed(row, machine, coming):
-                    continue
-                self.uncredit(machine)
-                if machine.cluster == row.need.cluster:
-                    self.adopt(row, machine, OWN_VICTIM_REASON)
-                else:
-                    coming.append(self.promise(row, machine))
-                missing = less(missing, total([machine]))
-                again = row.skew > 0
-        if missing:
-            return self.verdict(row, missing, tried=bool(coming))
+        while self.left(row, coming):
+            victims = [
+                m
+                for m in self.victims(row)
+                if self.fits(row, m) and (not row.skew or self.allowed(row, m, coming))
+            ]
+            if not victims:
+                return self.verdict(row, coming)
+            machine = victims[0]
+            self.uncredit(machine)
+            if machine.cluster == row.need.cluster:
+                self.adopt(row, machine, OWN_VICTIM_REASON)
+            else:
+                coming.append(self.promise(row, machine))
         verdict = PREEMPTING if coming else SATISFIED
-        return NeedVerdict(row.key, verdict, in_words(verdict, sorted(self.missing(row).items())))
+        return NeedVerdict(row.key, verdict, in_words(verdict, amounts_of(self.left(row))))
 
     def promise(self, row: ReferenceRow, machine: Machine) -> Machine:
         assert machine.holder is not None
@@ -414,20 +416,20 @@ class _Cycle:
         self.act(row, PREEMPT, machine, VICTIM_REASON, grace_s=preemption_grace_s(gap))
         return promised
 
-    def verdict(self, row: ReferenceRow, missing: Amounts, *, tried: bool) -> NeedVerdict:
+    def verdict(self, row: ReferenceRow, coming: list[Machine]) -> NeedVerdict:
         alive = [m for m in self.machines.values() if m.state != FAILED and row.matches(m)]
         if not alive:
             found = NO_MATCHING_SUPPLY
-        elif row.domain_key and covers(total(self.free(row)), missing):
+        elif row.domain_key and row.holds([*self.has(row), *coming, *self.free(row)]):
             found = TOPOLOGY_UNSATISFIABLE
-        elif tried:
+        elif coming:
             found = PREEMPTION_EXHAUSTED
-        elif covers(total(alive), dict(row.need.aggregate)):
+        elif row.holds(alive):
             found = PRIORITY_STARVED
         else:
             found = NO_MATCHING_SUPPLY
-        words = in_words(found, sorted(missing.items()), some_match=bool(alive))
-        return NeedVerdict(row.key, found, words)
+        missing = amounts_of(self.left(row, coming))
+        return NeedVerdict(row.key, found, in_words(found, missing, some_match=bool(alive)))
 
     # Phase 3: what nobody needs.
 
@@ -461,3 +463,13 @@ class _Cycle:
             ):
                 self.change(machine, DELETE, None)
                 self.actions.append(Action(DELETE, machine.id, reason=DELETE_REASON))
+
+
+def amounts_of(units: Iterable[Resources]) -> list[tuple[str, int]]:
+    """What units ask for in sum, by name."""
+    found: dict[str, int] = {}
+    for unit in units:
+        for name, amount in unit:
+            if amount:
+                found[name] = found.get(name, 0) + amount
+    return sorted(found.items())

@@ -1,13 +1,14 @@
 """Amounts, stages and rows as the reference cycle sees them: dictionaries, sums, comparisons."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.planner.actions import BOOTSTRAP, DELETE, NOTHING, PREEMPT, PROVISION
 from windtunnel.fleet.planner.costs import effective_cost
 from windtunnel.fleet.requirements import accepts_all
+from windtunnel.fleet.shape import Resources
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, CREATING, IDLE, SPECULATIVE
 
 Amounts = dict[str, int]
@@ -40,16 +41,6 @@ def size(have: Amounts, want: Amounts) -> float:
     return found
 
 
-def covers(have: Amounts, want: Amounts) -> bool:
-    return all(have.get(name, 0) >= amount for name, amount in want.items())
-
-
-def less(want: Amounts, have: Amounts) -> Amounts:
-    """What is still missing."""
-    left = {name: amount - have.get(name, 0) for name, amount in want.items()}
-    return {name: amount for name, amount in left.items() if amount > 0}
-
-
 def total(machines: Iterable[Machine]) -> Amounts:
     amounts: Amounts = {}
     for machine in machines:
@@ -58,9 +49,16 @@ def total(machines: Iterable[Machine]) -> Amounts:
     return amounts
 
 
-def keep_order(machine: Machine) -> tuple[int, float, str]:
-    """Which machines a need keeps first: those that are there, the cheapest."""
-    return (stage_of(machine), machine.shape.price_per_hour, machine.id)
+def without(units: Sequence[Resources], machine: Machine) -> list[Resources]:
+    """The units that a machine does not take, when each in turn goes in if it fits."""
+    free, others = dict(machine.shape.resources), []
+    for unit in units:
+        if all(free.get(name, 0) >= amount for name, amount in unit):
+            for name, amount in unit:
+                free[name] = free.get(name, 0) - amount
+        else:
+            others.append(unit)
+    return others
 
 
 def is_free(machine: Machine) -> bool:
@@ -77,9 +75,11 @@ class ReferenceRow:
         self.need = need
         self.key = need.key()
         self.want = dict(need.aggregate)
+        self.units = [size for size, count in need.sizes() for _ in range(count)]
+        """The largest first."""
         self.credited: list[str] = []
         self.whole = False
-        """Satisfied: by amounts, and within one domain where that is asked."""
+        """Satisfied: its units fit, and within one domain where that is asked."""
         self.domain = ""
         """The one value of its Same key that was chosen."""
         self.domain_key = need.profile.same_key
@@ -91,6 +91,41 @@ class ReferenceRow:
     @property
     def same(self) -> bool:
         return bool(self.need.profile.same_key)
+
+    def unit_cost(self, machine: Machine) -> float:
+        """What the largest unit costs on a machine that is full of them."""
+        offered = dict(machine.shape.resources)
+        return self.cost(machine) / min(
+            offered.get(name, 0) // amount for name, amount in self.need.min_unit
+        )
+
+    def unplaced(self, machines: Iterable[Machine]) -> list[Resources]:
+        """The units that find no room: machine by machine, the largest that fits goes in."""
+        left = list(self.units)
+        for machine in sorted(machines, key=lambda m: (self.unit_cost(m), m.shape.key(), m.id)):
+            left = without(left, machine)
+        return left
+
+    def holds(self, machines: Iterable[Machine]) -> bool:
+        return not self.unplaced(machines)
+
+    def price(self, left: Sequence[Resources], machine: Machine) -> float:
+        """What a machine costs for a unit of those that it would take."""
+        stays = without(left, machine)
+        sizes = [size for size, _ in self.need.sizes()]
+        if len(sizes) == 1:
+            return self.cost(machine) / (len(left) - len(stays))
+        worth = 0.0
+        for size in sizes:
+            share = 0.0
+            for name, amount in size:
+                share += amount / self.want[name]
+            worth += (left.count(size) - stays.count(size)) * share
+        return self.cost(machine) / worth
+
+    def keep_order(self, machine: Machine) -> tuple[int, float, str]:
+        """Machines that are there first; of these, the cheapest for a unit."""
+        return (stage_of(machine), self.unit_cost(machine), machine.id)
 
     def cost(self, machine: Machine) -> float:
         shape = machine.shape

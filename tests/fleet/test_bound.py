@@ -31,8 +31,9 @@ def any_machine(cpu: int) -> Need:
 
 
 def test_four_small_machines_cost_more_than_a_large_one() -> None:
-    machines = [idle("l1", shape_of("large")), *(idle(f"m{n}") for n in range(4))]
-    planner = planned(machines, [any_machine(8)])
+    planner = planned([idle(f"m{n}") for n in range(4)], [any_machine(8)])
+    planner.inventory.add(idle("l1", shape_of("large")))
+    planner.cycle(10.0)
     whole = sampled_gap(planner, Stream(1, "gap"))
     assert whole.cost == pytest.approx(0.4)
     assert whole.bound == pytest.approx(0.35)

@@ -124,6 +124,23 @@ def test_units_that_must_fit_as_a_whole_still_do() -> None:
     assert sorted(one[0] for one in fleet.held()) == ["l", "m"]
 
 
+def test_a_large_machine_takes_the_place_of_many_small_ones() -> None:
+    wish = cpu(8)
+    small = [bound(f"m{n}", wish, "small") for n in range(4)]
+    cheap = shape("huge", "a", {"cpu": 8, "memory": 32}, price_per_hour=0.2)
+    fleet = Fleet([*small, idle("h1", cheap)])
+    fleet.want(wish)
+    while not fleet.provider.begun[DRAIN]:
+        assert fleet.loop.step(600.0)
+    assert "h1" in fleet.held()  # nothing leaves before the large one is there
+    fleet.loop.run(900.0)
+    assert fleet.held() == ["h1"]
+    consolidator = fleet.shard.consolidator
+    assert consolidator is not None
+    assert consolidator.begun == 1
+    assert consolidator.saving == pytest.approx(0.2)
+
+
 def test_a_gang_stays_in_its_domain() -> None:
     gang = need("east", profile([SAME_RACK]), {"cpu": 12}, {"cpu": 1}, group="g")
     large = [bound(name, gang, "large") for name in ("l1", "l2")]

@@ -230,7 +230,7 @@ def test_risk_is_part_of_a_cost_and_pinned_bears_none() -> None:
 
 
 def test_the_further_below_the_better_the_victim_and_the_less_its_grace() -> None:
-    assert victim_score(900, 5, 5) > victim_score(100, 5, 5) > victim_score(100, 9, 5)
+    assert 900 + victim_score(5, 5) > 100 + victim_score(5, 5) > 100 + victim_score(9, 5)
     graces = [preemption_grace_s(gap) for gap in (10, 200_000, 600_000, 999_900)]
     assert graces == [600.0, 120.0, 30.0, 10.0]
 

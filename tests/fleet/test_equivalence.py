@@ -17,6 +17,7 @@ from windtunnel.fleet.planner.actions import (
     CyclePlan,
 )
 from windtunnel.fleet.planner.cycle import Planner
+from windtunnel.fleet.planner.entries import NeedRow
 from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
@@ -95,8 +96,15 @@ def check_books(planner: Planner) -> None:
         assert free == [e.id for e in stock.free()]
         assert len(free) == stock.free_count
         assert stock.alive == sum(e.state != FAILED for e in mine)
-        levels = [e.row.priority for e in mine if e.is_takeable() and e.row is not None]
-        assert stock.takeable == {level: levels.count(level) for level in set(levels)}
+        takeable: dict[int, dict[NeedRow, int]] = {}
+        for entry in mine:
+            if entry.is_takeable() and entry.row is not None:
+                rows = takeable.setdefault(entry.row.priority, {})
+                rows[entry.row] = rows.get(entry.row, 0) + 1
+        assert {at: level.rows for at, level in stock.takeable.levels.items()} == takeable
+        assert all(
+            sum(level.rows.values()) == level.count for level in stock.takeable.levels.values()
+        )
     for row in inventory.rows.values():
         assert all(e.row is row and row.held[e.place] is e for e in row.held)
     for cluster in inventory.clusters.values():

@@ -37,6 +37,7 @@ SMALL = SoakSettings(
     soak_s=600.0,
     churn_per_min=0.05,
     faults=msgspec.structs.replace(FAULTS, losses_per_s=2e-5, forgets=0.01),
+    seed=3,
 )
 
 

@@ -1,8 +1,8 @@
 """What a cluster asks for: requirements, amounts, priority, penalties; equal ones are merged.
 
-A need is an amount, not a number of machines: resources in sum, and the largest unit that must fit
-on one machine. Needs of one cluster with the same profile and group are one row, so that a fleet
-decides about thousands of rows where there are millions of pods.
+A need is an amount, not a number of machines: units of one size or of several, each of which must
+fit on one machine as a whole. Needs of one cluster with the same profile and group are one row, so
+that a fleet decides about thousands of rows where there are millions of pods.
 """
 
 import math
@@ -27,6 +27,11 @@ from windtunnel.fleet.shape import MachineShape, Resources
 MOST_PRIORITY: Final = 2**31 - 1
 _NUMBERS: Final = ("p=", "ipb=", "rpb=")
 """What a fingerprint begins with."""
+MOST_SIZES: Final = 32
+"""How many sizes of units a need has at most; where there are more, small ones are rounded up."""
+
+UnitSizes = tuple[tuple[Resources, int], ...]
+"""Sizes of units and how many there are of each, the largest first."""
 
 
 class NeedProfile(msgspec.Struct, frozen=True):
@@ -101,13 +106,19 @@ class Need(msgspec.Struct, frozen=True):
     aggregate: Resources
     """What all machines together must offer."""
     min_unit: Resources
-    """What every single one of them must offer."""
+    """What every single one of them must offer: the largest unit."""
     group: str = ""
     """The gang that it belongs to; gangs are never merged with each other."""
     arrival_s: float = 0.0
+    units: UnitSizes = ()
+    """Its units; empty where they follow from the sum and the largest one."""
 
     def key(self) -> NeedKey:
         return NeedKey(self.cluster, self.profile.fingerprint(), self.group)
+
+    def sizes(self) -> UnitSizes:
+        """Its units by size, the largest first; each must fit on one machine as a whole."""
+        return self.units or cut(self.aggregate, self.min_unit)
 
     def order(self) -> tuple[int, float, NeedKey]:
         """The order of service: the higher priority, then the earlier arrival, then the key."""
@@ -182,28 +193,79 @@ def need(
     )
 
 
+def cut(aggregate: Resources, unit: Resources) -> UnitSizes:
+    """An amount as units of at most a size: as many whole ones as there are, then what is left.
+
+    Resources that are in other proportions than in a unit run out one after the other.
+    """
+    whole = [amount // size for (_, amount), (_, size) in zip(aggregate, unit, strict=True)]
+    rest = [amount % size for (_, amount), (_, size) in zip(aggregate, unit, strict=True)]
+    ends = sorted({*whole, *(count + 1 for count, left in zip(whole, rest, strict=True) if left)})
+    found: list[tuple[Resources, int]] = []
+    begin = 0
+    for end in ends:
+        if end > begin:
+            amounts = (
+                (name, size if end <= count else left if begin == count else 0)
+                for (name, size), count, left in zip(unit, whole, rest, strict=True)
+            )
+            found.append((tuple(amounts), end - begin))
+            begin = end
+    return tuple(found)
+
+
 def merge(needs: Iterable[Need]) -> dict[NeedKey, Need]:
     """One row per key: amounts are summed, the unit is the largest, the arrival the earliest."""
-    rows: dict[NeedKey, Need] = {}
+    groups: dict[NeedKey, list[Need]] = {}
     for one in needs:
-        key = one.key()
-        before = rows.get(key)
-        rows[key] = one if before is None else _joined(before, one)
-    return rows
+        groups.setdefault(one.key(), []).append(one)
+    return {key: _joined(some) if len(some) > 1 else some[0] for key, some in groups.items()}
 
 
-def _joined(one: Need, other: Need) -> Need:
-    total, unit = dict(one.aggregate), dict(one.min_unit)
-    for name, amount in other.aggregate:
-        total[name] = total.get(name, 0) + amount
-    for name, amount in other.min_unit:
-        unit[name] = max(unit.get(name, 0), amount)
+def _joined(needs: list[Need]) -> Need:
+    total: dict[str, int] = {}
+    largest: dict[str, int] = {}
+    counts: dict[Resources, int] = {}
+    for one in needs:
+        for name, amount in one.aggregate:
+            total[name] = total.get(name, 0) + amount
+        for name, amount in one.min_unit:
+            largest[name] = max(largest.get(name, 0), amount)
+        if one.aggregate == one.min_unit:
+            counts[one.min_unit] = counts.get(one.min_unit, 0) + 1
+        else:
+            for size, count in one.sizes():
+                counts[size] = counts.get(size, 0) + count
+    aggregate, min_unit = tuple(sorted(total.items())), tuple(sorted(largest.items()))
+    units: UnitSizes = ()
+    if len(counts) > 1 or len(needs[0].min_unit) < len(min_unit):
+        units = _in_order(counts, list(largest))
+        if len(units) <= MOST_SIZES and units == cut(aggregate, min_unit):
+            units = ()
     return msgspec.structs.replace(
-        one,
-        aggregate=tuple(sorted(total.items())),
-        min_unit=tuple(sorted(unit.items())),
-        arrival_s=min(one.arrival_s, other.arrival_s),
+        needs[0],
+        aggregate=aggregate,
+        min_unit=min_unit,
+        arrival_s=min(one.arrival_s for one in needs),
+        units=units,
     )
+
+
+def _in_order(counts: Mapping[Resources, int], names: list[str]) -> UnitSizes:
+    """Units, the largest first; of too many sizes, neighbours are rounded up to be one."""
+    names.sort()
+    found: dict[Resources, int] = {}
+    for size, count in counts.items():
+        amounts = dict(size)
+        full = tuple((name, amounts.get(name, 0)) for name in names)
+        found[full] = found.get(full, 0) + count
+    units = sorted(found.items(), reverse=True)
+    while len(units) > MOST_SIZES:
+        (size, count), (other, more) = units[-2:]
+        both = tuple(max(one, two) for one, two in zip(size, other, strict=True))
+        units[-2:] = [(both, count + more)]
+        units.sort(reverse=True)
+    return tuple(units)
 
 
 # Gangs that fit on one machine. A hundred gangs of two small pods, each with a Same of its own,
@@ -253,4 +315,4 @@ def _folded(one: Need) -> Need:
     profile = msgspec.structs.replace(
         one.profile, requirements=tuple(sorted({*others, wish})), spread=()
     )
-    return msgspec.structs.replace(one, profile=profile, min_unit=one.aggregate, group="")
+    return msgspec.structs.replace(one, profile=profile, min_unit=one.aggregate, group="", units=())

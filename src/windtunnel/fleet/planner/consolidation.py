@@ -1,10 +1,11 @@
 """Cheaper machines for needs that have dear ones: replaced first, drained later, within a budget.
 
-The cycle takes the cheapest machine that is free at the time, and keeps what it has. Later a
-cheaper one may be free, or a need may have shrunk onto a machine that is too large. A pass here
-looks for replacements and has them brought up beside the old machines. Once they are there, the
-cycle itself keeps the cheapest and drains the rest, as it does with whatever a need has too much
-of. So nothing is drained before its replacement works, and one that fails changes nothing.
+The cycle takes the machines that cost least for a unit and are free at the time, and keeps what it
+has. Later a cheaper one may be free, one large machine may do for many small ones, or a need may
+have shrunk onto a machine that is too large. A pass here looks for replacements and has them
+brought up beside the old machines. Once they are there, the cycle itself keeps the cheapest and
+drains the rest, as it does with whatever a need has too much of. So nothing is drained before its
+replacement works, and one that fails changes nothing.
 """
 
 import math
@@ -13,19 +14,17 @@ from typing import Final
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.need import Need
 from windtunnel.fleet.planner.actions import BOOTSTRAP, NOTHING, PROVISION, Action
 from windtunnel.fleet.planner.costs import DOLLARS, effective_cost
 from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.planner.entries import THERE, ClusterHoldings, MachineEntry, NeedRow, Stock
-from windtunnel.fleet.planner.moves import covered
 from windtunnel.fleet.states import CONFIGURED, DRAINING, IDLE
 
 REASON: Final = "a cheaper machine than one that the need has"
 MOST_STOCKS: Final = 8
 """How many stocks are tried for a need: the cheapest with free machines."""
-MOST_NEW: Final = 4
-"""How many machines may come in the place of others at once."""
+MOST_NEW: Final = 64
+"""How many machines of a stock may come in the place of others at once; tried by halves."""
 
 
 class ConsolidationLimits(msgspec.Struct, frozen=True):
@@ -37,7 +36,8 @@ class ConsolidationLimits(msgspec.Struct, frozen=True):
     """Within how long savings must pay what it costs the need to be moved: its reclamation penalty
     for each machine that leaves. A month is what a machine lives in many fleets."""
     budget_share: float = 0.1
-    """Of the machines of a cluster, how many may be on their way out at once; at least one."""
+    """Of the machines of a cluster, how many may be on their way out at once; in any case as many
+    as one machine replaces, so that a large one can take the place of all small ones."""
     budget_machines: int = 100
     """The same over all clusters."""
     cooldown_s: float = 600.0
@@ -99,7 +99,7 @@ class Consolidator:
         for _, row, first in found:
             taken = any(entry.planned != NOTHING for entry in first.comes)
             one = self._best(row) if taken else first
-            if one is not None and self._allows(row.cluster, one):
+            if one is not None and self._allows(row.cluster, one.comes, one.leaves):
                 actions += self._begin(row, one, now_s)
         return actions
 
@@ -119,12 +119,14 @@ class Consolidator:
         for row in [row for row, until_s in self._rests.items() if until_s <= now_s]:
             del self._rests[row]
 
-    def _allows(self, cluster: ClusterHoldings, one: Replacement) -> bool:
-        if len(self._leaving) + len(one.leaves) > self._limits.budget_machines:
+    def _allows(
+        self, cluster: ClusterHoldings, comes: list[MachineEntry], leaves: list[MachineEntry]
+    ) -> bool:
+        if len(self._leaving) + len(leaves) > self._limits.budget_machines:
             return False
         own = sum(owner is cluster for owner, _ in self._leaving.values())
         most = max(1, int(self._limits.budget_share * cluster.configured))
-        return own + len(one.leaves) <= most
+        return own + len(leaves) <= most or (not own and len(comes) == 1)
 
     # Replacements.
 
@@ -142,30 +144,34 @@ class Consolidator:
 
     def _best(self, row: NeedRow) -> Replacement | None:
         """The replacement that saves most and is worth it."""
-        need = self._planner.needs.get(row.key)
-        assert need is not None
         supply = self._planner.supply_of(row)
-        dearest = max(entry.stock.price for entry in row.held)
+        ranks = [supply.rank[entry.stock] for entry in row.held]
+        dearest = max(supply.costs[rank] for rank in ranks)
+        dearest_unit = max(supply.unit_costs[rank] for rank in ranks)
         stocks = supply.domains[row.domain] if row.domain else supply.order
         best: Replacement | None = None
         tried = 0
         for stock in stocks:
             if tried == MOST_STOCKS:
                 break
-            if stock.price >= dearest or not stock.free_count:
+            rank = supply.rank[stock]
+            is_cheaper = supply.costs[rank] < dearest or supply.unit_costs[rank] < dearest_unit
+            if not is_cheaper or not stock.free_count:
                 continue
             tried += 1
             free = [one for one in stock.free() if one.planned == NOTHING][:MOST_NEW]
             free.sort(key=lambda one: (one.state != IDLE, one.id))
-            for count in range(1, len(free) + 1):
-                one = self._weigh(row, need, free[:count])
+            count = len(free)
+            while count:
+                one = self._weigh(row, free[:count])
                 if one is not None and (best is None or one.saves > best.saves):
                     best = one
+                count //= 2
         return best
 
-    def _weigh(self, row: NeedRow, need: Need, comes: list[MachineEntry]) -> Replacement | None:
+    def _weigh(self, row: NeedRow, comes: list[MachineEntry]) -> Replacement | None:
         """What the cycle would keep if some machines were there, if that is worth it."""
-        kept = _kept(row, row.held + comes)
+        kept = self._planner.would_keep(row, row.held + comes)
         names = {entry.id for entry in kept}
         if any(entry.id not in names for entry in comes):
             return None
@@ -173,9 +179,11 @@ class Consolidator:
         before = sum(_cost(row, entry.stock) for entry in leaves)
         saves = before - sum(_cost(row, entry.stock) for entry in comes)
         penalty = DOLLARS[row.reclamation_bucket] * len(leaves)
+        if not self._allows(row.cluster, comes, leaves):
+            return None
         if saves <= 0.0 or saves < self._limits.least_saving * before:
             return None
-        if saves * self._limits.payback_h < penalty or not _packs(need, row.held, kept):
+        if saves * self._limits.payback_h < penalty:
             return None
         return Replacement(comes, leaves, saves)
 
@@ -203,34 +211,3 @@ def _is_settled(entry: MachineEntry) -> bool:
 
 def _cost(row: NeedRow, stock: Stock) -> float:
     return effective_cost(stock.price, stock.probability, row.interruption_bucket)
-
-
-def _kept(row: NeedRow, entries: list[MachineEntry]) -> list[MachineEntry]:
-    """Of machines that are all there, what the cycle keeps: the cheapest until it is enough."""
-    have = [0] * len(row.want)
-    kept: list[MachineEntry] = []
-    for entry in sorted(entries, key=lambda one: (one.stock.price, one.id)):
-        if covered(have, row.want):
-            break
-        kept.append(entry)
-        for at, resource in enumerate(row.resources):
-            have[at] += entry.stock.amounts[resource]
-    return kept
-
-
-def _packs(need: Need, before: list[MachineEntry], after: list[MachineEntry]) -> bool:
-    """Whether as many whole units fit as before, or as many as are asked for."""
-    units = max(
-        -(-amount // unit)
-        for (_, amount), (_, unit) in zip(need.aggregate, need.min_unit, strict=True)
-    )
-    return _units(need, after) >= min(units, _units(need, before))
-
-
-def _units(need: Need, entries: list[MachineEntry]) -> int:
-    """How many units of a need fit on machines, each as a whole."""
-    count = 0
-    for entry in entries:
-        offered = dict(entry.stock.shape.resources)
-        count += min(offered.get(name, 0) // unit for name, unit in need.min_unit)
-    return count

@@ -54,11 +54,11 @@ def effective_cost(price_per_hour: float, interruption_probability: float, bucke
     return price_per_hour + interruption_probability * DOLLARS[bucket]
 
 
-def victim_score(gap: int, interruption_bucket: int, reclamation_bucket: int) -> float:
-    """How good it is to take a machine from a need `gap` below in priority; larger is better."""
+def victim_score(interruption_bucket: int, reclamation_bucket: int) -> float:
+    """How good it is to take a machine from a need, beside the gap between priorities, of which
+    each counts 1; larger is better."""
     return (
-        gap
-        + 0.1 / DRAIN_S
+        0.1 / DRAIN_S
         + 0.1 / max(0.01, DOLLARS[interruption_bucket])
         + 0.1 / max(0.01, DOLLARS[reclamation_bucket])
     )

@@ -49,6 +49,7 @@ from windtunnel.fleet.planner.entries import THERE, MachineEntry, NeedRow, Suppl
 from windtunnel.fleet.planner.hints import Hints
 from windtunnel.fleet.planner.inventory import Inventory
 from windtunnel.fleet.planner.moves import Moves
+from windtunnel.fleet.planner.packing import missing
 from windtunnel.fleet.planner.preemption import Preemption
 from windtunnel.fleet.planner.supply import Supplies
 from windtunnel.fleet.planner.table import NeedsTable
@@ -101,6 +102,10 @@ class Planner:
         """The machines that will do for a row that is asked for."""
         return self._supplies.of(row)
 
+    def would_keep(self, row: NeedRow, entries: list[MachineEntry]) -> list[MachineEntry]:
+        """What a row would keep of some machines that fit, if all of them were there."""
+        return self._moves.would_keep(row, entries)
+
     def explain(self, key: NeedKey) -> NeedVerdict:
         """What became of a need in the last cycle, with what it has and what it lacks."""
         row = self.inventory.rows.get(key)
@@ -111,13 +116,8 @@ class Planner:
         there = sum(entry.stage() == THERE and not entry.spare for entry in row.held)
         coming = sum(entry.stage() > THERE for entry in row.held)
         verdict = SATISFIED if row.whole else row.verdict
-        names = self.needs.names(row)
-        missing = [
-            (name, row.want[at] - row.have[at])
-            for at, name in enumerate(names)
-            if not row.whole and row.want[at] > row.have[at]
-        ]
-        words = f"{self._in_words(row, verdict, missing)} ({there} there, {coming} on their way)"
+        left = [0] * len(row.left) if row.whole else row.left
+        words = f"{self._in_words(row, verdict, left)} ({there} there, {coming} on their way)"
         return NeedVerdict(key, verdict, words)
 
     def _rows_to_look_at(self) -> list[NeedRow]:
@@ -186,14 +186,13 @@ class Planner:
                 return
         if row.cluster.surplus and not row.whole:
             moves.adopt_spare(row, supply)
-        if not moves.is_covered(row):
-            if row.same:
-                moves.take_co_located(row, supply)
-            elif row.skew:
-                moves.take_spread(row, supply)
-            else:
-                moves.take(row, supply)
-        row.whole = moves.is_covered(row)
+        if row.same:
+            moves.take_co_located(row, supply)
+        elif row.skew:
+            moves.take_spread(row, supply)
+        else:
+            moves.take(row, supply)
+        row.whole = not any(row.left)
         if moves.is_mixed(row):
             self.inventory.touch(row)  # the last machine may have made an earlier one needless
 
@@ -203,25 +202,21 @@ class Planner:
         told: list[NeedVerdict] = []
         self._short = short
         for row in short:
-            have = self._preemption.preempt(row)
+            left = self._preemption.preempt(row)
+            if row.verdict == PREEMPTING:
+                left = row.left  # what is being drained is not there yet
             if row.verdict != SATISFIED:
-                told.append(NeedVerdict(row.key, row.verdict, self._words(row, have)))
+                told.append(
+                    NeedVerdict(row.key, row.verdict, self._in_words(row, row.verdict, left))
+                )
                 self.instruments.count(VERDICTS_TOTAL, (VERDICTS[row.verdict],))
         return told
 
-    def _words(self, row: NeedRow, have: list[int]) -> str:
-        if row.verdict == PREEMPTING:
-            have = row.have  # what is being drained is not there yet
-        names = self.needs.names(row)
-        missing = [
-            (names[at], row.want[at] - have[at])
-            for at in range(len(names))
-            if row.want[at] > have[at]
-        ]
-        return self._in_words(row, row.verdict, missing)
-
-    def _in_words(self, row: NeedRow, verdict: int, missing: list[tuple[str, int]]) -> str:
-        return in_words(verdict, missing, some_match=self._supplies.of(row).is_alive())
+    def _in_words(self, row: NeedRow, verdict: int, left: list[int]) -> str:
+        """A verdict as a sentence, with the amounts that units without room ask for."""
+        amounts = zip(self.needs.names(row), missing(row, left), strict=True)
+        lacking = [(name, amount) for name, amount in amounts if amount]
+        return in_words(verdict, lacking, some_match=self._supplies.of(row).is_alive())
 
     def _reclaim(self) -> None:
         """Phase 3: drains what no need of its cluster counts on, the dearest first."""

@@ -10,8 +10,8 @@ from mypy_extensions import i32, u8
 
 from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.planner.actions import BOOTSTRAP, DELETE, NOTHING, PREEMPT, PROVISION
-from windtunnel.fleet.planner.costs import PINNED
-from windtunnel.fleet.shape import MachineShape
+from windtunnel.fleet.planner.costs import PINNED, victim_score
+from windtunnel.fleet.shape import MachineShape, Resources
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, CREATING, IDLE, SPECULATIVE
 
 THERE: Final = 0
@@ -36,6 +36,7 @@ class MachineEntry:
         "in_quota",
         "place",
         "planned",
+        "resting",
         "row",
         "since_s",
         "spare",
@@ -55,6 +56,7 @@ class MachineEntry:
         self.in_idle = False  # whether it stands in the list of idle machines of its stock
         self.in_quota = False  # as above, of speculative ones
         self.spare = False  # bound to a cluster of which no need counts on it
+        self.resting = False  # its drain was taken back in this cycle: nobody may take it
 
     def is_free(self) -> bool:
         """Whether anybody may have it."""
@@ -81,6 +83,7 @@ class MachineEntry:
             self.state == CONFIGURED
             and self.planned == NOTHING
             and not self.spare
+            and not self.resting
             and row is not None
             and row.yields
         )
@@ -106,7 +109,7 @@ class Stock:
         self._quota: Final[list[MachineEntry]] = []
         self._sorted = True
         self.alive = 0  # machines that have not failed
-        self.takeable: Final[dict[int, int]] = {}  # by priority
+        self.takeable: Final = Takeable()
 
     @property
     def free_count(self) -> int:
@@ -182,21 +185,6 @@ class Stock:
         listed += [e for e in self._quota if e.state == SPECULATIVE and e.is_free()]
         return sorted(listed, key=_by_id)
 
-    def count_takeable(self, priority: int, more: int) -> None:
-        left = self.takeable.get(priority, 0) + more
-        if left:
-            self.takeable[priority] = left
-        else:
-            del self.takeable[priority]
-
-    def takeable_below(self, priority: int) -> int:
-        """How many machines needs of lower priority have."""
-        found = 0
-        for level, count in self.takeable.items():
-            if level < priority:
-                found += count
-        return found
-
 
 def _unlist(entry: MachineEntry, state: int) -> None:
     if state == IDLE:
@@ -221,22 +209,109 @@ def _place(free: list[MachineEntry], name: str) -> int:
     return low
 
 
-class SupplyAnswer:
-    """The answer to needs of one supply: how likely one more machine is, and its price."""
+class TakeableLevel:
+    """Needs of one priority with machines that could be taken, by how good it is to take them."""
 
-    __slots__ = ("confidence", "price")
+    def __init__(self) -> None:
+        self.count = 0  # of machines
+        self.rows: dict[NeedRow, int] = {}
+        self._order: list[NeedRow] = []
+        self._from = 0  # before this one, none has a machine left
+        self._sorted = True
 
-    def __init__(self, confidence: int, price: float) -> None:
-        self.confidence: Final = confidence
-        self.price: Final = price
+    def change(self, row: "NeedRow", more: int) -> None:
+        """A need has so many machines more that could be taken."""
+        self.count += more
+        before = self.rows.get(row, 0)
+        if before + more:
+            self.rows[row] = before + more
+            if not before:
+                self._sorted = False
+        else:
+            del self.rows[row]
+
+    def first(self, but: "ClusterHoldings | None") -> "NeedRow | None":
+        """The need to take from first, leaving out those of one cluster."""
+        if not self._sorted:
+            self._order = sorted(self.rows, key=_rank)
+            self.rows = {row: self.rows[row] for row in self._order}  # the next time is quicker
+            self._from = 0
+            self._sorted = True
+        order, rows = self._order, self.rows
+        while self._from < len(order) and order[self._from] not in rows:
+            self._from += 1
+        for at in range(self._from, len(order)):
+            row = order[at]
+            if row.cluster is not but and row in rows:
+                return row
+        return None
+
+
+class Takeable:
+    """Machines of one shape that needs of higher priority could take, by the priority of theirs."""
+
+    def __init__(self) -> None:
+        self.levels: Final[dict[int, TakeableLevel]] = {}
+
+    def change(self, row: "NeedRow", more: int) -> None:
+        level = self.levels.get(row.priority)
+        if level is None:
+            level = TakeableLevel()
+            self.levels[row.priority] = level
+        level.change(row, more)
+        if not level.count:
+            del self.levels[row.priority]
+
+    def below(self, priority: int) -> int:
+        """How many machines needs of lower priority have."""
+        found = 0
+        for level, held in self.levels.items():
+            if level < priority:
+                found += held.count
+        return found
+
+
+def _rank(row: "NeedRow") -> tuple[float, str, str, str]:
+    return row.rank
+
+
+class Offer:
+    """Stocks that are alike to a need, but for their keys: the same amounts at the same cost."""
+
+    def __init__(self, cost: float, room: int) -> None:
+        self.cost: Final = cost
+        self.room: Final = room  # for so many of the largest unit, on one machine
+        self.stocks: Final[list[Stock]] = []  # by key
+        self.idle_from = 0  # before this one, no stock has idle machines
+        self.quota_from = 0
+
+    def first_idle(self) -> Stock | None:
+        at = self.idle_from
+        while at < len(self.stocks) and not self.stocks[at].idle_count:
+            at += 1
+        self.idle_from = at
+        return self.stocks[at] if at < len(self.stocks) else None
+
+    def first_quota(self) -> Stock | None:
+        at = self.quota_from
+        while at < len(self.stocks) and not self.stocks[at].quota_count:
+            at += 1
+        self.quota_from = at
+        return self.stocks[at] if at < len(self.stocks) else None
 
 
 class Supply:
-    """The stocks that will do for needs of one kind, the cheapest first."""
+    """The stocks that will do for needs of one kind, the cheapest for a unit first."""
 
-    def __init__(self, order: list[Stock], costs: list[float], domain_key: str) -> None:
+    def __init__(
+        self, order: list[Stock], costs: list[float], rooms: list[int], domain_key: str
+    ) -> None:
         self.order: Final = order
         self.costs: Final = costs
+        self.rooms: Final = rooms
+        """Of each stock: how many of the largest unit fit on one machine."""
+        self.unit_costs: Final = [cost / room for cost, room in zip(costs, rooms, strict=True)]
+        """Of each stock: what the largest unit costs on a machine that is full of them."""
         self.rank: Final[dict[Stock, int]] = {stock: at for at, stock in enumerate(order)}
         self.domains: Final[dict[str, list[Stock]]] = {}
         if domain_key:
@@ -244,10 +319,25 @@ class Supply:
                 self.domains.setdefault(stock.attributes[domain_key], []).append(stock)
         self.values: Final = sorted(self.domains)
         self.epoch = -1
-        self.idle_from = 0  # before this one, no stock has idle machines
-        self.quota_from = 0
+        self._offers: Final[list[Offer]] = []
+        alike: dict[tuple[float, Resources], Offer] = {}
+        for at, stock in enumerate(order):
+            key = (costs[at], stock.shape.resources)
+            if key not in alike:
+                alike[key] = Offer(costs[at], rooms[at])
+                self._offers.append(alike[key])
+            alike[key].stocks.append(stock)
         self.members: Final[dict[NeedRow, None]] = {}  # rows that ask for it
-        self.answer: SupplyAnswer | None = None  # what they were told last
+        self.answer: tuple[int, float] | None = None  # what they were told last
+
+    def offers(self, epoch: int) -> list[Offer]:
+        """Its stocks, those that are alike together; machines became free where an epoch is new."""
+        if self.epoch != epoch:
+            self.epoch = epoch
+            for offer in self._offers:
+                offer.idle_from = 0
+                offer.quota_from = 0
+        return self._offers
 
     def is_alive(self) -> bool:
         """Whether any machine matches, in use or not."""
@@ -262,6 +352,7 @@ class ClusterHoldings:
         self.ready = False  # whether it has said what it needs
         self.surplus: Final[dict[str, MachineEntry]] = {}
         self.configured = 0
+        self.rows: Final[dict[NeedRow, None]] = {}
         self.unknown: Final = NeedRow(self, NeedKey(name, "", ""), 0, 0, 0)
         """Holds machines of the cluster whose need is not known."""
         self.unknown.yields = False
@@ -285,10 +376,16 @@ class NeedRow:
         self.reclamation_bucket: Final = reclamation_bucket
         self.yields = reclamation_bucket != PINNED
         """Whether needs of higher priority may take its machines."""
+        value = priority - victim_score(interruption_bucket, reclamation_bucket)
+        self.rank: Final = (value, key.cluster, key.fingerprint, key.group)
+        """The order in which needs of lower priority lose machines."""
         self.live = False  # whether its cluster asks for it
         self.turn = (-priority, 0.0, key)  # the order of service, as `Need.order`
         self.resources: list[int] = []  # the numbers of what it asks for, by name
-        self.want: list[int] = []
+        self.want: list[int] = []  # in sum, of each of them
+        self.sizes: list[list[int]] = []  # of its units, the largest first
+        self.counts: list[int] = []  # how many units there are of each size
+        self.weights: list[float] = []  # what a unit of each size is worth beside the others
         self.supply: Supply | None = None
         self.supply_key = ""
         self.domain_key = ""  # of its Same, or of its spread
@@ -296,7 +393,8 @@ class NeedRow:
         self.skew = 0
         self.held: Final[list[MachineEntry]] = []
         self.promised: Final[list[MachineEntry]] = []
-        self.have: list[int] = []  # as of its turn: what its machines offer
+        self.bag: dict[Stock, int] = {}  # as of its turn: the machines that count for it
+        self.left: list[int] = []  # as of its turn: units without room on these, by size
         self.whole = True
         self.dirty = False
         self.domain = ""

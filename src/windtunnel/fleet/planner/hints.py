@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from windtunnel.fleet.planner.actions import HIGH, MEDIUM, NONE, Hint
-from windtunnel.fleet.planner.entries import NeedRow, Supply, SupplyAnswer
+from windtunnel.fleet.planner.entries import NeedRow, Supply
 from windtunnel.fleet.planner.supply import Supplies
 
 EVERY_S: Final = 5.0
@@ -15,7 +15,7 @@ class Hints:
 
     def __init__(self, supplies: Supplies) -> None:
         self._supplies: Final = supplies
-        self._told: Final[dict[str, dict[str, SupplyAnswer]]] = {}  # by cluster, fingerprint
+        self._told: Final[dict[str, dict[str, tuple[int, float]]]] = {}  # by cluster, fingerprint
         self._next_s = -math.inf
 
     def tell(self, now_s: float) -> list[Hint]:
@@ -31,7 +31,7 @@ class Hints:
         fresh = self._supplies.take_fresh()
         for supply in self._supplies.all():
             answer = _look(supply)
-            if not _is_same(supply.answer, answer):
+            if supply.answer != answer:
                 supply.answer = answer
                 for row in supply.members:
                     self._tell_one(row, answer, changed)
@@ -41,29 +41,23 @@ class Hints:
             self._tell_one(row, known, changed)
         return changed
 
-    def _tell_one(self, row: NeedRow, answer: SupplyAnswer, changed: list[Hint]) -> None:
+    def _tell_one(self, row: NeedRow, answer: tuple[int, float], changed: list[Hint]) -> None:
         cluster, fingerprint = row.cluster.name, row.key.fingerprint
         told = self._told.get(cluster)
         if told is None:
             told = {}
             self._told[cluster] = told
-        if not _is_same(told.get(fingerprint), answer):
+        if told.get(fingerprint) != answer:
             told[fingerprint] = answer
-            changed.append(Hint(cluster, fingerprint, answer.confidence, answer.price))
+            changed.append(Hint(cluster, fingerprint, answer[0], answer[1]))
 
 
-def _is_same(one: SupplyAnswer | None, other: SupplyAnswer) -> bool:
-    if one is other:
-        return True
-    return one is not None and one.confidence == other.confidence and one.price == other.price
-
-
-def _look(supply: Supply) -> SupplyAnswer:
+def _look(supply: Supply) -> tuple[int, float]:
     """How sure a machine is, and the price of the one that would be next."""
     for stock in supply.order:
         if stock.idle_count:
-            return SupplyAnswer(HIGH, stock.price)
+            return (HIGH, stock.price)
     for stock in supply.order:
         if stock.quota_count:
-            return SupplyAnswer(MEDIUM, stock.price)
-    return SupplyAnswer(NONE, 0.0)
+            return (MEDIUM, stock.price)
+    return (NONE, 0.0)

@@ -81,12 +81,14 @@ class Inventory:
                 key.reclamation_bucket(),
             )
             self.rows[key] = found
+            found.cluster.rows[found] = None
         return found
 
     def forget(self, row: NeedRow) -> None:
         """Drops a row without a need and without machines: rows must not pile up."""
         if not row.live and not row.held and not row.promised:
             self.rows.pop(row.key, None)
+            row.cluster.rows.pop(row, None)
 
     def stock(self, shape: MachineShape) -> Stock:
         found = self._stock_of.get(shape)
@@ -167,6 +169,7 @@ class Inventory:
         self._touch_all(entry)
         self._leave(entry)
         entry.planned = NOTHING
+        entry.resting = False
         entry.since_s = now_s
         if state != DRAINING and self.promises:
             self._break_promise(entry)
@@ -234,6 +237,12 @@ class Inventory:
             self._unmark_spare(entry)
             self._enter(entry)
 
+    def rest(self, entry: MachineEntry, *, resting: bool) -> None:
+        """Whether nobody may take a machine of which a drain was taken back."""
+        self._leave(entry)
+        entry.resting = resting
+        self._enter(entry)
+
     def touch(self, row: NeedRow) -> None:
         """The next cycle must look at this row."""
         if not row.dirty:
@@ -291,7 +300,7 @@ class Inventory:
             assert row is not None
             row.cluster.configured -= 1
             if entry.is_takeable():
-                stock.count_takeable(row.priority, -1)
+                stock.takeable.change(row, -1)
         if entry.state != FAILED:
             stock.alive -= 1
 
@@ -310,7 +319,7 @@ class Inventory:
             assert row is not None
             row.cluster.configured += 1
             if entry.is_takeable():
-                stock.count_takeable(row.priority, 1)
+                stock.takeable.change(row, 1)
 
     def _wait_for_release(self, entry: MachineEntry) -> None:
         hold_s = IDLE_HOLD_S[entry.stock.capacity_type]

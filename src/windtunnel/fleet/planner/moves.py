@@ -1,5 +1,6 @@
-"""What a cycle has in hand while it runs: amounts, and the moves by which a row gets machines."""
+"""What a cycle has in hand while it runs, and the moves by which a row gets machines."""
 
+import math
 from typing import Final
 
 from windtunnel.fleet.planner.actions import (
@@ -28,17 +29,9 @@ from windtunnel.fleet.planner.entries import (
     Supply,
 )
 from windtunnel.fleet.planner.inventory import Inventory
+from windtunnel.fleet.planner.packing import add, left_over, unit_price
 from windtunnel.fleet.planner.supply import Supplies
 from windtunnel.fleet.states import IDLE, SPECULATIVE
-
-
-def covered(have: list[int], want: list[int]) -> bool:
-    return all(have[at] >= want[at] for at in range(len(want)))
-
-
-def keep_order(entry: MachineEntry) -> tuple[int, float, str]:
-    """Which machines a need keeps first: those that are there, the cheapest."""
-    return (entry.stage(), entry.stock.price, entry.id)
 
 
 class Moves:
@@ -57,99 +50,118 @@ class Moves:
         self.withdrawn = []
         return plan
 
-    # Amounts.
+    # What a row has.
 
     def gain(self, row: NeedRow, stock: Stock, count: int) -> None:
         """A row has so many machines more (or fewer) of a stock."""
-        have, amounts, resources = row.have, stock.amounts, row.resources
-        for at in range(len(resources)):
-            have[at] += amounts[resources[at]] * count
-
-    def is_covered(self, row: NeedRow) -> bool:
-        return covered(row.have, row.want)
-
-    def machines_missing(self, row: NeedRow, stock: Stock) -> int:
-        """How many machines of a stock would cover what a row lacks."""
-        most = 0
-        have, want, amounts, resources = row.have, row.want, stock.amounts, row.resources
-        for at in range(len(want)):
-            lacking = want[at] - have[at]
-            if lacking > 0:
-                offered = amounts[resources[at]]
-                machines = (lacking + offered - 1) // offered
-                if machines > most:
-                    most = machines
-        return most
+        add(row.bag, stock, count)
+        if row.live:
+            row.left = left_over(row, self.supplies.of(row), row.bag)
 
     def is_mixed(self, row: NeedRow) -> bool:
         """Whether a row has machines that are not all alike."""
         held = row.held
         return any(held[at].stock is not held[0].stock for at in range(1, len(held)))
 
-    # What a row has.
-
     def keep(self, row: NeedRow) -> None:
-        """Credits what a row has, in the order in which it is kept, until it is covered."""
-        row.have = [0] * len(row.want)
-        fitting: list[MachineEntry] = []
-        others: list[MachineEntry] = []
+        """Credits what a row has, in the order in which it is kept, until all units fit."""
+        row.bag = {}
+        row.left = list(row.counts)
         if row.held:
             supply = self.supplies.of(row) if row.live else None
+            fitting: list[MachineEntry] = []
+            others: list[MachineEntry] = []
             for entry in row.held:
                 if entry.stage() == NOT_COMING:
                     continue
                 if supply is not None and self.fits(row, supply, entry.stock):
                     fitting.append(entry)
-                    self.gain(row, entry.stock, 1)
                 else:
                     others.append(entry)
-            if len(fitting) > 1 and self._has_too_much(row, fitting):
-                fitting.sort(key=keep_order)
-                if row.skew:
-                    fitting = self._evenly(row, fitting)
-                self._cut(row, fitting, others)
-            for entry in fitting:
-                self.credit(row, entry)
+            if supply is not None and fitting:
+                kept = self.kept(row, supply, fitting)
+                for entry in kept:
+                    self.credit(row, entry)
+                if len(kept) < len(fitting):
+                    chosen = {entry.id: None for entry in kept}
+                    others.extend([entry for entry in fitting if entry.id not in chosen])
             for entry in others:
                 self.spare(entry)
-        row.whole = covered(row.have, row.want)
+        row.whole = not any(row.left)
 
     def fits(self, row: NeedRow, supply: Supply, stock: Stock) -> bool:
         return stock in supply.rank and (
             not row.domain or stock.attributes[row.domain_key] == row.domain
         )
 
-    def _has_too_much(self, row: NeedRow, fitting: list[MachineEntry]) -> bool:
-        """Whether a row would still be covered without one of its machines."""
-        have, want, resources = row.have, row.want, row.resources
-        last: Stock | None = None
+    def kept(self, row: NeedRow, supply: Supply, fitting: list[MachineEntry]) -> list[MachineEntry]:
+        """Of some machines those that a row keeps; they are then what it has.
+
+        Machines that are there come first; of these, each time the one that costs least for a unit
+        of what is still left. A spread keeps one of each domain, then a second one, and so on.
+        """
+        row.bag = {}
         for entry in fitting:
-            stock = entry.stock
-            if stock is last:
-                continue
-            last = stock
-            amounts = stock.amounts
-            enough = True
-            for at in range(len(want)):
-                if have[at] - amounts[resources[at]] < want[at]:
-                    enough = False
-                    break
+            row.bag[entry.stock] = row.bag.get(entry.stock, 0) + 1
+        row.left = left_over(row, supply, row.bag)
+        if len(fitting) < 2 or (len(row.counts) == 1 and not self._has_too_much(row, supply)):
+            return fitting
+        row.bag = {}
+        row.left = list(row.counts)
+        if row.skew:
+            return self._keep_evenly(row, supply, fitting)
+        stages: dict[int, list[MachineEntry]] = {}
+        for entry in fitting:
+            stages.setdefault(entry.stage(), []).append(entry)
+        kept: list[MachineEntry] = []
+        for stage in sorted(stages):
+            kept += self._choose(row, supply, stages[stage])
+        return kept
+
+    def would_keep(self, row: NeedRow, entries: list[MachineEntry]) -> list[MachineEntry]:
+        """What a row would keep of some machines that fit, if all of them were there."""
+        bag, left = row.bag, row.left
+        row.bag = {}
+        row.left = list(row.counts)
+        kept = self._choose(row, self.supplies.of(row), entries)
+        row.bag, row.left = bag, left
+        return kept
+
+    def _choose(
+        self, row: NeedRow, supply: Supply, entries: list[MachineEntry]
+    ) -> list[MachineEntry]:
+        """Takes the cheapest for a unit of what is left, again and again, until nothing is."""
+        by_stock: dict[Stock, list[MachineEntry]] = {}
+        for entry in sorted(entries, key=_by_id, reverse=True):
+            by_stock.setdefault(entry.stock, []).append(entry)
+        chosen: list[MachineEntry] = []
+        while by_stock and any(row.left):
+            stock = self._cheapest(row, supply, list(by_stock))
+            free = by_stock[stock]
+            count = _how_many(row, supply.rooms[supply.rank[stock]], len(free))
+            chosen += reversed(free[-count:])
+            del free[-count:]
+            if not free:
+                del by_stock[stock]
+            self.gain(row, stock, count)
+        return chosen
+
+    def _has_too_much(self, row: NeedRow, supply: Supply) -> bool:
+        """Whether units of one size would still fit without one of the machines."""
+        if row.left[0]:
+            return False
+        for stock in list(row.bag):
+            add(row.bag, stock, -1)
+            enough = not left_over(row, supply, row.bag)[0]
+            add(row.bag, stock, 1)
             if enough:
                 return True
         return False
 
-    def _cut(self, row: NeedRow, fitting: list[MachineEntry], others: list[MachineEntry]) -> None:
-        """Leaves what covers the row in `fitting`, and puts the rest to the others."""
-        row.have = [0] * len(row.want)
-        kept = 0
-        while kept < len(fitting) and not covered(row.have, row.want):
-            self.gain(row, fitting[kept].stock, 1)
-            kept += 1
-        others.extend(fitting[kept:])
-        del fitting[kept:]
-
-    def _evenly(self, row: NeedRow, entries: list[MachineEntry]) -> list[MachineEntry]:
-        """One of each domain, then a second one of each, and so on."""
+    def _keep_evenly(
+        self, row: NeedRow, supply: Supply, fitting: list[MachineEntry]
+    ) -> list[MachineEntry]:
+        entries = self.in_keep_order(supply, fitting)
         seen: dict[str, int] = {}
         ranked: list[tuple[int, int]] = []
         for place, entry in enumerate(entries):
@@ -158,7 +170,34 @@ class Moves:
             seen[value] = times + 1
             ranked.append((times, place))
         ranked.sort()
-        return [entries[place] for _, place in ranked]
+        kept: list[MachineEntry] = []
+        for _, place in ranked:
+            if not any(row.left):
+                break
+            kept.append(entries[place])
+            self.gain(row, entries[place].stock, 1)
+        return kept
+
+    def in_keep_order(self, supply: Supply, entries: list[MachineEntry]) -> list[MachineEntry]:
+        """Machines that are there first; of these, the cheapest for a unit."""
+        ranked = [
+            (entry.stage(), supply.unit_costs[supply.rank[entry.stock]], entry.id, place)
+            for place, entry in enumerate(entries)
+        ]
+        ranked.sort()
+        return [entries[place] for _, _, _, place in ranked]
+
+    def _cheapest(self, row: NeedRow, supply: Supply, stocks: list[Stock]) -> Stock:
+        """Of some stocks the one that costs least for a unit of what is left; then by key."""
+        best = stocks[0]
+        if len(stocks) > 1:
+            least = math.inf
+            for stock in stocks:
+                rank = supply.rank[stock]
+                price = unit_price(row, stock, supply.rooms[rank], supply.costs[rank])
+                if price < least or (price == least and stock.key < best.key):
+                    best, least = stock, price
+        return best
 
     def credit(self, row: NeedRow, entry: MachineEntry) -> None:
         """Counts a machine for a row; a drain that was planned is off."""
@@ -189,110 +228,85 @@ class Moves:
     def adopt_spare(self, row: NeedRow, supply: Supply) -> None:
         """Takes what other needs of the cluster have to spare."""
         spare = [e for e in row.cluster.surplus.values() if self.fits(row, supply, e.stock)]
-        spare.sort(key=keep_order)
-        for entry in spare:
-            if covered(row.have, row.want):
+        for entry in self.in_keep_order(supply, spare):
+            if not any(row.left):
                 break
-            if row.skew and not self.allowed(row, supply, entry.stock, {}):
+            if row.skew and entry.stock not in self.allowed(row, supply, {}):
                 continue
             self.adopt(row, entry, supply.costs[supply.rank[entry.stock]], SURPLUS_REASON)
 
-    def allowed(self, row: NeedRow, supply: Supply, stock: Stock, more: dict[str, int]) -> bool:
-        """Whether one more in the domain of a stock keeps a spread within its skew."""
-        counts = self.counts(row, supply)
-        for value, count in more.items():
-            counts[value] = counts.get(value, 0) + count
-        return counts[stock.attributes[row.domain_key]] <= min(counts.values()) + row.skew - 1
-
-    def counts(self, row: NeedRow, supply: Supply) -> dict[str, int]:
-        """The machines that a row has, by domain; domains without any machine are left out."""
+    def allowed(self, row: NeedRow, supply: Supply, coming: dict[Stock, int]) -> dict[Stock, None]:
+        """The stocks of which a spread may have one more, with what is coming, within its skew."""
         counts: dict[str, int] = {}
         for value in supply.values:
-            for stock in supply.domains[value]:
-                if stock.alive:
-                    counts[value] = 0
-                    break
-        for entry in row.held:
-            if entry.stage() != NOT_COMING and not entry.spare and entry.stock in supply.rank:
-                value = entry.stock.attributes[row.domain_key]
-                counts[value] = counts.get(value, 0) + 1
-        return counts
+            if any(stock.alive for stock in supply.domains[value]):
+                counts[value] = 0
+        for bag in (row.bag, coming):
+            for stock, count in bag.items():
+                value = stock.attributes[row.domain_key]
+                counts[value] = counts.get(value, 0) + count
+        ceiling = min(counts.values(), default=0) + row.skew - 1
+        found: dict[Stock, None] = {}
+        for value, count in counts.items():
+            if count <= ceiling:
+                for stock in supply.domains[value]:
+                    found[stock] = None
+        return found
 
     def take(self, row: NeedRow, supply: Supply) -> None:
-        """Takes the cheapest free machines until a row is covered: idle ones, then others."""
-        if supply.epoch != self.inventory.frees:
-            supply.epoch = self.inventory.frees
-            supply.idle_from = 0
-            supply.quota_from = 0
-        order = supply.order
-        at = supply.idle_from
-        while at < len(order):
-            if self._take_idle(row, order[at], supply.costs[at]):
-                supply.idle_from = at
-                return
-            at += 1
-        supply.idle_from = at
-        at = supply.quota_from
-        while at < len(order):
-            if self._take_quota(row, order[at], supply.costs[at]):
-                break
-            at += 1
-        supply.quota_from = at
+        """Takes free machines until all units fit: idle ones first, then others.
+
+        Each time, the machine that costs least for a unit of what is still left.
+        """
+        offers = supply.offers(self.inventory.frees)
+        for kind in (BOOTSTRAP, PROVISION):
+            while any(row.left):
+                best: Stock | None = None
+                least, room, cost = math.inf, 0, 0.0
+                for offer in offers:
+                    stock = offer.first_idle() if kind == BOOTSTRAP else offer.first_quota()
+                    if stock is None:
+                        continue
+                    price = unit_price(row, stock, offer.room, offer.cost)
+                    if best is None or price < least or (price == least and stock.key < best.key):
+                        best, least, room, cost = stock, price, offer.room, offer.cost
+                if best is None:
+                    break
+                self._take_some(row, best, kind, room, cost)
 
     def take_co_located(self, row: NeedRow, supply: Supply) -> None:
         """As `take`, within the domain of the row."""
-        stocks = supply.domains[row.domain]
-        for stock in stocks:
-            if self._take_idle(row, stock, supply.costs[supply.rank[stock]]):
-                return
-        for stock in stocks:
-            if self._take_quota(row, stock, supply.costs[supply.rank[stock]]):
-                return
+        for kind in (BOOTSTRAP, PROVISION):
+            while any(row.left):
+                stocks = _with_free(supply.domains[row.domain], kind)
+                if not stocks:
+                    break
+                stock = self._cheapest(row, supply, stocks)
+                rank = supply.rank[stock]
+                self._take_some(row, stock, kind, supply.rooms[rank], supply.costs[rank])
 
     def take_spread(self, row: NeedRow, supply: Supply) -> None:
         """Takes machines one by one from the domains that may have another."""
-        counts = self.counts(row, supply)
-        while not covered(row.have, row.want):
-            ceiling = min(counts.values(), default=0) + row.skew - 1
-            stock = self._cheapest_within(row, supply, counts, ceiling)
-            if stock is None:
+        while any(row.left):
+            allowed = list(self.allowed(row, supply, {}))
+            kind = BOOTSTRAP
+            stocks = _with_free(allowed, kind)
+            if not stocks:
+                kind = PROVISION
+                stocks = _with_free(allowed, kind)
+            if not stocks:
                 return
-            cost = supply.costs[supply.rank[stock]]
-            if stock.idle_count:
-                self._take_one(row, stock, BOOTSTRAP, cost)
-            else:
-                self._take_one(row, stock, PROVISION, cost)
-            counts[stock.attributes[row.domain_key]] += 1
+            stock = self._cheapest(row, supply, stocks)
+            self._take_one(row, stock, kind, supply.costs[supply.rank[stock]])
+            self.gain(row, stock, 1)
 
-    def _cheapest_within(
-        self, row: NeedRow, supply: Supply, counts: dict[str, int], ceiling: int
-    ) -> Stock | None:
-        """The stock to take from next: idle before speculative, then by cost."""
-        speculative: Stock | None = None
-        for stock in supply.order:
-            if not stock.idle_count and (speculative is not None or not stock.quota_count):
-                continue
-            if counts[stock.attributes[row.domain_key]] <= ceiling:
-                if stock.idle_count:
-                    return stock
-                speculative = stock
-        return speculative
-
-    def _take_idle(self, row: NeedRow, stock: Stock, cost: float) -> bool:
-        """Takes what is missing of a stock; True when the row is covered."""
-        free = stock.idle_count
-        return free > 0 and self._take_some(row, stock, free, BOOTSTRAP, cost)
-
-    def _take_quota(self, row: NeedRow, stock: Stock, cost: float) -> bool:
-        free = stock.quota_count
-        return free > 0 and self._take_some(row, stock, free, PROVISION, cost)
-
-    def _take_some(self, row: NeedRow, stock: Stock, free: int, kind: int, cost: float) -> bool:
-        missing = self.machines_missing(row, stock)
-        count = missing if missing <= free else free
+    def _take_some(self, row: NeedRow, stock: Stock, kind: int, room: int, cost: float) -> None:
+        """Takes machines of the cheapest stock, as many as it surely is the cheapest for."""
+        free = stock.idle_count if kind == BOOTSTRAP else stock.quota_count
+        count = _how_many(row, room, free)
         for _ in range(count):
             self._take_one(row, stock, kind, cost)
-        return count == missing
+        self.gain(row, stock, count)
 
     def _take_one(self, row: NeedRow, stock: Stock, kind: int, cost: float) -> None:
         idle = kind == BOOTSTRAP
@@ -300,10 +314,31 @@ class Moves:
         if entry.planned == DELETE:
             self.withdrawn.append(entry.id)
         self.inventory.take_planned(entry, kind, row)
-        self.gain(row, stock, 1)
         self._act(row, kind, entry, cost, IDLE_REASON if idle else SPECULATIVE_REASON)
 
     def _act(self, row: NeedRow, kind: int, entry: MachineEntry, cost: float, reason: str) -> None:
         self.actions.append(
             Action(kind, entry.id, row.cluster.name, row.key, 0.0, row.priority, cost, reason)
         )
+
+
+def _how_many(row: NeedRow, room: int, free: int) -> int:
+    """How many machines of the cheapest stock to take before the next look at the others.
+
+    While machines are full of units of one size, no other stock gets cheaper than theirs.
+    """
+    if len(row.left) > 1 or row.left[0] <= room:
+        return 1
+    count = row.left[0] // room
+    return count if count < free else free
+
+
+def _with_free(stocks: list[Stock], kind: int) -> list[Stock]:
+    """The stocks that have idle machines, or places in a quota."""
+    if kind == BOOTSTRAP:
+        return [stock for stock in stocks if stock.idle_count]
+    return [stock for stock in stocks if stock.quota_count]
+
+
+def _by_id(entry: MachineEntry) -> str:
+    return entry.id

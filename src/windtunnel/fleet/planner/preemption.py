@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.planner.actions import (
     NO_MATCHING_SUPPLY,
     OWN_VICTIM_REASON,
@@ -15,25 +14,37 @@ from windtunnel.fleet.planner.actions import (
     VICTIM_REASON,
     Action,
 )
-from windtunnel.fleet.planner.costs import preemption_grace_s, victim_score
-from windtunnel.fleet.planner.entries import MachineEntry, NeedRow, Stock, Supply
-from windtunnel.fleet.planner.moves import Moves, covered
+from windtunnel.fleet.planner.costs import preemption_grace_s
+from windtunnel.fleet.planner.entries import (
+    ClusterHoldings,
+    MachineEntry,
+    NeedRow,
+    Stock,
+    Supply,
+    Takeable,
+)
+from windtunnel.fleet.planner.moves import Moves
+from windtunnel.fleet.planner.packing import add, both, covers, left_over
 from windtunnel.fleet.states import DRAINING
 
 
 class Preemption:
-    """Finds victims. Holders are looked up once per cycle, and only when a need preempts."""
+    """Finds victims. What a cluster has itself is looked up once per cycle, and only if wanted."""
 
     def __init__(self, moves: Moves) -> None:
         self._moves: Final = moves
-        self._holders: dict[Stock, list[NeedRow]] = {}
-        self._looked_up = False
-        self._back: dict[MachineEntry, None] = {}
+        self._resting: list[MachineEntry] = []
+        self._own: dict[ClusterHoldings, dict[Stock, Takeable]] = {}
+        self._machines: dict[NeedRow, dict[Stock, list[MachineEntry]]] = {}
 
     def start(self) -> None:
-        self._back = {}
-        self._holders = {}
-        self._looked_up = False
+        inventory = self._moves.inventory
+        for entry in self._resting:
+            if entry.resting and inventory.entries.get(entry.id) is entry:
+                inventory.rest(entry, resting=False)
+        self._resting = []
+        self._own = {}
+        self._machines = {}
 
     def settle_promises(self, preemptors: list[NeedRow]) -> None:
         """Takes back each drain, not begun, that its need no longer waits for."""
@@ -48,54 +59,122 @@ class Preemption:
             if entry.state != DRAINING and entry.id not in wanted:
                 self._moves.withdrawn.append(entry.id)
                 inventory.withdraw(entry)
-                self._back[entry] = None  # nobody counts on it before the next cycle
+                inventory.rest(entry, resting=True)  # nobody counts on it before the next cycle
+                self._resting.append(entry)
 
     def _mark_wanted(self, row: NeedRow, wanted: dict[str, MachineEntry]) -> None:
-        have = list(row.have)
-        for entry in self._coming(row):
-            if not covered(have, row.want):
-                wanted[entry.id] = entry
-                _add(have, row, entry.stock)
-
-    def _coming(self, row: NeedRow) -> list[MachineEntry]:
-        """What is being drained for a row, or will be, and fits."""
         supply = self._moves.supplies.of(row)
+        bag = dict(row.bag)
+        left = row.left
+        for entry in self._coming(row, supply):
+            if not any(left):
+                break
+            wanted[entry.id] = entry
+            add(bag, entry.stock, 1)
+            left = left_over(row, supply, bag)
+
+    def _coming(self, row: NeedRow, supply: Supply) -> list[MachineEntry]:
+        """What is being drained for a row, or will be, and fits."""
         found = [e for e in row.promised if self._moves.fits(row, supply, e.stock)]
         found.sort(key=_draining_first)
         return found
 
     def preempt(self, row: NeedRow) -> list[int]:
-        """Takes from lower priorities what a row lacks; gives back what it still would lack."""
+        """Takes from lower priorities what a row lacks; gives the units that it still would lack.
+
+        Each time, the best machine to take of those that a spread allows.
+        """
         moves = self._moves
         supply = moves.supplies.of(row)
-        have = list(row.have)
         if row.same and not row.domain:
-            row.verdict = self._verdict(row, supply, have, tried=False)
-            return have
-        coming: dict[str, int] = {}
-        promised = self._coming(row)
-        for entry in promised:
-            _add(have, row, entry.stock)
-            _count(coming, row, entry.stock)
-        tried = bool(promised)
-        again = True
-        while again and not covered(have, row.want):
-            again = False
-            for entry in self._victims(row, supply):
-                if covered(have, row.want):
-                    break
-                if row.skew and not moves.allowed(row, supply, entry.stock, coming):
-                    continue
-                if not self._take(row, supply, entry):
-                    tried = True
-                    _count(coming, row, entry.stock)
-                _add(have, row, entry.stock)
-                again = row.skew > 0
-        if covered(have, row.want):
-            row.verdict = PREEMPTING if tried else SATISFIED
+            row.verdict = self._verdict(row, supply, {}, tried=False)
+            return row.left
+        coming: dict[Stock, int] = {}
+        for entry in self._coming(row, supply):
+            add(coming, entry.stock, 1)
+        left = self._left(row, supply, coming)
+        while any(left):
+            if row.skew:
+                stocks = list(moves.allowed(row, supply, coming))
+            else:
+                stocks = supply.domains[row.domain] if row.domain else supply.order
+            victim = self._victim(row, stocks)
+            if victim is None:
+                break
+            if not self._take(row, supply, victim):
+                add(coming, victim.stock, 1)
+            left = self._left(row, supply, coming)
+        if any(left):
+            row.verdict = self._verdict(row, supply, coming, tried=bool(coming))
         else:
-            row.verdict = self._verdict(row, supply, have, tried=tried)
-        return have
+            row.verdict = PREEMPTING if coming else SATISFIED
+        return left
+
+    def _left(self, row: NeedRow, supply: Supply, coming: dict[Stock, int]) -> list[int]:
+        if not coming:
+            return row.left
+        return left_over(row, supply, both(row.bag, coming))
+
+    # Victims.
+
+    def _victim(self, row: NeedRow, stocks: list[Stock]) -> MachineEntry | None:
+        """The best machine to take: of the own cluster first, then by rank of its need, by id."""
+        own = self._own_of(row.cluster)
+        return self._first(row, stocks, own) or self._first(row, stocks, None)
+
+    def _first(
+        self, row: NeedRow, stocks: list[Stock], own: dict[Stock, Takeable] | None
+    ) -> MachineEntry | None:
+        """The best machine of some stocks, in the own cluster or in all others."""
+        but = row.cluster if own is None else None
+        best: MachineEntry | None = None
+        holder: NeedRow | None = None
+        for stock in stocks:
+            takeable = stock.takeable if own is None else own.get(stock)
+            if takeable is None:
+                continue
+            for priority, level in takeable.levels.items():
+                if priority >= row.priority:
+                    continue
+                found = level.first(but)
+                if found is None or (holder is not None and holder.rank < found.rank):
+                    continue
+                entry = self._machine_of(found, stock)
+                if found is not holder or best is None or entry.id < best.id:
+                    best, holder = entry, found
+        return best
+
+    def _machine_of(self, holder: NeedRow, stock: Stock) -> MachineEntry:
+        """The first machine by id of a stock that could be taken from a need; there is one."""
+        by_stock = self._machines.get(holder)
+        if by_stock is None:
+            by_stock = {}
+            self._machines[holder] = by_stock
+            for entry in holder.held:
+                if entry.is_takeable():
+                    by_stock.setdefault(entry.stock, []).append(entry)
+            for entries in by_stock.values():
+                entries.sort(key=_by_id, reverse=True)
+        entries = by_stock[stock]
+        while not (entries[-1].row is holder and entries[-1].is_takeable()):
+            entries.pop()
+        return entries[-1]
+
+    def _own_of(self, cluster: ClusterHoldings) -> dict[Stock, Takeable]:
+        """What could be taken from needs of one cluster."""
+        found = self._own.get(cluster)
+        if found is None:
+            found = {}
+            self._own[cluster] = found
+            for row in cluster.rows:
+                for entry in row.held:
+                    if entry.is_takeable():
+                        takeable = found.get(entry.stock)
+                        if takeable is None:
+                            takeable = Takeable()
+                            found[entry.stock] = takeable
+                        takeable.change(row, 1)
+        return found
 
     def _take(self, row: NeedRow, supply: Supply, entry: MachineEntry) -> bool:
         """Takes one machine: at once in the own cluster (True), else once it is drained."""
@@ -104,6 +183,9 @@ class Preemption:
         assert loser is not None
         moves.gain(loser, entry.stock, -1)
         moves.inventory.touch(loser)
+        own = self._own.get(loser.cluster)
+        if own is not None:
+            own[entry.stock].change(loser, -1)
         if loser.cluster is row.cluster:
             moves.adopt(row, entry, supply.costs[supply.rank[entry.stock]], OWN_VICTIM_REASON)
             return True
@@ -123,89 +205,21 @@ class Preemption:
         )
         return False
 
-    def _victims(self, row: NeedRow, supply: Supply) -> list[MachineEntry]:
-        """Machines of needs of lower priority: of the own cluster first, then the best to take."""
-        stocks = supply.domains[row.domain] if row.domain else supply.order
-        rows: dict[NeedRow, None] = {}
-        for stock in stocks:
-            if stock.takeable_below(row.priority):
-                for holder in self._holders_of(stock):
-                    if holder.priority < row.priority:
-                        rows[holder] = None
-        ranked = [(_victim_order(row, holder), holder) for holder in rows]
-        ranked.sort(key=_first)
-        found: list[MachineEntry] = []
-        for _, holder in ranked:
-            mine = [
-                e
-                for e in holder.held
-                if e.is_takeable()
-                and e not in self._back
-                and self._moves.fits(row, supply, e.stock)
-            ]
-            mine.sort(key=_by_id)
-            found.extend(mine)
-        return found
+    # What is said of it.
 
-    def _holders_of(self, stock: Stock) -> list[NeedRow]:
-        if not self._looked_up:
-            self._looked_up = True
-            for row in self._moves.inventory.rows.values():
-                seen: dict[Stock, None] = {}
-                for entry in row.held:
-                    if entry.stock not in seen:
-                        seen[entry.stock] = None
-                        self._holders.setdefault(entry.stock, []).append(row)
-        return self._holders.get(stock, [])
-
-    def _verdict(self, row: NeedRow, supply: Supply, have: list[int], *, tried: bool) -> int:
+    def _verdict(
+        self, row: NeedRow, supply: Supply, coming: dict[Stock, int], *, tried: bool
+    ) -> int:
         if not supply.is_alive():
             return NO_MATCHING_SUPPLY
-        if row.domain_key and self._free_would_do(row, supply, have):
-            return TOPOLOGY_UNSATISFIABLE
+        if row.domain_key:  # whether free machines would do if it did not matter where they are
+            free = {stock: stock.free_count for stock in supply.order if stock.free_count}
+            if covers(row, supply, both(both(row.bag, coming), free)):
+                return TOPOLOGY_UNSATISFIABLE
         if tried:
             return PREEMPTION_EXHAUSTED
-        return PRIORITY_STARVED if _all_would_do(row, supply) else NO_MATCHING_SUPPLY
-
-    def _free_would_do(self, row: NeedRow, supply: Supply, have: list[int]) -> bool:
-        """Whether free machines would suffice if it did not matter where they are."""
-        found = list(have)
-        for stock in supply.order:
-            count = stock.free_count
-            if count:
-                for at in range(len(found)):
-                    found[at] += count * stock.amounts[row.resources[at]]
-        return covered(found, row.want)
-
-
-def _all_would_do(row: NeedRow, supply: Supply) -> bool:
-    """Whether all machines that match would suffice, in use or not."""
-    found = [0] * len(row.want)
-    for stock in supply.order:
-        for at in range(len(found)):
-            found[at] += stock.alive * stock.amounts[row.resources[at]]
-    return covered(found, row.want)
-
-
-def _add(have: list[int], row: NeedRow, stock: Stock) -> None:
-    for at in range(len(have)):
-        have[at] += stock.amounts[row.resources[at]]
-
-
-def _count(coming: dict[str, int], row: NeedRow, stock: Stock) -> None:
-    if row.domain_key:
-        value = stock.attributes[row.domain_key]
-        coming[value] = coming.get(value, 0) + 1
-
-
-def _victim_order(row: NeedRow, holder: NeedRow) -> tuple[bool, float, NeedKey]:
-    gap = row.priority - holder.priority
-    score = victim_score(gap, holder.interruption_bucket, holder.reclamation_bucket)
-    return (holder.cluster is not row.cluster, -score, holder.key)
-
-
-def _first(one: tuple[tuple[bool, float, NeedKey], NeedRow]) -> tuple[bool, float, NeedKey]:
-    return one[0]
+        alive = {stock: stock.alive for stock in supply.order if stock.alive}
+        return PRIORITY_STARVED if covers(row, supply, alive) else NO_MATCHING_SUPPLY
 
 
 def _by_id(entry: MachineEntry) -> str:

@@ -96,17 +96,28 @@ class Supplies:
         inventory = self._inventory
         unit = [(inventory.resource(name), amount) for name, amount in need.min_unit]
         bucket = need.profile.interruption_bucket
-        found: list[tuple[float, str, Stock]] = []
+        order: list[Stock] = []
+        costs: list[float] = []
+        rooms: list[int] = []
+        found: list[tuple[float, str, int]] = []
         while mask:
             lowest = mask & -mask
             mask ^= lowest
             stock = inventory.stocks[lowest.bit_length() - 1]
             cost = effective_cost(stock.price, stock.probability, bucket)
-            if cost < math.inf and _hosts(stock, unit):
-                found.append((cost, stock.key, stock))
-        found.sort(key=_cheapest)
-        order = [stock for _, _, stock in found]
-        return Supply(order, [cost for cost, _, _ in found], domain_key)
+            room = min([stock.amounts[number] // amount for number, amount in unit])
+            if cost < math.inf and room:
+                found.append((cost / room, stock.key, len(order)))
+                order.append(stock)
+                costs.append(cost)
+                rooms.append(room)
+        found.sort()
+        return Supply(
+            [order[at] for _, _, at in found],
+            [costs[at] for _, _, at in found],
+            [rooms[at] for _, _, at in found],
+            domain_key,
+        )
 
     def _accepting(self, one: MachineRequirement) -> int:
         """The stocks that meet a requirement, as a mask."""
@@ -125,12 +136,3 @@ class Supplies:
         if one.operator == NOT_IN:
             return everything & ~listed
         return listed if one.values else having
-
-
-def _hosts(stock: Stock, unit: list[tuple[int, int]]) -> bool:
-    """Whether one machine can host the smallest unit."""
-    return all(stock.amounts[number] >= amount for number, amount in unit)
-
-
-def _cheapest(one: tuple[float, str, Stock]) -> tuple[float, str]:
-    return (one[0], one[1])

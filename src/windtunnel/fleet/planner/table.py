@@ -7,6 +7,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.fleet.need import Need, NeedKey, Places, fold, merge
 from windtunnel.fleet.planner.entries import NeedRow
 from windtunnel.fleet.planner.inventory import Inventory
+from windtunnel.fleet.planner.packing import weigh
 from windtunnel.fleet.planner.supply import Supplies
 from windtunnel.fleet.shape import MachineShape
 
@@ -129,6 +130,10 @@ class NeedsTable:
         row.turn = (-row.priority, need.arrival_s, row.key)
         row.resources = [self._inventory.resource(name) for name, _ in need.aggregate]
         row.want = [amount for _, amount in need.aggregate]
+        units = need.sizes()
+        row.sizes = [[amount for _, amount in size] for size, _ in units]
+        row.counts = [count for _, count in units]
+        row.weights = weigh(row)
         if before is None or before.min_unit != need.min_unit:
             self._supplies.ask(row, need)
         self._inventory.touch(row)
@@ -145,6 +150,9 @@ class NeedsTable:
         row.live = False
         row.resources = []
         row.want = []
+        row.sizes = []
+        row.counts = []
+        row.left = []
         del self._needs[row]
         self._supplies.forget(row)
         self._inventory.touch(row)

@@ -239,18 +239,18 @@ class Coordinator:
         if wish.need.profile.same_key:  # what it has elsewhere is of no use to a gang
             offers, missing = _in_one_domain(offers, wish), dict(wish.need.aggregate)
         for _, donor, free in offers:
-            count = _machines_for(missing, free.shape)
-            if not count:
+            usable = _usable(free.shape, wish.need.min_unit)
+            count = max((-(-left // usable[name]) for name, left in missing.items()), default=0)
+            if count <= 0:
                 break
             idle = min(count, free.idle)
             quota = min(count - idle, free.quota)
             self._begin(donor, receiver, free.shape, idle, quota, key)
-            for name, amount in free.shape.resources:
-                if name in missing:
-                    missing[name] -= amount * (idle + quota)
+            for name, amount in usable.items():
+                missing[name] -= amount * (idle + quota)
 
     def _offers(self, receiver: str, wish: Shortfall) -> list[tuple[float, str, FreeMachines]]:
-        """What other shards could give for a wish, the cheapest first."""
+        """What other shards could give for a wish, the cheapest for a unit first."""
         need, found = wish.need, []
         for donor in sorted(self._free):
             if donor == receiver:
@@ -259,7 +259,8 @@ class Coordinator:
                 idle = free.idle - math.floor(MARGIN * free.idle)
                 quota = free.quota if wish.age >= QUOTA_AGE else 0
                 shape = free.shape
-                if idle + quota <= 0 or not _fits(shape, need.min_unit):
+                units = _units(shape, need.min_unit)
+                if idle + quota <= 0 or not units:
                     continue
                 cost = effective_cost(
                     shape.price_per_hour,
@@ -267,7 +268,7 @@ class Coordinator:
                     need.profile.interruption_bucket,
                 )
                 if cost < math.inf and accepts_all(need.profile.requirements, shape.attributes()):
-                    found.append((cost, donor, FreeMachines(shape, max(0, idle), quota)))
+                    found.append((cost / units, donor, FreeMachines(shape, max(0, idle), quota)))
         found.sort(key=lambda one: (one[0], one[1], one[2].shape.key()))
         return found
 
@@ -289,16 +290,16 @@ class Coordinator:
             self._free[move.donor][move.shape] = left
 
 
-def _fits(shape: MachineShape, unit: Resources) -> bool:
+def _units(shape: MachineShape, unit: Resources) -> int:
+    """How many units fit on one machine, each as a whole."""
     offered = dict(shape.resources)
-    return all(offered.get(name, 0) >= amount for name, amount in unit)
+    return min(offered.get(name, 0) // amount for name, amount in unit)
 
 
-def _machines_for(missing: dict[str, int], shape: MachineShape) -> int:
-    """How many machines of a shape cover what is missing."""
-    offered = dict(shape.resources)
-    counts = [-(-amount // offered[name]) for name, amount in missing.items() if amount > 0]
-    return max(counts, default=0)
+def _usable(shape: MachineShape, unit: Resources) -> dict[str, int]:
+    """What units can use of one machine."""
+    units = _units(shape, unit)
+    return {name: amount * units for name, amount in unit}
 
 
 def _in_one_domain(
@@ -313,9 +314,8 @@ def _in_one_domain(
         some = by_domain[domain]
         whole = dict(wish.need.aggregate)
         for _, _, free in some:
-            for name, amount in free.shape.resources:
-                if name in whole:
-                    whole[name] -= amount * (free.idle + free.quota)
+            for name, amount in _usable(free.shape, wish.need.min_unit).items():
+                whole[name] -= amount * (free.idle + free.quota)
         if all(amount <= 0 for amount in whole.values()):
             return some
     return []

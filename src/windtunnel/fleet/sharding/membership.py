@@ -7,6 +7,7 @@ from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.planner.actions import NOTHING, PREEMPTING, CyclePlan
 from windtunnel.fleet.planner.entries import MachineEntry
+from windtunnel.fleet.planner.packing import missing
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.sharding.messages import (
     MOST_WISHES,
@@ -77,9 +78,9 @@ class ShardMember:
             need = self._shard.planner.needs.get(key)
             if need is not None:
                 row = self._shard.planner.inventory.rows[key]
-                amounts = zip(need.aggregate, row.have, strict=True)
-                missing = tuple((name, max(0, want - have)) for (name, want), have in amounts)
-                wishes.append(Shortfall(need, missing, self._ages[key]))
+                names = [name for name, _ in need.aggregate]
+                lacking = tuple(zip(names, missing(row, row.left), strict=True))
+                wishes.append(Shortfall(need, lacking, self._ages[key]))
         return wishes
 
     def obey(

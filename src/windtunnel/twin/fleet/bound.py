@@ -44,58 +44,89 @@ class CostGap(msgspec.Struct, frozen=True):
     """Whether the solver came to its end."""
 
 
-class BoundModel:
-    """The assignment as a program: how many machines of each stock each group of needs has."""
+class BoundGroup(msgspec.Struct, frozen=True):
+    """Needs that are bounded as one: what they may take, and the units that must fit."""
 
-    def __init__(self, groups: list[tuple[Supply, list[int], list[int]]]) -> None:
-        self.groups: Final = groups
-        """Of each: what it may take, the numbers of its resources, and how much it asks of each."""
-        self.available: Final[dict[Stock, int]] = {}
+    supply: Supply
+    resources: list[int]
+    sizes: list[list[int]]
+    counts: list[int]
+
+    def room(self, size: list[int], stock: Stock) -> int:
+        """How many units of one size a machine takes, if it takes nothing else."""
+        amounts = [stock.amounts[resource] for resource in self.resources]
+        return min(have // want for have, want in zip(amounts, size, strict=True) if want)
+
+
+class BoundModel:
+    """The assignment as a program: how many machines of each stock each group of needs has.
+
+    Where a group has units of several sizes, it is also chosen how many of each size go on the
+    machines of a stock, all together: whether they can be divided among those is left open.
+    """
+
+    def __init__(self, groups: list[BoundGroup]) -> None:
+        self._groups: Final = groups
+        self._available: Final[dict[Stock, int]] = {}
         self.costs: Final[list[float]] = []
-        self._stocks: Final[list[Stock]] = []
-        self._group_of: Final[list[int]] = []
-        for number, (supply, _, _) in enumerate(groups):
-            for at, stock in enumerate(supply.order):
-                self.available.setdefault(stock, stock.free_count)
-                self.costs.append(supply.costs[at])
-                self._stocks.append(stock)
-                self._group_of.append(number)
+        self.whole: Final[list[int]] = []
+        """Of each variable, 1 where it counts machines."""
+        self._entries: Final[list[tuple[int, int, float]]] = []
+        for group in groups:
+            for stock in group.supply.order:
+                self._available.setdefault(stock, stock.free_count)
 
     def add_held(self, entries: list[MachineEntry]) -> None:
         """Machines that the needs have now are theirs to give away."""
         for entry in entries:
-            if entry.stock in self.available:
-                self.available[entry.stock] += 1
+            if entry.stock in self._available:
+                self._available[entry.stock] += 1
 
     def rows(self) -> "tuple[csr_array, NDArray[np.float64]]":
-        """Matrix and right side: no more of a stock than there is, no less than is asked for."""
+        """Matrix and right side: no more of a stock than there is, and room for every unit."""
         import numpy as np
         from scipy.sparse import coo_array
 
-        places = {stock: place for place, stock in enumerate(self.available)}
-        at_row: list[int] = []
-        at_column: list[int] = []
-        values: list[float] = []
-        limits = [float(count) for count in self.available.values()]
-        first: list[int] = []
-        for _, _, wants in self.groups:
-            first.append(len(limits))
-            limits += [-1.0] * len(
-                wants
-            )  # in shares of what is asked for, so that numbers are alike
-        for column, stock in enumerate(self._stocks):
-            at_row.append(places[stock])
-            at_column.append(column)
-            values.append(1.0)
-            group = self._group_of[column]
-            _, resources, wants = self.groups[group]
-            for at, (resource, want) in enumerate(zip(resources, wants, strict=True)):
-                at_row.append(first[group] + at)
-                at_column.append(column)
-                values.append(-stock.amounts[resource] / want)
-        shape = (len(limits), len(self._stocks))
-        matrix = coo_array((values, (at_row, at_column)), shape=shape).tocsr()
-        return matrix, np.array(limits)
+        places = {stock: place for place, stock in enumerate(self._available)}
+        limits = [float(count) for count in self._available.values()]
+        for group in self._groups:
+            asked = [len(limits) + at for at in range(len(group.sizes))]
+            limits += [-1.0] * len(asked)  # in shares of what is asked for: numbers are alike
+            for stock, cost in zip(group.supply.order, group.supply.costs, strict=True):
+                machines = self._variable(cost, whole=1)
+                self._entries.append((places[stock], machines, 1.0))
+                if len(asked) == 1:
+                    share = group.room(group.sizes[0], stock) / group.counts[0]
+                    self._entries.append((asked[0], machines, -share))
+                else:
+                    self._divide(group, stock, machines, asked, limits)
+        at_row, at_column, values = zip(*self._entries, strict=True)
+        shape = (len(limits), len(self.costs))
+        return coo_array((values, (at_row, at_column)), shape=shape).tocsr(), np.array(limits)
+
+    def _variable(self, cost: float, *, whole: int) -> int:
+        self.costs.append(cost)
+        self.whole.append(whole)
+        return len(self.costs) - 1
+
+    def _divide(
+        self, group: BoundGroup, stock: Stock, machines: int, asked: list[int], limits: list[float]
+    ) -> None:
+        """Units of several sizes on the machines of a stock, within what these offer."""
+        units = [self._variable(0.0, whole=0) for _ in group.sizes]
+        for at, resource in enumerate(group.resources):
+            offered = stock.amounts[resource]
+            self._entries.append((len(limits), machines, -1.0))
+            self._entries.extend(
+                (len(limits), unit, size[at] / offered)
+                for unit, size in zip(units, group.sizes, strict=True)
+            )
+            limits.append(0.0)
+        for unit, size, count, row in zip(units, group.sizes, group.counts, asked, strict=True):
+            self._entries.append((row, unit, -1.0 / count))
+            self._entries.append((len(limits), unit, 1.0 / group.room(size, stock)))
+            self._entries.append((len(limits), machines, -1.0))
+            limits.append(0.0)
 
 
 def fleet_gap(planner: Planner) -> CostGap:
@@ -119,7 +150,9 @@ def sampled_gap(
         drawn.append(found.pop(stream.integer(0, len(found) - 1)))
     if not drawn:
         return _gap(0, 0, 0.0, 0.0, whole=True, proved=True)
-    model = BoundModel([(planner.supply_of(row), row.resources, row.want) for row in drawn])
+    model = BoundModel(
+        [BoundGroup(planner.supply_of(row), row.resources, row.sizes, row.counts) for row in drawn]
+    )
     cost, machines = _now(drawn, model)
     bound, proved = _solve(model, whole=True, limit_s=limit_s)
     return _gap(len(drawn), machines, cost, bound, whole=True, proved=proved)
@@ -134,7 +167,7 @@ def _solve(model: BoundModel, *, whole: bool, limit_s: float) -> tuple[float, bo
     done = milp(
         np.array(model.costs),
         constraints=LinearConstraint(matrix, np.full(len(limits), -np.inf), limits),
-        integrality=np.full(len(model.costs), int(whole)),
+        integrality=np.array(model.whole) * int(whole),
         bounds=Bounds(0, np.inf),
         options={"time_limit": limit_s, "mip_rel_gap": 1e-6},
     )
@@ -151,22 +184,28 @@ def _whole_rows(planner: Planner) -> list[NeedRow]:
     return sorted(rows, key=lambda row: row.key)
 
 
-def _alike(planner: Planner, rows: list[NeedRow]) -> list[tuple[Supply, list[int], list[int]]]:
-    """Needs that may take the same machines in the same proportions, as one: the same program.
+def _alike(planner: Planner, rows: list[NeedRow]) -> list[BoundGroup]:
+    """Needs that may take the same machines for the same units, as one: the same program.
 
     Where machines may be cut, a solution for the sum is one for each in its share.
     """
-    groups: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[Supply, NeedRow, int]] = {}
+    groups: dict[tuple[object, ...], tuple[Supply, NeedRow, int]] = {}
     for row in rows:
         supply = planner.supply_of(row)
-        unit = math.gcd(*row.want)
-        ratio = tuple(amount // unit for amount in row.want)
-        key = (id(supply), tuple(row.resources), ratio)
+        times = math.gcd(*row.counts)
+        ratio = tuple(count // times for count in row.counts)
+        sizes = tuple(tuple(size) for size in row.sizes)
+        key = (id(supply), tuple(row.resources), sizes, ratio)
         before = groups.get(key)
-        groups[key] = (supply, row, unit + (before[2] if before else 0))
+        groups[key] = (supply, row, times + (before[2] if before else 0))
     return [
-        (supply, row.resources, [amount * times for amount in key[2]])
-        for key, (supply, row, times) in groups.items()
+        BoundGroup(
+            supply,
+            row.resources,
+            row.sizes,
+            [count // math.gcd(*row.counts) * times for count in row.counts],
+        )
+        for supply, row, times in groups.values()
     ]
 
 

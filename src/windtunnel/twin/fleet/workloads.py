@@ -6,6 +6,7 @@ machines enough.
 """
 
 import math
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need, NeedProfile, merge, need, profile
+from windtunnel.fleet.need import Need, NeedProfile, UnitSizes, merge, need, profile
 from windtunnel.fleet.planner.costs import bucket_of
 from windtunnel.fleet.requirements import requirement
 from windtunnel.fleet.shape import (
@@ -24,6 +25,7 @@ from windtunnel.fleet.shape import (
     SPOT,
     ZONE,
     MachineShape,
+    Resources,
     shape,
 )
 from windtunnel.fleet.states import IDLE, SPECULATIVE
@@ -223,8 +225,10 @@ def _wanted(asked: dict[str, list[Need]]) -> dict[tuple[str, str], int]:
     wanted: dict[tuple[str, str], int] = {}
     for some in asked.values():
         for row in merge(some).values():
-            kind, zone, count = _cheapest(row)
-            wanted[kind, zone] = wanted.get((kind, zone), 0) + count
+            types = next(one.values for one in row.profile.requirements if one.key == INSTANCE_TYPE)
+            zone = next(one.values[0] for one in row.profile.requirements if one.key == ZONE)
+            for kind in _cheapest(types, row.sizes()):
+                wanted[kind, zone] = wanted.get((kind, zone), 0) + 1
     return wanted
 
 
@@ -281,18 +285,39 @@ def _amounts(kind: str) -> dict[str, int]:
     return {**amounts, "gpu": gpus} if gpus else amounts
 
 
-def _cheapest(row: Need) -> tuple[str, str, int]:
-    """The type and zone that a row will take machines of, and how many."""
-    types = next(one.values for one in row.profile.requirements if one.key == INSTANCE_TYPE)
-    zone = next(one.values[0] for one in row.profile.requirements if one.key == ZONE)
-    hosting = [
-        kind
-        for kind in types
-        if all(_amounts(kind).get(name, 0) >= amount for name, amount in row.min_unit)
-    ]
-    kind = min(hosting, key=lambda one: (TYPES[one][3], one))
-    offered = _amounts(kind)
-    return kind, zone, max(-(-amount // offered[name]) for name, amount in row.aggregate)
+@lru_cache(maxsize=10_000)
+def _cheapest(types: tuple[str, ...], sizes: UnitSizes) -> list[str]:
+    """The machines that units will be put on: each time the cheapest for what is left."""
+    left = [size for size, count in sizes for _ in range(count)]
+    largest = left[0]
+    taken: list[str] = []
+    while left:
+        kind, left = min(
+            (
+                (kind, _without(left, kind))
+                for kind in types
+                if all(_amounts(kind).get(name, 0) >= amount for name, amount in largest)
+            ),
+            key=lambda one: (TYPES[one[0]][3] / (_cores(left) - _cores(one[1])), one[0]),
+        )
+        taken.append(kind)
+    return taken
+
+
+def _without(units: list[Resources], kind: str) -> list[Resources]:
+    """The units that find no room on a machine of a type, the largest first."""
+    free, others = _amounts(kind), []
+    for unit in units:
+        if all(free[name] >= amount for name, amount in unit):
+            for name, amount in unit:
+                free[name] -= amount
+        else:
+            others.append(unit)
+    return others
+
+
+def _cores(units: list[Resources]) -> int:
+    return sum(dict(unit)["cpu"] for unit in units)
 
 
 def _shares(count: int, wanted: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
