@@ -5,7 +5,7 @@ import pytest
 from tests.gangs.manifests import clique, group, load_set, pod_clique_set, workload
 from tests.gangs.world import World
 from windtunnel.gangs.controllers.conditions import breach
-from windtunnel.gangs.controllers.termination import clique_deadline_s, group_deadline_s
+from windtunnel.gangs.controllers.termination import Broken, breach_of, broken_group
 from windtunnel.gangs.objects import PodClique
 from windtunnel.gangs.statuses import NEVER, CliqueStatus
 from windtunnel.gangs.templates import CliquePlace
@@ -169,18 +169,22 @@ def test_an_event_survives_a_crash_and_is_not_doubled(most: int) -> None:
     assert len(world.events("AllScheduledReplicasLost")) == 1
 
 
+def due(broken: Broken | None) -> float:
+    return INF if broken is None else broken.due_s
+
+
 def test_what_was_never_scheduled_is_never_due() -> None:
     world = World(10, workload(1))
     world.cordon_all_but(0)
     world.run()
     one, whole = world.view.cliques["web-0-pc-a"], world.view.groups["web-0-sg-x"]
-    assert (clique_deadline_s(one, 10.0), group_deadline_s(whole, 10.0)) == (INF, INF)
+    assert (due(breach_of(one, 10.0, "")), due(broken_group(whole, 10.0, {}))) == (INF, INF)
     world.open()
     world.run(5.0)
-    assert (clique_deadline_s(one, 10.0), group_deadline_s(whole, 10.0)) == (INF, INF)
+    assert (due(breach_of(one, 10.0, "")), due(broken_group(whole, 10.0, {}))) == (INF, INF)
     world.kill(world.pods("pc-a")[0], world.pods("sg-x-0-pc-c")[0])
     world.run()
-    assert (clique_deadline_s(one, 10.0), group_deadline_s(whole, 10.0)) == (15.0, 15.0)
+    assert (due(breach_of(one, 10.0, "")), due(broken_group(whole, 10.0, {}))) == (15.0, 15.0)
 
 
 @pytest.mark.parametrize("most", range(1, 30))

@@ -7,7 +7,7 @@ import pytest
 from tests.gangs.manifests import clique, group, pod_clique_set, workload
 from tests.gangs.world import World
 from windtunnel.gangs.commands import Delete
-from windtunnel.gangs.controllers.termination import due_in_replica
+from windtunnel.gangs.controllers.termination import broken_replica, due_in_replica
 
 DELAY_S = 10.0
 FIRED = "PodCliqueSetReplicaDeleteSuccessful"
@@ -68,14 +68,20 @@ def test_gt3_a_loss_above_the_minimum_is_replaced_and_nothing_else() -> None:
     assert world.condition("web-0-pc-a") == ("False", "SufficientReadyPods")
 
 
-@pytest.mark.parametrize(("rule", "recycled"), [("Hold", False), ("Terminate", True)])
-def test_gt3_when_the_last_is_lost_the_rule_decides(rule: str, recycled: bool) -> None:
-    world = quick(2, onAllScheduledLost=rule)
+@pytest.mark.parametrize(
+    ("rule", "stranded", "recycled"),
+    [("Hold", "Hold", False), ("Hold", "Terminate", True), ("Terminate", "Hold", True)],
+)
+def test_gt3_when_the_last_is_lost_the_rule_decides(
+    rule: str, stranded: str, recycled: bool
+) -> None:
+    world = quick(2, onAllScheduledLost=rule, onStranded=stranded)
     before = world.uids()
     world.kill(*world.pods("pc-a"))
     world.run()
-    wanted = ("True", "ScheduledReplicasBelowMinAvailable") if recycled else None
-    assert world.condition("web-0-pc-a") == (wanted or ("False", "InsufficientScheduledPods"))
+    breached = ("True", "ScheduledReplicasBelowMinAvailable")
+    waits = ("False", "InsufficientScheduledPods")
+    assert world.condition("web-0-pc-a") == (breached if rule == "Terminate" else waits)
     assert [event.name for event in world.events(LOST)] == ["web-0-pc-a"]
     world.run(DELAY_S)
     assert len(before & world.uids()) == (0 if recycled else 8)
@@ -363,8 +369,138 @@ def test_a_set_replica_without_one_of_its_cliques_waits_until_it_is_there_again(
     world.run(DELAY_S - 1.0)
     world.now_s += 1.0
     owner, alone = world.view.sets["web"], world.view.cliques["web-0-pc-a"]
-    assert due_in_replica(owner, 0, world.now_s).replicas == [0]
+    one = world.view.groups["web-0-sg-x"]
+    broken = {index: broken_replica(owner, one, found) for index, found in one.cliques.items()}
+    known = {one.name: {index: what for index, what in broken.items() if what is not None}}
+    assert list(due_in_replica(owner, 0, known, {}, world.now_s).replicas) == [0]
     world.server.apply(Delete(alone, "by hand"), world.now_s)
-    assert due_in_replica(owner, 0, world.now_s).replicas == []
+    assert list(due_in_replica(owner, 0, known, {}, world.now_s).replicas) == []
     world.run()
+    assert len(world.events(FIRED)) == 1
+
+
+# Stranded gangs: a part of them lost everything, and the others hold machines in vain.
+
+DAY_S = 86400.0
+WHY = "web-0-g-0-leader lost all of its pods, and 7 other pods of its gang hold machines in vain"
+
+
+def leader_and_workers(replicas: int = 1, **template: Any) -> World:
+    """A leader and seven workers in one scaling group, each on a machine of its own."""
+    roles = [clique("leader", 1), clique("worker", 7)]
+    groups = [group("g", ["leader", "worker"], replicas, 1)]
+    settings = {"terminationDelay": "10m", **template}
+    return World(8 * replicas, pod_clique_set(roles, groups, **settings)).run()
+
+
+def stranded(world: World) -> str:
+    condition = world.view.groups["web-0-g"].conditions.get("GangStranded")
+    return "" if condition is None else condition.message
+
+
+def test_a_lost_leader_does_not_strand_its_workers_for_ever() -> None:
+    world = leader_and_workers()
+    world.run(100.0)
+    world.kill(*world.pods("leader"))
+    world.run(599.0)
+    assert len(world.taken) == 7
+    assert world.condition("web-0-g-0-leader") == ("False", "InsufficientScheduledPods")
+    assert stranded(world) == WHY
+    assert world.events(FIRED) == []
+    world.run(1.0)
+    assert not world.taken
+    assert [event.message for event in world.events(FIRED)] == [
+        f"Set replica 0 is terminated: {WHY}"
+    ]
+    world.run(DAY_S)
+    assert len(world.events(FIRED)) == 1
+    assert stranded(world) == ""
+    world.open()
+    assert world.run(1.0).running() == 8
+
+
+def test_one_replica_of_a_group_that_is_stranded_goes_alone() -> None:
+    world = leader_and_workers(2)
+    stay = world.uids("g-1")
+    world.kill(*world.pods("g-0-leader"))
+    world.run(600.0)
+    assert world.events(FIRED) == []
+    assert [event.message for event in world.events(FIRED_IN_GROUP)] == [
+        f"Replica 0 of web-0-g is terminated: {WHY}"
+    ]
+    assert world.uids("g-1") == stay
+    assert len(world.taken) == 8
+
+
+def test_a_leader_that_comes_back_in_time_stops_the_clock() -> None:
+    world = leader_and_workers()
+    world.kill(*world.pods("leader"))
+    world.run(599.0)
+    before = world.uids("worker")
+    world.open()
+    world.run(0.5)
+    assert stranded(world) == ""
+    world.run(DAY_S)
+    assert world.uids("worker") == before
+    assert world.events(FIRED) == []
+
+
+@pytest.mark.parametrize("setting", [{"onStranded": "Hold"}, {"terminationDelay": "Never"}])
+def test_termination_of_stranded_gangs_can_be_switched_off(setting: dict[str, Any]) -> None:
+    world = leader_and_workers(**setting)
+    world.kill(*world.pods("leader"))
+    world.run(DAY_S)
+    assert len(world.taken) == 7
+    assert world.events(FIRED) == []
+
+
+def test_a_role_that_stands_alone_strands_the_whole_set_replica() -> None:
+    roles = [clique("front", 1), clique("worker", 2)]
+    manifest = pod_clique_set(roles, [group("g", ["worker"], 2, 1)], terminationDelay="10m")
+    world = World(5, manifest).run()
+    world.kill(*world.pods("front"))
+    world.run(599.0)
+    found = world.view.cliques["web-0-front"].conditions["GangStranded"]
+    assert "4 other pods of its gang hold machines" in found.message
+    before = world.uids()
+    world.run(1.0)
+    assert not before & world.uids()
+    assert len(world.events(FIRED)) == 1
+    assert world.running("front") == 1  # on a machine that a worker had
+
+
+def test_a_group_that_lost_everything_strands_the_roles_around_it() -> None:
+    roles = [clique("front", 1), clique("worker", 2)]
+    manifest = pod_clique_set(roles, [group("g", ["worker"], 1, 1)], terminationDelay="10m")
+    world = World(3, manifest).run()
+    world.kill(*world.pods("worker"))
+    world.run(600.0)
+    assert not world.taken
+    assert ["web-0-g lost all" in event.message for event in world.events(FIRED)] == [True]
+    world.run(DAY_S)
+    assert len(world.events(FIRED)) == 1
+
+
+def test_a_gang_that_lost_everything_holds_nothing_and_is_left_alone() -> None:
+    world = leader_and_workers()
+    world.kill(*world.pods())
+    world.run(DAY_S)
+    assert world.events(FIRED) == []
+    assert stranded(world) == ""
+
+
+@pytest.mark.parametrize("most", range(1, 12, 2))
+def test_a_controller_that_starts_over_keeps_the_clock_of_a_stranded_gang(most: int) -> None:
+    world = leader_and_workers()
+    world.kill(*world.pods("leader"))
+    world.reconcile(most)
+    world.crash()
+    world.server.read_statuses_back()
+    world.run(599.0)
+    assert len(world.taken) == 7
+    world.crash()
+    world.run(1.0)
+    world.crash()
+    world.run(DAY_S)
+    assert not world.taken
     assert len(world.events(FIRED)) == 1

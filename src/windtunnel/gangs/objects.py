@@ -392,7 +392,7 @@ class ScalingGroup(Owned):
 
     def __init__(self, name: str, set_name: str, replica: int, template: GroupTemplate) -> None:
         super().__init__(GROUP, name, set_name, replica)
-        self.template: Final = template
+        self._made_of: Final = template
         self.short: Final = template.name
         self.replicas = template.replicas
         self.min_available: Final = template.min_available
@@ -402,7 +402,7 @@ class ScalingGroup(Owned):
         """Its cliques by replica and role; kept by the view."""
 
     def anew(self) -> Thing:
-        return ScalingGroup(self.name, self.set_name, self.replica, self.template)
+        return ScalingGroup(self.name, self.set_name, self.replica, self._made_of)
 
     def mark(self, changes: Changes) -> None:
         changes.groups[self.name] = None

@@ -64,6 +64,8 @@ class PartStatus(Status):
     scheduled: int = 0
     first_scheduled_s: float = NEVER
     """When a part of it was first bound: what was never scheduled is never terminated."""
+    turned_s: float = NEVER
+    """When it last went from nothing scheduled to something, or back."""
     losses: int = 0
     """How often it went from some scheduled parts to none."""
     lost_rule: str = ""

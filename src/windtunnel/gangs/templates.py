@@ -162,6 +162,8 @@ class SetSpec(Struct, frozen=True, dict=True):
     revision_limit: int = 10
     hash: str = ""
     """Of all pod templates, whatever their order."""
+    on_stranded: str = TERMINATE
+    """Whether a gang whose pods wait for a part that lost everything is terminated."""
 
     @cached_property
     def roles(self) -> dict[str, CliqueTemplate]:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.gangs.manifests import clique, group, pod_clique_set, workload
 from tests.gangs.scenarios.live import Live
 
@@ -49,17 +51,24 @@ def test_gt3_above_the_minimum_nothing_is_torn_down() -> None:
     assert live.uids() >= kept - {lost.uid}
 
 
-def test_gt3_all_scheduled_pods_lost_is_held_by_default() -> None:
-    """With nothing scheduled a recycle would only make the same pending pods."""
-    live = Live(delayed(2), nodes=10)
+@pytest.mark.parametrize("rule", ["Hold", "Terminate"])
+def test_gt3_all_scheduled_pods_lost_is_no_breach_and_strands_the_others(rule: str) -> None:
+    """The others hold machines, which a recycle gives back; the lost pods alone hold none."""
+    manifest = delayed(2)
+    manifest["spec"]["template"]["onStranded"] = rule
+    live = Live(manifest, nodes=10)
     others = live.uids() - live.uids("pc-a")
     for pod in live.pods("pc-a"):
         live.kill(pod, seconds=0.0)
-    live.run(300.0)
+    live.run(9.0)
     assert live.uids() >= others
     breached = live.condition("MinAvailableBreached", "web-0-pc-a")
     assert (breached.status, breached.reason) == ("False", "InsufficientScheduledPods")
     assert live.told("AllScheduledReplicasLost") == ["web-0-pc-a"]
+    stranded = live.view.cliques["web-0-pc-a"].conditions.get("GangStranded")
+    assert (stranded is not None) == (rule == "Terminate")
+    live.run(291.0)
+    assert (live.uids() >= others) == (rule == "Hold")
 
 
 def test_gt3_all_scheduled_pods_lost_recycles_where_that_is_asked_for() -> None:

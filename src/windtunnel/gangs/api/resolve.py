@@ -19,6 +19,7 @@ from windtunnel.gangs.templates import (
     INHERIT,
     OFF,
     ROLLING_RECREATE,
+    TERMINATE,
     TERMINATION_DELAY_S,
     ClaimSharing,
     CliqueTemplate,
@@ -66,6 +67,7 @@ def set_spec_of(manifest: SetManifest) -> SetSpec:
         annotations=manifest.metadata.annotations or {},
         revision_limit=spec.revision_history_limit or REVISIONS,
         hash=set_hash(cliques),
+        on_stranded=template.on_stranded or TERMINATE,
     )
 
 

@@ -218,6 +218,12 @@ class SetTemplateSpec(ApiSection):
         description="Whether a clique that was scheduled and has no scheduled pod left counts as "
         "breached (`Terminate`) or waits (`Hold`, when left out). Not a field of Grove.",
     )
+    on_stranded: Literal["Hold", "Terminate"] | None = Field(
+        default=None,
+        description="Whether pods that hold machines, while a clique or a group of their gang has "
+        "lost all of its pods, are terminated after the delay (`Terminate`, when left out) or "
+        "kept (`Hold`). Not a field of Grove.",
+    )
     resource_claim_templates: list[ClaimTemplateSpec] | None = Field(
         default=None, description="Templates that `resourceSharing` may name."
     )

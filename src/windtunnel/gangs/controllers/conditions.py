@@ -32,6 +32,8 @@ from windtunnel.gangs.templates import TERMINATE
 BREACHED: Final = "MinAvailableBreached"
 CLIQUE_SCHEDULED: Final = "PodCliqueScheduled"
 TERMINATING: Final = "GangTerminationInProgress"
+STRANDED: Final = "GangStranded"
+"""Of a group or a clique: a part of it lost everything, and others hold machines in vain."""
 
 UPDATE_IN_PROGRESS: Final = "UpdateInProgress"
 NONE_SCHEDULED: Final = "InsufficientScheduledPods"
@@ -59,6 +61,8 @@ def follow_parts(
         status.first_scheduled_s = now_s
     elif thing.replicas == 0 and not status.scheduled:
         status.first_scheduled_s = NEVER  # what wakes up again was never scheduled
+    turned = (status.scheduled > 0) != (before.scheduled > 0)
+    status.turned_s = now_s if turned else before.turned_s
     lost = before.scheduled > 0 and status.scheduled == 0 and thing.replicas > 0
     status.losses = before.losses + 1 if lost else before.losses
     return lost

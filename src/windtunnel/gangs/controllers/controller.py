@@ -30,6 +30,7 @@ from windtunnel.gangs.controllers.generation import Outline, scaled_of
 from windtunnel.gangs.controllers.groups import GroupTally
 from windtunnel.gangs.controllers.replicas import GangsKey, ReplicaState
 from windtunnel.gangs.controllers.rollout import has_turn
+from windtunnel.gangs.controllers.termination import Broken
 from windtunnel.gangs.objects import (
     GROUP,
     SET,
@@ -358,14 +359,19 @@ class Controller:
         if standing != known.standings.get(replica):
             known.standings[replica] = standing
             this.changes.sets[name] = None
+        stranded: dict[str, Broken] = {}
+        if part is not None:
+            lost = [one for one in found if tallies[one.name].lost_all()]
+            stranded = termination.stranded_by(owner, part, lost)
+            replicas.tell_stranding(part, tallies, stranded, this.now_s, this.commands)
         if replica in owner.status.recycled:
             this.changes.sets[name] = None  # it may be over
             return
-        breached = {group: tally.breached for group, tally in tallies.items()}
-        due = termination.due_in_replica(owner, replica, this.now_s, breached)
+        broken = {group: tally.broken for group, tally in tallies.items()}
+        due = termination.due_in_replica(owner, replica, broken, stranded, this.now_s)
         self._plan(due.again_s, SET, name, replica)
         if due.replicas:
-            this.fires.setdefault(name, {})[replica] = due.why
+            this.fires.setdefault(name, {}).update(due.replicas)
             this.changes.sets[name] = None
 
     def _keep_sets(self, this: ControllerPass) -> None:
@@ -422,8 +428,8 @@ class Controller:
         """Writes the termination of group replicas that are due; says whether any is."""
         if group.replica in owner.status.recycled:
             return False
-        template, breached = groups.template_of(owner, group), self._tally(owner, group).breached
-        due = termination.due_in_group(owner, group, template, now_s, breached)
+        broken = self._tally(owner, group).broken
+        due = termination.due_in_group(owner, group, broken, now_s)
         self._plan(due.again_s, GROUP, group.name, -1)
         if not due.replicas:
             return False
@@ -436,7 +442,7 @@ class Controller:
         )
         commands.append(PatchStatus(group, status))
         for index, incarnation in after.items():
-            what = f"Replica {index} of {group.name} is terminated: {due.why}"
+            what = f"Replica {index} of {group.name} is terminated: {due.replicas[index]}"
             about = f"{index}/{incarnation}"
             emit(commands, group, WARNING, GROUP_REPLICA_DELETED, what, now_s, about)
         return True

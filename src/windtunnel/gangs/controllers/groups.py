@@ -15,19 +15,16 @@ from windtunnel.gangs.controllers.rollout import (
     unavailable,
 )
 from windtunnel.gangs.controllers.termination import (
-    clique_breached,
-    clique_deadline_s,
+    Broken,
+    broken_replica,
+    has_lost_all,
     is_condemned,
+    template_of,
 )
 from windtunnel.gangs.objects import FALSE, TRUE, PodClique, PodCliqueSet, ScalingGroup
 from windtunnel.gangs.statuses import GroupStatus
-from windtunnel.gangs.templates import COHERENT, GroupTemplate
+from windtunnel.gangs.templates import COHERENT
 from windtunnel.gangs.view import View
-
-
-def template_of(owner: PodCliqueSet, group: ScalingGroup) -> GroupTemplate:
-    """What the set says of a group; the groups of a set never change."""
-    return owner.spec.group_of[group.members[0]]
 
 
 def is_scheduled(members: dict[str, PodClique]) -> bool:
@@ -48,12 +45,23 @@ def is_available(members: dict[str, PodClique]) -> bool:
 class _Counted:
     """What one replica of a group counts for."""
 
-    __slots__ = ("available", "complete", "healthy", "old", "scheduled", "updated")
+    __slots__ = (
+        "available",
+        "complete",
+        "healthy",
+        "holding",
+        "lost",
+        "old",
+        "scheduled",
+        "updated",
+    )
 
     def __init__(self, owner: PodCliqueSet, group: ScalingGroup, index: int) -> None:
         members = group.cliques.get(index, {})
         wanted = index < group.replicas
         self.old: Final = is_old(owner, members)
+        self.holding: Final = any(clique.status.scheduled for clique in members.values())
+        self.lost: Final = any(has_lost_all(clique) for clique in members.values())
         self.complete: Final = wanted and len(members) >= len(group.members)
         self.scheduled: Final = self.complete and is_scheduled(members)
         self.healthy: Final = self.scheduled and not any(
@@ -80,7 +88,6 @@ class GroupTally:
         self._group: Final = group
         self._generation: Final = owner.generation
         self._replicas: Final = group.replicas
-        self._delay_s: Final = owner.spec.delay_s(template_of(owner, group))
         self._counted: Final[dict[int, _Counted]] = {}
         self.stale: Final[dict[int, None]] = dict.fromkeys(group.cliques)
         self.complete = 0
@@ -89,8 +96,10 @@ class GroupTally:
         self.available = 0
         self.updated = 0
         self.old = 0
-        self.breached: Final[dict[int, float]] = {}
-        """Replicas of which a clique is breached that was once scheduled: when they are due."""
+        self.holding = 0
+        self.lost = 0
+        self.broken: Final[dict[int, Broken]] = {}
+        """Replicas that are breached or stranded, each with when it is due and why."""
         self.refresh()
 
     def is_of(self, owner: PodCliqueSet, group: ScalingGroup) -> bool:
@@ -101,21 +110,25 @@ class GroupTally:
             and self._replicas == group.replicas
         )
 
+    def lost_all(self) -> bool:
+        """Whether no replica holds anything, and some replica of now did."""
+        return self.lost > 0 and self.holding == 0
+
     def refresh(self) -> None:
         """Counts the replicas that changed."""
         for index in self.stale:
             known = self._counted.pop(index, None)
             if known is not None:
                 self._add(known, -1)
-            self.breached.pop(index, None)
+            self.broken.pop(index, None)
             members = self._group.cliques.get(index)
             if members is None:
                 continue
             counted = self._counted[index] = _Counted(self._owner, self._group, index)
             self._add(counted, 1)
-            due_s = min(clique_deadline_s(clique, self._delay_s) for clique in members.values())
-            if any(clique_breached(clique) for clique in members.values()):
-                self.breached[index] = due_s
+            broken = broken_replica(self._owner, self._group, members)
+            if broken is not None:
+                self.broken[index] = broken
         self.stale.clear()
 
     def _add(self, counted: _Counted, by: int) -> None:
@@ -125,6 +138,8 @@ class GroupTally:
         self.available += by * counted.available
         self.updated += by * counted.updated
         self.old += by * counted.old
+        self.holding += by * counted.holding
+        self.lost += by * counted.lost
 
 
 def observe(
@@ -198,8 +213,7 @@ def act(
     commands: list[Command],
 ) -> str:
     """Adds the cliques that are to come and to go; the answer is one that is another set's."""
-    template = template_of(owner, group)
-    extent = group_extent(owner, group, template)
+    extent = group_extent(owner, group, template_of(owner, group))
     recycled = group.status.recycled or group.replica in owner.status.recycled
     if tally.complete == extent == len(group.cliques) and not recycled and not tally.old:
         return ""
@@ -208,7 +222,7 @@ def act(
             _delete(members, "its scaling group has fewer replicas", commands)
     going = _recycle(owner, group, commands)
     if group.status.updating and not owner.spec.update.paused:
-        for index in _outdated(owner, group, template, extent):
+        for index in _outdated(owner, group, extent):
             if index not in going:
                 _delete(group.cliques[index], "its template is old", commands)
     clash = ""
@@ -237,9 +251,7 @@ def _recycle(owner: PodCliqueSet, group: ScalingGroup, commands: list[Command]) 
     return going
 
 
-def _outdated(
-    owner: PodCliqueSet, group: ScalingGroup, template: GroupTemplate, extent: int
-) -> list[int]:
+def _outdated(owner: PodCliqueSet, group: ScalingGroup, extent: int) -> list[int]:
     """The replicas that an update takes now: those that serve nobody, then the lowest others."""
     old, serving, available, new = [], [], 0, 0
     for index in range(extent):
@@ -257,7 +269,9 @@ def _outdated(
             serving.append(index)
         else:
             old.append(index)
-    down = unavailable(owner, template.rolling, group.replicas, group.min_available)
+    down = unavailable(
+        owner, template_of(owner, group).rolling, group.replicas, group.min_available
+    )
     peak = group.status.update_peak
     count = takeable(available, peak, group.replicas, group.min_available, down)
     taken = old + serving[:count]

@@ -15,8 +15,8 @@ from windtunnel.gangs.controllers.generation import (
 )
 from windtunnel.gangs.controllers.groups import GroupTally
 from windtunnel.gangs.controllers.rollout import has_turn, target
-from windtunnel.gangs.controllers.termination import is_condemned
-from windtunnel.gangs.objects import PodClique, PodCliqueSet, SetReplica
+from windtunnel.gangs.controllers.termination import Broken, is_condemned
+from windtunnel.gangs.objects import TRUE, PodClique, PodCliqueSet, ScalingGroup, SetReplica
 from windtunnel.gangs.templates import ON_DELETE
 from windtunnel.gangs.view import View
 
@@ -149,6 +149,27 @@ def standing(owner: PodCliqueSet, outline: Outline, tallies: dict[str, GroupTall
         if state.updating or state.updated < minimum or tallies[group.name].old > 0:
             updated = False
     return ReplicaState(available=available, updated=updated, breached=breached, idle=idle)
+
+
+def tell_stranding(
+    part: SetReplica,
+    tallies: dict[str, GroupTally],
+    stranded: dict[str, Broken],
+    now_s: float,
+    commands: list[Command],
+) -> None:
+    """Says of what lost everything, or is in part lost, that others hold machines for nothing."""
+    things: list[PodClique | ScalingGroup] = [*part.cliques.values(), *part.groups.values()]
+    for thing in things:
+        found = stranded.get(thing.name)
+        if found is None and thing.name in tallies:
+            replicas = tallies[thing.name].broken.values()
+            found = next((one for one in replicas if one.stranded), None)
+        if found is None:
+            conditions.clear(commands, thing, conditions.STRANDED, now_s)
+        else:
+            says = (TRUE, "PartLost", found.why)
+            conditions.put(commands, thing, conditions.STRANDED, says, now_s)
 
 
 def is_settled(owner: PodCliqueSet, replica: int) -> bool:

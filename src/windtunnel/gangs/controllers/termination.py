@@ -1,9 +1,13 @@
-"""Gang termination: what fell below its minimum, and stayed there, is torn down and made anew.
+"""Gang termination: what cannot serve any more, and stays like that, is torn down and made anew.
 
-Level A: a replica of a scaling group of which a clique is breached, as long as the others are
-enough for the group's minimum. Level B: a whole set replica, when a group of it is breached or a
-clique that stands alone. Whatever was never scheduled is never terminated: that is remembered in
-its status, not guessed from times.
+There are two triggers, with the same delay. A breach: something fell below its minimum, as its
+condition says. Stranding: a clique or a group lost everything, which is no breach, while other pods
+of its gang hold machines and serve nobody; `onStranded: Hold` switches this one off.
+
+Level A: a replica of a scaling group of which a clique is breached or that is stranded, as long as
+the others are enough for the group's minimum. Level B: a whole set replica, when a group of it is
+breached or a clique that stands alone, or one of them lost everything. Whatever was never scheduled
+is never terminated: that is remembered in its status, not guessed from times.
 
 A termination is written to the status before anything is deleted: it counts the incarnations of a
 set replica or of a group replica, each clique carries the count at its creation, and a clique of an
@@ -11,13 +15,13 @@ earlier incarnation has to go. A controller that stops in between carries on fro
 clique that was created since is touched.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from windtunnel.gangs.controllers import conditions
-from windtunnel.gangs.objects import PodClique, PodCliqueSet, ScalingGroup, Thing
-from windtunnel.gangs.templates import GroupTemplate
+from windtunnel.gangs.objects import TRUE, PodClique, PodCliqueSet, ScalingGroup, SetReplica
+from windtunnel.gangs.templates import TERMINATE, GroupTemplate
 
 NEVER_DUE: Final = float("inf")
 
@@ -36,107 +40,186 @@ def is_condemned(owner: PodCliqueSet, group: ScalingGroup | None, clique: PodCli
     return clique.incarnation < current
 
 
+def template_of(owner: PodCliqueSet, group: ScalingGroup) -> GroupTemplate:
+    """What the set says of a group now; the groups of a set never change, what is said may."""
+    return owner.spec.group_of[group.members[0]]
+
+
+@dataclass
+class Broken:
+    """A replica of a group, a group or a clique that cannot serve: when it is due, and why."""
+
+    due_s: float
+    why: str
+    stranded: bool = False
+
+
 @dataclass
 class DueTermination:
-    """What is to be terminated now, and when to look again."""
+    """What is to be terminated now, each with the reason, and when to look again."""
 
-    replicas: list[int]
-    """Indices of group replicas."""
+    replicas: dict[int, str]
+    """By index of the group replica, or of the set replica."""
     again_s: float
-    why: str = ""
 
 
-def _deadline_s(thing: Thing, delay_s: float) -> float:
-    condition = thing.conditions[conditions.BREACHED]
-    return condition.since_s + delay_s
+# Breaches.
 
 
-def clique_deadline_s(clique: PodClique, delay_s: float) -> float:
-    """When a breached clique is due; never for one that is not, or never was scheduled."""
-    if not conditions.breached(clique) or clique.status.first_scheduled_s < 0.0:
-        return NEVER_DUE
-    return _deadline_s(clique, delay_s)
+def breach_of(thing: PodClique | ScalingGroup, delay_s: float, why: str) -> Broken | None:
+    """The breach of something that was scheduled once; `why` is said of its termination."""
+    condition = thing.conditions.get(conditions.BREACHED)
+    if condition is None or condition.status != TRUE or thing.status.first_scheduled_s < 0.0:
+        return None
+    return Broken(condition.since_s + delay_s, why)
 
 
-def group_deadline_s(
-    group: ScalingGroup, delay_s: float, breached: Mapping[int, float] | None = None
-) -> float:
-    """The same of a scaling group; one whose set replica was just terminated is not due again.
+# Stranding.
+
+
+def has_lost_all(clique: PodClique) -> bool:
+    """Whether it had pods on machines and has none any more; an update may do that for a while."""
+    status = clique.status
+    gone = clique.replicas > 0 and status.scheduled == 0 and status.first_scheduled_s >= 0.0
+    return gone and not status.updating
+
+
+def _stranding(
+    name: str, lost: Iterable[PodClique], others: Iterable[PodClique], delay_s: float
+) -> Broken | None:
+    """Pods among `others` that hold machines in vain, since `lost` have none any more."""
+    holders = [clique for clique in others if clique.status.scheduled]
+    pods = sum(clique.status.scheduled for clique in holders)
+    if not pods:
+        return None
+    since_s = max(
+        min(clique.status.turned_s for clique in lost),
+        min(clique.status.turned_s for clique in holders),
+    )
+    held = "1 other pod of its gang holds a machine"
+    if pods > 1:
+        held = f"{pods} other pods of its gang hold machines"
+    why = f"{name} lost all of its pods, and {held} in vain"
+    return Broken(since_s + delay_s, why, stranded=True)
+
+
+def stranded_replica(members: Mapping[str, PodClique], delay_s: float) -> Broken | None:
+    """A replica of a scaling group that cannot serve, and holds machines."""
+    lost = [clique for clique in members.values() if has_lost_all(clique)]
+    return _stranding(lost[0].name, lost, members.values(), delay_s) if lost else None
+
+
+def stranded_by(
+    owner: PodCliqueSet, part: SetReplica, lost_groups: Iterable[ScalingGroup]
+) -> dict[str, Broken]:
+    """The cliques that stand alone and the groups that lost everything, while others hold machines.
+
+    `lost_groups` are those of which no clique holds anything, and some clique did.
+    """
+    found: dict[str, Broken] = {}
+    if owner.spec.on_stranded != TERMINATE:
+        return found
+    lost = {
+        clique.name: ([clique], owner.spec.delay_s(None))
+        for clique in part.cliques.values()
+        if has_lost_all(clique)
+    }
+    for group in lost_groups:
+        gone = [one for members in group.cliques.values() for one in members.values()]
+        delay_s = owner.spec.delay_s(template_of(owner, group))
+        lost[group.name] = ([one for one in gone if has_lost_all(one)], delay_s)
+    if lost:
+        everyone = [*part.cliques.values()]
+        for group in part.groups.values():
+            for members in group.cliques.values():
+                everyone += members.values()
+        for name, (cliques, delay_s) in lost.items():
+            stranding = _stranding(name, cliques, everyone, delay_s)
+            if stranding is not None:
+                found[name] = stranding
+    return found
+
+
+def broken_replica(
+    owner: PodCliqueSet, group: ScalingGroup, members: Mapping[str, PodClique]
+) -> Broken | None:
+    """A replica of a scaling group that is breached or stranded: which of them is due first."""
+    delay_s = owner.spec.delay_s(template_of(owner, group))
+    why = f"breached for {delay_s:g} s"
+    found = [breach_of(clique, delay_s, why) for clique in members.values()]
+    if owner.spec.on_stranded == TERMINATE:
+        found.append(stranded_replica(members, delay_s))
+    return _first(found)
+
+
+def _first(found: Iterable[Broken | None]) -> Broken | None:
+    broken = [one for one in found if one is not None]
+    return min(broken, key=lambda one: one.due_s) if broken else None
+
+
+# What is due.
+
+
+def broken_group(
+    group: ScalingGroup, delay_s: float, broken: Mapping[int, Broken]
+) -> Broken | None:
+    """A scaling group that cannot serve; not one whose set replica was just terminated.
 
     A group of which too few replicas are whole is due by its own condition. Where that says nothing
     because no replica at all is whole, the replicas that still hold something count themselves: the
-    group fell below its minimum when the last of those broke that it could do without. `breached`
-    are the replicas of which a clique is breached, each with when it is due.
+    group fell below its minimum when the last of those broke that it could do without.
     """
     if conditions.TERMINATING in group.conditions or group.status.updating:
-        return NEVER_DUE
-    if conditions.breached(group) and group.status.first_scheduled_s >= 0.0:
-        return _deadline_s(group, delay_s)
-    due = breached_in(group, delay_s) if breached is None else breached
-    broken = sorted(due_s for index, due_s in due.items() if index < group.replicas)
+        return None
+    why = f"the scaling group {group.name} is breached"
+    breach = breach_of(group, delay_s, why)
+    if breach is not None:
+        return breach
+    found = [one for index, one in broken.items() if index < group.replicas]
+    found.sort(key=lambda one: one.due_s)
     spare = max(0, group.replicas - group.min_available)
-    return broken[spare] if spare < len(broken) else NEVER_DUE
-
-
-def breached_in(group: ScalingGroup, delay_s: float) -> dict[int, float]:
-    """The replicas of a group of which a clique is breached, each with when it is due."""
-    return {
-        index: min(clique_deadline_s(clique, delay_s) for clique in members.values())
-        for index, members in group.cliques.items()
-        if any(clique_breached(clique) for clique in members.values())
-    }
+    if spare >= len(found):
+        return None
+    last = found[spare]
+    return last if last.stranded else Broken(last.due_s, why)
 
 
 def due_in_group(
-    owner: PodCliqueSet,
-    group: ScalingGroup,
-    template: GroupTemplate,
-    now_s: float,
-    breached: Mapping[int, float] | None = None,
+    owner: PodCliqueSet, group: ScalingGroup, broken: Mapping[int, Broken], now_s: float
 ) -> DueTermination:
     """Level A. Nothing is due when the group would be left below its minimum: that is level B's."""
     if group.status.updating or group.status.recycled:
-        return DueTermination([], NEVER_DUE)
-    delay_s = owner.spec.delay_s(template)
-    found = breached_in(group, delay_s) if breached is None else breached
-    if group_deadline_s(group, delay_s, found) < NEVER_DUE:
-        return DueTermination([], NEVER_DUE)
-    if group.replicas - len(found) < group.min_available:
-        return DueTermination([], NEVER_DUE)
-    due = [index for index, due_s in found.items() if due_s <= now_s]
-    again_s = min((due_s for due_s in found.values() if due_s > now_s), default=NEVER_DUE)
-    return DueTermination(sorted(due), again_s, f"breached for {delay_s:g} s")
-
-
-def clique_breached(clique: PodClique) -> bool:
-    """Breached, and once scheduled."""
-    return conditions.breached(clique) and clique.status.first_scheduled_s >= 0.0
+        return DueTermination({}, NEVER_DUE)
+    if broken_group(group, owner.spec.delay_s(template_of(owner, group)), broken) is not None:
+        return DueTermination({}, NEVER_DUE)
+    if group.replicas - len(broken) < group.min_available:
+        return DueTermination({}, NEVER_DUE)
+    due = {index: one.why for index, one in sorted(broken.items()) if one.due_s <= now_s}
+    again_s = min((one.due_s for one in broken.values() if one.due_s > now_s), default=NEVER_DUE)
+    return DueTermination(due, again_s)
 
 
 def due_in_replica(
     owner: PodCliqueSet,
     replica: int,
+    broken: Mapping[str, Mapping[int, Broken]],
+    stranded: Mapping[str, Broken],
     now_s: float,
-    breached: Mapping[str, Mapping[int, float]] | None = None,
 ) -> DueTermination:
-    """Level B: a set replica is due, or when it will be; `breached` is by group."""
+    """Level B: a set replica is due, or when it will be; `broken` are replicas by group."""
     part = owner.parts.get(replica)
     spec = owner.spec
     if part is None or len(part.cliques) < len(spec.alone) or len(part.groups) < len(spec.groups):
-        return DueTermination([], NEVER_DUE)
-    first_s, why = NEVER_DUE, ""
-    for group in part.groups.values():
-        delay_s = spec.delay_s(spec.group_of[group.members[0]])
-        found = None if breached is None else breached[group.name]
-        deadline_s = group_deadline_s(group, delay_s, found)
-        if deadline_s < first_s:
-            first_s, why = deadline_s, f"the scaling group {group.name} is breached"
-    for clique in part.cliques.values():
-        deadline_s = clique_deadline_s(clique, spec.delay_s(None))
-        if deadline_s < first_s:
-            first_s, why = deadline_s, f"the clique {clique.name} is breached"
-    return (
-        DueTermination([replica], NEVER_DUE, why)
-        if first_s <= now_s
-        else DueTermination([], first_s, why)
-    )
+        return DueTermination({}, NEVER_DUE)
+    found = [
+        broken_group(group, spec.delay_s(template_of(owner, group)), broken[group.name])
+        for group in part.groups.values()
+    ]
+    found += [
+        breach_of(clique, spec.delay_s(None), f"the clique {clique.name} is breached")
+        for clique in part.cliques.values()
+    ]
+    first = _first([*found, *stranded.values()])
+    if first is None or first.due_s > now_s:
+        return DueTermination({}, NEVER_DUE if first is None else first.due_s)
+    return DueTermination({replica: first.why}, NEVER_DUE)

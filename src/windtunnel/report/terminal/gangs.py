@@ -14,7 +14,12 @@ MOST_EVENTS = 30
 MOST_NODES = 40
 Branch = tuple[str, list[Any]]
 """A line of a tree, and the branches below it."""
-ALARMS = ("MinAvailableBreached", "GangTerminationInProgress", "TopologyLevelsUnavailable")
+ALARMS = (
+    "MinAvailableBreached",
+    "GangStranded",
+    "GangTerminationInProgress",
+    "TopologyLevelsUnavailable",
+)
 
 
 def show_status(status: dict[str, Any], console: Console, *, wide: bool = False) -> None:
