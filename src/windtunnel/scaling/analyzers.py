@@ -53,15 +53,18 @@ class Group:
         self.key: Final = key
         current = 0
         ready = 0
+        missing = 0
         minimum = 0
         maximum = 0
         for variant in variants:
             current += variant.target
             ready += variant.ready
+            missing += variant.counts.missing
             minimum += variant.minimum
             maximum += variant.maximum
         self.current: Final = current  # what was last asked for
         self.ready: Final = ready
+        self.missing: Final = missing  # of those that are ready: did not answer
         self.minimum: Final = minimum
         self.maximum: Final = maximum
 

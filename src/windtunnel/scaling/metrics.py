@@ -87,17 +87,44 @@ class Metric:
             return replica.tpot_s
         return _rate(group) / max(1, group.ready)
 
+    def of_replicas(self, group: Group) -> list[float]:
+        """One value a replica that answered; a rate, which nobody is asked for, has all of them."""
+        if self.quantity == RATE:
+            return [_rate(group) / max(1, group.ready)] * group.ready
+        return [
+            self.of_replica(replica, group)
+            for variant in group.variants
+            for replica in variant.replicas
+        ]
+
     def of_group(self, group: Group) -> float:
         """The sum over its replicas, with its part of the requests that wait at the gateway."""
         if self.quantity == RATE:
             return _rate(group)
-        total = 0.0
-        for variant in group.variants:
-            for replica in variant.replicas:
-                total += self.of_replica(replica, group)
+        total = sum(self.of_replicas(group), 0.0)
         if self.quantity in (WAITING, REQUESTS):
             total += group.model.queued * share(group)
         return total
+
+    def missing(self, group: Group) -> int:
+        """How many replicas it is not known of."""
+        return 0 if self.quantity == RATE else group.missing
+
+    def is_known(self, group: Group) -> bool:
+        """Whether anything is: of one replica at least, where there are some."""
+        if self.quantity == RATE:
+            return group.model.flow.interval_s > 0
+        return group.missing == 0 or group.missing < group.ready
+
+
+def with_missing(total: float, missing: int, target: float, size: int) -> float:
+    """A total to which replicas that did not answer are added, as Kubernetes counts them.
+
+    They are idle where a pool of this size would grow, and at their target where it would shrink:
+    silence alone never changes a size.
+    """
+    enough = target * size
+    return total if missing == 0 or total >= enough else min(total + missing * target, enough)
 
 
 PREFIXES: Final = ("vllm_", "kthena:", "kthena_")

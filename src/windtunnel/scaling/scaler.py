@@ -1,17 +1,19 @@
 """The autoscaler: a policy for each model, asked at every tick for the size of every variant."""
 
+import math
 from typing import Final
 
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.decision import Decision, hold
 from windtunnel.scaling.policy import Assessment, ModelPolicy
-from windtunnel.scaling.snapshot import Model, Snapshot
+from windtunnel.scaling.snapshot import Model, Snapshot, believable
 
 
 class Scaler:
     """Answers how many replicas every variant should have, and why. It has no clock of its own.
 
-    A snapshot that is older than `oldest_s` is not believed: everything stays as it is.
+    A snapshot that is older than `oldest_s`, from the future or from before the last one is not
+    believed: everything stays as it is. Numbers that cannot be are taken for missing.
     """
 
     def __init__(self, policies: dict[str, ModelPolicy], oldest_s: float) -> None:
@@ -19,12 +21,21 @@ class Scaler:
             raise InputError("no model has a policy", where="scaling")
         self.oldest_s: Final = oldest_s
         self._policies: Final = policies
+        self._taken_s = -math.inf  # of the latest snapshot that was decided on
 
     def tick(self, snapshot: Snapshot, now_s: float) -> list[Decision]:
         """One decision a variant, in the order of the snapshot, also for those that stay."""
-        age_s = now_s - snapshot.taken_s
+        age_s, before_s = now_s - snapshot.taken_s, self._taken_s - snapshot.taken_s
         if age_s > self.oldest_s:
             return _hold_all(snapshot, f"What is known is {age_s:g} s old: nothing is changed.")
+        if age_s < 0:
+            what = f"The snapshot is from {-age_s:g} s in the future: nothing is changed."
+            return _hold_all(snapshot, what)
+        if before_s > 0:
+            what = f"The snapshot is {before_s:g} s older than the last one: nothing is changed."
+            return _hold_all(snapshot, what)
+        self._taken_s = snapshot.taken_s
+        snapshot = believable(snapshot)
         assessed: list[Assessment] = []
         decisions: dict[str, list[Decision]] = {}
         for model in snapshot.models:

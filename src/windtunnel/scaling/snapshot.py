@@ -7,9 +7,13 @@ be some time before the decision.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Final
 
 from mypy_extensions import mypyc_attr
+
+LARGEST: Final = 1e15
+"""No count, length or time in a snapshot is larger; one that is must be a mistake."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -154,13 +158,17 @@ class Flow:
 
 def joined(flows: list[Flow]) -> Flow:
     """One flow of several intervals, means weighted by what they are means of."""
-    arrived = completed = met = 0
+    arrived = completed = met = came = ended = 0
     interval_s = prompt = squares = output = hits = ttft_s = tpot_s = e2e_s = 0.0
     for flow in flows:
         interval_s += flow.interval_s
         arrived += flow.arrived
         completed += flow.completed
         met += flow.met
+        if flow.lengths.prompt_tokens > 0.0:  # else nothing is known of its lengths
+            came += flow.arrived
+        if flow.lengths.output_tokens > 0.0:
+            ended += flow.completed
         prompt += flow.lengths.prompt_tokens * flow.arrived
         squares += flow.lengths.prompt_tokens**2 * (1.0 + flow.lengths.prompt_cv**2) * flow.arrived
         output += flow.lengths.output_tokens * flow.completed
@@ -168,7 +176,7 @@ def joined(flows: list[Flow]) -> Flow:
         ttft_s += flow.latencies.ttft_s * flow.completed
         tpot_s += flow.latencies.tpot_s * flow.completed
         e2e_s += flow.latencies.e2e_s * flow.completed
-    came, ended = max(1, arrived), max(1, completed)
+    came, ended = max(1, came), max(1, ended)
     mean = prompt / came
     spread = math.sqrt(max(0.0, squares / came - mean * mean))
     return Flow(
@@ -219,3 +227,84 @@ class Snapshot:
     models: list[Model]
     free: dict[str, int] | None = None
     """Accelerators that nobody uses, by kind; None: without end."""
+
+
+def believable(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without numbers that cannot be: below zero, beyond any size, or none at all.
+
+    A replica that reports one did not answer. Of a flow, lengths and latencies that cannot be are
+    unknown (0), and one whose counts cannot be is of no time.
+    """
+    if all(map(_is_sound, snapshot.models)):
+        return snapshot
+    return replace(snapshot, models=[_cleaned(model) for model in snapshot.models])
+
+
+def _can_be(value: float) -> bool:
+    return 0.0 <= value <= LARGEST
+
+
+def _answers(replica: ReplicaView) -> bool:
+    return (
+        replica.waiting >= 0
+        and replica.running >= 0
+        and replica.expected >= 0
+        and _can_be(replica.kv_tokens_used)
+        and _can_be(replica.kv_tokens)
+        and _can_be(replica.ttft_s)
+        and _can_be(replica.tpot_s)
+    )
+
+
+def _flow_numbers(flow: Flow) -> list[float]:
+    lengths, latencies = flow.lengths, flow.latencies
+    return [
+        lengths.prompt_tokens,
+        lengths.prompt_cv,
+        lengths.output_tokens,
+        lengths.prefix_hit,
+        latencies.ttft_s,
+        latencies.tpot_s,
+        latencies.e2e_s,
+    ]
+
+
+def _counts(flow: Flow) -> bool:
+    counted = flow.arrived >= 0 and flow.completed >= 0 and flow.met >= 0
+    return counted and _can_be(flow.interval_s)
+
+
+def _is_sound(model: Model) -> bool:
+    for variant in model.variants:
+        for replica in variant.replicas:
+            if not _answers(replica):
+                return False
+    waiting = model.queued >= 0 and _can_be(model.queued_prompt_tokens)
+    return waiting and _counts(model.flow) and all(map(_can_be, _flow_numbers(model.flow)))
+
+
+def _cleaned(model: Model) -> Model:
+    variants = []
+    for variant in model.variants:
+        answered = [replica for replica in variant.replicas if _answers(replica)]
+        missing = variant.ready - len(answered)
+        counts = replace(variant.counts, missing=missing)
+        variants.append(replace(variant, counts=counts, replicas=answered))
+    flow = model.flow if _counts(model.flow) else Flow()
+    numbers = [value if _can_be(value) else 0.0 for value in _flow_numbers(flow)]
+    flow = replace(
+        flow,
+        lengths=RequestLengths(
+            numbers[0], prompt_cv=numbers[1], output_tokens=numbers[2], prefix_hit=numbers[3]
+        ),
+        latencies=MeanLatencies(ttft_s=numbers[4], tpot_s=numbers[5], e2e_s=numbers[6]),
+    )
+    queued = max(0, model.queued)
+    tokens = model.queued_prompt_tokens
+    return replace(
+        model,
+        variants=variants,
+        flow=flow,
+        queued=queued,
+        queued_prompt_tokens=tokens if _can_be(tokens) else 0.0,
+    )

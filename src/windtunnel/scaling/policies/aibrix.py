@@ -9,7 +9,7 @@ from pydantic import Field
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
 from windtunnel.scaling.history import History
 from windtunnel.scaling.limiters import LimitContext, Limiter
-from windtunnel.scaling.metrics import draw_targets, metric
+from windtunnel.scaling.metrics import draw_targets, metric, with_missing
 from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, MetricTarget
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings, refusals
@@ -88,10 +88,10 @@ class Aibrix(Analyzer):
         best = 0
         evidence: dict[str, float] = {}
         for measured, target in self._targets:
-            total = 0.0
-            for variant in group.variants:
-                for replica in variant.replicas:
-                    total += measured.of_replica(replica, group)
+            if not measured.is_known(group):
+                return unknown(group, f"Nothing is known of {measured.name}.", evidence)
+            total = sum(measured.of_replicas(group), 0.0)
+            total = with_missing(total, measured.missing(group), target, group.ready)
             key = f"{group.key}/{measured.name}"
             self._means.add(key, now_s, total / group.ready)
             evidence[measured.name] = self._means.mean(key, now_s - STABLE_S)

@@ -86,10 +86,6 @@ class EngineProfile:
         share = (length - low) / (high - low)
         return self._ttfts[above - 1] + share * (self._ttfts[above] - self._ttfts[above - 1])
 
-    def prefill_rate(self, prompt_tokens: float) -> float:
-        """Prompt tokens per second."""
-        return prompt_tokens / self.ttft_s(prompt_tokens)
-
     def itl_s(self, concurrency: float, context: float) -> float:
         running = min(max(concurrency, 1.0), self._seqs)
         return self._times.step_s(0.0, running, running * context)
@@ -188,7 +184,8 @@ class Dynamo(Analyzer):
             ]
         flow = joined(seen.flows)
         seen.flows, seen.since_s = [], now_s
-        if flow.arrived == 0 or flow.completed == 0:
+        lengths = flow.lengths
+        if not flow.arrived or not lengths.prompt_tokens or not lengths.output_tokens:
             return [unknown(group, "Nothing was answered in the interval.") for group in groups]
         seen.requests.see(flow.arrived / flow.interval_s)
         seen.prompt.see(flow.lengths.prompt_tokens)
@@ -205,9 +202,10 @@ class Dynamo(Analyzer):
             profile = EngineProfile(group.variants[0])
             if group.role != "decode":
                 alone_s = profile.ttft_s(flow.lengths.prompt_tokens)
-                factor = flow.latencies.ttft_s / alone_s if self._correct else 1.0
+                seen_s = flow.latencies.ttft_s
+                factor = seen_s / alone_s if self._correct and seen_s > 0.0 else 1.0
                 facts["prefill_correction"] = factor
-                load += rate * prompt * min(1.0, factor) / profile.prefill_rate(prompt)
+                load += rate * min(1.0, factor) * profile.ttft_s(prompt)
             if group.role != "prefill":
                 load += self._decode_load(group, profile, flow, rate, prompt, answer, facts)
             wanted.append(max(self._least, math.ceil(load - 1e-9)))

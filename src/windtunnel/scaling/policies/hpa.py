@@ -13,7 +13,7 @@ from pydantic import Field, FieldSerializationInfo, field_serializer
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
 from windtunnel.scaling.history import History
 from windtunnel.scaling.limiters import LimitContext, Limiter
-from windtunnel.scaling.metrics import Metric, draw_targets, metric
+from windtunnel.scaling.metrics import Metric, draw_targets, metric, with_missing
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings, refusals
 from windtunnel.settings.drawing import Dice, Values
@@ -200,22 +200,27 @@ class Hpa(Analyzer):
 
     def _wanted(self, measured: Metric, one: HpaMetric, group: Group) -> tuple[int, float]:
         """Replicas for a metric, and its value; -1 where it is not known."""
+        if not measured.is_known(group):
+            return -1, 0.0
         if one.type == AVERAGE:
             return self._by_mean(measured, milli(one.target), group)
-        seen = measured.of_group(group)
+        seen, missing = measured.of_group(group), measured.missing(group)
         total, goal = milli(seen), milli(one.target)
-        ready = group.ready if one.type == VALUE else 1
-        ratio = total / goal if one.type == VALUE else total / (goal * group.current)
-        return group.current if self._tolerated(ratio) else ceil_of(total * ready, goal), seen
+        if one.type == VALUE:
+            ratio, wanted = total / goal, ceil_of(total * group.ready, goal)
+            if missing and ratio < 1.0:
+                return group.current, seen
+        else:
+            total = int(with_missing(total, missing, goal, group.current))
+            ratio, wanted = total / (goal * group.current), ceil_of(total, goal)
+        return group.current if self._tolerated(ratio) else wanted, seen
 
     def _by_mean(self, measured: Metric, goal: int, group: Group) -> tuple[int, float]:
         """The mean of ready pods; those that start count as idle when it would grow."""
-        total = 0
-        for variant in group.variants:
-            for replica in variant.replicas:
-                total += milli(measured.of_replica(replica, group))
         if group.ready == 0:
             return -1, 0.0
+        total = sum(milli(value) for value in measured.of_replicas(group))
+        total = int(with_missing(total, measured.missing(group), goal, group.ready))
         ratio = total / (goal * group.ready)
         mean = total / 1000.0 / group.ready
         unready = sum(variant.coming for variant in group.variants)

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.policies.hpa import HpaSettings
@@ -53,7 +54,8 @@ class KedaActivation(Limiter):
     """Zero while nothing is to be done, at least one while something is.
 
     A trigger is active while its metric is above `activation`, and one is enough. The way to zero
-    is open when none has been active for `cooldown_s`; whatever is above `least` is the HPA's.
+    is open when none has been active for `cooldown_s` and all replicas answer; whatever is above
+    `least` is the HPA's.
     """
 
     def __init__(self, settings: KedaSettings) -> None:
@@ -73,6 +75,8 @@ class KedaActivation(Limiter):
         group = context.groups[number]
         if self._is_active(number, context):
             return max(total, self._least)
+        if self._is_silent(group):
+            return max(total, self._least) if group.current > 0 else total
         since_s = self._active_s.get(group.key, context.now_s)
         if context.now_s - since_s >= self._cooldown_s:
             return group.minimum if self._idle is None else self._idle
@@ -82,6 +86,8 @@ class KedaActivation(Limiter):
         names = " or ".join(metric.name for metric in self._metrics)
         if self._is_active(number, context):
             return f"{names} is active: at least {self._least}."
+        if self._is_silent(context.groups[number]):
+            return f"{names} is not known of every replica: {self._least} stay."
         if after < before:
             return f"{names} has not been active for {self._cooldown_s:g} s."
         return f"{names} was active within {self._cooldown_s:g} s: {self._least} stay."
@@ -90,6 +96,10 @@ class KedaActivation(Limiter):
         for number, group in enumerate(context.groups):
             if self._is_active(number, context) or group.key not in self._active_s:
                 self._active_s[group.key] = context.now_s
+
+    def _is_silent(self, group: Group) -> bool:
+        """Whether it cannot be known that it is inactive."""
+        return any(metric.missing(group) for metric in self._metrics)
 
     def _is_active(self, number: int, context: LimitContext) -> bool:
         group = context.groups[number]

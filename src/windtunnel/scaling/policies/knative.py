@@ -6,9 +6,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted
+from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
 from windtunnel.scaling.history import History
-from windtunnel.scaling.metrics import DRAWN, metric
+from windtunnel.scaling.metrics import DRAWN, metric, with_missing
 from windtunnel.scaling.policies.hpa import HpaWindow, MetricName
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings, Step, refusals
@@ -94,14 +94,17 @@ class Knative(Analyzer):
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:
         settings, key = self._settings, group.key
+        if not self._metric.is_known(group):
+            return unknown(group, "No replica answered: everything stays as it is.")
         if key not in self._means and group.ready > 1:
             # One that comes up beside running pods holds them for a while.
             self._panic_s[key] = now_s
             self._panic_size[key] = group.ready
-        self._means.add(key, now_s, self._metric.of_group(group))
+        ready = max(1, group.ready)
+        missing, total = self._metric.missing(group), self._metric.of_group(group)
+        self._means.add(key, now_s, with_missing(total, missing, self._target, ready))
         stable = self._means.mean(key, now_s - settings.window_s)
         panic = self._means.mean(key, now_s - self._panic_window_s)
-        ready = max(1, group.ready)
         over = math.ceil(panic / self._target) / ready >= self._panic_threshold
         by_stable = self._within(stable, ready)
         by_panic = self._within(panic, ready)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
-from windtunnel.scaling.metrics import RATE, Metric, metric
+from windtunnel.scaling.metrics import RATE, Metric, metric, with_missing
 from windtunnel.scaling.policies.kthena.behavior import Histories
 from windtunnel.scaling.policies.kthena.recommend import NoData, Reading, recommend
 from windtunnel.scaling.policies.kthena.settings import KthenaSettings, Metrics
@@ -58,26 +58,26 @@ class Recommender(Analyzer):
             self._histories.look(group, now_s, group.maximum)
             return replicas_wanted(group, group.maximum, {}, f"Its size is fixed: {group.maximum}.")
         targets = self._metrics_of.get(group.variants[0].name, self._settings.metrics)
-        metrics = [self._measured[name] for name in targets]
         tolerance = self._settings.tolerance_percent / 100
-        reading = self._reading(group, metrics)
+        reading = self._reading(group, targets)
         found = recommend(reading, targets, tolerance, group.minimum, group.maximum)
-        evidence = _evidence(group, metrics)
+        evidence = _evidence(group, [self._measured[name] for name in targets])
         if isinstance(found, NoData):
             return unknown(group, found.reason, evidence)
         outlook = self._histories.look(group, now_s, found.size)
         sentence = f"{found.reason} It is in panic." if outlook.panic else found.reason
         return replicas_wanted(group, found.size, evidence, sentence)
 
-    def _reading(self, group: Group, metrics: list[Metric]) -> Reading:
+    def _reading(self, group: Group, targets: Metrics) -> Reading:
         external: dict[str, float] = {}
         read: list[Metric] = []
         queries = self._settings.queries
-        for measured in metrics:
+        for measured in (self._measured[name] for name in targets):
             if measured.quantity == RATE:
                 external[measured.name] = measured.of_group(group)
             elif measured.name in queries:
-                external.update(_queried(group, measured, queries[measured.name]))
+                query = queries[measured.name]
+                external.update(_queried(group, measured, query, targets[measured.name]))
             else:
                 read.append(measured)
         entries: list[dict[str, float]] = []
@@ -90,11 +90,15 @@ class Recommender(Analyzer):
             for replica in variant.replicas:
                 entry = {measured.name: measured.of_replica(replica, group) for measured in read}
                 entries.append(entry)
+            entries.extend({} for _ in range(variant.counts.missing))
         return Reading(group.current, entries, unready=unready, external=external)
 
 
-def _queried(group: Group, measured: Metric, how: str) -> dict[str, float]:
-    """The answer to a query: one number for each variant that has replicas, made one for all."""
+def _queried(group: Group, measured: Metric, how: str, target: float) -> dict[str, float]:
+    """The answer to a query: one number for each variant that has replicas, made one for all.
+
+    In a sum, replicas that did not answer are as Kubernetes counts them.
+    """
     answers: list[tuple[float, int]] = []
     for variant in group.variants:
         values = [measured.of_replica(replica, group) for replica in variant.replicas]
@@ -104,6 +108,8 @@ def _queried(group: Group, measured: Metric, how: str) -> dict[str, float]:
             answer = max(values)
         else:
             answer = math.fsum(values) / (len(values) if how == "avg" else 1)
+        if how == "sum":
+            answer = with_missing(answer, variant.counts.missing, target, variant.target)
         answers.append((answer, variant.target))
     return {measured.name: combined(measured.name, answers)} if answers else {}
 
@@ -122,8 +128,8 @@ def combined(metric: str, values: Sequence[tuple[float, int]]) -> float:
 
 
 def _sums(group: Group, variant: Variant, metrics: list[Metric]) -> dict[str, float]:
-    """One entry for all replicas of a variant; nothing is known of one that has none."""
-    if not variant.replicas:
+    """One entry for all replicas of a variant; nothing is known where one does not answer."""
+    if not variant.replicas or variant.counts.missing:
         return {}
     return {
         measured.name: math.fsum(
@@ -134,15 +140,6 @@ def _sums(group: Group, variant: Variant, metrics: list[Metric]) -> dict[str, fl
 
 
 def _evidence(group: Group, metrics: list[Metric]) -> dict[str, float]:
-    """The mean of each metric over the ready replicas."""
-    if not group.ready:
-        return {}
-    return {
-        measured.name: math.fsum(
-            measured.of_replica(replica, group)
-            for variant in group.variants
-            for replica in variant.replicas
-        )
-        / group.ready
-        for measured in metrics
-    }
+    """The mean of each metric over the replicas that answered."""
+    found = {measured.name: measured.of_replicas(group) for measured in metrics}
+    return {name: math.fsum(values) / len(values) for name, values in found.items() if values}

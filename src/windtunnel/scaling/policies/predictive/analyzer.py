@@ -110,12 +110,12 @@ class _Traffic:
     def _see(self, flow: Flow, allowed_late: float) -> None:
         self.forecaster.see(flow.arrived, flow.interval_s)
         self.rates.append(flow.arrived / flow.interval_s)
-        if flow.arrived > 0:
+        if flow.arrived > 0 and flow.lengths.prompt_tokens > 0.0:
             first = self.prompt_tokens == 0.0
             weight = 1.0 if first else _FORGET
             self.prompt_tokens += weight * (flow.lengths.prompt_tokens - self.prompt_tokens)
             self.prompt_cv += weight * (flow.lengths.prompt_cv - self.prompt_cv)
-        if flow.completed > 0:
+        if flow.completed > 0 and flow.lengths.output_tokens > 0.0:
             weight = _FORGET if self.answered else 1.0
             self.answered = True
             self.output_tokens += weight * (flow.lengths.output_tokens - self.output_tokens)
