@@ -37,6 +37,8 @@ COMMANDS = {
     "calibrate": "Fit the step-time model to measurements, or check it against them.",
     "profile": "Measure this machine's GPU: the times of inference steps of every size.",
     "emulate": "Serve OpenAI's interface with the timing of a simulated server.",
+    "gateway": "Put admission and routing in front of OpenAI-compatible servers.",
+    "audit": "Replay a gateway's event log and check every decision in it.",
     "observe": "Send a scenario's traffic to a real server, and measure it.",
     "gangs": "Check and explain gang manifests, and show how their pods are placed.",
     "fleet": "Measure the decision cycle of the fleet controller.",

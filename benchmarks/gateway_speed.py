@@ -1,0 +1,247 @@
+"""CPU of the gateway for each proxied streaming request, beside vLLM's router in the same run.
+
+Eight fake servers stream an answer of `PIECES` events from another process; a third process sends
+requests over keep-alive connections. Only the CPU time of the proxy between them is counted. vLLM's
+router (PyPI `vllm-router`) is measured where its command is installed, or `VLLM_ROUTER` names it.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from threading import Event
+
+from benchmarks.claim import Claim, report
+from windtunnel.live.system import new_loop
+
+SERVERS = 8
+PIECES = 16
+AT_ONCE = 32
+WARM_UP = 1000
+REQUESTS = 6000
+TARGET_US = 150.0
+LARGE_PROMPT = 220_000
+LARGE_TARGET_US = 400.0
+
+EVENT = b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}\n\n'  # noqa: E501
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"  # noqa: E501
+LAST = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+
+
+class Upstream(asyncio.Protocol):
+    """Answers every POST with a stream, a piece in each turn of the loop; GETs as vLLM does."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._data = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        while (end := self._data.find(b"\r\n\r\n")) >= 0:
+            head = self._data[:end].lower()
+            size = 0
+            for line in head.split(b"\r\n")[1:]:
+                if line.startswith(b"content-length:"):
+                    size = int(line[15:])
+            if len(self._data) < end + 4 + size:
+                return
+            self._data = self._data[end + 4 + size :]
+            if head.startswith(b"get"):
+                self._get(head)
+            else:
+                self._transport.write(HEAD)  # type: ignore[attr-defined]
+                self._piece(0)
+
+    def _get(self, head: bytes) -> None:
+        body = b""
+        if b"/v1/models" in head:
+            body = json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}).encode()
+        elif b"/metrics" in head:
+            body = b"vllm:num_requests_waiting 0\nvllm:num_requests_running 1\n"
+        kind = b"text/plain" if b"/metrics" in head else b"application/json"
+        answer = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b"
+        self._transport.write(answer % (kind, len(body), body))  # type: ignore[attr-defined]
+
+    def _piece(self, number: int) -> None:
+        if self._transport.is_closing():
+            return
+        if number == PIECES:
+            self._transport.write(LAST)  # type: ignore[attr-defined]
+            return
+        self._transport.write(b"%x\r\n%b\r\n" % (len(EVENT), EVENT))  # type: ignore[attr-defined]
+        asyncio.get_running_loop().call_later(0.001, self._piece, number + 1)
+
+
+async def serve() -> None:
+    loop = asyncio.get_running_loop()
+    servers = [await loop.create_server(Upstream, "127.0.0.1", 0) for _ in range(SERVERS)]
+    print(*(server.sockets[0].getsockname()[1] for server in servers), flush=True)
+    await asyncio.Event().wait()
+
+
+async def drive(port: int, requests: int, prompt: int) -> None:
+    """Sends requests one after another on each of `AT_ONCE` connections."""
+    text = ("The quick brown fox jumps over the lazy dog. " * (prompt // 45 + 1))[:prompt]
+    body = json.dumps(
+        {
+            "model": "m",
+            "stream": True,
+            "max_tokens": PIECES,
+            "messages": [{"role": "user", "content": text}],
+        }
+    ).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n"
+        "user-agent: benchmark\r\naccept: */*\r\nauthorization: Bearer none\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    ).encode()
+    left = requests
+
+    async def client() -> None:
+        nonlocal left
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while left > 0:
+            left -= 1
+            writer.write(head + body)
+            answer = await reader.readuntil(b"0\r\n\r\n")
+            assert b" 200 " in answer[:20], answer[:300]
+            assert answer.count(b"data: {") >= PIECES
+        writer.close()
+
+    await asyncio.gather(*(client() for _ in range(AT_ONCE)))
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process and its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def run_loop(coroutine: object) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(coroutine)  # type: ignore[arg-type]
+
+
+def wait_for(port: int) -> None:
+    """Until a request is answered."""
+    for _ in range(200):
+        probe = [sys.executable, "-m", __spec__.name, "drive", str(port), "1", "20"]
+        if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+            return
+        Event().wait(0.2)
+    sys.exit(f"nothing answers at port {port}")
+
+
+def measure(command: list[str], port: int, prompt: int, folder: str) -> float:
+    """Microseconds of CPU a request of a proxy that listens on a port."""
+    requests = REQUESTS if prompt < 10_000 else REQUESTS // 6
+    log = Path(folder, "proxy.log")
+    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=folder) as one:
+        try:
+            wait_for(port)
+            driver = [sys.executable, "-m", __spec__.name, "drive", str(port)]
+            subprocess.run([*driver, str(WARM_UP), str(prompt)], check=True)
+            before = cpu_of(one.pid)
+            subprocess.run([*driver, str(requests), str(prompt)], check=True)
+            return (cpu_of(one.pid) - before) / requests * 1e6
+        finally:
+            one.terminate()
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def ours(ports: list[int], port: int) -> list[str]:
+    admission = "{policy: flow-control, detector: {kind: concurrency, max_per_server: 100}}"
+    return [
+        sys.executable,
+        "-m",
+        "windtunnel",
+        "gateway",
+        "--port",
+        str(port),
+        *(f"--server=http://127.0.0.1:{one}" for one in ports),
+        f"--set=serving.admission={admission}",
+        "--set=live.admin=127.0.0.1:0",
+    ]
+
+
+def theirs(ports: list[int], port: int) -> list[str] | None:
+    router = os.environ.get("VLLM_ROUTER") or shutil.which("vllm-router")
+    if router is None:
+        return None
+    urls = [f"http://127.0.0.1:{one}" for one in ports]
+    return [
+        *(router, "--host", "127.0.0.1", "--port", str(port), "--policy", "cache_aware"),
+        *("--prometheus-port", str(free_port()), "--worker-urls", *urls),
+    ]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", __spec__.name, "serve"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as upstream:
+            try:
+                assert upstream.stdout is not None
+                ports = [int(text) for text in upstream.stdout.readline().split()]
+                port = free_port()
+                own_us = measure(ours(ports, port), port, 2000, folder)
+                port = free_port()
+                large_us = measure(ours(ports, port), port, LARGE_PROMPT, folder)
+                port = free_port()
+                peer = theirs(ports, port)
+                peer_us = measure(peer, port, 2000, folder) if peer is not None else None
+            finally:
+                upstream.terminate()
+    report(
+        Claim(
+            "gateway: CPU per streaming request",
+            ours=own_us,
+            baseline=TARGET_US,
+            most=1.0,
+            unit="us",
+            against="target",
+        )
+    )
+    report(
+        Claim(
+            "gateway: CPU per streaming request with a prompt of 220 KB",
+            ours=large_us,
+            baseline=LARGE_TARGET_US,
+            most=1.0,
+            unit="us",
+            against="target",
+        )
+    )
+    if peer_us is None:
+        print("vllm-router is not installed here: VLLM_ROUTER names its command")
+    else:
+        report(
+            Claim(
+                "gateway: CPU per streaming request beside vLLM's router",
+                ours=own_us,
+                baseline=peer_us,
+                most=1.0,
+                unit="us",
+                against="vllm-router, cache_aware",
+            )
+        )
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["serve"]:
+            run_loop(serve())
+        case ["drive", port, requests, prompt]:
+            run_loop(drive(int(port), int(requests), int(prompt)))
+        case _:
+            main()

@@ -1,0 +1,77 @@
+"""Writes docs/reference/gateway.md from the settings of a gateway.
+
+Run it after a change of a field: `python docs/gateway_reference.py`. A test holds the page to it.
+"""
+
+import runpy
+from pathlib import Path
+
+from windtunnel.live.gateway.decisions import DECISIONS
+from windtunnel.live.gateway.exchange import MESSAGES, OUTCOMES, STATUSES
+from windtunnel.live.gateway.settings import LiveSettings
+
+# ruff: noqa: E501 - lines of Markdown
+PAGE = Path(__file__).parent / "reference" / "gateway.md"
+
+INTRODUCTION = """\
+# The gateway
+
+What [`windtunnel gateway`](../how-to/put-a-gateway-in-front-of-servers.md) takes and answers. `windtunnel gateway --help` lists the options.
+
+A configuration file has three sections. `serving.router`, `serving.admission` and `slo` are those of a [scenario](scenario.md), with the same keys and
+the same effect; a section moves from a simulation to production by copying it. `live` has what only makes sense live, and is listed below. `--set`
+overrides any key. Without a file every key has its default; routing is then `weighted`, and every request is admitted.
+
+## Paths
+
+| path | |
+|---|---|
+| POST `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/embeddings`, `/tokenize`, `/detokenize` | Sent to a server that has the model. |
+| GET `/v1/models`, `/v1/models/NAME` | The models of all healthy servers, each once. |
+| GET `/health` | 200. |
+| anything else | 404; it is never forwarded. |
+
+On the other port (`live.admin`): `/metrics` for Prometheus, `/healthz`, `/readyz` (503 until a server is ready, and while stopping), and `/servers`, the state of each
+server with the reason why it gets no requests.
+
+## What passes, and what does not
+
+A request is parsed and written anew. Its body passes as it was written, with two exceptions: `stream_options.include_usage` is added to streams (and the usage
+chunk is taken out again for clients that did not ask for it; `live.usage: false` leaves both alone), and `kv_transfer_params` is removed. Headers of the
+connection, of identity (`authorization`, `cookie`) and of routing (`x-gateway-*`, `x-prefiller-host-port`, `x-data-parallel-rank`) do not reach servers.
+`x-request-id` is kept or made; `traceparent` gets a span of the gateway.
+
+| request header | |
+|---|---|
+| `authorization: Bearer KEY` | One of `live.clients`, where there are any. The key says which tenant it is; no header does. |
+| `x-slo-class` | The class of service, among those that the key allows. |
+| `x-session-id` | The session, for `session-sticky` routing; `session_id` in the body does the same. |
+| `x-windtunnel-explain` | With any value: the answer has `x-windtunnel-server` and `x-windtunnel-reason`. |
+
+## How a request ends
+
+Before the first byte of an answer, a request whose server cannot be reached, or answers 429, 502, 503 or 504, goes to another server, within `live.retries`. After it, a broken
+answer ends with an error event and a closed connection, never with a complete message. Every request has exactly one outcome:
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    script = runpy.run_path(str(Path(__file__).parent / "scenario_reference.py"))
+    parts = [INTRODUCTION + ", ".join(f"`{name}`" for name in OUTCOMES) + ".\n"]
+    rows = ["| reason | status | message |", "|---|---|---|"]
+    rows += [f"| `{name}` | {STATUSES[name]} | {text} |" for name, text in MESSAGES.items()]
+    parts.append("\n".join(rows) + "\n")
+    parts.append(
+        "## The event log\n\n"
+        "`live.log` names a file with a line of JSON for every fact (a request arrived, a server "
+        "was observed) and every decision "
+        f"({', '.join(f'`{name}`' for name in DECISIONS)}). [`windtunnel audit`]"
+        "(../how-to/put-a-gateway-in-front-of-servers.md#check-what-it-decided) replays it.\n"
+    )
+    script["_add_section"](parts, "live", "live", LiveSettings)
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

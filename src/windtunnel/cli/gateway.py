@@ -1,0 +1,75 @@
+"""`windtunnel gateway`: admission and routing in front of real servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from windtunnel.live.gateway.program import Program
+
+
+@click.command(short_help="Put admission and routing in front of OpenAI-compatible servers.")
+@click.argument("config", required=False, type=click.Path(path_type=Path))
+@click.option("--server", "servers", multiple=True, metavar="URL",
+              help="A server, as in http://10.0.0.7:8000; may be given several times.")  # fmt: skip
+@click.option("--host", default=None, help="Where to listen. [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), default=None,
+              help="Where to listen; 0 takes a free port. [default: 8080]")  # fmt: skip
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE",
+              help="Any field of CONFIG, as in serving.router.policy=least-loaded.")  # fmt: skip
+@click.option("--check", is_flag=True, help="Check the configuration, and start nothing.")
+def gateway(
+    *,
+    config: Path | None,
+    servers: tuple[str, ...],
+    host: str | None,
+    port: int | None,
+    sets: tuple[str, ...],
+    check: bool,
+) -> None:
+    """Put admission and routing in front of OpenAI-compatible servers.
+
+    CONFIG has the sections `serving` and `slo` of a scenario, with the same effect as in a
+    simulation, and `live` with addresses, keys and limits. SIGHUP reads it again; SIGTERM or Ctrl-C
+    lets answers end and stops.
+    """
+    from windtunnel.live.gateway.program import log_to_stderr, run_gateway
+    from windtunnel.live.gateway.settings import (
+        DEFAULT_PORT,
+        Configuration,
+        read_settings,
+        split_address,
+    )
+
+    def read() -> Configuration:
+        found = read_settings(config, sets, servers)
+        if host is None and port is None:
+            return found
+        settings = found.settings
+        written = split_address(settings.live.listen)
+        assert written is not None
+        shown = host if host is not None else written.host
+        shown = f"[{shown}]" if ":" in shown else shown
+        used = port if port is not None else (written.port if host is None else DEFAULT_PORT)
+        live = settings.live.model_copy(update={"listen": f"{shown}:{used}"})
+        return found._replace(settings=settings.model_copy(update={"live": live}))
+
+    configuration = read()
+    settings = configuration.settings
+    if check:
+        click.echo("the configuration is valid")
+        return
+    log_to_stderr()
+
+    def ready(url: str, _: Program) -> None:
+        count = len(settings.live.servers)
+        router = settings.serving.router.policy
+        admission = settings.serving.admission.policy
+        click.echo(f"listening on {url}: {count} servers, {router} routing, {admission} admission")
+
+    program = run_gateway(configuration, ready, read)
+    ended = sum(program.proxy.metrics.outcomes.values())
+    click.echo(f"stopped; {ended} requests were answered or refused")

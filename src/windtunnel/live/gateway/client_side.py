@@ -1,0 +1,304 @@
+"""The clients' end of the data path: HTTP/1.1 connections, answered without a task for each."""
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+import httptools
+
+from windtunnel.live.gateway.errors import ClientError, error_body
+from windtunnel.live.gateway.http import MOST_HEADERS, Head, check_head, response_head
+
+if TYPE_CHECKING:
+    from windtunnel.live.gateway.exchange import Exchange
+    from windtunnel.live.gateway.proxy import Proxy
+
+MOST_PIPELINED: Final = 16
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+JSON: Final = b"content-type: application/json\r\n"
+CLOSE: Final = b"connection: close\r\n"
+LAST_CHUNK: Final = b"0\r\n\r\n"
+
+# What is waited for on a connection.
+IDLE: Final = 0
+HEAD: Final = 1
+BODY: Final = 2
+ANSWER: Final = 3
+
+
+class ClientConnection(asyncio.Protocol):
+    """A connection from a client: at most one request of it is answered at a time."""
+
+    def __init__(self, proxy: "Proxy") -> None:
+        self.proxy: Final = proxy
+        self.exchange: Exchange | None = None
+        self.transport: asyncio.Transport | None = None
+        self.state = IDLE
+        self.paused = False  # its socket takes no more for now
+        self._parser = httptools.HttpRequestParser(self)
+        self._head_bytes = 0
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._began_s = 0.0
+        self._head: Head | None = None
+        self._next: Final[list[tuple[Head, bytes, float]]] = []  # sent before the last was answered
+        self._chunked = False
+        self._closes = False  # after the answer that is being written
+        self._refused = False
+
+    # asyncio's protocol.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        if not self.proxy.opened(self):
+            self._answer_and_close(503, "There are too many connections.", b"retry-after: 1\r\n")
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        self.transport = None
+        self.proxy.closed(self)
+        exchange = self.exchange
+        if exchange is not None:
+            self.exchange = None
+            exchange.client_left()
+
+    def eof_received(self) -> bool:
+        """A client that closes its side has left, as vLLM has it."""
+        return False
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self.proxy.stalled.add(self, self.proxy.now_s())
+        if self.exchange is not None:
+            self.exchange.pause()
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self.proxy.stalled.remove(self)
+        if self.exchange is not None:
+            self.exchange.resume()
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        if self.state <= HEAD:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            if isinstance(cause, ClientError):
+                self._refuse(cause)
+            else:
+                self.proxy.bug(error)
+                self._refuse(ClientError(500, "The gateway failed."))
+        except httptools.HttpParserUpgrade:
+            self._refuse(ClientError(400, "The gateway speaks HTTP/1.1 and does not upgrade."))
+        except httptools.HttpParserError:
+            self._refuse(ClientError(400, "The request is not valid HTTP/1.1."))
+        else:
+            if self.state == HEAD and self._head_bytes > self.proxy.limits.head_bytes:
+                self._refuse(ClientError(431, "The head of the request is too large."))
+
+    # httptools' callbacks.
+
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._headers = []
+        self._body = []
+        self._body_bytes = 0
+        self._head = None
+        if self.state == IDLE:
+            self.state = HEAD
+            self._began_s = self.proxy.now_s()
+            self.proxy.idle.remove(self)
+            self.proxy.heads.add(self, self._began_s)
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        if len(self._url) > self.proxy.limits.head_bytes:
+            raise ClientError(431, "The address of the request is too long.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        headers = self._headers
+        headers.append((name.lower(), value))
+        if len(headers) > MOST_HEADERS:
+            raise ClientError(431, f"The request has more than {MOST_HEADERS} headers.")
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        head = Head(
+            parser.get_method(),
+            self._url,
+            self._headers,
+            http_10=parser.get_http_version() == "1.0",
+        )
+        head.keep_alive = parser.should_keep_alive()
+        self._head = head
+        check_head(head)
+        if self.state == HEAD:
+            self.state = BODY
+        most = self.proxy.limits.body_bytes
+        declared = head.get(b"content-length")
+        if declared is not None and int(declared) > most:
+            raise ClientError(413, f"The body is larger than {most} bytes.")
+        expected = head.get(b"expect")
+        if expected is not None and self.state == BODY and self.transport is not None:
+            if expected.lower() != b"100-continue":
+                raise ClientError(400, "The only expectation that is met is 100-continue.")
+            self.transport.write(CONTINUE)
+
+    def on_body(self, data: bytes) -> None:
+        self._body_bytes += len(data)
+        most = self.proxy.limits.body_bytes
+        if self._body_bytes > most:
+            raise ClientError(413, f"The body is larger than {most} bytes.")
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        head, parts = self._head, self._body
+        assert head is not None
+        self._body = []
+        self._head_bytes = 0
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        if self.state == ANSWER:
+            if len(self._next) >= MOST_PIPELINED:
+                raise ClientError(400, "Too many requests were sent before the last was answered.")
+            self._next.append((head, body, self.proxy.now_s()))
+            return
+        self._take(head, body, self._began_s)
+
+    # Answers.
+
+    def reply(self, status: int, body: bytes, own: bytes, headers: bytes = JSON) -> None:
+        """A whole answer at once."""
+        if self.transport is not None:
+            closes = CLOSE if self._closes else b""
+            framing = b"content-length: %d\r\n" % len(body)
+            head = response_head(status, [], own + headers + closes, framing)
+            self.transport.write(head + body)
+        self.done()
+
+    def begin(
+        self, status: int, headers: list[tuple[bytes, bytes]], own: bytes, size: int
+    ) -> bytes:
+        """The head of an answer that follows in pieces; a size below 0 is not known."""
+        if size >= 0:
+            self._chunked = False
+            framing = b"content-length: %d\r\n" % size
+        elif self._closes_to_end():
+            self._chunked = False
+            self._closes = True
+            framing = b""
+        else:
+            self._chunked = True
+            framing = b"transfer-encoding: chunked\r\n"
+        return response_head(status, headers, own + (CLOSE if self._closes else b""), framing)
+
+    def _closes_to_end(self) -> bool:
+        return self._head is not None and self._head.http_10
+
+    def write(self, first: bytes, data: bytes) -> None:
+        """`first` is written as it is, `data` as a piece of the answer's body."""
+        transport = self.transport
+        if transport is None:
+            return
+        if data and self._chunked:
+            transport.write(b"%b%x\r\n%b\r\n" % (first, len(data), data))
+        elif first or data:
+            transport.write(first + data)
+
+    def end(self, first: bytes, data: bytes) -> None:
+        """The last piece of an answer: as `write`, and it is complete."""
+        if self.transport is not None:
+            if not self._chunked:
+                self.write(first, data)
+            elif data:
+                self.transport.write(b"%b%x\r\n%b\r\n0\r\n\r\n" % (first, len(data), data))
+            else:
+                self.transport.write(first + LAST_CHUNK)
+        self.done()
+
+    def cut(self, event: bytes) -> None:
+        """The answer stays incomplete, and the client can tell: no last chunk."""
+        transport = self.transport
+        self.exchange = None
+        if transport is not None:
+            if event:
+                self.write(b"", event)
+            transport.close()
+
+    def done(self) -> None:
+        """An answer was written: the next request of this connection, if there is one."""
+        self.exchange = None
+        transport = self.transport
+        if transport is None:
+            return
+        if self._closes:
+            transport.close()
+            return
+        if self._next:
+            head, body, began_s = self._next.pop(0)
+            asyncio.get_running_loop().call_soon(self._take, head, body, began_s)
+            return
+        self.state = IDLE
+        self.proxy.idle.add(self, self.proxy.now_s())
+
+    def close_when_idle(self) -> None:
+        """The gateway stops: no further request on this connection."""
+        self._closes = True
+        if self.state == IDLE and self.transport is not None:
+            self.transport.close()
+
+    def late(self) -> None:
+        """Its head or its body did not come in time."""
+        if self.transport is not None:
+            self._refuse(ClientError(408, "The request did not arrive in time."))
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _take(self, head: Head, body: bytes, began_s: float) -> None:
+        if self.transport is None:
+            return
+        self.state = ANSWER
+        self._head = head
+        self.proxy.heads.remove(self)
+        if not head.keep_alive:
+            self._closes = True
+        self.proxy.handle(self, head, body, began_s)
+
+    def _refuse(self, error: ClientError) -> None:
+        """A message that cannot be followed: answered if nothing is being answered, and closed."""
+        self._refused = True
+        if self.exchange is not None:
+            self.exchange.client_left()
+            self.exchange = None
+            self.abort()
+            return
+        self.proxy.metrics.refused_early(error.status)
+        if self.transport is not None:
+            head = response_head(
+                error.status, [], JSON + CLOSE, b"content-length: %d\r\n" % len(error.body)
+            )
+            self.transport.write(head + error.body)
+            self._linger()
+
+    def _linger(self) -> None:
+        """Closes once the client has read its answer: closing with unread input would reset it."""
+        transport = self.transport
+        assert transport is not None
+        if transport.can_write_eof():
+            transport.write_eof()
+            self.proxy.lingering.add(self, self.proxy.now_s())
+        else:
+            transport.close()
+
+    def _answer_and_close(self, status: int, message: str, own: bytes) -> None:
+        self._refused = True
+        body = error_body(status, message)
+        assert self.transport is not None
+        head = response_head(status, [], own + JSON + CLOSE, b"content-length: %d\r\n" % len(body))
+        self.transport.write(head + body)
+        self._linger()

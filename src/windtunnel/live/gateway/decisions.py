@@ -1,0 +1,676 @@
+"""Every decision of a gateway: facts and the time in, actions with reasons out, no I/O.
+
+The driver reports facts (a request arrived, a server failed, a scrape was read), then carries out
+what `take` gives until there is none. `next_s` says when `tick` is due. Facts and decisions can be
+recorded; the same facts, given again to a new object with the same settings, lead to the same
+decisions, which is what `windtunnel audit` checks.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from windtunnel.admission.gateway import (
+    ADMIT,
+    EVICT,
+    REJECT,
+    GatewayDecision,
+    GatewayDriver,
+    GatewaySettings,
+    Ticket,
+    build_gateway,
+)
+from windtunnel.core import vocabulary
+from windtunnel.core.random import Streams
+from windtunnel.core.signals import Signals
+from windtunnel.core.telemetry import Plain
+from windtunnel.routing.availability import Availability, BreakerLimits, RetryBudget
+from windtunnel.routing.build import RouterInputs, build_router
+from windtunnel.routing.custom import RequestLabels
+from windtunnel.routing.prefixes import CacheJournal
+from windtunnel.routing.router import NoServer, Router
+from windtunnel.routing.settings import RouterSettings
+from windtunnel.workload.request import NEVER, PrefixChain, Request
+
+QUEUED: Final = 0
+UNPLACED: Final = 1  # admitted while no server could take it
+SENT: Final = 2
+
+SEND: Final = 0
+REFUSE: Final = 1
+STOP: Final = 2
+
+# Kinds of facts in the log; decisions have the kinds of every event log.
+JOINED: Final = "server.joined"
+HEALTHY: Final = "server.healthy"
+UNHEALTHY: Final = "server.unhealthy"
+DRAINING: Final = "server.draining"
+UNDRAINED: Final = "server.undrained"
+OBSERVED: Final = "server.observed"
+CACHE_SIZE: Final = "server.cache"
+ARRIVED: Final = "request.arrived"
+ANSWERED: Final = "request.answered"
+FAILED: Final = "request.failed"
+TICK: Final = "gateway.tick"
+TENANT: Final = "tenant.added"
+DECISIONS: Final = (*vocabulary.GATEWAY_DECISIONS, vocabulary.ROUTED)
+
+NO_SERVER: Final = "no-server"
+SERVER_FAILED: Final = "server-failed"
+UNKNOWN_CACHE_TOKENS: Final = 500_000
+"""Prompt tokens that a server is taken to keep until it says how many blocks it has."""
+
+Record = Callable[[float, str, str, str, dict[str, Plain]], None]
+"""Takes (time, kind, subject, reason, data); `Gateway` is given one where a log is kept."""
+
+
+class Action:
+    """What the driver has to do about a request, and why.
+
+    SEND: to `server`. REFUSE: it gets no answer but `reason`. STOP: it was sent, and has to end.
+    """
+
+    __slots__ = ("kind", "limit", "reason", "request", "retry_after_s", "seen", "server")
+
+    def __init__(
+        self, kind: int, request: int, server: int, reason: str, seen: float, limit: float
+    ) -> None:
+        self.kind: Final = kind
+        self.request: Final = request
+        self.server: Final = server
+        self.reason: Final = reason
+        self.seen: Final = seen
+        self.limit: Final = limit
+
+
+class Arrival(NamedTuple):
+    """What is known of a request when it arrives. Names are numbers in the lists of `Names`."""
+
+    id: int
+    model: str
+    tenant: int
+    slo: int
+    prompt_tokens: int
+    output_tokens: int
+    session: int = -1
+    prefix_keys: Sequence[int] = ()
+    prefix_ends: Sequence[int] = ()
+
+
+class ClassOfService(NamedTuple):
+    name: str
+    priority: int
+    ttft_s: float
+    """Longest time to the first token; infinity: no target."""
+
+
+class ModelCard(NamedTuple):
+    """A model of a server; an adapter has the base model that it belongs to as `parent`."""
+
+    name: str
+    parent: str = ""
+
+
+class Policies(NamedTuple):
+    """What the decisions follow."""
+
+    router: RouterSettings
+    admission: GatewaySettings
+    classes: tuple[ClassOfService, ...]
+    tenants: list[str]
+    breaker: BreakerLimits
+    ramp_s: float
+    attempts: int
+    """Servers that a request is sent to at most, one after another."""
+    retry_share: float
+    unplaced_ttl_s: float
+    """How long a request waits for any server at all."""
+    folder: Path
+    seed: int
+
+
+class SentPrefixes:
+    """Stands in for caches that cannot be seen: what was sent to a server is cached there.
+
+    A server is taken to keep as many tokens as its KV cache holds, and to evict the prefix that was
+    used longest ago.
+    """
+
+    def __init__(self) -> None:
+        self._block_sizes: Final[list[int]] = []
+        self._most: Final[list[int]] = []
+        self._held: Final[list[int]] = []
+        self._recent: Final[list[dict[int, int]]] = []
+        self._changes: Final[list[list[int] | None]] = []
+
+    def join(self) -> None:
+        self._block_sizes.append(1)
+        self._most.append(UNKNOWN_CACHE_TOKENS)
+        self._held.append(0)
+        self._recent.append({})
+        self._changes.append(None)
+
+    def set_capacity(self, server: int, tokens: int) -> None:
+        self._most[server] = tokens
+
+    def forget(self, server: int) -> None:
+        """The server has started anew: its cache is empty."""
+        changes = self._changes[server]
+        if changes is not None:
+            for key in self._recent[server]:
+                changes += (server, key, 0)
+        self._recent[server].clear()
+        self._held[server] = 0
+
+    def sent(self, server: int, prefix: PrefixChain) -> None:
+        changes = self._changes[server]
+        if changes is None:
+            return
+        recent = self._recent[server]
+        start = 0
+        for key, end in zip(prefix.keys, prefix.ends, strict=True):
+            tokens = recent.pop(key, 0)
+            if not tokens:
+                tokens = end - start
+                self._held[server] += tokens
+                changes += (server, key, end)
+            recent[key] = tokens
+            start = end
+        while self._held[server] > self._most[server] and recent:
+            oldest = next(iter(recent))
+            self._held[server] -= recent.pop(oldest)
+            changes += (server, oldest, 0)
+
+    # The port of `routing.prefixes.CacheFeed`.
+    def servers(self) -> int:
+        return len(self._block_sizes)
+
+    def block_size(self, server: int) -> int:
+        return self._block_sizes[server]
+
+    def subscribe(self, server: int, changes: list[int]) -> None:
+        self._changes[server] = changes
+
+    def unsubscribe(self, server: int) -> None:
+        self._changes[server] = None
+        self._recent[server].clear()
+        self._held[server] = 0
+
+
+class LiveServer:
+    """A server as the decisions know it. Its number is never given to another."""
+
+    __slots__ = ("availability", "in_flight", "models", "name")
+
+    def __init__(self, name: str, availability: Availability) -> None:
+        self.name: Final = name
+        self.availability: Final = availability
+        self.models: tuple[ModelCard, ...] = ()
+        self.in_flight = 0
+
+
+class LiveRequest:
+    """A request from its arrival to its one end."""
+
+    __slots__ = ("plane", "record", "state", "tried", "unplaced_s")
+
+    def __init__(self, record: Request, plane: "ModelPlane") -> None:
+        self.record: Final = record
+        self.plane: Final = plane
+        self.state = QUEUED
+        self.tried: list[int] = []
+        self.unplaced_s = 0.0
+
+
+class ModelPlane:
+    """The control plane of one base model: admission and routing among the servers that have it."""
+
+    def __init__(
+        self, name: str, policies: Policies, pools: list[str], adapters: list[str]
+    ) -> None:
+        self.name: Final = name
+        self.signals: Final = Signals([], policies.router.staleness_s, [])
+        self.caches: Final = SentPrefixes()
+        self.candidates: list[int] = []
+        self.unplaced: Final[dict[int, LiveRequest]] = {}
+        labels = RequestLabels([one.name for one in policies.classes], policies.tenants, adapters)
+        inputs = RouterInputs(
+            self.signals, CacheJournal(self.caches), pools, labels, policies.folder
+        )
+        stream = Streams(policies.seed)[f"router.{name}"]
+        self.router: Final[Router] = build_router(policies.router, [], inputs, stream)
+        priorities = sorted({one.priority for one in policies.classes}, reverse=True)
+        gateway = build_gateway(
+            policies.admission, policies.tenants, priorities, policies.router.staleness_s
+        )
+        self.driver: Final = GatewayDriver(gateway, self.signals)
+
+    def join(self, slots: int) -> None:
+        """Numbers of servers count over all models."""
+        self.signals.join(slots)
+        self.caches.join()
+
+
+class Gateway:
+    """All models, servers and requests of one gateway."""
+
+    def __init__(self, policies: Policies, record: Record | None = None) -> None:
+        self.policies: Final = policies
+        self.servers: Final[list[LiveServer]] = []
+        self.planes: Final[dict[str, ModelPlane]] = {}
+        self.requests: Final[dict[int, LiveRequest]] = {}
+        self.retries = 0
+        self._record: Final = record
+        self._pools: Final[list[str]] = []
+        self._adapters: Final[list[str]] = []
+        self._names: Final[dict[str, tuple[ModelPlane, int]]] = {}  # by what clients call a model
+        self._budget: Final = RetryBudget(policies.retry_share)
+        self._actions: Final[list[Action]] = []
+        self._taken = 0
+
+    # Servers.
+
+    def join(self, name: str, slots: int, now_s: float) -> int:
+        """A server that is not healthy yet; its number."""
+        self._fact(now_s, JOINED, f"server/{len(self.servers)}", name=name, slots=slots)
+        policies = self.policies
+        availability = Availability(slots, policies.breaker, policies.ramp_s)
+        self.servers.append(LiveServer(name, availability))
+        self._pools.append(name)
+        for plane in self.planes.values():
+            plane.join(slots)
+        return len(self.servers) - 1
+
+    def healthy(self, server: int, models: Sequence[ModelCard], now_s: float) -> None:
+        """The server is ready, with these models; also told when its models have changed."""
+        data: list[Plain] = [[card.name, card.parent] for card in models]
+        self._fact(now_s, HEALTHY, f"server/{server}", models=data)
+        one = self.servers[server]
+        was = one.availability.healthy
+        one.models = tuple(models)
+        self._know(one.models)
+        if not was:
+            others = any(other.availability.healthy for other in self.servers)
+            one.availability.became_healthy(now_s, ramp=others)
+        self._reconsider(now_s)
+
+    def unhealthy(self, server: int, reason: str, now_s: float) -> None:
+        self._fact(now_s, UNHEALTHY, f"server/{server}", reason)
+        self.servers[server].availability.healthy = False
+        for plane in self.planes.values():
+            plane.caches.forget(server)
+        self._reconsider(now_s)
+
+    def drain(self, server: int, now_s: float) -> None:
+        """The server gets no more requests; those it has end as they would."""
+        self._fact(now_s, DRAINING, f"server/{server}")
+        self.servers[server].availability.draining = True
+        self._reconsider(now_s)
+
+    def undrain(self, server: int, now_s: float) -> None:
+        self._fact(now_s, UNDRAINED, f"server/{server}")
+        self.servers[server].availability.draining = False
+        self._reconsider(now_s)
+
+    def observe(
+        self, server: int, load: tuple[int, int, float], adapters: Sequence[str], now_s: float
+    ) -> None:
+        """What a scrape said: requests waiting and running, the share of KV blocks in use."""
+        waiting, running, kv_used = load
+        data: list[Plain] = [waiting, running, kv_used, list(adapters)]
+        self._fact(now_s, OBSERVED, f"server/{server}", load=data)
+        numbers = [self._adapters.index(name) for name in adapters if name in self._adapters]
+        for plane in self._planes_of(server):
+            plane.signals.observe_load(server, waiting, running, kv_used, now_s)
+            plane.signals.observe_adapters(server, numbers, now_s)
+            plane.signals.refreshed(now_s)
+            if plane.driver.gateway.queued:
+                plane.driver.tick(now_s)
+            self._obey(plane, now_s)
+
+    def cache_size(self, server: int, tokens: int, now_s: float) -> None:
+        """How many tokens the KV cache of a server holds."""
+        self._fact(now_s, CACHE_SIZE, f"server/{server}", tokens=tokens)
+        for plane in self._planes_of(server):
+            plane.caches.set_capacity(server, tokens)
+
+    def add_tenant(self, name: str, now_s: float) -> None:
+        """A tenant that the configuration did not name at the start."""
+        self._fact(now_s, TENANT, "gateway", name=name)
+        self.policies.tenants.append(name)
+
+    # Requests.
+
+    def knows(self, model: str) -> bool:
+        return model in self._names
+
+    def models(self) -> list[ModelCard]:
+        """Those that clients can ask for now, each once, in order of name."""
+        found = {
+            card.name: card
+            for one in self.servers
+            if one.availability.healthy
+            for card in one.models
+        }
+        return [found[name] for name in sorted(found)]
+
+    def arrive(self, arrival: Arrival, now_s: float) -> None:
+        """A request for a model that `knows` has heard of."""
+        if self._record is not None:
+            data = _arrival_data(arrival)
+            self._record(now_s, ARRIVED, f"request/{arrival.id}", "", data)
+        plane, adapter = self._names[arrival.model]
+        class_ = self.policies.classes[arrival.slo]
+        prefix = None
+        prompt_tokens = arrival.prompt_tokens
+        if arrival.prefix_keys:
+            prefix = PrefixChain(list(arrival.prefix_keys), list(arrival.prefix_ends))
+            prompt_tokens = max(prompt_tokens, prefix.ends[-1] + 1)
+        record = Request(
+            arrival.id,
+            now_s,
+            prompt_tokens,
+            arrival.output_tokens,
+            class_.priority,
+            0,
+            prefix,
+        )
+        record.slo, record.tenant, record.adapter = arrival.slo, arrival.tenant, adapter
+        record.session = arrival.session
+        self.requests[arrival.id] = LiveRequest(record, plane)
+        self._budget.arrived()
+        target_s = NEVER if class_.ttft_s == math.inf else now_s + class_.ttft_s
+        ticket = Ticket(
+            arrival.id, arrival.tenant, class_.priority, arrival.prompt_tokens, target_s
+        )
+        plane.driver.arrive(ticket, now_s)
+        self._obey(plane, now_s)
+
+    def answered(self, request: int, now_s: float, *, good: bool) -> None:
+        """The server has begun to answer: from now on the request is never sent elsewhere.
+
+        `good`: what it says is not a fault of its own.
+        """
+        if self._record is not None:
+            self._record(now_s, ANSWERED, f"request/{request}", "", {"good": good})
+        breaker = self.servers[self.requests[request].record.server].availability.breaker
+        was = breaker.state
+        if good:
+            breaker.succeeded()
+        else:
+            breaker.failed(now_s)
+        if breaker.state != was:
+            self._reconsider(now_s)
+
+    def failed(self, request: int, reason: str, now_s: float, *, again: bool, faulty: bool) -> None:
+        """The server gave no answer, or one that another server may do better.
+
+        `again`: the request may be repeated; `faulty`: this counts against the server.
+        """
+        self._fact(now_s, FAILED, f"request/{request}", reason, again=again, faulty=faulty)
+        one = self.requests[request]
+        server = int(one.record.server)
+        one.tried.append(server)
+        if faulty:
+            self.servers[server].availability.breaker.failed(now_s)
+        self._leave_server(one)
+        self._reconsider(now_s)
+        if again and len(one.tried) < self.policies.attempts and self._budget.take():
+            self.retries += 1
+            self._place(one, now_s)
+        else:
+            self._refuse(one, SERVER_FAILED, len(one.tried), self.policies.attempts, now_s)
+        self._obey(one.plane, now_s)
+
+    def ended(
+        self, request: int, outcome: str, now_s: float, ttft_s: float = -1.0, tpot_s: float = 0.0
+    ) -> None:
+        """The request is over: completed, or its client left, or its answer was cut off.
+
+        A time to first token below 0: it had none. Nothing happens for a request that was refused.
+        """
+        one = self.requests.pop(request, None)
+        if one is None:
+            return
+        self._fact(
+            now_s, vocabulary.ENDED, f"request/{request}", outcome, ttft_s=ttft_s, tpot_s=tpot_s
+        )
+        plane = one.plane
+        if one.state == QUEUED:
+            plane.driver.leave(request, now_s)
+        else:
+            if one.state == SENT:
+                if ttft_s >= 0.0:
+                    plane.signals.observe_latency(one.record.server, ttft_s, tpot_s)
+                self._leave_server(one)
+            else:
+                del plane.unplaced[request]
+            plane.driver.ended(request, now_s)
+        self._reconsider_if_capped(one, now_s)
+        self._obey(plane, now_s)
+
+    # Time.
+
+    @property
+    def next_s(self) -> float:
+        """When `tick` is due for requests; for servers, `server_next_s` says it."""
+        soonest = math.inf
+        for plane in self.planes.values():
+            soonest = min(soonest, plane.driver.next_s)
+            for one in plane.unplaced.values():  # in order of time
+                soonest = min(soonest, one.unplaced_s + self.policies.unplaced_ttl_s)
+                break
+        return soonest
+
+    def server_next_s(self, now_s: float) -> float:
+        """When a server may become available by time alone."""
+        times = [one.availability.next_s(now_s) for one in self.servers]
+        return min(times, default=math.inf)
+
+    def tick(self, now_s: float) -> None:
+        self._fact(now_s, TICK, "gateway")
+        for server in self.servers:
+            server.availability.breaker.tick(now_s)
+        self._reconsider(now_s)
+        for plane in self.planes.values():
+            ttl_s = self.policies.unplaced_ttl_s
+            late = [one for one in plane.unplaced.values() if now_s - one.unplaced_s >= ttl_s]
+            for one in late:
+                del plane.unplaced[int(one.record.id)]
+                self._refuse(one, NO_SERVER, now_s - one.unplaced_s, ttl_s, now_s)
+            plane.driver.tick(now_s)
+            self._obey(plane, now_s)
+
+    def take(self) -> Action | None:
+        """The next action to carry out; None: there is no more for now."""
+        if self._taken < len(self._actions):
+            action = self._actions[self._taken]
+            self._taken += 1
+            return action
+        self._actions.clear()
+        self._taken = 0
+        return None
+
+    def check(self) -> str | None:
+        """What is wrong with the books once every action was taken; None when all is well."""
+        sent = [0] * len(self.servers)
+        for one in self.requests.values():
+            if one.state == SENT:
+                sent[one.record.server] += 1
+        for number, server in enumerate(self.servers):
+            if server.in_flight != sent[number]:
+                return f"{server.name} has {server.in_flight} in flight, counted {sent[number]}"
+        for plane in self.planes.values():
+            fault = plane.driver.check()
+            if fault is not None:
+                return f"{plane.name}: {fault}"
+        return None
+
+    # What follows from facts.
+
+    def _know(self, models: Sequence[ModelCard]) -> None:
+        """Planes for new base models, and names of new adapters."""
+        for card in models:
+            base = card.parent or card.name
+            if base not in self.planes:
+                plane = ModelPlane(base, self.policies, self._pools, self._adapters)
+                for server in self.servers:
+                    plane.join(server.availability.slots)
+                self.planes[base] = plane
+                self._names[base] = (plane, -1)
+            if card.parent and card.name not in self._names:
+                self._adapters.append(card.name)
+                self._names[card.name] = (self.planes[base], len(self._adapters) - 1)
+
+    def _planes_of(self, server: int) -> list[ModelPlane]:
+        bases = dict.fromkeys(card.parent or card.name for card in self.servers[server].models)
+        return [self.planes[base] for base in bases]
+
+    def _reconsider(self, now_s: float) -> None:
+        """Servers have come, gone, or may be tried again: candidates follow."""
+        for plane in self.planes.values():
+            able = [
+                number
+                for number, one in enumerate(self.servers)
+                if one.availability.allows(one.in_flight, now_s) and self._has(one, plane)
+            ]
+            if not able:
+                able = self._least_bad(plane)
+            if able != plane.candidates:
+                plane.candidates = able
+                plane.router.set_candidates(able)
+                plane.signals.answer(able)
+                self._place_unplaced(plane, now_s)
+                plane.driver.tick(now_s)
+                self._obey(plane, now_s)
+
+    def _place_unplaced(self, plane: ModelPlane, now_s: float) -> None:
+        while plane.unplaced and plane.candidates:
+            self._place(plane.unplaced.pop(next(iter(plane.unplaced))), now_s)
+
+    @staticmethod
+    def _has(one: LiveServer, plane: ModelPlane) -> bool:
+        return any((card.parent or card.name) == plane.name for card in one.models)
+
+    def _least_bad(self, plane: ModelPlane) -> list[int]:
+        """With every breaker open, the server that would be tried first is tried now."""
+        found = [
+            (one.availability.breaker.until_s, number)
+            for number, one in enumerate(self.servers)
+            if one.availability.healthy and not one.availability.draining
+            if self._has(one, plane) and one.availability.breaker.until_s != math.inf
+        ]
+        if not found:
+            return []
+        until_s, number = min(found)
+        self.servers[number].availability.breaker.tick(until_s)
+        return [number]
+
+    def _reconsider_if_capped(self, one: LiveRequest, now_s: float) -> None:
+        server = int(one.record.server)
+        if server >= 0 and self.servers[server].availability.cap(now_s) != math.inf:
+            self._reconsider(now_s)
+
+    def _obey(self, plane: ModelPlane, now_s: float) -> None:
+        decision = plane.driver.take()
+        while decision is not None:
+            self._carry_out(decision, now_s)
+            decision = plane.driver.take()
+
+    def _carry_out(self, decision: GatewayDecision, now_s: float) -> None:
+        number = decision.ticket.id
+        assert isinstance(number, int)
+        one = self.requests[number]
+        kind, reason = decision.kind, str(decision.reason)
+        self._decided(
+            now_s,
+            vocabulary.GATEWAY_DECISIONS[kind],
+            number,
+            reason,
+            seen=decision.seen,
+            limit=decision.limit,
+        )
+        if kind == ADMIT:
+            one.record.admitted_s = now_s
+            self._place(one, now_s)
+        elif kind == REJECT:
+            del self.requests[number]
+            self._act(REFUSE, number, -1, reason, decision.seen, decision.limit)
+        elif kind == EVICT:
+            self._act(STOP, number, int(one.record.server), reason, decision.seen, decision.limit)
+
+    def _place(self, one: LiveRequest, now_s: float) -> None:
+        """Sends an admitted request to a server that it was not sent to before, if there is one."""
+        plane, record = one.plane, one.record
+        candidates = plane.candidates
+        others = [number for number in candidates if number not in one.tried]
+        if one.tried and others and others != candidates:
+            plane.router.set_candidates(others)
+            choice = plane.router.choose(record, now_s)
+            plane.router.set_candidates(candidates)
+        else:
+            choice = plane.router.choose(record, now_s)
+        number = int(record.id)
+        if isinstance(choice, NoServer):
+            if one.tried:
+                self._refuse(one, NO_SERVER, len(one.tried), self.policies.attempts, now_s)
+                return
+            one.state = UNPLACED
+            one.unplaced_s = now_s
+            plane.unplaced[number] = one
+            return
+        server = int(choice.server)
+        one.state = SENT
+        record.server = server
+        record.sent_s = now_s
+        live = self.servers[server]
+        live.in_flight += 1
+        plane.signals.sent(server)
+        if record.prefix is not None:
+            plane.caches.sent(server, record.prefix)
+        self._decided(now_s, vocabulary.ROUTED, number, choice.reason, server=server)
+        self._act(SEND, number, server, choice.reason, len(one.tried), self.policies.attempts)
+        if not live.availability.allows(live.in_flight, now_s):
+            self._reconsider(now_s)
+
+    def _leave_server(self, one: LiveRequest) -> None:
+        server = int(one.record.server)
+        self.servers[server].in_flight -= 1
+        one.plane.signals.ended(server)
+
+    def _refuse(
+        self, one: LiveRequest, reason: str, seen: float, limit: float, now_s: float
+    ) -> None:
+        """An admitted request that no server will answer."""
+        number = int(one.record.id)
+        del self.requests[number]
+        self._decided(now_s, vocabulary.REJECTED, number, reason, seen=seen, limit=limit)
+        self._act(REFUSE, number, -1, reason, seen, limit)
+        one.plane.driver.ended(number, now_s)
+
+    def _act(
+        self, kind: int, request: int, server: int, reason: str, seen: float, limit: float
+    ) -> None:
+        self._actions.append(Action(kind, request, server, reason, seen, limit))
+
+    def _fact(self, now_s: float, kind: str, subject: str, reason: str = "", **data: Plain) -> None:
+        if self._record is not None:
+            self._record(now_s, kind, subject, reason, data)
+
+    def _decided(self, now_s: float, kind: str, request: int, reason: str, **data: Plain) -> None:
+        if self._record is not None:
+            self._record(now_s, kind, f"request/{request}", reason, data)
+
+
+def _arrival_data(arrival: Arrival) -> dict[str, Plain]:
+    return {
+        "model": arrival.model,
+        "tenant": arrival.tenant,
+        "slo": arrival.slo,
+        "prompt_tokens": arrival.prompt_tokens,
+        "output_tokens": arrival.output_tokens,
+        "session": arrival.session,
+        "prefix_keys": list(arrival.prefix_keys),
+        "prefix_ends": list(arrival.prefix_ends),
+    }

@@ -1,0 +1,409 @@
+"""One request on its way: from its client to a server, or several, and the answer back.
+
+An exchange ends exactly once. Until the first byte of an answer has gone to the client it may be
+sent to another server; after that it is completed or cut, and the client can tell which.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from windtunnel.live.gateway.bodies import BodyFields
+from windtunnel.live.gateway.client_side import ClientConnection
+from windtunnel.live.gateway.errors import error_body
+from windtunnel.live.gateway.http import Head, upstream_head
+from windtunnel.live.gateway.server_side import ServerConnection
+from windtunnel.live.gateway.streams import EventStream, Usage, usage_of
+from windtunnel.live.wire.refusals import error_line
+
+if TYPE_CHECKING:
+    from windtunnel.live.gateway.proxy import Proxy
+
+COMPLETED: Final = "completed"
+REJECTED: Final = "rejected"
+FAILED: Final = "failed"
+CUT_OFF: Final = "cut_off"
+LEFT: Final = "client_left"
+TIMED_OUT: Final = "timed_out"
+EVICTED: Final = "evicted"
+OUTCOMES: Final = (COMPLETED, REJECTED, FAILED, CUT_OFF, LEFT, TIMED_OUT, EVICTED)
+
+AGAIN: Final = frozenset((429, 502, 503, 504))
+"""Statuses after which another server is asked."""
+KEPT_BODY: Final = 1 << 20
+"""Bytes of an answer that are kept to read its usage."""
+
+STATUSES: Final = {
+    "queue-full": 429,
+    "band-full": 429,
+    "outranked": 429,
+    "over-budget": 429,
+    "bucket-short": 429,
+    "bucket-too-small": 413,
+    "heavy-load": 429,
+    "saturated": 429,
+    "made-way": 429,
+    "expired": 503,
+    "no-servers": 503,
+    "no-server": 503,
+    "server-failed": 503,
+    "stopping": 503,
+}
+"""Of refusals, by the reason of the decision."""
+
+MESSAGES: Final = {
+    "queue-full": "The queue is full.",
+    "band-full": "The queue of this priority is full.",
+    "outranked": "A request of higher priority took the place of this one in a full queue.",
+    "over-budget": "The tenant has as many requests as its budget allows.",
+    "bucket-short": "The token budget is used up for now.",
+    "bucket-too-small": "The prompt is larger than the token budget can ever be.",
+    "heavy-load": "The servers are busy, and requests of this class are shed.",
+    "saturated": "The servers are saturated, and requests of this class are shed.",
+    "made-way": "The request was stopped for one of higher priority.",
+    "expired": "The request was queued for longer than allowed.",
+    "no-servers": "No server is ready.",
+    "no-server": "No server is ready.",
+    "server-failed": "No server could answer.",
+    "stopping": "The gateway is stopping.",
+}
+
+
+class Exchange:
+    """A request, its client, and the server that has it."""
+
+    __slots__ = (
+        "_body",
+        "_bytes_kept",
+        "_collects",
+        "_fields",
+        "_head_line",
+        "_kept",
+        "_proxy",
+        "_request",
+        "_reset_tried",
+        "_retry_after",
+        "_status",
+        "api",
+        "arrived_s",
+        "attempt",
+        "client",
+        "connection",
+        "first_byte_s",
+        "head_in",
+        "id",
+        "model",
+        "number",
+        "outcome",
+        "over",
+        "prompt_bytes",
+        "reason",
+        "server",
+        "stream",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        proxy: "Proxy",
+        client: ClientConnection,
+        head: Head,
+        fields: BodyFields,
+        number: int,
+        arrived_s: float,
+    ) -> None:
+        self._proxy: Final = proxy
+        self._fields: Final = fields
+        self.client: ClientConnection | None = client
+        self.head_in: Final = head
+        self.number: Final = number
+        self.arrived_s: Final = arrived_s
+        self.id = b""
+        self.api = b""
+        self.model = ""
+        self.prompt_bytes = 0
+        self.server = -1
+        self.attempt = 0
+        self.reason = ""
+        self.connection: ServerConnection | None = None
+        self.over = False
+        self.outcome = ""
+        self.first_byte_s = -1.0
+        self.stream: EventStream | None = None
+        self.usage: Usage | None = None
+        self._body = b""
+        self._request = b""
+        self._status = 0
+        self._head_line = b""
+        self._kept: list[bytes] = []
+        self._bytes_kept = 0
+        self._collects = False
+        self._reset_tried = False
+        self._retry_after = b""
+
+    # What was decided.
+
+    def prepare(self, api: bytes, body: bytes, usage_asked: bool) -> None:  # noqa: FBT001
+        """`body` goes to servers; `usage_asked`: the gateway wants the usage, the client not."""
+        self.api = api
+        self._body = body
+        if self._fields.stream:
+            done = api != b"/v1/responses"
+            self.stream = EventStream(strips_usage=usage_asked, ends_with_done=done)
+
+    def send(self, server: int, reason: str) -> None:
+        """To this server, which was chosen for that reason."""
+        proxy = self._proxy
+        self.server = server
+        self.reason = reason
+        self.attempt += 1
+        self._reset_tried = False
+        pool = proxy.pools[server]
+        address = pool.address
+        own = b"%bx-request-id: %b\r\n%b" % (address.auth, self.id, proxy.trace_line(self.head_in))
+        head = upstream_head(self.api, address.host_header, own, self.head_in, len(self._body))
+        self._request = head + self._body
+        proxy.first_bytes.add(self, proxy.now_s())
+        pool.send(self, self._request)
+
+    def waits_for(self, attempt: int) -> bool:
+        """Whether the connection that was asked for in this attempt is still wanted."""
+        return not self.over and self.attempt == attempt
+
+    def refuse(self, reason: str, seen: float, limit: float) -> None:
+        """It gets no answer from any server."""
+        status, message = STATUSES[reason], MESSAGES[reason]
+        if reason == "server-failed" and self._status in (429, 504):
+            status = self._status
+            message = "The servers are busy." if status == 429 else "No answer in time."
+        if reason == "server-failed" and self._status == 401:
+            status, message = 502, "The server did not accept the gateway."
+        if reason not in ("server-failed", "no-server"):
+            message = f"{message} ({reason}: {seen:g}, limit {limit:g})"
+        self._finish(REJECTED if status in (429, 413) else FAILED, reason, told=True)
+        client = self.client
+        if client is not None:
+            self.client = None
+            own = self._own_headers(reason)
+            if status in (429, 503):
+                after = self._retry_after or b"%d" % self._proxy.retry_after_s()
+                own += b"retry-after: %b\r\n" % after
+            body = error_body(status, message, code=reason)
+            client.reply(status, body, own)
+
+    def stop(self, reason: str) -> None:
+        """It was sent, and has to make way."""
+        self._cut(EVICTED, reason, MESSAGES.get(reason, reason), STATUSES.get(reason, 503))
+
+    # What the client does.
+
+    def client_left(self) -> None:
+        self.client = None
+        if not self.over:
+            self._drop_connection()
+            self._finish(LEFT, "the client left")
+
+    def pause(self) -> None:
+        if self.connection is not None:
+            self.connection.pause()
+
+    def resume(self) -> None:
+        if self.connection is not None:
+            self.connection.resume()
+
+    # What the server does.
+
+    def head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """The server has begun to answer."""
+        proxy = self._proxy
+        self._status = status
+        self._proxy.first_bytes.remove(self)
+        if status in AGAIN:
+            for name, value in headers:
+                if name == b"retry-after" and value[:6].isdigit():
+                    self._retry_after = value[:6]
+            self._fail(f"status {status}", again=True, faulty=status != 429)
+            return
+        if status == 401:
+            self._fail("the server did not accept the gateway's key", again=False)
+            return
+        proxy.core.answered(self.number, proxy.now_s(), good=status < 500)
+        proxy.pump()
+        if self.over:
+            return
+        proxy.streams.add(self, proxy.now_s())
+        if status >= 400:
+            self._collects = True
+            return
+        size = -1
+        for name, value in headers:
+            if name == b"content-length":
+                size = int(value) if value.isdigit() else -1
+        if self.stream is not None and not _is_event_stream(headers):
+            self.stream = None  # a whole answer although a stream was asked for
+        if self.stream is not None:
+            size = -1
+        client = self.client
+        assert client is not None
+        self._head_line = client.begin(status, headers, self._own_headers(self.reason), size)
+
+    def data(self, data: bytes) -> None:
+        """A piece of the answer's body."""
+        if self.over:
+            return
+        data = self._follow(data)
+        client = self.client
+        if client is not None and not self._collects and (data or self._head_line):
+            client.write(self._head_line, data)
+            self._head_line = b""
+
+    def complete(self, data: bytes) -> None:
+        """The server has ended its answer with this piece."""
+        self.connection = None
+        if self.over:
+            return
+        if data:
+            data = self._follow(data)
+        if self._collects:
+            self._pass_error_on()
+            return
+        client = self.client
+        assert client is not None
+        stream = self.stream
+        if stream is not None:
+            data += stream.end()
+            if not stream.done:
+                client.write(self._head_line, data)
+                self._head_line = b""
+                what = "the server ended its answer early"
+                self._cut(CUT_OFF, what, "The answer was cut off.", 502)
+                return
+            self.usage = stream.usage
+        elif self._bytes_kept <= KEPT_BODY:
+            self.usage = usage_of(b"".join(self._kept))
+        self.client = None
+        self._finish(COMPLETED, self.reason)
+        client.end(self._head_line, data)
+
+    def _follow(self, data: bytes) -> bytes:
+        """Takes note of a piece; what of it goes to the client."""
+        proxy = self._proxy
+        now_s = proxy.now_s()
+        proxy.streams.touch(self, now_s)
+        if self.first_byte_s < 0.0:
+            self.first_byte_s = now_s
+        if self.stream is not None and not self._collects:
+            return self.stream.feed(data)
+        if self._bytes_kept <= KEPT_BODY:
+            self._kept.append(data)
+            self._bytes_kept += len(data)
+        return data
+
+    def broken(self, what: str) -> None:
+        """The connection to the server is gone, or was never there."""
+        connection, self.connection = self.connection, None
+        if self.over:
+            return
+        started = self.first_byte_s >= 0.0 or not (connection is None or not connection.answering)
+        if started:
+            self._cut(CUT_OFF, what, "The server's answer was cut off.", 502)
+            return
+        if connection is not None and connection.uses > 1 and not self._reset_tried:
+            # The server closed an idle connection at the moment that it was used.
+            self._reset_tried = True
+            self._proxy.pools[self.server].send(self, self._request, fresh=True)
+            return
+        self._status = 502
+        self._fail(what, again=True)
+
+    def late(self) -> None:
+        """No answer in time, or a stream that stands still."""
+        self._status = 504
+        if self._head_line or self.first_byte_s >= 0.0:
+            self._drop_connection()
+            self._cut(
+                TIMED_OUT, "the answer stood still", "The answer stood still for too long.", 504
+            )
+        else:
+            self._fail("no answer in time", again=False)
+
+    # How it ends.
+
+    def _fail(self, what: str, *, again: bool, faulty: bool = True) -> None:
+        """Before anything went to the client: the core decides whether another server is asked."""
+        self._drop_connection()
+        proxy = self._proxy
+        proxy.first_bytes.remove(self)
+        proxy.metrics.attempt_failed(self.server)
+        proxy.core.failed(self.number, what, proxy.now_s(), again=again, faulty=faulty)
+        proxy.pump()
+
+    def _pass_error_on(self) -> None:
+        """An error of the server about this request, as OpenAI writes errors."""
+        raw = b"".join(self._kept)
+        client = self.client
+        status = self._status
+        body = (
+            raw
+            if b'"error":{' in raw or b'"error": {' in raw
+            else error_body(
+                status, error_line(raw, self._proxy.redact) or f"The server answered {status}."
+            )
+        )
+        self.client = None
+        self._finish(FAILED, f"status {status}")
+        if client is not None:
+            client.reply(status, body, self._own_headers(self.reason))
+
+    def _cut(self, outcome: str, reason: str, message: str, status: int) -> None:
+        """After the answer has begun it ends with an error event and a closed connection."""
+        self._drop_connection()
+        client, self.client = self.client, None
+        begun = not self._head_line and self.first_byte_s >= 0.0 and not self._collects
+        own = self._own_headers(reason)
+        self._finish(outcome, reason)
+        if client is None:
+            return
+        if not begun:
+            after = b"retry-after: %d\r\n" % self._proxy.retry_after_s()
+            client.reply(status, error_body(status, message, code=reason), own + after)
+        elif self.stream is not None:
+            client.cut(b"data: %b\n\n" % error_body(status, message, code=reason))
+        else:
+            client.cut(b"")
+
+    def _drop_connection(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.leave()
+
+    def _finish(self, outcome: str, reason: str, *, told: bool = False) -> None:
+        """The one end; `told`: the core decided it and knows."""
+        assert not self.over
+        self.over = True
+        self.outcome = outcome
+        self.reason = reason
+        self._proxy.ended(self, told=told)
+
+    def _own_headers(self, reason: str) -> bytes:
+        own = b"x-request-id: %b\r\n" % self.id
+        if self._proxy.explains and self.head_in.get(b"x-windtunnel-explain") is not None:
+            name = self._proxy.server_name(self.server)
+            own += f"x-windtunnel-server: {name}\r\nx-windtunnel-reason: {reason}\r\n".encode()
+        return own
+
+    @property
+    def streams(self) -> bool:
+        return bool(self._fields.stream)
+
+    @property
+    def output_tokens(self) -> int:
+        """As the server counted them; else pieces of the stream."""
+        if self.usage is not None:
+            return self.usage.output
+        return self.stream.events if self.stream is not None else 0
+
+
+def _is_event_stream(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(
+        name == b"content-type" and value.startswith(b"text/event-stream")
+        for name, value in headers
+    )

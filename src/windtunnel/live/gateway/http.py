@@ -1,0 +1,146 @@
+"""HTTP/1.1 messages: which headers pass, how heads are written, and what is refused.
+
+A message is parsed and then written anew: nothing that a client put between headers and framing
+reaches a server.
+"""
+
+from typing import Final
+
+from windtunnel.live.gateway.errors import ClientError
+
+REASONS: Final = {
+    200: b"OK",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    411: b"Length Required",
+    413: b"Content Too Large",
+    415: b"Unsupported Media Type",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    501: b"Not Implemented",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+}
+
+HOP_BY_HOP: Final = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"host",
+        b"content-length",
+        b"expect",
+    )
+)
+NOT_SENT: Final = HOP_BY_HOP | frozenset(
+    (
+        b"authorization",
+        b"api-key",
+        b"x-api-key",
+        b"cookie",
+        b"accept-encoding",
+        b"content-type",
+        b"traceparent",
+        b"tracestate",
+        b"x-request-id",
+        b"x-data-parallel-rank",
+        b"x-prefiller-host-port",
+        b"x-gateway-destination-endpoint",
+        b"x-gateway-destination-endpoint-subset",
+        b"x-gateway-inference-objective",
+        b"x-gateway-inference-fairness-id",
+        b"x-gateway-model-name-rewrite",
+        b"x-slo-class",
+        b"x-windtunnel-explain",
+        b"forwarded",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-real-ip",
+    )
+)
+"""Headers of clients that do not reach servers: of the connection, of identity, of routing."""
+
+NOT_RETURNED: Final = HOP_BY_HOP | frozenset(
+    (b"server", b"date", b"x-request-id", b"set-cookie", b"endpoint-load-metrics")
+)
+
+MOST_HEADERS: Final = 128
+
+
+class Head:
+    """The head of a request as it was parsed."""
+
+    __slots__ = ("headers", "http_10", "keep_alive", "method", "path")
+
+    def __init__(
+        self, method: bytes, path: bytes, headers: list[tuple[bytes, bytes]], *, http_10: bool
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.headers = headers  # names in lower case
+        self.http_10 = http_10
+        self.keep_alive = not http_10
+
+    def get(self, name: bytes) -> bytes | None:
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+
+def check_head(head: Head) -> None:
+    """What the parser lets pass and HTTP forbids; a fault is a ClientError."""
+    hosts = 0
+    for name, _ in head.headers:
+        if name == b"host":
+            hosts += 1
+        elif b"_" in name:
+            shown = name[:60].decode("ascii", "replace")
+            raise ClientError(400, f"A header name with an underscore is not accepted: {shown!r}.")
+    if hosts > 1 or (hosts == 0 and not head.http_10):
+        raise ClientError(400, f"The request has {hosts} Host headers; it must have one.")
+
+
+def named_by_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """Headers that `Connection` declares to be about the connection alone."""
+    for name, value in headers:
+        if name == b"connection":
+            return frozenset(part.strip().lower() for part in value.split(b","))
+    return frozenset()
+
+
+def upstream_head(path: bytes, host: bytes, own: bytes, head: Head, size: int) -> bytes:
+    """The head of the request to a server; `own` are the gateway's header lines."""
+    dropped = named_by_connection(head.headers)
+    lines = [b"POST ", path, b" HTTP/1.1\r\nhost: ", host, b"\r\n", own]
+    for name, value in head.headers:
+        if name not in NOT_SENT and name not in dropped:
+            lines += (name, b": ", value, b"\r\n")
+    lines.append(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % size)
+    return b"".join(lines)
+
+
+def response_head(
+    status: int, headers: list[tuple[bytes, bytes]], own: bytes, framing: bytes
+) -> bytes:
+    """The head of an answer to a client."""
+    reason = REASONS.get(status, b"Status")
+    lines = [b"HTTP/1.1 %d " % status, reason, b"\r\n", own]
+    for name, value in headers:
+        if name not in NOT_RETURNED:
+            lines += (name, b": ", value, b"\r\n")
+    lines += (framing, b"\r\n")
+    return b"".join(lines)

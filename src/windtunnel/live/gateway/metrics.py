@@ -1,0 +1,165 @@
+"""What a gateway counts, and how it is published for Prometheus: our names, and OpenTelemetry's."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from windtunnel.live.gateway.decisions import Gateway
+
+DURATIONS: Final = tuple(0.01 * 2**power for power in range(14))
+"""The bounds that OpenTelemetry recommends for durations."""
+FIRST_TOKEN: Final = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+)  # fmt: skip
+PER_TOKEN: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+MOST_SERIES: Final = 10_000
+
+
+class Histogram:
+    """Counts by bucket."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds: Final = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative, as Prometheus has them."""
+        found, sum_ = [], 0
+        for bound, count in zip((*self._bounds, float("inf")), self.counts, strict=True):
+            sum_ += count
+            found.append(("+Inf" if bound == float("inf") else repr(bound), float(sum_)))
+        return found
+
+
+class ModelMetrics:
+    """Of one model."""
+
+    __slots__ = ("duration", "first_token", "output_tokens", "per_token", "prompt_tokens", "queued")
+
+    def __init__(self) -> None:
+        self.duration: Final = Histogram(DURATIONS)
+        self.first_token: Final = Histogram(FIRST_TOKEN)
+        self.per_token: Final = Histogram(PER_TOKEN)
+        self.queued: Final = Histogram(DURATIONS)
+        self.prompt_tokens = 0
+        self.output_tokens = 0
+
+
+class GatewayMetrics:
+    """Everything that is counted beside the decisions themselves."""
+
+    def __init__(self) -> None:
+        self.outcomes: Final[dict[tuple[str, str, str], int]] = {}
+        """Requests that ended, by model, outcome and reason."""
+        self.models: Final[dict[str, ModelMetrics]] = {}
+        self.early: Final[dict[int, int]] = {}
+        self.attempts_failed: Final[dict[int, int]] = {}
+        self.bugs = 0
+        self.connections = 0
+
+    def refused_early(self, status: int) -> None:
+        """A request that was refused before it was known what it asks for."""
+        self.early[status] = self.early.get(status, 0) + 1
+
+    def attempt_failed(self, server: int) -> None:
+        self.attempts_failed[server] = self.attempts_failed.get(server, 0) + 1
+
+    def of(self, model: str) -> ModelMetrics:
+        found = self.models.get(model)
+        if found is None:
+            found = self.models[model] = ModelMetrics()
+        return found
+
+    def ended(self, model: str, outcome: str, reason: str) -> None:
+        key = (model, outcome, reason)
+        if key in self.outcomes or len(self.outcomes) < MOST_SERIES:
+            self.outcomes[key] = self.outcomes.get(key, 0) + 1
+
+
+class GatewayCollector:
+    """Gives the counts to prometheus_client when they are asked for."""
+
+    def __init__(self, metrics: GatewayMetrics, core: "Gateway") -> None:
+        self._metrics: Final = metrics
+        self._core: Final = core
+
+    def collect(self) -> Iterable[object]:
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        metrics, core = self._metrics, self._core
+        ended = CounterMetricFamily(
+            "windtunnel_requests", "Requests that ended.", labels=["model", "outcome", "reason"]
+        )
+        for key, count in metrics.outcomes.items():
+            ended.add_metric(list(key), count)
+        yield ended
+        early = CounterMetricFamily(
+            "windtunnel_requests_refused_early", "Requests that were not valid.", labels=["status"]
+        )
+        for status, count in metrics.early.items():
+            early.add_metric([str(status)], count)
+        yield early
+        yield CounterMetricFamily(
+            "windtunnel_retries", "Requests sent to another server.", value=core.retries
+        )
+        yield GaugeMetricFamily(
+            "windtunnel_client_connections", "Open now.", value=metrics.connections
+        )
+        queued = GaugeMetricFamily("windtunnel_queued", "Queued requests.", labels=["model"])
+        flying = GaugeMetricFamily("windtunnel_in_flight", "Sent, not ended.", labels=["server"])
+        up = GaugeMetricFamily("windtunnel_server_up", "1: may get requests.", labels=["server"])
+        failed = CounterMetricFamily(
+            "windtunnel_attempts_failed", "Requests a server did not answer.", labels=["server"]
+        )
+        for plane in core.planes.values():
+            queued.add_metric([plane.name], plane.driver.gateway.queued + len(plane.unplaced))
+        for number, server in enumerate(core.servers):
+            flying.add_metric([server.name], server.in_flight)
+            state = server.availability
+            up.add_metric(
+                [server.name],
+                float(state.healthy and not state.draining and state.breaker.state == 0),
+            )
+            failed.add_metric([server.name], metrics.attempts_failed.get(number, 0))
+        yield from (queued, flying, up, failed)
+        names = {
+            "gen_ai_server_request_duration_seconds": "duration",
+            "gen_ai_server_time_to_first_token_seconds": "first_token",
+            "gen_ai_server_time_per_output_token_seconds": "per_token",
+            "windtunnel_queue_seconds": "queued",
+        }
+        for name, field in names.items():
+            family = HistogramMetricFamily(name, "By model.", labels=["gen_ai_request_model"])
+            for model, one in metrics.models.items():
+                histogram: Histogram = getattr(one, field)
+                family.add_metric([model], histogram.buckets(), histogram.total)
+            yield family
+        tokens = CounterMetricFamily(
+            "windtunnel_tokens", "Tokens of completed requests.", labels=["model", "kind"]
+        )
+        for model, one in metrics.models.items():
+            tokens.add_metric([model, "prompt"], one.prompt_tokens)
+            tokens.add_metric([model, "output"], one.output_tokens)
+        yield tokens
+
+
+def registry_of(metrics: GatewayMetrics, core: "Gateway") -> "CollectorRegistry":
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(GatewayCollector(metrics, core))  # type: ignore[arg-type]
+    return registry

@@ -1,0 +1,244 @@
+"""What servers say of themselves: health, models and load, asked without ever overlapping."""
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from windtunnel.live.gateway.decisions import ModelCard
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from windtunnel.live.gateway.proxy import Proxy
+    from windtunnel.live.gateway.server_side import ServerAddress
+    from windtunnel.live.gateway.settings import HealthSettings, ScrapeSettings
+
+MOST_PAGE_BYTES: Final = 16 << 20
+MOST_MODELS: Final = 4096
+MODELS_EVERY: Final = 15
+"""Health checks between two looks at a server's models."""
+
+WAITING: Final = (
+    "vllm:num_requests_waiting",
+    "sglang:num_queue_reqs",
+    "trtllm_num_requests_waiting",
+    'nv_trt_llm_request_metrics{request_type="waiting"',
+    "tgi_queue_size",
+)
+RUNNING: Final = (
+    "vllm:num_requests_running",
+    "sglang:num_running_reqs",
+    "trtllm_num_requests_running",
+    'nv_trt_llm_request_metrics{request_type="scheduled"',
+    "tgi_batch_current_size",
+)
+KV_USED: Final = (
+    "vllm:kv_cache_usage_perc",
+    "sglang:token_usage",
+    "trtllm_kv_cache_utilization",
+    'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction"',
+)
+CACHE_INFO: Final = re.compile(
+    rb"^(?:vllm|sglang):cache_config_info\{([^}\n]{0,4000})\}", re.MULTILINE
+)
+LORA_INFO: Final = re.compile(
+    rb'^vllm:lora_requests_info\{[^}\n]{0,4000}?running_lora_adapters="([^"\n]*)"[^}\n]*\} (\S+)',
+    re.MULTILINE,
+)
+SLEEPING: Final = re.compile(
+    rb'^vllm:engine_sleep_state\{[^}\n]*sleep_state="(?!awake)[^"\n]*"[^}\n]*\} 1(?:\.0)?\s*$',
+    re.MULTILINE,
+)
+
+
+class ServerLoad(NamedTuple):
+    """What a page of metrics says; None: it does not say."""
+
+    waiting: int | None
+    running: int | None
+    kv_used: float | None
+    cache_tokens: int | None
+    adapters: tuple[str, ...]
+    asleep: bool
+
+
+def _values(page: bytes, names: tuple[str, ...]) -> list[float]:
+    """The values of the first of these metrics that the page has, one for each engine."""
+    for name in names:
+        if name.encode() not in page:
+            continue
+        start = re.escape(name.encode())
+        tail = rb"[^}\n]*\}" if "{" in name else rb"(?:\{[^}\n]*\})?"
+        found = re.findall(rb"^" + start + tail + rb"\s+(\S+)", page, re.MULTILINE)
+        values = []
+        for text in found[:1024]:
+            try:
+                values.append(float(text))
+            except ValueError:
+                continue
+        values = [value for value in values if 0.0 <= value < 1e12]
+        if values:
+            return values
+    return []
+
+
+def read_load(page: bytes) -> ServerLoad:
+    """The load in a page of Prometheus metrics; a server with several engines is summed up."""
+    waiting, running = _values(page, WAITING), _values(page, RUNNING)
+    used = _values(page, KV_USED)
+    adapters: list[str] = []
+    latest = -1.0
+    for names, stamp in LORA_INFO.findall(page):
+        try:
+            when = float(stamp)
+        except ValueError:
+            continue
+        if when >= latest:
+            latest = when
+            adapters = [name for name in names.decode("utf-8", "replace").split(",") if name]
+    return ServerLoad(
+        int(sum(waiting)) if waiting else None,
+        int(sum(running)) if running else None,
+        min(1.0, sum(used) / len(used)) if used else None,
+        _cache_tokens(page),
+        tuple(adapters[:MOST_MODELS]),
+        SLEEPING.search(page) is not None,
+    )
+
+
+def _cache_tokens(page: bytes) -> int | None:
+    total = 0
+    for labels in CACHE_INFO.findall(page):
+        values = dict(re.findall(rb'(\w+)="(\d{1,12})"', labels))
+        size = values.get(b"block_size") or values.get(b"page_size")
+        blocks = values.get(b"num_gpu_blocks") or values.get(b"num_pages")
+        if size and blocks:
+            total += int(size) * int(blocks)
+    return total or None
+
+
+def read_models(body: bytes) -> list[ModelCard]:
+    """The models in an answer to /v1/models; empty where it is not one."""
+    try:
+        data = msgspec.json.decode(body)
+        cards = data["data"]
+        return [
+            ModelCard(str(card["id"]), str(card.get("parent") or ""))
+            for card in cards[:MOST_MODELS]
+        ]
+    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, AttributeError):
+        return []
+
+
+class ServerProbe:
+    """Watches one server: a task for its health, another for its load."""
+
+    def __init__(
+        self,
+        proxy: "Proxy",
+        number: int,
+        address: "ServerAddress",
+        session: "aiohttp.ClientSession",
+        health: "HealthSettings",
+        scrape: "ScrapeSettings",
+    ) -> None:
+        self.said = ""  # the last thing that was wrong
+        self._proxy: Final = proxy
+        self._number: Final = number
+        self._address: Final = address
+        self._session: Final = session
+        self._health: Final = health
+        self._scrape: Final = scrape
+        self._asleep = False
+        self._models: tuple[ModelCard, ...] = ()
+        self._cache_tokens = 0
+
+    async def watch_health(self) -> None:
+        """Until it is cancelled."""
+        failures, checks = 0, 0
+        while True:
+            what = await self._check(models=checks % MODELS_EVERY == 0)
+            core, now_s = self._proxy.core, self._proxy.now_s()
+            healthy = core.servers[self._number].availability.healthy
+            if what:
+                failures += 1
+                self.said = what
+                checks = 0
+                if healthy and (failures >= self._health.failures or self._asleep):
+                    core.unhealthy(self._number, what, now_s)
+            else:
+                failures, self.said = 0, ""
+                checks += 1
+                if not healthy or core.servers[self._number].models != self._models:
+                    core.healthy(self._number, self._models, now_s)
+            self._proxy.pump()
+            await asyncio.sleep(self._health.interval_s)
+
+    async def watch_load(self) -> None:
+        """Until it is cancelled; a scrape that takes long is followed by a pause as ever."""
+        while True:
+            try:
+                status, page = await self._get(self._scrape.path, self._scrape.timeout_s)
+            except (OSError, TimeoutError, ValueError):
+                status, page = 0, b""
+            if status == 200:
+                self._observe(read_load(page))
+            await asyncio.sleep(self._scrape.interval_s)
+
+    def _observe(self, load: ServerLoad) -> None:
+        core, now_s, number = self._proxy.core, self._proxy.now_s(), self._number
+        self._asleep = load.asleep
+        if load.asleep and core.servers[number].availability.healthy:
+            core.unhealthy(number, "asleep", now_s)
+        if load.cache_tokens is not None and load.cache_tokens != self._cache_tokens:
+            self._cache_tokens = load.cache_tokens
+            core.cache_size(number, load.cache_tokens, now_s)
+        if load.waiting is not None or load.running is not None or load.kv_used is not None:
+            seen = (load.waiting or 0, load.running or 0, load.kv_used or 0.0)
+            core.observe(number, seen, load.adapters, now_s)
+        self._proxy.pump()
+
+    async def _check(self, *, models: bool) -> str:
+        """What is wrong with the server; empty: nothing."""
+        timeout_s = self._health.timeout_s
+        if self._asleep:
+            return "asleep"
+        try:
+            status, _ = await self._get(self._health.path, timeout_s)
+            if status != 200:
+                return f"{self._health.path} answers {status}"
+            if models or not self._models:
+                status, body = await self._get("/v1/models", timeout_s)
+                found = read_models(body) if status == 200 else []
+                if not found:
+                    return f"/v1/models answers {status} and lists no model"
+                self._models = tuple(found)
+        except TimeoutError:
+            return "no answer in time"
+        except (OSError, ValueError) as error:
+            return f"no answer: {type(error).__name__}"
+        return ""
+
+    async def _get(self, path: str, timeout_s: float) -> tuple[int, bytes]:
+        headers = {}
+        if self._address.auth:
+            name, _, value = self._address.auth.decode().strip().partition(": ")
+            headers[name] = value
+        async with (
+            asyncio.timeout(timeout_s),
+            self._session.get(
+                self._address.url + path,
+                headers=headers,
+                allow_redirects=False,
+                ssl=self._address.tls if self._address.tls is not None else True,
+            ) as answer,
+        ):
+            body = await answer.content.read(MOST_PAGE_BYTES)
+            while len(body) < MOST_PAGE_BYTES:
+                more = await answer.content.read(MOST_PAGE_BYTES - len(body))
+                if not more:
+                    break
+                body += more
+            return answer.status, body

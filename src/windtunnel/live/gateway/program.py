@@ -1,0 +1,427 @@
+"""Starts a gateway, reloads its configuration, and stops it without losing a request."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import ssl
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from windtunnel.core.clock import monotonic_s
+from windtunnel.core.errors import InputError, OutputError
+from windtunnel.core.random import fresh_seed
+from windtunnel.live.emulate.serving import listen, url_of
+from windtunnel.live.gateway.bodies import PromptReader
+from windtunnel.live.gateway.client_side import ClientConnection
+from windtunnel.live.gateway.decisions import Gateway, Record
+from windtunnel.live.gateway.event_log import EventLogFile
+from windtunnel.live.gateway.metrics import registry_of
+from windtunnel.live.gateway.probes import ServerProbe
+from windtunnel.live.gateway.proxy import SWEEP_S, KeyHolder, Proxy, ProxyLimits
+from windtunnel.live.gateway.request_trace import RequestTrace
+from windtunnel.live.gateway.server_side import ServerAddress, ServerPool
+from windtunnel.live.gateway.settings import (
+    Configuration,
+    HostPort,
+    LiveSettings,
+    ServerEntry,
+    address_fault,
+    split_address,
+)
+from windtunnel.live.system import connections_allowed, new_loop
+from windtunnel.live.wire.keys import read_keys
+
+MOST_LISTED: Final = 4096
+FILE_EVERY_S: Final = 1.0
+_log = logging.getLogger("windtunnel.gateway")
+
+
+class Program:
+    """A running gateway."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        environment: Mapping[str, str],
+        reload: Callable[[], Configuration],
+    ) -> None:
+        settings, written, folder = configuration
+        self.settings = settings
+        self._environment: Final = environment
+        self._reload: Final = reload
+        live = settings.live
+        seed = fresh_seed()
+        self._log_file: EventLogFile | None = None
+        record: Record | None = None
+        if live.log is not None:
+            head = {"settings": written, "seed": seed, "folder": str(folder)}
+            self._log_file = EventLogFile(Path(live.log), head)
+            record = self._log_file.record
+        core = Gateway(settings.policies(folder, seed), record)
+        limits = live.limits
+        secret = os.urandom(32)
+        start_s = monotonic_s()
+        self.proxy: Final = Proxy(
+            core,
+            ProxyLimits(
+                int(limits.head_bytes),
+                int(limits.body_bytes),
+                limits.connections,
+                limits.request_s,
+                limits.idle_s,
+                limits.stall_s,
+                limits.connect_s,
+                limits.first_byte_s,
+                limits.silence_s,
+            ),
+            PromptReader(secret),
+            lambda: monotonic_s() - start_s,
+            explains=live.explain,
+            asks_usage=live.usage,
+        )
+        if live.trace is not None:
+            self.proxy.trace = RequestTrace(
+                Path(live.trace.folder), int(live.trace.rotate_bytes), live.trace.keep, secret
+            )
+        self._probes: Final[dict[str, tuple[int, ServerProbe, list[asyncio.Task[None]]]]] = {}
+        self._use_keys(live)
+
+    async def run(self, bound: Any, ready: Callable[[str], None], stop: asyncio.Event) -> None:
+        """Serves until `stop` is set, then drains."""
+        import aiohttp
+
+        loop = asyncio.get_running_loop()
+        live = self.settings.live
+        tls = _server_tls(live)
+        server = await loop.create_server(
+            lambda: ClientConnection(self.proxy), sock=bound, ssl=tls, backlog=4096
+        )
+        timeout = aiohttp.ClientTimeout(total=None)
+        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=10)
+        async with aiohttp.ClientSession(
+            timeout=timeout, connector=connector, trust_env=False
+        ) as session:
+            self._session = session
+            self._take_servers(live)
+            tasks = [loop.create_task(self._sweep()), loop.create_task(self._watch_file())]
+            loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+            scheme = "https" if tls is not None else "http"
+            ready(url_of(bound).replace("http://", f"{scheme}://"))
+            try:
+                async with self._admin():
+                    await stop.wait()
+                    await self._drain(server)
+            finally:
+                loop.remove_signal_handler(signal.SIGHUP)
+                for task in tasks:
+                    task.cancel()
+                for _, _, watches in self._probes.values():
+                    for task in watches:
+                        task.cancel()
+                server.close()
+                if self.proxy.trace is not None:
+                    self.proxy.trace.close()
+                if self._log_file is not None:
+                    self._log_file.close()
+
+    # Servers.
+
+    def _take_servers(self, live: LiveSettings) -> None:
+        """Servers that are new join, those that are gone drain, and those that are back return."""
+        wanted = {entry.url.rstrip("/"): entry for entry in live.servers}
+        for url in _listed(live.servers_file):
+            wanted.setdefault(url, ServerEntry(url=url))
+        core, now_s = self.proxy.core, self.proxy.now_s()
+        for url, entry in wanted.items():
+            if url not in self._probes:
+                self._add(url, entry)
+            elif core.servers[self._probes[url][0]].availability.draining:
+                core.undrain(self._probes[url][0], now_s)
+        for url, (number, _, _) in self._probes.items():
+            if url not in wanted and not core.servers[number].availability.draining:
+                core.drain(number, now_s)
+        self.proxy.pump()
+
+    def _add(self, url: str, entry: ServerEntry) -> None:
+        proxy, live = self.proxy, self.settings.live
+        address = _address(entry, self._environment)
+        number = proxy.core.join(url, entry.slots, proxy.now_s())
+        proxy.pools.append(ServerPool(address, proxy.limits.connect_s))
+        probe = ServerProbe(proxy, number, address, self._session, live.health, live.scrape)
+        loop = asyncio.get_running_loop()
+        watches = [loop.create_task(probe.watch_health()), loop.create_task(probe.watch_load())]
+        self._probes[url] = (number, probe, watches)
+
+    async def _watch_file(self) -> None:
+        """Reads the list of servers again whenever its file changes."""
+        path = self.settings.live.servers_file
+        stamp = _stamp(path)
+        while path is not None:
+            await asyncio.sleep(FILE_EVERY_S)
+            if _stamp(path) != stamp:
+                stamp = _stamp(path)
+                try:
+                    self._take_servers(self.settings.live)
+                except InputError as error:
+                    _log.error("%s", error)
+
+    def _on_hangup(self) -> None:
+        """SIGHUP: servers and keys are read again; what is under way goes on."""
+        try:
+            settings = self._reload().settings
+            self._use_keys(settings.live)
+            self._take_servers(settings.live)
+        except (InputError, OutputError) as error:
+            _log.error("the configuration was not reloaded: %s", error)
+            return
+        self.settings = settings
+        _log.warning("the configuration was reloaded")
+
+    def _use_keys(self, live: LiveSettings) -> None:
+        names = [entry.key_env for entry in live.clients]
+        read_keys(names, self._environment)
+        core = self.proxy.core
+        tenants = core.policies.tenants
+        classes = [one.name for one in core.policies.classes]
+        keys = {}
+        for entry in live.clients:
+            if entry.tenant not in tenants:
+                core.add_tenant(entry.tenant, self.proxy.now_s())
+            holder = KeyHolder(
+                tenants.index(entry.tenant), tuple(classes.index(name) for name in entry.classes)
+            )
+            key = self._environment[entry.key_env].strip()
+            keys[sha256(key.encode()).digest()] = holder
+        self.proxy.use_keys(keys)
+
+    # Time.
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            try:
+                self.proxy.sweep()
+                if self._log_file is not None:
+                    self._log_file.flush()
+            except Exception as error:  # noqa: BLE001 - deadlines must be kept whatever happens
+                self.proxy.bug(error)
+
+    async def _drain(self, server: asyncio.Server) -> None:
+        """No new connection, no queued request; answers have their time to end."""
+        proxy = self.proxy
+        proxy.stopping = True
+        server.close()
+        proxy.refuse_queued()
+        for connection in list(proxy.connections):
+            connection.close_when_idle()
+        until_s = proxy.now_s() + self.settings.live.drain_s
+        while proxy.under_way and proxy.now_s() < until_s:
+            await asyncio.sleep(0.02)
+        proxy.give_up()
+        await asyncio.sleep(0)
+        for connection in list(proxy.connections):
+            connection.abort()
+        for pool in proxy.pools:
+            pool.close()
+
+    # The other port.
+
+    @contextlib.asynccontextmanager
+    async def _admin(self) -> Any:
+        import uvicorn
+
+        address = admin_address(self.settings.live)
+        bound = listen(address.host, address.port)
+        config = uvicorn.Config(
+            self._admin_app(), log_level="error", access_log=False, lifespan="off", ws="none",
+            server_header=False,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+        self.admin_url = url_of(bound)
+        task = asyncio.get_running_loop().create_task(server.serve([bound]))
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            server.force_exit = True
+            await task
+
+    def _admin_app(self) -> Any:
+        from prometheus_client import generate_latest
+        from starlette.applications import Starlette
+        from starlette.requests import Request as WebRequest
+        from starlette.responses import PlainTextResponse, Response
+        from starlette.routing import Route
+
+        registry = registry_of(self.proxy.metrics, self.proxy.core)
+
+        async def metrics(_: WebRequest) -> Response:
+            return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
+
+        async def healthz(_: WebRequest) -> Response:
+            return PlainTextResponse("ok\n")
+
+        async def readyz(_: WebRequest) -> Response:
+            if self.proxy.stopping:
+                return PlainTextResponse("stopping\n", 503)
+            if not self.proxy.core.models():
+                return PlainTextResponse("no server is ready\n", 503)
+            return PlainTextResponse("ok\n")
+
+        async def servers(_: WebRequest) -> Response:
+            return Response(msgspec.json.encode(self.servers()), media_type="application/json")
+
+        return Starlette(
+            routes=[
+                Route("/metrics", metrics),
+                Route("/healthz", healthz),
+                Route("/readyz", readyz),
+                Route("/servers", servers),
+            ]
+        )
+
+    def servers(self) -> list[dict[str, Any]]:
+        """Each server with its state, for people and for programs."""
+        core, now_s = self.proxy.core, self.proxy.now_s()
+        found = []
+        for url, (number, probe, _) in self._probes.items():
+            one = core.servers[number]
+            able = one.availability.allows(one.in_flight, now_s)
+            found.append(
+                {
+                    "server": url,
+                    "available": able,
+                    "why": "" if able else probe.said or one.availability.why_not(),
+                    "in_flight": one.in_flight,
+                    "models": [card.name for card in one.models],
+                }
+            )
+        return found
+
+
+def admin_address(live: LiveSettings) -> HostPort:
+    """Where the other port is: as it was given, or beside that of clients."""
+    if live.admin is not None:
+        given = split_address(live.admin)
+        assert given is not None
+        return given
+    listening = split_address(live.listen)
+    assert listening is not None
+    return HostPort("127.0.0.1", listening.port + 1 if listening.port else 0)
+
+
+def run_gateway(
+    configuration: Configuration,
+    ready: Callable[[str, Program], None],
+    reload: Callable[[], Configuration],
+) -> Program:
+    """Runs until Ctrl-C or SIGTERM; a second signal ends it at once."""
+    settings = configuration.settings
+    address = split_address(settings.live.listen)
+    assert address is not None
+    connections_allowed(2 * settings.live.limits.connections)
+    program = Program(configuration, os.environ, reload)
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def ask_to_stop() -> None:
+            stop.set()
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
+
+        for number in before:
+            loop.add_signal_handler(number, ask_to_stop)
+        with listen(address.host, address.port) as bound:
+            await program.run(bound, lambda url: ready(url, program), stop)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+    return program
+
+
+def _address(entry: ServerEntry, environment: Mapping[str, str]) -> ServerAddress:
+    parts = urlsplit(entry.url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    key = ""
+    if entry.key_env is not None:
+        read_keys([entry.key_env], environment)
+        key = environment[entry.key_env].strip()
+    tls = None
+    if parts.scheme == "https":
+        tls = ssl.create_default_context(cafile=entry.ca)
+    shown = f"[{host}]" if ":" in host else host
+    return ServerAddress(f"{parts.scheme}://{shown}:{port}", host, port, key, tls)
+
+
+def _server_tls(live: LiveSettings) -> ssl.SSLContext | None:
+    if live.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(live.certificate, live.certificate_key)
+    except (OSError, ssl.SSLError) as error:
+        what = f"the certificate cannot be used: {error.strerror or error}"
+        raise InputError(what, where="live.certificate") from None
+    return context
+
+
+def _listed(path: str | None) -> Sequence[str]:
+    """The addresses in a file, one on each line; `#` starts a comment."""
+    if path is None:
+        return ()
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the list of servers cannot be read: {error}", where=path) from None
+    found = []
+    for number, line in enumerate(lines[:MOST_LISTED], 1):
+        url = line.partition("#")[0].strip().rstrip("/")
+        if not url:
+            continue
+        what = address_fault(url)
+        if what:
+            raise InputError(what, where=f"{path}:{number}")
+        found.append(url)
+    return found
+
+
+def _stamp(path: str | None) -> tuple[int, int] | None:
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def log_to_stderr() -> None:
+    """Warnings and errors as one JSON line each."""
+
+    class JsonLines(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            line = {"level": record.levelname.lower(), "message": record.getMessage()}
+            if record.exc_info:
+                line["trace"] = self.formatException(record.exc_info)
+            return msgspec.json.encode(line).decode()
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    _log.handlers[:] = [handler]
+    _log.propagate = False

@@ -1,0 +1,470 @@
+"""The proxy: connects clients, decisions and servers, and keeps every deadline."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from windtunnel.core.random import fresh_seed
+from windtunnel.live.gateway.bodies import (
+    FORBIDDEN_FIELDS,
+    PromptReader,
+    read_body,
+    with_usage,
+    without_fields,
+)
+from windtunnel.live.gateway.client_side import ClientConnection
+from windtunnel.live.gateway.decisions import REFUSE, SEND, Arrival, Gateway
+from windtunnel.live.gateway.errors import ClientError
+from windtunnel.live.gateway.exchange import COMPLETED, Exchange
+from windtunnel.live.gateway.http import Head
+from windtunnel.live.gateway.metrics import GatewayMetrics
+from windtunnel.live.gateway.request_trace import RequestTrace
+from windtunnel.live.gateway.server_side import ServerPool
+from windtunnel.live.gateway.timing import Deadlines
+
+SWEEP_S: Final = 0.1
+LINGER_S: Final = 1.0
+"""How long a refused client may take to read why."""
+MOST_SESSIONS: Final = 200_000
+LONGEST_ID: Final = 128
+ANSWERED_BY_SERVERS: Final = frozenset(
+    (
+        b"/v1/chat/completions",
+        b"/v1/completions",
+        b"/v1/responses",
+        b"/v1/embeddings",
+        b"/tokenize",
+        b"/detokenize",
+    )
+)
+STREAMING: Final = frozenset((b"/v1/chat/completions", b"/v1/completions"))
+"""Paths whose streams have a usage chunk that can be asked for."""
+
+_log = logging.getLogger("windtunnel.gateway")
+
+
+class ProxyLimits(NamedTuple):
+    """What clients and servers may cost, as typed numbers."""
+
+    head_bytes: int
+    body_bytes: int
+    connections: int
+    request_s: float
+    idle_s: float
+    stall_s: float
+    connect_s: float
+    first_byte_s: float
+    silence_s: float
+
+
+class KeyHolder(NamedTuple):
+    """What a client's key stands for."""
+
+    tenant: int
+    classes: tuple[int, ...]
+
+
+class Proxy:
+    """Everything between the two sides. One event loop runs all of it."""
+
+    def __init__(
+        self,
+        core: Gateway,
+        limits: ProxyLimits,
+        prompts: PromptReader,
+        now_s: Callable[[], float],
+        *,
+        explains: bool,
+        asks_usage: bool,
+    ) -> None:
+        self.core: Final = core
+        self.limits: Final = limits
+        self.now_s: Final = now_s
+        self.explains: Final = explains
+        self.metrics: Final = GatewayMetrics()
+        self.pools: Final[list[ServerPool]] = []
+        self.trace: RequestTrace | None = None
+        self.stopping = False
+        self.redact: Callable[[str], str] = lambda text: text
+        self.heads: Final = Deadlines[ClientConnection](limits.request_s)
+        self.idle: Final = Deadlines[ClientConnection](limits.idle_s)
+        self.stalled: Final = Deadlines[ClientConnection](limits.stall_s)
+        self.lingering: Final = Deadlines[ClientConnection](LINGER_S)
+        self.first_bytes: Final = Deadlines[Exchange](limits.first_byte_s)
+        self.streams: Final = Deadlines[Exchange](limits.silence_s)
+        self.connections: Final[set[ClientConnection]] = set()
+        self._asks_usage: Final = asks_usage
+        self._prompts: Final = prompts
+        self._exchanges: Final[dict[int, Exchange]] = {}
+        self._arrivals: Final[dict[int, Arrival]] = {}
+        self._keys: dict[bytes, KeyHolder] = {}
+        self._classes: Final = {
+            one.name.encode(): number for number, one in enumerate(core.policies.classes)
+        }
+        self._sessions: Final[dict[str, int]] = {}
+        self._session_count = 0
+        self.arrived = 0
+        self._ids = 0
+        self._id_start: Final = f"wt-{fresh_seed():016x}-".encode()
+        self._pumping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = float("inf")
+
+    def use_keys(self, keys: dict[bytes, KeyHolder]) -> None:
+        """Keys of clients by their SHA-256; none: no key is asked for."""
+        self._keys = keys
+
+    def server_name(self, server: int) -> str:
+        return self.core.servers[server].name if server >= 0 else "none"
+
+    def retry_after_s(self) -> int:
+        """When a refused client may come again; a rough guess is enough to spread them."""
+        return 1 if not self.stopping else 5
+
+    # Connections.
+
+    def opened(self, connection: ClientConnection) -> bool:
+        """Whether there is room for one more."""
+        if len(self.connections) >= self.limits.connections or self.stopping:
+            return False
+        self.connections.add(connection)
+        self.metrics.connections += 1
+        self.idle.add(connection, self.now_s())
+        return True
+
+    def closed(self, connection: ClientConnection) -> None:
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self.metrics.connections -= 1
+        for deadlines in (self.heads, self.idle, self.stalled, self.lingering):
+            deadlines.remove(connection)
+
+    def bug(self, error: BaseException) -> None:
+        self.metrics.bugs += 1
+        _log.error("the gateway failed on a request", exc_info=error)
+
+    # Requests.
+
+    def handle(self, client: ClientConnection, head: Head, body: bytes, began_s: float) -> None:
+        """A whole request has come."""
+        try:
+            path = head.path.partition(b"?")[0]
+            if path in ANSWERED_BY_SERVERS:
+                self._begin(client, head, path, body, began_s)
+            else:
+                self._own_answer(client, head, path)
+        except ClientError as error:
+            self.metrics.refused_early(error.status)
+            client.reply(error.status, error.body, b"x-request-id: %b\r\n" % self._id_of(head))
+        except Exception as error:  # noqa: BLE001 - one request must not take down the others
+            self.bug(error)
+            client.abort()
+
+    def _begin(
+        self, client: ClientConnection, head: Head, path: bytes, body: bytes, began_s: float
+    ) -> None:
+        if head.method != b"POST":
+            raise ClientError(405, f"{path.decode()} is asked with POST.")
+        holder = self._identify(head)
+        kind = head.get(b"content-type")
+        if kind is not None and not kind.lower().startswith(b"application/json"):
+            raise ClientError(415, "The content type must be application/json.")
+        if self.stopping:
+            raise ClientError(503, "The gateway is stopping.")
+        fields = read_body(body)
+        model = fields.model
+        if model is None:
+            raise ClientError(400, "The request names no model.", param="model")
+        if not self.core.knows(model):
+            if not self.core.models():
+                raise ClientError(503, "No server is ready.", code="no-server")
+            message = f"The model `{model[:200]}` does not exist."
+            raise ClientError(404, message, code="model_not_found", param="model")
+        number = self.arrived
+        self.arrived += 1
+        exchange = Exchange(self, client, head, fields, number, began_s)
+        exchange.id = self._id_of(head)
+        exchange.model = model
+        prompt = fields.prompt_bytes()
+        exchange.prompt_bytes = len(prompt)
+        keys, ends = self._prompts.chain(model, fields.cache_salt or "", prompt)
+        asks = bool(
+            self._asks_usage and fields.stream and not fields.asks_for_usage and path in STREAMING
+        )
+        if any(name in body for name in FORBIDDEN_FIELDS):
+            body = without_fields(body, tuple(name[1:-1].decode() for name in FORBIDDEN_FIELDS))
+        if asks:
+            if fields.stream_options is not None:
+                body = without_fields(body, ("stream_options",))
+            body = with_usage(body)
+        exchange.prepare(path, body, asks)
+        arrival = Arrival(
+            number,
+            model,
+            holder.tenant,
+            self._class_of(head, holder),
+            self._prompts.tokens(model, len(prompt)),
+            fields.output_tokens,
+            self._session(head, fields.session_id),
+            keys,
+            ends,
+        )
+        client.exchange = exchange
+        self._exchanges[number] = exchange
+        self._arrivals[number] = arrival
+        self.core.arrive(arrival, self.now_s())
+        self.pump()
+
+    def ended(self, exchange: Exchange, *, told: bool) -> None:
+        """An exchange is over; `told`: the decisions know."""
+        number = exchange.number
+        del self._exchanges[number]
+        arrival = self._arrivals.pop(number)
+        self.first_bytes.remove(exchange)
+        self.streams.remove(exchange)
+        now_s = self.now_s()
+        first_s, ttft_s, tpot_s = exchange.first_byte_s, -1.0, 0.0
+        output = exchange.output_tokens
+        metrics = self.metrics
+        metrics.ended(exchange.model, exchange.outcome, exchange.reason)
+        if exchange.outcome == COMPLETED:
+            ttft_s = first_s - exchange.arrived_s
+            if output > 1 and exchange.streams:
+                tpot_s = (now_s - first_s) / (output - 1)
+            model = metrics.of(exchange.model)
+            model.duration.add(now_s - exchange.arrived_s)
+            if exchange.streams:
+                model.first_token.add(ttft_s)
+                if tpot_s > 0.0:
+                    model.per_token.add(tpot_s)
+            usage = exchange.usage
+            if usage is not None:
+                model.prompt_tokens += usage.prompt
+                model.output_tokens += output
+                self._prompts.learn(exchange.model, exchange.prompt_bytes, usage.prompt)
+        if not told:
+            request = self.core.requests.get(number)
+            sent_s = request.record.sent_s if request is not None else exchange.arrived_s
+            since_sent_s = first_s - sent_s if ttft_s >= 0.0 else -1.0
+            self.core.ended(number, exchange.outcome, now_s, since_sent_s, tpot_s)
+        if self.trace is not None:
+            self.trace.add(self._row(exchange, arrival, now_s, ttft_s))
+        if not told:
+            self.pump()
+
+    def pump(self) -> None:
+        """Carries out what was decided, one action after another."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while (action := self.core.take()) is not None:
+                exchange = self._exchanges.get(action.request)
+                if exchange is None:
+                    continue
+                if action.kind == SEND:
+                    exchange.send(action.server, action.reason)
+                elif action.kind == REFUSE:
+                    exchange.refuse(action.reason, action.seen, action.limit)
+                else:
+                    exchange.stop(action.reason)
+        finally:
+            self._pumping = False
+        self._plan()
+
+    def _plan(self) -> None:
+        """One timer for when the decisions want to look again."""
+        next_s = self.core.next_s
+        if next_s < self._timer_s:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_s = next_s
+            delay_s = max(0.0, next_s - self.now_s())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._timer_s = float("inf")
+        self.core.tick(self.now_s())
+        self.pump()
+
+    def sweep(self) -> None:
+        """Every deadline, ten times a second; each costs what is late."""
+        now_s = self.now_s()
+        for connection in self.heads.expired(now_s):
+            connection.late()
+        for connection in self.idle.expired(now_s):
+            connection.close_when_idle()
+        for connection in (*self.stalled.expired(now_s), *self.lingering.expired(now_s)):
+            connection.abort()
+        for exchange in self.first_bytes.expired(now_s):
+            exchange.late()
+        for exchange in self.streams.expired(now_s):
+            exchange.late()
+        if self.core.server_next_s(now_s) <= now_s:
+            self.core.tick(now_s)
+            self.pump()
+        for pool in self.pools:
+            pool.sweep(asyncio.get_running_loop().time())
+        if self.trace is not None:
+            self.trace.flush()
+
+    @property
+    def under_way(self) -> int:
+        return len(self._exchanges)
+
+    def give_up(self) -> None:
+        """The time to stop has come: what is under way is cut."""
+        for exchange in list(self._exchanges.values()):
+            exchange.stop("stopping")
+
+    def refuse_queued(self) -> None:
+        """The gateway stops: what was not sent to a server gets its answer now."""
+        for exchange in list(self._exchanges.values()):
+            if exchange.server < 0:
+                exchange.stop("stopping")
+
+    # Parts of a request.
+
+    def _identify(self, head: Head) -> KeyHolder:
+        if not self._keys:
+            return KeyHolder(0, ())
+        given = head.get(b"authorization") or b""
+        scheme, _, key = given.partition(b" ")
+        if scheme.lower() != b"bearer" or not key:
+            raise ClientError(401, "There is no API key.", code="invalid_api_key")
+        found = self._keys.get(sha256(key.strip()).digest())
+        if found is None:
+            raise ClientError(401, "The API key is not known.", code="invalid_api_key")
+        return found
+
+    def _class_of(self, head: Head, holder: KeyHolder) -> int:
+        asked = head.get(b"x-slo-class")
+        if asked is None:
+            return holder.classes[0] if holder.classes else 0
+        number = self._classes.get(asked)
+        if number is None or (holder.classes and number not in holder.classes):
+            allowed = [
+                name.decode()
+                for name, one in self._classes.items()
+                if not holder.classes or one in holder.classes
+            ]
+            message = f"There is no such class of service; allowed: {', '.join(allowed)}."
+            raise ClientError(400, message, param="x-slo-class")
+        return number
+
+    def _session(self, head: Head, in_body: str | None) -> int:
+        given = head.get(b"x-session-id")
+        name = given.decode("latin-1") if given is not None else in_body
+        if not name:
+            return -1
+        number = self._sessions.pop(name, -1)
+        if number < 0:
+            number = self._session_count
+            self._session_count += 1
+            if len(self._sessions) >= MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+        self._sessions[name] = number
+        return number
+
+    def _id_of(self, head: Head) -> bytes:
+        given = head.get(b"x-request-id")
+        if (
+            given is not None
+            and 0 < len(given) <= LONGEST_ID
+            and all(32 < letter < 127 for letter in given)
+        ):
+            return given
+        self._ids += 1
+        return b"%b%d" % (self._id_start, self._ids)
+
+    def trace_line(self, head: Head) -> bytes:
+        """The W3C trace context for a server, under a span of ours; empty without one."""
+        given = head.get(b"traceparent")
+        if given is None:
+            return b""
+        parts = given.split(b"-")
+        if len(parts) != 4 or [len(part) for part in parts] != [2, 32, 16, 2]:
+            return b""
+        if not _is_hex(parts[1]) or not _is_hex(parts[2]) or not int(parts[1], 16):
+            return b""
+        span = b"%016x" % (fresh_seed() or 1)
+        return b"traceparent: 00-%b-%b-%b\r\n" % (parts[1], span, parts[3])
+
+    def _row(
+        self, exchange: Exchange, arrival: Arrival, now_s: float, ttft_s: float
+    ) -> dict[str, Any]:
+        trace = self.trace
+        assert trace is not None
+        usage = exchange.usage
+        prompt = usage.prompt if usage is not None and usage.prompt else arrival.prompt_tokens
+        row: dict[str, Any] = {
+            "arrived": exchange.arrived_s,
+            "prompt_tokens": prompt,
+            "output_tokens": exchange.output_tokens or arrival.output_tokens,
+            "id": f"{exchange.number}",
+            "tenant": self.core.policies.tenants[arrival.tenant],
+            "slo": self.core.policies.classes[arrival.slo].name,
+            "model": arrival.model,
+            "outcome": exchange.outcome,
+            "reason": exchange.reason,
+            "attempts": exchange.attempt,
+        }
+        if exchange.server >= 0:
+            row["server"] = self.server_name(exchange.server)
+        if arrival.session >= 0:
+            row["session"] = trace.name(str(arrival.session))
+        if arrival.prefix_keys:
+            places = [n for n, end in enumerate(arrival.prefix_ends) if end <= prompt]
+            if places:
+                row["prefix_keys"] = [arrival.prefix_keys[n] for n in places]
+                row["prefix_ends"] = [arrival.prefix_ends[n] for n in places]
+        if exchange.outcome == COMPLETED:
+            if exchange.streams:
+                row["ttft"] = ttft_s
+            row["e2e"] = now_s - exchange.arrived_s
+            if usage is not None:
+                row["cached_tokens"] = usage.cached
+        return row
+
+    # What the gateway answers itself.
+
+    def _own_answer(self, client: ClientConnection, head: Head, path: bytes) -> None:
+        own = b"x-request-id: %b\r\n" % self._id_of(head)
+        if path == b"/health":
+            client.reply(200, b"", own)
+            return
+        if path == b"/v1/models" or path.startswith(b"/v1/models/"):
+            self._identify(head)
+            if head.method != b"GET":
+                raise ClientError(405, "Models are asked for with GET.")
+            name = path[len(b"/v1/models/") :].decode("utf-8", "replace")
+            client.reply(200, self._models(name), own)
+            return
+        raise ClientError(404, "There is nothing at this path.")
+
+    def _models(self, name: str) -> bytes:
+        cards: Sequence[dict[str, Any]] = [
+            {
+                "id": card.name,
+                "object": "model",
+                "owned_by": "windtunnel",
+                "parent": card.parent or None,
+            }
+            for card in self.core.models()
+        ]
+        if not name:
+            return msgspec.json.encode({"object": "list", "data": cards})
+        for card in cards:
+            if card["id"] == name:
+                return msgspec.json.encode(card)
+        message = f"The model `{name[:200]}` does not exist."
+        raise ClientError(404, message, code="model_not_found", param="model")
+
+
+def _is_hex(text: bytes) -> bool:
+    return all(letter in b"0123456789abcdef" for letter in text)

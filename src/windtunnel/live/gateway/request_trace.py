@@ -1,0 +1,88 @@
+"""The trace of a gateway: one line a request, without prompts, that `windtunnel simulate` replays.
+
+Sessions are named by keyed hashes, and prefixes by keys that were hashed with a secret of the
+process. Files rotate by size, and the oldest are removed.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+
+from windtunnel.core.errors import OutputError
+
+NAME: Final = "trace-{number:06d}.jsonl"
+FLUSH_BYTES: Final = 1 << 16
+
+
+class RequestTrace:
+    """Writes rows; a disk that is full stops the trace and nothing else."""
+
+    def __init__(self, folder: Path, rotate_bytes: int, keep: int, secret: bytes) -> None:
+        self.rows = 0
+        self.lost = 0
+        self._folder: Final = folder
+        self._rotate_bytes: Final = rotate_bytes
+        self._keep: Final = keep
+        self._secret: Final = secret
+        self._encoder: Final = msgspec.json.Encoder()
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+        self._size = 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            numbers = [int(path.stem.removeprefix("trace-")) for path in self._files()]
+            self._number = max(numbers, default=0) + 1
+            self._file: IO[bytes] = self._open()
+        except OSError as error:
+            raise OutputError(
+                f"cannot write a trace: {error.strerror}", where=str(folder)
+            ) from error
+
+    def name(self, text: str) -> str:
+        """A name that says nothing, and is the same for the same text."""
+        return hashlib.blake2b(text.encode(), digest_size=8, key=self._secret).hexdigest()
+
+    def add(self, row: dict[str, Any]) -> None:
+        line = self._encoder.encode(row) + b"\n"
+        self.rows += 1
+        self._buffer.append(line)
+        self._buffered += len(line)
+        if self._buffered >= FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is buffered; called at least once a second."""
+        if not self._buffer:
+            return
+        data, count = b"".join(self._buffer), len(self._buffer)
+        self._buffer.clear()
+        self._buffered = 0
+        try:
+            self._file.write(data)
+            self._file.flush()
+            self._size += len(data)
+            if self._size >= self._rotate_bytes:
+                self._file.close()
+                self._number += 1
+                self._file = self._open()
+                for old in self._files()[: -self._keep]:
+                    old.unlink(missing_ok=True)
+        except (OSError, ValueError):
+            self.lost += count
+
+    def close(self) -> None:
+        self.flush()
+        self._file.close()
+
+    def _open(self) -> IO[bytes]:
+        self._size = 0
+        return (self._folder / NAME.format(number=self._number)).open("xb")
+
+    def _files(self) -> list[Path]:
+        return sorted(
+            path
+            for path in self._folder.glob("trace-*.jsonl")
+            if path.stem.removeprefix("trace-").isdigit()
+        )

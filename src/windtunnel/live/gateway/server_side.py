@@ -1,0 +1,234 @@
+"""The servers' end of the data path: pooled HTTP/1.1 connections, one request on each at a time."""
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Final, cast
+
+import httptools
+
+if TYPE_CHECKING:
+    from windtunnel.live.gateway.exchange import Exchange
+
+MOST_IDLE: Final = 256
+IDLE_S: Final = 4.0
+"""vLLM closes idle connections after 5 s: ours are dropped before."""
+LARGEST_HEAD: Final = 256 << 10
+
+
+class ServerConnection(asyncio.Protocol):
+    """A connection to a server. What it reads goes to the exchange that it works for."""
+
+    def __init__(self, pool: "ServerPool") -> None:
+        self.transport: asyncio.Transport | None = None
+        self.uses = 0
+        self.idle_since_s = 0.0
+        self.answering = False  # some byte of the answer has come
+        self._pool: Final = pool
+        self._exchange: Exchange | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._status = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._pieces: Final[list[bytes]] = []
+        self._head_done = False
+        self._complete = False
+        self._keeps_alive = False
+        self._ends_by_closing = False  # its answer has no length
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        self._pool.lost(self)
+        exchange = self._exchange
+        if exchange is None:
+            return
+        self._exchange = None
+        if self._ends_by_closing and error is None:
+            exchange.complete(b"")
+        else:
+            exchange.broken(str(error) if error is not None else "the server closed the connection")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        """Bodies of requests are bounded: they are written at once."""
+
+    def resume_writing(self) -> None:
+        pass
+
+    def start(self, exchange: "Exchange", request: bytes) -> None:
+        self._exchange = exchange
+        self.uses += 1
+        self.answering = False
+        self._head_done = self._complete = self._ends_by_closing = False
+        self._head_bytes = 0
+        assert self.transport is not None
+        self.transport.write(request)
+
+    def leave(self) -> None:
+        """The exchange wants nothing more: an answer under way ends by closing the connection."""
+        self._exchange = None
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pause(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            self.leave()  # a server that speaks without being asked
+            return
+        self.answering = True
+        if not self._head_done:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._exchange = None
+            self.leave()
+            exchange.broken("the server's answer is not valid HTTP")
+            return
+        if self._exchange is not exchange:
+            return  # it has left, by what the head said
+        if not self._head_done:
+            if self._head_bytes > LARGEST_HEAD:
+                self.leave()
+                exchange.broken("the head of the server's answer is too large")
+            return
+        pieces = self._pieces
+        if pieces:
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+        else:
+            body = b""
+        if self._complete:
+            self._finish(exchange, body)
+        elif body:
+            exchange.data(body)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        headers, self._headers = self._headers, []
+        if 100 <= status < 200:
+            return
+        self._head_done = True
+        names = [name for name, _ in headers]
+        self._ends_by_closing = b"content-length" not in names and b"transfer-encoding" not in names
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.head(status, headers)
+
+    def on_body(self, data: bytes) -> None:
+        self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        if self._head_done:
+            self._complete = True
+            self._keeps_alive = self._parser.should_keep_alive()
+
+    def _finish(self, exchange: "Exchange", body: bytes) -> None:
+        self._exchange = None
+        transport = self.transport
+        if transport is not None:
+            if self._keeps_alive:
+                self._pool.release(self)
+            else:
+                transport.close()
+        exchange.complete(body)
+
+
+class ServerAddress:
+    """Where a server is, and what every request to it has."""
+
+    def __init__(
+        self, url: str, host: str, port: int, key: str, tls: ssl.SSLContext | None
+    ) -> None:
+        self.url: Final = url
+        self.host: Final = host
+        self.port: Final = port
+        self.tls: Final = tls
+        shown = f"[{host}]" if ":" in host else host
+        self.host_header: Final = f"{shown}:{port}".encode()
+        self.auth: Final = f"authorization: Bearer {key}\r\n".encode() if key else b""
+
+
+class ServerPool:
+    """Connections to one server."""
+
+    def __init__(self, address: ServerAddress, connect_s: float) -> None:
+        self.address: Final = address
+        self.open = 0
+        self._connect_s: Final = connect_s
+        self._idle: Final[list[ServerConnection]] = []
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+
+    def send(self, exchange: "Exchange", request: bytes, *, fresh: bool = False) -> None:
+        """Sends on an idle connection, or on a new one; `fresh`: only on a new one."""
+        while self._idle and not fresh:
+            connection = self._idle.pop()
+            transport = connection.transport
+            if transport is not None and not transport.is_closing():
+                exchange.connection = connection
+                connection.start(exchange, request)
+                return
+        task = asyncio.get_running_loop().create_task(
+            self._connect(exchange, exchange.attempt, request)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def release(self, connection: ServerConnection) -> None:
+        if len(self._idle) < MOST_IDLE and connection.transport is not None:
+            connection.idle_since_s = asyncio.get_running_loop().time()
+            self._idle.append(connection)
+        elif connection.transport is not None:
+            connection.transport.close()
+
+    def lost(self, connection: ServerConnection) -> None:
+        self.open -= 1
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def sweep(self, now_s: float) -> None:
+        """Closes connections that the server is about to close."""
+        old = [one for one in self._idle if now_s - one.idle_since_s > IDLE_S]
+        for connection in old:
+            if connection.transport is not None:
+                connection.transport.close()
+
+    def close(self) -> None:
+        for connection in list(self._idle):
+            if connection.transport is not None:
+                connection.transport.close()
+
+    async def _connect(self, exchange: "Exchange", attempt: int, request: bytes) -> None:
+        address = self.address
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_s):
+                _, connection = await loop.create_connection(
+                    lambda: ServerConnection(self), address.host, address.port, ssl=address.tls
+                )
+        except (OSError, TimeoutError, ssl.SSLError) as error:
+            what = "it took too long" if isinstance(error, TimeoutError) else str(error)
+            if exchange.waits_for(attempt):
+                exchange.broken(f"no connection: {what}")
+            return
+        self.open += 1
+        if not exchange.waits_for(attempt):
+            self.release(connection)
+            return
+        exchange.connection = connection
+        connection.start(exchange, request)

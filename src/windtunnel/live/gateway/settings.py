@@ -1,0 +1,409 @@
+"""The settings of a gateway: the policies of a scenario, and what only makes sense live."""
+
+import ipaddress
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError
+
+from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySettings
+from windtunnel.core.errors import InputError
+from windtunnel.live.gateway.decisions import ClassOfService, Policies
+from windtunnel.routing.availability import BreakerLimits
+from windtunnel.routing.settings import RouterSettings
+from windtunnel.settings.document import parse_document, read_text
+from windtunnel.settings.faults import Fault, checker_faults, input_error
+from windtunnel.settings.fields import Duration, FilePath, Flag, Name, Number, Size, Text, Whole
+from windtunnel.settings.overrides import apply_override
+from windtunnel.settings.section import Context, Section, faults_of, located
+from windtunnel.workload.request import DEFAULT_SLO, DEFAULT_TENANT
+from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass
+
+NOUN = "gateway"
+KEYS = "live, serving and slo"
+LONGEST_S = "24h"
+DEFAULT_PORT = 8080
+
+Address = Annotated[str, Text("HOST:PORT, such as 127.0.0.1:8080")]
+Variable = Annotated[str, Text("the name of an environment variable")]
+
+
+class ServerEntry(Section):
+    """A server that requests are sent to."""
+
+    url: Annotated[str, Text("an address such as http://10.0.0.7:8000")] = Field(
+        description="Where it listens; https for TLS."
+    )
+    slots: Annotated[int, Whole(1, 1_000_000)] = Field(
+        default=256,
+        description="Requests that it runs at once (vLLM's `max_num_seqs`); it is full beyond.",
+    )
+    key_env: Variable | None = Field(
+        default=None,
+        description="The environment variable that holds its API key; left out: it needs none.",
+    )
+    ca: Annotated[str, FilePath("a file of certificates")] | None = Field(
+        default=None,
+        description="Certificates to check an https server against; left out: the system's.",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        what = address_fault(self.url)
+        if what:
+            yield where.fault("url", what, "an address such as http://10.0.0.7:8000")
+
+
+class ClientEntry(Section):
+    """A key that clients may use, and what it stands for."""
+
+    key_env: Variable = Field(description="The environment variable that holds the key.")
+    tenant: Annotated[str, Name()] = Field(
+        default=DEFAULT_TENANT, description="Whose requests come with it."
+    )
+    classes: list[Annotated[str, Name()]] = Field(
+        default_factory=list,
+        description="Classes of service that the header `x-slo-class` may name; the first is the "
+        "default. Left out: all of them, `standard` by default.",
+    )
+
+
+class HealthSettings(Section):
+    """How servers are checked."""
+
+    path: Annotated[str, Text("a path such as /health")] = Field(
+        default="/health", description="Asked with GET; a status of 200 is healthy."
+    )
+    interval_s: Annotated[float, Duration("50ms", LONGEST_S)] = Field(
+        default=2.0, description="Between two checks of a server."
+    )
+    timeout_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
+        default=5.0, description="A check that takes longer has failed."
+    )
+    failures: Annotated[int, Whole(1, 1000)] = Field(
+        default=3, description="Failed checks in a row that make a server unhealthy."
+    )
+    ramp_s: Annotated[float, Duration("0s", LONGEST_S)] = Field(
+        default=10.0,
+        description="How long a server that joins others gets fewer requests than it could run.",
+    )
+
+
+class ScrapeSettings(Section):
+    """How the load of servers is read."""
+
+    path: Annotated[str, Text("a path such as /metrics")] = Field(
+        default="/metrics", description="Where servers publish Prometheus metrics."
+    )
+    interval_s: Annotated[float, Duration("20ms", LONGEST_S)] = Field(
+        default=0.5, description="Between two scrapes of a server; scrapes never overlap."
+    )
+    timeout_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
+        default=5.0, description="A scrape that takes longer is given up."
+    )
+
+
+class BreakerSettings(Section):
+    """When a server that fails gets no more requests for a while."""
+
+    consecutive: Annotated[int, Whole(1, 1_000_000)] = Field(
+        default=5, description="Failures in a row that open the breaker."
+    )
+    share: Annotated[float, Number(0, 1, above=True)] = Field(
+        default=0.5, description="Share of failures among the last 40 requests that opens it."
+    )
+    open_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
+        default=5.0,
+        description="How long no request is sent; then one is tried at a time. Doubled when it "
+        "fails.",
+    )
+    longest_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
+        default=60.0, description="The longest that it is doubled to."
+    )
+
+
+class RetrySettings(Section):
+    """Whether a request that a server did not answer is sent to another."""
+
+    attempts: Annotated[int, Whole(1, 16)] = Field(
+        default=3, description="Servers that a request is sent to at most."
+    )
+    budget: Annotated[float, Number(0, 1)] = Field(
+        default=0.2, description="Retries are at most this share of requests."
+    )
+
+
+class LimitSettings(Section):
+    """What clients may cost."""
+
+    head_bytes: Annotated[float, Size("1KiB", "1MiB")] = Field(
+        default=64 * 1024, description="The head of a request."
+    )
+    body_bytes: Annotated[float, Size("1KiB", "1GiB")] = Field(
+        default=32 * 1024**2, description="The body of a request."
+    )
+    connections: Annotated[int, Whole(1, 1_000_000)] = Field(
+        default=20_000, description="Connections from clients at once."
+    )
+    request_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
+        default=30.0, description="From the first byte of a request to its last."
+    )
+    idle_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
+        default=75.0, description="A connection without a request is closed after this."
+    )
+    stall_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
+        default=30.0, description="A client that reads nothing for so long is cut off."
+    )
+    connect_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
+        default=5.0, description="To connect to a server."
+    )
+    first_byte_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
+        default=600.0, description="Until a server begins to answer."
+    )
+    silence_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
+        default=120.0, description="Between two pieces of an answer."
+    )
+
+
+class TraceSettings(Section):
+    """The trace of requests, without prompts, that `windtunnel simulate` replays."""
+
+    folder: Annotated[str, FilePath("a folder")] = Field(
+        default="windtunnel-trace", description="Where files are written."
+    )
+    rotate_bytes: Annotated[float, Size("64KiB", "1TiB")] = Field(
+        default=64 * 1024**2, description="A file is closed at this size."
+    )
+    keep: Annotated[int, Whole(1, 100_000)] = Field(
+        default=16, description="Files that are kept; the oldest is removed."
+    )
+
+
+class LiveSettings(Section):
+    """What only makes sense live: addresses, keys, limits."""
+
+    listen: Address = Field(
+        default=f"127.0.0.1:{DEFAULT_PORT}", description="Where clients connect."
+    )
+    admin: Address | None = Field(
+        default=None,
+        description="Where /metrics, /healthz, /readyz and /servers are answered; left out: the "
+        "port after that of `listen`, on 127.0.0.1.",
+    )
+    certificate: Annotated[str, FilePath("a PEM file")] | None = Field(
+        default=None, description="For TLS to clients, with `certificate_key`."
+    )
+    certificate_key: Annotated[str, FilePath("a PEM file")] | None = Field(
+        default=None, description="The private key of `certificate`."
+    )
+    servers: list[ServerEntry] = Field(
+        default_factory=list, max_length=4096, description="Where requests go."
+    )
+    servers_file: Annotated[str, FilePath("a file")] | None = Field(
+        default=None,
+        description="A file with an address on each line, read again whenever it changes.",
+    )
+    clients: list[ClientEntry] = Field(
+        default_factory=list,
+        max_length=10_000,
+        description="Keys of clients; left out: no key is asked for.",
+    )
+    health: HealthSettings = Field(default_factory=HealthSettings, description="Health checks.")
+    scrape: ScrapeSettings = Field(default_factory=ScrapeSettings, description="Load of servers.")
+    breaker: BreakerSettings = Field(
+        default_factory=BreakerSettings, description="Circuit breakers."
+    )
+    retries: RetrySettings = Field(default_factory=RetrySettings, description="Retries.")
+    limits: LimitSettings = Field(default_factory=LimitSettings, description="Limits.")
+    trace: TraceSettings | None = Field(
+        default_factory=TraceSettings, description="The request trace; null: none is written."
+    )
+    log: Annotated[str, FilePath("a file")] | None = Field(
+        default=None,
+        description="The event log: every observation and decision, for `windtunnel audit`.",
+    )
+    no_server_ttl_s: Annotated[float, Duration("0s", LONGEST_S)] = Field(
+        default=30.0,
+        description="How long a request waits while no server is ready.",
+    )
+    drain_s: Annotated[float, Duration("0s", LONGEST_S)] = Field(
+        default=30.0, description="How long answers may take after SIGTERM."
+    )
+    usage: Annotated[bool, Flag()] = Field(
+        default=True,
+        description="Whether streams are asked for their token counts (`include_usage`), which "
+        "are taken out again for clients that did not ask.",
+    )
+    explain: Annotated[bool, Flag()] = Field(
+        default=True,
+        description="Whether answers to requests with the header `x-windtunnel-explain` name the "
+        "server and the reason.",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        for key in ("listen", "admin"):
+            value = getattr(self, key)
+            if value is not None and split_address(value) is None:
+                yield where.fault(key, f"{value!r} is no address", "HOST:PORT")
+        if (self.certificate is None) != (self.certificate_key is None):
+            yield where.fault(
+                "certificate", "a certificate and its key go together", "both, or neither"
+            )
+        seen: set[str] = set()
+        for number, entry in enumerate(self.servers):
+            if entry.url in seen:
+                yield where.fault(("servers", number, "url"), "it is listed twice")
+            seen.add(entry.url)
+
+
+class ServingPolicies(Section):
+    """How requests are admitted and routed, as in a scenario."""
+
+    router: RouterSettings = Field(
+        default_factory=lambda: RouterSettings(policy="weighted"),
+        description="How a server is chosen; left out: weighted, with its default scorers.",
+    )
+    admission: GatewaySettings = Field(
+        default_factory=lambda: AlwaysSettings(policy="always"),
+        description="Which requests are admitted, and when; left out: all, at once.",
+    )
+
+
+class GatewayFile(Section):
+    """A gateway's configuration: `serving` and `slo` as in a scenario, and `live`."""
+
+    slo: dict[Annotated[str, Name()], SloClass] = Field(
+        default_factory=dict, description="Classes of service, as in a scenario."
+    )
+    serving: ServingPolicies = Field(
+        default_factory=ServingPolicies, description="Policies, as in a scenario."
+    )
+    live: LiveSettings = Field(default_factory=LiveSettings, description="What is live.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        for name, one in self.slo.items():
+            if one.priority is None and name not in BUILT_IN_PRIORITIES:
+                yield where.fault(("slo", name), "it has no priority", "priority: a whole number")
+        for number, entry in enumerate(self.live.clients):
+            for place, name in enumerate(entry.classes):
+                if name not in self.class_names:
+                    path = ("live", "clients", number, "classes", place)
+                    known = ", ".join(self.class_names)
+                    yield where.fault(path, f"there is no class {name!r}", known)
+
+    @property
+    def class_names(self) -> list[str]:
+        return list(dict.fromkeys((DEFAULT_SLO, *self.slo, *BUILT_IN_PRIORITIES)))
+
+    @property
+    def tenants(self) -> list[str]:
+        return list(dict.fromkeys((DEFAULT_TENANT, *(one.tenant for one in self.live.clients))))
+
+    def classes(self) -> tuple[ClassOfService, ...]:
+        """All classes, `standard` first."""
+        found = []
+        for name in self.class_names:
+            one = self.slo.get(name)
+            written = one.priority if one is not None else None
+            priority = BUILT_IN_PRIORITIES[name] if written is None else written
+            ttft_s = math.inf if one is None or one.ttft_s is None else one.ttft_s
+            found.append(ClassOfService(name, priority, ttft_s))
+        return tuple(found)
+
+    def policies(self, folder: Path, seed: int) -> Policies:
+        """What the decisions follow."""
+        live = self.live
+        breaker = live.breaker
+        return Policies(
+            router=self.serving.router,
+            admission=self.serving.admission,
+            classes=self.classes(),
+            tenants=self.tenants,
+            breaker=BreakerLimits(
+                breaker.consecutive, breaker.share, breaker.open_s, breaker.longest_s
+            ),
+            ramp_s=live.health.ramp_s,
+            attempts=live.retries.attempts,
+            retry_share=live.retries.budget,
+            unplaced_ttl_s=live.no_server_ttl_s,
+            folder=folder,
+            seed=seed,
+        )
+
+
+class HostPort(NamedTuple):
+    host: str
+    port: int
+
+
+def split_address(text: str) -> HostPort | None:
+    """`127.0.0.1:8080`, `[::1]:8080`; None for anything else."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535 or not host:
+        return None
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        return None
+    return HostPort(host, int(port))
+
+
+def address_fault(url: str) -> str:
+    """What is wrong with the address of a server; empty: nothing."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return f"{url[:80]!r} is no address"
+    if parts.scheme not in ("http", "https") or not host or not url.isascii():
+        return f"{url[:80]!r} is no address"
+    if parts.username or parts.password or parts.query or parts.fragment:
+        return "an address has no user, no password and no '?'"
+    if parts.path.rstrip("/") not in ("", "/v1"):
+        return f"the path {parts.path[:40]!r} is not passed on: servers are asked at /v1"
+    try:
+        if ipaddress.ip_address(host).is_link_local:
+            return "a link-local address is never asked"
+    except ValueError:
+        pass
+    return ""
+
+
+class Configuration(NamedTuple):
+    """The settings of a gateway, and what was written to give them."""
+
+    settings: GatewayFile
+    written: dict[str, Any]
+    folder: Path
+
+
+def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]) -> Configuration:
+    """The settings in a file, with overrides and servers from the command line added."""
+    text = read_text(path, NOUN) if path is not None else "live: {}\n"
+    document = parse_document(text, str(path) if path is not None else NOUN, NOUN, KEYS)
+    for override in sets:
+        apply_override(document, override)
+    try:
+        found = GatewayFile.read(document.data)
+    except ValidationError as error:
+        raise input_error(document, checker_faults(error, GatewayFile)) from None
+    folder = path.parent if path is not None else Path()
+    faults = list(faults_of(found, Context(found, folder)))
+    if faults:
+        raise input_error(document, faults)
+    for url in servers:
+        what = address_fault(url)
+        if what:
+            raise InputError(what, where="--server", allowed="such as http://10.0.0.7:8000")
+    added = [ServerEntry(url=url) for url in servers]
+    live = found.live.model_copy(update={"servers": [*found.live.servers, *added]})
+    found = located(found.model_copy(update={"live": live}), folder)
+    if not found.live.servers and found.live.servers_file is None:
+        raise InputError(
+            "there is no server to send requests to",
+            where=str(path) if path is not None else None,
+            allowed="--server URL, or live.servers in the file",
+        )
+    return Configuration(found, document.data, folder)

@@ -1,0 +1,126 @@
+"""Follows an answer as it passes: when its first token came, how many there were, how it ended.
+
+Server-sent events are passed on byte for byte, apart from the usage chunk that the gateway asked
+for and the client did not. An answer that ends without its last event (`[DONE]`) was cut off.
+"""
+
+from typing import Final
+
+import msgspec
+
+DONE: Final = b"data: [DONE]"
+LAST_RESPONSE_EVENTS: Final = (b"response.completed", b"response.incomplete", b"response.failed")
+EVENT_END: Final = b"\n\n"
+LONGEST_EVENT: Final = 4 << 20
+
+
+class UsageDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class Usage(msgspec.Struct):
+    """Tokens of a request as its server counted them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens: int | None = None
+    prompt_tokens_details: UsageDetails | None = None
+
+    @property
+    def prompt(self) -> int:
+        return self.prompt_tokens or self.input_tokens or 0
+
+    @property
+    def output(self) -> int:
+        return self.completion_tokens or self.output_tokens or 0
+
+    @property
+    def cached(self) -> int:
+        details = self.prompt_tokens_details
+        return (details.cached_tokens or 0) if details is not None else 0
+
+
+class _WithUsage(msgspec.Struct):
+    usage: Usage | None = None
+
+
+_decoder: Final = msgspec.json.Decoder(_WithUsage)
+
+
+def usage_of(body: bytes) -> Usage | None:
+    """What the body of an answer, or one chunk of it, says about tokens."""
+    try:
+        return _decoder.decode(body).usage
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+class EventStream:
+    """The events of one streamed answer."""
+
+    __slots__ = ("_ends_with_done", "_held", "_strips", "_tail", "done", "events", "usage")
+
+    def __init__(self, *, strips_usage: bool, ends_with_done: bool) -> None:
+        self.events = 0
+        self.done = False  # the last event has passed
+        self.usage: Usage | None = None
+        self._strips: Final = strips_usage
+        self._ends_with_done: Final = ends_with_done  # False: `response.completed` is the last
+        self._held = b""  # the start of an event whose end has not come
+        self._tail = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What of this goes to the client now."""
+        if self._held:
+            data = self._held + data
+            self._held = b""
+        if self._strips and not data.endswith(EVENT_END):
+            end = data.rfind(EVENT_END) + 2
+            if end < 2:
+                end = 0
+            self._held = data[end:]
+            data = data[:end]
+            if len(self._held) > LONGEST_EVENT:
+                data, self._held = data + self._held, b""
+        self.events += data.count(b"data: {")
+        if b'"usage"' in data:
+            data = self._read_usage(data)
+        if self._ends_with_done:
+            if data.endswith(b"[DONE]\n\n") or DONE in data:
+                self.done = True
+            elif not self._strips:
+                self._look_in_tail(data)
+        elif any(word in data for word in LAST_RESPONSE_EVENTS):
+            self.done = True
+        return data
+
+    def end(self) -> bytes:
+        """The server has ended its answer: what was held back."""
+        held, self._held = self._held, b""
+        return held
+
+    def _look_in_tail(self, data: bytes) -> None:
+        """`[DONE]` may be cut in two."""
+        self._tail = (self._tail + data)[-len(DONE) - 4 :]
+        if DONE in self._tail:
+            self.done = True
+
+    def _read_usage(self, data: bytes) -> bytes:
+        """Notes the usage in these events, and takes out the chunk that has nothing else."""
+        kept = []
+        for event in data.split(EVENT_END):
+            if b'"usage"' in event:
+                start = event.find(b"data: ")
+                found = usage_of(event[start + 6 :]) if start >= 0 else None
+                if found is not None:
+                    self.usage = found
+                    if self._strips and _has_no_choices(event):
+                        self.events -= 1
+                        continue
+            kept.append(event)
+        return EVENT_END.join(kept)
+
+
+def _has_no_choices(event: bytes) -> bool:
+    return b'"choices":[]' in event or b'"choices": []' in event

@@ -1,0 +1,457 @@
+"""Bytes in and out: answers pass unchanged, bad requests are refused, nothing leaks."""
+
+import asyncio
+import json
+
+import pytest
+
+from tests.live.gateway.bed import (
+    DONE,
+    STREAM_HEAD,
+    USAGE_EVENT,
+    FakeServer,
+    Received,
+    answer,
+    bed,
+    chat,
+    chunk,
+    event,
+    friendly,
+    read_answer,
+    request,
+    run,
+    whole,
+)
+
+
+def test_an_answer_passes_unchanged_with_a_request_id() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            got = await it.ask()
+            assert (got.status, got.body) == (200, answer())
+            assert got.headers["x-request-id"].startswith("wt-")
+            assert it.servers[0].requests[0].headers["x-request-id"] == got.headers["x-request-id"]
+            kept = await it.ask(headers={"X-Request-Id": "mine-7"})
+            assert kept.headers["x-request-id"] == "mine-7"
+            it.settled()
+
+    run(test())
+
+
+def test_chunks_of_a_stream_pass_one_by_one_and_done_is_last() -> None:
+    go = asyncio.Event()
+
+    async def slow(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+        writer.write(STREAM_HEAD + chunk(event("one")))
+        await writer.drain()
+        await go.wait()
+        writer.write(chunk(event("two")) + chunk(USAGE_EVENT) + chunk(DONE) + b"0\r\n\r\n")
+
+    async def test() -> None:
+        async with bed(slow) as it:
+            reader, writer = await it.open(chat(stream=True))
+            await reader.readuntil(b"\r\n\r\n")
+            size = int((await reader.readuntil(b"\r\n")).strip(), 16)
+            assert await reader.readexactly(size + 2) == event("one") + b"\r\n"
+            go.set()
+            rest = await reader.readuntil(b"0\r\n\r\n")
+            assert b"two" in rest
+            assert rest.rstrip(b"0\r\n").endswith(b"[DONE]")
+            writer.close()
+            await it.until(lambda: not it.core.requests)
+            it.settled()
+
+    run(test())
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 50, 10_000])
+def test_bytes_are_the_same_however_the_server_cuts_them(piece: int) -> None:
+    body = event("a") + event("b\\u00e9") + event("c") + DONE
+
+    async def cut(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+        data = STREAM_HEAD + chunk(body) + b"0\r\n\r\n"
+        for start in range(0, len(data), piece):
+            writer.write(data[start : start + piece])
+            await writer.drain()
+
+    async def test() -> None:
+        async with bed(cut) as it:
+            got = await it.ask(chat(stream=True))
+            assert got.whole
+            assert got.body == body
+            it.settled()
+
+    run(test())
+
+
+@pytest.mark.parametrize("piece", [3, 10_000])
+@pytest.mark.parametrize("options", [None, {"include_usage": False}, {"include_usage": True}])
+def test_usage_is_asked_for_and_taken_out_again(
+    piece: int, options: dict[str, bool] | None
+) -> None:
+    async def counting(received: Received, writer: asyncio.StreamWriter, _: FakeServer) -> None:
+        assert received.json["stream_options"] == {"include_usage": True}
+        assert received.json["messages"] == chat()["messages"]
+        data = STREAM_HEAD + chunk(event("a") + USAGE_EVENT + DONE) + b"0\r\n\r\n"
+        for start in range(0, len(data), piece):
+            writer.write(data[start : start + piece])
+            await writer.drain()
+
+    async def test() -> None:
+        async with bed(counting) as it:
+            more = {} if options is None else {"stream_options": options}
+            got = await it.ask(chat(stream=True, **more))
+            wanted = USAGE_EVENT if options and options["include_usage"] else b""
+            assert got.body == event("a") + wanted + DONE
+            model = it.program.proxy.metrics.of("m")
+            assert (model.prompt_tokens, model.output_tokens) == (7, 3)
+
+    run(test())
+
+
+def test_events_of_responses_keep_their_lines_and_get_no_done() -> None:
+    body = b'event: response.created\ndata: {"x":1}\n\nevent: response.completed\ndata: {"y":2}\n\n'
+
+    async def responses(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+        writer.write(STREAM_HEAD + chunk(body) + b"0\r\n\r\n")
+
+    async def test() -> None:
+        async with bed(responses) as it:
+            asked = {"model": "m", "input": "hi", "stream": True}
+            got = await it.ask(asked, path="/v1/responses")
+            assert (got.body, got.whole) == (body, True)
+            assert it.servers[0].requests[0].json == asked
+
+    run(test())
+
+
+def test_unknown_fields_are_forwarded_as_they_were_written() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            body = b'{ "model": "m", "odd": [1, 2.50, {"x": null}], "messages": [] }'
+            assert (await it.ask(body)).status == 200
+            assert it.servers[0].requests[0].body == body
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "param"),
+    [
+        (b"{", 400, None, None),
+        (b"[]", 400, None, None),
+        (b"\xff\xfe", 400, None, None),
+        (b"{}", 400, None, "model"),
+        (b'{"model": 3}', 400, None, "model"),
+        (b'{"model": "m", "max_tokens": "x"}', 400, None, "max_tokens"),
+        (b'{"model": "other"}', 404, "model_not_found", "model"),
+    ],
+)
+def test_bad_bodies_are_refused_without_asking_a_server(
+    body: bytes, status: int, code: str | None, param: str | None
+) -> None:
+    async def test() -> None:
+        async with bed() as it:
+            got = await it.ask(body)
+            error = got.json["error"]
+            assert (got.status, error["code"], error["param"]) == (status, code, param)
+            assert error["type"] == "invalid_request_error"
+            assert not it.servers[0].requests
+
+    run(test())
+
+
+def test_an_adapter_is_routed_to_its_base_model_under_its_own_name() -> None:
+    async def test() -> None:
+        async with bed(friendly, ready=False) as it:
+            it.servers[0].models = [{"id": "m"}, {"id": "tuned", "parent": "m"}]
+            await it.until(lambda: it.core.knows("tuned"))
+            assert (await it.ask(chat() | {"model": "tuned"})).status == 200
+            assert it.servers[0].requests[0].json["model"] == "tuned"
+            assert list(it.core.planes) == ["m"]
+
+    run(test())
+
+
+def test_models_of_servers_that_differ_are_listed_once_each() -> None:
+    async def test() -> None:
+        async with bed(friendly, friendly, ready=False) as it:
+            it.servers[0].models = [{"id": "m"}, {"id": "a", "parent": "m"}]
+            it.servers[1].models = [{"id": "n"}, {"id": "m"}]
+            await it.until(lambda: it.core.knows("n") and it.core.knows("a"))
+            got = await it.ask(path="/v1/models", method="GET")
+            assert [card["id"] for card in got.json["data"]] == ["a", "m", "n"]
+            one = await it.ask(path="/v1/models/a", method="GET")
+            assert one.json["parent"] == "m"
+            missing = await it.ask(path="/v1/models/z", method="GET")
+            assert (missing.status, missing.json["error"]["code"]) == (404, "model_not_found")
+            await it.ask(chat() | {"model": "n"})
+            assert len(it.servers[1].requests) == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/metrics",
+        "/sleep",
+        "//v1/chat/completions",
+        "/v1/..%2fmetrics",
+        "/v1/load_lora_adapter",
+        "/V1/chat/completions",
+        "http://other/v1/chat/completions",
+    ],
+)
+def test_other_paths_are_never_forwarded(path: str) -> None:
+    async def test() -> None:
+        async with bed() as it:
+            got = await it.ask(path=path)
+            assert got.status == 404
+            assert not it.servers[0].requests
+
+    run(test())
+
+
+HOSTILE = {
+    "length and chunks": b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two lengths": b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+    b"Content-Length: 3\r\n\r\n{} ",
+    "folded header": b"POST / HTTP/1.1\r\nHost: a\r\nX: 1\r\n 2\r\n\r\n",
+    "no host": b"GET /v1/models HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET /v1/models HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    "underscore": b"GET /v1/models HTTP/1.1\r\nHost: a\r\nx_y: b\r\n\r\n",
+    "no http": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "bare line feed": b"GET /v1/models HTTP/1.1\nHost: a\n\n",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_is_not_plain_http_is_refused_and_closed(kind: str) -> None:
+    async def test() -> None:
+        async with bed() as it:
+            got = await it.raw(HOSTILE[kind])
+            assert got.startswith(b"HTTP/1.1 400 ")
+            assert b"connection: close" in got
+            assert not it.servers[0].requests
+            assert (await it.ask()).status == 200
+            it.settled()
+
+    run(test())
+
+
+def test_the_second_of_two_smuggled_requests_is_not_sent() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            hidden = request(path="/sleep")
+            got = await it.raw(HOSTILE["length and chunks"] + hidden)
+            assert got.count(b"HTTP/1.1 ") == 1
+            assert not it.servers[0].requests
+
+    run(test())
+
+
+def test_a_body_over_the_limit_is_refused_before_it_is_read() -> None:
+    async def test() -> None:
+        async with bed(sets=("live.limits.body=64KiB",)) as it:
+            start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n"
+            declared = start + b"Content-Length: 65537\r\n\r\n"
+            assert (await it.raw(declared)).startswith(b"HTTP/1.1 413 ")
+            chunked = start + b"Transfer-Encoding: chunked\r\n\r\n"
+            got = await it.raw(chunked + chunk(b"x" * 40_000) + chunk(b"x" * 40_000))
+            assert got.startswith(b"HTTP/1.1 413 ")
+            assert not it.servers[0].requests
+
+    run(test())
+
+
+def test_a_large_head_and_many_headers_are_refused() -> None:
+    async def test() -> None:
+        async with bed(sets=("live.limits.head=4KiB",)) as it:
+            start = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n"
+            assert (await it.raw(start + b"X: " + b"y" * 5000)).startswith(b"HTTP/1.1 431 ")
+            many = b"".join(b"x-%d: 1\r\n" % number for number in range(200))
+            assert (await it.raw(start + many + b"\r\n")).startswith(b"HTTP/1.1 431 ")
+            long = b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"
+            assert (await it.raw(long)).startswith(b"HTTP/1.1 431 ")
+
+    run(test())
+
+
+def test_a_slow_head_is_closed_in_time_and_others_are_unharmed() -> None:
+    async def test() -> None:
+        async with bed(sets=("live.limits.request=300ms",)) as it:
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+
+            async def drip() -> None:
+                for letter in b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n":
+                    writer.write(bytes((letter,)))
+                    await asyncio.sleep(0.02)
+
+            dripping = asyncio.ensure_future(drip())
+            assert (await it.ask()).status == 200
+            got = await reader.read()
+            assert got.startswith(b"HTTP/1.1 408 ")
+            dripping.cancel()
+            writer.close()
+
+    run(test())
+
+
+def test_a_client_that_reads_nothing_is_cut_off_in_bounded_memory() -> None:
+    async def flood(_: Received, writer: asyncio.StreamWriter, server: FakeServer) -> None:
+        writer.write(STREAM_HEAD)
+        for _piece in range(4000):
+            writer.write(chunk(event("x" * 8000)))
+            await writer.drain()
+            server.sent = getattr(server, "sent", 0) + 8000  # type: ignore[attr-defined]
+        writer.write(chunk(DONE) + b"0\r\n\r\n")
+
+    async def test() -> None:
+        async with bed(flood, sets=("live.limits.stall=300ms", "live.usage=false")) as it:
+            _, writer = await asyncio.open_connection("127.0.0.1", it.port, limit=4096)
+            writer.write(request(chat(stream=True)))
+            await it.until(lambda: bool(it.core.requests))
+            await it.until(lambda: not it.core.requests)
+            await it.until(lambda: it.servers[0].left == 1)
+            assert getattr(it.servers[0], "sent", 0) < 30_000_000
+            it.settled()
+            writer.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("started", [True, False])
+def test_a_client_that_leaves_cancels_its_request_at_once(*, stream: bool, started: bool) -> None:
+    async def forever(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+        if started:
+            writer.write(STREAM_HEAD + chunk(event("one")))
+        await asyncio.sleep(100)
+
+    async def test() -> None:
+        async with bed(forever) as it:
+            _, writer = await it.open(chat(stream=stream))
+            await it.until(lambda: len(it.servers[0].requests) == 1)
+            await asyncio.sleep(0.05)
+            assert it.core.servers[0].in_flight == 1
+            writer.close()
+            await it.until(lambda: it.servers[0].left == 1, 1.0)
+            it.settled()
+            outcomes = it.program.proxy.metrics.outcomes
+            assert [key[1] for key in outcomes] == ["client_left"]
+
+    run(test())
+
+
+def test_headers_of_the_connection_and_of_routing_are_not_forwarded() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            got = await it.ask(
+                headers={
+                    "Connection": "keep-alive, x-foo",
+                    "x-foo": "1",
+                    "x-gateway-destination-endpoint": "10.0.0.1:80",
+                    "x-prefiller-host-port": "10.0.0.1:80",
+                    "X-data-parallel-rank": "3",
+                    "x-gateway-inference-objective": "vip",
+                    "Authorization": "Bearer secret",
+                    "Cookie": "a=b",
+                    "x-custom": "kept",
+                }
+            )
+            assert got.status == 200
+            sent = it.servers[0].requests[0].headers
+            expected = {"host", "x-request-id", "x-custom", "content-type", "content-length"}
+            assert set(sent) == expected
+
+    run(test())
+
+
+def test_kv_transfer_parameters_of_clients_are_removed() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            await it.ask(chat(kv_transfer_params={"remote_host": "10.0.0.1"}))
+            assert it.servers[0].requests[0].json == chat()
+
+    run(test())
+
+
+def test_a_trace_context_gets_a_span_of_the_gateway() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            trace, span = "ab" * 16, "cd" * 8
+            await it.ask(headers={"traceparent": f"00-{trace}-{span}-01"})
+            sent = it.servers[0].requests[0].headers["traceparent"].split("-")
+            assert (sent[0], sent[1], sent[3]) == ("00", trace, "01")
+            assert sent[2] != span
+            await it.ask(headers={"traceparent": f"00-{'0' * 32}-{span}-01"})
+            assert "traceparent" not in it.servers[0].requests[1].headers
+
+    run(test())
+
+
+def test_many_requests_use_one_connection_and_pipelined_ones_are_answered_in_order() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+            writer.write(b"".join(request(headers={"x-request-id": f"r{n}"}) for n in range(10)))
+            got = [await read_answer(reader) for _ in range(10)]
+            assert [one.headers["x-request-id"] for one in got] == [f"r{n}" for n in range(10)]
+            assert all(one.body == answer() for one in got)
+            writer.close()
+            it.settled()
+
+    run(test())
+
+
+def test_http_1_0_gets_a_body_without_chunks_and_a_closed_connection() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            body = json.dumps(chat(stream=True)).encode()
+            head = b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body)
+            got = await it.raw(head + body)
+            text = got.partition(b"\r\n\r\n")[2]
+            assert text == event("one") + event("two") + event("three") + DONE
+            assert b"transfer-encoding" not in got
+
+    run(test())
+
+
+def test_a_client_that_expects_100_is_told_to_go_on() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            data = request(headers={"Expect": "100-continue"})
+            head, _, body = data.partition(b"\r\n\r\n")
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+            writer.write(head + b"\r\n\r\n")
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(body)
+            assert (await read_answer(reader)).status == 200
+            writer.close()
+
+    run(test())
+
+
+def test_an_error_of_a_server_is_passed_on_as_openai_writes_errors() -> None:
+    error = {
+        "error": {"message": "too long", "type": "BadRequestError", "param": None, "code": 400}
+    }
+
+    async def bad(received: Received, writer: asyncio.StreamWriter, _: FakeServer) -> None:
+        if received.json.get("plain"):
+            writer.write(whole(b'{"error": "no room"}', "400 Bad Request"))
+        else:
+            writer.write(whole(json.dumps(error).encode(), "400 Bad Request"))
+
+    async def test() -> None:
+        async with bed(bad) as it:
+            got = await it.ask()
+            assert (got.status, got.json) == (400, error)
+            text = await it.ask(chat(plain=True))
+            assert (text.status, text.json["error"]["message"]) == (400, "no room")
+            assert it.core.servers[0].availability.breaker.state == 0
+            it.settled()
+
+    run(test())

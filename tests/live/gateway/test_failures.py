@@ -1,0 +1,407 @@
+"""Servers that fail: retried before the first byte, cut after it, and counted once."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.live.gateway.bed import (
+    DONE,
+    STREAM_HEAD,
+    FakeServer,
+    Received,
+    Script,
+    bed,
+    chat,
+    chunk,
+    event,
+    friendly,
+    run,
+    whole,
+)
+from windtunnel.live.gateway.audit import audit
+
+
+def status(code: str, more: bytes = b"") -> Script:
+    async def script(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+        writer.write(whole(b'{"error": {"message": "as told"}}', code, more))
+
+    return script
+
+
+async def hang(_: Received, __: asyncio.StreamWriter, ___: FakeServer) -> None:
+    await asyncio.sleep(100)
+
+
+async def close(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+    writer.transport.abort()
+
+
+def only_first(script: Script) -> Script:
+    """Once as it is told, then friendly."""
+
+    async def once(received: Received, writer: asyncio.StreamWriter, server: FakeServer) -> None:
+        chosen = script if len(server.requests) == 1 else friendly
+        await chosen(received, writer, server)
+
+    return once
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [close, status("502 Bad Gateway"), status("503 Busy"), status("504 Late"), status("429 Slow")],
+)
+def test_a_failure_before_the_first_byte_goes_to_another_server(broken: Script) -> None:
+    async def test() -> None:
+        async with bed(broken, friendly, sets=("serving.router.policy=round-robin",)) as it:
+            for stream in (True, False, True, False):
+                got = await it.ask(chat(stream=stream))
+                assert (got.status, got.whole) == (200, True)
+            assert len(it.servers[0].requests) >= 1
+            assert len(it.servers[1].requests) == 4
+            assert it.core.retries == len(it.servers[0].requests)
+            it.settled()
+
+    run(test())
+
+
+def test_a_refused_connection_goes_to_another_server() -> None:
+    async def test() -> None:
+        settings = ("serving.router.policy=round-robin", "live.health.interval=1h")
+        async with bed(friendly, friendly, sets=settings) as it:
+            await it.servers[0].stop()
+            for _ in range(4):
+                assert (await it.ask()).status == 200
+            assert len(it.servers[1].requests) == 4
+            it.settled()
+
+    run(test())
+
+
+def test_a_pooled_connection_that_was_closed_is_tried_once_more_on_the_same_server() -> None:
+    async def drops_second(
+        received: Received, writer: asyncio.StreamWriter, server: FakeServer
+    ) -> None:
+        if len(server.requests) == 2:
+            writer.transport.abort()
+        else:
+            await friendly(received, writer, server)
+
+    async def test() -> None:
+        async with bed(drops_second) as it:
+            assert (await it.ask()).status == 200
+            assert (await it.ask()).status == 200
+            assert len(it.servers[0].requests) == 3
+            assert it.core.retries == 0
+            it.settled()
+
+    run(test())
+
+
+def test_500_is_passed_on_and_never_repeated() -> None:
+    async def test() -> None:
+        async with bed(
+            status("500 Oops"), friendly, sets=("serving.router.policy=round-robin",)
+        ) as it:
+            seen = [(await it.ask()).status for _ in range(4)]
+            assert sorted(seen) == [200, 200, 500, 500]
+            assert len(it.servers[0].requests) + len(it.servers[1].requests) == 4
+
+    run(test())
+
+
+def test_the_key_of_the_gateway_is_not_blamed_on_the_client() -> None:
+    async def test() -> None:
+        async with bed(status("401 Unauthorized")) as it:
+            got = await it.ask()
+            assert got.status == 502
+            assert "gateway" in got.json["error"]["message"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("end", ["cut", "ends early"])
+def test_an_answer_that_breaks_off_never_looks_complete(end: str) -> None:
+    async def half(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+        writer.write(STREAM_HEAD + chunk(event("one")))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        if end == "cut":
+            writer.transport.abort()
+        else:
+            writer.write(b"0\r\n\r\n")
+
+    async def test() -> None:
+        async with bed(half) as it:
+            got = await it.ask(chat(stream=True))
+            assert not got.whole
+            first, error, rest = got.body.split(b"\n\n")
+            assert first == event("one").rstrip()
+            assert json.loads(error.removeprefix(b"data: "))["error"]["type"] == "server_error"
+            assert rest == b""
+            assert len(it.servers[0].requests) == 1
+            assert [key[1] for key in it.program.proxy.metrics.outcomes] == ["cut_off"]
+            it.settled()
+
+    run(test())
+
+
+def test_a_whole_answer_that_breaks_off_is_cut_too() -> None:
+    async def half(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.transport.abort()
+
+    async def test() -> None:
+        async with bed(half) as it:
+            got = await it.ask()
+            assert (got.status, got.whole, got.body) == (200, False, b"{")
+            it.settled()
+
+    run(test())
+
+
+def test_a_silent_server_is_504_before_the_first_byte_and_cut_after_it() -> None:
+    async def stalls(received: Received, writer: asyncio.StreamWriter, _: FakeServer) -> None:
+        if received.json["stream"]:
+            writer.write(STREAM_HEAD + chunk(event("one")))
+            await writer.drain()
+        await asyncio.sleep(100)
+
+    async def test() -> None:
+        limits = ("live.limits.first_byte=300ms", "live.limits.silence=300ms")
+        async with bed(stalls, sets=limits) as it:
+            got = await it.ask(chat(stream=False))
+            assert got.status == 504
+            cut = await it.ask(chat(stream=True))
+            assert (cut.status, cut.whole) == (200, False)
+            assert b'"error"' in cut.body
+            it.settled()
+
+    run(test())
+
+
+def test_when_every_server_fails_there_is_one_503_and_no_storm() -> None:
+    async def test() -> None:
+        async with bed(*[status("503 Busy")] * 3) as it:
+            got = await it.ask()
+            assert got.status == 503
+            assert int(got.headers["retry-after"]) >= 1
+            assert sum(len(one.requests) for one in it.servers) == 3
+            for _ in range(60):
+                await it.ask()
+            tried = sum(len(one.requests) for one in it.servers)
+            assert tried <= 61 + 10 + 0.2 * 61 + 1
+            it.settled()
+
+    run(test())
+
+
+def test_a_breaker_opens_tries_one_at_a_time_and_closes() -> None:
+    async def test() -> None:
+        sets = (
+            "serving.router.policy=least-loaded",
+            "live.breaker.consecutive=2",
+            "live.breaker.open=300ms",
+            "live.retries.attempts=1",
+        )
+        async with bed(status("503 Busy"), friendly, sets=sets) as it:
+            breaker = it.core.servers[0].availability.breaker
+            while breaker.state == 0:
+                await it.ask()
+            failed = len(it.servers[0].requests)
+            assert failed == 2
+            for _ in range(10):
+                assert (await it.ask()).status == 200
+            assert len(it.servers[0].requests) == failed
+            it.servers[0].script = friendly
+            await it.until(lambda: breaker.state == 2)
+            while breaker.state != 0:
+                assert (await it.ask()).status == 200
+            assert len(it.servers[0].requests) == failed + 1
+            it.settled()
+
+    run(test())
+
+
+def test_with_every_breaker_open_the_least_bad_server_is_tried() -> None:
+    async def test() -> None:
+        sets = ("live.breaker.consecutive=1", "live.breaker.open=1h", "live.retries.attempts=1")
+        async with bed(only_first(status("503 Busy")), sets=sets) as it:
+            assert (await it.ask()).status == 503
+            assert it.core.servers[0].availability.breaker.state == 2
+            assert (await it.ask()).status == 200
+            assert it.core.servers[0].availability.breaker.state == 0
+
+    run(test())
+
+
+def test_client_errors_never_open_a_breaker() -> None:
+    async def test() -> None:
+        async with bed(status("404 Not Found"), sets=("live.breaker.consecutive=1",)) as it:
+            for _ in range(5):
+                assert (await it.ask()).status == 404
+            assert it.core.servers[0].availability.breaker.state == 0
+
+    run(test())
+
+
+def test_a_sleeping_server_is_not_chosen() -> None:
+    async def test() -> None:
+        async with bed(friendly, friendly) as it:
+            asleep = 'vllm:engine_sleep_state{engine="0",sleep_state="weights_offloaded"} 1.0\n'
+            it.servers[0].page = asleep
+            await it.until(lambda: not it.core.servers[0].availability.healthy)
+            for _ in range(4):
+                assert (await it.ask()).status == 200
+            assert not it.servers[0].requests
+            it.servers[0].page = asleep.replace("weights_offloaded", "awake")
+            await it.until(lambda: it.core.servers[0].availability.healthy)
+
+    run(test())
+
+
+def test_a_server_that_leaves_the_list_is_drained_and_one_that_joins_is_used(
+    tmp_path: Path,
+) -> None:
+    listed = tmp_path / "servers"
+
+    async def test() -> None:
+        go = asyncio.Event()
+
+        async def waits(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+            writer.write(STREAM_HEAD + chunk(event("one")))
+            await go.wait()
+            writer.write(chunk(DONE) + b"0\r\n\r\n")
+
+        old = await FakeServer(waits).start()
+        new = await FakeServer().start()
+        listed.write_text(f"{old.url}  # the old one\n")
+        async with bed(friendly, sets=(f"live.servers_file={listed}",), ready=False) as it:
+            await it.until(
+                lambda: len(it.core.servers) == 2 and it.core.servers[1].availability.healthy
+            )
+            await it.servers[0].stop()
+            await it.until(lambda: not it.core.servers[0].availability.healthy)
+            under_way = asyncio.ensure_future(it.ask(chat(stream=True)))
+            await it.until(lambda: it.core.servers[1].in_flight == 1)
+            listed.write_text(f"{new.url}\n")
+            await it.until(
+                lambda: len(it.core.servers) == 3 and it.core.servers[2].availability.healthy
+            )
+            assert it.core.servers[1].availability.draining
+            assert (await it.ask()).status == 200
+            assert (len(old.requests), len(new.requests)) == (1, 1)
+            go.set()
+            assert (await under_way).whole
+            it.settled()
+        await old.stop()
+        await new.stop()
+
+    run(test())
+
+
+def test_requests_wait_for_the_first_server_and_then_for_no_longer_than_they_may() -> None:
+    async def test() -> None:
+        async with bed(sets=("live.no_server_ttl=500ms", "live.health.failures=1")) as it:
+            it.servers[0].healthy = False
+            await it.until(lambda: not it.core.servers[0].availability.healthy)
+            waiting = asyncio.ensure_future(it.ask())
+            await asyncio.sleep(0.1)
+            it.servers[0].healthy = True
+            assert (await waiting).status == 200
+            it.servers[0].healthy = False
+            await it.until(lambda: not it.core.servers[0].availability.healthy)
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            got = await it.ask()
+            assert got.status == 503
+            assert 0.4 < loop.time() - began_s < 3.0
+            it.settled()
+
+    run(test())
+
+
+def test_a_client_that_leaves_while_its_request_waits_is_sent_nowhere() -> None:
+    async def test() -> None:
+        async with bed(sets=("live.health.failures=1",)) as it:
+            it.servers[0].healthy = False
+            await it.until(lambda: not it.core.servers[0].availability.healthy)
+            _, writer = await it.open()
+            await it.until(lambda: len(it.core.requests) == 1)
+            writer.close()
+            await it.until(lambda: not it.core.requests)
+            it.servers[0].healthy = True
+            await it.until(lambda: it.core.servers[0].availability.healthy)
+            await asyncio.sleep(0.05)
+            assert not it.servers[0].requests
+            it.settled()
+
+    run(test())
+
+
+@pytest.mark.parametrize("page", ["", "nonsense \x00 {", "vllm:num_requests_waiting NaN\n", "hang"])
+def test_scrapes_that_fail_or_lie_stop_nothing(page: str) -> None:
+    async def test() -> None:
+        sets = (
+            "serving.admission={policy: flow-control}",
+            "live.scrape.timeout=100ms",
+        )
+        async with bed(friendly, friendly, sets=sets) as it:
+            for server in it.servers:
+                server.page = page
+                if page == "hang":
+                    server.page = "x" * 30_000_000
+            await asyncio.sleep(0.3)
+            got = await asyncio.gather(*(it.ask() for _ in range(20)))
+            assert [one.status for one in got] == [200] * 20
+            assert {len(one.requests) for one in it.servers} == {10}
+            it.settled()
+
+    run(test())
+
+
+def test_a_log_of_failures_is_replayed_to_the_same_decisions(tmp_path: Path) -> None:
+    log = tmp_path / "gateway.log"
+
+    async def flaky(received: Received, writer: asyncio.StreamWriter, server: FakeServer) -> None:
+        number = len(server.requests)
+        if number % 5 == 0:
+            writer.transport.abort()
+        elif number % 7 == 0:
+            writer.write(whole(b"{}", "503 Busy"))
+        else:
+            await friendly(received, writer, server)
+
+    async def test() -> None:
+        admission = "{policy: flow-control, detector: {kind: concurrency, max_per_server: 2}}"
+        sets = (f"live.log={log}", f"serving.admission={admission}", "live.breaker.open=50ms")
+        async with bed(flaky, flaky, friendly, sets=sets) as it:
+            prompts = ["x" * 600 * (number % 4) for number in range(60)]
+
+            async def one(number: int) -> int:
+                messages = [{"role": "user", "content": prompts[number]}]
+                body = chat(stream=number % 2 == 0) | {"messages": messages}
+                return (await it.ask(body, headers={"x-session-id": f"s{number % 3}"})).status
+
+            seen = await asyncio.gather(*(one(number) for number in range(60)))
+            assert set(seen) <= {200, 503}
+            assert seen.count(200) > 40
+            it.settled()
+
+    run(test())
+    report = audit(log)
+    assert (report.difference, report.cut) == ("", False)
+    assert report.decisions >= 120
+    lines = log.read_bytes().splitlines(keepends=True)
+    place = next(n for n, line in enumerate(lines) if b"request.routed" in line)
+    changed = (
+        lines[place].replace(b'"server":0', b'"server":9').replace(b'"server":1', b'"server":9')
+    )
+    changed = changed.replace(b'"server":2', b'"server":9')
+    log.write_bytes(b"".join([*lines[:place], changed, *lines[place + 1 :]]))
+    assert f"{log}:{place + 1}: the log has" in audit(log).difference
+    log.write_bytes(b"".join(lines)[:-5])
+    assert audit(log).cut
