@@ -1,10 +1,12 @@
 """Soft coordination: the vectors of its draft, and the promises that the draft did not keep."""
 
+import itertools
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from windtunnel.scaling.policies.kthena.blocks import ReplicaKind
@@ -13,6 +15,7 @@ from windtunnel.scaling.policies.kthena.coordinate import (
     apportion,
     coordinate,
     coordination_faults,
+    fill,
 )
 from windtunnel.scaling.policies.kthena.settings import PREFERRED, Band, Coordination
 from windtunnel.settings.section import Context
@@ -59,9 +62,19 @@ def test_37_the_vector_with_pressure() -> None:
 
 def test_37_the_vectors_without_pressure() -> None:
     assert split({"p": 3, "d": 7}, {"p": band(40, 50), "d": band(50, 60)}).sizes == {"p": 4, "d": 6}
-    drift = split({"a": 1, "b": 9}, {"a": band(50, 60)})
-    assert drift.sizes == {"a": 4, "b": 6}
-    assert drift.shares == pytest.approx({"a": 0.5 / 1.4, "b": 0.9 / 1.4})
+    # The draft clips, and makes shares sum to one again, which leaves the band: 35.7%, 4 and 6.
+    alone = split({"a": 1, "b": 9}, {"a": band(50, 60)})
+    assert alone.sizes == {"a": 5, "b": 5}
+    assert alone.shares == pytest.approx({"a": 0.5, "b": 0.5})
+    prefill = split({"prefill": 2, "decode": 18}, {"prefill": band(40, 60)})
+    assert prefill.sizes == {"prefill": 8, "decode": 12}
+    assert prefill.ignored == []
+
+
+def test_a_band_that_whole_replicas_cannot_meet_is_named() -> None:
+    found = split({"a": 1, "b": 2}, {"a": band(40, 60)})
+    assert found.sizes == {"a": 1, "b": 2}
+    assert found.ignored == ["a cannot have 40 to 60% of 3 replicas."]
 
 
 def test_37_values_that_are_no_pressure_are_ignored_and_named() -> None:
@@ -152,6 +165,96 @@ def test_the_nearest_whole_numbers_are_taken(
     assert sum(sizes.values()) == total
     for name, share in shares.items():
         assert share * total // whole <= sizes[name] <= -(-share * total // whole)
+
+
+Target = tuple[int, int, int, int, int]
+"""Minimum and room, the lower end and the width of the band, and the weight."""
+BANDED = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.integers(0, 6),
+        st.integers(0, 60),
+        st.integers(0, 60),
+        st.integers(0, 5),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def outside(size: int, total: int, of: Band) -> int:
+    """Replicas that a size is away from the whole numbers of a band, or next to it."""
+    inside = [n for n in range(total + 1) if of.min * total <= 100 * n <= of.max * total]
+    below = [n for n in range(total + 1) if 100 * n < of.min * total][-1:]
+    above = [n for n in range(total + 1) if 100 * n > of.max * total][:1]
+    return min(abs(size - n) for n in inside or [*below, *above])
+
+
+@given(BANDED, st.integers(1, 14))
+def test_as_few_replicas_as_possible_are_outside_of_their_bands(
+    targets: list[Target], total: int
+) -> None:
+    """Held to all ways to split a total; so bands that can be met at once are met."""
+    backends = [
+        ReplicaKind(f"t{number}", 1, low, low + room)
+        for number, (low, room, *_) in enumerate(targets)
+    ]
+    bands = {
+        backend.name: band(float(start), float(min(100, start + width)))
+        for backend, (_, _, start, width, _) in zip(backends, targets, strict=True)
+    }
+    ranges = [range(one.minimum, one.maximum + 1) for one in backends]
+    splits = [sizes for sizes in itertools.product(*ranges) if sum(sizes) == total]
+    assume(splits)
+    shares = {backend.name: one[4] / 5 for backend, one in zip(backends, targets, strict=True)}
+    found = apportion(total, shares, backends, bands)
+    assert tuple(found.values()) in splits
+
+    def missed(sizes: Iterable[int]) -> int:
+        return sum(outside(size, total, of) for size, of in zip(sizes, bands.values(), strict=True))
+
+    assert missed(found.values()) == min(map(missed, splits))
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.01, 9.0), st.floats(0.0, 5.0), st.floats(0.0, 5.0)),
+        min_size=1,
+        max_size=5,
+    ),
+    st.floats(0.0, 1.0),
+)
+def test_filling_is_one_level_for_all(
+    limits: list[tuple[float, float, float]], part: float
+) -> None:
+    """Held to a search for the level at which the clamped amounts add up."""
+    weights = [weight for weight, _, _ in limits]
+    low = [start for _, start, _ in limits]
+    high = [start + room for _, start, room in limits]
+    total = sum(low) + part * (sum(high) - sum(low))
+
+    def at(level: float) -> list[float]:
+        bounds = zip(weights, low, high, strict=True)
+        return [min(max(level * weight, least), most) for weight, least, most in bounds]
+
+    below, above = 0.0, 10.0 / min(weights) + 1.0
+    for _ in range(200):
+        level = (below + above) / 2
+        below, above = (level, above) if sum(at(level)) < total else (below, level)
+    assert fill(total, weights, low, high) == pytest.approx(at(above), abs=1e-6)
+
+
+def test_bands_that_no_shares_could_be_in_are_refused() -> None:
+    short = section({"p": band(10, 30), "d": band(20, 60)})
+    (found,) = coordination_faults(short, HERE, ["p", "d"])
+    assert (found.what, found.allowed) == (
+        "the maximum ratios add up to 90 percent",
+        "at least 100 percent",
+    )
+    assert not list(coordination_faults(short, HERE, ["p", "d", "another"]))
+    assert split({"p": 3, "d": 7}, dict(short.preferredRatio)).ignored == [
+        "preferredRatio: the maximum ratios add up to 90 percent."
+    ]
 
 
 def test_faults_have_the_path_of_the_field() -> None:

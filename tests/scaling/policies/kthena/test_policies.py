@@ -262,7 +262,7 @@ def test_coordination_moves_replicas_and_never_the_total() -> None:
     moved = ask(scaler(plan(HETEROGENEOUS, coordination=section)), *pools)
     assert sum(sizes(plain).values()) == sum(sizes(moved).values()) == 12
     assert sizes(plain) == {"p": 1, "d": 11}
-    assert sizes(moved) == {"p": 2, "d": 10}
+    assert sizes(moved) == {"p": 3, "d": 9}  # 20% of 12 are more than 2
     assert moved[0].reason.endswith("Split: preferred shares: p 20.0%, d 80.0%.")
 
 

@@ -2,14 +2,15 @@
 
 The total is given, and is not touched. Half of a target's share comes from its cost, as the blocks
 split the total, half from its pressure: queue depth, KV-cache use and time to the first token.
-Shares are clipped to the band that was preferred, made to sum to one again, and turned into whole
-replicas by largest remainder. The bounds of the targets are part of that, so that the sizes always
-add up to the total when the bounds allow it.
+The total is filled in proportion to the shares within the preferred bands and the bounds of the
+targets, all in whole replicas. So the sizes add up to the total when the bounds allow it, every
+band is met when all of them can be met at once, and otherwise the fewest replicas are outside.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from fractions import Fraction
+from typing import Final, NamedTuple
 
 from windtunnel.scaling.policies.kthena.blocks import ReplicaKind
 from windtunnel.scaling.policies.kthena.settings import PREFERRED, Band, Coordination
@@ -20,16 +21,15 @@ PRESSURES: Final = ("queue_depth", "kv_cache_utilization", "ttft")
 PRESSURE_WEIGHT: Final = 0.5
 
 
-class Coordinated:
+class Coordinated(NamedTuple):
     """The sizes of all targets, what they come from, and what could not be used."""
 
-    def __init__(
-        self, sizes: dict[str, int], reason: str, ignored: list[str], shares: dict[str, float]
-    ) -> None:
-        self.sizes: Final = sizes
-        self.reason: Final = reason
-        self.ignored: Final = ignored  # a sentence for each value that was not used
-        self.shares: Final = shares  # empty where the split by cost stands
+    sizes: dict[str, int]
+    reason: str
+    ignored: list[str]
+    """A sentence for each value that was not used, and each band that could not be met."""
+    shares: dict[str, float]
+    """Empty where the split by cost stands."""
 
 
 def coordination_faults(
@@ -44,10 +44,8 @@ def coordination_faults(
         if band.min > band.max:
             what = f"min {band.min:g} is above max {band.max:g}"
             yield where.fault(("preferredRatio", name, "min"), what, "at most max")
-    least = math.fsum(band.min for band in coordination.preferredRatio.values())
-    if least > 100:
-        what = f"the minimum ratios add up to {least:g} percent"
-        yield where.fault("preferredRatio", what, "at most 100 percent")
+    for what, allowed in _sum_faults(coordination.preferredRatio, names):
+        yield where.fault("preferredRatio", what, allowed)
     if coordination.mode != PREFERRED and coordination.preferredRatio:
         yield where.fault("preferredRatio", "coordination is off", hint="write mode: Preferred")
 
@@ -78,70 +76,94 @@ def coordinate(
         name: (1 - PRESSURE_WEIGHT) * by_cost[name] + PRESSURE_WEIGHT * by_pressure[name]
         for name in names
     }
+    low = [bands[name].min / 100 if name in bands else 0.0 for name in names]
+    high = [bands[name].max / 100 if name in bands else 1.0 for name in names]
+    filled = fill(1.0, list(raw.values()), low, high)
+    shares = dict(zip(names, filled, strict=True))
+    sizes = apportion(total, raw, backends, bands)
     for name, band in bands.items():
-        raw[name] = min(max(raw[name], band.min / 100), band.max / 100)
-    whole = math.fsum(raw.values())
-    if whole <= 0:
-        return Coordinated(stands, "every band is empty: the split is by cost", ignored, {})
-    shares = {name: share / whole for name, share in raw.items()}
-    sizes = apportion(total, shares, backends)
-    told = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
-    return Coordinated(sizes, f"preferred shares: {told}", ignored, shares)
+        if not band.min <= 100 * sizes[name] / total <= band.max:
+            ignored.append(f"{name} cannot have {band.min:g} to {band.max:g}% of {total} replicas.")
+    reported = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    return Coordinated(sizes, f"preferred shares: {reported}", ignored, shares)
 
 
 def apportion(
-    total: int, shares: Mapping[str, float], backends: Sequence[ReplicaKind]
+    total: int,
+    shares: Mapping[str, float],
+    backends: Sequence[ReplicaKind],
+    bands: Mapping[str, Band] | None = None,
 ) -> dict[str, int]:
-    """Whole numbers near the shares, within the bounds, that add up to the total if they can."""
-    amounts = _within_bounds(total, shares, backends)
-    sizes = {name: math.floor(amount) for name, amount in amounts.items()}
-    left = min(total, sum(backend.maximum for backend in backends)) - sum(sizes.values())
+    """Whole numbers in proportion to the shares, within bands and bounds.
+
+    They add up to the total if the bounds allow it. Where the bands do not, as few replicas as
+    possible are outside of them.
+    """
+    limits = [_limits(total, backend, (bands or {}).get(backend.name)) for backend in backends]
+    low, high = [one for one, _ in limits], [one for _, one in limits]
+    weights = [shares[backend.name] for backend in backends]
+    if sum(low) > total:
+        weights, low, high = list(low), [backend.minimum for backend in backends], low
+    elif sum(high) < total:
+        weights, low, high = list(high), high, [backend.maximum for backend in backends]
+    amounts = fill(total, weights, low, high)
+    sizes = [math.floor(amount) for amount in amounts]
+    left = min(total, sum(high)) - sum(sizes)
     # Digits beyond the ninth are the rounding of floats, and would break ties by chance.
     by_remainder = sorted(
-        (name for name, amount in amounts.items() if amount > sizes[name]),
-        key=lambda name: (-round(amounts[name] - sizes[name], 9), name),
+        (number for number, amount in enumerate(amounts) if amount > sizes[number]),
+        key=lambda number: (-round(amounts[number] - sizes[number], 9), backends[number].name),
     )
-    for name in by_remainder[: max(left, 0)]:
-        sizes[name] += 1
-    return sizes
+    for number in by_remainder[: max(left, 0)]:
+        sizes[number] += 1
+    return {backend.name: size for backend, size in zip(backends, sizes, strict=True)}
 
 
-def _within_bounds(
-    total: int, shares: Mapping[str, float], backends: Sequence[ReplicaKind]
-) -> dict[str, float]:
-    """Real amounts in the proportion of the shares, save for those that a bound holds."""
-    fixed: dict[str, float] = {}
-    free = list(backends)
+def _limits(total: int, backend: ReplicaKind, band: Band | None) -> tuple[int, int]:
+    """How few and how many replicas of a total a target should have: its band within its bounds.
+
+    A band without a whole number in it may be missed on both sides.
+    """
+    if band is None:
+        return backend.minimum, backend.maximum
+    low = math.ceil(Fraction(repr(band.min)) * total / 100)
+    high = math.floor(Fraction(repr(band.max)) * total / 100)
+    near = sorted((low, high))
+    return (
+        min(max(near[0], backend.minimum), backend.maximum),
+        min(max(near[1], backend.minimum), backend.maximum),
+    )
+
+
+def fill(
+    total: float, weights: Sequence[float], low: Sequence[float], high: Sequence[float]
+) -> list[float]:
+    """Amounts in proportion to their weights, save for those that a limit holds.
+
+    They add up to the total if the limits allow it: `clamp(level * weight)` at the one level at
+    which they do. Where the weights that are left are nothing, the amounts are equal.
+    """
+    fixed: dict[int, float] = {}
+    free = list(range(len(weights)))
     while free:
         left = total - math.fsum(fixed.values())
-        weight = math.fsum(shares[backend.name] for backend in free)
+        weight = math.fsum(weights[number] for number in free)
         amounts = {
-            backend.name: left * shares[backend.name] / weight if weight > 0 else left / len(free)
-            for backend in free
+            number: left * weights[number] / weight if weight > 0 else left / len(free)
+            for number in free
         }
-        low = [backend for backend in free if amounts[backend.name] < backend.minimum]
-        high = [backend for backend in free if amounts[backend.name] > backend.maximum]
-        if not low and not high:
-            return _snapped(fixed | amounts, shares)
-        lack = math.fsum(backend.minimum - amounts[backend.name] for backend in low)
-        excess = math.fsum(amounts[backend.name] - backend.maximum for backend in high)
-        # Only the side that is further off is sure to stay at its bound when the rest moves.
-        if lack >= excess:
-            held = {backend.name: float(backend.minimum) for backend in low}
-        else:
-            held = {backend.name: float(backend.maximum) for backend in high}
-        fixed |= held
-        free = [backend for backend in free if backend.name not in held]
-    return _snapped(fixed, shares)
-
-
-def _snapped(amounts: Mapping[str, float], order: Mapping[str, float]) -> dict[str, float]:
-    """Without the rounding of floats around whole numbers, in the order of the targets."""
-    snapped: dict[str, float] = {}
-    for name in order:
-        near = round(amounts[name])
-        snapped[name] = float(near) if abs(amounts[name] - near) < 1e-9 else amounts[name]
-    return snapped
+        below = [number for number in free if amounts[number] < low[number]]
+        above = [number for number in free if amounts[number] > high[number]]
+        if not below and not above:
+            fixed |= amounts
+            break
+        lack = math.fsum(low[number] - amounts[number] for number in below)
+        excess = math.fsum(amounts[number] - high[number] for number in above)
+        # Only the side that is further off is sure to stay at its limit when the rest moves.
+        held, limits = (below, low) if lack >= excess else (above, high)
+        fixed |= {number: float(limits[number]) for number in held}
+        free = [number for number in free if number not in fixed]
+    return [fixed[number] for number in range(len(weights))]
 
 
 def _pressure_shares(
@@ -180,11 +202,20 @@ def _usable_bands(
             ignored.append(f"preferredRatio.{name}: {text} is no band within 0 to 100 percent.")
         else:
             bands[name] = band
-    least = math.fsum(band.min for band in bands.values())
-    if least > 100:
-        ignored.append(f"preferredRatio: the minimum ratios add up to {least:g} percent.")
+    for what, _ in _sum_faults(bands, names):
+        ignored.append(f"preferredRatio: {what}.")
         return {}
     return bands
+
+
+def _sum_faults(bands: Mapping[str, Band], names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Bands that no shares of these targets could all be in, and what would be allowed."""
+    least = math.fsum(band.min for band in bands.values())
+    if least > 100:
+        yield f"the minimum ratios add up to {least:g} percent", "at most 100 percent"
+    most = math.fsum(band.max for band in bands.values())
+    if most < 100 and all(name in bands for name in names):
+        yield f"the maximum ratios add up to {most:g} percent", "at least 100 percent"
 
 
 def _name_fault(name: str, names: Sequence[str]) -> str:
