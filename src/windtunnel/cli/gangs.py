@@ -26,17 +26,23 @@ def gangs() -> None:
 @click.argument("file", type=FILE)
 @click.option("--was", type=FILE, metavar="FILE",
               help="What there is already: says what may not change, too.")  # fmt: skip
+@click.option("--cluster", type=click.Path(path_type=Path), metavar="FILE",
+              help="Describes the cluster: its times tell whether gangs get ready.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
-def validate(file: Path, was: Path | None, *, as_json: bool) -> None:
+def validate(file: Path, was: Path | None, cluster: Path | None, *, as_json: bool) -> None:
     """Check a file of Grove's manifests, and list all faults at once."""
+    from windtunnel.twin.kubernetes.probes import start_warnings
+
     found = _load(file, None if was is None else _load(was))
+    times = _cluster(cluster, {}).times
+    load_s = times.delays()["readiness"].mean_s
+    warnings = {one.name: [*one.warnings, *start_warnings(one.spec, load_s)] for one in found.sets}
     if as_json:
-        warnings = {one.name: list(one.warnings) for one in found.sets}
         click.echo(json.dumps({"valid": True, "kinds": list(found.kinds), "warnings": warnings}))
         return
-    for one in found.sets:
-        for warning in one.warnings:
-            click.echo(f"{one.name}: note: {warning}")
+    for name, said in warnings.items():
+        for warning in said:
+            click.echo(f"{name}: note: {warning}")
     click.echo(f"{file}: {', '.join(found.kinds)}: nothing is wrong")
 
 
@@ -125,7 +131,12 @@ def status(
         show_status(found, screen(), wide=wide)
     for sentence in ignored(manifests):
         click.echo(f"note: {sentence}", err=True)
-    if at_s is None and driver.next_s() < float("inf"):
+    loops = driver.cluster.recycle_loops()
+    for sentence in loops:
+        click.echo(f"note: {sentence}", err=True)
+    if at_s is None and loops:
+        click.echo("note: that has no end, and was stopped here", err=True)
+    elif at_s is None and driver.next_s() < float("inf"):
         stopped = format_duration(LONGEST_S)
         click.echo(f"note: it was not quiet after {stopped}, and was stopped there", err=True)
 

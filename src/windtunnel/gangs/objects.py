@@ -193,7 +193,8 @@ class Pod(GangMember):
         """When it was bound to its node."""
         self.phase = PENDING
         self.started = False
-        """Some container has started."""
+        """Some container is started and not ready, or all are ready. With a startup probe, it is
+        started when that has passed."""
         self.ready = False
         self.ready_s = NEVER
         """When it last became ready."""

@@ -2,7 +2,7 @@
 
 from windtunnel.core.telemetry import Plain
 from windtunnel.gangs.controllers.gates import why_held
-from windtunnel.gangs.objects import Node, Pod, PodClique, PodCliqueSet, PodGang, Thing
+from windtunnel.gangs.objects import RUNNING, Node, Pod, PodClique, PodCliqueSet, PodGang, Thing
 from windtunnel.gangs.view import View
 
 
@@ -54,7 +54,7 @@ def pod_word(pod: Pod) -> str:
         return "Running"
     if pod.erroneous and not pod.started:
         return "CrashLoopBackOff"
-    if pod.started:
+    if pod.started or pod.phase == RUNNING:
         return "NotReady"
     return "Init" if pod.waits_for else "ContainerCreating"
 

@@ -78,6 +78,8 @@ class CliqueStatus(PartStatus):
     """Of a clique, in pods."""
 
     ready: int = 0
+    first_ready_s: float = NEVER
+    """When its minimum was first ready."""
     updated_ready: int = 0
     gated: int = 0
     erroneous: int = 0
@@ -98,6 +100,8 @@ class GroupStatus(PartStatus):
     """By replica: how often it was terminated so far. See `termination`."""
     recycled: dict[int, int] = {}
     """Replicas whose termination is under way, each with the incarnation that comes next."""
+    futile: dict[int, int] = {}
+    """By replica: terminations in a row before which it had not been ready."""
 
 
 class Revision(Template, frozen=True):
@@ -130,6 +134,8 @@ class SetStatus(Status):
     """By replica: how often it was terminated so far. See `termination`."""
     recycled: dict[int, int] = {}
     """Replicas whose termination is under way, each with the incarnation that comes next."""
+    futile: dict[int, int] = {}
+    """By replica: terminations in a row before which it had not been ready."""
     scales: dict[str, int] = {}
     """Replicas of cliques that stand alone, as they were when a recycle took them away."""
 

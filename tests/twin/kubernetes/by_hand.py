@@ -28,6 +28,8 @@ def crash_after(driver: Driver, commands: int) -> int:
 
 
 def template(name: str, count: int, **pod_spec: Any) -> CliqueTemplate:
+    """Pods that are asked every second whether they are ready."""
+    pod_spec.setdefault("containers", [{"name": "main", "readinessProbe": {"periodSeconds": 1}}])
     return CliqueTemplate(name, count, count, pod_spec, {"gpu": 1.0}, f"hash-{name}")
 
 

@@ -27,6 +27,9 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
         unready=tally.unready,
     )
     minimum = min(clique.min_available, clique.replicas)
+    status.first_ready_s = before.first_ready_s
+    if status.first_ready_s < 0.0 and 0 < minimum <= status.ready:
+        status.first_ready_s = now_s
     complete = status.updated == status.replicas == clique.replicas
     conditions.follow_update(
         before,

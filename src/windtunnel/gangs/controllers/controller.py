@@ -435,8 +435,12 @@ class Controller:
             return False
         known = group.status
         after = {index: known.incarnations.get(index, 0) + 1 for index in due.replicas}
+        futile = known.futile
+        for index in after:
+            futile = termination.count_futile(futile, index, group.cliques[index].values())
         status = msgspec.structs.replace(
             known,
+            futile=futile,
             incarnations={**known.incarnations, **after},
             recycled={**known.recycled, **after},
         )

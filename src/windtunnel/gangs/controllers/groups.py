@@ -160,6 +160,7 @@ def observe(
         revision=before.revision,
         incarnations=before.incarnations,
         recycled=_still_recycled(owner, group),
+        futile=before.futile,
     )
     lost = conditions.follow_parts(owner, group, status, now_s)
     complete, old = tally.complete == group.replicas, tally.old > 0

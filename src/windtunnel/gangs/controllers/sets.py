@@ -8,7 +8,7 @@ from windtunnel.gangs.commands import Command, PatchStatus, emit
 from windtunnel.gangs.controllers import conditions
 from windtunnel.gangs.controllers.replicas import ReplicaState, is_settled
 from windtunnel.gangs.controllers.rollout import rolling_of
-from windtunnel.gangs.controllers.termination import incarnation_of, is_condemned
+from windtunnel.gangs.controllers.termination import count_futile, incarnation_of, is_condemned
 from windtunnel.gangs.objects import FALSE, NORMAL, TRUE, UNKNOWN, WARNING, PodCliqueSet
 from windtunnel.gangs.statuses import NEVER, Revision, SetStatus
 from windtunnel.gangs.templates import OFF, ON_DELETE
@@ -78,8 +78,14 @@ def _fire(owner: PodCliqueSet, status: SetStatus, replica: int) -> None:
     incarnation = incarnation_of(owner, replica, None, -1) + 1
     status.incarnations = {**status.incarnations, replica: incarnation}
     status.recycled = {**status.recycled, replica: incarnation}
+    part = owner.parts[replica]
+    guaranteed = [*part.cliques.values()]
+    for group in part.groups.values():
+        for index in range(group.min_available):
+            guaranteed += group.cliques.get(index, {}).values()
+    status.futile = count_futile(status.futile, replica, guaranteed)
     status.scales = dict(status.scales)
-    for clique in owner.parts[replica].cliques.values():
+    for clique in part.cliques.values():
         if clique.replicas != clique.template.replicas:
             status.scales[clique.name] = clique.replicas
 

@@ -223,3 +223,14 @@ def due_in_replica(
     if first is None or first.due_s > now_s:
         return DueTermination({}, NEVER_DUE if first is None else first.due_s)
     return DueTermination({replica: first.why}, NEVER_DUE)
+
+
+# Terminations that lead to nothing.
+
+
+def count_futile(
+    known: dict[int, int], replica: int, cliques: Iterable[PodClique]
+) -> dict[int, int]:
+    """Counts the terminations in a row of what had not been ready; one that had ends the row."""
+    futile = any(clique.status.first_ready_s < 0.0 for clique in cliques)
+    return {**known, replica: known.get(replica, 0) + 1 if futile else 0}

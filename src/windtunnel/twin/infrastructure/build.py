@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from windtunnel.core.random import Streams
 from windtunnel.fleet.demand import ACCELERATOR, GPU, MachineKind
 from windtunnel.gangs.api.load import Manifests, NamedSet, load_manifests_text
@@ -159,24 +161,8 @@ def _directed(
 ) -> SetSpec:
     """The set, with pods that go to machines with the accelerators of their pool."""
     spec = named.spec
-    return SetSpec(
-        spec.replicas,
-        tuple(_with_selector(one, selectors.get(one.name, {})) for one in spec.cliques),
-        spec.groups,
-        spec.startup,
-        priority_class,
-        spec.termination_delay_s,
-        spec.on_all_scheduled_lost,
-        spec.update,
-        publish_not_ready=spec.publish_not_ready,
-        pack=spec.pack,
-        sharing=spec.sharing,
-        claim_templates=spec.claim_templates,
-        labels=spec.labels,
-        annotations=spec.annotations,
-        revision_limit=spec.revision_limit,
-        hash=spec.hash,
-    )
+    cliques = tuple(_with_selector(one, selectors.get(one.name, {})) for one in spec.cliques)
+    return msgspec.structs.replace(spec, cliques=cliques, priority_class=priority_class)
 
 
 def _with_selector(template: CliqueTemplate, selector: dict[str, str]) -> CliqueTemplate:
@@ -184,23 +170,10 @@ def _with_selector(template: CliqueTemplate, selector: dict[str, str]) -> Clique
         return template
     known = template.pod_spec.get("nodeSelector")
     labels = {**(known if isinstance(known, dict) else {}), **selector}
-    return CliqueTemplate(
-        template.name,
-        template.replicas,
-        template.min_available,
-        {**template.pod_spec, "nodeSelector": labels},
-        template.requests,
-        f"{template.hash}/{'/'.join(selector.values())}",
-        template.role_name,
-        template.starts_after,
-        template.labels,
-        template.annotations,
-        template.scheduler,
-        template.scale,
-        template.pack,
-        template.sharing,
-        template.rolling,
-        template.gates,
+    return msgspec.structs.replace(
+        template,
+        pod_spec={**template.pod_spec, "nodeSelector": labels},
+        hash=f"{template.hash}/{'/'.join(selector.values())}",
     )
 
 

@@ -20,7 +20,13 @@ def gangs_of(footing: ReplicaBacking | None) -> dict[str, Any] | None:
             "ready": sum(pod.ready for pod in pods),
             "sizes": serving_cluster.pods.levels.rows,
         }
-    return {"terminations": footing.terminations, "clusters": clusters}
+    loops = [
+        sentence
+        for serving_cluster in footing.serving_clusters
+        for sentence in serving_cluster.cluster.recycle_loops()
+    ]
+    said = {"loops": loops} if loops else {}
+    return {"terminations": footing.terminations, "clusters": clusters, **said}
 
 
 def fleet_of(footing: ReplicaBacking | None, now_s: float) -> dict[str, Any] | None:

@@ -181,7 +181,11 @@ def play(
     seed: int = 0,
     check: bool = False,
 ) -> Driver:
-    """The cluster as it is at a time; by default when all is quiet, or after a week."""
+    """The cluster as it is at a time.
+
+    By default that is when all is quiet, when something was recycled too often to ever be ready, or
+    after a week.
+    """
     driver = Driver(build(spec, manifests, seed=seed), Controller, check=check)
     end_s = LONGEST_S if at_s is None else at_s
     for happening in sorted(spec.happens, key=lambda happening: happening.at):
@@ -190,8 +194,12 @@ def play(
         driver.run(happening.at)
         happen(driver.cluster, happening, driver.now_s)
     driver.settle()
+    told = 0
     while driver.next_s() <= end_s and driver.step():
-        pass
+        events = len(driver.cluster.view.events)
+        if at_s is None and events != told and driver.cluster.recycle_loops():
+            break
+        told = events
     if at_s is not None:
         driver.run(at_s)
     return driver

@@ -17,11 +17,13 @@ from windtunnel.gangs.placement.placer import GangPlacer
 from windtunnel.gangs.placement.scheduler import GangScheduler, Placer
 from windtunnel.gangs.placement.space import Space
 from windtunnel.twin.kubernetes.api_server import ApiServer
+from windtunnel.twin.kubernetes.probes import pod_start, recycle_loops
 from windtunnel.twin.kubernetes.times import ClusterDice, PodDelay, PodTimes
 
 PULLED: Final = "pulled"
 STARTED: Final = "started"
 READY: Final = "ready"
+PROBED: Final = "probed"
 CRASHED: Final = "crashed"
 GONE: Final = "gone"
 OVERDUE: Final = "overdue"
@@ -40,13 +42,19 @@ GRACE_S: Final = 30.0
 class _Life:
     """What the cluster knows of a pod that is on a node."""
 
-    __slots__ = ("crashes", "ending", "entry", "stuck")
+    __slots__ = ("crashes", "ending", "entry", "running", "steps", "stuck", "unready")
 
     def __init__(self) -> None:
         self.entry: Entry | None = None  # its next event
         self.crashes = 0
+        self.running = False  # its containers run
+        self.steps: list[tuple[float, str]] = []  # what comes of their start, the next one last
+        self.unready: list[tuple[float, float]] = []  # when a container is started and not ready
         self.ending = False  # it was told to end
         self.stuck = False  # it does not end when it is told to
+
+    def is_unready(self, now_s: float) -> bool:
+        return any(began_s <= now_s < ended_s for began_s, ended_s in self.unready)
 
 
 class _Due:
@@ -77,6 +85,8 @@ class SimCluster(Component):
         self.times: Final = times or PodTimes()
         force_after_s = self.times.force_after_s
         self._force_after_s: Final = INFINITY if force_after_s is None else force_after_s
+        self._serves: Final = load is not None
+        """Its pods serve the requests of a run: none is ready before it has loaded."""
         self.dice: Final = ClusterDice(self.times.delays(load), Streams(seed))
         self._queue: Final = EventQueue()
         self._lives: Final[dict[str, _Life]] = {}
@@ -96,6 +106,10 @@ class SimCluster(Component):
         self.scheduler: Final = GangScheduler(self.view, space, placer, whole=not one_by_one)
         for node in self.view.nodes.values():
             self._join(node)
+
+    def recycle_loops(self) -> list[str]:
+        """What is terminated again and again before it is ready, in sentences."""
+        return recycle_loops(self.view, self.dice.mean_s("readiness"), serves=self._serves)
 
     # The clock.
 
@@ -161,6 +175,8 @@ class SimCluster(Component):
             self._start_in_order(pod, now_s)
         elif due.kind == STARTED:
             self._started(pod, now_s)
+        elif due.kind == PROBED:
+            self._probed(pod, now_s)
         elif due.kind == READY:
             self._ready(pod, now_s)
         elif due.kind == CRASHED:
@@ -225,17 +241,43 @@ class SimCluster(Component):
             self._ready_count[pod.clique_uid] = count
 
     def _started(self, pod: Pod, now_s: float) -> None:
-        pod.started = True
+        """The containers run; from now on probes say what becomes of them."""
+        life = self._lives[pod.name]
+        life.running = True
         pod.phase = RUNNING
+        load_s = self.dice.draw_s("readiness")
+        start = pod_start(pod.template.pod_spec, load_s, serves=self._serves)
+        crash_s = self.times.crash_after_s if pod.clique in self._crashing else INFINITY
+        end_s = min(crash_s, start.killed_s, start.ready_s)
+        steps = [(end_s, READY if end_s < min(crash_s, start.killed_s) else CRASHED)]
+        for began_s, ended_s in start.unready:
+            steps += [(at_s, PROBED) for at_s in (began_s, ended_s) if at_s < end_s]
+        life.unready = [(now_s + began_s, now_s + ended_s) for began_s, ended_s in start.unready]
+        pod.started = life.is_unready(now_s)
+        life.steps = [(now_s + at_s, kind) for at_s, kind in sorted(steps, reverse=True)]
+        while life.steps[-1] == (now_s, PROBED):
+            life.steps.pop()
+        if life.steps[-1] == (now_s, READY):
+            self._ready(pod, now_s)
+            return
         self.server.wrote(pod)
-        ready_s = self.dice.draw_s("readiness")
-        if pod.clique in self._crashing and self.times.crash_after_s <= ready_s:
-            self._plan(pod, CRASHED, now_s + self.times.crash_after_s)
-        else:
-            self._plan(pod, READY, now_s + ready_s)
+        self._next_step(pod)
+
+    def _next_step(self, pod: Pod) -> None:
+        at_s, kind = self._lives[pod.name].steps.pop()
+        self._plan(pod, kind, at_s)
+
+    def _probed(self, pod: Pod, now_s: float) -> None:
+        """A container of it is started, or ready."""
+        unready = self._lives[pod.name].is_unready(now_s)
+        if pod.started != unready:
+            pod.started = unready
+            self.server.wrote(pod)
+        self._next_step(pod)
 
     def _ready(self, pod: Pod, now_s: float) -> None:
         self._set_ready(pod, ready=True)
+        pod.started = True
         pod.ready_s = now_s
         pod.erroneous = False
         self.server.wrote(pod)
@@ -245,11 +287,13 @@ class SimCluster(Component):
         for count in [count for count in in_line if count <= ready]:
             for name in in_line.pop(count):
                 waiting = self.view.pods.get(name)
-                if waiting is not None and not waiting.started and not waiting.terminating:
-                    self._start_in_order(waiting, now_s)
+                if waiting is None or waiting.terminating or self._lives[name].running:
+                    continue
+                self._start_in_order(waiting, now_s)
 
     def _crashed(self, pod: Pod, now_s: float) -> None:
         life = self._lives[pod.name]
+        life.running = False
         self._set_ready(pod, ready=False)
         pod.started = False
         pod.erroneous = True
@@ -285,7 +329,8 @@ class SimCluster(Component):
 
     def crash(self, pod: Pod, now_s: float) -> None:
         """The containers of a pod end with an error, once; they are restarted."""
-        if pod.name in self._lives and not pod.terminating and pod.started:
+        life = self._lives.get(pod.name)
+        if life is not None and life.running and not pod.terminating:
             self._crashed(pod, now_s)
             self.absorb(now_s)
 
@@ -414,7 +459,8 @@ class SimCluster(Component):
             return
         node.ready = True
         for pod in self._pods_on(name):
-            self._lives[pod.name].stuck = False
+            life = self._lives[pod.name]
+            life.stuck = life.running = False
             if pod.terminating:
                 self._plan(pod, GONE, now_s)
             else:

@@ -96,7 +96,9 @@ class PodTimes(Section):
         default=1.0, description="From the image to the start of containers."
     )
     readiness: FixedOrVarying = Field(
-        default=5.0, description="From their start until they are ready: the loading of a model."
+        default=5.0,
+        description="From their start until probes pass: the loading of a model. A pod without "
+        "probes is ready at its start.",
     )
     ending: FixedOrVarying = Field(
         default=2.0,
@@ -141,6 +143,9 @@ class ClusterDice:
         self.pace = 1.0
         """How many times as long everything takes; 0 before a run begins."""
         self._streams: Final = {name: streams[f"gangs.{name}"] for name in delays}
+
+    def mean_s(self, name: str) -> float:
+        return self._delays[name].mean_s
 
     def draw_s(self, name: str) -> float:
         return self.pace * self._delays[name].draw_s(self._streams[name])
