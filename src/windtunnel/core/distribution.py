@@ -1,7 +1,8 @@
 """What a result says of many values: mean, percentiles, maximum, in bounded memory.
 
-Up to a million values are kept and percentiles are exact (linear between ranks). Beyond that they
-are folded into a histogram, and percentiles are right to half a percent.
+Up to a million values, or fewer where there are many distributions, are kept and percentiles are
+exact (linear between ranks). Beyond that they are folded into a histogram, and percentiles are
+right to half a percent.
 """
 
 import math
@@ -10,13 +11,16 @@ from typing import Final
 from windtunnel.core.histogram import Histogram
 
 EXACT_VALUES: Final = 1_000_000
+FEW_VALUES: Final = 1_000
+"""Kept where there may be a thousand distributions."""
 PERCENTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99))
 
 
 class Distribution:
-    """Values that come one at a time and are asked about at the end."""
+    """Values that come one at a time and are asked about at the end; so many are kept exactly."""
 
-    def __init__(self) -> None:
+    def __init__(self, exact: int = EXACT_VALUES) -> None:
+        self._exact: Final = exact
         self.kept: list[float] = []
         self._total = 0.0
         self.folded: Histogram | None = None
@@ -29,7 +33,7 @@ class Distribution:
         self.kept.append(value)
         self._total += value
         self._sorted = False
-        if len(self.kept) > EXACT_VALUES:
+        if len(self.kept) > self._exact:
             self.fold()
 
     def fold(self) -> None:
@@ -42,7 +46,7 @@ class Distribution:
 
     def take(self, other: "Distribution") -> None:
         """Adds all values of another."""
-        if self.folded is None and len(self.kept) + other.count > EXACT_VALUES:
+        if self.folded is None and len(self.kept) + other.count > self._exact:
             self.fold()
         if other.folded is not None:
             self.fold()
@@ -64,17 +68,22 @@ class Distribution:
     def quantile(self, share: float) -> float:
         if self.folded is not None:
             return self.folded.quantile(share)
-        if not self.kept:
-            return math.nan
         if not self._sorted:
             self.kept.sort()
             self._sorted = True
-        rank = share * (len(self.kept) - 1)
-        below = math.floor(rank)
-        low = self.kept[below]
-        if below + 1 == len(self.kept):
-            return low
-        return low + (rank - below) * (self.kept[below + 1] - low)
+        return quantile_of(self.kept, share)
+
+
+def quantile_of(ordered: list[float], share: float) -> float:
+    """Of values in their order, linear between ranks; not a number where there are none."""
+    if not ordered:
+        return math.nan
+    rank = share * (len(ordered) - 1)
+    below = math.floor(rank)
+    low = ordered[below]
+    if below + 1 >= len(ordered):
+        return low
+    return low + (rank - below) * (ordered[below + 1] - low)
 
 
 def together(parts: list[Distribution]) -> Distribution:

@@ -99,14 +99,23 @@ class Histogram:
         return self.total / self.count if self.count else math.nan
 
     def quantile(self, share: float) -> float:
-        """The value below which `share` of the counts lie, to within half a percent."""
+        """The value below which `share` of the counts lie, to within half a percent.
+
+        Linear between ranks: of few values, two that follow each other may be far apart.
+        """
         if not self.count:
             return math.nan
-        if share >= 1.0:
+        rank = min(max(share, 0.0), 1.0) * (self.count - 1)
+        below = math.floor(rank)
+        low = self._at(below)
+        return low if rank == below else low + (rank - below) * (self._at(below + 1) - low)
+
+    def _at(self, rank: int) -> float:
+        """The value of a rank, from 0: exactly at both ends, else the middle of its bucket."""
+        if rank >= self.count - 1:
             return self.high
-        rank = share * (self.count - 1)
         seen = self.zeros
-        if rank < seen:
+        if rank == 0 or rank < seen:
             return self.low
         for index, times in enumerate(self._counts):
             seen += times

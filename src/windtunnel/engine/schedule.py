@@ -341,7 +341,7 @@ class Schedule(Actor):
         request.computed = reach * self._size
         if not request.preemptions:
             request.prefix_hit_tokens = request.computed
-        self.tiers.waits.add(ready_s - now, 1)
+        self.tiers.waits.add(ready_s - now)
         load = Load(request, now, ready_s, keys)
         load.blocks = reach - hit
         if self.tiers.journal is not None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.histogram import Histogram
+from windtunnel.core.distribution import FEW_VALUES, Distribution
 from windtunnel.engine.limits import TierLimits
 from windtunnel.workload.request import Request
 
@@ -119,7 +119,7 @@ class Tiers:
 
     def __init__(self, limits: list[TierLimits], block_size: i64) -> None:
         self.tiers: Final = [Tier(one) for one in limits]
-        self.waits: Final = Histogram()  # of requests, for what is loaded
+        self.waits: Final = Distribution(FEW_VALUES)  # of requests, for what is loaded
         self.journal: list[Load] | None = None  # loads as they begin
         self.lost: Final[list[int]] = []  # keys of chains that the last tier has evicted from
         self._size: Final[i64] = block_size

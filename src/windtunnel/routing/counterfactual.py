@@ -8,7 +8,7 @@ with their age, and with a policy that reads fewer signals.
 
 from typing import Final
 
-from windtunnel.core.histogram import Histogram
+from windtunnel.core.distribution import Distribution, together
 from windtunnel.core.signals import Signals
 from windtunnel.routing.weighted import Weighted
 from windtunnel.workload.request import Request
@@ -36,7 +36,7 @@ class Counterfactual:
         self._others: Final = others
         self.signals: Final = signals
         self._yardstick: Final = yardstick
-        self.regrets: Final = Histogram()
+        self.regrets: Final = Distribution()
         self.better_elsewhere = 0
         """How often another server would have scored higher."""
 
@@ -64,7 +64,7 @@ class Counterfactual:
                 others.append((-points, server))
         others.sort()
         regret = max(0.0, -others[0][0] - score) if others else 0.0
-        self.regrets.add(regret, 1)
+        self.regrets.add(regret)
         if regret > 0.0:
             self.better_elsewhere += 1
         best = [(server, -points) for points, server in others[: self._others]]
@@ -77,9 +77,7 @@ class Counterfactual:
 
 def regret_of(judges: list[Counterfactual]) -> dict[str, float | int | None]:
     """Regret over all requests that several have judged; without any, nothing is known of it."""
-    regrets = Histogram()
-    for judge in judges:
-        regrets.merge(judge.regrets)
+    regrets = together([judge.regrets for judge in judges])
     count = regrets.count
     if not count:
         return {
@@ -91,8 +89,8 @@ def regret_of(judges: list[Counterfactual]) -> dict[str, float | int | None]:
         }
     return {
         "requests": count,
-        "regret_mean": regrets.total / count,
+        "regret_mean": regrets.mean(),
         "regret_p99": regrets.quantile(0.99),
-        "regret_max": regrets.high,
+        "regret_max": regrets.quantile(1.0),
         "better_elsewhere": sum([judge.better_elsewhere for judge in judges]) / count,
     }

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from windtunnel.core.distribution import Distribution, summary
-from windtunnel.core.histogram import Histogram
 from windtunnel.workload.traces.measured import COMPLETED, OUTCOMES, Measured
 
 
@@ -28,7 +27,7 @@ class ObservationTally:
         self._ttft = Distribution()
         self._tpot = Distribution()
         self._e2e = Distribution()
-        self._gaps = Histogram()
+        self._gaps = Distribution()
         self._prompt_tokens = 0
         self._output_tokens = 0
         self._cached_tokens = 0
@@ -50,7 +49,7 @@ class ObservationTally:
             tpot_s = (request.e2e_s - request.ttft_s) / (request.output_tokens - 1)
             self._tpot.add(tpot_s)
         for gap_s in measured.gaps_s:
-            self._gaps.add(gap_s, 1)
+            self._gaps.add(gap_s)
         self._prompt_tokens += request.prompt_tokens
         self._output_tokens += request.output_tokens
         self._cached_tokens += measured.cached_tokens or 0

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from windtunnel.core.distribution import quantile_of
 from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.accelerators import Accelerator
 from windtunnel.models.catalog.models import resolve_model
@@ -75,11 +76,8 @@ def evaluate(
 def error_of(errors: Sequence[float]) -> ErrorFigures:
     """Mean and 90th percentile (between the two nearest) of absolute relative errors."""
     ordered = sorted(errors)
-    place = 0.9 * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    p90 = ordered[below] + (place - below) * (ordered[above] - ordered[below])
-    return ErrorFigures(mape=math.fsum(ordered) / len(ordered), p90=p90, points=len(ordered))
+    mape, p90 = math.fsum(ordered) / len(ordered), quantile_of(ordered, 0.9)
+    return ErrorFigures(mape=mape, p90=p90, points=len(ordered))
 
 
 def fit_profile(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windtunnel.core.distribution import PERCENTILES, Distribution
+from windtunnel.core.distribution import PERCENTILES, Distribution, quantile_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration
 from windtunnel.twin.results.accounts import RecordNames
@@ -347,7 +347,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
+    return quantile_of(sorted(values), 0.5)
 
 
 def _slope(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:

@@ -5,8 +5,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.distribution import EXACT_VALUES, Distribution, together
-from windtunnel.core.histogram import Histogram
+from windtunnel.core.distribution import EXACT_VALUES, FEW_VALUES, Distribution, together
 from windtunnel.workload.request import UNSET, Request
 
 MOST_TENANTS: Final = 1_000
@@ -96,12 +95,12 @@ class Account(OutcomeTally):
 
 
 class TenantAccount(Account):
-    """The same of a tenant, with its latencies: in buckets, since there may be a thousand."""
+    """The same of a tenant, with its latencies: few are kept, since there may be a thousand."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.ttft: Final = Histogram()
-        self.e2e: Final = Histogram()
+        self.ttft: Final = Distribution(FEW_VALUES)
+        self.e2e: Final = Distribution(FEW_VALUES)
 
 
 class WorkAccount(Account):

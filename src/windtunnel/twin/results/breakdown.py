@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from windtunnel.admission.gateway.tickets import KIND_NAMES
-from windtunnel.core.distribution import summary
+from windtunnel.core.distribution import Distribution, summary
 from windtunnel.core.histogram import Histogram
 from windtunnel.engine.server import Server
 from windtunnel.engine.tiers import Tier
@@ -291,12 +291,12 @@ def offload_of(pool: PoolSettings, own: Pool, seconds: float) -> dict[str, Any] 
     if offload is None:
         return None
     block_bytes = pool.engine.block_size * offload_token_bytes(pool.engine, shape_of(pool))
-    waits = Histogram()
+    waits = Distribution()
     found: list[list[Tier]] = [[] for _ in offload]
     most = [int(tier.blocks) for tier in own.limits.tiers or []]
     for server in own.servers:
         assert server.tiers is not None
-        waits.merge(server.tiers.waits)
+        waits.take(server.tiers.waits)
         for place, tier in enumerate(server.tiers.tiers):
             found[place].append(tier)
     return {

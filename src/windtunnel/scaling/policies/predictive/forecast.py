@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
 
+from windtunnel.core.distribution import quantile_of
+
 KEPT_ERRORS: Final = 64
 """Errors that a method is judged by: the latest, since traffic changes its nature."""
 ENOUGH_ERRORS: Final = 12
@@ -147,10 +149,7 @@ class Forecast:
         errors = self.errors
         if len(errors) < ENOUGH_ERRORS:
             return max(0.0, self.rate + by_chance)
-        place = min(max(probability, 0.0), 1.0) * (len(errors) - 1)
-        below = int(place)
-        above = min(below + 1, len(errors) - 1)
-        quantile = errors[below] + (place - below) * (errors[above] - errors[below])
+        quantile = quantile_of(errors, min(max(probability, 0.0), 1.0))
         most = max(self.highest - self.rate, by_chance)
         return max(0.0, self.rate + min(quantile, most))
 
