@@ -52,12 +52,41 @@ def test_morris_finds_how_far_a_straight_figure_goes() -> None:
     found = indices_of(study, outcomes_of(study, straight))
     by_path = {one["path"]: one for one in found["settings"]}
     # Whole numbers make steps a little uneven; across its range each moves the figure so far.
-    assert by_path[PROMPT]["mu"] == pytest.approx(1.0, rel=0.03)
-    assert by_path[OUTPUT]["mu"] == pytest.approx(-4.0, rel=0.05)
-    assert by_path[OUTPUT]["mu_star"] == pytest.approx(4.0, rel=0.05)
+    assert by_path[PROMPT]["mu"] == pytest.approx(1.0)
+    assert by_path[OUTPUT]["mu"] == pytest.approx(-4.0)
+    assert by_path[OUTPUT]["mu_star"] == pytest.approx(4.0)
     assert by_path[POLICY]["mu_star"] == 0.0
     assert [one["path"] for one in found["settings"]] == [OUTPUT, PROMPT, POLICY]
     assert found["points"] == len(study.sweep.points) <= 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("varied", "across"),
+    [
+        ("1..2", 1.0),
+        ("1..3", 2.0),
+        ("1..4", 3.0),
+        ("1..7", 6.0),
+        ("1,2,4,8", 7.0),
+        ("1..3000", 2999.0),
+    ],
+)
+def test_effects_of_whole_numbers_are_per_step_that_was_taken(varied: str, across: float) -> None:
+    study = a_study("morris", 6, f"{PROMPT}={varied}", f"{OUTPUT}=2..42")
+    levels = study.sweep.axes[0].levels
+
+    def place(settings: dict[str, Any]) -> float:
+        value = settings[PROMPT]
+        if levels is None:
+            return float(value) - 1.0
+        return across * levels.index(value) / (len(levels) - 1)
+
+    found = indices_of(study, outcomes_of(study, place))
+    first = next(one for one in found["settings"] if one["path"] == PROMPT)
+    assert first["mu"] == pytest.approx(across)
+    assert first["mu_star"] == pytest.approx(across)
+    assert first["sigma"] == pytest.approx(0.0, abs=1e-9 * across)
+    assert first["confidence"] == pytest.approx(0.0, abs=1e-9 * across)
 
 
 def test_sobol_shares_out_the_variance_of_a_straight_figure() -> None:

@@ -87,14 +87,9 @@ def together(*options: Option) -> Option:
 
 def option(name: str, kind: Any, says: str, default: Any = None, **more: Any) -> Option:
     """An option, by one or more names, with what it says of itself; a default is shown."""
-    return click.option(
-        *name.split(),
-        type=kind,
-        default=default,
-        show_default=default is not None,
-        help=says,
-        **more,
-    )
+    if default is not None:
+        more |= {"default": default, "show_default": True}
+    return click.option(*name.split(), type=kind, help=says, **more)
 
 
 def json_option(what: str) -> Option:

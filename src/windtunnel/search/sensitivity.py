@@ -1,12 +1,14 @@
 """How much each setting matters to a figure: Morris' screening, or Sobol's shares of the variance.
 
-SALib chooses the points and works out the indices. It sees every setting as a share of its range
-or of its list, from 0 to 1, so that indices of different settings can be compared.
+SALib chooses the points, and works out Sobol's indices. It sees every setting as a share of its
+range or of its list, from 0 to 1, so that indices of different settings can be compared. Whole
+numbers and lists do not have every share: Morris' effects are per step that was really taken.
 """
 
 import importlib.util
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import windtunnel
@@ -28,16 +30,16 @@ MOST_SAMPLES = 4_096
 LEVELS = 4
 """Steps of a path of Morris': it moves by two thirds of a range."""
 CONFIDENCE = 0.95
-NAMES = {
-    MORRIS: {"mu_star": "mu_star", "confidence": "mu_star_conf", "mu": "mu", "sigma": "sigma"},
-    SOBOL: {
-        "total": "ST",
-        "total_confidence": "ST_conf",
-        "first": "S1",
-        "first_confidence": "S1_conf",
-    },
+RESAMPLES = 1_000
+"""Of effects, for the interval of their mean."""
+MORRIS_INDICES = ("mu_star", "confidence", "mu", "sigma")
+SOBOL_INDICES = {
+    "total": "ST",
+    "total_confidence": "ST_conf",
+    "first": "S1",
+    "first_confidence": "S1_conf",
 }
-"""Our names of indices, and SALib's."""
+"""Our names, and SALib's."""
 INSTALL = 'pip install "windtunnel[search]"'
 
 
@@ -49,7 +51,7 @@ class Study(NamedTuple):
     samples: int
     sweep: Sweep
     shares: list[list[float]]
-    """Rows of SALib's design."""
+    """Rows of SALib's design, as far as there are such values."""
     whose: list[int]
     """Which point of the sweep a row is: rows that come to the same values are run once."""
     seed: int
@@ -88,7 +90,8 @@ def plan_study(
             settings.append(tuple((a.path, v) for a, v in zip(axes, values, strict=True)))
         whose.append(points[key])
     sweep = prepare_points(origin, plan, axes, method, settings, seeds)
-    return Study(method, metric, count, sweep, shares, whose, draw)
+    taken = [[axis.taken(share) for axis, share in zip(axes, row, strict=True)] for row in shares]
+    return Study(method, metric, count, sweep, taken, whose, draw)
 
 
 def _refuse_samples(method: str, count: int, axes: int) -> None:
@@ -188,23 +191,47 @@ def _refuse_gaps(study: Study, points: Sequence[dict[str, Any]]) -> None:
 
 def _analyzed(study: Study, means: list[float]) -> list[dict[str, float]]:
     """The indices of every setting, in the order of the axes."""
+    axes = len(study.sweep.axes)
+    if study.method == MORRIS:
+        return _morris(study, means)
+    if min(means) == max(means):  # nothing to share out: every index is 0
+        return [dict.fromkeys(SOBOL_INDICES, 0.0) for _ in range(axes)]
+    import numpy as np
+    from SALib.analyze import sobol
+
+    found = sobol.analyze(
+        _problem(axes),
+        np.array(means),
+        calc_second_order=False,
+        conf_level=CONFIDENCE,
+        seed=study.seed,
+    )
+    return [
+        {ours: float(found[theirs][number]) for ours, theirs in SOBOL_INDICES.items()}
+        for number in range(axes)
+    ]
+
+
+def _morris(study: Study, means: list[float]) -> list[dict[str, float]]:
+    """Mean effects of settings, absolute with an interval and signed, and how much they vary.
+
+    A path has a row more than there are settings, and from row to row one of them moves. Its effect
+    is the change of the figure over the share of the range that it moved by.
+    """
     import numpy as np
 
     axes = len(study.sweep.axes)
-    if min(means) == max(means):  # nothing to share out: every index is 0
-        return [dict.fromkeys(NAMES[study.method], 0.0) for _ in range(axes)]
-    values = np.array(means)
-    options = {"conf_level": CONFIDENCE, "seed": study.seed}
-    if study.method == MORRIS:
-        from SALib.analyze import morris
-
-        rows = np.array(study.shares)
-        found = morris.analyze(_problem(axes), rows, values, num_levels=LEVELS, **options)
-    else:
-        from SALib.analyze import sobol
-
-        found = sobol.analyze(_problem(axes), values, calc_second_order=False, **options)
-    return [
-        {ours: float(found[theirs][number]) for ours, theirs in NAMES[study.method].items()}
-        for number in range(axes)
-    ]
+    shares = np.array(study.shares).reshape(-1, axes + 1, axes)
+    moves = np.diff(shares, axis=1)
+    changes = np.diff(np.array(means).reshape(-1, axes + 1), axis=1)
+    rng = np.random.default_rng(study.seed)
+    found = []
+    for axis in range(axes):
+        path, step = np.nonzero(moves[:, :, axis])
+        effects = changes[path, step] / moves[path, step, axis]
+        sizes = np.abs(effects)
+        resampled = rng.choice(sizes, (RESAMPLES, len(sizes))).mean(axis=1)
+        reach = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0) * resampled.std(ddof=1)
+        indices = (sizes.mean(), reach, effects.mean(), effects.std(ddof=1))
+        found.append(dict(zip(MORRIS_INDICES, map(float, indices), strict=True)))
+    return found

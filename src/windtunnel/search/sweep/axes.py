@@ -50,10 +50,14 @@ class Axis(NamedTuple):
     whole: bool = False
     """Whole numbers of the range alone."""
 
+    def _place(self, share: float) -> int:
+        assert self.levels is not None
+        return min(int(share * len(self.levels)), len(self.levels) - 1)
+
     def at(self, share: float) -> Plain:
         """The value at a share of the way, from 0 to 1."""
         if self.levels is not None:
-            return self.levels[min(int(share * len(self.levels)), len(self.levels) - 1)]
+            return self.levels[self._place(share)]
         high = self.high + 1.0 if self.whole else self.high
         if self.log:
             value = self.low * math.pow(high / self.low, share)
@@ -62,6 +66,20 @@ class Axis(NamedTuple):
         if self.whole:
             return _with_unit(min(math.floor(value), self.high), self.unit)
         return _with_unit(float(f"{value:.{DIGITS}g}"), self.unit)
+
+    def taken(self, share: float) -> float:
+        """Where the value at a share really is: of whole numbers and lists, beside what was asked.
+
+        From 0 to 1 again, and for a list by place.
+        """
+        if self.levels is not None:
+            return self._place(share) / max(len(self.levels) - 1, 1)
+        if not self.whole:
+            return share
+        value = float(str(self.at(share)).removesuffix(self.unit))
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
 
     @property
     def range(self) -> str:
