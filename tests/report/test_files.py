@@ -9,7 +9,8 @@ import pytest
 from tests.twin.runs import one_server
 from windtunnel.analysis import run_folder as contents
 from windtunnel.core.errors import OutputError
-from windtunnel.report.files.folder import DRAFT, RunFolder, WholeFile, result_bytes
+from windtunnel.core.files import DRAFT
+from windtunnel.report.files.folder import RunFolder, WholeFile, result_bytes
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import load_text
 

@@ -1,12 +1,20 @@
-"""Reads a whole input file, bounded: a pipe or a device never ends, and its size reads as 0."""
+"""Reads whole files, bounded: a pipe or a device never ends, and its size reads as 0; writes whole.
 
+A file that is written gets its name when it is complete.
+"""
+
+import os
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from windtunnel.core.errors import InputError, one_sentence_per
 
 MOST_FAULTS_SHOWN = 10
+DRAFT = ".draft-"
+"""What the name of a file begins with that is not complete."""
 
 T = TypeVar("T")
 
@@ -27,6 +35,19 @@ def read_bounded(path: Path, most_bytes: int, *, subject: str = "the file") -> b
         what = f"{subject} is too large"
         raise InputError(what, where=where, allowed=f"up to {largest}")
     return data
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file that is there whole or not at all, whatever else writes the same."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{DRAFT}{os.getpid()}-{threading.get_ident()}-{path.name}")
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
 
 
 def read_lines(path: Path, most_bytes: int, read: Callable[[bytes, str], T]) -> list[T]:

@@ -4,11 +4,11 @@ A scenario with gangs has its manifests in files beside it. Here both are one do
 files have stands in it under `files`, which is no key of a scenario.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
 from windtunnel.core.errors import OutputError
+from windtunnel.core.files import write_whole
 from windtunnel.settings.document import parse_document, parse_documents, read_text
 from windtunnel.settings.drawing import Values
 
@@ -44,11 +44,8 @@ def write_document(path: Path, document: Values, note: str = "") -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f".draft-{path.name}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, path)
+        write_whole(path, text.encode())
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise OutputError(f"cannot write a failure: {reason}", where=str(path)) from error

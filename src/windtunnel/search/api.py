@@ -91,7 +91,7 @@ def sweep(
     )
     for name in metrics:
         check_name(name, sweep.runs[0].plan, f"metrics {name}")
-    with Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache))) as workers:
+    with _workers(on, jobs, cache) as workers:
         outcomes = run_sweep(sweep, workers, lambda *_: None)
     return SweepTable(table_of(sweep, outcomes), summary_of(sweep, outcomes, metrics))
 
@@ -137,7 +137,7 @@ def sensitivity(
         seeds=seeds,
         seed=seed,
     )
-    with Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache))) as workers:
+    with _workers(on, jobs, cache) as workers:
         outcomes = run_sweep(study.sweep, workers, lambda *_: None)
     return SensitivityTable(indices_of(study, outcomes), table_of(study.sweep, outcomes))
 
@@ -209,33 +209,39 @@ def plan(
         seed=seed,
     )
     origin = origin_of(scenario, sets)
-    with Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache))) as workers:
+    with _workers(on, jobs, cache) as workers:
         return PlanTable(answer(origin, question, workers, lambda *_: None))
+
+
+def _workers(on: str, jobs: int | None, cache: str | Path | None) -> Workers:
+    return Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache)))
 
 
 def origin_of(scenario: str | Path, sets: Mapping[str, Plain] | None) -> Origin:
     """The scenario of a file, with what is set for all points."""
-    texts = [
-        f"{path}={json.dumps(_plain(value, f'sets {path}'))}"
-        for path, value in (sets or {}).items()
-    ]
+    given = _mapping(sets or {}, "sets", '{"serving.pools.0.replicas": 2}')
+    texts = [f"{path}={json.dumps(_plain(value, f'sets {path}'))}" for path, value in given.items()]
     return Origin.read(scenario, texts)
+
+
+def _mapping(given: Any, where: str, allowed: str) -> Mapping[str, Any]:
+    """Settings by path, or a sentence."""
+    if not isinstance(given, Mapping):
+        what = f"{shown(given)} has no paths with their values"
+        raise InputError(what, where=where, allowed=allowed)
+    for path in given:
+        if not isinstance(path, str):
+            raise InputError(f"{shown(path)} is not a path", where=where, allowed=allowed)
+    return given
 
 
 def axes_in(vary: Varied) -> list[Axis]:
     """The axes that a mapping asks for."""
-    given: object = vary
-    if not isinstance(given, Mapping):
-        what = f"{shown(given)} has no paths with their values"
-        raise InputError(what, where="vary", allowed=EXAMPLE)
-    if not vary:
-        return axes_of([])
-    return [_axis(path, values) for path, values in vary.items()]
+    given = _mapping(vary, "vary", EXAMPLE)
+    return [_axis(path, values) for path, values in given.items()] or axes_of([])
 
 
-def _axis(path: Any, values: Any) -> Axis:
-    if not isinstance(path, str):
-        raise InputError(f"{shown(path)} is not a path", where="vary", allowed=EXAMPLE)
+def _axis(path: str, values: Any) -> Axis:
     if isinstance(values, str):
         return axis_of(f"{path}={values}")
     where = f"vary {path}"

@@ -13,13 +13,13 @@ import msgspec
 
 from windtunnel.analysis import run_folder
 from windtunnel.core.errors import OutputError
+from windtunnel.core.files import DRAFT
 from windtunnel.core.telemetry import JsonlSink
 from windtunnel.report.files.control_log import ControlLog
 from windtunnel.report.files.requests import RequestRows
 from windtunnel.report.files.timeline import write_timeline, write_token_gaps
 from windtunnel.twin.run import Run
 
-DRAFT = ".draft-"
 ANOTHER_FOLDER = "choose another folder with -o"
 
 

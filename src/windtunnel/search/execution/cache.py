@@ -6,19 +6,16 @@ runs again.
 """
 
 import hashlib
-import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from windtunnel.core.errors import OutputError
+from windtunnel.core.files import write_whole
 from windtunnel.search.measure import Metrics
 
 FOLDED = 2
 """Letters of an address that name the folder of an entry: a folder of 100,000 files is slow."""
-DRAFT = ".draft-"
 
 
 class CachedPoint(msgspec.Struct, frozen=True):
@@ -50,16 +47,7 @@ class Cache:
         file = self._file(address)
         content = msgspec.json.encode(CachedPoint(address, _digest(metrics), metrics))
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            handle, draft = tempfile.mkstemp(dir=file.parent, prefix=DRAFT)
-            try:
-                with os.fdopen(handle, "wb") as open_file:
-                    open_file.write(content)
-                Path(draft).replace(file)
-            except BaseException:
-                with suppress(OSError):
-                    Path(draft).unlink()
-                raise
+            write_whole(file, content)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             what = f"a finished point cannot be kept: {reason}"

@@ -1,7 +1,5 @@
 """The folder of a sweep: it says of which, so that the same one goes on and no other does."""
 
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.errors import OutputError
+from windtunnel.core.files import write_whole
 from windtunnel.search.sweep.sweep import Sweep
 
 IDENTITY = "sweep.json"
@@ -47,11 +46,7 @@ def claim(folder: Path, identity: dict[str, Any]) -> None:
     check(folder, identity)
     content = msgspec.json.format(msgspec.json.encode(identity), indent=2) + b"\n"
     with _sentences(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=folder, prefix=".draft-")
-        with os.fdopen(handle, "wb") as open_file:
-            open_file.write(content)
-        Path(draft).replace(folder / IDENTITY)
+        write_whole(folder / IDENTITY, content)
 
 
 @contextmanager
