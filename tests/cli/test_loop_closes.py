@@ -15,18 +15,18 @@ from windtunnel.cli.main import main
 
 SCENARIO = """\
 name: loop
-workload:
+{model}workload:
   - name: chat
     count: 10
-    arrivals: {process: poisson, rate: 8/s}
-    prompt_tokens: {distribution: uniform, min: 300, max: 700}
-    output_tokens: {distribution: uniform, min: 15, max: 35}
+    arrivals: {{process: poisson, rate: 8/s}}
+    prompt_tokens: {{distribution: uniform, min: 300, max: 700}}
+    output_tokens: {{distribution: uniform, min: 15, max: 35}}
 serving:
   pools:
     - name: main
-      engine: {kv_blocks: 4000, max_num_seqs: 6, max_num_batched_tokens: 512}
-      step_time: {model: linear, fixed: 40ms, per_prefill_token: 300us, per_decode: 1ms,
-                  per_context_token: 1us}
+      engine: {{kv_blocks: 4000, max_num_seqs: 6, max_num_batched_tokens: 512}}
+      step_time: {{model: linear, fixed: 40ms, per_prefill_token: 300us, per_decode: 1ms,
+                  per_context_token: 1us}}
 """
 FAR_OFF = 0.03
 TRIES = 4
@@ -34,11 +34,12 @@ KINDS = ("ttft", "e2e")
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("model", ["", "model: llama-3.1-8b\n"], ids=["no-model", "model"])
 def test_what_is_observed_of_an_emulated_server_is_what_is_simulated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str
 ) -> None:
     file, trace = tmp_path / "loop.yaml", tmp_path / "trace.parquet"
-    file.write_text(SCENARIO)
+    file.write_text(SCENARIO.format(model=model))
 
     def said(*arguments: str) -> Any:
         with pytest.raises(SystemExit) as left:

@@ -250,6 +250,7 @@ class EngineSettings(Section):
         if not self.prefix_caching:
             what = "prefix_caching is off, so that nothing is cached that could go there"
             yield where.fault("offload", what, beside=("prefix_caching",))
-        if where.root.model is None and self.kv_bytes_per_token is None:
+        named = where.root.model is not None or where.around[-1].model is not None
+        if not named and self.kv_bytes_per_token is None:
             what = "missing, and the scenario has no model that says how large it is"
             yield where.fault("kv_bytes_per_token", what, "a size, such as 128KiB")

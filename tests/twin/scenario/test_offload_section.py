@@ -78,3 +78,9 @@ def test_a_tier_that_holds_no_block_says_so() -> None:
     ((path, fault),) = hardware_faults(plan("[{tier: cpu, size: 1MiB}]", SIZE))
     assert path == ("serving", "pools", 0)
     assert "the tier cpu has 1 MiB, but a block of KV needs 2 MiB" in str(fault)
+
+
+def test_the_model_of_the_pool_says_how_large_a_token_is() -> None:
+    named = ("workload.0.model=llama-3.1-8b", "serving.pools.0.model=llama-3.1-8b")
+    (tier,) = tiers(plan("[{tier: cpu, size: 64GiB}]", *named))
+    assert tier.blocks == 64 * 2**30 // (128 * 1024 * 16)

@@ -416,6 +416,24 @@ def test_faults_come_together_in_the_order_of_the_file() -> None:
     ]
 
 
+@pytest.mark.parametrize("fault", ["serving.pools.0.engine.max_num_seqs=0", "slo=3", "duration=1"])
+def test_names_that_no_catalog_has_are_told_with_other_faults(tmp_path: Path, fault: str) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL)
+    pool = "serving.pools.0"
+    sets = ["model=llama-3.1-9b", f"{pool}.model=qwen", f"{pool}.accelerator=h100x"]
+    with pytest.raises(InputError) as caught:
+        load(file, [*sets, fault, "workload.0.slo=nosuch"])
+    said = str(caught.value)
+    for word in (
+        "model 'llama-3.1-9b' is not",
+        "model 'qwen' is not",
+        "accelerator 'h100x' is not",
+    ):
+        assert said.count(word) == 1
+    assert len(said.splitlines()) > 3
+
+
 def test_faults_beyond_a_screenful_are_counted() -> None:
     text = SMALL + "".join(f"key{number}: 1\n" for number in range(25))
     lines = sentence(text).splitlines()

@@ -1,6 +1,6 @@
 """Loads a scenario: text, overrides, checks, plan. Whatever is wrong with it is an InputError."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ import msgspec
 from pydantic import ValidationError
 
 from windtunnel.core.errors import InputError
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.catalog.models import resolve_model
 from windtunnel.routing.build import POLICIES
 from windtunnel.search.settings import choice_of, drop_unused_prices
 from windtunnel.settings.document import Document, parse_document, read_text
@@ -40,7 +42,7 @@ def load(path: str | Path, sets: Sequence[str] = (), seed: int | None = None) ->
 
 def load_document(document: Document) -> ScenarioPlan:
     """The same of a scenario whose values have been changed since it was read."""
-    plan = _plan(document)
+    plan = _plan(document, name_faults(document.data))
     found = hardware_faults(plan) + file_faults(plan.workload)
     if found:
         raise input_error(document, [_fault(place, error) for place, error in found])
@@ -70,16 +72,42 @@ def document_of(text: str, file: str, sets: Sequence[str], seed: int | None) -> 
     return document
 
 
-def _plan(document: Document) -> ScenarioPlan:
+def name_faults(data: Mapping[str, Any]) -> list[Fault]:
+    """Models and accelerators that no catalog has, of a scenario that may have other faults.
+
+    A name that may be a path is looked up with the plan.
+    """
+    serving = data.get("serving")
+    listed = serving.get("pools") if isinstance(serving, dict) else None
+    asked: list[tuple[KeyPath, Any, Callable[[str], object]]] = [
+        (("model",), data.get("model"), resolve_model)
+    ]
+    for number, pool in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(pool, dict):
+            here: KeyPath = ("serving", "pools", number)
+            asked.append(((*here, "model"), pool.get("model"), resolve_model))
+            asked.append(((*here, "accelerator"), pool.get("accelerator"), resolve_accelerator))
+    faults: dict[str, Fault] = {}
+    for path, name, resolve_name in asked:
+        if isinstance(name, str) and "/" not in name and not name.endswith(".json"):
+            try:
+                resolve_name(name)
+            except InputError as fault:
+                faults.setdefault(name, Fault(path, fault.what, fault.allowed, fault.hint))
+    return list(faults.values())
+
+
+def _plan(document: Document, beside: Sequence[Fault] = ()) -> ScenarioPlan:
+    """`beside` are faults that are told with others, and that the plan finds by itself."""
     try:
         spec = Scenario.read(document.data)
     except ValidationError as error:
-        raise input_error(document, checker_faults(error, Scenario)) from None
+        raise input_error(document, [*checker_faults(error, Scenario), *beside]) from None
     file = Path(document.file)
     spec = as_manifests_say(spec, file)
     faults = rule_faults(spec, file.parent) + gang_faults(spec, file)
     if faults:
-        raise input_error(document, faults)
+        raise input_error(document, [*faults, *beside])
     plan = resolve(spec, file)
     if spec.serving.router.policy in POLICIES:
         return plan
