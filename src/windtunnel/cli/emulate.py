@@ -91,9 +91,9 @@ def emulate(
     Answers are filler words; when their tokens come is what the engine model says of the servers
     that a SCENARIO describes, or of one server of --model. Metrics are vLLM's. Ctrl-C stops it.
     """
-    from windtunnel.live.emulate.app import MOST_REQUESTS, build_app
+    from windtunnel.live.emulate.app import build_app
     from windtunnel.live.emulate.faults import parse_faults, parse_rate_limit
-    from windtunnel.live.emulate.serving import listen, run
+    from windtunnel.live.emulate.serving import MOST_CONNECTIONS, listen, run
     from windtunnel.live.system import connections_allowed
 
     if not speedup > 0.0:
@@ -123,9 +123,9 @@ def emulate(
     def ready(url: str) -> None:
         click.echo(f"listening on {url} as {intakes[0].served.model}: {described(plan, speedup)}")
 
-    connections_allowed(MOST_REQUESTS)
+    connections = connections_allowed(MOST_CONNECTIONS)
     with listen(host, port) as bound:
-        run(build, bound, ready)
+        run(build, bound, ready, connections)
     click.echo(f"stopped; {intakes[0].metrics.completed_requests} requests were answered")
 
 

@@ -13,6 +13,7 @@ from windtunnel.live.emulate.metrics import LENGTH, STOP, Metrics
 from windtunnel.live.emulate.prompts import PrefixSharing, token_count
 from windtunnel.live.emulate.protocol import (
     DONE,
+    INVALID,
     AnswerFormat,
     BodyReader,
     ChatBody,
@@ -31,6 +32,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MOST_BODY_BYTES = 32 << 20
+MOST_BODIES_BYTES = 1 << 30
+"""Of all bodies that are being read; a further one is turned away with 503."""
+LONGEST_BODY_S = 120.0
 MOST_REQUESTS = 65_536
 """In flight at once; more are turned away with 503."""
 
@@ -83,6 +87,7 @@ class RequestIntake:
         self.metrics = metrics
         self.unix_s = unix_s
         self.in_flight = 0
+        self.bodies_bytes = 0
         self.clock = clock
         self._numbers = 0
 
@@ -164,7 +169,7 @@ class Answering:
         """As ASGI calls it."""
         came_s = self._intake.clock()
         try:
-            job = self._reader.read(await _body(scope, receive))
+            job = self._reader.read(await self._body(scope, receive))
             fault, headers = self._intake.admit(job)
             request, finish = self._intake.request(job)
         except HttpRefusal as refused:
@@ -186,6 +191,42 @@ class Answering:
                 await response.answer(receive, send, headers, fault)
         finally:
             self._intake.in_flight -= 1
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """The body of a request, within limits of its size, of all bodies together, and of time."""
+        intake = self._intake
+        for name, value in scope["headers"]:
+            if name == b"content-length" and int(value) > MOST_BODY_BYTES:
+                raise _hang_up(413, f"the body is larger than {MOST_BODY_BYTES >> 20} MiB")
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(LONGEST_BODY_S):
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    part: bytes = message.get("body", b"")
+                    more = message.get("more_body", False)
+                    size += len(part)
+                    intake.bodies_bytes += len(part)
+                    if size > MOST_BODY_BYTES:
+                        raise _hang_up(413, f"the body is larger than {MOST_BODY_BYTES >> 20} MiB")
+                    if intake.bodies_bytes > MOST_BODIES_BYTES:
+                        raise _hang_up(503, "too many bodies are being read")
+                    parts.append(part)
+        except TimeoutError:
+            raise _hang_up(408, f"the body took longer than {LONGEST_BODY_S:g} s") from None
+        finally:
+            intake.bodies_bytes -= size
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _hang_up(status: int, what: str) -> HttpRefusal:
+    """A refusal after which nothing more is read from the client."""
+    kind = INVALID if status < 500 else "server_error"
+    return HttpRefusal(status, what, kind=kind, headers=[(b"connection", b"close")])
 
 
 class _Response:
@@ -292,29 +333,6 @@ class _DisconnectWatch:
 
 class ClientGone(Exception):
     """The client left before it had sent its whole request."""
-
-
-async def _body(scope: Scope, receive: Receive) -> bytes:
-    for name, value in scope["headers"]:
-        if name == b"content-length" and int(value) > MOST_BODY_BYTES:
-            raise _too_large()
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > MOST_BODY_BYTES:
-            raise _too_large()
-        parts.append(part)
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _too_large() -> HttpRefusal:
-    return HttpRefusal(413, f"the body is larger than {MOST_BODY_BYTES >> 20} MiB")
 
 
 async def _reply(

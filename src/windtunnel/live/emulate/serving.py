@@ -13,6 +13,7 @@ from windtunnel.live.system import new_loop
 LONGEST_GOODBYE_S = 2.0
 """How long answers that are under way may take after a signal to stop."""
 BACKLOG = 4096
+MOST_CONNECTIONS = 65_536
 IDLE_CONNECTION_S = 75.0
 
 Build = Callable[[asyncio.AbstractEventLoop], Any]
@@ -49,10 +50,16 @@ def url_of(bound: socket.socket) -> str:
 
 
 async def serve(
-    build: Build, bound: socket.socket, ready: Callable[[str], None], stop: asyncio.Event
+    build: Build,
+    bound: socket.socket,
+    ready: Callable[[str], None],
+    stop: asyncio.Event,
+    connections: int = MOST_CONNECTIONS,
 ) -> None:
     """Serves until `stop` is set. `ready` gets the address once it accepts connections."""
     import uvicorn
+
+    from windtunnel.live.emulate.connections import bounded
 
     config = uvicorn.Config(
         build(asyncio.get_running_loop()),
@@ -60,6 +67,7 @@ async def serve(
         access_log=False,
         lifespan="off",
         ws="none",
+        http=bounded(connections),
         backlog=BACKLOG,
         timeout_keep_alive=IDLE_CONNECTION_S,  # type: ignore[arg-type]  # it only adds them up
         timeout_graceful_shutdown=LONGEST_GOODBYE_S,  # type: ignore[arg-type]
@@ -88,7 +96,12 @@ async def serve(
         leaving.cancel()
 
 
-def run(build: Build, bound: socket.socket, ready: Callable[[str], None]) -> None:
+def run(
+    build: Build,
+    bound: socket.socket,
+    ready: Callable[[str], None],
+    connections: int = MOST_CONNECTIONS,
+) -> None:
     """Serves until Ctrl-C or a request to terminate; a second one ends it at once."""
 
     async def main() -> None:
@@ -104,7 +117,7 @@ def run(build: Build, bound: socket.socket, ready: Callable[[str], None]) -> Non
 
         for number in before:
             loop.add_signal_handler(number, ask_to_stop)
-        await serve(build, bound, ready, stop)
+        await serve(build, bound, ready, stop, connections)
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())

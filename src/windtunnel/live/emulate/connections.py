@@ -1,0 +1,100 @@
+"""What a connection may cost an emulated server before its request is read: bytes, time, number.
+
+uvicorn reads heads of any size, and waits for one as long as it takes. Here a head, and whatever
+else of a message is not its body, has a limit in bytes and in time, and so have connections in
+number.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MOST_HEAD_BYTES = 64 << 10
+"""Of a request line with its headers; of a body in chunks also their sizes and trailers."""
+FRAMING = 8
+"""Bytes of framing that a byte of the body may have on top: chunks may be small."""
+LONGEST_HEAD_S = 30.0
+"""From a connection, or from the first byte of a further request, to the end of its headers."""
+
+_REASONS = {
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """One connection; `most` is how many there may be at once."""
+
+    most = 65_536
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._received = 0  # bytes since the last message began
+        self._of_body = 0  # of them
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            self._refuse(503)
+        else:
+            self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._received += len(data)
+        super().data_received(data)
+        framing = self._received - self._of_body
+        if framing > MOST_HEAD_BYTES + FRAMING * self._of_body and not self.transport.is_closing():
+            self._refuse(431)
+
+    def on_message_begin(self) -> None:
+        self._received = self._of_body = 0
+        self._arm()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._disarm()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._of_body += len(body)
+        super().on_body(body)
+
+    def _arm(self) -> None:
+        self._disarm()
+        self._timer = self.loop.call_later(LONGEST_HEAD_S, self._late)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._timer = None
+        if self.flow.read_paused:  # it is we who do not read: an answer before it is under way
+            self._arm()
+        else:
+            self._refuse(408)
+
+    def _refuse(self, status: int) -> None:
+        """Answers, unless an answer is under way, and hangs up."""
+        self._disarm()
+        if self.cycle is None or self.cycle.response_complete:
+            head = f"HTTP/1.1 {status} {_REASONS[status]}"
+            self.transport.write(
+                f"{head}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode()
+            )
+        self.transport.close()
+
+
+def bounded(most: int) -> type[BoundedConnection]:
+    """The class of connections of a server that may have so many at once."""
+    return type("Connection", (BoundedConnection,), {"most": most})
