@@ -1,7 +1,7 @@
 """What a client may cost an emulated server: heads, bodies and connections have limits."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import repeat
 from typing import Any
 
@@ -41,7 +41,7 @@ def with_port(use: Use, most: int = MOST_CONNECTIONS) -> None:
     asyncio.run(main())
 
 
-async def answer(port: int, first: bytes, more: Iterator[bytes] = iter(())) -> tuple[bytes, int]:
+async def answer(port: int, first: bytes, more: Iterable[bytes] = ()) -> tuple[bytes, int]:
     """The status line that comes back, and how many bytes were taken before."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     sent = 0

@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from windtunnel.cli.batch import EXIT_DROPPED, EXIT_STALLED
-from windtunnel.cli.places import Output, keep_apart
-from windtunnel.core.errors import InvariantBroken, WindtunnelError
+from windtunnel.cli.places import Output, keep_apart, note
+from windtunnel.core.errors import InvariantBroken, WindtunnelError, printable
 from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.core.telemetry import JsonlSink, Sink, Telemetry
 from windtunnel.live.batch.compose import Prepared, Watch, prepare, run_batch
@@ -52,12 +52,12 @@ def run(plan: BatchSettings, options: Mapping[str, Any]) -> int:
         telemetry = Telemetry(*sinks)
         summary = _run(plan, prepared, telemetry, _watches(options))
         if telemetry.lost_events:
-            _note(f"{telemetry.lost_events:,} events could not be written")
+            note(f"{telemetry.lost_events:,} events could not be written")
         if trace_file is not None:
             trace_file.finish(trace.content(options["perfetto"], prepared.keys.redact))
         out.put_json(prepared.keys.redact(result_bytes(summary)))
     if trace.cut:
-        _note(f"{options['perfetto']}: {trace.cut}")
+        note(f"{options['perfetto']}: {trace.cut}")
     if not out.alone:
         show(summary, _resume_line(), screen())
     return exit_code(summary)
@@ -97,7 +97,7 @@ def _events(path: Path, *, append: bool) -> Iterator[JsonlSink]:
             if is_new and path.is_file() and path.stat().st_size == 0:
                 path.unlink()
         except OSError as error:
-            _note(f"{path}: not all events are there: {(error.strerror or str(error)).lower()}")
+            note(f"{path}: not all events are there: {(error.strerror or str(error)).lower()}")
 
 
 def exit_code(summary: Summary) -> int:
@@ -113,12 +113,12 @@ def _run(
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             streams = Streams(fresh_seed())
-            return runner.run(run_batch(plan, prepared, telemetry, streams, watches, _note))
+            return runner.run(run_batch(plan, prepared, telemetry, streams, watches, note))
     except WindtunnelError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever else it is, it is our fault
         told = "".join(traceback.format_exception(error))
-        click.echo(prepared.keys.redact_text(told), err=True, nl=False)
+        click.echo(printable(prepared.keys.redact_text(told)), err=True, nl=False)
         what = f"a bug of windtunnel stopped the run: {type(error).__name__}: {error}"
         raise InvariantBroken(
             prepared.keys.redact_text(what),
@@ -147,7 +147,7 @@ async def _metrics(runner: Runner, port: int) -> AsyncIterator[None]:
     from windtunnel.live.batch.metrics import serving_metrics
 
     def ready(bound: int) -> None:
-        _note(f"metrics are on http://127.0.0.1:{bound}/metrics")
+        note(f"metrics are on http://127.0.0.1:{bound}/metrics")
 
     with serving_metrics(runner, port, ready):
         yield
@@ -157,7 +157,3 @@ def _resume_line() -> str:
     """The command that continues, as it was given."""
     words = ["windtunnel", *sys.argv[1:]]
     return shlex.join(words if "--resume" in words else [*words, "--resume"])
-
-
-def _note(sentence: str) -> None:
-    click.echo(f"windtunnel: {sentence}", err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windtunnel.cli.options import PLACE, json_option, option
-from windtunnel.cli.places import Output, keep_apart
+from windtunnel.cli.places import Output, keep_apart, note
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def fuzz(
     if not out.alone:
         _show(campaign.result(), before)
     if interrupted:
-        click.echo("windtunnel: interrupted; this is what was found until then", err=True)
+        note("interrupted; this is what was found until then")
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(EXIT_BROKEN if campaign.broken else 0)
 

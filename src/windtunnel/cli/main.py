@@ -103,7 +103,7 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         from windtunnel.core.errors import WindtunnelError
     except FormRefused as refused:
-        _say(str(refused))
+        click.echo(f"windtunnel: {refused}", err=True)
         sys.exit(EXIT_USAGE)
     _bear_any_letter()
     try:
@@ -163,5 +163,7 @@ def _terminate(*_: object) -> NoReturn:
 
 
 def _say(sentences: str) -> None:
-    for line in sentences.splitlines():
+    from windtunnel.core.errors import printable
+
+    for line in printable(sentences).split("\n"):
         click.echo(f"windtunnel: {line}", err=True)

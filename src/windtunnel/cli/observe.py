@@ -20,7 +20,7 @@ from windtunnel.cli.options import (
     set_option,
     time_option,
 )
-from windtunnel.cli.places import Output, keep_apart, traces_of
+from windtunnel.cli.places import Output, keep_apart, note, traces_of
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -131,10 +131,10 @@ def observe(
 def _leave(*, done: bool, requests: dict[str, int]) -> None:
     """Exits with what the run came to, where that is not a measurement to its end."""
     if not done:
-        click.echo("windtunnel: interrupted; what was measured by then is kept", err=True)
+        note("interrupted; what was measured by then is kept")
         sys.exit(EXIT_INTERRUPTED)
     if requests["sent"] and not requests["completed"]:
-        click.echo("windtunnel: no request was completed", err=True)
+        note("no request was completed")
         sys.exit(EXIT_NOTHING)
 
 

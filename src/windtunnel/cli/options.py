@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.places import Output, folder_of, in_folder, keep_apart, traces_of
+from windtunnel.cli.places import Output, folder_of, in_folder, keep_apart, note, traces_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
 
@@ -180,8 +180,7 @@ def cache_of(asked: Mapping[str, Any], folder: Path | None) -> "Cache | None":
 def say_kept(cache: "Cache | None", what: str) -> None:
     """Says how an interrupted search goes on."""
     if cache is not None:
-        kept = f"{what} kept in {cache.folder}; the same command continues"
-        click.echo(f"windtunnel: {kept}", err=True)
+        note(f"{what} kept in {cache.folder}; the same command continues")
 
 
 class PointsCommand:

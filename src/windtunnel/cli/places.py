@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.core.errors import OutputError
+from windtunnel.core.errors import OutputError, printable
 
 if TYPE_CHECKING:
     from windtunnel.report.files.folder import WholeFile, WholeFolder
@@ -48,7 +48,12 @@ class Output(ExitStack):
         if self._json is not None:
             self._json.finish(content)
         elif self.alone:
-            click.echo(content.decode(), nl=False)
+            click.echo(printable(content.decode()), nl=False)
+
+
+def note(sentence: str) -> None:
+    """Says something beside the results, on standard error."""
+    click.echo(f"windtunnel: {printable(sentence)}", err=True)
 
 
 def write_file(option: str, place: Place, text: str) -> None:

@@ -25,6 +25,7 @@ from windtunnel.cli.places import (
     folder_of,
     in_folder,
     keep_apart,
+    note,
     traces_of,
 )
 from windtunnel.core.errors import InputError
@@ -149,7 +150,7 @@ def simulate(
             trace_file.finish(trace.content(done, Path(perfetto)))
         out.json(done.result)
     if trace.cut:
-        click.echo(f"windtunnel: {perfetto}: {trace.cut}", err=True)
+        note(f"{perfetto}: {trace.cut}")
     if not out.alone:
         show(done.result, plan.slos, folder.path if folder else None, screen(), also)
 

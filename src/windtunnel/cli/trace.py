@@ -11,7 +11,7 @@ import click
 
 from windtunnel.cli.options import FILE, PLACE, Quantity, json_option, together
 from windtunnel.cli.places import STANDARD_OUTPUT, Output, keep_apart, write_file
-from windtunnel.core.errors import InputError, OutputError
+from windtunnel.core.errors import InputError, OutputError, printable
 from windtunnel.core.units import parse_duration, parse_rate
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def head(file: Path, count: int, **options: Any) -> None:
     from windtunnel.workload.traces.formats.windtunnel import line
 
     for request in islice(Opening(file, options)(), count):
-        click.echo(line(request), nl=False)
+        click.echo(printable(line(request).decode()), nl=False)
 
 
 @trace.command(short_help="Write a trace in another format.")

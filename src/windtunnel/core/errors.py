@@ -8,8 +8,10 @@ WindtunnelError
 """
 
 import difflib
+import json
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 
 class WindtunnelError(Exception):
@@ -95,6 +97,19 @@ def _again(
 def one_sentence_per(faults: Sequence[InputError]) -> InputError:
     """The fault itself when it is alone, all of them together otherwise."""
     return faults[0] if len(faults) == 1 else InputFaults(faults)
+
+
+_UNPRINTABLE: Final = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """Text that others wrote, for a terminal: what would steer it is written out, as in JSON.
+
+    Whatever a server, a trace or a folder of results says is shown through this. Lines stay.
+    """
+    return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -11,6 +11,7 @@ from collections import deque
 from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from windtunnel.core.errors import printable
 from windtunnel.core.units import format_count, format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -135,10 +136,11 @@ async def showing(
     """Shows a run as it goes, until the block is left."""
     with ExitStack() as drawn:
         if is_terminal:
-            from rich.console import Console
             from rich.live import Live
 
-            console = Console(file=stream, force_terminal=True)
+            from windtunnel.report.terminal.layout import Screen
+
+            console = Screen(file=stream, force_terminal=True)
             live = drawn.enter_context(Live(console=console, transient=True, auto_refresh=False))
             task = asyncio.create_task(_draw(look, live))
         else:
@@ -165,5 +167,5 @@ async def _write(look: Callable[[], BatchView], stream: TextIO) -> None:
         await asyncio.sleep(LINE_S)
         view = look()
         pace.look(view)
-        stream.write(f"windtunnel: {line(view, pace)}\n")
+        stream.write(f"windtunnel: {printable(line(view, pace))}\n")
         stream.flush()

@@ -4,10 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from windtunnel.core.errors import printable
 
 WIDEST = 1_000
 """Columns that no table here needs."""
@@ -19,22 +22,40 @@ Rows = Iterable[Sequence[Any]]
 """Cells are text or what else rich can draw."""
 
 
+class Screen(Console):
+    """A terminal for text that is already what it should be: no markup, no guessing.
+
+    Names and messages in it may be of others: nothing in them reaches the terminal that steers it.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
 def screen(*, stderr: bool = False) -> Console:
-    """Standard output, for text that is already what it should be: no markup, no guessing."""
-    return Console(highlight=False, markup=False, emoji=False, stderr=stderr)
+    """Standard output, or standard error."""
+    return Screen(stderr=stderr)
 
 
 def table_of(
     heads: Sequence[str], rows: Rows, *, words: int = 1, left: Iterable[int] = ()
 ) -> Table:
     """A table whose first columns, and those of `left`, hold words, and the others figures."""
-    table = Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(
+        *map(printable, heads), box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
+    )
     texts = {place % len(heads) for place in left}
     for place, column in enumerate(table.columns):
         column.no_wrap = True
         column.justify = "left" if place < words or place in texts else "right"
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
     return table
 
 
@@ -73,7 +94,7 @@ def print_table(console: Console, heads: Sequence[str], rows: Rows, *, words: in
 
 def say(console: Console, sentence: str, style: str = "") -> None:
     """A sentence on a line of its own, never broken: a path in two cannot be copied."""
-    console.print(Text(sentence, style), soft_wrap=True)
+    console.print(Text(printable(sentence), style), soft_wrap=True)
 
 
 def say_indented(console: Console, sentence: str, style: str = "") -> None:
