@@ -31,8 +31,29 @@ def test_the_figures_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert figures["cycles_to_converge"] >= figures["actions"] / 50
     assert 0 < figures["bytes_per_machine"] < 400
     assert {"cold_ms", "warm_ms"} <= set(figures)
-    parts = ("reconcile_ms", "rollup_ms", "cold_ms", "execute_ms")
-    assert figures["whole_ms"] == pytest.approx(sum(figures[name] for name in parts))
+    parts = ("list_ms", "cold_ms", "execute_ms")
+    for one in (figures, figures["unmerged"]):
+        assert one["step_ms"] == pytest.approx(sum(one[name] for name in parts))
+    assert figures["unmerged"]["rows"] > figures["rows"]
+    assert sum(figures["deferral_reasons"].values()) == figures["deferred"]
+    assert figures["fetch_s_p99"] > 0.0
+
+
+def test_without_a_cap_nothing_is_deferred(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SMALL[:-1], "0", "--json", "-")
+    figures = json.loads(out)
+    assert code == 0
+    assert (figures["deferred"], figures["deferral_reasons"]) == (0, {})
+
+
+def test_urgent_needs_take_from_those_that_hold_everything(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys, "fleet", "bench", "--machines", "2000", "--needs", "500")
+    assert code == 0
+    for kind in ("plain", "spread", "gangs"):
+        assert f"preemption, {kind}" in out
+    assert "100 urgent needs" in out
 
 
 def test_the_figures_in_words_and_beside_neighbours(

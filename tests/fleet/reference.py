@@ -304,7 +304,9 @@ class _Cycle:
 
         Where no domain can have all of it, nothing is taken and what is there stays.
         """
-        mine = [self.machines[name] for name in row.credited]
+        row.domain = ""
+        held = [m for m in self.machines.values() if m.holder == row.key]
+        mine = [m for m in held if stage_of(m) >= 0]
         fitting = [m for m in mine if row.matches(m)]
         alive = [m for m in self.machines.values() if m.state != FAILED and row.matches(m)]
         values = sorted({row.domain_of(m) for m in alive})
@@ -324,21 +326,24 @@ class _Cycle:
     def rank_domain(
         self, row: ReferenceRow, mine: Sequence[Machine], value: str
     ) -> tuple[int, float, float, float, str]:
-        """Satisfiable first; then what is there already; then the tightest fit; then the name."""
+        """Satisfiable first; then what is there already or being drained for it; then the tightest
+        fit; then the name."""
 
         def there(machines: Iterable[Machine]) -> list[Machine]:
             return [m for m in machines if row.domain_of(m) == value]
 
         own = there(mine)
-        creditable = own + there(self.spare_of(row))
+        others = [m for m in self.spare_of(row) if m.holder != row.key]
+        creditable = own + there(others)
+        coming = there(self.promises(row))
         joint = creditable + there(self.free(row))
         tier = 0
         if not row.holds(joint):
-            joint = joint + there(self.promises(row)) + there(self.victims(row))
+            joint = joint + coming + there(self.victims(row))
             tier = 1 if row.holds(joint) else 2
         return (
             tier,
-            -coverage(total(creditable), row.want),
+            -coverage(total(creditable + coming), row.want),
             -coverage(total(own), row.want),
             size(total(joint), row.want),
             value,
@@ -388,6 +393,10 @@ class _Cycle:
         return [one[-1] for one in sorted(found, key=lambda one: one[:-1])]
 
     def preempt(self, row: ReferenceRow) -> NeedVerdict:
+        if row.domain:  # gangs before it may have taken what it was to have there
+            there = [m for m in self.promises(row) + self.victims(row) if self.fits(row, m)]
+            if not row.holds([*self.has(row), *there]):
+                self.settle_domain(row)
         if row.same and not row.domain:
             return self.verdict(row, [])
         coming = [m for m in self.promises(row) if self.fits(row, m)]

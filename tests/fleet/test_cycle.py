@@ -312,6 +312,25 @@ def test_a_gang_of_high_priority_has_its_rack_emptied() -> None:
     assert moves(plan) == [(BOOTSTRAP, "r20"), (PREEMPT, "v0"), (PREEMPT, "v1")]
 
 
+def test_gangs_of_high_priority_empty_a_rack_each_in_one_cycle_and_stay_there() -> None:
+    low = ask("west", 6)
+    machines = [configured(f"m{n}", low, rack=f"r{1 + n // 3}") for n in range(6)]
+    urgent = [ask("east", 3, "small", SAME_RACK, priority=900, group=name) for name in ("g1", "g2")]
+    world = Both(machines, [low, *urgent])
+    plan = world.cycle()
+    assert [one.kind for one in plan.actions] == [PREEMPT] * 6
+    assert verdicts(plan) == [PREEMPTING, PREEMPTING]
+    plan = world.cycle()
+    assert (plan.actions, plan.withdrawn) == ([], [])
+
+
+def test_a_spread_of_high_priority_takes_evenly() -> None:
+    low = ask("west", 6)
+    machines = [configured(f"m{n}", low, zone="ab"[n // 4]) for n in range(6)]
+    world = Both(machines, [low, ask("east", 4, priority=900, skew=1)])
+    assert moves(world.cycle()) == [(PREEMPT, f"m{n}") for n in (0, 4, 1, 5)]
+
+
 def test_a_spread_keeps_within_its_skew() -> None:
     machines = [idle(f"{zone}{n}", shape_of(zone=zone)) for zone in "ab" for n in range(4)]
     machines.append(quota("c0", shape_of(zone="c")))

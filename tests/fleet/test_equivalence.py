@@ -140,6 +140,29 @@ def test_a_first_cycle_and_all_that_follow_are_equal(data: st.DataObject) -> Non
         both.cycle()
 
 
+@st.composite
+def crowded_worlds(draw: st.DrawFn) -> Both:
+    """Every machine is held by a need of low priority, and others want them."""
+    holders = draw(st.lists(needs(), min_size=1, max_size=5))
+    machines = []
+    for number in range(draw(st.integers(4, 14))):
+        holder = draw(st.sampled_from(holders))
+        name = f"m{(number * 7) % 16:02}"
+        machines.append(Machine(name, draw(shapes), CONFIGURED, "h", holder.cluster, holder.key()))
+    return Both(machines, [*holders, *draw(st.lists(needs(), max_size=4))])
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_urgent_needs_take_the_same_from_others(data: st.DataObject) -> None:
+    both = data.draw(crowded_worlds())
+    both.cycle()
+    for _ in range(data.draw(st.integers(0, 4))):
+        both.now_s += 10.0
+        both.happen(data)
+        both.cycle()
+
+
 @given(world=worlds())
 @settings(max_examples=30)
 def test_to_ask_again_gives_nothing_to_do(world: Both) -> None:

@@ -33,7 +33,12 @@ def fleet() -> None:
     "How many units clusters ask for; those that are alike are merged.",
     default=50_000,
 )
-@option("--cap", click.IntRange(1), "How many actions may begin in one cycle.", default=1000)
+@option(
+    "--cap",
+    click.IntRange(0),
+    "How many actions may begin in one cycle; 0: all of them.",
+    default=1000,
+)
 @click.option(
     "--contention",
     is_flag=True,
@@ -45,9 +50,11 @@ def bench(
 ) -> None:
     """Time cycles over a fleet as they are found.
 
-    Six kinds of workloads in their proportions, on machines made to measure. A cold cycle sees
-    everything for the first time; before a warm one, 1 % of needs and machines changed. All times
-    are of the processor, but with --contention, which compares times on the clock.
+    Seven kinds of workloads in their proportions, on machines made to measure. A whole step is a
+    full list, a cycle that sees all needs for the first time, and the orders that come of it;
+    before a warm cycle, 1 % of needs and machines changed. Urgent needs take machines that are all
+    held by others. All times are of the processor, but with --contention, which compares times on
+    the clock.
     """
     from windtunnel.cli.fleet_bench import measure, table
 
@@ -105,7 +112,7 @@ def bench(
 def soak(*, profile: str, json_to: str | None, **asked: Any) -> int:
     """Run a whole fleet for a while, with failures, and judge it.
 
-    Six kinds of workloads come and go on machines that fail, and a provider that forgets, repeats
+    Seven kinds of workloads come and go on machines that fail, and a provider that forgets, repeats
     itself and lies a little. With --shards, processes die or stall and others take over. The exit
     code is 1 where a limit was not kept.
     """

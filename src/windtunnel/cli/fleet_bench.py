@@ -10,47 +10,57 @@ import msgspec
 
 import windtunnel
 from windtunnel.core.clock import cpu_s, lap_s, monotonic_s
-from windtunnel.fleet.execution import Executor
+from windtunnel.core.random import Stream
 from windtunnel.fleet.instruments import Instruments
-from windtunnel.fleet.orders import ExecutionLimits, MachineOrder
-from windtunnel.twin.fleet.bench import Bench
+from windtunnel.fleet.orders import MachineOrder
+from windtunnel.twin.fleet.bench import MACHINES_PER_HOLDER, Bench, preemption_ms
+from windtunnel.twin.fleet.workloads import URGENT, ZONES, BenchWorld, world
 
 NEIGHBOUR_MACHINES = 2000
-NO_LIMIT = 10**6
+NO_LIMIT = 0
+URGENT_NEEDS = (100, 500)
 
 
 def measure(machines: int, needs: int, *, cap: int, seed: int, contention: bool) -> dict[str, Any]:
     """All figures of one fleet, as plain data."""
-    bench = Bench(machines, needs, cpu_s, seed=seed)
+    bench = Bench(_world(machines, needs, seed), cpu_s, actions_per_cycle=cap)
     figures: dict[str, Any] = {
         "machines": machines,
         "needs": needs,
         "form": windtunnel.FORM,
         "load_ms": bench.load_ms(),
-        "reconcile_ms": bench.reconcile_ms(),
         "rollup_ms": bench.rollup_ms(),
         "rows": bench.planner.needs.live,
         "satisfiable": bench.world.is_satisfiable,
     }
     gc.collect()
-    figures["cold_ms"] = bench.cold_ms()
-    done = bench.converge(cap)
-    figures["execute_ms"] = done.execute_ms
-    parts = ("reconcile_ms", "rollup_ms", "cold_ms", "execute_ms")
-    figures["whole_ms"] = sum(figures[name] for name in parts)
+    figures |= _step(bench)
+    done = bench.converge()
     gc.collect()
     figures["warm_ms"], figures["warm_fold_ms"] = bench.warm_ms()
     figures |= {
         "satisfied": done.satisfied,
         "actions": done.actions,
         "deferred": done.deferred,
+        "deferral_reasons": done.deferral_reasons,
         "landed": done.landed,
         "duplicate_actions": done.duplicates,
         "cycles_to_converge": done.cycles,
         "events_per_s": done.events_per_s,
+        "fetch_s_p50": done.fetch_s_p50,
+        "fetch_s_p99": done.fetch_s_p99,
         "bytes_per_machine": bench.bytes_per_machine(),
     }
     del bench
+    figures["unmerged"] = _unmerged(machines, needs, cap, seed)
+    figures["preemption_ms"] = {
+        kind: {
+            f"{urgent}": preemption_ms(machines, urgent, kind, cpu_s)
+            for urgent in URGENT_NEEDS
+            if urgent * MACHINES_PER_HOLDER * len(ZONES) <= machines
+        }
+        for kind in URGENT
+    }
     if contention:
         alone = _on_the_clock(machines, needs, seed)
         with _neighbours(seed):
@@ -60,13 +70,36 @@ def measure(machines: int, needs: int, *, cap: int, seed: int, contention: bool)
     return figures
 
 
-def _on_the_clock(machines: int, needs: int, seed: int) -> dict[str, float]:
-    """The same cycles in time that passes, which neighbours stretch."""
-    bench = Bench(machines, needs, monotonic_s, seed=seed, instruments=Instruments(lap_s))
+def _world(machines: int, needs: int, seed: int, *, merging: bool = True) -> BenchWorld:
+    return world(machines, needs, Stream(seed, "fleet.bench"), merging=merging)
+
+
+def _step(bench: Bench) -> dict[str, float]:
+    took = bench.step()
+    return {
+        "step_ms": took.whole_ms,
+        "list_ms": took.list_ms,
+        "cold_ms": took.plan_ms,
+        "execute_ms": took.emit_ms,
+    }
+
+
+def _unmerged(machines: int, needs: int, cap: int, seed: int) -> dict[str, float]:
+    """The same step where no two needs are alike."""
+    bench = Bench(_world(machines, needs, seed, merging=False), cpu_s, actions_per_cycle=cap)
     bench.load_ms()
     bench.rollup_ms()
     gc.collect()
-    cold_ms = bench.cold_ms()
+    return {"rows": bench.planner.needs.live, **_step(bench)}
+
+
+def _on_the_clock(machines: int, needs: int, seed: int) -> dict[str, float]:
+    """The same cycles in time that passes, which neighbours stretch."""
+    bench = Bench(_world(machines, needs, seed), monotonic_s, instruments=Instruments(lap_s))
+    bench.load_ms()
+    bench.rollup_ms()
+    gc.collect()
+    cold_ms = bench.step().plan_ms
     warm_ms, _ = bench.warm_ms()
     return {"cold_ms": cold_ms, "warm_ms": warm_ms}
 
@@ -92,11 +125,12 @@ def _again(once: Callable[[], object], over: threading.Event) -> None:
         once()
 
 
-def _neighbour(seed: int) -> Bench:
-    bench = Bench(NEIGHBOUR_MACHINES, NEIGHBOUR_MACHINES, monotonic_s, seed=seed)
+def _neighbour(seed: int, *, cap: int, told: Instruments | None = None) -> Bench:
+    made = _world(NEIGHBOUR_MACHINES, NEIGHBOUR_MACHINES, seed)
+    bench = Bench(made, monotonic_s, actions_per_cycle=cap, instruments=told)
     bench.load_ms()
     bench.rollup_ms()
-    bench.cold_ms()
+    bench.step()
     return bench
 
 
@@ -104,17 +138,14 @@ def _fold_events(seed: int) -> Callable[[], object]:
     """Completions of a storm, one after the other, on another shard."""
 
     def storm() -> None:
-        bench = _neighbour(seed)
-        bench.converge(NO_LIMIT)
+        _neighbour(seed, cap=NO_LIMIT).converge()
 
     return storm
 
 
 def _call_providers(seed: int) -> Callable[[], object]:
     """Orders written as JSON, and answers read."""
-    bench = _neighbour(seed)
-    limits = ExecutionLimits(actions_per_cycle=NO_LIMIT, concurrency=NO_LIMIT)
-    orders = Executor(bench.planner.inventory, limits).submit(bench.plan, 0.0)
+    orders = _neighbour(seed, cap=NO_LIMIT).orders
 
     def calls() -> None:
         for one in orders:
@@ -126,10 +157,7 @@ def _call_providers(seed: int) -> Callable[[], object]:
 def _scrape(seed: int) -> Callable[[], object]:
     """Metrics, as they are read by Prometheus, over and over."""
     told = Instruments(lap_s)
-    bench = Bench(NEIGHBOUR_MACHINES, NEIGHBOUR_MACHINES, monotonic_s, seed=seed, instruments=told)
-    bench.load_ms()
-    bench.rollup_ms()
-    bench.cold_ms()
+    _neighbour(seed, cap=1000, told=told)
     return told.prometheus
 
 
@@ -139,17 +167,28 @@ def table(figures: dict[str, Any]) -> str:
         f"{figures['machines']:,} machines, "
         f"{figures['needs']:,} needs in {figures['rows']:,} rows, {figures['form']}",
         "",
-        _line("cold cycle", f"{figures['cold_ms']:.1f} ms"),
-        _line("the whole of it", _whole(figures)),
+        _line("whole step", _whole(figures)),
+        _line("the same, needs unmerged", _whole(figures["unmerged"])),
+        _line("roll-ups", f"{figures['rollup_ms']:.1f} ms"),
         _line("warm cycle, 1 % changed", f"{figures['warm_ms']:.2f} ms"),
         _line("taking note of the change", f"{figures['warm_fold_ms']:.2f} ms"),
         _line("completions folded", f"{figures['events_per_s']:,.0f} a second"),
+        *(
+            _line(f"preemption, {kind}", _urgent(took))
+            for kind, took in figures["preemption_ms"].items()
+            if took
+        ),
         _line("needs satisfied", f"{figures['satisfied']:.2%}"),
         _line("cycles to converge", f"{figures['cycles_to_converge']}"),
         _line(
             "actions",
             f"{figures['actions']:,}, of them {figures['deferred']:,} deferred, "
             f"{figures['landed']:,} landed, {figures['duplicate_actions']} twice",
+        ),
+        _line("deferred for", _reasons(figures["deferral_reasons"])),
+        _line(
+            "what joining needs, fetched",
+            f"{figures['fetch_s_p50']:.1f} s, p99 {figures['fetch_s_p99']:.1f} s",
         ),
         _line("memory", f"{figures['bytes_per_machine']:.0f} bytes a machine"),
     ]
@@ -166,10 +205,18 @@ def table(figures: dict[str, Any]) -> str:
 
 def _whole(figures: dict[str, Any]) -> str:
     return (
-        f"{figures['whole_ms']:.1f} ms: a full list {figures['reconcile_ms']:.1f}, "
-        f"roll-ups {figures['rollup_ms']:.1f}, the cycle, "
-        f"execution {figures['execute_ms']:.1f}"
+        f"{figures['step_ms']:.1f} ms: a full list {figures['list_ms']:.1f}, "
+        f"the cold cycle {figures['cold_ms']:.1f}, execution {figures['execute_ms']:.1f}; "
+        f"{figures['rows']:,} rows"
     )
+
+
+def _urgent(took: dict[str, float]) -> str:
+    return ", ".join(f"{urgent} urgent needs {ms:.1f} ms" for urgent, ms in took.items())
+
+
+def _reasons(reasons: dict[str, int]) -> str:
+    return ", ".join(f"{name} {times:,}" for name, times in sorted(reasons.items())) or "nothing"
 
 
 def _line(name: str, value: str) -> str:

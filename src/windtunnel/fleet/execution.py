@@ -6,6 +6,7 @@ again: in the inventory it is planned already, and the next cycle counts on it.
 """
 
 import heapq
+import sys
 from collections import deque
 from typing import Final
 
@@ -107,6 +108,7 @@ class Executor:
     ) -> None:
         self._inventory: Final = inventory
         self._limits: Final = limits.check()
+        self._most_begun: Final = limits.actions_per_cycle or sys.maxsize
         self._epoch: Final = epoch
         self._instruments: Final = instruments or Instruments()
         self._sequence = 0
@@ -170,16 +172,19 @@ class Executor:
 
     def _count_deferred(self, fresh: list[QueuedAction]) -> None:
         """Each action that must wait is counted once, with what it waits for."""
+        counts: dict[int, int] = {}
         for one in fresh:
             if not one.begun:
-                kind = ACTIONS[one.action.kind]
-                self._instruments.count(ACTIONS_TOTAL, (kind, DEFERRED))
-                self._instruments.count(DEFERRALS_TOTAL, (self._why_wait(),))
+                kind: int = one.action.kind
+                counts[kind] = counts.get(kind, 0) + 1
+        for kind, times in counts.items():
+            self._instruments.count(ACTIONS_TOTAL, (ACTIONS[kind], DEFERRED), times)
+            self._instruments.count(DEFERRALS_TOTAL, (self._why_wait(),), times)
 
     def _why_wait(self) -> str:
         if self.paused:
             return BY_PAUSE
-        if self._begun_in_cycle >= self._limits.actions_per_cycle:
+        if self._begun_in_cycle >= self._most_begun:
             return BY_CAP
         if len(self._running) >= self._limits.concurrency:
             return BY_CONCURRENCY
@@ -229,7 +234,7 @@ class Executor:
 
     def _has_room(self) -> bool:
         return (
-            self._begun_in_cycle < self._limits.actions_per_cycle
+            self._begun_in_cycle < self._most_begun
             and len(self._running) < self._limits.concurrency
         )
 

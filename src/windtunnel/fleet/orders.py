@@ -62,7 +62,7 @@ class ExecutionLimits(msgspec.Struct, frozen=True):
     """How much may be done at once."""
 
     actions_per_cycle: int = 1000
-    """How many actions may begin between two cycles; the rest waits, remembered."""
+    """How many actions may begin between two cycles; the rest waits, remembered. 0: all of them."""
     concurrency: int = 256
     """How many may be under way at once."""
     timeout_s: float = 30.0
@@ -79,7 +79,12 @@ class ExecutionLimits(msgspec.Struct, frozen=True):
 
     def check(self) -> "ExecutionLimits":
         """Itself, when every limit makes sense."""
-        for name in ("actions_per_cycle", "concurrency", "attempts"):
+        if self.actions_per_cycle < 0:
+            raise InputError(
+                f"actions_per_cycle is {self.actions_per_cycle}",
+                allowed="1 or more, or 0 for no limit",
+            )
+        for name in ("concurrency", "attempts"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}", allowed="1 or more")
         for name in ("timeout_s", "create_timeout_s"):

@@ -1,5 +1,6 @@
 """What providers list, folded into the inventory; what cannot be is rejected, counted and kept."""
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -39,13 +40,18 @@ class Reconciler:
         """Takes a list of records; where it is `complete`, machines that are not on it are gone."""
         seen: dict[str, None] = {}
         for record in records:
-            seen[record.id] = None
-            self.doubtful.pop(record.id, None)
-            self._fold_one(record, now_s)
+            name = record.id
+            seen[name] = None
+            if self.doubtful:
+                self.doubtful.pop(name, None)
+            entry = self._inventory.entries.get(name)
+            if entry is None or not _is_known(entry, record):
+                self._fold_one(entry, record, now_s)
         if complete:
-            for name in sorted(self._inventory.entries) + list(self.doubtful):
-                if name not in seen:
-                    self._gone(name)
+            gone = [name for name in self._inventory.entries if name not in seen]
+            gone.sort()
+            for name in gone + [name for name in self.doubtful if name not in seen]:
+                self._gone(name)
 
     def forget(self, tombstones: Iterable[str]) -> None:
         """Takes the ids of machines that a provider no longer has."""
@@ -57,13 +63,11 @@ class Reconciler:
         if name in self._inventory.entries:
             self._executor.gone(name)
 
-    def _fold_one(self, record: Machine, now_s: float) -> None:
+    def _fold_one(self, entry: MachineEntry | None, record: Machine, now_s: float) -> None:
         fault = fault_of(record)
         if fault:
             self._reject(record, IMPOSSIBLE, fault)
-            return
-        entry = self._inventory.entries.get(record.id)
-        if entry is None:
+        elif entry is None:
             # What is planned is ours to know: a machine that others plan for would never be free.
             self._inventory.add(msgspec.structs.replace(record, planned=NOTHING))
         elif entry.stock.shape != record.shape:
@@ -107,3 +111,22 @@ class Reconciler:
         if len(self.rejected) >= MOST_KEPT:
             del self.rejected[next(iter(self.rejected))]
         self.rejected[record.id] = (record, sentence)
+
+
+def _is_known(entry: MachineEntry, record: Machine) -> bool:
+    """Whether a record says nothing new of a machine: of most it does, and a list is long."""
+    if record.state != entry.state or record.state == FAILED or record.host != entry.host:
+        return False
+    row = entry.row
+    if row is None:
+        is_same = record.holder is None and not record.cluster
+    else:
+        is_same = record.holder == row.key and record.cluster == row.cluster.name
+    shape, since_s = record.shape, record.since_s
+    return (
+        is_same
+        and (shape is entry.stock.shape or shape == entry.stock.shape)
+        and record.promised is None
+        and record.planned == NOTHING
+        and -math.inf < since_s < math.inf
+    )

@@ -186,12 +186,7 @@ class Planner:
                 return
         if row.cluster.surplus and not row.whole:
             moves.adopt_spare(row, supply)
-        if row.same:
-            moves.take_co_located(row, supply)
-        elif row.skew:
-            moves.take_spread(row, supply)
-        else:
-            moves.take(row, supply)
+        moves.take(row, supply)
         row.whole = not any(row.left)
         if moves.is_mixed(row):
             self.inventory.touch(row)  # the last machine may have made an earlier one needless

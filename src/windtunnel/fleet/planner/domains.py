@@ -9,7 +9,7 @@ from windtunnel.fleet.planner.entries import (
     Supply,
 )
 from windtunnel.fleet.planner.moves import Moves
-from windtunnel.fleet.planner.packing import both, covers, left_over, total
+from windtunnel.fleet.planner.packing import both, covers, free_of, left_over, total
 
 WITH_FREE = 0
 WITH_VICTIMS = 1
@@ -52,10 +52,15 @@ def _best(row: NeedRow, supply: Supply) -> str:
     """The first domain in this order, or none where none could ever have all of a gang:
 
     satisfiable with what is free, then with what lower priorities hold; the most that is there
-    already; the most of it the gang's own; the tightest fit; the name.
+    already or is being drained for it; the most of it the gang's own; the tightest fit; the name.
     """
+    if not row.held and not row.promised and not row.cluster.surplus and len(row.counts) == 1:
+        tightest = _tightest(row, supply)
+        if tightest:
+            return tightest
     own = _by_domain(row, supply, row.held)
-    spare = _by_domain(row, supply, list(row.cluster.surplus.values()))
+    others = [entry for entry in row.cluster.surplus.values() if entry.row is not row]
+    spare = _by_domain(row, supply, others)
     promised = _by_domain(row, supply, row.promised)
     best = ""
     best_tier = NEVER
@@ -63,26 +68,41 @@ def _best(row: NeedRow, supply: Supply) -> str:
     for value in supply.values:
         mine = own.get(value, {})
         creditable = both(mine, spare.get(value, {}))
+        coming = promised.get(value, {})
         stocks = supply.domains[value]
-        joint = dict(creditable)
-        for stock in stocks:
-            if stock.free_count:
-                joint[stock] = joint.get(stock, 0) + stock.free_count
+        joint = both(creditable, free_of(stocks))
         tier = WITH_FREE
         if not covers(row, supply, joint):
             if best_tier == WITH_FREE:
                 continue
             tier = WITH_VICTIMS
-            joint = both(joint, promised.get(value, {}))
+            joint = both(joint, coming)
             for stock in stocks:
                 count = stock.takeable.below(row.priority)
                 if count:
                     joint[stock] = joint.get(stock, 0) + count
             if not covers(row, supply, joint):
                 continue
-        rank = (-coverage(row, creditable), -coverage(row, mine), size(row, joint))
+        there = both(creditable, coming)
+        rank = (-coverage(row, there), -coverage(row, mine), size(row, joint))
         if tier < best_tier or rank < best_rank:
             best, best_tier, best_rank = value, tier, rank
+    return best
+
+
+def _tightest(row: NeedRow, supply: Supply) -> str:
+    """As `_best`, for the many gangs of units of one size that have nothing yet."""
+    best, best_size = "", 0.0
+    for value in supply.values:
+        units = 0
+        for stock in supply.domains[value]:
+            free = stock.idle_count + stock.quota_count
+            if free:
+                units += free * supply.rooms[supply.rank[stock]]
+        if units >= row.counts[0]:
+            found = size(row, free_of(supply.domains[value]))
+            if not best or found < best_size:
+                best, best_size = value, found
     return best
 
 

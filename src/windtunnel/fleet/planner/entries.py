@@ -282,22 +282,38 @@ class Offer:
         self.cost: Final = cost
         self.room: Final = room  # for so many of the largest unit, on one machine
         self.stocks: Final[list[Stock]] = []  # by key
-        self.idle_from = 0  # before this one, no stock has idle machines
-        self.quota_from = 0
+        self._epoch = -1
+        self._idle_from = 0  # before this one, no stock has idle machines
+        self._quota_from = 0
 
-    def first_idle(self) -> Stock | None:
-        at = self.idle_from
-        while at < len(self.stocks) and not self.stocks[at].idle_count:
-            at += 1
-        self.idle_from = at
-        return self.stocks[at] if at < len(self.stocks) else None
+    def first(self, state: int, epoch: int) -> Stock | None:
+        """The first stock with free machines in a state; an epoch ends when one becomes free."""
+        if self._epoch != epoch:
+            self._epoch = epoch
+            self._idle_from = 0
+            self._quota_from = 0
+        stocks = self.stocks
+        if state == IDLE:
+            at = self._idle_from
+            while at < len(stocks) and not stocks[at].idle_count:
+                at += 1
+            self._idle_from = at
+        else:
+            at = self._quota_from
+            while at < len(stocks) and not stocks[at].quota_count:
+                at += 1
+            self._quota_from = at
+        return stocks[at] if at < len(stocks) else None
 
-    def first_quota(self) -> Stock | None:
-        at = self.quota_from
-        while at < len(self.stocks) and not self.stocks[at].quota_count:
-            at += 1
-        self.quota_from = at
-        return self.stocks[at] if at < len(self.stocks) else None
+
+def _offers(stocks: list[Stock], costs: list[float], rooms: list[int]) -> list[Offer]:
+    alike: dict[tuple[float, Resources], Offer] = {}
+    for at, stock in enumerate(stocks):
+        key = (costs[at], stock.shape.resources)
+        if key not in alike:
+            alike[key] = Offer(costs[at], rooms[at])
+        alike[key].stocks.append(stock)
+    return list(alike.values())
 
 
 class Supply:
@@ -313,31 +329,20 @@ class Supply:
         self.unit_costs: Final = [cost / room for cost, room in zip(costs, rooms, strict=True)]
         """Of each stock: what the largest unit costs on a machine that is full of them."""
         self.rank: Final[dict[Stock, int]] = {stock: at for at, stock in enumerate(order)}
+        self.offers: Final = _offers(order, costs, rooms)
         self.domains: Final[dict[str, list[Stock]]] = {}
+        self.domain_offers: Final[dict[str, list[Offer]]] = {}
         if domain_key:
             for stock in order:
                 self.domains.setdefault(stock.attributes[domain_key], []).append(stock)
+            for value, stocks in self.domains.items():
+                ranks = [self.rank[stock] for stock in stocks]
+                self.domain_offers[value] = _offers(
+                    stocks, [costs[rank] for rank in ranks], [rooms[rank] for rank in ranks]
+                )
         self.values: Final = sorted(self.domains)
-        self.epoch = -1
-        self._offers: Final[list[Offer]] = []
-        alike: dict[tuple[float, Resources], Offer] = {}
-        for at, stock in enumerate(order):
-            key = (costs[at], stock.shape.resources)
-            if key not in alike:
-                alike[key] = Offer(costs[at], rooms[at])
-                self._offers.append(alike[key])
-            alike[key].stocks.append(stock)
         self.members: Final[dict[NeedRow, None]] = {}  # rows that ask for it
         self.answer: tuple[int, float] | None = None  # what they were told last
-
-    def offers(self, epoch: int) -> list[Offer]:
-        """Its stocks, those that are alike together; machines became free where an epoch is new."""
-        if self.epoch != epoch:
-            self.epoch = epoch
-            for offer in self._offers:
-                offer.idle_from = 0
-                offer.quota_from = 0
-        return self._offers
 
     def is_alive(self) -> bool:
         """Whether any machine matches, in use or not."""
@@ -387,7 +392,7 @@ class NeedRow:
         self.counts: list[int] = []  # how many units there are of each size
         self.weights: list[float] = []  # what a unit of each size is worth beside the others
         self.supply: Supply | None = None
-        self.supply_key = ""
+        self.supply_number = 0  # of all that ask the same of machines
         self.domain_key = ""  # of its Same, or of its spread
         self.same = False
         self.skew = 0

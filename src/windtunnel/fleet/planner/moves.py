@@ -25,6 +25,7 @@ from windtunnel.fleet.planner.entries import (
     THERE,
     MachineEntry,
     NeedRow,
+    Offer,
     Stock,
     Supply,
 )
@@ -231,12 +232,14 @@ class Moves:
         for entry in self.in_keep_order(supply, spare):
             if not any(row.left):
                 break
-            if row.skew and entry.stock not in self.allowed(row, supply, {}):
-                continue
+            if row.skew:
+                value = entry.stock.attributes[row.domain_key]
+                if value not in self.open_domains(row, supply, {}):
+                    continue
             self.adopt(row, entry, supply.costs[supply.rank[entry.stock]], SURPLUS_REASON)
 
-    def allowed(self, row: NeedRow, supply: Supply, coming: dict[Stock, int]) -> dict[Stock, None]:
-        """The stocks of which a spread may have one more, with what is coming, within its skew."""
+    def open_domains(self, row: NeedRow, supply: Supply, coming: dict[Stock, int]) -> list[str]:
+        """The domains of which a spread may have one more, with what is coming, within its skew."""
         counts: dict[str, int] = {}
         for value in supply.values:
             if any(stock.alive for stock in supply.domains[value]):
@@ -246,75 +249,53 @@ class Moves:
                 value = stock.attributes[row.domain_key]
                 counts[value] = counts.get(value, 0) + count
         ceiling = min(counts.values(), default=0) + row.skew - 1
-        found: dict[Stock, None] = {}
-        for value, count in counts.items():
-            if count <= ceiling:
-                for stock in supply.domains[value]:
-                    found[stock] = None
-        return found
+        return [value for value, count in counts.items() if count <= ceiling]
 
     def take(self, row: NeedRow, supply: Supply) -> None:
-        """Takes free machines until all units fit: idle ones first, then others.
+        """Takes free machines until all units fit: idle ones, and where there are none, others.
 
-        Each time, the machine that costs least for a unit of what is still left.
+        Each time, the machine that costs least for a unit of what is still left: anywhere, in the
+        domain of a gang, or in the domains that are open to a spread.
         """
-        offers = supply.offers(self.inventory.frees)
-        for kind in (BOOTSTRAP, PROVISION):
-            while any(row.left):
-                best: Stock | None = None
-                least, room, cost = math.inf, 0, 0.0
-                for offer in offers:
-                    stock = offer.first_idle() if kind == BOOTSTRAP else offer.first_quota()
-                    if stock is None:
-                        continue
-                    price = unit_price(row, stock, offer.room, offer.cost)
-                    if best is None or price < least or (price == least and stock.key < best.key):
-                        best, least, room, cost = stock, price, offer.room, offer.cost
-                if best is None:
-                    break
-                self._take_some(row, best, kind, room, cost)
-
-    def take_co_located(self, row: NeedRow, supply: Supply) -> None:
-        """As `take`, within the domain of the row."""
-        for kind in (BOOTSTRAP, PROVISION):
-            while any(row.left):
-                stocks = _with_free(supply.domains[row.domain], kind)
-                if not stocks:
-                    break
-                stock = self._cheapest(row, supply, stocks)
-                rank = supply.rank[stock]
-                self._take_some(row, stock, kind, supply.rooms[rank], supply.costs[rank])
-
-    def take_spread(self, row: NeedRow, supply: Supply) -> None:
-        """Takes machines one by one from the domains that may have another."""
+        offers = supply.domain_offers[row.domain] if row.domain else supply.offers
         while any(row.left):
-            allowed = list(self.allowed(row, supply, {}))
-            kind = BOOTSTRAP
-            stocks = _with_free(allowed, kind)
-            if not stocks:
-                kind = PROVISION
-                stocks = _with_free(allowed, kind)
-            if not stocks:
+            if row.skew:
+                offers = []
+                for value in self.open_domains(row, supply, {}):
+                    offers = offers + supply.domain_offers[value]
+            has_taken = self._take_best(row, offers, IDLE)
+            if not has_taken and not self._take_best(row, offers, SPECULATIVE):
                 return
-            stock = self._cheapest(row, supply, stocks)
-            self._take_one(row, stock, kind, supply.costs[supply.rank[stock]])
-            self.gain(row, stock, 1)
 
-    def _take_some(self, row: NeedRow, stock: Stock, kind: int, room: int, cost: float) -> None:
-        """Takes machines of the cheapest stock, as many as it surely is the cheapest for."""
-        free = stock.idle_count if kind == BOOTSTRAP else stock.quota_count
-        count = _how_many(row, room, free)
+    def _take_best(self, row: NeedRow, offers: list[Offer], state: int) -> bool:
+        """Takes machines in a state from the cheapest stock. False where there are none."""
+        epoch = self.inventory.frees
+        best: Stock | None = None
+        least, room, cost = math.inf, 0, 0.0
+        for offer in offers:
+            stock = offer.first(state, epoch)
+            if stock is None:
+                continue
+            price = unit_price(row, stock, offer.room, offer.cost)
+            if best is None or price < least or (price == least and stock.key < best.key):
+                best, least, room, cost = stock, price, offer.room, offer.cost
+        if best is None:
+            return False
+        free = best.idle_count if state == IDLE else best.quota_count
+        count = 1 if row.skew else _how_many(row, room, free)
         for _ in range(count):
-            self._take_one(row, stock, kind, cost)
-        self.gain(row, stock, count)
+            self._take_one(row, best, state, cost)
+        self.gain(row, best, count)
+        return True
 
-    def _take_one(self, row: NeedRow, stock: Stock, kind: int, cost: float) -> None:
-        idle = kind == BOOTSTRAP
-        entry = stock.pop(IDLE if idle else SPECULATIVE)
+    def _take_one(self, row: NeedRow, stock: Stock, state: int, cost: float) -> None:
+        entry = stock.pop(state)
         if entry.planned == DELETE:
             self.withdrawn.append(entry.id)
+        kind = BOOTSTRAP if state == IDLE else PROVISION
         self.inventory.take_planned(entry, kind, row)
-        self._act(row, kind, entry, cost, IDLE_REASON if idle else SPECULATIVE_REASON)
+        reason = IDLE_REASON if state == IDLE else SPECULATIVE_REASON
+        self._act(row, kind, entry, cost, reason)
 
     def _act(self, row: NeedRow, kind: int, entry: MachineEntry, cost: float, reason: str) -> None:
         self.actions.append(
@@ -331,13 +312,6 @@ def _how_many(row: NeedRow, room: int, free: int) -> int:
         return 1
     count = row.left[0] // room
     return count if count < free else free
-
-
-def _with_free(stocks: list[Stock], kind: int) -> list[Stock]:
-    """The stocks that have idle machines, or places in a quota."""
-    if kind == BOOTSTRAP:
-        return [stock for stock in stocks if stock.idle_count]
-    return [stock for stock in stocks if stock.quota_count]
 
 
 def _by_id(entry: MachineEntry) -> str:

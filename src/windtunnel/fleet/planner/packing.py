@@ -130,3 +130,8 @@ def both(one: dict[Stock, int], other: dict[Stock, int]) -> dict[Stock, int]:
     for stock, count in other.items():
         bag[stock] = bag.get(stock, 0) + count
     return bag
+
+
+def free_of(stocks: list[Stock]) -> dict[Stock, int]:
+    """The machines of some stocks that anybody may have."""
+    return {stock: stock.free_count for stock in stocks if stock.free_count}

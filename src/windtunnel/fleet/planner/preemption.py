@@ -15,6 +15,7 @@ from windtunnel.fleet.planner.actions import (
     Action,
 )
 from windtunnel.fleet.planner.costs import preemption_grace_s
+from windtunnel.fleet.planner.domains import settle
 from windtunnel.fleet.planner.entries import (
     ClusterHoldings,
     MachineEntry,
@@ -24,7 +25,7 @@ from windtunnel.fleet.planner.entries import (
     Takeable,
 )
 from windtunnel.fleet.planner.moves import Moves
-from windtunnel.fleet.planner.packing import add, both, covers, left_over
+from windtunnel.fleet.planner.packing import add, both, covers, free_of, left_over
 from windtunnel.fleet.states import DRAINING
 
 
@@ -86,6 +87,8 @@ class Preemption:
         """
         moves = self._moves
         supply = moves.supplies.of(row)
+        if row.domain and not self._suffices(row, supply):
+            settle(moves, row, supply)  # gangs before it took what it was to have there
         if row.same and not row.domain:
             row.verdict = self._verdict(row, supply, {}, tried=False)
             return row.left
@@ -94,10 +97,11 @@ class Preemption:
             add(coming, entry.stock, 1)
         left = self._left(row, supply, coming)
         while any(left):
+            stocks = supply.domains[row.domain] if row.domain else supply.order
             if row.skew:
-                stocks = list(moves.allowed(row, supply, coming))
-            else:
-                stocks = supply.domains[row.domain] if row.domain else supply.order
+                stocks = []
+                for value in moves.open_domains(row, supply, coming):
+                    stocks = stocks + supply.domains[value]
             victim = self._victim(row, stocks)
             if victim is None:
                 break
@@ -109,6 +113,17 @@ class Preemption:
         else:
             row.verdict = PREEMPTING if coming else SATISFIED
         return left
+
+    def _suffices(self, row: NeedRow, supply: Supply) -> bool:
+        """Whether what could be taken in its domain is enough for a gang."""
+        bag = dict(row.bag)
+        for entry in self._coming(row, supply):
+            add(bag, entry.stock, 1)
+        for stock in supply.domains[row.domain]:
+            count = stock.takeable.below(row.priority)
+            if count:
+                add(bag, stock, count)
+        return covers(row, supply, bag)
 
     def _left(self, row: NeedRow, supply: Supply, coming: dict[Stock, int]) -> list[int]:
         if not coming:
@@ -212,10 +227,9 @@ class Preemption:
     ) -> int:
         if not supply.is_alive():
             return NO_MATCHING_SUPPLY
-        if row.domain_key:  # whether free machines would do if it did not matter where they are
-            free = {stock: stock.free_count for stock in supply.order if stock.free_count}
-            if covers(row, supply, both(both(row.bag, coming), free)):
-                return TOPOLOGY_UNSATISFIABLE
+        with_free = both(both(row.bag, coming), free_of(supply.order))
+        if row.domain_key and covers(row, supply, with_free):
+            return TOPOLOGY_UNSATISFIABLE
         if tried:
             return PREEMPTION_EXHAUSTED
         alive = {stock: stock.alive for stock in supply.order if stock.alive}

@@ -22,7 +22,8 @@ class Supplies:
         self._by_value: Final[dict[str, dict[str, int]]] = {}
         self._by_key: Final[dict[str, int]] = {}
         self._indexed = 0
-        self._made: Final[dict[tuple[str, Resources], Supply]] = {}
+        self._numbers: Final[dict[tuple[str, Resources], int]] = {}  # by what is asked of machines
+        self._made: Final[dict[int, Supply]] = {}
         self._asked: Final[dict[NeedRow, Need]] = {}
         self._fresh: Final[dict[NeedRow, None]] = {}
         self.builds = 0
@@ -32,6 +33,8 @@ class Supplies:
         self._leave(row)
         self._asked[row] = need
         self._fresh[row] = None
+        key = (row.key.fingerprint, need.min_unit)
+        row.supply_number = self._numbers.setdefault(key, len(self._numbers))
 
     def forget(self, row: NeedRow) -> None:
         self._leave(row)
@@ -76,12 +79,10 @@ class Supplies:
         """The supply of a row that is asked for."""
         found = row.supply
         if found is None:
-            need = self._asked[row]
-            key = (row.key.fingerprint, need.min_unit)
-            found = self._made.get(key)
+            found = self._made.get(row.supply_number)
             if found is None:
-                found = self._build(need, row.domain_key)
-                self._made[key] = found
+                found = self._build(self._asked[row], row.domain_key)
+                self._made[row.supply_number] = found
             row.supply = found
             found.members[row] = None
         return found

@@ -1,9 +1,10 @@
-"""What a fleet costs to decide: a cold cycle, warm ones, folding of events, and convergence.
+"""What a fleet costs to decide: whole steps of a shard, warm cycles, preemption, convergence.
 
 The benchmark looks at what it measures: whether the inventory was loaded, and whether the needs can
 be satisfied. An empty fleet is decided about very fast.
 """
 
+import gc
 import tracemalloc
 from collections.abc import Callable
 from typing import Final
@@ -12,24 +13,45 @@ import msgspec
 
 from windtunnel.core.random import Stream
 from windtunnel.fleet.execution import DEFERRED, SUCCESS, Executor
-from windtunnel.fleet.instruments import ACTIONS_TOTAL, Instruments
+from windtunnel.fleet.instruments import (
+    ACTIONS_TOTAL,
+    BOOTSTRAP_FETCH,
+    DEFERRALS_TOTAL,
+    Instruments,
+)
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need
+from windtunnel.fleet.need import Need, merge
 from windtunnel.fleet.orders import CREATE, ExecutionLimits, MachineOrder
 from windtunnel.fleet.planner.actions import CyclePlan
-from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.planner.inventory import Inventory
-from windtunnel.fleet.reconciliation import Reconciler
+from windtunnel.fleet.provider import Page
+from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import FAILED, SPECULATIVE
-from windtunnel.twin.fleet.workloads import BenchWorld, world
+from windtunnel.twin.fleet.workloads import URGENT_MACHINES, BenchWorld, held_world, urgent_needs
 
 CHANGED: Final = 0.01
 """The share of needs and of machines that change before a warm cycle."""
 WARM_CYCLES: Final = 5
+MACHINES_PER_HOLDER: Final = 5
+"""How many machines each need has from which urgent ones take."""
 WEIGHED: Final = 20_000
 """Machines of which the memory is measured; the measuring is slow."""
 CYCLE_S: Final = 1.0
 """Simulated seconds between cycles; every order is answered within one."""
+
+
+class StepTimes(msgspec.Struct, frozen=True):
+    """What a shard does from one cycle to the next, roll-ups aside."""
+
+    list_ms: float
+    """A full list is folded in which nothing is new."""
+    plan_ms: float
+    emit_ms: float
+    """Beginning as much of the plan as the cap allows, and keeping the rest."""
+
+    @property
+    def whole_ms(self) -> float:
+        return self.list_ms + self.plan_ms + self.emit_ms
 
 
 class Convergence(msgspec.Struct):
@@ -40,37 +62,44 @@ class Convergence(msgspec.Struct):
     """What was planned over all cycles."""
     deferred: int
     """What had to wait for a later cycle; each is counted once."""
+    deferral_reasons: dict[str, int]
+    """What they waited for."""
     landed: int
     duplicates: int
     """Orders that repeat one that was given before."""
-    execute_ms: float
-    """What it took to begin as much of the first plan as the cap allows, and to keep the rest."""
     events_per_s: float
     """Completions folded per second of the clock."""
+    fetch_s_p50: float
+    fetch_s_p99: float
+    """Simulated seconds until a cluster had said what a machine needs to join it."""
     satisfied: float
     """The share of needs that machines cover in the end."""
 
 
 class Bench:
-    """One fleet on which things are measured, in this order: load, cold, converge, warm."""
+    """One shard on which things are measured, in this order: load, step, converge, warm."""
 
     def __init__(
         self,
-        machines: int,
-        needs: int,
+        made: BenchWorld,
         clock: Callable[[], float],
         *,
-        seed: int = 1,
-        merging: bool = True,
+        actions_per_cycle: int = 1000,
         instruments: Instruments | None = None,
     ) -> None:
         self._clock: Final = clock
-        self._stream: Final = Stream(seed, "fleet.bench")
-        self.world: Final[BenchWorld] = world(machines, needs, self._stream, merging=merging)
+        self._stream: Final = Stream(1, "fleet.bench.changes")
+        self.world: Final = made
         self.instruments: Final = instruments or Instruments()
-        self.planner: Final = Planner(self.instruments)
+        limits = ExecutionLimits(
+            actions_per_cycle=actions_per_cycle,
+            concurrency=4 * actions_per_cycle or len(made.machines),
+        )
+        self.shard: Final = Shard("bench", limits, instruments=self.instruments)
+        self.planner: Final = self.shard.planner
         self.plan = CyclePlan([], [], [], 0)
         self.now_s = 0.0
+        self.orders: list[MachineOrder] = []
         self._growing: list[Need] = []
         self._lost: list[str] = []
 
@@ -80,9 +109,14 @@ class Bench:
         return (self._clock() - start) * 1e3
 
     def load_ms(self) -> float:
-        took = self._ms(lambda: self.planner.inventory.load(self.world.machines))
+        """The first list, from which the shard learns of its machines."""
+        took = self._ms(self._list)
         assert len(self.planner.inventory.entries) == len(self.world.machines) > 0
         return took
+
+    def _list(self) -> None:
+        self.shard.relist()
+        self.shard.fold(Page(self.world.machines, [], 1), self.now_s)
 
     def rollup_ms(self) -> float:
         """Takes what all clusters say they need."""
@@ -92,41 +126,34 @@ class Bench:
 
     def _roll_up(self) -> None:
         for cluster, needs in self.world.needs.items():
-            self.planner.needs.replace(cluster, needs)
+            self.shard.want(cluster, needs)
 
-    def reconcile_ms(self) -> float:
-        """Everything is listed again, and nothing has changed."""
-        inventory = self.planner.inventory
-        reconciler = Reconciler(inventory, Executor(inventory, ExecutionLimits()))
-        took = self._ms(lambda: reconciler.fold(self.world.machines, self.now_s, complete=True))
-        assert len(inventory.entries) == len(self.world.machines)
-        assert not reconciler.rejected
-        return took
-
-    def cold_ms(self) -> float:
-        """The first cycle, to which everything is new."""
-        return self._ms(self._cycle)
+    def step(self) -> StepTimes:
+        """A full list, a plan, and what comes of it; the first one to which everything is new."""
+        times = StepTimes(self._ms(self._list), self._ms(self._cycle), self._ms(self._emit))
+        assert len(self.planner.inventory.entries) == len(self.world.machines)
+        assert not self.shard.reconciler.rejected
+        return times
 
     def _cycle(self) -> None:
         self.plan = self.planner.cycle(self.now_s)
 
+    def _emit(self) -> None:
+        self.orders = self.shard.executor.submit(self.plan, self.now_s)
+
+    def ask(self, needs: list[Need]) -> None:
+        """Some clusters ask for more."""
+        for one in needs:
+            self.planner.needs.put(one)
+
     # Until everything is where it was planned.
 
-    def converge(self, actions_per_cycle: int) -> Convergence:
-        """Carries out the plan of the cold cycle, and whatever is planned on the way."""
-        limits = ExecutionLimits(
-            actions_per_cycle=actions_per_cycle, concurrency=4 * actions_per_cycle
-        )
-        executor = Executor(self.planner.inventory, limits, instruments=self.instruments)
+    def converge(self) -> Convergence:
+        """Carries out the plan of the first step, and whatever is planned on the way."""
+        executor, orders = self.shard.executor, self.orders
         asked: dict[tuple[str, str], int] = {}
-        cycles, actions, events, folding_s, execute_s = 0, 0, 0, 0.0, 0.0
-        orders: list[MachineOrder] = []
+        cycles, actions, events, folding_s = 1, len(self.plan.actions), 0, 0.0
         while True:
-            cycles += 1
-            actions += len(self.plan.actions)
-            start = self._clock()
-            orders += executor.submit(self.plan, self.now_s)
-            execute_s = execute_s if cycles > 1 else self._clock() - start
             for one in orders:
                 key = (one.operation, one.machine)
                 asked[key] = asked.get(key, 0) + 1
@@ -138,14 +165,23 @@ class Bench:
             orders = self._answer(executor, orders)
             folding_s += self._clock() - start
             self._cycle()
+            cycles += 1
+            actions += len(self.plan.actions)
+            orders += executor.submit(self.plan, self.now_s)
+        fetch = self.instruments.times[BOOTSTRAP_FETCH]
         return Convergence(
             cycles=cycles,
             actions=actions,
             deferred=self._count(DEFERRED),
+            deferral_reasons={
+                labels[0]: times
+                for labels, times in self.instruments.counts[DEFERRALS_TOTAL].items()
+            },
             landed=self._count(SUCCESS),
             duplicates=sum(times - 1 for times in asked.values()),
-            execute_ms=execute_s * 1e3,
             events_per_s=events / folding_s if folding_s else 0.0,
+            fetch_s_p50=fetch.quantile(0.5),
+            fetch_s_p99=fetch.quantile(0.99),
             satisfied=1.0 - len(self.plan.shortfalls) / max(1, self.plan.needs),
         )
 
@@ -211,10 +247,24 @@ class Bench:
         return took / len(machines)
 
 
+def preemption_ms(machines: int, urgent: int, kind: str, clock: Callable[[], float]) -> float:
+    """The cycle in which urgent needs take machines that are all held by others."""
+    bench = Bench(held_world(machines, max(1, machines // MACHINES_PER_HOLDER)), clock)
+    bench.load_ms()
+    bench.rollup_ms()
+    bench.step()
+    assert not bench.plan.actions
+    bench.ask(urgent_needs(urgent, kind))
+    gc.collect()
+    took = bench.step().plan_ms
+    assert len(bench.plan.actions) == urgent * URGENT_MACHINES
+    return took
+
+
 def _grown(one: Need) -> Need:
-    units = dict(one.min_unit)
-    more = tuple((name, amount + units[name]) for name, amount in one.aggregate)
-    return msgspec.structs.replace(one, aggregate=more)
+    """The same need with one more of its largest unit."""
+    unit = msgspec.structs.replace(one, aggregate=one.min_unit, units=())
+    return merge([one, unit])[one.key()]
 
 
 def _copy(one: Machine) -> Machine:

@@ -1,8 +1,8 @@
 """Half an hour of a whole fleet in virtual time: workloads come and go, machines fail.
 
 The fleet converges first; that is the ramp. Then the soak begins, and figures are of the soak only.
-Six kinds of workloads in their proportions ask for machines that were made to measure, with some to
-spare. Units leave and others arrive; a gang leaves as a whole.
+Seven kinds of workloads in their proportions ask for machines that were made to measure, with some
+to spare. Units leave and others arrive; a gang leaves as a whole.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Fleets and needs as they are found: six kinds of workloads, their weights, sizes and machines.
+"""Fleets and needs as they are found: seven kinds of workloads, their weights, sizes and machines.
 
 For benchmarks and scale tests. The inventory is made to measure: each machine type gets its share
 of the machines by what the needs will ask of it, so that needs can be satisfied where there are
@@ -16,7 +16,7 @@ from windtunnel.core.random import Stream
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, NeedProfile, UnitSizes, merge, need, profile
 from windtunnel.fleet.planner.costs import bucket_of
-from windtunnel.fleet.requirements import requirement
+from windtunnel.fleet.requirements import requirement, spread
 from windtunnel.fleet.shape import (
     INSTANCE_TYPE,
     ON_DEMAND,
@@ -28,7 +28,7 @@ from windtunnel.fleet.shape import (
     Resources,
     shape,
 )
-from windtunnel.fleet.states import IDLE, SPECULATIVE
+from windtunnel.fleet.states import CONFIGURED, IDLE, SPECULATIVE
 
 RACKS_PER_ZONE: Final = 10
 CELL: Final = "windtunnel.dev/cell"
@@ -75,6 +75,8 @@ class Archetype(msgspec.Struct, frozen=True):
     reclamation_dollars: float
     gang: tuple[int, int] = (1, 1)
     """How many units share a rack, at least and at most."""
+    is_spread: bool = False
+    """Whether machines are spread evenly over all zones."""
 
 
 ARCHETYPES: Final = (
@@ -118,6 +120,17 @@ ARCHETYPES: Final = (
         (1000,),
         1024,
         8192,
+    ),
+    Archetype(
+        "web-frontend",
+        10,
+        ("m6i.large", "m6i.xlarge", "m6i.2xlarge"),
+        ZONES,
+        (UnitSize(60, 2, 8), UnitSize(40, 4, 16)),
+        (1000,),
+        1024,
+        8192,
+        is_spread=True,
     ),
     Archetype(
         "memory-db",
@@ -226,9 +239,10 @@ def _wanted(asked: dict[str, list[Need]]) -> dict[tuple[str, str], int]:
     for some in asked.values():
         for row in merge(some).values():
             types = next(one.values for one in row.profile.requirements if one.key == INSTANCE_TYPE)
-            zone = next(one.values[0] for one in row.profile.requirements if one.key == ZONE)
-            for kind in _cheapest(types, row.sizes()):
-                wanted[kind, zone] = wanted.get((kind, zone), 0) + 1
+            zones = next(one.values for one in row.profile.requirements if one.key == ZONE)
+            for number, kind in enumerate(_cheapest(types, row.sizes())):
+                pair = (kind, zones[number % len(zones)])
+                wanted[pair] = wanted.get(pair, 0) + 1
     return wanted
 
 
@@ -260,12 +274,15 @@ def _pick(weights: list[int], stream: Stream) -> int:
 
 
 def _profile(kind: Archetype, stream: Stream) -> NeedProfile:
-    zone = kind.zones[stream.integer(0, len(kind.zones) - 1)]
-    wishes = [requirement(INSTANCE_TYPE, "In", kind.types), requirement(ZONE, "In", [zone])]
+    zones = kind.zones
+    if not kind.is_spread:
+        zones = (zones[stream.integer(0, len(zones) - 1)],)
+    wishes = [requirement(INSTANCE_TYPE, "In", kind.types), requirement(ZONE, "In", zones)]
     if kind.gang[1] > 1:
         wishes.append(requirement(RACK, "Same"))
     return profile(
         wishes,
+        spread=[spread(ZONE)] if kind.is_spread else [],
         priority=kind.priorities[stream.integer(0, len(kind.priorities) - 1)],
         interruption_bucket=bucket_of(kind.interruption_dollars),
         reclamation_bucket=bucket_of(kind.reclamation_dollars),
@@ -365,3 +382,64 @@ def _shape(kind: str, zone: str, rack: int, racks: int, cell: str) -> MachineSha
         price_per_hour=price * SPOT_PRICE if spot else price,
         interruption_probability=SPOT_RISK if spot else 0.0,
     )
+
+
+# A fleet in which every machine is held, and needs that preempt.
+
+PLAIN: Final = "plain"
+SPREAD: Final = "spread"
+GANGS: Final = "gangs"
+URGENT: Final = (PLAIN, SPREAD, GANGS)
+"""What urgent needs ask of machines: nothing, to be spread over zones, to share a rack."""
+URGENT_MACHINES: Final = 5
+URGENT_PRIORITY: Final = 1_000_000
+HELD_RACKS: Final = 20
+HELD_TYPE: Final = "a3-highgpu-8g"
+
+
+def held_world(machines: int, needs: int) -> BenchWorld:
+    """Machines that are all held, by so many needs of several low priorities."""
+    shapes = [
+        _shape(HELD_TYPE, zone, rack, HELD_RACKS, "")
+        for zone in ZONES
+        for rack in range(HELD_RACKS)
+    ]
+    asked: dict[str, list[Need]] = {}
+    made: list[Machine] = []
+    for number in range(needs):
+        count = machines * (number + 1) // needs - len(made)
+        wish = profile(
+            [requirement(INSTANCE_TYPE, "In", [HELD_TYPE])],
+            priority=100 + number % 5,
+            reclamation_bucket=1 + number % 4,
+        )
+        one = _whole_machines(_held_cluster(number), wish, max(1, count), f"held-{number}")
+        asked.setdefault(one.cluster, []).append(one)
+        for _ in range(count):
+            name = f"m{len(made):07}"
+            like = shapes[len(made) % len(shapes)]
+            made.append(Machine(name, like, CONFIGURED, f"h-{name}", one.cluster, one.key()))
+    return BenchWorld(made, asked, len(made))
+
+
+def urgent_needs(count: int, kind: str) -> list[Need]:
+    """Needs that can only be satisfied by taking machines from others."""
+    wishes = [requirement(INSTANCE_TYPE, "In", [HELD_TYPE])]
+    if kind == GANGS:
+        wishes.append(requirement(RACK, "Same"))
+    wish = profile(
+        wishes, spread=[spread(ZONE)] if kind == SPREAD else [], priority=URGENT_PRIORITY
+    )
+    return [
+        _whole_machines(_held_cluster(number), wish, URGENT_MACHINES, f"{kind}-{number}")
+        for number in range(count)
+    ]
+
+
+def _held_cluster(number: int) -> str:
+    return f"c{number // NEEDS_PER_CLUSTER:04}"
+
+
+def _whole_machines(cluster: str, wish: NeedProfile, count: int, group: str) -> Need:
+    unit = {"gpu": TYPES[HELD_TYPE][2]}
+    return need(cluster, wish, {"gpu": unit["gpu"] * count}, unit, group=group)
