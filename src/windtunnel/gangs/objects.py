@@ -127,18 +127,26 @@ class Thing:
 class Node(Thing):
     """A machine that pods are placed on."""
 
-    def __init__(self, name: str, capacity: dict[str, float], labels: dict[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        capacity: dict[str, float],
+        labels: dict[str, str],
+        taints: tuple[tuple[str, str, str], ...] = (),
+    ) -> None:
         super().__init__(NODE, name)
         self.capacity: Final = capacity
         """What it has for pods, by resource: `cpu`, `memory`, `nvidia.com/gpu`, `pods`."""
         self.labels: Final = labels
+        self.taints: Final = taints
+        """Keys, values and effects."""
         self.cordoned = False
         """No new pod is placed here."""
         self.ready = True
         """False while it has failed: nothing runs here."""
 
     def anew(self) -> Thing:
-        return Node(self.name, self.capacity, self.labels)
+        return Node(self.name, self.capacity, self.labels, self.taints)
 
     def mark(self, changes: Changes) -> None:
         changes.nodes[self.name] = None

@@ -33,7 +33,7 @@ def pod_manifest(owner: PodCliqueSet, pod: Pod) -> Json:
         waiter = {"name": WAITER, "args": [f"--podcliques={waits}"]}
         made["initContainers"] = [*(made.get("initContainers") or []), waiter]
     _claim(owner.spec, pod, made)
-    metadata = _metadata(owner, pod.name, {**pod.template.labels, **_pod_labels(pod)})
+    metadata = _metadata(owner, pod.name, pod_labels(pod))
     if pod.template.annotations:
         metadata["annotations"] = dict(pod.template.annotations)
     return {
@@ -76,8 +76,11 @@ def _place_labels(
     return found
 
 
-def _pod_labels(pod: Pod) -> dict[str, str]:
+def pod_labels(pod: Pod) -> dict[str, str]:
+    """The labels of a pod that tell it from others: of its template, and Grove's."""
     return {
+        **pod.template.labels,
+        "app.kubernetes.io/part-of": names.short(pod.set_name),
         "app.kubernetes.io/component": "pcs-pod",
         "grove.io/podclique": names.short(pod.clique),
         **_place_labels(pod.replica, pod.group, pod.group_replica, pod.gang, pod.base_gang),

@@ -1,13 +1,22 @@
 """Small clusters and gangs for the tests of placement."""
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PackConstraint, PodAsk, PodShape
+from windtunnel.gangs.placement.asks import (
+    GangAsk,
+    GroupAsk,
+    PackConstraint,
+    PodAsk,
+    PodShape,
+    Taint,
+)
 from windtunnel.gangs.placement.placer import Member, Pass, Victim
 from windtunnel.gangs.placement.space import Space
 
 GPU = "nvidia.com/gpu"
 
 
-def cluster(*racks: list[int], block_of: list[int] | None = None) -> Space:
+def cluster(
+    *racks: list[int], block_of: list[int] | None = None, taints: dict[str, Taint] | None = None
+) -> Space:
     """A list of GPUs by node for each rack; racks are in block 0 unless said otherwise."""
     space = Space()
     space.add_topology("t", ["block", "rack", "host"])
@@ -16,7 +25,8 @@ def cluster(*racks: list[int], block_of: list[int] | None = None) -> Space:
         for place, gpus in enumerate(rack):
             name = f"n{number}{place}"
             labels = {"block": f"b{block}", "rack": f"r{number}", "host": name}
-            space.add_node(name, {GPU: gpus}, labels)
+            own = () if taints is None or name not in taints else (taints[name],)
+            space.add_node(name, {GPU: gpus}, labels, own)
     return space
 
 

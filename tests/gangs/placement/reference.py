@@ -3,7 +3,7 @@
 Nothing here is clever. Property tests hold the search to it.
 """
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodAsk
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodAsk, PodRules
 from windtunnel.gangs.placement.space import NodeRoom, Space, Tree
 from windtunnel.gangs.placement.units import keys_of
 
@@ -17,7 +17,7 @@ def can_be_placed(space: Space, gang: GangAsk) -> bool:
     pods = [(group, pod) for group in gang.groups for pod in group.pods[: group.missing()]]
     free = {node.name: list(node.free) for node in space.nodes if node.usable}
     bound = [(group, node) for group in gang.groups for node in group.bound]
-    return _try(space, tree, gang, pods, free, bound)
+    return _try(space, tree, gang, pods, free, bound, [])
 
 
 def _try(
@@ -27,25 +27,47 @@ def _try(
     pods: list[tuple[GroupAsk, PodAsk]],
     free: dict[str, list[int]],
     assigned: Assignment,
+    placed: list[tuple[PodRules, NodeRoom]],
 ) -> bool:
     if not pods:
         return keeps_the_rules(space, tree, gang, assigned)
     group, pod = pods[0]
     for name in sorted(free):
         node, left = space.by_name[name], free[name]
-        selector = pod.shape.selector
-        if selector is not None and not selector.matches(node.labels):
+        rules = pod.shape.rules
+        if not rules.admits(node.labels, node.taints):
+            continue
+        if any(in_the_way(rules, node, other, there) for other, there in placed):
             continue
         if any(left[resource] < amount for resource, amount in pod.shape.needs):
             continue
         for resource, amount in pod.shape.needs:
             left[resource] -= amount
-        found = _try(space, tree, gang, pods[1:], free, [*assigned, (group, name)])
+        found = _try(
+            space,
+            tree,
+            gang,
+            pods[1:],
+            free,
+            [*assigned, (group, name)],
+            [*placed, (rules, node)],
+        )
         for resource, amount in pod.shape.needs:
             left[resource] += amount
         if found:
             return True
     return False
+
+
+def in_the_way(rules: PodRules, node: NodeRoom, other: PodRules, there: NodeRoom) -> bool:
+    """Whether one of two pods keeps away from the other, and they are in one domain."""
+    terms = [term for term in rules.avoids if term in other.matches]
+    terms += [term for term in other.avoids if term in rules.matches]
+    return any(
+        node.labels.get(term.key) is not None
+        and node.labels.get(term.key) == there.labels.get(term.key)
+        for term in terms
+    )
 
 
 def keeps_the_rules(space: Space, tree: Tree, gang: GangAsk, assigned: Assignment) -> bool:

@@ -1,19 +1,24 @@
 """A gang is placed if and only if it can be; what fails leaves no trace."""
 
+from itertools import combinations
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.gangs.placement.clusters import GPU, cluster, free_gpus
-from tests.gangs.placement.reference import can_be_placed, keeps_the_rules
+from tests.gangs.placement.reference import can_be_placed, in_the_way, keeps_the_rules
 from windtunnel.gangs.placement.asks import (
     GangAsk,
     GroupAsk,
     PackConstraint,
     PartAsk,
     PodAsk,
+    PodRules,
+    Preference,
     Requirement,
     Selector,
     Spread,
+    Toleration,
 )
 from windtunnel.gangs.placement.placer import GangPlacer
 from windtunnel.gangs.placement.space import CHILDREN, NODES, Space, slots_on
@@ -21,9 +26,15 @@ from windtunnel.gangs.placement.units import keys_of
 
 LEVELS = [None, "block", "rack", "host"]
 spaces = st.builds(
-    lambda racks, split: cluster(*racks, block_of=[number % split for number in range(len(racks))]),
+    lambda racks, split, taints: cluster(
+        *racks, block_of=[number % split for number in range(len(racks))], taints=taints
+    ),
     st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=2), min_size=1, max_size=3),
     st.integers(1, 2),
+    st.dictionaries(
+        st.sampled_from(["n00", "n10"]),
+        st.sampled_from([("a", "", "NoSchedule"), ("a", "b", "PreferNoSchedule")]),
+    ),
 )
 packs = st.one_of(
     st.none(),
@@ -41,16 +52,33 @@ spreads = st.one_of(
 )
 
 
+KEYS = ["block", "rack", "host", "kubernetes.io/hostname"]
+tolerations = st.sampled_from([(), (Toleration("", "Exists", "", ""),)])
+preferences = st.lists(
+    st.builds(
+        Preference,
+        st.integers(1, 2),
+        st.sampled_from(["r0", "r1"]).map(lambda r: Selector([[Requirement("rack", "In", [r])]])),
+    ),
+    max_size=2,
+).map(tuple)
+
+
 @st.composite
 def gangs(draw: st.DrawFn, space: Space) -> GangAsk:
     """Up to three groups of up to three pods, packed and spread at every level."""
     groups = []
     names = [node.name for node in space.nodes]
+    terms = [space.keep_apart(key) for key in draw(st.lists(st.sampled_from(KEYS), max_size=2))]
+    some = st.lists(st.sampled_from(terms), unique=True).map(tuple) if terms else st.just(())
     for number in range(draw(st.integers(1, 3))):
         selector = None
         if draw(st.integers(0, 4)) == 0:
             selector = Selector([[Requirement("host", "NotIn", [draw(st.sampled_from(names))])]])
-        shape = space.shape({GPU: draw(st.integers(0, 2))}, selector)
+        rules = PodRules(
+            selector, draw(tolerations), draw(preferences), None, draw(some), draw(some), draw(some)
+        )
+        shape = space.shape({GPU: draw(st.integers(0, 2))}, rules)
         minimum = draw(st.integers(1, 3 if number == 0 else 2))
         bound = draw(st.lists(st.sampled_from(names), max_size=1))
         pods = [PodAsk(f"{number}-{pod}", shape) for pod in range(minimum - len(bound))]
@@ -82,6 +110,11 @@ def test_a_gang_is_placed_exactly_when_a_placement_exists(data: st.DataObject) -
     if possible:
         assert len(done.bindings) == gang.missing()
         assert keeps_the_rules(space, tree, gang, assigned)
+        shapes = {pod.name: pod.shape for group in gang.groups for pod in group.pods}
+        placed = [(shapes[one.pod].rules, space.by_name[one.node]) for one in done.bindings]
+        for (rules, node), (other, there) in combinations(placed, 2):
+            assert not in_the_way(rules, node, other, there)
+        assert all(rules.admits(node.labels, node.taints) for rules, node in placed)
         assert all(amount >= 0 for amount in free_gpus(space))
     else:
         assert not done.bindings

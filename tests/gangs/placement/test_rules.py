@@ -17,6 +17,7 @@ from windtunnel.gangs.placement.asks import (
     PackConstraint,
     PartAsk,
     PodAsk,
+    PodRules,
     Requirement,
     Selector,
     Spread,
@@ -103,9 +104,8 @@ def test_the_rest_of_a_gang_takes_no_room_from_a_minimum() -> None:
 
 def test_pods_above_the_minimum_have_reasons_of_their_own() -> None:
     space = cluster([8], [8])
-    impossible = space.shape(
-        {"nvidia.com/gpu": 1}, Selector([[Requirement("gpu", "In", ["b200"])]])
-    )
+    selector = Selector([[Requirement("gpu", "In", ["b200"])]])
+    impossible = space.shape({"nvidia.com/gpu": 1}, PodRules(selector))
     large = space.shape({"nvidia.com/gpu": 16})
     small = group(space, "g", 1, pods=1).pods
     for pods, why in (

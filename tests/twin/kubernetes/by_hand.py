@@ -4,6 +4,7 @@ from typing import Any
 
 from windtunnel.gangs.commands import Create, CreatePod, PatchGang, Ungate
 from windtunnel.gangs.objects import Node, Pod, PodClique, PodGang
+from windtunnel.gangs.placement.constraints import taint_of
 from windtunnel.gangs.templates import CliquePlace, CliqueTemplate, Pack, PodGroup, SetSpec
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
@@ -36,13 +37,21 @@ def template(name: str, count: int, **pod_spec: Any) -> CliqueTemplate:
 class World:
     """A view with one set, to which gangs are added, and its cluster."""
 
-    def __init__(self, nodes: int, gpus: int = 1, times: PodTimes = QUICK, **options: Any) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        gpus: int = 1,
+        times: PodTimes = QUICK,
+        taints: dict[int, str] | None = None,
+        **options: Any,
+    ) -> None:
         self.server = ApiServer()
         self.view = self.server.view
         self.cluster = SimCluster(self.server, times=times, **options)
         for number in range(nodes):
             labels = {"rack": f"r{number // 2}"}
-            self.cluster.add_node(Node(f"n{number}", {"gpu": float(gpus)}, labels), 0.0)
+            own = tuple(taint_of(text) for at, text in (taints or {}).items() if at == number)
+            self.cluster.add_node(Node(f"n{number}", {"gpu": float(gpus)}, labels, own), 0.0)
         self.server.add_set("s", SetSpec(1, (template("a", 1),)), 0.0)
 
     def gang(

@@ -327,12 +327,8 @@ def test_numbers_in_labels_are_compared() -> None:
 
 
 def test_what_a_spec_asks_for_in_vain_is_named() -> None:
-    spec = {"affinity": {"podAffinity": {"x": 1}, "nodeAffinity": {
-        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}}  # fmt: skip
-    assert not_looked_at(spec) == [
-        "affinity.podAffinity",
-        "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution",
-    ]
+    spec = {"affinity": {"podAffinity": {"x": 1}}, "topologySpreadConstraints": [{"maxSkew": 1}]}
+    assert not_looked_at(spec) == ["affinity.podAffinity", "topologySpreadConstraints"]
     assert not_looked_at({}) == []
 
 

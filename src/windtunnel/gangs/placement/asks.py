@@ -7,6 +7,8 @@ group), and groups of pods; each of them may ask to be packed into one domain of
 from dataclasses import dataclass, field
 from typing import Final
 
+HOSTNAME: Final = "kubernetes.io/hostname"
+
 
 @dataclass
 class Requirement:
@@ -51,6 +53,106 @@ class Selector:
         )
 
 
+Taint = tuple[str, str, str]
+"""Of a node: key, value ("" for none) and effect."""
+NO_SCHEDULE: Final = "NoSchedule"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+EFFECTS: Final = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
+SOFT_TAINT: Final = 1_000
+"""What a taint with PreferNoSchedule takes off the score of a node: more than affinity adds."""
+
+
+def taint_text(taint: Taint) -> str:
+    """As kubectl writes it: `gpu=a100:NoSchedule`."""
+    key, value, effect = taint
+    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
+
+
+@dataclass
+class Toleration:
+    """Taints that a pod puts up with; an empty key or effect stands for all."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+    seconds: float | None = None
+    """How long it stays on a node that gets such a taint with NoExecute; None: for ever."""
+
+    def covers(self, taint: Taint) -> bool:
+        key, value, effect = taint
+        if (self.effect and self.effect != effect) or (self.key and self.key != key):
+            return False
+        return self.operator == "Exists" or self.value == value
+
+
+@dataclass
+class Preference:
+    """Nodes that a pod prefers: those that a selector matches, by so much."""
+
+    weight: int
+    selector: Selector
+
+
+@dataclass(eq=False)
+class AntiAffinity:
+    """Pods that keep away from others: no two of them in one domain, which a node label names."""
+
+    number: int
+    key: str
+    matching: dict[str, int] = field(default_factory=dict)
+    """By domain: the pods there that are kept away from,"""
+    holding: dict[str, int] = field(default_factory=dict)
+    """and those that keep away from them."""
+
+
+@dataclass(eq=False)
+class PodRules:
+    """Which nodes a pod may go to, and which it would rather go to."""
+
+    selector: Selector | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    preferences: tuple[Preference, ...] = ()
+    least: int | None = None
+    """Only nodes of this score or a better one."""
+    avoids: tuple[AntiAffinity, ...] = ()
+    shuns: tuple[AntiAffinity, ...] = ()
+    """What it would rather keep away from."""
+    matches: tuple[AntiAffinity, ...] = ()
+    """What others keep away from it by."""
+
+    def __post_init__(self) -> None:
+        own = [term for term in self.avoids if term in self.matches]
+        self.alone = bool(own)
+        """Whether such pods keep away from each other."""
+        self.apart = any(term.key != HOSTNAME for term in own)
+        """Whether they do in domains wider than a node."""
+
+    def key(self) -> str:
+        """Equal for equal rules."""
+        selector = "" if self.selector is None else self.selector.says()
+        terms = [[one.number for one in some] for some in (self.avoids, self.shuns, self.matches)]
+        return f"{selector}{self.tolerations}{self.preferences}{self.least}{terms}"
+
+    def tolerates(self, taint: Taint) -> bool:
+        return any(one.covers(taint) for one in self.tolerations)
+
+    def admits(self, labels: dict[str, str], taints: tuple[Taint, ...]) -> bool:
+        """Whether a pod may go to a node with these labels and taints."""
+        if self.selector is not None and not self.selector.matches(labels):
+            return False
+        if any(one[2] != PREFER_NO_SCHEDULE and not self.tolerates(one) for one in taints):
+            return False
+        return self.least is None or self.score(labels, taints) >= self.least
+
+    def score(self, labels: dict[str, str], taints: tuple[Taint, ...]) -> int:
+        """How much a pod would like to go there."""
+        found = sum([one.weight for one in self.preferences if one.selector.matches(labels)])
+        soft = [one for one in taints if one[2] == PREFER_NO_SCHEDULE and not self.tolerates(one)]
+        return found - SOFT_TAINT * len(soft)
+
+
 @dataclass(eq=False)
 class PodShape:
     """What a pod needs of a node. The space hands out one object for equal needs."""
@@ -59,7 +161,7 @@ class PodShape:
     needs: list[tuple[int, int]]
     """Number of the resource and amount above 0, by number."""
     says: str
-    selector: Selector | None
+    rules: PodRules
 
 
 @dataclass

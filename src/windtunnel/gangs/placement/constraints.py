@@ -1,48 +1,200 @@
-"""Placement constraints of pod specs and annotations: node selectors, affinity, spread, reuse."""
+"""Placement constraints of pod specs and annotations: node selectors, affinity, taints, spread."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from windtunnel.core.errors import InputError
-from windtunnel.gangs.placement.asks import Requirement, Selector, Spread
+from windtunnel.gangs import names
+from windtunnel.gangs.objects import Pod
+from windtunnel.gangs.placement.asks import (
+    EFFECTS,
+    NO_EXECUTE,
+    PodRules,
+    Preference,
+    Requirement,
+    Selector,
+    Spread,
+    Taint,
+    Toleration,
+)
+from windtunnel.gangs.pod_manifest import pod_labels
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _NO_VALUES = ("Exists", "DoesNotExist")
 _ONE_NUMBER = ("Gt", "Lt")
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+NODE_NAME: Final = "metadata.name"
+"""The one field of nodes that `matchFields` knows; the space has it among the labels."""
+UNREACHABLE: Final[Taint] = ("node.kubernetes.io/unreachable", "", NO_EXECUTE)
+"""What Kubernetes puts on a machine that has failed."""
+
+Fields = Mapping[str, object]
 
 
-def selector_of(pod_spec: Mapping[str, object]) -> Selector | None:
-    """Which nodes pods of a spec may go to; None: to all."""
+def rules_of(pod_spec: Fields) -> PodRules:
+    """Which nodes pods of a spec may go to, and which they prefer; not whom they keep away from."""
+    node_affinity = _mapping(_mapping(pod_spec, "affinity"), "nodeAffinity")
+    preferences = [
+        Preference(_weight(one), Selector([_node_term(_mapping(one, "preference"))]))
+        for one in _list(node_affinity, PREFERRED)
+    ]
+    tolerations = tuple(_toleration(one) for one in _list(pod_spec, "tolerations"))
+    return PodRules(selector_of(pod_spec), tolerations, tuple(preferences))
+
+
+def selector_of(pod_spec: Fields) -> Selector | None:
+    """Which nodes pods of a spec may go to by their labels; None: to all."""
     always = [
         Requirement(key, "In", [str(value)])
         for key, value in sorted(_mapping(pod_spec, "nodeSelector").items())
     ]
     affinity = _mapping(_mapping(pod_spec, "affinity"), "nodeAffinity")
-    required = _mapping(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
-    terms = [
-        [*always, *_requirements(term, "matchExpressions")]
-        for term in _list(required, "nodeSelectorTerms")
+    terms = _list(_mapping(affinity, REQUIRED), "nodeSelectorTerms")
+    found = [[*always, *_node_term(term)] for term in terms]
+    if not found and always:
+        found = [always]
+    return Selector(found) if found else None
+
+
+def _node_term(term: Fields) -> list[Requirement]:
+    return _requirements(term, "matchExpressions") + _requirements(term, "matchFields")
+
+
+def _toleration(item: Fields) -> Toleration:
+    where = "tolerations"
+    key, operator = str(item.get("key") or ""), str(item.get("operator") or "Equal")
+    value, effect = str(item.get("value") or ""), str(item.get("effect") or "")
+    seconds = item.get("tolerationSeconds")
+    if operator not in ("Equal", "Exists"):
+        raise InputError(f"{operator!r} is not an operator", where=where, allowed="Equal, Exists")
+    if operator == "Equal" and not key:
+        raise InputError("a toleration without a key", where=where, allowed="operator: Exists")
+    if operator == "Exists" and value:
+        raise InputError(f"Exists of {key or 'all taints'} takes no value", where=where)
+    if effect and effect not in EFFECTS:
+        raise InputError(f"{effect!r} is not an effect", where=where, allowed=", ".join(EFFECTS))
+    if seconds is not None and (effect != NO_EXECUTE or not isinstance(seconds, int)):
+        what = "tolerationSeconds are whole seconds, of tolerations of NoExecute"
+        raise InputError(what, where=where)
+    return Toleration(key, operator, value, effect, None if seconds is None else max(0.0, seconds))
+
+
+def stay_s(pod_spec: Fields, usually_s: float) -> float:
+    """How long pods stay on a machine since it was found to have failed; for ever is infinite."""
+    found = [_toleration(one) for one in _list(pod_spec, "tolerations")]
+    covering = [one.seconds for one in found if one.covers(UNREACHABLE)]
+    if not covering:
+        return usually_s
+    return min([float("inf") if one is None else one for one in covering])
+
+
+def taint_of(text: str) -> Taint:
+    """A taint as kubectl writes it: `key=value:effect` or `key:effect`."""
+    before, _, effect = text.rpartition(":")
+    key, _, value = before.partition("=")
+    if not key or effect not in EFFECTS:
+        allowed = f"key=value:effect, with the effect {', '.join(EFFECTS)}"
+        raise InputError(f"{text!r} is not a taint", allowed=allowed)
+    return (key, value, effect)
+
+
+@dataclass(frozen=True)
+class ApartTerm:
+    """One term of a pod anti-affinity: which pods, by labels and namespace, in which domains."""
+
+    topology_key: str
+    selector: str
+    """The requirements on labels in words: equal ones are equal terms."""
+    namespaces: tuple[str, ...]
+    """Empty: all of them."""
+    required: bool
+    requirements: tuple[tuple[str, str, tuple[str, ...]], ...]
+
+    def matches(self, pod: Pod) -> bool:
+        """Whether it is about a pod."""
+        if self.namespaces and names.namespace(pod.clique) not in self.namespaces:
+            return False
+        labels = pod_labels(pod)
+        return all(
+            Requirement(key, operator, list(values)).holds(labels)
+            for key, operator, values in self.requirements
+        )
+
+
+def apart_of(pod: Pod) -> list[ApartTerm]:
+    """Which pods a pod keeps away from, or would rather keep away from."""
+    affinity = _mapping(_mapping(pod.template.pod_spec, "affinity"), "podAntiAffinity")
+    found = [_apart(term, pod, required=True) for term in _list(affinity, REQUIRED)]
+    for one in _list(affinity, PREFERRED):
+        _weight(one)
+        found.append(_apart(_mapping(one, "podAffinityTerm"), pod, required=False))
+    return [term for term in found if term is not None]
+
+
+def _apart(term: Fields, pod: Pod, *, required: bool) -> ApartTerm | None:
+    where = "affinity.podAntiAffinity"
+    key = term.get("topologyKey")
+    if not isinstance(key, str) or not key:
+        raise InputError("a term has no topologyKey", where=where)
+    if not isinstance(term.get("labelSelector"), Mapping):
+        return None  # as Kubernetes has it: it is about no pod
+    selector = _mapping(term, "labelSelector")
+    wanted = [
+        Requirement(label, "In", [str(value)])
+        for label, value in sorted(_mapping(selector, "matchLabels").items())
     ]
-    if not terms and always:
-        terms = [always]
-    return Selector(terms) if terms else None
+    wanted += _requirements(selector, "matchExpressions", where)
+    own, same = pod_labels(pod), term.get("matchLabelKeys")
+    for label in same if isinstance(same, list) else []:
+        if str(label) in own:
+            wanted.append(Requirement(str(label), "In", [own[str(label)]]))
+    listed = term.get("namespaces")
+    spaces = tuple(str(one) for one in listed) if isinstance(listed, list) else ()
+    if not spaces and not isinstance(term.get("namespaceSelector"), Mapping):
+        spaces = (names.namespace(pod.clique),)
+    plain = tuple((one.key, one.operator, tuple(one.values)) for one in wanted)
+    return ApartTerm(key, Selector([wanted]).says(), spaces, required, plain)
 
 
-def not_looked_at(pod_spec: Mapping[str, object]) -> list[str]:
+def check_pod_spec(pod_spec: Fields) -> None:
+    """Raises an InputError for constraints that nobody could keep."""
+    rules_of(pod_spec)
+    affinity = _mapping(_mapping(pod_spec, "affinity"), "podAntiAffinity")
+    terms = _list(affinity, REQUIRED)
+    for one in _list(affinity, PREFERRED):
+        _weight(one)
+        terms.append(_mapping(one, "podAffinityTerm"))
+    for term in terms:
+        if not term.get("topologyKey"):
+            raise InputError("a term has no topologyKey", where="affinity.podAntiAffinity")
+        _requirements(_mapping(term, "labelSelector"), "matchExpressions", "podAntiAffinity")
+
+
+def not_looked_at(pod_spec: Fields) -> list[str]:
     """Wishes about nodes that this cluster does not know, in the words of the spec."""
     affinity = _mapping(pod_spec, "affinity")
-    found = [f"affinity.{key}" for key in ("podAffinity", "podAntiAffinity") if affinity.get(key)]
-    if _mapping(affinity, "nodeAffinity").get("preferredDuringSchedulingIgnoredDuringExecution"):
-        found.append("affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution")
+    found = ["affinity.podAffinity"] if affinity.get("podAffinity") else []
+    if pod_spec.get("topologySpreadConstraints"):
+        found.append("topologySpreadConstraints")
     return found
 
 
-def _requirements(term: Mapping[str, object], key: str) -> list[Requirement]:
-    return [_requirement(item) for item in _list(term, key)]
+def _weight(item: Fields) -> int:
+    weight = item.get("weight")
+    if not isinstance(weight, int) or not 1 <= weight <= 100:
+        raise InputError(f"{weight!r} is not a weight", where="affinity", allowed="1 to 100")
+    return weight
 
 
-def _requirement(item: Mapping[str, object]) -> Requirement:
-    where = "affinity.nodeAffinity"
+def _requirements(
+    term: Fields, key: str, where: str = "affinity.nodeAffinity"
+) -> list[Requirement]:
+    return [_requirement(item, where) for item in _list(term, key)]
+
+
+def _requirement(item: Fields, where: str) -> Requirement:
     key, operator = item.get("key"), item.get("operator")
     values = item.get("values") or []
     if not isinstance(key, str) or not key:
@@ -62,12 +214,12 @@ def _requirement(item: Mapping[str, object]) -> Requirement:
     return Requirement(key, operator, texts)
 
 
-def _mapping(owner: Mapping[str, object], key: str) -> Mapping[str, object]:
+def _mapping(owner: Fields, key: str) -> Fields:
     found = owner.get(key)
     return found if isinstance(found, Mapping) else {}
 
 
-def _list(owner: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+def _list(owner: Fields, key: str) -> list[Fields]:
     found = owner.get(key)
     return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
 

@@ -24,7 +24,7 @@ class Attempt:
         self.tree: Final[Tree] = space.tree(gang.topology, keys_of(gang))
         self.siblings: Final = siblings  # gangs of the family, by number of the domain
         self.remembered: Final = remembered
-        self.shapes: Final[list[PodShape]] = []
+        self.shapes: list[PodShape] = []  # that room is counted by
         self.finest = -1  # the narrowest level that the gang speaks of
         for key in keys_of(gang):
             self.finest = max(self.finest, self.tree.level(key))
@@ -116,7 +116,7 @@ class Enter(Move):
             return self._first.pop()
         if not self.unit.loads:
             return None
-        room = self.attempt.space.room(self.attempt.tree, self.unit.loads[0].shape)
+        room = self.attempt.space.room(self.attempt.tree, self.unit.loads[0].counted)
         number = room.ring(outer, level).after(self._count, self._place)
         if number < 0:
             return None
@@ -230,7 +230,7 @@ class Fill(Move):
                 return False
         elif not self._next_counts():
             return False
-        while not self._within_spread():
+        while not (self._within_spread() and self._kept_apart()):
             if not self._next_counts():
                 return False
         for place, count in zip(self._nodes, self._counts, strict=True):
@@ -251,7 +251,7 @@ class Fill(Move):
     def _greedy(self) -> bool:
         domain, load = self._domain(), self._load
         self._left = len(load.pods)
-        slots = self.attempt.space.room(self.attempt.tree, load.shape).slots
+        slots = self.attempt.space.room(self.attempt.tree, load.counted).slots
         if slots[domain.number] < self._left:
             return False
         spread = self._spread()
@@ -264,22 +264,30 @@ class Fill(Move):
                 if domain.holds(leaf) and slots[leaf.number]:
                     self._put(leaf, 1)
                     self._left -= 1
-        self._pour(domain, self._left)
-        return True
+        for shape in [load.counted] if self.attempt.soft else [*load.wishes, load.shape]:
+            room = self.attempt.space.room(self.attempt.tree, shape)
+            while self._left and room.slots[domain.number]:
+                most = 1 if shape.rules.apart else room.slots[domain.number]
+                part = min(self._left, most)
+                self._pour(domain, part, shape)
+                self._left -= part
+        if self._left:  # pods that keep away from each other in wide domains: counting says more
+            self.take_back()
+        return self._left == 0
 
-    def _pour(self, place: Place, count: int) -> None:
+    def _pour(self, place: Place, count: int, shape: PodShape) -> None:
         if place.node is not None:
             if count:
                 self._put(place, count)
             return
-        room = self.attempt.space.room(self.attempt.tree, self._load.shape)
+        room = self.attempt.space.room(self.attempt.tree, shape)
         ring = room.ring(place, CHILDREN)
         while count:
             number = ring.tightest(count)
             if number < 0:
                 number = ring.widest()
             part = min(count, room.slots[number])
-            self._pour(self.attempt.tree.places[number], part)
+            self._pour(self.attempt.tree.places[number], part, shape)
             count -= part
 
     def _spread(self) -> Spread | None:
@@ -290,7 +298,7 @@ class Fill(Move):
         """One pod at a time to the domain that has fewest of the group, the widest of equals."""
         tree = self.attempt.tree
         level = tree.level(spread.key)
-        room = self.attempt.space.room(tree, self._load.shape)
+        room = self.attempt.space.room(tree, self._load.counted)
         domains = [domain] if domain.level >= level else tree.within(domain, level)
         counts = self._group_counts(level)
         for _ in range(self._left):
@@ -305,7 +313,7 @@ class Fill(Move):
                 return False
             home = _above(best, level)
             counts[home] = counts.get(home, 0) + 1
-            self._pour(best, 1)
+            self._pour(best, 1, self._load.counted)
         return True
 
     def _group_counts(self, level: int) -> dict[int, int]:
@@ -329,7 +337,7 @@ class Fill(Move):
 
     def _lay_out(self) -> bool:
         tree = self.attempt.tree
-        slots = self.attempt.space.room(tree, self._load.shape).slots
+        slots = self.attempt.space.room(tree, self._load.counted).slots
         leaves = tree.within(self._domain(), NODES) or [self._domain()]
         self._nodes = [leaf for leaf in leaves if leaf.node is not None and slots[leaf.number]]
         self._nodes.sort(key=self._likeness)
@@ -357,6 +365,9 @@ class Fill(Move):
             slots = self.attempt.space.room(self.attempt.tree, shape).slots
             if slots[one.number] != slots[other.number]:
                 return False
+            for term in (*shape.rules.avoids, *shape.rules.matches):
+                if one.node.labels.get(term.key) != other.node.labels.get(term.key):
+                    return False
         return True
 
     def _bound(self, at: int) -> int:
@@ -397,6 +408,20 @@ class Fill(Move):
                 counts[domain.number] = counts.get(domain.number, 0) + count
                 if counts[domain.number] > spread.most:
                     return False
+        return True
+
+    def _kept_apart(self) -> bool:
+        """Whether pods that keep away from each other are in domains of their own."""
+        rules = self._load.counted.rules
+        for term in rules.avoids if rules.apart else ():
+            taken: set[str] = set()
+            for place, count in zip(self._nodes, self._counts, strict=True):
+                assert place.node is not None
+                domain = place.node.labels.get(term.key, "")
+                if count and domain and term in rules.matches:
+                    if domain in taken:
+                        return False
+                    taken.add(domain)
         return True
 
 

@@ -6,21 +6,32 @@ by changes, so that absorbing a change costs what changed.
 """
 
 from bisect import bisect_left, insort
+from dataclasses import replace
 from typing import Final, Protocol
 
 from windtunnel.core.loop import INFINITY
 from windtunnel.gangs.commands import Command, Delete, Emit, PatchGangPlacement, SetCondition
 from windtunnel.gangs.objects import GANG, NORMAL, TRUE, WARNING, Node, Pod, PodGang
 from windtunnel.gangs.placement.asks import (
+    HOSTNAME,
+    AntiAffinity,
     GangAsk,
     GroupAsk,
     PackConstraint,
     PartAsk,
     PodAsk,
+    PodRules,
     PodShape,
     Tie,
 )
-from windtunnel.gangs.placement.constraints import reuses, selector_of, spread_of
+from windtunnel.gangs.placement.constraints import (
+    NODE_NAME,
+    ApartTerm,
+    apart_of,
+    reuses,
+    rules_of,
+    spread_of,
+)
 from windtunnel.gangs.placement.placer import Binding, Member, Pass, Victim, VictimsBelow
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.units import keys_of
@@ -30,7 +41,6 @@ from windtunnel.gangs.templates import Pack as PackKeys
 from windtunnel.gangs.templates import PodGroup
 from windtunnel.gangs.view import Changes, View
 
-HOSTNAME: Final = "kubernetes.io/hostname"
 PATIENCE_S: Final = 60.0
 """How long a gang that returns to its nodes waits for its own pods there to end."""
 DISRUPTION: Final = "DisruptionTarget"
@@ -205,11 +215,16 @@ class GangScheduler:
         self._waiting: Final[dict[str, None]] = {}  # gangs with pods to place, or that just had
         self._news = False
         self._ending: Final[dict[str, dict[str, float]]] = {}  # by gang: pods about to end, since
-        self._releasing: Final[dict[str, None]] = {}  # pods whose room is counted as free soon
+        self._releasing: Final[dict[str, PodShape]] = {}  # pods whose room is counted as free soon
         self.again_s = INFINITY
         """When somebody's patience ends: then a pass is due, even if nothing has changed."""
         self._freed = -1  # how much had become free at the last pass
-        self._shapes: Final[dict[str, PodShape]] = {}  # by hash of the template
+        self._shapes: Final[dict[str, PodShape]] = {}
+        """By template; by pod where some pods keep away from others."""
+        self.anti_affinity: Final[dict[ApartTerm, AntiAffinity]] = {}
+        """Terms of pods that were seen, and the pods that they are about, counted by domain."""
+        self._seen: Final[dict[str, None]] = {}
+        """Templates without anti-affinity, and pods whose terms are known."""
         self._levels: Final[dict[str, list[str]]] = {}
         self.verdicts: Final[dict[str, tuple[Waiting, str]]] = {}
         """Of the gangs that wait."""
@@ -225,8 +240,8 @@ class GangScheduler:
     # Keeping up.
 
     def add_node(self, node: Node) -> None:
-        labels = {HOSTNAME: node.name, **node.labels}
-        self.space.add_node(node.name, node.capacity, labels)
+        labels = {HOSTNAME: node.name, NODE_NAME: node.name, **node.labels}
+        self.space.add_node(node.name, node.capacity, labels, node.taints)
 
     def node_changed(self, node: Node) -> None:
         usable = node.ready and not node.cordoned
@@ -237,6 +252,8 @@ class GangScheduler:
         touched: dict[str, list[str]] = {}
         for name in changes.pods:
             pod = self._view.pods.get(name)
+            if pod is not None and pod.template_hash not in self._seen:
+                self._see(pod)
             gang_name = self._gang_of.get(name, "") if pod is None else pod.gang
             touched.setdefault(gang_name, []).append(name)
         for name in changes.gangs:
@@ -276,25 +293,55 @@ class GangScheduler:
         if name not in self._ending:
             self._placer.gone(name, "")
 
+    def _see(self, pod: Pod) -> None:
+        """Learns whom a pod keeps away from."""
+        kind = f"{pod.clique}/{pod.index}/{pod.template_hash}"
+        if kind in self._seen:
+            return
+        terms = apart_of(pod)
+        self._seen[kind if terms else pod.template_hash] = None
+        for term in [term for term in terms if term not in self.anti_affinity]:
+            self._shapes.clear()
+            for known in self._gangs.values():
+                for group in known.by_group.values():
+                    group.asks = None
+            made = self.anti_affinity[term] = self.space.keep_apart(term.topology_key)
+            for other in self._view.pods.values():
+                if other.node and term.matches(other):
+                    node = self.space.by_name[other.node]
+                    self.space.count_apart(node, PodRules(matches=(made,)), 1)
+
     def shape_of(self, pod: Pod) -> PodShape:
-        shape = self._shapes.get(pod.template_hash)
+        kind = pod.template_hash
+        if self.anti_affinity:  # what counts are the labels that a pod has
+            kind = f"{pod.clique}/{pod.index}/{kind}"
+        shape = self._shapes.get(kind)
         if shape is None:
-            selector = selector_of(pod.template.pod_spec)
-            shape = self.space.shape(pod.requests, selector)
-            self._shapes[pod.template_hash] = shape
+            rules = rules_of(pod.template.pod_spec)
+            if self.anti_affinity:
+                own, known = apart_of(pod), self.anti_affinity
+                rules = replace(
+                    rules,
+                    avoids=tuple(known[term] for term in own if term.required),
+                    shuns=tuple(known[term] for term in own if not term.required),
+                    matches=tuple(
+                        made for term, made in self.anti_affinity.items() if term.matches(pod)
+                    ),
+                )
+            shape = self._shapes[kind] = self.space.shape(pod.requests, rules)
         return shape
 
     def ending(self, pod: Pod) -> None:
         """A pod on a node was deleted: its room will be free."""
         self._ending.setdefault(pod.gang, {})[pod.name] = pod.deleted_s
-        self._releasing[pod.name] = None
-        self.space.releasing(self.space.by_name[pod.node], self.shape_of(pod))
+        shape = self._releasing[pod.name] = self.shape_of(pod)
+        self.space.releasing(self.space.by_name[pod.node], shape)
 
     def overdue(self, pod: Pod) -> None:
         """A pod did not end in its time: no gang holds other room any longer to get this one."""
-        if pod.name in self._releasing:
-            del self._releasing[pod.name]
-            self.space.releasing(self.space.by_name[pod.node], self.shape_of(pod), -1)
+        shape = self._releasing.pop(pod.name, None)
+        if shape is not None:
+            self.space.releasing(self.space.by_name[pod.node], shape, -1)
 
     def ended(self, pod: Pod) -> None:
         """A pod that was deleted is gone: its room is free."""

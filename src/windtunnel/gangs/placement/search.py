@@ -38,8 +38,6 @@ class Search:
                 self.attempt.moves.append(Enter(self.attempt, unit))
             for load in unit.loads if unit.is_group else []:
                 self.attempt.moves.append(Fill(self.attempt, unit, load))
-                if load.shape not in self.attempt.shapes:
-                    self.attempt.shapes.append(load.shape)
 
     def run(self) -> FoundPlace | None:
         """The first placement there is; None, and no trace, when none was found.
@@ -85,8 +83,13 @@ class Search:
         wishes = self.attempt.gang.spread is not None and not self.attempt.gang.spread.required
         for group in self.attempt.gang.groups:
             wishes = wishes or (group.spread is not None and not group.spread.required)
+        loads = self.units[0].loads
+        wishes = wishes or any(load.wishes for load in loads)
         for soft in [True, False] if wishes else [True]:
             self.attempt.soft = soft
+            for load in loads:
+                load.counted = load.wishes[0] if soft and load.wishes else load.shape
+            self.attempt.shapes = list(dict.fromkeys([load.counted for load in loads]))
             for exhaustive in (False, True):
                 self.attempt.exhaustive = exhaustive
                 if self._try():

@@ -7,16 +7,25 @@ the counts on one path from a node to the root.
 
 import re
 from bisect import bisect_left, insort
+from dataclasses import replace
 from typing import Final
 
 from windtunnel.core.units import format_size
-from windtunnel.gangs.placement.asks import PodShape, Selector
+from windtunnel.gangs.placement.asks import (
+    PREFER_NO_SCHEDULE,
+    AntiAffinity,
+    PodRules,
+    PodShape,
+    Taint,
+)
 
 PODS: Final = "pods"
 """Every pod needs one of these, so that a node has a bound whatever pods ask for."""
 MOST_PODS_PER_NODE: Final = 110  # the kubelet's default
 PARTS: Final = 1000
 """Amounts are counted in thousandths, as Kubernetes counts cores."""
+MOST_SCORES: Final = 8
+"""Nodes are told apart by so many scores of what a pod prefers; the rest are alike."""
 CHILDREN: Final = -1
 NODES: Final = 1000
 """In the place of a level: whatever is directly below; the nodes at the very bottom."""
@@ -42,12 +51,15 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 class NodeRoom:
-    """A machine: its labels, what it has, what of it is free, and whether pods may come."""
+    """A machine: labels and taints, what it has, what of it is free, and whether pods may come."""
 
-    def __init__(self, number: int, name: str, labels: dict[str, str]) -> None:
+    def __init__(
+        self, number: int, name: str, labels: dict[str, str], taints: tuple[Taint, ...]
+    ) -> None:
         self.number: Final = number
         self.name: Final = name
         self.labels: Final = labels
+        self.taints: Final = taints
         self.usable = True
         self.capacity: Final[list[int]] = []
         self.free: Final[list[int]] = []
@@ -129,10 +141,11 @@ class Room:
         self._tree: Final = tree
         self.slots: Final[dict[int, int]] = dict.fromkeys(tree.places, 0)  # by number of the place
         self._rings: Final[dict[int, Ring]] = {}
+        self._admits: Final[list[bool]] = []  # by number of the node
         for leaf in tree.leaves:
             node = leaf.node
             assert node is not None
-            slots = slots_on(node, shape)
+            slots = self._slots_on(node)
             place: Place | None = leaf
             while place is not None and slots:
                 self.slots[place.number] += slots
@@ -154,11 +167,16 @@ class Room:
         """A place is new in the tree, and has no nodes yet."""
         self.slots[place.number] = 0
 
+    def _slots_on(self, node: NodeRoom) -> int:
+        if node.number == len(self._admits):
+            self._admits.append(self.shape.rules.admits(node.labels, node.taints))
+        return free_slots(node, self.shape) if self._admits[node.number] else 0
+
     def refresh(self, leaf: Place) -> None:
         """Counts again after the node of `leaf` changed."""
         node = leaf.node
         assert node is not None
-        change = slots_on(node, self.shape) - self.slots[leaf.number]
+        change = self._slots_on(node) - self.slots[leaf.number]
         if change == 0:
             return
         rings = self._rings
@@ -180,15 +198,12 @@ class Room:
             place = place.parent
 
 
-def slots_on(node: NodeRoom, shape: PodShape) -> int:
-    """How many pods of a shape fit on a node now."""
-    if not node.usable:
-        return 0
-    selector = shape.selector
-    if selector is not None and not selector.matches(node.labels):
+def free_slots(node: NodeRoom, shape: PodShape) -> int:
+    """How many pods of a shape fit on a node now that they may go to."""
+    if not node.usable or _is_kept_away(node, shape.rules):
         return 0
     free = node.free
-    fewest = -1
+    fewest = 1 if shape.rules.alone else -1
     for resource, parts in shape.needs:
         slots = free[resource] // parts
         if slots <= 0:
@@ -196,6 +211,20 @@ def slots_on(node: NodeRoom, shape: PodShape) -> int:
         if fewest < 0 or slots < fewest:
             fewest = slots
     return fewest
+
+
+def slots_on(node: NodeRoom, shape: PodShape) -> int:
+    """How many pods of a shape fit on a node now."""
+    admits = shape.rules.admits(node.labels, node.taints)
+    return free_slots(node, shape) if admits else 0
+
+
+def _is_kept_away(node: NodeRoom, rules: PodRules) -> bool:
+    """Whether pods in one of the domains of a node keep such pods away, or the other way round."""
+    for term in rules.avoids:
+        if term.matching.get(node.labels.get(term.key, "")):
+            return True
+    return any(term.holding.get(node.labels.get(term.key, "")) for term in rules.matches)
 
 
 class Tree:
@@ -335,8 +364,7 @@ class Tree:
 
 
 def _fits_empty(node: NodeRoom, shape: PodShape) -> bool:
-    selector = shape.selector
-    if selector is not None and not selector.matches(node.labels):
+    if not shape.rules.admits(node.labels, node.taints):
         return False
     return all(node.capacity[at] >= parts for at, parts in shape.needs)
 
@@ -367,6 +395,11 @@ class Space:
         self._trees: Final[dict[str, Tree]] = {}
         self._ending: Final[dict[int, NodeRoom]] = {}  # nodes on which pods are about to end
         self._fits: Final[dict[int, bool]] = {}  # by shape: whether it fits on an empty node
+        self._by_label: Final[dict[str, dict[str, list[NodeRoom]]]] = {}  # of keys to keep apart by
+        self._terms = 0
+        self._has_soft_taints = False
+        self._wishes: Final[dict[int, tuple[int, list[PodShape]]]] = {}
+        """By shape: how many nodes there were, and what `wishes` said then."""
         self.usable = 0
         """How many nodes take pods."""
         self.called: Final[dict[str, str]] = {}
@@ -395,10 +428,20 @@ class Space:
         if name and self._levels.pop(name, None) is not None:
             self._trees.clear()
 
-    def add_node(self, name: str, capacity: dict[str, float], labels: dict[str, str]) -> NodeRoom:
+    def add_node(
+        self,
+        name: str,
+        capacity: dict[str, float],
+        labels: dict[str, str],
+        taints: tuple[Taint, ...] = (),
+    ) -> NodeRoom:
         assert name not in self.by_name, name
-        node = NodeRoom(len(self.nodes), name, labels)
+        node = NodeRoom(len(self.nodes), name, labels, taints)
         self.nodes.append(node)
+        for key, named in self._by_label.items():
+            named.setdefault(labels.get(key, ""), []).append(node)
+        if any(taint[2] == PREFER_NO_SCHEDULE for taint in taints):
+            self._has_soft_taints = True
         self.by_name[name] = node
         self._grow(node)
         for resource, wanted in {PODS: MOST_PODS_PER_NODE, **capacity}.items():
@@ -432,22 +475,68 @@ class Space:
             node.free.append(0)
             node.capacity.append(0)
 
-    def shape(self, needs: dict[str, float], selector: Selector | None = None) -> PodShape:
+    def keep_apart(self, key: str) -> AntiAffinity:
+        """Pods that keep away from others by a node label, none of which is there yet."""
+        self._terms += 1
+        if key not in self._by_label:
+            named = self._by_label[key] = {}
+            for node in self.nodes:
+                named.setdefault(node.labels.get(key, ""), []).append(node)
+        return AntiAffinity(self._terms, key)
+
+    def shape(self, needs: dict[str, float], rules: PodRules | None = None) -> PodShape:
         """The one object for these needs; a need of nothing is no need."""
+        rules = rules or PodRules()
         wanted = {PODS: PARTS}
         for name, needed in needs.items():
             if needed > 0:
                 wanted[name] = max(1, round(needed * PARTS))
         numbers = sorted([(self._resource(name), parts) for name, parts in wanted.items()])
-        key = f"{numbers}{'' if selector is None else selector.says()}"
+        key = f"{numbers}{rules.key()}"
         shape = self._by_needs.get(key)
         if shape is None:
             named = [amount(name, wanted[name]) for name in sorted(wanted) if name != PODS]
             says = ", ".join(named[:-1]) + " and " * (len(named) > 1) + "".join(named[-1:])
-            shape = PodShape(len(self.shapes), numbers, says, selector)
+            shape = PodShape(len(self.shapes), numbers, says, rules)
             self.shapes.append(shape)
             self._by_needs[key] = shape
         return shape
+
+    def wishes(self, shape: PodShape) -> list[PodShape]:
+        """The shape on the nodes that its pods like best, then on more and more of them.
+
+        What they would rather keep away from counts for more than what they prefer of a node.
+        """
+        rules = shape.rules
+        if not (rules.preferences or rules.shuns or self._has_soft_taints):
+            return []
+        known = self._wishes.get(shape.number)
+        if known is not None and known[0] == len(self.nodes):
+            return known[1]
+        scores = {
+            rules.score(node.labels, node.taints)
+            for node in self.nodes
+            if rules.admits(node.labels, node.taints)
+        }
+        best = sorted(scores, reverse=True)[:MOST_SCORES]
+        leasts = [*best[: len(scores) - 1], None]
+        made = []
+        if rules.shuns:
+            avoids = (*rules.avoids, *rules.shuns)
+            made = [self._variant(shape, replace(rules, avoids=avoids, least=n)) for n in leasts]
+        made += [self._variant(shape, replace(rules, least=least)) for least in leasts[:-1]]
+        self._wishes[shape.number] = (len(self.nodes), made)
+        return made
+
+    def _variant(self, shape: PodShape, rules: PodRules) -> PodShape:
+        """The shape with other rules, to count by; pods are never kept under it."""
+        key = f"{shape.number}?{rules.key()}"
+        found = self._by_needs.get(key)
+        if found is None:
+            found = PodShape(len(self.shapes), shape.needs, shape.says, rules)
+            self.shapes.append(found)
+            self._by_needs[key] = found
+        return found
 
     def fits_empty(self, shape: PodShape) -> bool:
         """Whether a pod of a shape would fit on any node, were it empty and open."""
@@ -500,12 +589,27 @@ class Space:
         """Room for so many pods more (or, below 0, fewer): also what is only tried and undone."""
         for resource, parts in shape.needs:
             node.free[resource] += parts * count
+        if shape.rules.avoids or shape.rules.matches:
+            self.count_apart(node, shape.rules, -count)
         for tree in self._trees.values():
             if node.usable:
                 leaf = tree.leaves[node.number]
                 for resource, parts in shape.needs:
                     tree.add_to_totals(leaf, resource, parts * count)
             tree.refresh(node)
+
+    def count_apart(self, node: NodeRoom, rules: PodRules, pods: int) -> None:
+        """So many more pods are on a node (or fewer): who keeps away from whom there."""
+        counted = [(term, term.matching) for term in rules.matches]
+        counted += [(term, term.holding) for term in rules.avoids]
+        for term, counts in counted:
+            domain = node.labels.get(term.key, "")
+            before = counts.get(domain, 0)
+            counts[domain] = before + pods if domain else 0
+            if (before > 0) != (counts[domain] > 0):
+                for other in self._by_label[term.key][domain]:
+                    for tree in self._trees.values():
+                        tree.refresh(other)
 
     def set_usable(self, node: NodeRoom, *, usable: bool) -> None:
         """Whether pods may come to a node: not when it is cordoned or has failed."""

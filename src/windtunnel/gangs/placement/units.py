@@ -13,6 +13,9 @@ class UnitLoad:
     group: GroupAsk
     shape: PodShape
     pods: list[PodAsk]
+    counted: PodShape
+    """What room is counted by: the shape, or it on the nodes that its pods would rather go to."""
+    wishes: list[PodShape]
 
 
 @dataclass(eq=False)
@@ -69,11 +72,11 @@ class FoundPlace:
 def could_hold(space: Space, tree: Tree, place: Place, loads: list[UnitLoad]) -> bool:
     """Whether a place has the room by count: for each shape alone, and for the sum of all."""
     if len(loads) == 1:
-        return space.room(tree, loads[0].shape).slots[place.number] >= len(loads[0].pods)
+        return space.room(tree, loads[0].counted).slots[place.number] >= len(loads[0].pods)
     counts: dict[int, int] = {}
     sums: dict[int, int] = {}
     for load in loads:
-        counts[load.shape.number] = counts.get(load.shape.number, 0) + len(load.pods)
+        counts[load.counted.number] = counts.get(load.counted.number, 0) + len(load.pods)
         for resource, amount in load.shape.needs:
             sums[resource] = sums.get(resource, 0) + amount * len(load.pods)
     for number, count in counts.items():
@@ -105,7 +108,7 @@ def units_of(gang: GangAsk, wanted: dict[str, list[PodAsk]], space: Space) -> li
         pods = wanted.get(group.name, [])
         parent = parts[part_of[group.name]] if group.name in part_of else whole
         unit = Unit(group.name, group.pack, parent, is_group=True)
-        unit.loads.extend(_loads(group, pods))
+        unit.loads.extend(_loads(group, pods, space))
         above: Unit | None = unit
         while above is not None:
             above.bound.append(group.bound)
@@ -137,11 +140,14 @@ def _put_within(parent: Unit, units: list[Unit], ordered: list[Unit], space: Spa
         _put_within(unit, units, ordered, space)
 
 
-def _loads(group: GroupAsk, pods: list[PodAsk]) -> list[UnitLoad]:
+def _loads(group: GroupAsk, pods: list[PodAsk], space: Space) -> list[UnitLoad]:
     by_shape: dict[int, list[PodAsk]] = {}
     for pod in pods:
         by_shape.setdefault(pod.shape.number, []).append(pod)
-    return [UnitLoad(group, alike[0].shape, alike) for alike in by_shape.values()]
+    return [
+        UnitLoad(group, alike[0].shape, alike, alike[0].shape, space.wishes(alike[0].shape))
+        for alike in by_shape.values()
+    ]
 
 
 def weight(space: Space, shape: PodShape) -> int:

@@ -2,10 +2,13 @@
 
 from enum import Enum
 
-from windtunnel.gangs.placement.asks import PodAsk, PodShape
+from windtunnel.gangs.placement.asks import HOSTNAME, PodAsk, PodShape, taint_text
 from windtunnel.gangs.placement.search import PATIENCE, Search
 from windtunnel.gangs.placement.space import NodeRoom, Place, Space, Tree, amount
 from windtunnel.gangs.placement.units import Unit, UnitLoad, could_hold
+
+MOST_TAINTS = 3
+"""So many taints are named."""
 
 
 class Waiting(Enum):
@@ -13,6 +16,7 @@ class Waiting(Enum):
 
     PODS = "PodsMissing"
     NO_NODE_MATCHES = "NoNodeMatches"
+    NOT_TOLERATED = "TaintsNotTolerated"
     POD_TOO_LARGE = "PodTooLarge"
     NO_ROOM = "NotEnoughRoom"
     NO_LEVEL = "NoSuchLevel"
@@ -36,26 +40,39 @@ def why_not(space: Space, search: Search) -> tuple[Waiting, str]:
                 return alone
     root = search.attempt.tree.root
     if not could_hold(space, search.attempt.tree, root, whole.loads):
-        return Waiting.NO_ROOM, _no_room(space, search, whole)
+        keys = [term.key for load in whole.loads for term in load.shape.rules.avoids]
+        says = f" that its anti-affinity leaves, by {keys[0]}" if keys else ""
+        reason = Waiting.SPREAD if keys else Waiting.NO_ROOM
+        return reason, _no_room(space, search, whole) + says
     for unit in search.units:
         packed = _packed(space, search, unit)
         if packed is not None:
             return packed
-    spread = search.attempt.gang.spread
-    if spread is not None and spread.required and search.deepest == 0:
-        gangs = f"{_count(spread.most, 'gang')} of {search.attempt.gang.family}"
-        return Waiting.SPREAD, f"every {_level(space, spread.key)} with room has {gangs} already"
-    for group in search.attempt.gang.groups:
-        if group.spread is not None and group.spread.required:
-            says = (
-                f"{group.name} may have {_count(group.spread.most, 'pod')} in one "
-                f"{_level(space, group.spread.key)}, and too few have room"
-            )
-            return Waiting.SPREAD, says
+    apart = _kept_apart(space, search)
+    if apart:
+        return Waiting.SPREAD, apart
     if search.cut:
         says = f"no arrangement was found in {PATIENCE:,} steps, and there may be one"
         return Waiting.PATIENCE, says
     return Waiting.ARRANGEMENT, "there is room enough by count, but no arrangement of its pods fits"
+
+
+def _kept_apart(space: Space, search: Search) -> str:
+    """Gangs or pods of which too few may be in one domain; empty: none keeps apart from others."""
+    spread = search.attempt.gang.spread
+    if spread is not None and spread.required and search.deepest == 0:
+        gangs = f"{_count(spread.most, 'gang')} of {search.attempt.gang.family}"
+        return f"every {_level(space, spread.key)} with room has {gangs} already"
+    for group in search.attempt.gang.groups:
+        if group.spread is not None and group.spread.required:
+            return (
+                f"{group.name} may have {_count(group.spread.most, 'pod')} in one "
+                f"{_level(space, group.spread.key)}, and too few have room"
+            )
+    for load in search.units[0].loads:
+        if load.shape.rules.apart:
+            return _apart(space, search, load)
+    return ""
 
 
 def why_extras(pods: list[PodAsk], reason: str) -> str:
@@ -66,15 +83,36 @@ def why_extras(pods: list[PodAsk], reason: str) -> str:
     return f"{_count(len(pods), 'pod')} above the minimum {waits} ({names}): {reason}"
 
 
+def _apart(space: Space, search: Search, load: UnitLoad) -> str:
+    """Pods that keep away from each other in domains of which too few have room."""
+    rules, slots = load.shape.rules, space.room(search.attempt.tree, load.shape).slots
+    key = next(term.key for term in rules.avoids if term in rules.matches and term.key != HOSTNAME)
+    leaves = [leaf for leaf in search.attempt.tree.leaves if slots[leaf.number]]
+    domains = {leaf.node.labels.get(key) for leaf in leaves if leaf.node is not None}
+    return (
+        f"{load.group.name} keeps its pods apart by {key}: "
+        f"it needs {_count(len(load.pods), 'domain')}, and {len(domains)} have room"
+    )
+
+
 def _alone(space: Space, load: UnitLoad) -> tuple[Waiting, str] | None:
     """A pod that would fit nowhere, even on machines that are empty."""
-    shape, selector = load.shape, load.shape.selector
+    shape, rules = load.shape, load.shape.rules
     if space.fits_empty(shape):
         return None
+    selector = rules.selector
     matching = [node for node in space.nodes if selector is None or selector.matches(node.labels)]
     if not matching:
         says = "there are no nodes" if selector is None else f"no node has {selector.says()}"
         return Waiting.NO_NODE_MATCHES, f"{load.group.name}: {says}"
+    open_to = [node for node in matching if rules.admits(node.labels, node.taints)]
+    if not open_to:
+        taints = dict.fromkeys(taint for node in matching for taint in node.taints)
+        refused = [taint_text(one) for one in taints if not rules.tolerates(one)]
+        nodes = _count(len(matching), "node that matches", "nodes that match")
+        says = f"{nodes} have taints that it does not tolerate: {', '.join(refused[:MOST_TAINTS])}"
+        return Waiting.NOT_TOLERATED, f"{load.group.name}: {says}"
+    matching = open_to
     lacks = _most_lacking(space, matching, shape)
     return Waiting.POD_TOO_LARGE, f"a pod of {load.group.name} needs {shape.says}; {lacks}"
 
@@ -181,5 +219,5 @@ def _level(space: Space, key: str) -> str:
     return space.called.get(key, key)
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _count(count: int, noun: str, nouns: str = "") -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"

@@ -8,7 +8,7 @@ from windtunnel.core.random import Streams
 from windtunnel.fleet.demand import ACCELERATOR, GPU, MachineKind
 from windtunnel.gangs.api.load import Manifests, NamedSet, load_manifests_text
 from windtunnel.gangs.objects import CLIQUE
-from windtunnel.gangs.placement.scheduler import HOSTNAME
+from windtunnel.gangs.placement.asks import HOSTNAME
 from windtunnel.gangs.servers import PoolPods, slots_of
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.gangs.view import View

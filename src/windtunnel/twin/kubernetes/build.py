@@ -7,8 +7,14 @@ from windtunnel.core.errors import InputError, nearest
 from windtunnel.gangs.api.load import Manifests, NamedSet
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
-from windtunnel.gangs.placement.constraints import not_looked_at, reuses, selector_of, spread_of
-from windtunnel.gangs.placement.scheduler import HOSTNAME
+from windtunnel.gangs.placement.asks import HOSTNAME
+from windtunnel.gangs.placement.constraints import (
+    check_pod_spec,
+    not_looked_at,
+    reuses,
+    spread_of,
+    taint_of,
+)
 from windtunnel.gangs.scaling import scale
 from windtunnel.gangs.view import View
 from windtunnel.twin.kubernetes.api_server import ApiServer
@@ -54,7 +60,7 @@ def _check(named: NamedSet, levels: dict[str, dict[str, str]]) -> None:
         reuses(named.spec.annotations)
         for clique in named.spec.cliques:
             spread_of(clique.annotations, "", levels)
-            selector_of(clique.pod_spec)
+            check_pod_spec(clique.pod_spec)
     except InputError as error:
         error.say_of(f"PodCliqueSet {named.name}")
         raise
@@ -109,7 +115,8 @@ def machines(nodes: NodeGroup, levels: dict[str, dict[str, str]]) -> list[Node]:
         for domain, count in nodes.per.items():
             for key in keys[domain]:
                 labels[key] = f"{nodes.name}-{domain}-{number // count}"
-        made.append(Node(f"{nodes.name}-{number}", dict(nodes.capacity), labels))
+        taints = tuple(taint_of(text) for text in nodes.taints)
+        made.append(Node(f"{nodes.name}-{number}", dict(nodes.capacity), labels, taints))
     return made
 
 

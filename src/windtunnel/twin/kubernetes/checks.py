@@ -42,6 +42,25 @@ def _miscounted(cluster: SimCluster) -> str | None:
     return None
 
 
+def _apart(cluster: SimCluster) -> str | None:
+    """The pods that others keep away from, counted anew; and no two that keep away are together."""
+    for term, kept in cluster.scheduler.anti_affinity.items():
+        counts: dict[str, int] = {}
+        for pod in cluster.view.pods.values():
+            if pod.node and term.matches(pod):
+                labels = cluster.scheduler.space.by_name[pod.node].labels
+                domain = labels.get(term.topology_key, "")
+                counts[domain] = counts.get(domain, 0) + 1
+        counts.pop("", None)
+        if counts != {domain: count for domain, count in kept.matching.items() if count}:
+            return f"{kept.matching} by {term.topology_key}, where {counts} are"
+        for domain, count in counts.items():
+            holding = kept.holding.get(domain, 0) if term.required else 0
+            if holding and holding + count > 2:
+                return f"{count} pods in {domain}, where {holding} keep away from them"
+    return None
+
+
 def _usable(cluster: SimCluster) -> str | None:
     for node in cluster.scheduler.space.nodes:
         known = cluster.view.nodes[node.name]
@@ -54,5 +73,6 @@ CLUSTER_INVARIANTS = (
     Invariant("gangs.overfull", "pods of a node ask for no more than it has", _overfull),
     Invariant("gangs.whole", "a gang gets its minimum all together or not at all", _half_admitted),
     Invariant("gangs.room", "the scheduler knows what is free", _miscounted),
+    Invariant("gangs.apart", "pods that keep away from others do", _apart),
     Invariant("gangs.usable", "the scheduler knows which nodes take pods", _usable),
 )

@@ -12,6 +12,7 @@ from windtunnel.core.loop import INFINITY, Component, Entry, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.gangs.commands import Command
 from windtunnel.gangs.objects import PENDING, RUNNING, Node, Pod
+from windtunnel.gangs.placement.constraints import stay_s
 from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
 from windtunnel.gangs.placement.placer import GangPlacer
 from windtunnel.gangs.placement.scheduler import GangScheduler, Placer
@@ -37,6 +38,7 @@ BACKOFF_S: Final = 10.0
 LONGEST_BACKOFF_S: Final = 300.0
 """Between restarts of containers that crash: doubled each time, as the kubelet does."""
 GRACE_S: Final = 30.0
+NOT_SAID: Final = -1.0
 
 
 class _Life:
@@ -60,12 +62,13 @@ class _Life:
 class _Due:
     """Something that happens to a pod or a node, or a pass of the scheduler."""
 
-    __slots__ = ("kind", "name", "uid")
+    __slots__ = ("kind", "name", "stay_s", "uid")
 
-    def __init__(self, kind: str, name: str = "", uid: str = "") -> None:
+    def __init__(self, kind: str, name: str = "", uid: str = "", stay_s: float = 0.0) -> None:
         self.kind: Final = kind
         self.name: Final = name
         self.uid: Final = uid
+        self.stay_s: Final = stay_s  # of an eviction: pods that stay so long on a failed machine
 
 
 class SimCluster(Component):
@@ -438,8 +441,17 @@ class SimCluster(Component):
                 self._plan(pod, FORCED, now_s + self._force_after_s)
         self._images[name].clear()
         self._queue.push(now_s + self.times.node_lost_after_s, 0, _Due(LOST, name, node.uid))
-        self._queue.push(now_s + self.times.evict_after_s, 0, _Due(EVICTED, name, node.uid))
+        stays_s = [self.times.evict_after_s, *[self._stay_s(pod) for pod in self._pods_on(name)]]
+        for after_s in dict.fromkeys(stays_s):
+            if after_s < INFINITY:
+                self._queue.push(now_s + after_s, 0, _Due(EVICTED, name, node.uid, after_s))
         self._node_changed(node, now_s)
+
+    def _stay_s(self, pod: Pod) -> float:
+        """How long a pod is left on a machine that has failed: what it tolerates counts from when
+        the failure is noticed."""
+        own_s = stay_s(pod.template.pod_spec, NOT_SAID)
+        return self.times.evict_after_s if own_s < 0.0 else self.times.node_lost_after_s + own_s
 
     def _node_lost(self, due: _Due, now_s: float) -> None:
         node = self.view.nodes[due.name]
@@ -447,7 +459,8 @@ class SimCluster(Component):
             return
         for pod in self._pods_on(due.name):
             if due.kind == EVICTED:
-                self.server.delete_pod(pod, now_s)
+                if self._stay_s(pod) == due.stay_s:
+                    self.server.delete_pod(pod, now_s)
             elif pod.ready:
                 self._set_ready(pod, ready=False)
                 self.server.wrote(pod)
