@@ -123,7 +123,7 @@ def build_faults(
     machines = None
     if infrastructure is not None and infrastructure.machines is not None:
         machines = MachineFaults(infrastructure)
-    world = World(cluster, lifecycle, autoscaling, machines, schedule)
+    world = World(cluster, lifecycle, autoscaling, infrastructure, machines, schedule)
     faults = Faults(world, schedule, FaultLog(telemetry))
     for number, fault in enumerate(settings):
         gauge = Gauge(cluster, recorder)

@@ -10,6 +10,7 @@ from windtunnel.twin.servers.signal_faults import SignalFaults
 if TYPE_CHECKING:
     from windtunnel.twin.faults.schedule import FaultSchedule
     from windtunnel.twin.infrastructure.faults import MachineFaults
+    from windtunnel.twin.infrastructure.infrastructure import Infrastructure
     from windtunnel.twin.servers.autoscaling import Autoscaling
     from windtunnel.twin.servers.cluster import Cluster
     from windtunnel.twin.servers.lifecycle import Lifecycle
@@ -70,12 +71,14 @@ class World:
         cluster: "Cluster",
         lifecycle: "Lifecycle",
         autoscaling: "Autoscaling | None",
+        infrastructure: "Infrastructure | None",
         machines: "MachineFaults | None",
         schedule: "FaultSchedule",
     ) -> None:
         self._cluster: Final = cluster
         self._lifecycle: Final = lifecycle
         self._autoscaling: Final = autoscaling
+        self._infrastructure: Final = infrastructure
         self._machines: Final = machines
         self._schedule: Final = schedule
         self._slowdowns: Final[dict[int, list[float]]] = {}  # factors by server
@@ -97,16 +100,14 @@ class World:
     @property
     def has_pods(self) -> bool:
         """Whether servers are pods of a cluster, which starts them again by itself."""
-        return self._lifecycle.infrastructure is not None
+        return self._infrastructure is not None
 
     def crash(self, servers: list[Replica], now_s: float) -> None:
         """Engines end at once; others start in their place."""
-        infrastructure, lifecycle = self._lifecycle.infrastructure, self._lifecycle
-        if (
-            infrastructure is not None
-        ):  # the pods of a server are started again, and the rest follows
+        lifecycle = self._lifecycle
+        if self._infrastructure is not None:  # pods are started again, and the rest follows
             for one in servers:
-                infrastructure.crash(one, now_s)
+                self._infrastructure.crash(one, now_s)
             return
         lifecycle.shun(servers)
         for one in servers:
@@ -135,17 +136,16 @@ class World:
 
     def crash_pods(self, servers: list[Replica], now_s: float) -> list[tuple[str, str]]:
         """Pods crash after every start from now on; the pools and cliques that do."""
-        infrastructure = self._lifecycle.infrastructure
-        assert infrastructure is not None
-        crashing = [(one.pool.name, infrastructure.crash_loop(one, now_s)) for one in servers]
+        backing = self._infrastructure
+        assert backing is not None
+        crashing = [(one.pool.name, backing.crash_loop(one, now_s)) for one in servers]
         return [(pool, clique) for pool, clique in crashing if clique is not None]
 
     def mend_pods(self, cliques: list[tuple[str, str]], now_s: float) -> None:
         """Pods of these cliques no longer crash."""
-        infrastructure = self._lifecycle.infrastructure
-        assert infrastructure is not None
+        assert self._infrastructure is not None
         for pool, clique in cliques:
-            infrastructure.mend(pool, clique, now_s)
+            self._infrastructure.mend(pool, clique, now_s)
 
     def slow(self, servers: list[Replica], factor: float, now_s: float, *, on: bool) -> None:
         """Steps take `factor` times longer; factors of one server multiply."""
@@ -248,13 +248,12 @@ class World:
 
     def restart(self, controller: str, now_s: float) -> None:
         """Restarts the controllers of gangs or of the fleet; they are back at once."""
-        infrastructure = self._lifecycle.infrastructure
-        assert infrastructure is not None, "refused when it is loaded"
+        assert self._infrastructure is not None, "refused when it is loaded"
         assert controller in (GANGS, FLEET)
         if controller == GANGS:
-            infrastructure.restart_gangs(now_s)
+            self._infrastructure.restart_gangs(now_s)
         else:
-            infrastructure.restart_fleet(now_s)
+            self._infrastructure.restart_fleet(now_s)
 
     # Machines
 
