@@ -24,6 +24,7 @@ from windtunnel.fleet.orders import (
     Token,
 )
 from windtunnel.fleet.planner.cycle import Planner
+from windtunnel.fleet.provider import PERMANENT
 from windtunnel.fleet.reconciliation import Reconciler
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, FAILED, IDLE, SPECULATIVE
 from windtunnel.twin.fleet.workloads import world
@@ -186,7 +187,7 @@ def test_a_provider_that_does_not_answer_is_asked_again_and_then_given_up() -> N
     assert shard.executor.expire(1800.0) == []
     assert shard.state("m1") == FAILED
     assert shard.planner.inventory.errors["m1"] == "create was not answered 3 times"
-    assert not shard.executor.failed("m1", third.token, "too late", 1801.0)
+    assert not shard.executor.failed("m1", third.token, "too late", PERMANENT, 1801.0)
     assert shard.executor.next_deadline_s() == math.inf
 
 
@@ -221,7 +222,7 @@ def test_an_error_of_the_provider_fails_the_machine_and_the_need_gets_another() 
     shard = Shard([idle("m1"), idle("m2")])
     shard.want(ask())
     (fetch,) = shard.cycle()
-    assert shard.executor.failed("m1", fetch.token, "no such image", 1.0)
+    assert shard.executor.failed("m1", fetch.token, "no such image", PERMANENT, 1.0)
     shard.orders.clear()
     (order,) = shard.cycle()
     assert (order.machine, shard.state("m1")) == ("m2", FAILED)

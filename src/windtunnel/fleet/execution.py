@@ -44,6 +44,8 @@ from windtunnel.fleet.planner.actions import (
 )
 from windtunnel.fleet.planner.entries import MachineEntry
 from windtunnel.fleet.planner.inventory import Inventory
+from windtunnel.fleet.provider import CAPACITY, PERMANENT
+from windtunnel.fleet.shape import MachineShape
 from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
@@ -62,6 +64,7 @@ TIMEOUT: Final = "timeout"
 ROLLED_BACK: Final = "rolled_back"
 STALE: Final = "stale"
 LOST: Final = "lost"
+NO_CAPACITY: Final = "no_capacity"
 DRY_RUN: Final = "dry_run"
 REPEATED: Final = "repeated"
 
@@ -79,6 +82,21 @@ class QueuedAction:
     def __init__(self, action: Action) -> None:
         self.action: Final = action
         self.begun = False  # or dropped, since it no longer holds
+
+
+Offering = tuple[str, str, int]
+"""An instance type, a zone and a capacity type."""
+
+
+class OfferingBackoff:
+    """An offering that its provider had no capacity for."""
+
+    __slots__ = ("since_s", "times", "until_s")
+
+    def __init__(self) -> None:
+        self.times = 0  # in a row
+        self.since_s = 0.0
+        self.until_s = 0.0
 
 
 class RunningAction:
@@ -118,6 +136,9 @@ class Executor:
         self._to_tag: Final[dict[str, None]] = {}  # machines whose holder must be told again
         self._running: Final[dict[str, RunningAction]] = {}
         self._deadlines: Final[list[tuple[float, int, str]]] = []
+        self._backoffs: Final[dict[Offering, OfferingBackoff]] = {}
+        self.permanent: Final[dict[str, None]] = {}
+        """Failed machines whose provider said that asking again changes nothing."""
         self._begun_in_cycle = 0
         self._reclaimed_in_cycle: Final[dict[str, int]] = {}
         self.waiting = 0
@@ -345,6 +366,7 @@ class Executor:
             self._ask(running, CONFIGURE, now_s, orders)
         elif operation == CREATE:
             self._instruments.waited(PROVISIONING, now_s - running.since_s)
+            self._recover(running)
             row = entry.row
             inventory.transition(entry, IDLE, now_s, host=host or entry.id)
             if row is not None and row.live:
@@ -360,14 +382,53 @@ class Executor:
             self._end(running, SUCCESS, "", now_s)
         return True
 
-    def failed(self, machine: str, token: Token, error: str, now_s: float) -> bool:
-        """An order could not be carried out: its machine waits for a person."""
+    def failed(self, machine: str, token: Token, error: str, cause: str, now_s: float) -> bool:
+        """An order was not carried out. False for an answer that is late, double or not ours."""
         running = self._answered(machine, token)
         if running is None:
             return False
-        self._inventory.transition(running.entry, FAILED, now_s, error=error)
-        self._end(running, ERROR, "", now_s)
-        return True
+        if cause == PERMANENT:
+            self.permanent[machine] = None
+            self._inventory.transition(running.entry, FAILED, now_s, error=error)
+            self._end(running, ERROR, "", now_s)
+        elif cause == CAPACITY and running.operation == CREATE:
+            self._back_off(running, now_s)
+            self._inventory.transition(running.entry, SPECULATIVE, now_s)
+            self._end(running, NO_CAPACITY, "", now_s)
+        return True  # anything else is asked again at its deadline
+
+    def _back_off(self, running: RunningAction, now_s: float) -> None:
+        """No more machines of an offering for a while; longer if it was tried since the last."""
+        offering = _offering_of(running.entry.stock.shape)
+        found = self._backoffs.get(offering)
+        if found is None:
+            found = self._backoffs[offering] = OfferingBackoff()
+        if found.times and running.since_s < found.since_s:
+            return  # it was asked before the back-off began
+        longest_s = self._limits.longest_backoff_s
+        wait_s = min(self._limits.backoff_s * 2.0 ** min(found.times, 60), longest_s)
+        found.times += 1
+        found.since_s = now_s
+        found.until_s = now_s + wait_s
+        self._close(offering, closed=True)
+
+    def _recover(self, running: RunningAction) -> None:
+        """A machine was created: the next error of its offering counts as the first."""
+        offering = _offering_of(running.entry.stock.shape)
+        found = self._backoffs.get(offering)
+        if found is not None and running.since_s >= found.since_s:
+            del self._backoffs[offering]
+            self._close(offering, closed=False)
+
+    def hold_back(self, now_s: float) -> None:
+        """Before a cycle: places of offerings that are on a back-off are not planned with."""
+        for offering, found in self._backoffs.items():
+            self._close(offering, closed=now_s < found.until_s)
+
+    def _close(self, offering: Offering, *, closed: bool) -> None:
+        for stock in self._inventory.stocks:
+            if _offering_of(stock.shape) == offering:
+                self._inventory.close(stock, closed=closed)
 
     def lost(self, machine: str, error: str, now_s: float) -> None:
         """A machine failed by itself: spot took it, it burnt. Its need is short of one."""
@@ -379,6 +440,7 @@ class Executor:
     def gone(self, machine: str) -> None:
         """A machine is no longer listed by its provider."""
         self._forget(machine)
+        self.permanent.pop(machine, None)
         self._inventory.remove(machine)
 
     def is_running(self, machine: str) -> bool:
@@ -430,6 +492,10 @@ class Executor:
     def next_deadline_s(self) -> float:
         """When to ask `expire` next, at the latest; infinity when nothing is under way."""
         return self._deadlines[0][0] if self._deadlines else float("inf")
+
+
+def _offering_of(shape: MachineShape) -> Offering:
+    return (shape.instance_type, shape.zone, shape.capacity_type)
 
 
 _LAST: Final = 2**40

@@ -74,16 +74,22 @@ BOUNDS_S: Final = [1e-6 * 4.0**power for power in range(18)]
 ACTIONS_TOTAL: Final = "actions"
 CALLS_TOTAL: Final = "calls"
 DEFERRALS_TOTAL: Final = "deferrals"
+LISTS_TOTAL: Final = "lists"
 REJECTED_TOTAL: Final = "records_rejected"
 VERDICTS_TOTAL: Final = "verdicts"
 COUNTERS: Final = {
     ACTIONS_TOTAL: ("kind", "result"),
     CALLS_TOTAL: ("path",),
     DEFERRALS_TOTAL: ("reason",),
+    LISTS_TOTAL: ("result",),
     REJECTED_TOTAL: ("reason",),
     VERDICTS_TOTAL: ("verdict",),
 }
 """Every counter, with its labels."""
+
+BELIEVED: Final = "believed"
+QUARANTINED: Final = "quarantined"
+"""What becomes of a whole list of a provider."""
 
 PREFIX: Final = "windtunnel_fleet"
 

@@ -74,6 +74,13 @@ class ExecutionLimits(msgspec.Struct, frozen=True):
     """As above, for making a host: clouds take minutes."""
     attempts: int = 3
     """How often an order is asked before its machine is given up."""
+    backoff_s: float = 30.0
+    """How long no machine of an instance type, zone and capacity type is created after its provider
+    had no capacity for one; twice as long after each further time, until one was created."""
+    longest_backoff_s: float = 600.0
+    missing_share: float = 0.3
+    """The share of its machines that a whole list may lack and still be believed at once; 1 is any
+    list."""
     reclaim_share: float = 0.05
     """Of the machines of a cluster, how many may be reclaimed between two cycles; at least one."""
 
@@ -87,9 +94,11 @@ class ExecutionLimits(msgspec.Struct, frozen=True):
         for name in ("concurrency", "attempts"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}", allowed="1 or more")
-        for name in ("timeout_s", "create_timeout_s"):
+        for name in ("timeout_s", "create_timeout_s", "backoff_s", "longest_backoff_s"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} is {getattr(self, name)}", allowed="more than 0")
+        if not 0 <= self.missing_share <= 1:
+            raise InputError(f"missing_share is {self.missing_share}", allowed="0 to 1")
         if not 0 < self.reclaim_share <= 1:
             raise InputError(f"reclaim_share is {self.reclaim_share}", allowed="above 0, at most 1")
         return self

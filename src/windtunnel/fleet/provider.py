@@ -16,8 +16,9 @@ Promises of a provider:
 - An order that is not newer than the last one of the same shard for the same machine is ignored
   (`orders.Fence`), and so is one of an earlier start of the shard than the newest that has listed.
 - To ask again for what is under way or done begins nothing; the answer goes to the newer token.
-- An answer comes back once the machine has arrived, or says in a sentence why it never will. Who
-  cannot *now* says nothing: the order is asked again at its deadline.
+- An answer comes back once the machine has arrived, or says why it did not. Only an error that is
+  PERMANENT is never asked again. After one of CAPACITY the machine is speculative again. After one
+  that is PASSING, or no answer at all, the order is asked again at its deadline.
 - A record that changed is listed after the cursor from before the change; a machine that is gone is
   a tombstone there. A cursor that is too old for that is said to be expired, never half served.
 """
@@ -60,6 +61,13 @@ STEPS: Final = {
 }
 
 
+PASSING: Final = "passing"
+CAPACITY: Final = "capacity"
+PERMANENT: Final = "permanent"
+"""Why an order was not carried out: something that may be over when it is asked again; no capacity
+for the type, zone and capacity type of the machine; something that asking again does not change."""
+
+
 class Completion(msgspec.Struct, frozen=True):
     """What became of an order."""
 
@@ -67,7 +75,9 @@ class Completion(msgspec.Struct, frozen=True):
     token: Token
     """Of the order, so that an answer that was overtaken is known as such."""
     error: str = ""
-    """Why it never will be; empty when it was done."""
+    """Why it was not carried out, in words; empty when it was."""
+    cause: str = PASSING
+    """The kind of the error."""
     host: str = ""
     """The new host, where one was made."""
 

@@ -12,7 +12,15 @@ from windtunnel.fleet.machine import Machine, fault_of
 from windtunnel.fleet.planner.actions import NOTHING
 from windtunnel.fleet.planner.entries import MachineEntry, NeedRow
 from windtunnel.fleet.planner.inventory import Inventory
-from windtunnel.fleet.states import CONFIGURED, CONFIGURING, FAILED, STATES, is_legal
+from windtunnel.fleet.states import (
+    CONFIGURED,
+    CONFIGURING,
+    FAILED,
+    IDLE,
+    SPECULATIVE,
+    STATES,
+    is_legal,
+)
 
 MOST_KEPT: Final = 1000
 """How many rejected records are kept for inspection; the oldest go first."""
@@ -78,12 +86,24 @@ class Reconciler:
             self._executor.lost(record.id, record.error, now_s)
         elif self._executor.is_running(record.id):
             return  # what we began is answered by its own completion
+        elif entry.state == FAILED and not self._has_recovered(entry, record):
+            return
         elif not is_legal(int(entry.state), record.state):
             before, after = STATES[int(entry.state)], STATES[record.state]
             self._reject(record, ILLEGAL, f"it cannot go from {before} to {after}")
         else:
             row = self._row_of(record)
             self._inventory.transition(entry, record.state, now_s, host=record.host, row=row)
+
+    def _has_recovered(self, entry: MachineEntry, record: Machine) -> bool:
+        """Whether a machine that failed can be used again.
+
+        Its provider lists it so: after an error that was said to be permanent, since a later time.
+        """
+        if record.id in self._executor.permanent and record.since_s <= entry.since_s:
+            return False
+        self._executor.permanent.pop(record.id, None)
+        return record.state in (SPECULATIVE, IDLE, CONFIGURED)
 
     def _fold_same_state(self, entry: MachineEntry, record: Machine) -> None:
         """A machine leaves a cluster by being drained, and not by being listed for another."""

@@ -11,7 +11,16 @@ from collections.abc import Iterable
 from typing import Final
 
 from windtunnel.fleet.execution import Executor
-from windtunnel.fleet.instruments import BUFFER, CONSOLIDATION, RECONCILE, ROLLUP, Instruments
+from windtunnel.fleet.instruments import (
+    BELIEVED,
+    BUFFER,
+    CONSOLIDATION,
+    LISTS_TOTAL,
+    QUARANTINED,
+    RECONCILE,
+    ROLLUP,
+    Instruments,
+)
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, NeedKey
 from windtunnel.fleet.orders import ExecutionLimits, MachineOrder, Token
@@ -24,7 +33,12 @@ from windtunnel.fleet.planner.table import check_owner
 from windtunnel.fleet.provider import FROM_THE_START, Completion, Page
 from windtunnel.fleet.reconciliation import Reconciler
 from windtunnel.fleet.shape import ZONE
-from windtunnel.fleet.states import CONFIGURING, CREATING, DELETING, DRAINING, FAILED
+from windtunnel.fleet.states import CONFIGURING, CREATING, DELETING, DRAINING, FAILED, SPECULATIVE
+
+QUARANTINE_MACHINES: Final = 10
+QUARANTINE_LISTS: Final = 3
+"""With ten machines or more, a whole list that lacks a large share of them (`missing_share` of the
+limits) is not believed until it was listed so three times."""
 
 TRANSITIONAL: Final = (CREATING, CONFIGURING, DRAINING, DELETING)
 """States in which something is under way."""
@@ -96,6 +110,7 @@ class Shard:
         self.cursor = FROM_THE_START
         self._first: list[Machine] = []  # of a list from the start, until its last page is there
         self._from_start = True
+        self._short_lists = 0  # in a row, that lacked a large share of its machines
         self._early: Final[dict[str, list[Need]]] = {}
         self.is_ready = False
         """Whether it has seen a whole list: before that it must not decide anything."""
@@ -129,10 +144,33 @@ class Shard:
         if not page.more:
             known = self.planner.inventory.entries
             fresh = [record for record in self._first if record.id not in known]
-            self.reconciler.fold(self._first, now_s, complete=True)
+            believed = self._believes(self._first)
+            self.instruments.count(LISTS_TOTAL, (BELIEVED if believed else QUARANTINED,))
+            self.reconciler.fold(self._first, now_s, complete=believed)
             self._watch(fresh, now_s)
             self._from_start, self._first = False, []
+            if not believed:
+                self.relist()
             self._begin_to_decide()
+
+    def _believes(self, listed: list[Machine]) -> bool:
+        """Whether machines that a whole list lacks are gone.
+
+        A list that suddenly lacks a large share of them is more often a fault than a loss: it is
+        asked for again, and believed when it says so for the third time.
+        """
+        names = {record.id for record in listed}
+        entries = self.planner.inventory.entries.values()
+        hosts = [one.id for one in entries if one.state not in (SPECULATIVE, FAILED)]
+        missing = sum(name not in names for name in hosts)
+        if len(hosts) < QUARANTINE_MACHINES or missing <= self.limits.missing_share * len(hosts):
+            self._short_lists = 0
+            return True
+        self._short_lists += 1
+        if self._short_lists < QUARANTINE_LISTS:
+            return False
+        self._short_lists = 0
+        return True
 
     def _begin_to_decide(self) -> None:
         self.is_ready = True
@@ -174,7 +212,7 @@ class Shard:
         """Takes an answer; gives what is to be asked next."""
         orders: list[MachineOrder] = []
         if answer.error:
-            self.executor.failed(answer.machine, answer.token, answer.error, now_s)
+            self.executor.failed(answer.machine, answer.token, answer.error, answer.cause, now_s)
         else:
             self.executor.completed(answer.machine, answer.token, now_s, orders, answer.host)
         return orders + self.executor.begin(now_s)
@@ -187,6 +225,7 @@ class Shard:
 
     def cycle(self, now_s: float) -> tuple[CyclePlan, list[MachineOrder]]:
         """Decides, and gives what is to be asked now."""
+        self.executor.hold_back(now_s)
         plan = self.planner.cycle(now_s)
         self.instruments.begin()
         if self.buffer is not None:

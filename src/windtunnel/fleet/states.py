@@ -2,13 +2,15 @@
 
     Speculative --create--> Creating --> Idle --configure--> Configuring --> Configured
     Configured --drain--> Draining --> Idle --delete--> Deleting --> Speculative
+    Creating --> Speculative                 the provider had no capacity
     Configuring --> Idle                     rolled back before the provider was asked
-    Creating, Configuring, Draining, Deleting --> Failed     the provider could not
+    Creating, Configuring, Draining, Deleting --> Failed     the provider never will, or is silent
     Idle, Configured --> Failed              the machine was lost: spot took it, it burnt
+    Failed --> Speculative, Idle, Configured                 its provider lists it so again
 
-Speculative is a place in a quota: it could be created, but no host exists. Failed has no way out: a
-failed machine waits for a person, or for its provider to forget it. A machine that a provider no
-longer lists is gone, whatever its state was; that is not an edge, since nothing is left.
+Speculative is a place in a quota: it could be created, but no host exists. A machine that a
+provider no longer lists is gone, whatever its state was; that is not an edge, since nothing is
+left.
 """
 
 from typing import Final
@@ -43,6 +45,7 @@ EDGES: Final = (
     (DRAINING, IDLE),
     (IDLE, DELETING),
     (DELETING, SPECULATIVE),
+    (CREATING, SPECULATIVE),
     (CONFIGURING, IDLE),
     (CREATING, FAILED),
     (CONFIGURING, FAILED),
@@ -50,6 +53,9 @@ EDGES: Final = (
     (DELETING, FAILED),
     (IDLE, FAILED),
     (CONFIGURED, FAILED),
+    (FAILED, SPECULATIVE),
+    (FAILED, IDLE),
+    (FAILED, CONFIGURED),
 )
 """Every change of state that may happen."""
 

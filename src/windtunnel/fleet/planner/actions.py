@@ -125,9 +125,16 @@ WHY: Final = (
 TOO_FEW: Final = "all machines that match, whoever has them, are too few"
 
 
-def in_words(verdict: int, missing: list[tuple[str, int]], *, some_match: bool = True) -> str:
-    """A verdict as a sentence, with the amounts that are missing."""
+def in_words(
+    verdict: int, missing: list[tuple[str, int]], *, some_match: bool = True, withheld: int = 0
+) -> str:
+    """A verdict as a sentence, with the amounts that are missing.
+
+    `withheld`: how many places would do that their provider had no capacity for.
+    """
     why = TOO_FEW if verdict == NO_MATCHING_SUPPLY and some_match else WHY[verdict]
+    if withheld:
+        why = f"{why}; {withheld} places are tried again later: their provider had no capacity"
     if not missing:
         return why
     amounts = ", ".join(f"{amount} {name}" for name, amount in missing)

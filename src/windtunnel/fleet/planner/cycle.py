@@ -211,7 +211,9 @@ class Planner:
         """A verdict as a sentence, with the amounts that units without room ask for."""
         amounts = zip(self.needs.names(row), missing(row, left), strict=True)
         lacking = [(name, amount) for name, amount in amounts if amount]
-        return in_words(verdict, lacking, some_match=self._supplies.of(row).is_alive())
+        supply = self._supplies.of(row)
+        withheld = supply.withheld() if lacking else 0
+        return in_words(verdict, lacking, some_match=supply.is_alive(), withheld=withheld)
 
     def _reclaim(self) -> None:
         """Phase 3: drains what no need of its cluster counts on, the dearest first."""

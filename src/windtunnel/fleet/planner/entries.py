@@ -102,7 +102,9 @@ class Stock:
         self.number = 0
         self.amounts = amounts  # by the number of a resource
         self.idle_count = 0
-        self.quota_count = 0
+        self.quota_count = 0  # places that may be created now
+        self.closed = False  # the provider had no capacity: no place may be created for a while
+        self._places = 0  # free places, whether or not it is closed
         # By id, the first one last. Who is no longer free stays until it is met, which is cheaper
         # than to look for it, and is valid again where it stands when it is free again.
         self._idle: Final[list[MachineEntry]] = []
@@ -123,7 +125,7 @@ class Stock:
                 entry.in_idle = True
                 self._insert(self._idle, entry)
         else:
-            self.quota_count += 1
+            self._count_places(1)
             if not entry.in_quota:
                 entry.in_quota = True
                 self._insert(self._quota, entry)
@@ -144,8 +146,8 @@ class Stock:
             if len(self._idle) > 2 * self.idle_count + MOST_LEFT_OVER:
                 self._tidy(self._idle, IDLE)
         else:
-            self.quota_count -= 1
-            if len(self._quota) > 2 * self.quota_count + MOST_LEFT_OVER:
+            self._count_places(-1)
+            if len(self._quota) > 2 * self._places + MOST_LEFT_OVER:
                 self._tidy(self._quota, SPECULATIVE)
 
     def pop(self, state: int) -> MachineEntry:
@@ -155,13 +157,28 @@ class Stock:
             self.idle_count -= 1
             free = self._idle
         else:
-            self.quota_count -= 1
+            self._count_places(-1)
             free = self._quota
         while True:
             entry = free.pop()
             _unlist(entry, state)
             if entry.state == state and entry.is_free():
                 return entry
+
+    def _count_places(self, more: int) -> None:
+        self._places += more
+        if not self.closed:
+            self.quota_count = self._places
+
+    def close(self, *, closed: bool) -> None:
+        """Whether places may not be created now."""
+        self.closed = closed
+        self.quota_count = 0 if closed else self._places
+
+    @property
+    def withheld(self) -> int:
+        """Free places that may not be created now."""
+        return self._places - self.quota_count
 
     def _tidy(self, free: list[MachineEntry], state: int) -> None:
         """Drops machines that are no longer free from a list."""
@@ -182,7 +199,8 @@ class Stock:
     def free(self) -> list[MachineEntry]:
         """All free machines, by id; to take one, use `pop`."""
         listed = [e for e in self._idle if e.state == IDLE and e.is_free()]
-        listed += [e for e in self._quota if e.state == SPECULATIVE and e.is_free()]
+        if not self.closed:
+            listed += [e for e in self._quota if e.state == SPECULATIVE and e.is_free()]
         return sorted(listed, key=_by_id)
 
 
@@ -343,6 +361,10 @@ class Supply:
         self.values: Final = sorted(self.domains)
         self.members: Final[dict[NeedRow, None]] = {}  # rows that ask for it
         self.answer: tuple[int, float] | None = None  # what they were told last
+
+    def withheld(self) -> int:
+        """Places that would do, of offerings that the provider had no capacity for."""
+        return sum(stock.withheld for stock in self.order)
 
     def is_alive(self) -> bool:
         """Whether any machine matches, in use or not."""

@@ -103,6 +103,12 @@ class Inventory:
             self._stock_of[shape] = found
         return found
 
+    def close(self, stock: Stock, *, closed: bool) -> None:
+        """Whether places of a stock may not be created now: its provider had no capacity."""
+        if stock.closed != closed:
+            stock.close(closed=closed)
+            self.frees += not closed
+
     # Machines come and go.
 
     def load(self, machines: Iterable[Machine]) -> None:
@@ -179,6 +185,8 @@ class Inventory:
             entry.host = ""
         if error:
             self.errors[entry.id] = error
+        elif entry.state == FAILED:
+            self.errors.pop(entry.id, None)
         if state != CONFIGURED:
             self._unmark_spare(entry)
         if state in (IDLE, FAILED, SPECULATIVE):

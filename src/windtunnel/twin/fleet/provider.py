@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -20,11 +21,21 @@ from windtunnel.fleet.orders import (
     MachineOrder,
     Token,
 )
-from windtunnel.fleet.provider import FROM_THE_START, PAGE, STEPS, Completion, Page
+from windtunnel.fleet.provider import (
+    CAPACITY,
+    FROM_THE_START,
+    PAGE,
+    PERMANENT,
+    STEPS,
+    Completion,
+    Page,
+)
 from windtunnel.fleet.shape import MachineShape
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, FAILED, SPECULATIVE, STATES
 
 TOMBSTONES_KEPT: Final = 100_000
+NO_CAPACITY_S: Final = 2.0
+"""How long a provider takes to say that it has no capacity, at most."""
 
 
 class Delays(msgspec.Struct, frozen=True):
@@ -60,13 +71,26 @@ class Delays(msgspec.Struct, frozen=True):
 class UnderWay:
     """One operation that has begun."""
 
-    __slots__ = ("entry", "machine", "operation", "token")
+    __slots__ = ("entry", "error", "machine", "operation", "token")
 
     def __init__(self, operation: str, machine: str, token: Token) -> None:
         self.operation: Final = operation
         self.machine: Final = machine
         self.token = token
         self.entry: Entry | None = None  # when it will be done
+        self.error = ""  # why it will not be, for want of capacity
+
+
+@dataclass(frozen=True)
+class CapacityShortage:
+    """Machines that a provider has no capacity for; empty is any instance type, or any zone."""
+
+    instance_type: str = ""
+    zone: str = ""
+
+    def hits(self, shape: MachineShape) -> bool:
+        hit = self.instance_type in ("", shape.instance_type)
+        return hit and self.zone in ("", shape.zone)
 
 
 class SimulatedProvider:
@@ -103,6 +127,8 @@ class SimulatedProvider:
         self.repeats: Final[list[tuple[str, Token]]] = []
         """Those orders: of which shard, and their tokens."""
         self.fenced = 0
+        self.shortages: Final[list[CapacityShortage]] = []
+        """Of what no machine can be created now."""
         self.slowness = 1.0
         """How many times as long everything takes that begins now; 0: no time at all."""
 
@@ -206,7 +232,8 @@ class SimulatedProvider:
             return
         record = self._machines.get(name)
         if record is None:
-            self._answer(Completion(name, order.token, "there is no such machine"), now_s)
+            error = "there is no such machine"
+            self._answer(Completion(name, order.token, error, PERMANENT), now_s)
         elif operation == TAG:
             if record.state in (CONFIGURING, CONFIGURED):
                 self._set(msgspec.structs.replace(record, holder=order.need))
@@ -230,6 +257,9 @@ class SimulatedProvider:
             self.begun[operation] += 1
             started = self._under_way[name] = UnderWay(operation, name, order.token)
             due_s = now_s + self._delay_s(record, operation, order.grace_s)
+            if operation == CREATE and any(one.hits(record.shape) for one in self.shortages):
+                due_s = min(due_s, now_s + NO_CAPACITY_S)
+                started.error = f"no capacity for {record.shape.instance_type}"
             started.entry = self._queue.push(due_s, 0, started)
             changed = transition(
                 record,
@@ -307,6 +337,9 @@ class SimulatedProvider:
 
     def _finish(self, running: UnderWay, now_s: float) -> Completion:
         name, operation = running.machine, running.operation
+        if running.error:
+            self._set(transition(self._machines[name], SPECULATIVE, now_s))
+            return Completion(name, running.token, running.error, CAPACITY)
         host = f"host-{name}" if operation == CREATE else None
         changed = transition(self._machines[name], STEPS[operation].end, now_s, host=host)
         self._set(changed)

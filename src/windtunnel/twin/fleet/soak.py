@@ -21,6 +21,7 @@ from windtunnel.fleet.execution import (
     DEFERRED,
     ERROR,
     LOST,
+    NO_CAPACITY,
     ROLLED_BACK,
     SUCCESS,
     TIMEOUT,
@@ -188,6 +189,7 @@ class SoakFigures(msgspec.Struct):
     """Orders of processes that had been replaced, refused and accepted by the provider."""
 
 
+ENDINGS: Final = (SUCCESS, ERROR, TIMEOUT, ROLLED_BACK, LOST, NO_CAPACITY)
 TIMED: Final = (RECONCILE, ROLLUP, CYCLE, EXECUTE)
 ALL: Final = "whole"
 
@@ -449,7 +451,7 @@ class Soak:
         self, ramp_s: float, soak_s: float, cycles: int, start: dict[str, int]
     ) -> SoakFigures:
         seen = {name: times - start.get(name, 0) for name, times in self._counts().items()}
-        ended = sum(seen.get(name, 0) for name in (SUCCESS, ERROR, TIMEOUT, ROLLED_BACK, LOST))
+        ended = sum(seen.get(name, 0) for name in ENDINGS)
         landed = seen.get(SUCCESS, 0)
         profile = self._plan.profile
         return SoakFigures(

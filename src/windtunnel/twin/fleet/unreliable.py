@@ -15,9 +15,9 @@ from windtunnel.core.loop import EventQueue
 from windtunnel.core.random import Stream, Streams
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.orders import MachineOrder
-from windtunnel.fleet.provider import PAGE, Completion, Page
+from windtunnel.fleet.provider import FROM_THE_START, PAGE, Completion, Page
 from windtunnel.fleet.states import CONFIGURED, FAILED, IDLE, SPECULATIVE
-from windtunnel.twin.fleet.provider import ProviderLink, SimulatedProvider
+from windtunnel.twin.fleet.provider import CapacityShortage, ProviderLink, SimulatedProvider
 
 AGAIN_S: Final = 10.0
 """The mean time after which an answer that is given twice comes again."""
@@ -49,6 +49,22 @@ class FlappingPeriod(msgspec.Struct, frozen=True):
     up_s: float
 
 
+class ShortagePeriod(msgspec.Struct, frozen=True):
+    """For a while, the provider has no capacity for some machines."""
+
+    from_s: float
+    until_s: float
+    of: CapacityShortage = CapacityShortage()
+
+
+class ListCut(msgspec.Struct, frozen=True):
+    """For a while, lists from the start lack the last part of all machines."""
+
+    from_s: float
+    until_s: float
+    share: float
+
+
 class ProviderFaults(msgspec.Struct, frozen=True):
     """How often what goes wrong. Nothing does, where nothing is said."""
 
@@ -61,6 +77,8 @@ class ProviderFaults(msgspec.Struct, frozen=True):
     domains: tuple[DomainOutage, ...] = ()
     slow: tuple[SlowPeriod, ...] = ()
     flapping: tuple[FlappingPeriod, ...] = ()
+    shortages: tuple[ShortagePeriod, ...] = ()
+    cuts: tuple[ListCut, ...] = ()
     forgets: float = 0.0
     """The share of orders that are taken, and neither carried out nor answered."""
     doubles: float = 0.0
@@ -81,6 +99,9 @@ class ProviderFaults(msgspec.Struct, frozen=True):
         for one in self.slow:
             if not 1.0 <= one.factor < math.inf:
                 raise InputError(f"a slowness has factor {one.factor}", allowed="1 or more")
+        for cut in self.cuts:
+            if not 0.0 <= cut.share <= 1.0:
+                raise InputError(f"a list lacks a share of {cut.share}", allowed="0 to 1")
         for two in self.flapping:
             if not 0.0 <= two.up_s <= two.period_s or not two.period_s > 0.0:
                 raise InputError(
@@ -98,6 +119,8 @@ class ProviderFaults(msgspec.Struct, frozen=True):
                 )
         spans = [("slow", one.from_s, one.until_s) for one in self.slow]
         spans += [("flapping", one.from_s, one.until_s) for one in self.flapping]
+        spans += [("out of capacity", one.from_s, one.until_s) for one in self.shortages]
+        spans += [("cut short", one.from_s, one.until_s) for one in self.cuts]
         for word, from_s, until_s in spans:
             if not from_s < until_s:
                 raise InputError(
@@ -163,6 +186,8 @@ class UnreliableProvider(ProviderLink):
             self._provider.replace(name)
         self._provider.slowness = self._slowness(now_s)
         self.out = int(self.is_out(now_s))
+        short = [one.of for one in faults.shortages if one.from_s <= now_s < one.until_s]
+        self._provider.shortages[:] = short
 
     def _lose_any(self, now_s: float) -> None:
         configured = self._provider.configured
@@ -215,6 +240,10 @@ class UnreliableProvider(ProviderLink):
     def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
         """What changed after a cursor; nothing while unreachable; some of it false."""
         page = super().list_since(shard, epoch, cursor, most)
+        cuts = [one for one in self._faults.cuts if one.from_s <= self._now_s < one.until_s]
+        if cuts and cursor == FROM_THE_START:
+            kept = round(len(page.records) * (1.0 - max(one.share for one in cuts)))
+            page = msgspec.structs.replace(page, records=page.records[:kept])
         if not self._faults.lies or page.unreachable:
             return page
         if epoch > self._epochs.get(shard, 0):

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.shape import SPOT, MachineShape
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, DRAINING, IDLE, SPECULATIVE
+from windtunnel.twin.fleet.provider import CapacityShortage
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 
 EXISTING: Final = (IDLE, CONFIGURING, CONFIGURED, DRAINING)
@@ -72,6 +73,17 @@ class MachineFaults:
         """The provider offers them again."""
         for shape in shapes:
             self._machines.provider.open(shape)
+        self._infrastructure.wake(now_s)
+
+    def withhold_capacity(
+        self, pool: str | None, zone: str | None, now_s: float, *, on: bool
+    ) -> None:
+        """The provider has no capacity for more machines: orders to create one fail."""
+        shortage = CapacityShortage(pool or "", zone or "")
+        if on:
+            self._machines.provider.shortages.append(shortage)
+        else:
+            self._machines.provider.shortages.remove(shortage)
         self._infrastructure.wake(now_s)
 
     def cut_off_provider(self, now_s: float, *, on: bool) -> None:

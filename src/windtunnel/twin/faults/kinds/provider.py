@@ -1,4 +1,4 @@
-"""`provider-outage`, `quota-exhaustion`, `spot-reclaim`: what goes wrong with a provider."""
+"""`capacity-shortage`, `provider-outage`, `quota-exhaustion`, `spot-reclaim`: of providers."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
@@ -38,28 +38,50 @@ class ProviderOutage(LastingFault, MachineFault):
         )
 
 
-class QuotaExhaustion(LastingFault, MachineFault):
-    """No more machines can be had than there are; one that is given back can be had again."""
+class QuotaFault(LastingFault, MachineFault):
+    """Machines that can no longer be had."""
 
-    kind: Literal["quota-exhaustion"]
     select: QuotaSelect = Field(
         default_factory=QuotaSelect, description="Which machines; left out: all."
     )
 
-    def prepare(self, world: World, stream: Stream) -> Injection:  # noqa: ARG002
-        pool, zone = self.select.pool, self.select.zone
-        withheld: list[MachineShape] = []
-        return Injection(
-            [pool or zone or "fleet"],
-            begin=lambda now_s: withheld.extend(world.machines.exhaust_quota(pool, zone, now_s)),
-            end=lambda now_s: world.machines.restore_quota(withheld, now_s),
-        )
+    @property
+    def subject(self) -> str:
+        return self.select.pool or self.select.zone or "fleet"
 
     @classmethod
     def draw(cls, dice: Dice, context: FaultContext) -> Values:
         drawn = super().draw(dice, context)
         pool = dice.pick(*[one.name for one in context.machines])
         return {**drawn, **({"select": {"pool": pool}} if dice.chance(0.5) else {})}
+
+
+class CapacityShortageFault(QuotaFault):
+    """The provider has no capacity: orders to create machines fail, and are tried again later."""
+
+    kind: Literal["capacity-shortage"]
+
+    def prepare(self, world: World, stream: Stream) -> Injection:  # noqa: ARG002
+        pool, zone = self.select.pool, self.select.zone
+        return lasting(
+            [self.subject],
+            lambda on, now_s: world.machines.withhold_capacity(pool, zone, now_s, on=on),
+        )
+
+
+class QuotaExhaustion(QuotaFault):
+    """No more machines can be had than there are; one that is given back can be had again."""
+
+    kind: Literal["quota-exhaustion"]
+
+    def prepare(self, world: World, stream: Stream) -> Injection:  # noqa: ARG002
+        pool, zone = self.select.pool, self.select.zone
+        withheld: list[MachineShape] = []
+        return Injection(
+            [self.subject],
+            begin=lambda now_s: withheld.extend(world.machines.exhaust_quota(pool, zone, now_s)),
+            end=lambda now_s: world.machines.restore_quota(withheld, now_s),
+        )
 
 
 class SpotReclaim(DrawnFault):
