@@ -33,7 +33,7 @@ def test_five_minutes_without_capacity_and_two_good_hours_end_fully_served() -> 
     assert "200 places are tried again later: their provider had no capacity" in short.reason
     fleet.loop.run(7200.0)
     assert fleet.states() == [CONFIGURED] * 200
-    assert fleet.counted("provision", "no_capacity") == 200 * 4  # at 0, 30, 90 and 210 s
+    assert fleet.counted("provision", "no_capacity") == 200 * 4  # at 0, 40, 110 and 240 s
 
 
 def test_a_back_off_is_twice_as_long_every_time_up_to_its_longest() -> None:

@@ -9,7 +9,7 @@ from windtunnel.core.invariants import Invariant
 from windtunnel.fleet.planner.entries import BEING_CREATED, NOT_COMING, MachineEntry
 from windtunnel.fleet.provider import Provider
 from windtunnel.fleet.shard import TRANSITIONAL, Shard
-from windtunnel.fleet.states import FAILED, STATES
+from windtunnel.fleet.states import FAILED, SPECULATIVE, STATES
 
 
 class Fleet:
@@ -39,10 +39,14 @@ def _one_need_each(fleet: Fleet) -> str | None:
 
 
 def _free_lists(fleet: Fleet) -> str | None:
-    """What may be taken is what is free."""
+    """What may be taken is what is free, but for places that the provider had no capacity for."""
     for shard in fleet.shards:
         inventory = shard.planner.inventory
-        free = {entry.id: entry for entry in inventory.entries.values() if entry.is_free()}
+        free = {
+            entry.id: entry
+            for entry in inventory.entries.values()
+            if entry.is_free() and not (entry.state == SPECULATIVE and entry.stock.closed)
+        }
         listed = [entry for stock in inventory.stocks for entry in stock.free()]
         count = sum(stock.free_count for stock in inventory.stocks)
         if (

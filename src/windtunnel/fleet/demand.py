@@ -14,9 +14,8 @@ scratch, and a property test holds the two equal.
 import heapq
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
-
-import msgspec
 
 from windtunnel.fleet.need import Need, need, profile
 from windtunnel.fleet.requirements import IN, SAME, requirement
@@ -36,14 +35,16 @@ Rank = tuple[int, int, int, int, int]
 """The order in which room is filled: machines in the cluster, then those on their way."""
 
 
-class MachineKind(msgspec.Struct, frozen=True):
+@dataclass
+class MachineKind:
     """A kind of machine that can be asked for."""
 
     capacity: dict[str, float]
     labels: dict[str, str]
 
 
-class PodRequest(msgspec.Struct, frozen=True):
+@dataclass
+class PodRequest:
     """What one pod asks of its machine."""
 
     name: str
@@ -63,7 +64,8 @@ class PodRequest(msgspec.Struct, frozen=True):
         return (self.created_s, self.gang, -self.requests.get(GPU, 0.0), *self.place)
 
 
-class DemandRow(msgspec.Struct, frozen=True):
+@dataclass
+class DemandRow:
     """A number of machines, for as long as a pod is on one of them or waits for one."""
 
     name: str

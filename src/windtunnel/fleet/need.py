@@ -8,6 +8,7 @@ that a fleet decides about thousands of rows where there are millions of pods.
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -66,6 +67,18 @@ class NeedProfile(msgspec.Struct, frozen=True):
         )
 
 
+@lru_cache(maxsize=4096)
+def _is_fingerprint(text: str) -> bool:
+    """Whether a text could be one; machines by the thousand have the same."""
+    parts = text.split("|", 3)
+    if len(parts) < 4:
+        return False
+    texts = [one.removeprefix(name) for one, name in zip(parts, _NUMBERS, strict=False)]
+    return all(one.removeprefix("-").isdecimal() for one in texts) and all(
+        int(one) in range(BUCKETS) for one in texts[1:]
+    )
+
+
 class NeedKey(msgspec.Struct, frozen=True, order=True, gc=False):
     """Whose need it is. A machine carries it, so that a restart knows what each one was for."""
 
@@ -75,13 +88,8 @@ class NeedKey(msgspec.Struct, frozen=True, order=True, gc=False):
 
     def fault(self) -> str:
         """What is wrong with a key that was stored elsewhere, as a sentence."""
-        parts = self.fingerprint.split("|", 3)
-        if len(parts) == 4:
-            texts = [one.removeprefix(name) for one, name in zip(parts, _NUMBERS, strict=False)]
-            if all(text.removeprefix("-").isdecimal() for text in texts) and all(
-                int(text) in range(BUCKETS) for text in texts[1:]
-            ):
-                return ""
+        if _is_fingerprint(self.fingerprint):
+            return ""
         return f"{self.fingerprint!r} is not the fingerprint of a need"
 
     def priority(self) -> int:

@@ -77,7 +77,7 @@ class Reconciler:
             self._reject(record, IMPOSSIBLE, fault)
         elif entry is None:
             # What is planned is ours to know: a machine that others plan for would never be free.
-            self._inventory.add(msgspec.structs.replace(record, planned=NOTHING))
+            self._inventory.insert(msgspec.structs.replace(record, planned=NOTHING))
         elif entry.stock.shape != record.shape:
             self._reject(record, RESHAPED, "a machine keeps its shape for life")
         elif entry.state == record.state:

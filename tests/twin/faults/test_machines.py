@@ -125,6 +125,21 @@ def test_nothing_more_can_be_had_when_a_quota_is_used_up() -> None:
     assert while_["fleet"]["pools"]["big"]["most"] > 1
 
 
+def test_a_capacity_shortage_delays_machines_and_fails_none() -> None:
+    more = SCALING.format(most=4)
+    shortage = "at: 0s, kind: capacity-shortage, select: {pool: big}"
+    result, events = faulty(f"{shortage}, for: 60s", more=more, replicas=1, count=200)
+    assert result["fleet"]["pools"]["big"]["most"] > 1
+    assert not [event for event in events if event.kind == "machine.failed"]
+    idle = [event.time for event in events if event.kind == "machine.idle"]
+    assert min(idle) > 60.0
+    short = [event.reason for event in events if event.kind == "fleet.short"]
+    assert any("their provider had no capacity" in reason for reason in short)
+    forever, _ = faulty(shortage, more=more, replicas=1, count=200)
+    assert forever["fleet"]["pools"]["big"]["most"] == 1
+    assert forever["requests"]["unfinished"] == 0
+
+
 def test_a_crashed_engine_is_started_again_by_its_cluster() -> None:
     result, events = faulty("at: 20s, kind: engine-crash")
     assert gone(events)[0] == (20.0, "a pod of it died")

@@ -117,10 +117,14 @@ class Inventory:
             self.add(machine)
 
     def add(self, machine: Machine) -> MachineEntry:
-        """Adds a machine as its provider lists it."""
+        """Adds a machine as its provider lists it; a record that cannot be is an error."""
         fault = fault_of(machine)
         if fault:
             raise InputError(fault, where=f"machine {machine.id!r}")
+        return self.insert(machine)
+
+    def insert(self, machine: Machine) -> MachineEntry:
+        """Adds a machine whose record was checked."""
         if machine.id in self.entries:
             raise InputError("it is there already", where=f"machine {machine.id!r}")
         entry = MachineEntry(machine.id, self.stock(machine.shape))

@@ -38,7 +38,8 @@ NO_CAPACITY_S: Final = 2.0
 """How long a provider takes to say that it has no capacity, at most."""
 
 
-class Delays(msgspec.Struct, frozen=True):
+@dataclass
+class Delays:
     """How long operations take: the mean of each, and one spread for all."""
 
     create_s: float = 60.0
@@ -81,7 +82,7 @@ class UnderWay:
         self.error = ""  # why it will not be, for want of capacity
 
 
-@dataclass(frozen=True)
+@dataclass
 class CapacityShortage:
     """Machines that a provider has no capacity for; empty is any instance type, or any zone."""
 

@@ -93,7 +93,7 @@ class SoakSettings(msgspec.Struct, frozen=True):
     churn_per_min: float = 0.02
     """The share of units that leave in a minute; as many arrive."""
     faults: ProviderFaults = FAULTS
-    delays: Delays = Delays()
+    delays: Delays = msgspec.field(default_factory=Delays)
     gap_cycles: int = 0
     """After how many cycles the assignment is held against the best there could be; 0 is never."""
     seed: int = 1

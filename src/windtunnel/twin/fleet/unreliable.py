@@ -54,7 +54,7 @@ class ShortagePeriod(msgspec.Struct, frozen=True):
 
     from_s: float
     until_s: float
-    of: CapacityShortage = CapacityShortage()
+    of: CapacityShortage = msgspec.field(default_factory=CapacityShortage)
 
 
 class ListCut(msgspec.Struct, frozen=True):
