@@ -33,6 +33,7 @@ def test_a_good_file_is_said_to_be_good(tmp_path: Path) -> None:
     assert json.loads(done.output) == {
         "valid": True,
         "kinds": ["PodCliqueSet web"],
+        "skipped": [],
         "warnings": {"web": []},
     }
 

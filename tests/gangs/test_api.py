@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.gangs.manifests import (
     clique,
@@ -229,11 +230,6 @@ FAULTS: list[tuple[str, Change, str]] = [
         "quantity",
         lambda m: put(requests={"memory": "80Mx"})(the_pod(m)["containers"][0]["resources"]),
         "requests.memory: '80Mx' has the unknown unit 'Mx'",
-    ),
-    (
-        "startup not explicit",
-        lambda m: put(startsAfter=["pc-b"])(the_clique(m)["spec"]),
-        f"startsAfter: used with explicit startup only (set cliqueStartupType to {EXPLICIT}",
     ),
     (
         "two names for one clique",
@@ -471,3 +467,120 @@ def test_what_is_allowed_and_yet_not_as_it_seems_is_said() -> None:
         "clique 'pc-b'",
     ]
     assert len(warnings) == 3
+
+
+# Grove's own API server, and what is in the same file.
+
+
+def with_extensions() -> dict[str, Any]:
+    manifest = workload(1, terminationDelay="Never", onAllScheduledLost="Hold", onStranded="Hold")
+    spec = manifest["spec"]
+    spec["updateStrategy"] = {"type": "Coherent", "paused": True, "rollingUpdate": {"maxSurge": 1}}
+    spec["revisionHistoryLimit"] = 3
+    spec["template"]["podCliqueScalingGroups"][0]["terminationDelay"] = "1h"
+    the_clique(manifest)["rollingUpdate"] = {"maxUnavailable": 1}
+    return manifest
+
+
+EXTENSIONS = [
+    "spec.revisionHistoryLimit: not a field of Grove",
+    "spec.template.cliques[0].rollingUpdate: not a field of Grove",
+    "spec.template.onAllScheduledLost: not a field of Grove",
+    "spec.template.onStranded: not a field of Grove",
+    "spec.template.podCliqueScalingGroups[0].terminationDelay: not a field of Grove",
+    "spec.template.terminationDelay: Never is not a value of Grove",
+    "spec.updateStrategy.paused: not a field of Grove",
+    "spec.updateStrategy.rollingUpdate: not a field of Grove",
+    "spec.updateStrategy.type: Coherent is not a value of Grove",
+]
+
+
+def of_grove(manifest: dict[str, Any]) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        load_manifests_text(yaml.safe_dump(manifest), "m.yaml", grove=True)
+    return str(caught.value).splitlines()
+
+
+def test_our_extensions_are_noted_and_refused_for_grove() -> None:
+    manifest = with_extensions()
+    notes = load_set(manifest).warnings
+    assert sorted(note.partition(": its API")[0] for note in notes) == EXTENSIONS
+    said = of_grove(manifest)
+    for extension in EXTENSIONS:
+        assert any(f" {extension}" in line for line in said), extension
+
+
+def test_a_set_that_grove_takes_has_no_note() -> None:
+    manifest = workload(1)
+    for role in manifest["spec"]["template"]["cliques"]:
+        role["spec"].setdefault("roleName", role["name"])
+        role["labels"] = {"app.kubernetes.io/name": "web_1", "tier": ""}
+    found = load_manifests_text(yaml.safe_dump(manifest), "m.yaml", grove=True)
+    assert found.sets[0].warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda m: the_clique(m)["spec"].pop("replicas"), "spec.replicas: missing: Grove's CRD"),
+        (lambda m: the_clique(m)["spec"].pop("roleName", None), "spec.roleName: missing: Grove's"),
+        (lambda m: the_clique(m).update(labels={"a b": "c"}), "'a b' is not a key of a label"),
+        (lambda m: the_clique(m).update(labels={"-a": "c"}), "'-a' is not a key of a label"),
+        (lambda m: the_clique(m).update(labels={"a": "b c"}), "'b c' is not the value of a label"),
+        (lambda m: the_clique(m).update(labels={"a": "x" * 64}), "is not the value of a label"),
+        (lambda m: m["metadata"].update(labels={"A.b/": "c"}), "'A.b/' is not a key of a label"),
+        (lambda m: m["metadata"].update(annotations={"X/y": ""}), "'X/y' is not a key of a label"),
+    ],
+)
+def test_what_grove_refuses_beside_that(change: Change, sentence: str) -> None:
+    manifest = workload(1)
+    change(manifest)
+    assert any(sentence in line for line in of_grove(manifest))
+
+
+def test_what_grove_takes_and_does_not_use_is_noted() -> None:
+    manifest = workload(1, cliqueStartupType="CliqueStartupTypeInOrder")
+    the_clique(manifest)["spec"]["startsAfter"] = ["pc-b"]
+    assert any("startsAfter is used with" in note for note in load_set(manifest).warnings)
+    manifest = workload(1)
+    one = manifest["spec"]["template"]["podCliqueScalingGroups"][0]
+    one["replicas"] = 4
+    one["scaleConfig"] = {"minReplicas": 2, "maxReplicas": 3}
+    assert any("maxReplicas 3 is below replicas 4" in note for note in load_set(manifest).warnings)
+    one["scaleConfig"] = {"minReplicas": 3, "maxReplicas": 2}
+    with pytest.raises(InputError, match="maxReplicas 2 is below minReplicas 3"):
+        load_set(manifest)
+
+
+BESIDE = """
+---
+{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {anything: [1, 2]}}
+---
+{apiVersion: resource.k8s.io/v1, kind: ResourceClaimTemplate, metadata: {name: gpus}}
+---
+{apiVersion: v1, kind: ConfigMap, data: {a: b}}
+"""
+
+
+def test_objects_of_other_apis_are_skipped() -> None:
+    found = load_manifests_text(yaml.safe_dump(workload(1)) + BESIDE)
+    assert found.kinds == ("PodCliqueSet web",)
+    assert found.foreign == (
+        "Service web",
+        "ResourceClaimTemplate gpus",
+        "ConfigMap without a name",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (BESIDE.removeprefix("\n---"), "'Service' is not a kind that is read here"),
+        ("{apiVersion: grove.io/v1alpha1, kind: PodCliqe}", "did you mean 'PodClique'"),
+        ("{apiVersion: groove.io/v1alpha1, kind: PodClique}", "is not an apiVersion of PodClique"),
+    ],
+)
+def test_a_mistake_is_not_taken_for_another_api(text: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_manifests_text(text, "m.yaml")
+    assert sentence in str(caught.value)

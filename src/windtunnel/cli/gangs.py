@@ -28,21 +28,35 @@ def gangs() -> None:
               help="What there is already: says what may not change, too.")  # fmt: skip
 @click.option("--cluster", type=click.Path(path_type=Path), metavar="FILE",
               help="Describes the cluster: its times tell whether gangs get ready.")  # fmt: skip
+@click.option("--grove", is_flag=True,
+              help="Also refuse what Grove's API server would refuse.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
-def validate(file: Path, was: Path | None, cluster: Path | None, *, as_json: bool) -> None:
+def validate(
+    file: Path, was: Path | None, cluster: Path | None, *, grove: bool, as_json: bool
+) -> None:
     """Check a file of Grove's manifests, and list all faults at once."""
     from windtunnel.twin.kubernetes.probes import start_warnings
 
-    found = _load(file, None if was is None else _load(was))
+    found = _load(file, None if was is None else _load(was), grove=grove)
     times = _cluster(cluster, {}).times
     load_s = times.delays()["readiness"].mean_s
     warnings = {one.name: [*one.warnings, *start_warnings(one.spec, load_s)] for one in found.sets}
     if as_json:
-        click.echo(json.dumps({"valid": True, "kinds": list(found.kinds), "warnings": warnings}))
+        click.echo(
+            json.dumps(
+                {
+                    "valid": True,
+                    "kinds": list(found.kinds),
+                    "skipped": list(found.foreign),
+                    "warnings": warnings,
+                }
+            )
+        )
         return
     for name, said in warnings.items():
         for warning in said:
             click.echo(f"{name}: note: {warning}")
+    _tell_skipped(found)
     click.echo(f"{file}: {', '.join(found.kinds)}: nothing is wrong")
 
 
@@ -60,6 +74,7 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
     from windtunnel.twin.kubernetes.render import lines_of, manifests_of, tree_of
 
     found = _load(file)
+    _tell_skipped(found)
     if as_json and as_yaml:
         raise InputError("--json and --yaml are two forms of the answer", hint="leave one out")
     if not found.sets:
@@ -129,6 +144,7 @@ def status(
         out.json(found)
     if not out.alone:
         show_status(found, screen(), wide=wide)
+    _tell_skipped(manifests)
     for sentence in ignored(manifests):
         click.echo(f"note: {sentence}", err=True)
     loops = driver.cluster.recycle_loops()
@@ -156,7 +172,13 @@ def _cluster(path: Path | None, machines: dict[str, int | None]) -> ClusterSetti
     return load_cluster(path)
 
 
-def _load(file: Path, was: Manifests | None = None) -> Manifests:
+def _tell_skipped(found: Manifests) -> None:
+    """On the error stream, so that what is printed stays what was asked for."""
+    if found.foreign:
+        click.echo(f"note: not gangs, and skipped: {', '.join(found.foreign)}", err=True)
+
+
+def _load(file: Path, was: Manifests | None = None, *, grove: bool = False) -> Manifests:
     from windtunnel.gangs.api.load import load_manifests
 
-    return load_manifests(file, was)
+    return load_manifests(file, was, grove=grove)

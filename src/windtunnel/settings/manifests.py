@@ -20,7 +20,7 @@ LONGEST_VALUE: Final = 262_144
 LONGEST_QUANTITY: Final = 64
 LONGEST_DNS_NAME: Final = 253
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUANTITY: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([eE][+-]?[0-9]+|[a-zA-Z]*)")
 _UNITS: Final = {
     "": 1.0,
@@ -106,7 +106,7 @@ Opaque = dict[str, Any]
 _LABEL_RULE = "small letters, digits and '-', at most 63, the first and last no '-'"
 DnsLabel = Annotated[str, Pattern("a DNS label", DNS_LABEL, 63, _LABEL_RULE)]
 _NAME_RULE = f"small letters, digits, '-' and '.', at most {LONGEST_DNS_NAME}"
-DnsName = Annotated[str, Pattern("a DNS name", _DNS_NAME, LONGEST_DNS_NAME, _NAME_RULE)]
+DnsName = Annotated[str, Pattern("a DNS name", DNS_NAME, LONGEST_DNS_NAME, _NAME_RULE)]
 
 
 class ManifestMetadata(ApiSection):

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from windtunnel.core.errors import InputError, one_sentence_per
+from windtunnel.gangs.api.grove import extension_notes, grove_faults
 from windtunnel.gangs.api.other_kinds import (
     GangManifest,
     GroupManifest,
@@ -21,9 +22,16 @@ from windtunnel.gangs.api.set_spec import SetManifest
 from windtunnel.gangs.api.topology_rules import topology_warnings
 from windtunnel.gangs.api.update_rules import unused_replicas, update_faults
 from windtunnel.gangs.templates import SetSpec
-from windtunnel.settings.document import parse_documents, read_text
+from windtunnel.settings.document import Document, parse_documents, read_text
 from windtunnel.settings.faults import Fault, input_error
-from windtunnel.settings.manifests import KEYS, NOUN, Manifest, ManifestKind, manifest_of
+from windtunnel.settings.manifests import (
+    KEYS,
+    NOUN,
+    Manifest,
+    ManifestKind,
+    is_foreign,
+    manifest_of,
+)
 
 GROVE = "grove.io/v1alpha1"
 SCHEDULER_GROVE = "scheduler.grove.io/v1alpha1"
@@ -54,21 +62,32 @@ class Manifests(NamedTuple):
     """The topologies by name: from domain to the key of the node label, broadest first."""
     kinds: tuple[str, ...]
     """Of every manifest its kind and name, such as `PodCliqueSet web`."""
+    foreign: tuple[str, ...] = ()
+    """Objects of other APIs in the file, which were skipped, as `kinds`."""
 
 
-def load_manifests(path: str | Path, was: Manifests | None = None) -> Manifests:
+def load_manifests(
+    path: str | Path, was: Manifests | None = None, *, grove: bool = False
+) -> Manifests:
     """The manifests of a file; those of one file may refer to each other.
 
-    A set that is in `was` is held to what may change, not to what a new one may be.
+    A set that is in `was` is held to what may change, not to what a new one may be. With `grove`,
+    what Grove's API server would refuse is a fault, too. Objects of other APIs are skipped.
     """
-    return load_manifests_text(read_text(path, NOUN), str(path), was)
+    return load_manifests_text(read_text(path, NOUN), str(path), was, grove=grove)
 
 
 def load_manifests_text(
-    text: str, file: str = "manifest.yaml", was: Manifests | None = None
+    text: str,
+    file: str = "manifest.yaml",
+    was: Manifests | None = None,
+    *,
+    grove: bool = False,
 ) -> Manifests:
     """The same for a text at hand; faults take it to be in `file`."""
     documents = parse_documents(text, file, NOUN, KEYS)
+    foreign = [document for document in documents if is_foreign(document, KINDS)]
+    documents = [one for one in documents if one not in foreign] or documents
     checked = [(document, manifest_of(document, KINDS)) for document in documents]
     levels = {
         manifest.metadata.name: levels_of(manifest)
@@ -83,6 +102,8 @@ def load_manifests_text(
     for document, manifest in checked:
         old = before.get(_name_of(manifest))
         faults = _rule_faults(manifest, known, old)
+        if grove and isinstance(manifest, SetManifest):
+            faults += grove_faults(manifest)
         label = f"{document.data['kind']} {_name_of(manifest)}"
         if label in names:
             faults.append(Fault(("metadata", "name"), f"the file has two of {label}"))
@@ -91,7 +112,7 @@ def load_manifests_text(
         if faults:
             errors.append(input_error(document, faults))
         elif isinstance(manifest, SetManifest):
-            warnings = warnings_of(manifest)
+            warnings = warnings_of(manifest) + extension_notes(manifest)
             warnings += topology_warnings(manifest.spec.template, levels)
             warnings += unused_replicas(old, manifest) if old is not None else []
             sets.append(
@@ -99,7 +120,13 @@ def load_manifests_text(
             )
     if errors:
         raise one_sentence_per(_flat(errors))
-    return Manifests(tuple(sets), levels, tuple(kinds))
+    return Manifests(tuple(sets), levels, tuple(kinds), tuple(map(_label, foreign)))
+
+
+def _label(document: Document) -> str:
+    metadata = document.data.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{document.data['kind']} {name or 'without a name'}"
 
 
 def _flat(errors: list[InputError]) -> list[InputError]:

@@ -58,8 +58,15 @@ def warnings_of(spec: SetManifest) -> list[str]:
             said.append(f"{where}: restartPolicy is not used: the pods of a gang always restart")
         if clique.spec.replicas == 0:
             said.append(f"{where}: replicas 0 is read as 1; scale it to zero once it is there")
+        if clique.spec.starts_after and spec.spec.template.clique_startup_type != EXPLICIT:
+            said.append(f"{where}: startsAfter is used with {EXPLICIT} only")
         if "schedulingGates" in clique.spec.pod_spec:
             said.append(f"{where}: its own scheduling gates are kept, and ours is added to them")
+    for group in spec.spec.template.groups:
+        scale = group.scale_config
+        if scale is not None and scale.max_replicas < group.counts.replicas:
+            what = f"maxReplicas {scale.max_replicas} is below replicas {group.counts.replicas}"
+            said.append(f"scaling group {group.name!r}: {what}: an autoscaler would shrink it")
     if spec.status is not None:
         said.append("status is written by controllers; what the file says of it is not used")
     return said
@@ -156,7 +163,10 @@ def _group_faults(
     if group.scale_config is not None:
         scale = group.scale_config
         place = (*path, "scaleConfig")
-        faults += _bounds_faults(place, scale.min_replicas, scale.max_replicas, counts)
+        # Grove does not check the maximum of a group; below the minimum, no autoscaler can be made.
+        most = Counts(min(counts.replicas, scale.max_replicas), counts.minimum)
+        lowest = counts.replicas if scale.min_replicas is None else scale.min_replicas
+        faults += _bounds_faults(place, lowest, scale.max_replicas, most)
     return faults
 
 
@@ -197,12 +207,8 @@ def _startup_faults(template: SetTemplateSpec) -> list[Fault]:
     for number, clique in enumerate(template.cliques):
         path = (*CLIQUES, number, "spec", "startsAfter")
         parents = clique.spec.starts_after or []
-        if parents and not explicit:
-            what = "used with explicit startup only"
-            faults.append(
-                Fault(path, what, hint=f"set cliqueStartupType to {EXPLICIT}, or leave it out")
-            )
-            continue
+        if not explicit:
+            continue  # Grove takes it and does not use it
         for place, parent in enumerate(parents):
             wrong = _parent_fault(parent, clique.name, parents[:place], known)
             if wrong:

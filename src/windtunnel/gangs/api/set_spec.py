@@ -30,6 +30,10 @@ class Metadata(ManifestMetadata):
     namespace: DnsLabel | None = Field(default=None, description="Left out: `default`.")
 
 
+class NotOfGrove:
+    """Marks a key that Grove does not have."""
+
+
 class Counts(NamedTuple):
     """Replicas and their minimum, with defaults."""
 
@@ -136,7 +140,7 @@ class CliqueTemplateSpec(ApiSection):
     annotations: LabelMap | None = Field(default=None, description="For its pods.")
     topology_constraint: TopologySpec | None = Field(default=None, description="Packs its pods.")
     resource_sharing: list[SharingSpec] | None = Field(default=None, description="Its claims.")
-    rolling_update: RollingSpec | None = Field(
+    rolling_update: Annotated[RollingSpec | None, NotOfGrove()] = Field(
         default=None, description="Left out: the set's. Not for a member of a scaling group."
     )
     spec: CliqueSpec = Field(description="The clique.")
@@ -163,8 +167,10 @@ class GroupTemplateSpec(ApiSection):
     topology_constraint: TopologySpec | None = Field(
         default=None, description="Packs each replica of the group."
     )
-    rolling_update: RollingSpec | None = Field(default=None, description="Left out: the set's.")
-    termination_delay: Annotated[float, Delay()] | None = Field(
+    rolling_update: Annotated[RollingSpec | None, NotOfGrove()] = Field(
+        default=None, description="Left out: the set's."
+    )
+    termination_delay: Annotated[Annotated[float, Delay()] | None, NotOfGrove()] = Field(
         default=None,
         description="How long a breach of a replica, or of the group, may last; `Never` leaves it "
         "be; left out: the set's. Not a field of Grove.",
@@ -213,12 +219,12 @@ class SetTemplateSpec(ApiSection):
         description="How long a breach may last before the gang is terminated; left out: 4h. "
         "`Never` (not of Grove) switches it off.",
     )
-    on_all_scheduled_lost: Literal["Hold", "Terminate"] | None = Field(
+    on_all_scheduled_lost: Annotated[Literal["Hold", "Terminate"] | None, NotOfGrove()] = Field(
         default=None,
         description="Whether a clique that was scheduled and has no scheduled pod left counts as "
         "breached (`Terminate`) or waits (`Hold`, when left out). Not a field of Grove.",
     )
-    on_stranded: Literal["Hold", "Terminate"] | None = Field(
+    on_stranded: Annotated[Literal["Hold", "Terminate"] | None, NotOfGrove()] = Field(
         default=None,
         description="Whether pods that hold machines, while a clique or a group of their gang has "
         "lost all of its pods, are terminated after the delay (`Terminate`, when left out) or "
@@ -252,15 +258,15 @@ class UpdateSpec(ApiSection):
         description="Replace pods step by step (`RollingRecreate`, when left out); only those that "
         "somebody deletes (`OnDelete`); or all roles of a set replica in step (`Coherent`).",
     )
-    rolling_update: RollingSpec | None = Field(
+    rolling_update: Annotated[RollingSpec | None, NotOfGrove()] = Field(
         default=None, description="For all that have none of their own. Not a field of Grove."
     )
-    parallel_replicas: Annotated[int, Whole(1, 100_000)] | None = Field(
+    parallel_replicas: Annotated[Annotated[int, Whole(1, 100_000)] | None, NotOfGrove()] = Field(
         default=None,
         description="Set replicas that are updated at the same time; left out: 1. "
         "Not a field of Grove.",
     )
-    paused: Annotated[bool, Flag()] | None = Field(
+    paused: Annotated[Annotated[bool, Flag()] | None, NotOfGrove()] = Field(
         default=None, description="Nothing more is taken down. Not a field of Grove."
     )
 
@@ -270,7 +276,7 @@ class SetSection(ApiSection):
 
     replicas: Count = Field(default=0, description="Copies of the whole system.")
     update_strategy: UpdateSpec | None = Field(default=None, description="Of changes.")
-    revision_history_limit: Annotated[int, Whole(1, 1000)] | None = Field(
+    revision_history_limit: Annotated[Annotated[int, Whole(1, 1000)] | None, NotOfGrove()] = Field(
         default=None, description="Revisions that are kept; left out: 10. Not a field of Grove."
     )
     template: SetTemplateSpec = Field(description="One copy.")
