@@ -42,16 +42,17 @@ COMPILED_FOR_ROWS = (64, 512)
 INSTALL = "pip install 'windtunnel[profile]'"
 
 
-class DecoderShape:
+class DecoderShape(NamedTuple):
     """The sizes of a dense decoder with grouped-query attention, or of one GPU's slice of it."""
 
-    __slots__ = ("ffn", "head_dim", "heads", "hidden", "kv_heads", "layers", "name", "vocab")
-
-    def __init__(self, name: str, sizes: tuple[int, int, int, int, int, int, int]) -> None:
-        """`sizes`: layers, hidden, heads, KV heads, head dimension, MLP width, vocabulary."""
-        self.name = name
-        self.layers, self.hidden, self.heads, self.kv_heads = sizes[:4]
-        self.head_dim, self.ffn, self.vocab = sizes[4:]
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
 
     @property
     def weight_bytes(self) -> int:
