@@ -43,33 +43,33 @@ class CandidateLabels:
                 ("max_num_batched_tokens", "batched tokens"),
                 ("memory_utilization", "of memory"),
             )
-            if len({getattr(kind, name) for kind in kinds}) > 1
+            if len({getattr(kind.hardware, name) for kind in kinds}) > 1
         ]
 
     def of(self, candidate: Candidate) -> str:
         """`4 x h200, tp 1, least-loaded`."""
         kind = candidate.kind
-        what = kind.accelerator or ("servers" if candidate.total > 1 else "server")
+        what = kind.hardware.accelerator or ("servers" if candidate.total > 1 else "server")
         count = " + ".join(str(count) for count in candidate.servers)
-        first = f"{count} x {what}" if kind.accelerator else f"{count} {what}"
+        first = f"{count} x {what}" if kind.hardware.accelerator else f"{count} {what}"
         if kind.scales:
-            first = f"{kind.scaling} from {first}"
+            first = f"{kind.frame.scaling} from {first}"
         return ", ".join([first, *self._rest(kind)])
 
     def kind(self, kind: ServerKind) -> str:
         """The same without the servers."""
-        first = [kind.accelerator] if kind.accelerator else []
-        scaling = [f"scaled by {kind.scaling}"] if kind.scaling else []
+        first = [kind.hardware.accelerator] if kind.hardware.accelerator else []
+        scaling = [f"scaled by {kind.frame.scaling}"] if kind.frame.scaling else []
         return ", ".join([*first, *self._rest(kind), *scaling])
 
     def _rest(self, kind: ServerKind) -> list[str]:
         rest = []
-        if kind.shape == SPLIT:
+        if kind.frame.shape == SPLIT:
             rest.append("prefill + decode")
-        if kind.accelerator:
-            rest.append(f"tp {kind.tensor_parallel}")
-        rest += [f"{getattr(kind, name)} {word}" for name, word in self._settings]
-        return [*rest, kind.router]
+        if kind.hardware.accelerator:
+            rest.append(f"tp {kind.hardware.tensor_parallel}")
+        rest += [f"{getattr(kind.hardware, name)} {word}" for name, word in self._settings]
+        return [*rest, kind.frame.router]
 
     def why(
         self, candidate: Candidate, verdict: CandidateVerdict, kept: Mapping[str, float]

@@ -31,20 +31,39 @@ DOES_NOT_FIT = "does-not-fit"
 TOO_SLOW = "too-little-throughput"
 
 
-class ServerKind(msgspec.Struct, frozen=True):
-    """Everything about a deployment but the number of its servers."""
+class Frame(NamedTuple):
+    """A scenario with one shape, router and autoscaler, whose servers may still be any."""
 
-    number: int
     shape: str
+    router: str
+    scaling: str | None
+    settings: Settings
+    plan: ScenarioPlan | None
+    sentence: str
+
+
+class Hardware(NamedTuple):
+    """What every server of a kind is, and what its engine may use."""
+
     accelerator: str | None
     tensor_parallel: int
     max_num_seqs: int
     max_num_batched_tokens: int
     memory_utilization: float
-    router: str
-    scaling: str | None
+
+
+OF_ENGINE = Hardware._fields[2:]
+
+
+class ServerKind(msgspec.Struct, frozen=True):
+    """Everything about a deployment but the number of its servers."""
+
+    number: int
+    frame: Frame
+    hardware: Hardware
     settings: Settings
-    plan: ScenarioPlan | None
+    sentence: str = ""
+    plan: ScenarioPlan | None = None
     """None: it cannot be built, and `sentence` says why."""
     prices: tuple[float, ...] = ()
     """Dollars for an hour of one server of each pool; none where nobody has said."""
@@ -54,11 +73,10 @@ class ServerKind(msgspec.Struct, frozen=True):
     fewest: int = 1
     """Servers below which there is too little time for the work, in all."""
     fewest_decode: int = 1
-    sentence: str = ""
 
     @property
     def scales(self) -> bool:
-        return self.scaling is not None
+        return self.frame.scaling is not None
 
 
 class Candidate(NamedTuple):
@@ -107,17 +125,6 @@ class Candidate(NamedTuple):
             for pool, count in zip(whole.pools, self.servers, strict=True)
         )
         return whole.with_pools(pools)
-
-
-class Frame(NamedTuple):
-    """A scenario with one shape, router and autoscaler, whose servers may still be any."""
-
-    shape: str
-    router: str
-    scaling: str | None
-    settings: Settings
-    plan: ScenarioPlan | None
-    sentence: str
 
 
 def frames_of(origin: Origin, base: ScenarioPlan, choices: Choices) -> Iterator[Frame]:
@@ -193,14 +200,8 @@ def _scaling_settings(
         yield "scaling", scaler
 
 
-class Hardware(NamedTuple):
-    """What every server of a kind is. None: as its pool has it."""
-
-    accelerator: str | None
-    tensor_parallel: int | None
-    max_num_seqs: int | None
-    max_num_batched_tokens: int | None
-    memory_utilization: float | None
+Chosen = tuple[Any, ...]
+"""The fields of `Hardware`, each None where it is as its pool has it."""
 
 
 def kinds_of(
@@ -213,7 +214,7 @@ def kinds_of(
     """Every combination, with what its bounds say."""
     frames = list(frames_of(origin, base, choices))
     hardware = [
-        Hardware(*values)
+        values
         for values in itertools.product(
             choices.accelerators,
             choices.tensor_parallel,
@@ -238,28 +239,17 @@ def kinds_of(
 def _kind(
     number: int,
     frame: Frame,
-    own: Hardware,
+    own: Chosen,
     base: ScenarioPlan,
     choices: Choices,
     bounds: "_Bounds",
 ) -> ServerKind:
     shown = _with(template_of(base), own, choices.prices)
-    kind = ServerKind(
-        number=number,
-        shape=frame.shape,
-        accelerator=_name_of(shown.accelerator),
-        tensor_parallel=shown.tensor_parallel,
-        max_num_seqs=shown.engine.max_num_seqs,
-        max_num_batched_tokens=shown.engine.max_num_batched_tokens,
-        memory_utilization=shown.engine.memory_utilization,
-        router=frame.router,
-        scaling=frame.scaling,
-        settings=(),
-        plan=None,
-        sentence=frame.sentence,
-    )
+    engine = (getattr(shown.engine, name) for name in OF_ENGINE)
+    hardware = Hardware(_name_of(shown.accelerator), shown.tensor_parallel, *engine)
+    kind = ServerKind(number, frame, hardware, frame.settings, frame.sentence)
     if frame.plan is None:
-        return msgspec.structs.replace(kind, settings=frame.settings)
+        return kind
     pools = [_with(pool, own, choices.prices) for pool in frame.plan.pools]
     changes = [_changes(old, new) for old, new in zip(frame.plan.pools, pools, strict=True)]
     prices = [price_of(pool) for pool in pools]
@@ -276,33 +266,28 @@ def _kind(
         found = bounds.of(pools)
     except InputError as error:
         return msgspec.structs.replace(kind, sentence=error.what)
+    ruled, fewest, decode = found
     plan = frame.plan.with_pools(pools)
-    ruled, fewest, fewest_decode = found
     return msgspec.structs.replace(
-        kind, plan=plan, ruled=ruled, fewest=fewest, fewest_decode=fewest_decode
+        kind, plan=plan, ruled=ruled, fewest=fewest, fewest_decode=decode
     )
 
 
-def _with(pool: PoolSettings, own: Hardware, prices: dict[str, float]) -> PoolSettings:
+def _with(pool: PoolSettings, own: Chosen, prices: dict[str, float]) -> PoolSettings:
     """A pool on this hardware; blocks that were counted for other hardware are counted anew."""
-    name = _name_of(pool.accelerator)
-    wanted = own.accelerator or name
-    degree = own.tensor_parallel or pool.tensor_parallel
-    same = wanted == name and degree == pool.tensor_parallel
-    engine = pool.engine
+    accelerator, degree, *options = own
+    name, engine = _name_of(pool.accelerator), pool.engine
+    wanted, degree = accelerator or name, degree or pool.tensor_parallel
     price = pool.price_per_hour if wanted == name else None
-    options = {
-        "max_num_seqs": own.max_num_seqs or engine.max_num_seqs,
-        "max_num_batched_tokens": own.max_num_batched_tokens or engine.max_num_batched_tokens,
-        "memory_utilization": own.memory_utilization or engine.memory_utilization,
-        "kv_blocks": engine.kv_blocks if same else "auto",
-    }
+    changed = {key: value for key, value in zip(OF_ENGINE, options, strict=True) if value}
+    if wanted != name or degree != pool.tensor_parallel:
+        changed["kv_blocks"] = "auto"
     return pool.model_copy(
         update={
             "accelerator": pool.accelerator if wanted == name else wanted,
             "tensor_parallel": degree,
             "price_per_hour": price if wanted is None else prices.get(wanted, price),
-            "engine": engine.model_copy(update=options),
+            "engine": engine.model_copy(update=changed),
         }
     )
 
@@ -314,17 +299,13 @@ def _name_of(accelerator: str | None) -> str | None:
 
 def _changes(old: PoolSettings, pool: PoolSettings) -> dict[str, Any]:
     """What is written differently in a pool."""
-    changes: dict[str, Any] = {
-        name: getattr(pool, name)
-        for name in ("accelerator", "tensor_parallel", "price_per_hour")
-        if getattr(pool, name) != getattr(old, name)
-    }
-    for name in ("max_num_seqs", "max_num_batched_tokens", "memory_utilization"):
-        if getattr(pool.engine, name) != getattr(old.engine, name):
-            changes[f"engine.{name}"] = getattr(pool.engine, name)
-    if pool.engine.kv_blocks != old.engine.kv_blocks:
-        changes["engine.kv_blocks"] = "auto"
-    return changes
+    own = ("accelerator", "tensor_parallel", "price_per_hour")
+    values = [(name, getattr(pool, name), getattr(old, name)) for name in own]
+    values += [
+        (f"engine.{name}", getattr(pool.engine, name), getattr(old.engine, name))
+        for name in (*OF_ENGINE, "kv_blocks")
+    ]
+    return {name: new for name, new, was in values if new != was}
 
 
 def _merged(settings: Settings, changes: Sequence[dict[str, Any]]) -> Settings:
@@ -412,7 +393,7 @@ def candidates_of(
 def _counts(kind: ServerKind, base: ScenarioPlan, choices: Choices) -> list[tuple[int, ...]]:
     if kind.scales:
         return [_at_first(kind)]
-    if kind.shape == SPLIT:
+    if kind.frame.shape == SPLIT:
         prefill, decode = choices.prefill, choices.decode
         assert prefill is not None
         assert decode is not None
@@ -435,7 +416,7 @@ def _at_first(kind: ServerKind) -> tuple[int, ...]:
     """Where an autoscaler begins: with the fewest that might do, as far as it allows."""
     plan = kind.plan
     if plan is None or plan.scaling is None:
-        return (1,) if kind.shape == TOGETHER else (1, 1)
+        return (1,) if kind.frame.shape == TOGETHER else (1, 1)
     wanted = [kind.fewest] if len(plan.pools) == 1 else [1, kind.fewest_decode]
     counts = []
     for pool, count in zip(plan.pools, wanted, strict=True):
