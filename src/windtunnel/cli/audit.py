@@ -4,9 +4,12 @@ from pathlib import Path
 
 import click
 
+from windtunnel.cli.options import FILE
+from windtunnel.core.errors import printable
+
 
 @click.command(short_help="Replay a gateway's event log and check every decision in it.")
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=FILE)
 @click.pass_context
 def audit(context: click.Context, *, log: Path) -> None:
     """Replay a gateway's event log and check every decision in it.
@@ -20,6 +23,6 @@ def audit(context: click.Context, *, log: Path) -> None:
     if report.cut:
         click.echo("the last line of the log is incomplete: the gateway was killed", err=True)
     if report.difference:
-        click.echo(report.difference)
+        click.echo(printable(report.difference))
         context.exit(1)
     click.echo(f"{report.decisions} decisions follow from {report.facts} facts, byte for byte")

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windtunnel.cli.options import FILE, set_option
+
 if TYPE_CHECKING:
     from windtunnel.live.gateway.program import Program
 
 
 @click.command(short_help="Put admission and routing in front of OpenAI-compatible servers.")
-@click.argument("config", required=False, type=click.Path(path_type=Path))
+@click.argument("config", required=False, type=FILE)
 @click.option("--server", "servers", multiple=True, metavar="URL",
               help="A server, as in http://10.0.0.7:8000; may be given several times.")  # fmt: skip
 @click.option("--host", default=None, help="Where to listen. [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), default=None,
               help="Where to listen; 0 takes a free port. [default: 8080]")  # fmt: skip
-@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE",
-              help="Any field of CONFIG, as in serving.router.policy=least-loaded.")  # fmt: skip
+@set_option("Any field of CONFIG, as in serving.router.policy=least-loaded.")
 @click.option("--check", is_flag=True, help="Check the configuration, and start nothing.")
 def gateway(
     *,

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from windtunnel.core.clock import monotonic_s
-from windtunnel.core.errors import InputError, OutputError
+from windtunnel.core.errors import InputError, OutputError, printable
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.gateway.bodies import PromptReader
@@ -419,7 +419,7 @@ def log_to_stderr() -> None:
             line = {"level": record.levelname.lower(), "message": record.getMessage()}
             if record.exc_info:
                 line["trace"] = self.formatException(record.exc_info)
-            return msgspec.json.encode(line).decode()
+            return printable(msgspec.json.encode(line).decode())
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
