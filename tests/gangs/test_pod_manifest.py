@@ -55,9 +55,12 @@ def test_a_pod_has_the_labels_and_the_environment_of_its_place() -> None:
     }
     assert pod["spec"]["subdomain"] == "web-0"
     assert pod["spec"]["schedulingGates"] == [{"name": "grove.io/podgang-pending-creation"}]
-    assert pod["spec"]["initContainers"] == [
-        {"name": "grove-initc", "args": ["--podcliques=web-0-sg-x-1-pc-b:1"]}
-    ]
+    waiter = pod["spec"]["initContainers"][-1]
+    assert (waiter["name"], waiter["args"]) == ("grove-initc", ["--podcliques=web-0-sg-x-1-pc-b:1"])
+    assert waiter["image"]
+    volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
+    assert volumes["sa-token-secret-vol"]["secret"] == {"secretName": "web-ic-sat"}
+    assert [mount["name"] for mount in waiter["volumeMounts"]] == list(volumes)
     base = pods["web-0-sg-x-0-pc-b-0"]
     assert "grove.io/base-podgang" not in base["metadata"]["labels"]
     assert base["spec"]["initContainers"][0]["args"] == ["--podcliques=web-0-pc-a:1"]
@@ -107,3 +110,86 @@ def test_a_gang_is_what_a_scheduler_expects_and_we_can_read_it() -> None:
     ]
     again = load_manifests_text(yaml.safe_dump_all(ours), "ours.yaml")
     assert len(again.kinds) == len(ours) == 8
+
+
+COMPONENTS = {
+    "Service": "pcs-headless-service",
+    "ServiceAccount": "pod-service-account",
+    "Secret": "pod-sa-token-secret",
+    "Role": "pod-role",
+    "RoleBinding": "pod-role-binding",
+    "HorizontalPodAutoscaler": "pcs-hpa",
+    "ResourceClaim": "resource-claim",
+    "PodGang": "podgang",
+    "PodCliqueScalingGroup": "pcs-podcliquescalinggroup",
+}
+
+
+def everything() -> dict[str, list[Any]]:
+    manifest = workload(1)
+    manifest["metadata"]["namespace"] = "serving"
+    the_clique(manifest)["spec"]["autoScalingConfig"] = {"maxReplicas": 4}
+    the_clique(manifest)["spec"]["podSpec"]["schedulingGates"] = [{"name": "mine"}]
+    device = {"spec": {"devices": {"requests": [{"name": "gpu"}]}}}
+    manifest["spec"]["template"]["resourceClaimTemplates"] = [{"name": "t", "templateSpec": device}]
+    the_clique(manifest)["resourceSharing"] = [{"name": "t", "scope": "AllReplicas"}]
+    return made(manifest)
+
+
+def test_everything_that_would_be_created_is_there_and_says_what_it_goes_with() -> None:
+    kinds = everything()
+    for kind, component in COMPONENTS.items():
+        for one in kinds[kind]:
+            assert one["metadata"]["labels"]["app.kubernetes.io/component"] == component
+            assert one["metadata"]["namespace"] == "serving"
+    cliques = {one["metadata"]["name"]: one for one in kinds["PodClique"]}
+    for name, one in cliques.items():
+        (reference,) = one["metadata"]["ownerReferences"]
+        group = "sg-x" in name
+        wanted = ("PodCliqueScalingGroup", "web-0-sg-x") if group else ("PodCliqueSet", "web")
+        assert (reference["kind"], reference["name"]) == wanted
+        component = one["metadata"]["labels"]["app.kubernetes.io/component"]
+        assert component == ("pcsg-podclique" if group else "pcs-podclique")
+    for pod in kinds["Pod"]:
+        (reference,) = pod["metadata"]["ownerReferences"]
+        assert reference["kind"] == "PodClique"
+        assert reference["name"] == pod["metadata"]["labels"]["grove.io/podclique"]
+    for one in (one for found in kinds.values() for one in found):
+        (reference,) = one["metadata"]["ownerReferences"]
+        assert reference["apiVersion"] == "grove.io/v1alpha1"
+        assert reference["uid"]
+        assert reference["controller"] is True
+
+
+def test_every_pod_is_created_gated() -> None:
+    for pod in everything()["Pod"]:
+        gates = [gate["name"] for gate in pod["spec"]["schedulingGates"]]
+        mine = ["mine"] if "pc-a" in pod["metadata"]["name"] else []
+        assert gates == ["grove.io/podgang-pending-creation", *mine]
+
+
+def test_what_goes_with_a_set_is_complete() -> None:
+    kinds = everything()
+    (service,) = kinds["Service"]
+    assert service["spec"]["clusterIP"] == "None"
+    selector = service["spec"]["selector"]
+    pods = [pod["metadata"]["labels"] for pod in kinds["Pod"]]
+    assert all(selector.items() <= labels.items() for labels in pods)
+    (autoscaler,) = kinds["HorizontalPodAutoscaler"]
+    assert autoscaler["apiVersion"] == "autoscaling/v2"
+    assert autoscaler["spec"]["scaleTargetRef"] == {
+        "apiVersion": "grove.io/v1alpha1",
+        "kind": "PodClique",
+        "name": "web-0-pc-a",
+    }
+    (role,), (binding_,), (secret,) = kinds["Role"], kinds["RoleBinding"], kinds["Secret"]
+    assert role["rules"][0]["verbs"] == ["get", "list", "watch"]
+    assert binding_["roleRef"]["name"] == role["metadata"]["name"] == "grove.io:pcs:web"
+    assert binding_["subjects"] == [
+        {"kind": "ServiceAccount", "name": "web", "namespace": "serving"}
+    ]
+    assert secret["type"] == "kubernetes.io/service-account-token"
+    account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    assert account == kinds["ServiceAccount"][0]["metadata"]["name"] == "web"
+    (claim,) = kinds["ResourceClaim"]
+    assert claim["spec"] == {"devices": {"requests": [{"name": "gpu"}]}}

@@ -468,15 +468,15 @@ class Attachment(Owned):
     """What a set needs beside pods: services, resource claims, autoscalers, accounts."""
 
     def __init__(
-        self, kind: str, name: str, set_name: str, replica: int, owner: str, spec: dict[str, object]
+        self, kind: str, name: str, set_name: str, replica: int, body: dict[str, object]
     ) -> None:
         super().__init__(kind, name, set_name, replica)
-        self.owner: Final = owner
-        self.spec: Final = spec
+        self.body: Final = body
+        """All of its manifest but apiVersion, kind and what its metadata has of every object."""
         self.key: Final = f"{kind}/{name}"
 
     def anew(self) -> Thing:
-        return Attachment(self.kind, self.name, self.set_name, self.replica, self.owner, self.spec)
+        return Attachment(self.kind, self.name, self.set_name, self.replica, self.body)
 
     def mark(self, changes: Changes) -> None:
         changes.attachments[(self.kind, self.name)] = None

@@ -4,75 +4,158 @@ import copy
 from typing import Any, Final
 
 from windtunnel.gangs import names
-from windtunnel.gangs.controllers.attachments import MNNVL_CLAIM, claims_of, mnnvl_group
-from windtunnel.gangs.objects import Pod, PodClique, PodCliqueSet, PodGang, ScalingGroup
+from windtunnel.gangs.controllers.attachments import (
+    ACCOUNT_SUFFIX,
+    GROVE,
+    MNNVL_CLAIM,
+    claims_of,
+    mnnvl_group,
+)
+from windtunnel.gangs.objects import (
+    GATE,
+    Attachment,
+    GangMember,
+    Owned,
+    Pod,
+    PodClique,
+    PodCliqueSet,
+    PodGang,
+    ScalingGroup,
+    Thing,
+)
 from windtunnel.gangs.templates import Pack, SetSpec
 
-GROVE: Final = "grove.io/v1alpha1"
 SCHEDULER_GROVE: Final = "scheduler.grove.io/v1alpha1"
 WAITER: Final = "grove-initc"
 """The init container that waits for the cliques that come before."""
+WAITER_IMAGE: Final = "$(GROVE_INIT_CONTAINER_IMAGE)"
+"""The operator has it from its environment."""
+ACCOUNT_VOLUME: Final = "sa-token-secret-vol"
+INFO_VOLUME: Final = "pod-info-vol"
+
+KINDS: Final = {
+    "PodCliqueSet": (GROVE, ""),
+    "PodCliqueScalingGroup": (GROVE, "pcs-podcliquescalinggroup"),
+    "PodClique": (GROVE, "pcs-podclique"),
+    "PodGang": (SCHEDULER_GROVE, "podgang"),
+    "Pod": ("v1", "pcs-pod"),
+    "Service": ("v1", "pcs-headless-service"),
+    "ServiceAccount": ("v1", "pod-service-account"),
+    "Secret": ("v1", "pod-sa-token-secret"),
+    "Role": ("rbac.authorization.k8s.io/v1", "pod-role"),
+    "RoleBinding": ("rbac.authorization.k8s.io/v1", "pod-role-binding"),
+    "HorizontalPodAutoscaler": ("autoscaling/v2", "pcs-hpa"),
+    "ResourceClaim": ("resource.k8s.io/v1", "resource-claim"),
+    "ComputeDomain": ("resource.nvidia.com/v1beta1", ""),
+}
+"""By kind: its apiVersion, and the component that its objects are labelled as."""
 
 Json = dict[str, Any]
 
 
-def pod_manifest(owner: PodCliqueSet, pod: Pod) -> Json:
-    """A pod as it would be created."""
-    clique, spec = names.short(pod.clique), copy.deepcopy(pod.template.pod_spec)
-    made: Json = dict(spec)
+def _manifest(owner: PodCliqueSet, above: Thing, thing: Owned, labels: dict[str, str]) -> Json:
+    """What every object has: names, labels, and what it goes with."""
+    version, component = KINDS[thing.kind]
+    if isinstance(thing, PodClique) and thing.group:
+        component = "pcsg-podclique"
+    common = {
+        "app.kubernetes.io/managed-by": "grove-operator",
+        "app.kubernetes.io/part-of": names.short(owner.name),
+        "app.kubernetes.io/name": names.short(thing.name),
+    }
+    if component:
+        common["app.kubernetes.io/component"] = component
+    reference = {
+        "apiVersion": KINDS[above.kind][0],
+        "kind": above.kind,
+        "name": names.short(above.name),
+        "uid": above.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    metadata: Json = {
+        "name": names.short(thing.name),
+        "namespace": names.namespace(owner.name),
+        "labels": {**labels, **common},
+        "ownerReferences": [reference],
+    }
+    return {"apiVersion": version, "kind": thing.kind, "metadata": metadata}
+
+
+def attachment_manifest(owner: PodCliqueSet, attached: Attachment) -> Json:
+    """A service, an autoscaler, a claim or a part of an account."""
+    labels = {}
+    if attached.replica >= 0:
+        labels["grove.io/podcliqueset-replica-index"] = str(attached.replica)
+    made = _manifest(owner, owner, attached, labels)
+    body = copy.deepcopy(attached.body)
+    more = body.pop("metadata", {})
+    assert isinstance(more, dict)
+    made["metadata"].update(more)
+    return {**made, **body}
+
+
+def pod_manifest(owner: PodCliqueSet, clique: PodClique, pod: Pod) -> Json:
+    """A pod as it would be created: gated, whatever has become of it since."""
+    made: Json = copy.deepcopy(pod.template.pod_spec)
     made["schedulerName"] = pod.scheduler
-    made["schedulingGates"] = [{"name": gate} for gate in pod.gates]
+    made["schedulingGates"] = [{"name": gate} for gate in (GATE, *pod.template.gates)]
     made["hostname"] = names.host(pod.clique, pod.index)
     made["subdomain"] = names.short(names.base_gang(owner.name, pod.replica))
     if owner.spec.priority_class:
         made["priorityClassName"] = owner.spec.priority_class
+    if pod.waits_for:
+        _add_waiter(owner, pod, made)
     for container in _containers(made):
         container["env"] = _environment(owner, pod, container.get("env") or [])
-    if pod.waits_for:
-        waits = ",".join(f"{names.short(name)}:{count}" for name, count in pod.waits_for)
-        waiter = {"name": WAITER, "args": [f"--podcliques={waits}"]}
-        made["initContainers"] = [*(made.get("initContainers") or []), waiter]
     _claim(owner.spec, pod, made)
-    metadata = _metadata(owner, pod.name, pod_labels(pod))
+    manifest = _manifest(owner, clique, pod, pod_labels(pod))
     if pod.template.annotations:
-        metadata["annotations"] = dict(pod.template.annotations)
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {**metadata, "ownerReferences": [{"kind": "PodClique", "name": clique}]},
-        "spec": made,
+        manifest["metadata"]["annotations"] = dict(pod.template.annotations)
+    return {**manifest, "spec": made}
+
+
+def _add_waiter(owner: PodCliqueSet, pod: Pod, made: Json) -> None:
+    """The last init container waits until the cliques that come before have their pods ready."""
+    waits = ",".join(f"{names.short(name)}:{count}" for name, count in pod.waits_for)
+    account = "/var/run/secrets/kubernetes.io/serviceaccount"
+    waiter = {
+        "name": WAITER,
+        "image": WAITER_IMAGE,
+        "args": [f"--podcliques={waits}"],
+        "volumeMounts": [
+            {"name": ACCOUNT_VOLUME, "mountPath": account, "readOnly": True},
+            {"name": INFO_VOLUME, "mountPath": "/var/grove/pod-info", "readOnly": True},
+        ],
     }
+    gang = {"fieldPath": "metadata.labels['grove.io/podgang']"}
+    space = {"fieldPath": "metadata.namespace"}
+    items = [{"path": "namespace", "fieldRef": space}, {"path": "podgang", "fieldRef": gang}]
+    volumes = [
+        {
+            "name": ACCOUNT_VOLUME,
+            "secret": {"secretName": f"{names.short(owner.name)}{ACCOUNT_SUFFIX}"},
+        },
+        {"name": INFO_VOLUME, "downwardAPI": {"items": items}},
+    ]
+    made["initContainers"] = [*(made.get("initContainers") or []), waiter]
+    made["volumes"] = [*(made.get("volumes") or []), *volumes]
 
 
 def _containers(spec: Json) -> list[Json]:
     return [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
 
 
-def _metadata(owner: PodCliqueSet, name: str, labels: dict[str, str]) -> Json:
-    common = {
-        "app.kubernetes.io/managed-by": "grove-operator",
-        "app.kubernetes.io/part-of": names.short(owner.name),
-        "app.kubernetes.io/name": names.short(name),
-    }
-    return {
-        "name": names.short(name),
-        "namespace": names.namespace(owner.name),
-        "labels": {**labels, **common},
-    }
-
-
-def _place_labels(
-    replica: int, group: str, group_replica: int, gang: str, base_gang: str
-) -> dict[str, str]:
+def _place_labels(thing: GangMember) -> dict[str, str]:
     found = {
-        "grove.io/podgang": names.short(gang),
-        "grove.io/podcliqueset-replica-index": str(replica),
+        "grove.io/podgang": names.short(thing.gang),
+        "grove.io/podcliqueset-replica-index": str(thing.replica),
     }
-    if group:
-        found["grove.io/podcliquescalinggroup"] = names.short(group)
-        found["grove.io/podcliquescalinggroup-replica-index"] = str(group_replica)
-    if base_gang:
-        found["grove.io/base-podgang"] = names.short(base_gang)
+    if thing.group:
+        found["grove.io/podcliquescalinggroup"] = names.short(thing.group)
+        found["grove.io/podcliquescalinggroup-replica-index"] = str(thing.group_replica)
+    if thing.base_gang:
+        found["grove.io/base-podgang"] = names.short(thing.base_gang)
     return found
 
 
@@ -81,9 +164,9 @@ def pod_labels(pod: Pod) -> dict[str, str]:
     return {
         **pod.template.labels,
         "app.kubernetes.io/part-of": names.short(pod.set_name),
-        "app.kubernetes.io/component": "pcs-pod",
+        "app.kubernetes.io/component": KINDS[pod.kind][1],
         "grove.io/podclique": names.short(pod.clique),
-        **_place_labels(pod.replica, pod.group, pod.group_replica, pod.gang, pod.base_gang),
+        **_place_labels(pod),
         "grove.io/podclique-pod-index": str(pod.index),
         "grove.io/pod-template-hash": pod.template_hash,
     }
@@ -129,11 +212,9 @@ def _claim(spec: SetSpec, pod: Pod, made: Json) -> None:
         resources["claims"] = [*(resources.get("claims") or []), *used]
 
 
-def clique_manifest(owner: PodCliqueSet, clique: PodClique) -> Json:
-    labels = _place_labels(
-        clique.replica, clique.group, clique.group_replica, clique.gang, clique.base_gang
-    )
-    labels["grove.io/pod-template-hash"] = clique.template.hash
+def clique_manifest(owner: PodCliqueSet, above: Thing, clique: PodClique) -> Json:
+    """A clique; `above` is its scaling group, or the set."""
+    labels = {**_place_labels(clique), "grove.io/pod-template-hash": clique.template.hash}
     spec: Json = {
         "roleName": clique.template.role_name,
         "replicas": clique.replicas,
@@ -142,8 +223,7 @@ def clique_manifest(owner: PodCliqueSet, clique: PodClique) -> Json:
     }
     if clique.starts_after:
         spec["startsAfter"] = [names.short(name) for name, _ in clique.starts_after]
-    metadata = _metadata(owner, clique.name, labels)
-    return {"apiVersion": GROVE, "kind": "PodClique", "metadata": metadata, "spec": spec}
+    return {**_manifest(owner, above, clique, labels), "spec": spec}
 
 
 def group_manifest(owner: PodCliqueSet, group: ScalingGroup) -> Json:
@@ -153,13 +233,7 @@ def group_manifest(owner: PodCliqueSet, group: ScalingGroup) -> Json:
         "minAvailable": group.min_available,
         "cliqueNames": list(group.members),
     }
-    metadata = _metadata(owner, group.name, labels)
-    return {
-        "apiVersion": GROVE,
-        "kind": "PodCliqueScalingGroup",
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return {**_manifest(owner, owner, group, labels), "spec": spec}
 
 
 def gang_manifest(owner: PodCliqueSet, gang: PodGang) -> Json:
@@ -184,13 +258,13 @@ def gang_manifest(owner: PodCliqueSet, gang: PodGang) -> Json:
         spec["priorityClassName"] = gang.priority_class
     labels = {key: text for key, text in owner.spec.labels.items() if not _is_ours(key)}
     labels["grove.io/scheduler-name"] = gang.scheduler
-    metadata = _metadata(owner, gang.name, labels)
+    made = _manifest(owner, owner, gang, labels)
     annotations = {key: text for key, text in owner.spec.annotations.items() if not _is_ours(key)}
     if gang.topology:
         annotations["grove.io/topology-name"] = gang.topology
     if annotations:
-        metadata["annotations"] = annotations
-    return {"apiVersion": SCHEDULER_GROVE, "kind": "PodGang", "metadata": metadata, "spec": spec}
+        made["metadata"]["annotations"] = annotations
+    return {**made, "spec": spec}
 
 
 def _is_ours(key: str) -> bool:

@@ -1,6 +1,6 @@
 """What a set needs beside its pods: services, autoscalers, shared resource claims, accounts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from windtunnel.gangs import names
@@ -16,6 +16,11 @@ AUTOSCALER: Final = "HorizontalPodAutoscaler"
 COMPUTE_DOMAIN: Final = "ComputeDomain"
 GPU: Final = "nvidia.com/gpu"
 MNNVL_CLAIM: Final = "mnnvl-claim"
+GROVE: Final = "grove.io/v1alpha1"
+ACCOUNT_SUFFIX: Final = "-ic-sat"
+"""Ends the name of the secret with the token that waiting pods use."""
+FROM_TEMPLATE: Final = "windtunnel/resource-claim-template"
+"""The annotation of a claim whose spec is that of this template of the cluster."""
 
 
 def keep_set(view: View, owner: PodCliqueSet, commands: list[Command]) -> str:
@@ -76,33 +81,48 @@ def _only_a_service(spec: SetSpec) -> bool:
 
 
 def _of_set(owner: PodCliqueSet) -> Iterator[Attachment]:
+    """The account with which waiting pods look at others, and claims for all replicas."""
     name = owner.name
-    role = f"grove.io:pcs:{names.short(name)}"
-    space = name[: len(name) - len(names.short(name))]
-    yield _attached(owner, "ServiceAccount", name, -1, name, {})
-    yield _attached(owner, "Role", space + role, -1, name, {"reads": "pods"})
-    yield _attached(owner, "RoleBinding", space + role, -1, name, {"role": role})
-    yield _attached(owner, "Secret", f"{name}-ic-sat", -1, name, {"account": name})
+    account, space = names.short(name), names.namespace(name)
+    role = f"grove.io:pcs:{account}"
+    full = name[: len(name) - len(account)] + role
+    rule = {"apiGroups": [""], "resources": ["pods", "pods/status"]}
+    yield _attached(owner, "ServiceAccount", name, -1, {})
+    rules = [{**rule, "verbs": ["get", "list", "watch"]}]
+    yield _attached(owner, "Role", full, -1, {"rules": rules})
+    binding = {
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": space}],
+    }
+    yield _attached(owner, "RoleBinding", full, -1, binding)
+    token = {
+        "type": "kubernetes.io/service-account-token",
+        "metadata": {"annotations": {"kubernetes.io/service-account.name": account}},
+    }
+    yield _attached(owner, "Secret", f"{name}{ACCOUNT_SUFFIX}", -1, token)
     for one in owner.spec.sharing:
         if not one.per_replica:
             yield _claim(owner, -1, name, "all", one)
 
 
 def _attached(
-    owner: PodCliqueSet, kind: str, name: str, replica: int, about: str, spec: dict[str, object]
+    owner: PodCliqueSet, kind: str, name: str, replica: int, body: Mapping[str, object]
 ) -> Attachment:
-    made = Attachment(kind, name, owner.name, replica, about, spec)
+    made = Attachment(kind, name, owner.name, replica, dict(body))
     made.owner_uid = owner.uid
     return made
 
 
 def _service(owner: PodCliqueSet, outline: Outline) -> Attachment:
-    spec: dict[str, object] = {
+    spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": owner.spec.publish_not_ready,
-        "selects": f"all pods of {outline.base}",
+        "selector": {
+            "app.kubernetes.io/part-of": names.short(owner.name),
+            "grove.io/podcliqueset-replica-index": str(outline.replica),
+        },
     }
-    return _attached(owner, SERVICE, outline.base, outline.replica, owner.name, spec)
+    return _attached(owner, SERVICE, outline.base, outline.replica, {"spec": spec})
 
 
 def _of_replica(view: View, owner: PodCliqueSet, outline: Outline) -> Iterator[Attachment]:
@@ -129,21 +149,23 @@ def _of_replica(view: View, owner: PodCliqueSet, outline: Outline) -> Iterator[A
                 full = names.member(name, index, role)
                 yield from _claims(owner, replica, full, member.sharing, member.replicas)
     for domain in sorted(_mnnvl_groups(spec)):
-        about: dict[str, object] = {"numNodes": 0}
         name = f"{owner.name}-{replica}-{domain}"
-        yield _attached(owner, COMPUTE_DOMAIN, name, replica, owner.name, about)
+        channel = {"resourceClaimTemplate": {"name": names.short(name)}}
+        elastic = {"numNodes": 0, "channel": channel}
+        yield _attached(owner, COMPUTE_DOMAIN, name, replica, {"spec": elastic})
 
 
 def _autoscaler(
     owner: PodCliqueSet, replica: int, kind: str, name: str, bounds: ScaleBounds
 ) -> Attachment:
-    spec: dict[str, object] = {
-        "target": kind,
+    target = {"apiVersion": GROVE, "kind": kind, "name": names.short(name)}
+    spec = {
+        "scaleTargetRef": target,
         "minReplicas": bounds.minimum,
         "maxReplicas": bounds.maximum,
         "metrics": list(bounds.metrics),
     }
-    return _attached(owner, AUTOSCALER, name, replica, name, spec)
+    return _attached(owner, AUTOSCALER, name, replica, {"spec": spec})
 
 
 def _claims(
@@ -161,9 +183,12 @@ def _claim(
     owner: PodCliqueSet, replica: int, name: str, which: str, sharing: ClaimSharing
 ) -> Attachment:
     inline = owner.spec.claim_templates.get(sharing.name)
-    where = f"{sharing.namespace or names.namespace(owner.name)}/{sharing.name}"
-    spec: dict[str, object] = {"from": where} if inline is None else dict(inline)
-    return _attached(owner, CLAIM, f"{name}-{which}-{sharing.name}", replica, name, spec)
+    if inline is None:  # its spec is that of a template of the cluster
+        where = f"{sharing.namespace or names.namespace(owner.name)}/{sharing.name}"
+        body: Mapping[str, object] = {"metadata": {"annotations": {FROM_TEMPLATE: where}}}
+    else:
+        body = {"spec": inline.get("spec", {})}
+    return _attached(owner, CLAIM, f"{name}-{which}-{sharing.name}", replica, body)
 
 
 def claims_of(spec: SetSpec, pod: Pod) -> list[str]:

@@ -13,6 +13,7 @@ from windtunnel.gangs.controllers.attachments import claims_of
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import PodClique, PodCliqueSet, PodGang, SetReplica
 from windtunnel.gangs.pod_manifest import (
+    attachment_manifest,
     clique_manifest,
     gang_manifest,
     group_manifest,
@@ -57,14 +58,19 @@ def planned(asked: NamedSet, levels: dict[str, dict[str, str]], replicas: int) -
 
 
 def manifests_of(asked: NamedSet, levels: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
-    """All that would be created of a set, gangs first and pods last."""
+    """All that would be created of a set: what goes with it, gangs, cliques, and pods last."""
     view = planned(asked, levels, asked.spec.replicas)
     owner = view.sets[asked.name]
-    found = [gang_manifest(owner, gang) for gang in view.gangs.values()]
+    attached = (one for known in view.attachments.values() for one in known.values())
+    found = [attachment_manifest(owner, one) for one in attached]
+    found += [gang_manifest(owner, gang) for gang in view.gangs.values()]
     found += [group_manifest(owner, group) for group in view.groups.values()]
-    found += [clique_manifest(owner, clique) for clique in view.cliques.values()]
+    for clique in view.cliques.values():
+        above = view.owner_of(clique)
+        assert above is not None
+        found.append(clique_manifest(owner, above, clique))
     pods = sorted(view.pods.values(), key=lambda pod: (pod.clique, pod.index))
-    return found + [pod_manifest(owner, pod) for pod in pods]
+    return found + [pod_manifest(owner, view.cliques[pod.clique], pod) for pod in pods]
 
 
 def tree_of(asked: NamedSet, levels: dict[str, dict[str, str]]) -> Branch:
