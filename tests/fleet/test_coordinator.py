@@ -13,6 +13,8 @@ from windtunnel.fleet.checks import INVARIANTS, Fleet
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.planner.actions import CyclePlan
+from windtunnel.fleet.requirements import requirement
+from windtunnel.fleet.shape import INSTANCE_TYPE
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.sharding.coordinator import LEASE_S, Books, Coordinator
 from windtunnel.fleet.sharding.membership import ShardMember
@@ -123,6 +125,15 @@ def test_places_in_a_quota_move_after_idle_machines_did_not_do() -> None:
     assert len(federation.configured("east")) == 3
     federation.loop.run(600.0)
     assert len(federation.configured("east")) == 4
+
+
+def test_a_gang_is_made_of_machines_of_its_own_shard_and_of_others() -> None:
+    """Four of one type: its shard has one of them, and the other shard has three."""
+    federation = Federation(two_zones(idle_b=3, quota_b=0))
+    gang = ask("east", 4, "small", requirement(INSTANCE_TYPE, "Same"))
+    federation.want(gang)
+    federation.loop.run(400.0)
+    assert federation.configured("east") == ["a1", "b0", "b1", "b2"]
 
 
 def test_a_gang_gets_all_of_its_machines_in_one_domain() -> None:

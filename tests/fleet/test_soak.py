@@ -213,3 +213,12 @@ def test_a_profile_that_does_not_exist_is_told_with_those_that_do() -> None:
 def test_an_envelope_that_nothing_could_pass_is_refused(seen: SoakFigures) -> None:
     with pytest.raises(InputError, match="the limit of a cycle is nan s"):
         judge(seen, SoakLimits(whole_s_p99=math.nan))
+
+
+@pytest.mark.parametrize(("seed", "shortfalls"), [(10, 0), (21, 0), (38, 1)])
+def test_a_fleet_of_two_shards_converges(seed: int, shortfalls: int) -> None:
+    """Gangs of seeds 10 and 21 need machines of both shards; of 38, one need gets none at all."""
+    plan = SoakSettings(SoakProfile(800, 800), soak_s=60.0, churn_per_min=0.0, seed=seed, shards=2)
+    seen = Soak(plan, lambda: 0.0).run()
+    assert seen.ramp_s < 2000.0
+    assert seen.shortfalls == shortfalls

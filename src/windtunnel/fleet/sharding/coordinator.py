@@ -40,6 +40,10 @@ LEASE_S: Final = 30.0
 """How long a process that does not report is taken to be alive."""
 
 
+FleetOffer = tuple[float, str, FreeMachines]
+"""What a unit costs, a donor, and the machines that it could give."""
+
+
 class MachineMove(msgspec.Struct):
     """Machines on their way from one shard to another."""
 
@@ -236,8 +240,8 @@ class Coordinator:
         ):
             return
         offers, missing = self._offers(receiver, wish), dict(wish.missing)
-        if wish.need.profile.same_key:  # what it has elsewhere is of no use to a gang
-            offers, missing = _in_one_domain(offers, wish), dict(wish.need.aggregate)
+        if wish.need.profile.same_key:
+            offers, missing = self._in_one_domain(receiver, offers, wish)
         for _, donor, free in offers:
             usable = _usable(free.shape, wish.need.min_unit)
             count = max((-(-left // usable[name]) for name, left in missing.items()), default=0)
@@ -249,7 +253,7 @@ class Coordinator:
             for name, amount in usable.items():
                 missing[name] -= amount * (idle + quota)
 
-    def _offers(self, receiver: str, wish: Shortfall) -> list[tuple[float, str, FreeMachines]]:
+    def _offers(self, receiver: str, wish: Shortfall) -> list[FleetOffer]:
         """What other shards could give for a wish, the cheapest for a unit first."""
         need, found = wish.need, []
         for donor in sorted(self._free):
@@ -271,6 +275,32 @@ class Coordinator:
                     found.append((cost / units, donor, FreeMachines(shape, max(0, idle), quota)))
         found.sort(key=lambda one: (one[0], one[1], one[2].shape.key()))
         return found
+
+    def _in_one_domain(
+        self, receiver: str, offers: list[FleetOffer], wish: Shortfall
+    ) -> tuple[list[FleetOffer], dict[str, int]]:
+        """Of the offers to a gang those of one domain, and what is missing there; or none.
+
+        All of it must be possible there, with what its shard has free in that domain; what it has
+        elsewhere is of no use to a gang.
+        """
+        need, key = wish.need, wish.need.profile.same_key
+        by_domain: dict[str, list[FleetOffer]] = {}
+        for one in offers:
+            by_domain.setdefault(one[2].shape.attributes()[key], []).append(one)
+        for domain in sorted(by_domain, key=lambda value: (by_domain[value][0][0], value)):
+            missing = dict(need.aggregate)
+            for own in self._free[receiver].values():
+                attributes = own.shape.attributes()
+                suits = accepts_all(need.profile.requirements, attributes)
+                if suits and attributes[key] == domain:
+                    _take(missing, own, need.min_unit)
+            left = dict(missing)
+            for _, _, free in by_domain[domain]:
+                _take(left, free, need.min_unit)
+            if all(amount <= 0 for amount in left.values()):
+                return by_domain[domain], missing
+        return [], {}
 
     def _begin(
         self, donor: str, receiver: str, shape: MachineShape, idle: int, quota: int, key: NeedKey
@@ -302,20 +332,7 @@ def _usable(shape: MachineShape, unit: Resources) -> dict[str, int]:
     return {name: amount * units for name, amount in unit}
 
 
-def _in_one_domain(
-    offers: list[tuple[float, str, FreeMachines]], wish: Shortfall
-) -> list[tuple[float, str, FreeMachines]]:
-    """Of the offers to a gang those of one domain that can have all of it, or none."""
-    key = wish.need.profile.same_key
-    by_domain: dict[str, list[tuple[float, str, FreeMachines]]] = {}
-    for one in offers:
-        by_domain.setdefault(one[2].shape.attributes()[key], []).append(one)
-    for domain in sorted(by_domain, key=lambda value: (by_domain[value][0][0], value)):
-        some = by_domain[domain]
-        whole = dict(wish.need.aggregate)
-        for _, _, free in some:
-            for name, amount in _usable(free.shape, wish.need.min_unit).items():
-                whole[name] -= amount * (free.idle + free.quota)
-        if all(amount <= 0 for amount in whole.values()):
-            return some
-    return []
+def _take(missing: dict[str, int], free: FreeMachines, unit: Resources) -> None:
+    """Less is missing with these machines."""
+    for name, amount in _usable(free.shape, unit).items():
+        missing[name] -= amount * (free.idle + free.quota)

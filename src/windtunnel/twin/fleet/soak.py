@@ -69,7 +69,8 @@ CHECK_CYCLES: Final = 20
 """Invariants look at every machine, so they are looked at after so many cycles."""
 DAY_S: Final = 86_400.0
 SHORT_CYCLES: Final = 30
-"""With several shards a need counts as short after so many cycles: machines must move first."""
+"""With several shards a need counts as short after so many cycles: machines must move first. One
+that still is keeps no fleet from converging; it is a shortfall of the soak."""
 MOST_PROCESS_LOSSES: Final = 60.0
 MOST_LOSSES_PER_DAY: Final = 24.0
 """A machine that lasts an hour. With many more, a fleet is never whole and a soak never begins."""
@@ -318,7 +319,8 @@ class Soak:
         self._laps: Final = Laps(self.instruments)
         self._soaking = False
         self._cold_s = 0.0
-        self._short: Final[dict[str, int]] = {}  # by shard: needs that are short
+        self._open: Final[dict[str, int]] = {}
+        """By shard: needs that are short, and for which machines may yet come."""
         self._worst = 0
         self._worst_words = ""
         self._churned = 0
@@ -353,7 +355,7 @@ class Soak:
         waiting = sum(shard.executor.waiting for shard in self.processes.running)
         raise InputError(
             f"the fleet has not converged in {RAMP_CYCLES} cycles: "
-            f"{waiting} actions wait and {sum(self._short.values())} needs are short",
+            f"{waiting} actions wait and {sum(self._open.values())} needs are short",
             hint="a slower provider needs a higher concurrency; many losses never let it end",
         )
 
@@ -361,7 +363,7 @@ class Soak:
         executors = [shard.executor for shard in self.processes.running]
         if any(one.waiting or one.running for one in executors):
             return False
-        return self._plan.shards == 1 or not any(self._short.values())
+        return not any(self._open.values())
 
     @property
     def shard(self) -> Shard:
@@ -398,14 +400,14 @@ class Soak:
         if self._driver.cycles == 1:
             self._cold_s = took_s
         short = [one for one in plan.shortfalls if one.verdict != PREEMPTING]
-        self._short[shard.name] = len(short)
+        ages = self.processes.age_of_shortfalls(shard, plan)
+        lasting = [one for one in short if ages.get(one.need, SHORT_CYCLES) >= SHORT_CYCLES]
+        self._open[shard.name] = len(short) - len(lasting)
         if not self._soaking:
             return
-        ages = self.processes.age_of_shortfalls(shard, plan)
-        short = [one for one in short if ages.get(one.need, SHORT_CYCLES) >= SHORT_CYCLES]
-        if len(short) > self._worst:
-            self._worst = len(short)
-            self._worst_words = f"{short[0].need.cluster}: {short[0].reason}"
+        if len(lasting) > self._worst:
+            self._worst = len(lasting)
+            self._worst_words = f"{lasting[0].need.cluster}: {lasting[0].reason}"
         if shard is not self.processes.running[-1]:
             return
         if self._driver.cycles % CHECK_CYCLES == 0:
