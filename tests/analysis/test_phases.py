@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from tests.report.page.runs import SPLIT, STUCK, full, run_into
 from windtunnel.analysis.endings import EndingCounts
-from windtunnel.analysis.latencies import times_in
 from windtunnel.analysis.phases import PHASES, RequestRow
 from windtunnel.analysis.run import read_run
 from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN, SlowRequest
-from windtunnel.analysis.time_shares import MOMENTS, TimeShares, phases_of_many
+from windtunnel.analysis.time_shares import MOMENTS, TimeShares, moments_of, phases_of_many
 from windtunnel.core.vocabulary import ENCODING
 
 END_S = 1000.0
@@ -81,7 +80,7 @@ def batch_of(found: list[RequestRow]) -> Any:
 @given(st.lists(requests(completed=True), min_size=1, max_size=20))
 def test_many_at_once_are_as_one_at_a_time(found: list[RequestRow]) -> None:
     batch = batch_of(found)
-    many = phases_of_many(batch, times_in(batch, MOMENTS))
+    many = phases_of_many(batch, moments_of(batch))
     for place, request in enumerate(found):
         one = dict.fromkeys(PHASES, 0.0)
         one |= {phase.name: phase.took_s for phase in request.phases(END_S)}

@@ -28,7 +28,6 @@ from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.workload.request import UNSET, Request
 
 PLAIN, KEPT, MOVED = range(3)
-MOST_TRIALS = 4
 
 
 class Fate:
@@ -67,6 +66,7 @@ class Driver:
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._numbers = itertools.count()
         self._kept: dict[int, Fate] = {}
+        self._awaiting: dict[int, Fate] = {}  # who has asked for blocks in vain so far
         for number, shape in enumerate(shapes):
             fate = fates[number % len(fates)]
             request = shape.request(number)
@@ -80,7 +80,7 @@ class Driver:
 
     def beginning(self, request: Request, fate: Fate) -> Callable[[float], None]:
         if fate.kind == MOVED:
-            return self.reserving(request, fate, 0)
+            return self.reserving(request, fate)
 
         def begin(now: float) -> None:
             if fate.kind == KEPT:
@@ -92,18 +92,23 @@ class Driver:
 
         return begin
 
-    def reserving(self, request: Request, fate: Fate, trial: int) -> Callable[[float], None]:
+    def reserving(self, request: Request, fate: Fate) -> Callable[[float], None]:
         def reserve(now: float) -> None:
-            missing = self.server.reserve(request, min(fate.tokens, request.prompt_tokens), now)
+            tokens = min(fate.tokens, request.prompt_tokens)
+            missing = self.server.reserve(request, tokens, now)
             if request.dropped:
                 return
             self.story.append((now, request.id, missing, free_blocks(self.server)))
             if missing < 0:
-                if trial < MOST_TRIALS:
-                    again = self.reserving(request, fate, trial + 1)
-                    self.at(now + (7 + 40 * trial) * TICK, again)
-                return
-            self.at(now + (fate.takes + missing) * TICK, arrive)
+                self._awaiting[request.id] = fate
+                self.server.await_room(request, tokens)
+            else:
+                self.move(request, fate, now)
+
+        return reserve
+
+    def move(self, request: Request, fate: Fate, now: float) -> None:
+        """Blocks are reserved: what is not cached there is moved."""
 
         def arrive(now: float) -> None:
             if fate.comes:
@@ -113,13 +118,25 @@ class Driver:
                 self.server.let_go(request, now)
             self.story.append((now, request.id, free_blocks(self.server)))
 
-        return reserve
+        tokens = min(fate.tokens, request.prompt_tokens)
+        missing = max(0, tokens - int(request.prefix_hit_tokens))
+        self.at(now + int(fate.takes + missing) * TICK, arrive)
+
+    def granted(self, now: float) -> None:
+        for request in self.server.granted:
+            self.story.append((now, request.id, "granted", free_blocks(self.server)))
+            self.move(request, self._awaiting.pop(request.id), now)
+        self.server.granted.clear()
 
     def leaving(self, request: Request) -> Callable[[float], None]:
         def leave(now: float) -> None:
             if request.id in self.here and request.finished_s == UNSET:
                 self.here.remove(request.id)
                 self.server.cancel(request, now)
+                self.story.append((now, request.id, free_blocks(self.server)))
+            elif request.id in self._awaiting:
+                del self._awaiting[request.id]
+                self.server.forgo(request, now)
                 self.story.append((now, request.id, free_blocks(self.server)))
 
         return leave
@@ -130,14 +147,18 @@ class Driver:
         for _ in range(200_000):
             event_s = self._events[0][0] if self._events else math.inf
             if event_s == math.inf == server.wake_s:
+                assert not self._awaiting, "blocks are free, and somebody waits for them"
                 return
             gone = [request for request in self.requests if request.cancelled]
             before = [record(request) for request in gone]
             if event_s <= server.wake_s:
                 _, _, event = heapq.heappop(self._events)
                 event(event_s)
+                self.granted(event_s)
             else:
-                server.advance(server.wake_s)
+                wake_s = server.wake_s
+                server.advance(wake_s)
+                self.granted(wake_s)
             assert before == [record(request) for request in gone]
             for request in server.finished[told:]:
                 self.here.discard(request.id)

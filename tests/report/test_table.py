@@ -274,7 +274,7 @@ def test_sessions_and_transfers_have_a_line_each() -> None:
     assert re.search(r"^\d+ split requests, [0-9.]+ MiB moved; transfer p50 .+, p99 .+$", out, re.M)
     busy = result["disaggregation"]["link_busy"]
     assert 0.0 < busy <= 1.0
-    assert f"\nthe link between servers was busy {busy:.1%} of the time\n" in out
+    assert f"\nthe busiest link was busy {busy:.1%} of the time\n" in out
 
 
 def test_prefix_hits_are_told_when_there_are_any() -> None:

@@ -37,7 +37,9 @@ BY_SCORER = {
     "load-aware": ([0.5 * 126 / 128, 0.5, 0.5], [1, 2, 1]),
     "vllm-dp": ([0.0, 1.0, 10 / 12], [1, 2, 1]),  # 4 * queued + running: 12, 0, 2
     "least-request": ([0.0, 1.0, 204 / 206], [1, 2, 1]),  # in flight + 100 * queued
-    "least-latency": ([0.0, 0.5, 1.0], [2, 2, 2]),
+    "least-latency": ([0.0, 1.0, 1.0], [1, 2, 1]),  # nothing is known of 1, which is idle
+    "predicted-latency": ([0.0, 1.0, 1.0], [1, 2, 1]),
+    "token-load": ([1.0, 1.0, 1.0], [0, 1, 2]),
     "prefix-affinity": ([0.0, 0.0, 0.0], [0, 0, 0]),
     "kthena-prefix-cache": ([0.0, 0.0, 0.0], [0, 0, 0]),
     "lora-affinity": ([0.0, 0.0, 1.0], [2, 2, 2]),

@@ -1,5 +1,7 @@
 """Each scorer by hand."""
 
+import math
+
 import pytest
 
 from tests.routing.fleet import Fleet, prompt
@@ -51,14 +53,73 @@ def test_equal_servers_score_alike(name: str) -> None:
         assert 0.0 <= scores[0] <= 1.0
 
 
-def test_least_latency_is_half_of_each_time_and_the_middle_without_any() -> None:
-    fleet = Fleet(4)
+def test_least_latency_is_half_of_each_time_and_a_chance_without_any() -> None:
+    fleet = Fleet(5)
     for server, ttft_s, tpot_s in ((0, 0.1, 0.02), (1, 0.5, 0.01), (2, 0.3, 0.02), (2, 0.3, 0.02)):
         fleet.signals.observe_latency(server, ttft_s, tpot_s)
     made = scorer(fleet, "least-latency")
-    assert made.scores(prompt()) == [0.5] * 4  # nobody was asked yet
+    assert made.scores(prompt()) == [1.0] * 5  # nobody was asked yet
+    fleet.see(running=[0, 0, 0, 0, 1])  # the last will report
+    assert made.scores(prompt()) == pytest.approx([0.5, 0.5, 0.25, 1.0, 0.0])
+
+
+def test_a_mean_latency_is_forgotten_after_ten_seconds() -> None:
+    fleet = Fleet(2)
+    for name in ("least-latency", "predicted-latency"):
+        made = scorer(fleet, name)
+        fleet.signals.observe_latency(0, 5.0, 0.5)
+        fleet.signals.observe_latency(1, 0.1, 0.01)
+        fleet.see(0.0)
+        assert made.scores(prompt()) == [0.0, 1.0]
+        fleet.signals.observe_latency(1, 0.1, 0.01)
+        fleet.see(10.0)
+        assert made.scores(prompt()) == [0.0, 1.0]
+        fleet.signals.observe_latency(1, 0.1, 0.01)
+        fleet.see(10.5)
+        assert made.scores(prompt()) == [1.0, 1.0]
+        fleet.signals.latency_seen_s[:] = [-math.inf] * 2
+
+
+def test_predicted_latency_is_that_of_the_present_load() -> None:
+    """Server 0 took 0.2 s with 2 requests and 1 s with 10: at 4 it takes less than the other."""
+    fleet = Fleet(2)
+    made = scorer(fleet, "predicted-latency")
+    for in_flight, ttft_s in ((2, 0.2), (10, 1.0)):
+        fleet.signals.observe_latency(0, ttft_s, 0.0)
+        fleet.signals.observe_latency(1, 0.6, 0.0)
+        fleet.see(float(in_flight), running=[in_flight, in_flight])
+        made.scores(prompt())
+    # What is typical of 0 is 0.44 s with 4.4 requests: 0.2 + 4 * 0.24 / 4.4 = 0.418 s.
+    fleet.see(10.1, running=[4, 4])
+    assert made.scores(prompt()) == [1.0, 0.0]
+    fleet.see(10.2, running=[12, 12])
+    assert made.scores(prompt()) == [0.0, 1.0]
+
+
+def test_token_load_counts_prompts_in_flight_up_to_four_mi() -> None:
+    fleet = Fleet(4)
+    for server, tokens in enumerate((0, 1 << 20, 1 << 22, 1 << 23)):
+        fleet.signals.sent(server, tokens)
+    assert scorer(fleet, "token-load").scores(prompt()) == [1.0, 0.75, 0.0, 0.0]
+    fleet.signals.ended(2, 1 << 22)
+    assert scorer(fleet, "token-load").scores(prompt()) == [1.0, 0.75, 1.0, 0.0]
+
+
+def test_lora_affinity_prefers_a_loaded_adapter_then_a_free_slot_then_its_queue() -> None:
+    fleet = Fleet(5)
+    made = scorer(fleet, "lora-affinity")
+    observed: list[tuple[list[int], list[int], int]] = [
+        ([7], [], 0),
+        ([1], [], 1),
+        ([1], [7], 1),  # the slot that is free is for the adapter that is queued
+        ([1], [7], 0),
+        ([1], [2], 0),
+    ]
+    for server, (loaded, queued, room) in enumerate(observed):
+        fleet.signals.observe_adapters(server, loaded, 0.0, queued, room)
     fleet.see()
-    assert made.scores(prompt()) == pytest.approx([0.5, 0.5, 0.25, 0.5])
+    assert made.scores(prompt(adapter=7)) == [1.0, 0.8, 0.6, 0.6, 0.0]
+    assert made.scores(prompt()) == [1.0] * 5
 
 
 def test_prefix_cache_runs_from_the_fewest_to_the_most() -> None:
@@ -117,5 +178,5 @@ def test_an_adapter_is_best_served_where_it_is_loaded() -> None:
     made = scorer(fleet, "lora-affinity")
     assert made.scores(prompt(adapter=4)) == [0.0, 1.0, 0.0]
     assert made.scores(prompt(adapter=5)) == [0.0, 1.0, 1.0]
-    assert made.scores(prompt(adapter=9)) == [1.0, 1.0, 1.0]
+    assert made.scores(prompt(adapter=9)) == [0.0, 0.0, 0.0]
     assert made.scores(prompt()) == [1.0, 1.0, 1.0]

@@ -1,10 +1,14 @@
 """The weighted router: as if everybody were scored, ties and all; and its sums by hand."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.routing.fleet import Fleet, chosen, prompt
-from windtunnel.routing.build import SCORERS
+from windtunnel.core.random import Stream
+from windtunnel.routing.build import SCORERS, build_router
+from windtunnel.routing.router import Routed, Router
+from windtunnel.routing.settings import RouterSettings
 from windtunnel.routing.weighted import Weighted
 from windtunnel.workload.request import Request
 
@@ -55,7 +59,9 @@ def shake(fleet: Fleet, step: tuple[int, int, int]) -> None:
     elif action == 1:
         signals.ttft_s[server] = luck % 3 / 4
         signals.tpot_s[server] = luck // 3 % 3 / 4
-        signals.adapters[server] = [0] if luck % 2 else [0, 1]
+        signals.latency_seen_s[server] = -12.0 + luck % 17
+        loaded, queued = [0] if luck % 2 else [0, 1], [luck % 3] if luck % 5 else []
+        signals.observe_adapters(server, loaded, 0.0, queued, luck % 3)
         fleet.see()
     elif action in (2, 3, 4):
         fleet.caches(
@@ -159,3 +165,70 @@ def test_servers_may_come_and_go_while_it_chooses(
         assert chosen(router, request, float(number)) == expected
         assert expected in ready
         fleet.send(expected)
+
+
+def filtered(fleet: Fleet, *filters: dict[str, object], picker: str = "max-score") -> Router:
+    """A router over the scorer `kv-utilization`."""
+    data = {"policy": "weighted", "scorers": {"kv-utilization": 1}, "cache_delay": "0s"}
+    settings = RouterSettings.read({**data, "filters": list(filters), "picker": picker})
+    return build_router(settings, fleet.everyone, fleet.inputs(), Stream(1, "router"))
+
+
+def busy() -> Fleet:
+    """Servers of which the freest has the longest queue, and the second most requests in flight."""
+    fleet = Fleet(4)
+    fleet.see(waiting=[9, 0, 3, 3], kv_used=[0.1, 0.3, 0.5, 0.9])
+    fleet.send(1, 1, 1, 1)
+    return fleet
+
+
+def test_filters_keep_servers_before_any_is_scored() -> None:
+    assert chosen(filtered(busy()), prompt(), 0.0) == 0
+    queues = {"kind": "queue-depth", "max": 3}
+    assert chosen(filtered(busy(), queues), prompt(), 0.0) == 1
+    in_flight = {"kind": "active-requests", "max": 3}
+    assert chosen(filtered(busy(), queues, in_flight), prompt(), 0.0) == 2
+    room = {"kind": "kv-utilization", "max": 0.2}
+    assert chosen(filtered(busy(), room), prompt(), 0.0) == 0
+    # What the first two keep has no such room: the third is passed over.
+    assert chosen(filtered(busy(), queues, in_flight, room), prompt(), 0.0) == 2
+
+
+def test_a_filter_of_adapters_keeps_those_that_have_it() -> None:
+    fleet = busy()
+    fleet.signals.observe_adapters(3, [7], 0.0)
+    router = filtered(fleet, {"kind": "lora-affinity"})
+    assert chosen(router, prompt(adapter=7), 0.0) == 3
+    assert chosen(router, prompt(adapter=8), 0.0) == 0
+    assert chosen(router, prompt(), 0.0) == 0
+
+
+def test_a_filter_of_prefixes_gives_way_where_they_would_wait_for_long() -> None:
+    fleet = busy()
+    router = filtered(
+        fleet, {"kind": "prefix-cache", "penalty": "10s", "prefill_tokens_per_s": 1000}
+    )
+    fleet.caches(2, 5, 150)
+    fleet.caches(3, 5, 120)
+    request = prompt(keys=[5], ends=[160], tokens=160)
+    assert chosen(router, request, 0.0) == 2
+    assert chosen(router, prompt(), 0.0) == 0
+    fleet.signals.sent(2, 10_000)
+    assert chosen(router, request, 0.0) == 2
+    fleet.signals.sent(2, 1)
+    assert chosen(router, request, 0.0) == 0
+
+
+def test_pickers_draw_by_score_or_any() -> None:
+    by_score = filtered(busy(), {"kind": "queue-depth", "max": 3}, picker="weighted-random")
+    anyone = filtered(busy(), {"kind": "queue-depth", "max": 3}, picker="random")
+    for router, shares in ((by_score, [0, 7, 5, 1]), (anyone, [0, 1, 1, 1])):
+        counts = [0] * 4
+        for _ in range(2600):
+            counts[chosen(router, prompt(), 0.0)] += 1
+        expected = [2600 * share / sum(shares) for share in shares]
+        assert counts[0] == 0
+        assert counts == pytest.approx(expected, rel=0.15)
+    decision = by_score.choose(prompt(), 0.0)
+    assert isinstance(decision, Routed)
+    assert decision.reason == "drawn at random by score"

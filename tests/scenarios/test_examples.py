@@ -117,9 +117,9 @@ def test_disaggregation_keeps_documents_out_of_answers() -> None:
     assert apart["latency"]["itl"]["p99"] < 0.010
     assert 0.15 < together["latency"]["itl"]["p99"] < 0.19
     assert together["latency"]["ttft"]["mean"] < apart["latency"]["ttft"]["mean"]
-    slow = run("disaggregation", "serving.disaggregation.transfer.bandwidth=16GB/s")
+    slow = run("disaggregation", "serving.disaggregation.transfer.bandwidth=8GB/s")
     times = slow["disaggregation"]["transfer"]["mean"] / apart["disaggregation"]["transfer"]["mean"]
-    assert 4 < times < 6
+    assert 5 < times < 7
 
 
 def test_lora_adapters_are_found_where_they_are_loaded() -> None:
@@ -127,12 +127,12 @@ def test_lora_adapters_are_found_where_they_are_loaded() -> None:
         return sum(adapter["loads"] for adapter in result["adapters"].values())
 
     seeing, blind = run("lora"), run("lora", "serving.router={policy: least-loaded}")
-    assert loads(seeing) == 73
+    assert loads(seeing) == 95
     assert loads(blind) == 3375
     assert seeing["slo"]["critical"]["attained"] == 1.0
     assert blind["slo"]["critical"]["attained"] == pytest.approx(0.87, abs=0.01)
     times = blind["latency"]["ttft"]["p99"] / seeing["latency"]["ttft"]["p99"]
-    assert 12 < times < 13
+    assert 12 < times < 14
 
 
 def test_offload_brings_history_back() -> None:

@@ -1,12 +1,17 @@
 """Prompts computed apart from answers, by hand: every wait, every byte, and what can go wrong."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.twin.runs import run
 from windtunnel.core.errors import InputError
-from windtunnel.twin.scenario.load import load_text
+from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.run import run as run_plan
+from windtunnel.twin.run import simulate
+from windtunnel.twin.scenario.load import load, load_text
+from windtunnel.workload.request import Request
 
 SPLIT = """\
 name: split
@@ -76,7 +81,7 @@ def test_a_decode_server_without_room_makes_requests_wait_and_loses_none() -> No
     """Eight blocks hold one request of 104 tokens at a time; the peer would drop the others."""
     result = split(count=5, rate="100/s", blocks=9)
     assert result["requests"]["completed"] == 5
-    assert result["disaggregation"]["retries"] > 0
+    assert result["disaggregation"]["waited"] > 0
 
 
 def test_servers_that_do_both_never_wait_for_each_other() -> None:
@@ -96,7 +101,7 @@ serving:
     result = run(text)
     assert result["requests"]["completed"] == 40
     assert result["disaggregation"]["stayed"] > 0
-    assert result["disaggregation"]["retries"] == 0
+    assert result["disaggregation"]["waited"] == 0
 
 
 def test_a_request_that_can_never_be_decoded_is_dropped_with_the_reason() -> None:
@@ -212,3 +217,81 @@ def test_prefill_servers_are_no_room_for_requests() -> None:
     text = SPLIT.format(**(PARTS | {"count": 300, "rate": "100000/s", "prefills": 4}))
     flow = "{policy: flow-control, detector: {kind: concurrency, max_per_server: 50}}"
     assert run(text, f"serving.admission={flow}")["gateway"]["waiting_peak"] == 250
+
+
+CROWDED = """\
+name: crowded
+seed: 3
+workload:
+  - name: chat
+    count: 300
+    arrivals: {process: poisson, rate: 40/s}
+    prompt_tokens: {distribution: lognormal, mean: 300, cv: 1, min: 10, max: 1500}
+    output_tokens: {distribution: lognormal, mean: 30, cv: 1, min: 2, max: 200}
+serving:
+  pools:
+    - name: first
+      role: prefill
+      replicas: 4
+      engine: {kv_blocks: 4000}
+      step_time: {model: linear, fixed: 5ms, per_prefill_token: 20us}
+    - name: second
+      role: decode
+      engine: {kv_blocks: 120}
+      step_time: {model: linear, fixed: 10ms, per_decode: 100us}
+  disaggregation:
+    transfer: {bandwidth: 1GB/s, latency: 10us, bytes_per_token: 1kB}
+"""
+
+
+class Rows:
+    """The requests of a run, as they end."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
+        self.requests += requests
+
+
+def test_room_on_a_decode_server_is_given_in_the_order_in_which_it_was_asked_for() -> None:
+    rows = Rows()
+    result = run_plan(load_text(CROWDED), rows=rows, check=True).result
+    assert result["requests"]["completed"] == 300
+    assert result["disaggregation"]["waited"] > 200
+    ended = sorted(rows.requests, key=lambda request: (request.prefilled_s, request.order))
+    begun = [request.transfer_start_s for request in ended]
+    assert begun == sorted(begun)
+    waits = [request.transfer_start_s - request.prefilled_s for request in ended]
+    assert max(waits) < 2 * sorted(waits)[len(waits) * 9 // 10], "nobody is overtaken"
+
+
+def test_twice_the_load_on_twice_the_servers_keeps_its_ttft() -> None:
+    """Each server has a NIC of its own: transfers do not all share one link."""
+    path = Path(__file__).parents[2] / "examples" / "disaggregation.yaml"
+    once = simulate(load(path, ["workload.0.count=600"]))
+    sizes = ["workload.0.count=1200", "workload.0.arrivals.rate=36/s"]
+    twice = simulate(
+        load(path, [*sizes, "serving.pools.0.replicas=10", "serving.pools.1.replicas=6"])
+    )
+    for share in ("p50", "p99"):
+        assert twice["latency"]["ttft"][share] < 1.1 * once["latency"]["ttft"][share]
+    assert twice["disaggregation"]["transfer"]["p99"] < 0.5
+
+
+def test_layers_move_while_the_next_are_computed() -> None:
+    """Of 100 ms, all but the last of 32 layers have been moved during the 111 ms of the prefill."""
+    text = SPLIT.format(**PARTS).replace("workload:", "model: llama-3.1-8b\nworkload:")
+    apart, layerwise = (
+        run(text, f"serving.disaggregation.transfer.layerwise={value}")
+        for value in ("false", "true")
+    )
+    assert apart["disaggregation"]["transfer"]["mean"] == pytest.approx(0.101)
+    assert layerwise["disaggregation"]["transfer"]["mean"] == pytest.approx(0.001 + 0.1 / 32)
+    assert layerwise["disaggregation"]["moved_bytes"] == apart["disaggregation"]["moved_bytes"]
+
+
+def test_layers_are_those_of_a_model() -> None:
+    text = SPLIT.format(**PARTS)
+    with pytest.raises(InputError, match="no model that says how many layers"):
+        load_text(text, sets=["serving.disaggregation.transfer.layerwise=true"])

@@ -3,9 +3,10 @@
 import pytest
 
 from tests.twin.runs import one_server
-from tests.twin.test_disaggregation import PARTS, SPLIT
+from tests.twin.test_disaggregation import PARTS, SPLIT, Rows
 from windtunnel.core.signals import Signals
 from windtunnel.twin.compose import compose
+from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text
 
 LATENCY = "serving.router={policy: weighted, scorers: {least-latency: 1}}"
@@ -51,3 +52,36 @@ def test_an_answer_of_one_token_says_nothing_of_the_time_per_token() -> None:
         signals.observe_latency(0, 0.1, tpot_s)
     signals.refreshed(1.0)
     assert signals.tpot_s == [0.02]
+
+
+RECOVERS = """\
+name: recovers
+duration: 90s
+workload:
+  - name: chat
+    arrivals: {process: poisson, rate: 60/s}
+    prompt_tokens: 200
+    output_tokens: 20
+serving:
+  pools:
+    - name: main
+      replicas: 4
+      engine: {kv_blocks: 10000}
+      step_time: {model: linear, fixed: 10ms, per_prefill_token: 20us, per_decode: 200us}
+faults:
+  - {at: 5s, kind: slow-machine, factor: 20, for: 20s, select: {pool: main, server: 0}}
+"""
+
+
+@pytest.mark.parametrize("scorer", ["least-latency", "predicted-latency"])
+def test_a_server_that_was_slow_gets_requests_again(scorer: str) -> None:
+    """It was slow from 5 s to 25 s; from 45 s on it has about its share."""
+    router = f"serving.router={{policy: weighted, scorers: {{{scorer}: 1}}}}"
+    rows = Rows()
+    run(load_text(RECOVERS, sets=[router]), rows=rows)
+    late = [request.server for request in rows.requests if request.sent_s > 45.0]
+    assert len(late) > 2000
+    shares = [late.count(server) / len(late) for server in range(4)]
+    assert min(shares) > 0.1
+    while_slow = [request.server for request in rows.requests if 16.0 < request.sent_s < 25.0]
+    assert while_slow.count(0) < 0.05 * len(while_slow)

@@ -9,7 +9,6 @@ from windtunnel.analysis.figures import (
     FIGURES,
     GROUPS,
     LOWER,
-    NOTHING,
     PER_S,
     SECONDS,
     SHARE,
@@ -24,29 +23,17 @@ from windtunnel.core.intervals import (
     ratio_interval,
 )
 
-BETTER, WORSE, UNSEEN, SAME = "better", "worse", "no difference seen", "the same"
-ALIKE, UNKNOWN = "about the same", "not comparable"
-TOO_FEW, ONE_SAMPLE = "too few seeds to tell", "one sample"
-
-
-class VerdictStyle(NamedTuple):
-    """How a verdict is shown: in a word, by a sign, and as what."""
-
-    brief: str
-    mark: str
-    look: str = "unseen"
-
-
-VERDICTS = {
-    BETTER: VerdictStyle("better", "\N{CHECK MARK}", "better"),
-    WORSE: VerdictStyle("worse", "\N{MULTIPLICATION SIGN}", "worse"),
-    ALIKE: VerdictStyle("alike", "\N{ALMOST EQUAL TO}"),
-    UNSEEN: VerdictStyle("unseen", "\N{ALMOST EQUAL TO}"),
-    TOO_FEW: VerdictStyle("too few", "?"),
-    SAME: VerdictStyle("same", "="),
-    ONE_SAMPLE: VerdictStyle("one run", "1"),
-    UNKNOWN: VerdictStyle(NOTHING, NOTHING, "unknown"),
-}
+BETTER, WORSE, UNSEEN, SAME, UNKNOWN = (
+    "better",
+    "worse",
+    "no difference seen",
+    "the same",
+    "not comparable",
+)
+ALIKE = "about the same"
+TOO_FEW = "too few seeds to tell"
+ONE_SAMPLE = "one sample"
+VERDICTS = (BETTER, WORSE, ALIKE, UNSEEN, TOO_FEW, SAME, ONE_SAMPLE, UNKNOWN)
 
 RATIOS = (SECONDS, DOLLARS, PER_S, TOKENS_PER_S)
 """Units of what spreads by factors."""

@@ -219,9 +219,10 @@ FIGURES: Final = (
            "many media `tokens`, the share of the encoders' time that they were `busy`, and the "
            "figures of their `wait` for an encoder", null_when="there is no `serving.encode`"),
     Figure("disaggregation", "prompts that were computed on another server than their response: "
-           "`split` requests, `retries` for want of KV blocks, `moved_tokens` and `moved_bytes`, "
+           "`split` requests, those that `waited` for KV blocks, `moved_tokens` and `moved_bytes`, "
            "`present_tokens` that were already cached on the decode server, `link_busy`, the "
-           "share of the run in which KV was moving over the link, requests that `stayed` where "
+           "share of the run in which KV was moving over the busiest link (a server's NIC in one "
+           "direction, a rack's uplink, or a fabric), requests that `stayed` where "
            "their prompt was computed because there was no room elsewhere, those that would have "
            "been split while `no_prefill_server` was ready and were computed where they are "
            "decoded, and the figures of `room`, the time from the end of a prefill until there "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    Floats = npt.NDArray[np.float64]
-    Numbers = Floats | npt.NDArray[np.int64]
+    Numbers = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 
 AT_ONCE_S = 1e-6
 """Shorter than anything a person could mean: what is left of a subtraction of equal times."""
@@ -81,14 +79,6 @@ def of_outcomes(batch: Any, outcomes: tuple[str, ...]) -> Any:
     return batch.filter(pc.is_in(batch["outcome"].cast(pa.string()), pa.array(outcomes)))
 
 
-def times_in(rows: Any, names: Iterable[str]) -> dict[str, Floats]:
-    """Times of rows as arrays; not a number where they never came."""
-    import numpy as np
-    import pyarrow as pa
-
-    return {name: np.asarray(rows[name].cast(pa.float64()), dtype=np.float64) for name in names}
-
-
 OF_REQUESTS = ("ttft", "tpot", "e2e", "queue", "gateway")
 MOST_CLASSES = 6
 """Classes that have pictures of their own: those with the most requests."""
@@ -114,8 +104,10 @@ class Latencies:
         import numpy as np
 
         rows = of_outcomes(batch, ("completed",))
-        names = ("arrived", "admitted", "scheduled", "first_token", "finished")
-        times = times_in(rows, names)
+        times = {
+            name: np.asarray(rows[name], dtype=np.float64)
+            for name in ("arrived", "admitted", "scheduled", "first_token", "finished")
+        }
         waits = {
             "ttft": times["first_token"] - times["arrived"],
             "e2e": times["finished"] - times["arrived"],
@@ -145,6 +137,12 @@ def _count(counts: dict[str, LatencyCounts], waits: dict[str, Any]) -> None:
         counts[name].add(values[~np.isnan(values)])
 
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
 STRETCHES = 120
 """Of the run, each with a mean and a slowest; more would show chance instead of load."""
 
@@ -162,8 +160,12 @@ class FirstTokens:
 
     def add(self, batch: Any) -> None:
         import numpy as np
+        import pyarrow as pa
 
-        arrived, first = times_in(batch, ("arrived", "first_token")).values()
+        arrived, first = (
+            np.asarray(batch[name].cast(pa.float64()), dtype=np.float64)
+            for name in ("arrived", "first_token")
+        )
         there = ~np.isnan(first)
         if not there.any() or self._end_s <= 0.0:
             return

@@ -133,12 +133,21 @@ def slots_of(series: Series, scenario: dict[str, Any]) -> list[int]:
 
 
 def bandwidth_of(scenario: dict[str, Any]) -> float | None:
-    """The bandwidth that transfers between servers share, in bytes/s; None: they do not share."""
+    """What all transfers between servers can have together, in bytes/s; None: they do not share.
+
+    That is what the NICs of all prefill or all decode servers carry, or what the fabric does.
+    """
     split = scenario["serving"]["disaggregation"]
     if split is None or not split["transfer"]["contention"]:
         return None
-    bandwidth: float = split["transfer"]["bandwidth_bytes_per_s"]
-    return bandwidth
+    transfer, pools = split["transfer"], scenario["serving"]["pools"]
+    nics = [
+        sum(pool["replicas"] for pool in pools if pool["role"] in (role, "both"))
+        for role in ("prefill", "decode")
+    ]
+    bandwidth: float = transfer["bandwidth_bytes_per_s"] * max(1, min(nics))
+    fabric: float | None = transfer.get("fabric_bytes_per_s")
+    return bandwidth if fabric is None else min(bandwidth, fabric)
 
 
 def link_full_s(series: Series, bandwidth: float | None) -> float:

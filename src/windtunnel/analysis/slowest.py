@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windtunnel.analysis.latencies import of_outcomes, times_in
+from windtunnel.analysis.latencies import of_outcomes
 from windtunnel.analysis.phases import (
     DECODE,
     ENCODE,
@@ -60,9 +60,13 @@ class Slowest:
 
     def add(self, batch: Any) -> None:
         import numpy as np
+        import pyarrow as pa
 
         rows = of_outcomes(batch, ("completed", *NOT_THERE))
-        times = times_in(rows, ("arrived", FIRST_TOKEN, FINISHED))
+        times = {
+            name: np.asarray(rows[name].cast(pa.float64()), dtype=np.float64)
+            for name in ("arrived", FIRST_TOKEN, FINISHED)
+        }
         ended = np.where(np.isnan(times[FINISHED]), self._end_s, times[FINISHED])
         for upto, kept in self._kept.items():
             reached = np.where(np.isnan(times[upto]), ended, times[upto])

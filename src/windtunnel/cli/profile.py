@@ -37,7 +37,16 @@ def decoder_shape(name: str) -> DecoderShape:
     if shape.is_mixture or shape.is_latent or shape.window_layers:
         what = f"{name} has experts, latent attention or windows, which are not measured"
         raise InputError(what, where="--shapes", allowed="dense models with plain attention")
-    return DecoderShape(*(getattr(shape, name) for name in DecoderShape._fields))
+    sizes = (
+        shape.layers,
+        shape.hidden,
+        shape.heads,
+        shape.kv_heads,
+        shape.head_dim,
+        shape.ffn,
+        shape.vocab,
+    )
+    return DecoderShape(shape.name, sizes)
 
 
 def _say(line: str) -> None:

@@ -46,7 +46,10 @@ class Signals:
         self.ttft_s = [0.0] * servers  # means over requests that ended before a probe; 0: none yet
         self.tpot_s = [0.0] * servers
         self.adapters: list[list[int]] = [[] for _ in range(servers)]  # LoRA adapters loaded there
+        self.adapters_queued: list[list[int]] = [[] for _ in range(servers)]  # of queued requests
+        self.adapter_room = [0] * servers  # slots without an adapter
         self.in_flight = [0] * servers  # sent there and not ended: exact at any time
+        self.tokens_in_flight = [0] * servers  # of their prompts
         self.load_seen_s = [-math.inf] * servers  # when waiting, running and kv_used were observed
         self.adapters_seen_s = [-math.inf] * servers
         self.latency_seen_s = [-math.inf] * servers  # when ttft_s and tpot_s were
@@ -69,12 +72,15 @@ class Signals:
         servers = len(self.slots)
         for counts in (self.waiting, self.running, self.in_flight, self._ends, self._answers):
             counts.extend([0] * (servers - len(counts)))
+        for counts in (self.adapter_room, self.tokens_in_flight):
+            counts.extend([0] * (servers - len(counts)))
         for values in (self.kv_used, self.ttft_s, self.tpot_s, self._ttft_sums, self._tpot_sums):
             values.extend([0.0] * (servers - len(values)))
         for times in (self.load_seen_s, self.adapters_seen_s, self.latency_seen_s):
             times.extend([-math.inf] * (servers - len(times)))
-        while len(self.adapters) < servers:
-            self.adapters.append([])
+        for adapters in (self.adapters, self.adapters_queued):
+            while len(adapters) < servers:
+                adapters.append([])
 
     def answer(self, servers: list[int]) -> None:
         """From now on these answer requests: some have become ready, or get no more."""
@@ -94,9 +100,21 @@ class Signals:
         self.kv_used[server] = kv_used
         self.load_seen_s[server] = now_s
 
-    def observe_adapters(self, server: i64, adapters: list[int], now_s: float) -> None:
-        """The LoRA adapters that a server has loaded."""
+    def observe_adapters(
+        self,
+        server: i64,
+        adapters: list[int],
+        now_s: float,
+        queued: list[int] | None = None,
+        room: i64 = 0,
+    ) -> None:
+        """The LoRA adapters that a server has loaded, those that queued requests need, and room.
+
+        Room is how many of its slots are free.
+        """
         self.adapters[server] = adapters
+        self.adapters_queued[server] = [] if queued is None else queued
+        self.adapter_room[server] = room
         self.adapters_seen_s[server] = now_s
 
     def refreshed(self, now_s: float) -> None:
@@ -121,15 +139,17 @@ class Signals:
     def listen(self, listener: LoadListener) -> None:
         self._listeners.append(listener)
 
-    def sent(self, server: i64) -> None:
+    def sent(self, server: i64, prompt_tokens: i64 = 0) -> None:
         """A request is on its way there."""
         self.in_flight[server] += 1
+        self.tokens_in_flight[server] += prompt_tokens
         for listener in self._listeners:
             listener.moved(server)
 
-    def ended(self, server: i64) -> None:
+    def ended(self, server: i64, prompt_tokens: i64 = 0) -> None:
         """A request that was sent there is no longer there, whatever became of it."""
         self.in_flight[server] -= 1
+        self.tokens_in_flight[server] -= prompt_tokens
         for listener in self._listeners:
             listener.moved(server)
 

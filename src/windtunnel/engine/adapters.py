@@ -34,8 +34,12 @@ class Slots:
         """The adapters that are here, in the order of their numbers."""
         return sorted([*self._users, *self._idle])
 
+    def room(self) -> int:
+        """How many slots have no adapter."""
+        return self.slots - len(self._users) - len(self._idle)
+
     def full(self) -> bool:
-        """Whether every slot has an adapter that somebody uses."""
+        """Whether every slot has an adapter that a running request uses."""
         return len(self._users) == self.slots
 
     def used(self) -> list[int]:
@@ -166,6 +170,9 @@ class AdapterQueue(WaitingQueue):
     def pop(self, head: Request) -> None:
         self._leaves(head)
         heappop(self._lines[int(head.adapter)])
+
+    def adapters(self) -> list[int]:
+        return [adapter for adapter in self._lines if adapter >= 0]
 
     def requests(self) -> list[Request]:
         found: list[Request] = []

@@ -135,6 +135,10 @@ class WaitingQueue:
         if request.preemptions:
             self.preempted -= 1
 
+    def adapters(self) -> list[int]:
+        """LoRA adapters that queued requests need, where they have queues of their own."""
+        return []
+
     def requests(self) -> list[Request]:
         found = self._line.requests()
         for entry in self._heap:

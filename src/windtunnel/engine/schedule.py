@@ -14,7 +14,7 @@ from windtunnel.core.loop import Actor
 from windtunnel.engine.adapters import AdapterQueue, Slots
 from windtunnel.engine.cache import BlockPool
 from windtunnel.engine.decoding import Decoding
-from windtunnel.engine.limits import PRIORITY, EngineLimits
+from windtunnel.engine.limits import FCFS, PRIORITY, EngineLimits
 from windtunnel.engine.queue import RequestLine, WaitingQueue, rank
 from windtunnel.engine.step import Extrapolation, Step, StepClock
 from windtunnel.engine.tiers import Load, Tiers
@@ -60,6 +60,7 @@ class Schedule(Actor):
         self._partial: Final[list[Request]] = []  # prompts that are computed in part
         self._skipped: i64 = 0  # decoding requests that got no token in the step planned last
         self._transferred: Final = RequestLine()  # waiting with the KV of their prompt
+        self._wanting: Final = WaitingQueue(limits.scheduling)  # for blocks, for KV from elsewhere
         self._loads: Final[list[tuple[float, int, Load]]] = []  # a heap of what tiers carry up
         self._fetching: Final[dict[int, Request]] = {}  # waiting for one of them
         self._begun = 0
@@ -186,7 +187,7 @@ class Schedule(Actor):
         most = self.limits.max_num_seqs
         while budget > 0 and self.running.count < most:
             request = waiting.head()
-            if request is None:
+            if request is None or (self._wanting.count and self._wanted_before(request)):
                 return
             hit = self.pool.hit(request)
             if self.tiers is not None and self._must_fetch(request, hit):
@@ -293,7 +294,7 @@ class Schedule(Actor):
         if request is not None:
             return self._wanted(request.target - request.computed, budget) > 0
         request = self.waiting.head()
-        if request is None:
+        if request is None or (self._wanting.count and self._wanted_before(request)):
             return False
         hit = self.pool.hit(request)
         if self.tiers is not None and self._could_fetch(request, hit):
@@ -301,6 +302,22 @@ class Schedule(Actor):
         rest = request.target - hit * self._size
         want = self._wanted(rest, budget)
         return rest == 0 or (want > 0 and self._fits(request, hit, want))
+
+    def _wanted_before(self, request: Request) -> bool:
+        """Whether blocks are wanted for KV from elsewhere by a request that came before.
+
+        Those that gave blocks back get some before any that want some for KV from elsewhere.
+        """
+        first = self._wanting.head()
+        return (
+            first is not None and not self.waiting.preempted and self._goes_before(first, request)
+        )
+
+    def _goes_before(self, one: Request, other: Request) -> bool:
+        scheduling = self.limits.scheduling
+        if scheduling == FCFS:
+            return one.order < other.order
+        return rank(one, scheduling) < rank(other, scheduling)
 
     # Requests whose KV is in a slower tier
 

@@ -28,6 +28,7 @@ from windtunnel.workload.request import (
     TRANSFERRED,
     UNSET,
     WAITING,
+    WANTING,
     Request,
 )
 
@@ -73,6 +74,7 @@ class Server(Schedule):
         self.busy_s = 0.0
         self.steps: i64 = 0
         self.finished: Final[list[Request]] = []
+        self.granted: Final[list[Request]] = []  # their blocks are reserved since `await_room`
         self.token_gaps: Final = Histogram()
         self.token_overhead_s = 0.0  # what a client waits beside the engine, for every token
 
@@ -80,6 +82,8 @@ class Server(Schedule):
         self._leaving: Final[list[Request]] = []  # cancelled, and still in steps that are planned
         self._closing: Final = Closing()  # in steps that others have gone on from
         self._apart: Final[dict[int, Request]] = {}  # neither waiting nor running, with blocks
+        self._wanted_tokens: Final[dict[int, int]] = {}  # that come from elsewhere, by request
+        self._orders: i64 = 0
         self._overlaps: Final = limits.async_scheduling
         self._ahead = False  # whether what follows the current step is planned already
         self._following: Step | None = None  # that plan; None: nothing follows
@@ -158,28 +162,85 @@ class Server(Schedule):
             self.pool.forget_own(request)
         request.stage = AWAY
         self._look_again(now)
+        self._grant()
 
     def reserve(self, request: Request, tokens: i64, now: float) -> i64:
         """Takes the blocks of a prompt whose first `tokens` tokens will come from elsewhere.
 
         Returns how many of those tokens are not cached here and must be moved; -1 when blocks are
-        short, or when the request is refused for good (it is in `finished` then, as dropped).
+        short or others wait for some, or when the request is refused for good (it is in `finished`
+        then, as dropped).
         """
         if not self._receive(request, now):
             return -1
         self._catch_up(now)
-        if self.waiting.preempted or any(late.preemptions for late in self._late_arrivals):
-            return -1  # who had to give blocks back is next to get some, or would never
-        return self._take_prompt(request, tokens)
+        first = self._wanting.head()
+        if first is not None and self._goes_before(first, request):
+            return -1
+        return self._take_prompt(request, tokens) if self._is_next(request) else -1
 
-    def _take_prompt(self, request: Request, tokens: i64) -> i64:
+    def await_room(self, request: Request, tokens: i64) -> None:
+        """Queues a request that `reserve` had no blocks for.
+
+        It is in `granted` once they are reserved: first come, first served, as blocks are freed.
+        """
+        request.stage = WANTING
+        self._wanted_tokens[request.id] = tokens
+        self._wanting.push(request)
+
+    def forgo(self, request: Request, now: float) -> None:
+        """A request that awaits room wants it no longer."""
+        assert request.stage == WANTING
+        self._catch_up(now)
+        request.cancelled = True
+        self._wanting.remove(request)
+        del self._wanted_tokens[request.id]
+        request.stage = AWAY
+        self._look_again(now)
+        self._grant()
+
+    def _is_next(self, request: Request) -> bool:
+        """Whether nobody who came before waits for blocks; the preempted did in any case."""
+        if self.waiting.preempted or any(late.preemptions for late in self._late_arrivals):
+            return False
+        if self.running.count >= self.limits.max_num_seqs:
+            return True  # those in the queue wait for a place in the batch
+        first = self.waiting.head()
+        for late in self._late_arrivals:
+            if first is None or self._goes_before(late, first):
+                first = late
+        if first is None or not self._goes_before(first, request):
+            return True
+        return self._fits_whole(first, self.pool.hit(first))
+
+    def _prompt_hit(self, request: Request) -> i64:
+        """Cached blocks of a prompt for which blocks suffice; -1 when they do not."""
         pool = self.pool
         hit = min(pool.hit(request), (request.prompt_tokens - 1) // self._size)
         blocks = -(-request.prompt_tokens // self._size) - hit
-        if blocks + pool.free_among(request, hit) > pool.free:
+        return hit if blocks + pool.free_among(request, hit) <= pool.free else -1
+
+    def _has_room(self) -> bool:
+        """Whether the first of those that await room finds it."""
+        first = self._wanting.head()
+        return first is not None and self._is_next(first) and self._prompt_hit(first) >= 0
+
+    def _grant(self) -> None:
+        """Reserves blocks for requests that await room, in order, as far as blocks suffice."""
+        while self._wanting.count and self._has_room():
+            request = self._wanting.head()
+            assert request is not None
+            self._wanting.pop(request)
+            self._take_prompt(request, self._wanted_tokens.pop(request.id))
+            self.granted.append(request)
+
+    def _take_prompt(self, request: Request, tokens: i64) -> i64:
+        pool = self.pool
+        hit = self._prompt_hit(request)
+        if hit < 0:
             return -1
         pool.admit(request, hit)
-        pool.take(blocks)
+        pool.take(-(-request.prompt_tokens // self._size) - hit)
         request.prefix_hit_tokens = hit * self._size
         request.computed = max(min(tokens, request.prompt_tokens - 1), request.prefix_hit_tokens)
         request.stage = RESERVED
@@ -225,6 +286,7 @@ class Server(Schedule):
             self.pool.unreserve(request, -(-request.prompt_tokens // self._size))
         request.stage = AWAY
         self._look_again(now)
+        self._grant()
 
     def advance(self, now: float) -> None:
         """Ends the step that ends now and plans what follows. Ended requests are in `finished`."""
@@ -243,9 +305,13 @@ class Server(Schedule):
                 following.pure = False  # it computes those once more: no run of equal steps
         if self.tiers is not None:
             self._land(now, True)  # noqa: FBT003 - what has just been planned may have begun loads
+        # Blocks that were freed are for those that run, and then for those that await room.
+        has_room = self._wanting.count > 0 and self._has_room()
         if following is None:
             following = self._plan(now, now)
         self._current = following
+        if has_room and (following is None or not self._overlaps):
+            self._grant()
         if following is None:
             self._wake(INFINITY)
             return
@@ -255,6 +321,9 @@ class Server(Schedule):
         if idle and self._overlaps:
             following.start_s += self.limits.host_overhead_s
         self._start(following)
+        if has_room and self._overlaps:
+            self._catch_up(now)
+            self._grant()
 
     def stop(self, now: float) -> None:
         """Accounts for what has passed of the current step when a run ends before it does."""
@@ -294,6 +363,7 @@ class Server(Schedule):
         """Nothing goes on here. All requests have been cancelled; blocks and steps are let go."""
         assert not self.load, "a request that is here would be lost"
         assert not self._apart
+        assert not self._wanting.count
         self.stop(now)
         self._current = None
         self._following = None
@@ -313,6 +383,8 @@ class Server(Schedule):
         limits = self.limits
         assert request.stage == AWAY
         request.server = self.index
+        self._orders += 1
+        request.order = self._orders
         reason = self.refusal(request)
         if reason:
             request.reason = reason

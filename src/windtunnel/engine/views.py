@@ -16,7 +16,8 @@ def probe(servers: list[Server], signals: Signals, now_s: float) -> None:
         kv_used = server.kv_used(now_s)
         signals.observe_load(number, server.queued, server.running.count, kv_used, now_s)
         if server.slots is not None:
-            signals.observe_adapters(number, server.slots.loaded(), now_s)
+            loaded, queued = server.slots.loaded(), server.waiting.adapters()
+            signals.observe_adapters(number, loaded, now_s, queued, server.slots.room())
     signals.refreshed(now_s)
 
 

@@ -42,17 +42,16 @@ COMPILED_FOR_ROWS = (64, 512)
 INSTALL = "pip install 'windtunnel[profile]'"
 
 
-class DecoderShape(NamedTuple):
+class DecoderShape:
     """The sizes of a dense decoder with grouped-query attention, or of one GPU's slice of it."""
 
-    name: str
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    vocab: int
+    __slots__ = ("ffn", "head_dim", "heads", "hidden", "kv_heads", "layers", "name", "vocab")
+
+    def __init__(self, name: str, sizes: tuple[int, int, int, int, int, int, int]) -> None:
+        """`sizes`: layers, hidden, heads, KV heads, head dimension, MLP width, vocabulary."""
+        self.name = name
+        self.layers, self.hidden, self.heads, self.kv_heads = sizes[:4]
+        self.head_dim, self.ffn, self.vocab = sizes[4:]
 
     @property
     def weight_bytes(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
-from windtunnel.routing import prompt_scorers, scorers
+from windtunnel.routing import filters, prompt_scorers, scorers
 from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.custom import (
     CustomRouter,
@@ -25,10 +25,10 @@ from windtunnel.routing.prompt_scorers import CachedShare
 from windtunnel.routing.router import Router
 from windtunnel.routing.scorers import Scorer
 from windtunnel.routing.sticky import ConsistentHash, SessionSticky
-from windtunnel.routing.weighted import Weighted
+from windtunnel.routing.weighted import MAX_SCORE, FilteredWeighted, Weighted
 
 if TYPE_CHECKING:
-    from windtunnel.routing.settings import RouterSettings
+    from windtunnel.routing.settings import FilterSettings, RouterSettings
 
 
 class RouterInputs(NamedTuple):
@@ -57,17 +57,39 @@ class RouterParts(NamedTuple):
 
 
 def _weighted(parts: RouterParts) -> Weighted:
-    weights, (signals, journal, *_) = parts.settings.weights, parts.inputs
+    settings, (signals, journal, *_) = parts.settings, parts.inputs
+    weights = settings.weights
     index = None
-    if any(name in BY_CACHE for name in weights):
-        index = CacheIndex(journal, parts.candidates, parts.settings.cache_delay_s)
+    if settings.reads_caches:
+        index = CacheIndex(journal, parts.candidates, settings.cache_delay_s)
     built: list[tuple[Scorer, float]] = []
     for name, weight in weights.items():
         if index is not None and name in BY_CACHE:
             built.append((BY_CACHE[name](signals, index), weight))
         else:
             built.append((BY_SIGNALS[name](signals), weight))
-    return Weighted(parts.candidates, signals, built, index)
+    if not settings.filters and settings.picker == MAX_SCORE:
+        return Weighted(parts.candidates, signals, built, index)
+    kept = [_filter(one, signals, index) for one in settings.filters]
+    return FilteredWeighted(
+        parts.candidates, signals, built, index, kept, settings.picker, parts.stream
+    )
+
+
+def _filter(
+    settings: "FilterSettings", signals: Signals, index: CacheIndex | None
+) -> filters.ServerFilter:
+    if settings.kind == "active-requests":
+        return filters.ActiveRequestsFilter(signals, settings.max)
+    if settings.kind == "queue-depth":
+        return filters.QueueDepthFilter(signals, settings.max)
+    if settings.kind == "kv-utilization":
+        return filters.KvUtilizationFilter(signals, settings.max)
+    if settings.kind == "lora-affinity":
+        return filters.LoraFilter(signals)
+    assert index is not None
+    penalty_s, rate = settings.penalty_s, settings.prefill_tokens_per_s
+    return filters.PrefixCacheFilter(signals, index, settings.share, penalty_s, rate)
 
 
 def _consistent_hash(parts: RouterParts) -> ConsistentHash:
@@ -109,6 +131,8 @@ BY_SIGNALS: dict[str, Callable[[Signals], Scorer]] = {
     "vllm-dp": scorers.VllmDp,
     "least-request": scorers.LeastRequest,
     "least-latency": scorers.LeastLatency,
+    "predicted-latency": scorers.PredictedLatency,
+    "token-load": scorers.TokenLoad,
     "prefix-affinity": prompt_scorers.PrefixAffinity,
     "kthena-prefix-cache": prompt_scorers.KthenaPrefixCache,
     "lora-affinity": prompt_scorers.LoraAffinity,
@@ -146,10 +170,11 @@ def build_router(
     return make(RouterParts(settings, candidates, inputs, stream))
 
 
-def draws(policy: str, folder: Path) -> bool:
-    """Whether the choices of a policy depend on its stream."""
+def draws(settings: "RouterSettings", folder: Path) -> bool:
+    """Whether the choices of a router depend on its stream."""
+    policy = settings.policy
     if policy in POLICIES:
-        return policy in DRAWING
+        return policy in DRAWING or (policy == "weighted" and settings.picker != MAX_SCORE)
     return takes_stream(policy_class(policy, folder))
 
 
@@ -170,7 +195,9 @@ def build_counterfactual(
     signals = inputs.signals
     fresh = Signals(signals.slots, 0.0, signals.answering)
     fresh.in_flight = signals.in_flight
+    fresh.tokens_in_flight = signals.tokens_in_flight
     fresh.ttft_s, fresh.tpot_s = signals.ttft_s, signals.tpot_s
+    fresh.latency_seen_s = signals.latency_seen_s
     index = CacheIndex(inputs.journal, candidates, 0.0)
     weights = {name: w for name, w in settings.weights.items() if name not in NOT_JUDGED}
     built: list[tuple[Scorer, float]] = []

@@ -13,6 +13,8 @@ AFFINITY_TOKENS: Final = 10_000 * 16  # remembered of each server
 KTHENA_TOKENS: Final = 50_000 * 16  # its router's blocks are 64 bytes: some 16 tokens
 KTHENA_LONGEST: Final = 128 * 16
 KTHENA_BEST: Final = 5
+LORA_ROOM: Final = 0.8  # the score of a server that has a slot for one more adapter
+LORA_QUEUED: Final = 0.6  # and of one whose queued requests need the same adapter
 
 
 class Marks:
@@ -235,11 +237,17 @@ class NoHitLru(PromptScorer):
 
 
 class LoraAffinity(PromptScorer):
-    """1 where the request's adapter is loaded, else 0; 1 for all if it is everywhere or nowhere."""
+    """Where the request's adapter is, or can be: as in llm-d.
+
+    1 where it is loaded, 0.8 where more slots are free than queued requests need, 0.6 where queued
+    requests need it, too, and 0 elsewhere. Without an adapter all score the same.
+    """
 
     def __init__(self, signals: Signals) -> None:
         super().__init__(signals)
         self._loaded: dict[int, list[int]] = {}  # candidates by adapter
+        self._queued: dict[int, list[int]] = {}  # the same of those that wait for a slot
+        self._roomy: list[int] = []  # candidates with a slot for one more
 
     def reads_signals(self) -> bool:
         return True
@@ -249,20 +257,46 @@ class LoraAffinity(PromptScorer):
         self.reload()
 
     def reload(self) -> None:
-        self._loaded = {}
+        self._loaded, self._queued, self._roomy = {}, {}, []
         for server in self.candidates:
             for adapter in self.signals.adapters[server]:
                 self._loaded.setdefault(adapter, []).append(server)
+            for adapter in self.signals.adapters_queued[server]:
+                self._queued.setdefault(adapter, []).append(server)
+            if self._has_room(server):
+                self._roomy.append(server)
+
+    def _has_room(self, server: int) -> bool:
+        signals = self.signals
+        loaded = signals.adapters[server]
+        coming = [one for one in signals.adapters_queued[server] if one not in loaded]
+        return len(coming) < signals.adapter_room[server]
 
     def scores(self, request: Request) -> list[float]:
         adapter = int(request.adapter)
-        loaded = [adapter in self.signals.adapters[server] for server in self.candidates]
-        if all(loaded) or not any(loaded):
-            return [1.0] * len(loaded)
-        return [1.0 if here else 0.0 for here in loaded]
+        if adapter < 0:
+            return [1.0] * len(self.candidates)
+        return [self._score(adapter, server) for server in self.candidates]
+
+    def _score(self, adapter: int, server: int) -> float:
+        if adapter in self.signals.adapters[server]:
+            return 1.0
+        if self._has_room(server):
+            return LORA_ROOM
+        return LORA_QUEUED if adapter in self.signals.adapters_queued[server] else 0.0
 
     def mark(self, request: Request, marks: Marks) -> None:
-        loaded = self._loaded.get(int(request.adapter))
-        if loaded is not None and len(loaded) < len(self.candidates):
-            for server in loaded:
-                marks.add(server, self.points(1.0))
+        adapter = int(request.adapter)
+        if adapter < 0:
+            return
+        marked: set[int] = set()
+        places = (
+            (1.0, self._loaded.get(adapter)),
+            (LORA_ROOM, self._roomy),
+            (LORA_QUEUED, self._queued.get(adapter)),
+        )
+        for score, servers in places:
+            for server in servers or ():
+                if server not in marked:
+                    marked.add(server)
+                    marks.add(server, self.points(score))

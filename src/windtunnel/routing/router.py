@@ -21,6 +21,8 @@ HASH_OWNER: Final = "owner of the hash"
 HASH_SUCCESSOR: Final = "owner of the hash is at its load limit"
 BEST_SCORE: Final = "highest score"
 BEST_SCORE_FOR_PROMPT: Final = "highest score with what is known of this prompt"
+BEST_SCORE_OF_FILTERED: Final = "highest score of the servers that pass the filters"
+DRAWN_BY_SCORE: Final = "drawn at random by score"
 CUSTOM_POLICY: Final = "chosen by a custom policy"
 NO_SERVER_READY: Final = "no server is ready"
 
@@ -36,6 +38,8 @@ REASONS: Final = (
     HASH_SUCCESSOR,
     BEST_SCORE,
     BEST_SCORE_FOR_PROMPT,
+    BEST_SCORE_OF_FILTERED,
+    DRAWN_BY_SCORE,
     CUSTOM_POLICY,
     NO_SERVER_READY,
 )

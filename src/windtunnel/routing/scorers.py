@@ -5,6 +5,7 @@ change decides how the router keeps it: some change only when servers are probed
 request that is sent or ends, some with the prompt.
 """
 
+import math
 from typing import Final
 
 from mypy_extensions import i64
@@ -16,7 +17,10 @@ POINTS: Final[i64] = 1 << 32
 """A score of 1 as a whole number: sums of whole numbers are exact, so that equal is equal."""
 
 LATENCY_SHARE: Final = 0.5  # of TTFT in least-latency; the rest is TPOT's
+LATENCY_MEMORY_S: Final = 10.0  # a mean that is older says nothing any more
+LATENCY_NEWS: Final = 0.3  # weight of a new mean in what predicted-latency remembers
 LOAD_AWARE_QUEUE: Final = 128
+TOKEN_LOAD: Final = 4_194_304  # 128 requests of 32 Ki tokens, as in llm-d
 VLLM_DP_WAITING: Final[i64] = 4
 UNSERVED: Final[i64] = 100  # how much worse a request that does not run is to least-request
 
@@ -53,6 +57,10 @@ def best_lowest(value: float, low: float, high: float) -> float:
 class SignalScorer(Scorer):
     """Scores that change only when servers are probed."""
 
+    def observed_load(self, server: int) -> float:
+        """Requests that a server had when it was last probed, queued and running."""
+        return float(self.signals.waiting[server] + self.signals.running[server])
+
 
 class KvUtilization(SignalScorer):
     """The share of KV blocks that is free."""
@@ -71,7 +79,11 @@ class RunningRequests(SignalScorer):
 
 
 class LeastLatency(SignalScorer):
-    """The shortest mean TTFT and TPOT; a server that has reported none is in the middle."""
+    """The shortest mean TTFT and TPOT, of requests that ended in the last ten seconds.
+
+    A server without any is as good as the best while it has no request, so that it gets one and
+    reports again, and as the worst while it has some.
+    """
 
     def scores(self, request: Request) -> list[float]:  # noqa: ARG002
         ttft = self._one(self.signals.ttft_s)
@@ -80,12 +92,81 @@ class LeastLatency(SignalScorer):
         return [LATENCY_SHARE * ttft[n] + rest * tpot[n] for n in range(len(ttft))]
 
     def _one(self, by_server: list[float]) -> list[float]:
-        times = [by_server[server] for server in self.candidates]
+        signals = self.signals
+        oldest_s = signals.taken_s - LATENCY_MEMORY_S
+        times = [
+            by_server[server] if signals.latency_seen_s[server] >= oldest_s else 0.0
+            for server in self.candidates
+        ]
         known = [time for time in times if time > 0.0]
-        if not known:
-            return [0.5] * len(times)
-        low, high = min(known), max(known)
-        return [best_lowest(time, low, high) if time > 0.0 else 0.5 for time in times]
+        low, high = (min(known), max(known)) if known else (0.0, 0.0)
+        return [
+            best_lowest(time, low, high)
+            if time > 0.0
+            else (0.0 if self.observed_load(self.candidates[n]) else 1.0)
+            for n, time in enumerate(times)
+        ]
+
+
+class LatencyCurve:
+    """How the TTFT of one server grows with its requests, as far as that was observed."""
+
+    def __init__(self) -> None:
+        self.seen_s = -math.inf  # of the latest mean that it has
+        self.floor_s = 0.0  # the shortest of the means
+        self.typical_s = 0.0
+        self.load = 0.0  # requests that it has when its TTFT is typical
+
+    def observe(self, ttft_s: float, load: float, now_s: float) -> None:
+        fresh = self.seen_s == -math.inf or now_s - self.seen_s > LATENCY_MEMORY_S
+        news = 1.0 if fresh else LATENCY_NEWS
+        self.floor_s = ttft_s if fresh else min(self.floor_s, ttft_s)
+        self.typical_s += news * (ttft_s - self.typical_s)
+        self.load += news * (load - self.load)
+        self.seen_s = now_s
+
+    def ttft_s(self, load: float) -> float:
+        """On the line from the floor, without requests, through what is typical."""
+        if self.load <= 0.0:
+            return self.typical_s
+        return self.floor_s + load * (self.typical_s - self.floor_s) / self.load
+
+
+class PredictedLatency(SignalScorer):
+    """The shortest TTFT that a server's own past predicts at its present load.
+
+    As in llm-d, from what was observed at other loads. A server that nothing recent is known of is
+    as good as the best while it has no request, and as the worst while it has some.
+    """
+
+    def __init__(self, signals: Signals) -> None:
+        super().__init__(signals)
+        self._curves: Final[dict[int, LatencyCurve]] = {}
+
+    def scores(self, request: Request) -> list[float]:  # noqa: ARG002
+        times = [self._predicted_s(server) for server in self.candidates]
+        known = [time for time in times if time >= 0.0]
+        low, high = (min(known), max(known)) if known else (0.0, 0.0)
+        return [
+            best_lowest(time, low, high)
+            if time >= 0.0
+            else (0.0 if self.observed_load(self.candidates[n]) else 1.0)
+            for n, time in enumerate(times)
+        ]
+
+    def _predicted_s(self, server: int) -> float:
+        """-1: nothing recent is known."""
+        signals = self.signals
+        curve = self._curves.get(server)
+        if curve is None:
+            curve = self._curves[server] = LatencyCurve()
+        load = self.observed_load(server)
+        seen_s = signals.latency_seen_s[server]
+        if seen_s > curve.seen_s:
+            curve.observe(signals.ttft_s[server], load, seen_s)
+        if signals.taken_s - curve.seen_s > LATENCY_MEMORY_S:
+            return -1.0
+        return curve.ttft_s(load)
 
 
 class LiveScorer(Scorer):
@@ -168,6 +249,19 @@ class ActiveRequests(LiveScorer):
 
     def score(self, count: i64, low: i64, high: i64) -> float:  # noqa: ARG002
         return float(high - count) / float(high) if high > 0 else 1.0
+
+
+class TokenLoad(LiveScorer):
+    """Prompt tokens of the requests in flight: 1 for none, 0 from four Mi tokens on."""
+
+    def reads_signals(self) -> bool:
+        return False
+
+    def measure(self, server: i64) -> i64:
+        return min(self.signals.tokens_in_flight[server], TOKEN_LOAD)
+
+    def score(self, count: i64, low: i64, high: i64) -> float:  # noqa: ARG002
+        return 1.0 - float(count) / float(TOKEN_LOAD)
 
 
 class LeastRequest(LiveScorer):

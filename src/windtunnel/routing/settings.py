@@ -1,7 +1,7 @@
 """The settings of a router: the keys of `serving.router`, and the rules between them."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_serializer
 from pydantic_core.core_schema import FieldSerializationInfo
@@ -18,14 +18,24 @@ from windtunnel.routing.build import (
 )
 from windtunnel.routing.custom import is_custom
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Duration, Leaf, Number, Text, Whole, is_not
+from windtunnel.settings.fields import (
+    Duration,
+    Leaf,
+    Number,
+    Text,
+    Whole,
+    chosen_by,
+    is_not,
+    variant,
+)
 from windtunnel.settings.limits import (
     LARGEST_WEIGHT,
     LONGEST_STALENESS,
     MOST_REPLICAS,
+    MOST_SEQUENCES,
     MOST_VIRTUAL_NODES,
 )
-from windtunnel.settings.section import Context, Section
+from windtunnel.settings.section import Added, Context, Section
 
 
 class ScorerName(Leaf):
@@ -41,6 +51,71 @@ class ScorerName(Leaf):
             hint = nearest(value, (*SCORERS, *ALIASES)) if len(value) < 100 else None
             self.fail(is_not(value, "a scorer"), hint)
         return value
+
+
+class ActiveRequestsFilter(Section):
+    """Keeps servers with few requests in flight."""
+
+    kind: Literal["active-requests"]
+    max: Annotated[int, Whole(0, MOST_SEQUENCES)] = Field(
+        description="Most requests in flight at a server that is kept."
+    )
+
+
+class QueueDepthFilter(Section):
+    """Keeps servers with short queues, as they were last observed."""
+
+    kind: Literal["queue-depth"]
+    max: Annotated[int, Whole(0, MOST_SEQUENCES)] = Field(
+        description="Most requests queued at a server that is kept."
+    )
+
+
+class KvUtilizationFilter(Section):
+    """Keeps servers with room in their KV cache, as it was last observed."""
+
+    kind: Literal["kv-utilization"]
+    max: Annotated[float, Number(0, 1)] = Field(
+        description="Largest share of KV blocks in use at a server that is kept."
+    )
+
+
+class LoraFilter(Section):
+    """Keeps servers that have loaded the adapter of a request."""
+
+    kind: Literal["lora-affinity"]
+
+
+class PrefixCacheFilter(Section):
+    """Keeps servers that have cached most of a prompt, unless they are much busier than others."""
+
+    kind: Literal["prefix-cache"]
+    share: Annotated[float, Number(0, 1, above=True)] = Field(
+        default=0.8, description="Which part of a prompt must be cached there."
+    )
+    penalty_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
+        default=18.0,
+        description="How much longer than elsewhere a request may wait there; beyond it all "
+        "servers are kept. How long it waits is estimated as prompt tokens in flight over "
+        "prefill_tokens_per_s.",
+    )
+    prefill_tokens_per_s: Annotated[float, Number(1, 1e9)] = Field(
+        default=15928.0,
+        description="Prompt tokens that a server computes in a second. The default is llm-d's, "
+        "measured with a model of 32B parameters on two H100s.",
+    )
+
+
+FilterSettings = Annotated[
+    Annotated[ActiveRequestsFilter, variant("active-requests")]
+    | Annotated[QueueDepthFilter, variant("queue-depth")]
+    | Annotated[KvUtilizationFilter, variant("kv-utilization")]
+    | Annotated[LoraFilter, variant("lora-affinity")]
+    | Annotated[PrefixCacheFilter, variant("prefix-cache")],
+    chosen_by(
+        "kind", "active-requests", "queue-depth", "kv-utilization", "lora-affinity", "prefix-cache"
+    ),
+]
 
 
 class RouterSettings(Section):
@@ -60,6 +135,19 @@ class RouterSettings(Section):
         default_factory=lambda: dict(DEFAULT_SCORERS),
         description="With `weighted`: scorers and the weight of each. "
         "Left out: prefix-cache 2, queue-depth 1, kv-utilization 1.",
+    )
+    filters: Annotated[list[FilterSettings], Added()] = Field(
+        default_factory=list,
+        max_length=20,
+        description="With `weighted`: which servers are scored at all; each filter keeps some of "
+        "those that the one before kept. One that would keep none is passed over. "
+        "Left out: all are scored.",
+    )
+    picker: Annotated[Literal["max-score", "weighted-random", "random"], Added()] = Field(
+        default="max-score",
+        description="With `weighted`: how one of the scored servers is chosen. `max-score`: the "
+        "highest; `weighted-random`: at random, with scores as weights; `random`: any that passed "
+        "the filters.",
     )
     staleness_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
         default=0.05,
@@ -101,6 +189,12 @@ class RouterSettings(Section):
         """Scorers by their main names, and the weight of each."""
         return {ALIASES.get(name, name): weight for name, weight in self.scorers.items()}
 
+    @property
+    def reads_caches(self) -> bool:
+        """Whether a scorer or a filter reads the index of what servers have cached."""
+        filters = (one.kind == "prefix-cache" for one in self.filters)
+        return any(name in BY_CACHE for name in self.weights) or any(filters)
+
     def check(self, where: Context) -> Iterator[Fault]:
         """An unknown policy, and every option that the chosen one does not use."""
         try:
@@ -130,15 +224,22 @@ class RouterSettings(Section):
         ring = (self.policy == "consistent-hash", "policy: consistent-hash")
         return {
             "scorers": (weighted, "policy: weighted"),
+            "filters": (weighted, "policy: weighted"),
+            "picker": (weighted, "policy: weighted"),
             "staleness_s": (
-                own or watched or (weighted and any(map(reads_signals, self.weights))),
+                own or watched or (weighted and self._reads_signals()),
                 "policy: weighted with a scorer that looks at servers, such as queue-depth, a "
                 "class of your own, or an admission that looks at servers",
             ),
             "cache_delay_s": (
-                own or (weighted and any(name in BY_CACHE for name in self.weights)),
+                own or (weighted and self.reads_caches),
                 f"policy: weighted with {' or '.join(BY_CACHE)}, or a class of your own",
             ),
             "virtual_nodes": ring,
             "load_factor": ring,
         }
+
+    def _reads_signals(self) -> bool:
+        reading = ("queue-depth", "kv-utilization", "lora-affinity")
+        by_filter = any(one.kind in reading for one in self.filters)
+        return by_filter or any(map(reads_signals, self.weights))

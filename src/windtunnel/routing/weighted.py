@@ -9,13 +9,28 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
+from windtunnel.routing.filters import ServerFilter
 from windtunnel.routing.prefixes import CacheIndex
 from windtunnel.routing.prompt_scorers import Marks, PromptScorer
 from windtunnel.routing.ranking import Ranking
-from windtunnel.routing.router import BEST_SCORE, BEST_SCORE_FOR_PROMPT, Routed, Router
+from windtunnel.routing.router import (
+    AT_RANDOM,
+    BEST_SCORE,
+    BEST_SCORE_FOR_PROMPT,
+    BEST_SCORE_OF_FILTERED,
+    DRAWN_BY_SCORE,
+    Routed,
+    Router,
+)
 from windtunnel.routing.scorers import POINTS, LiveScorer, Scorer, SignalScorer
 from windtunnel.workload.request import Request
+
+MAX_SCORE: Final = "max-score"
+RANDOM: Final = "random"
+WEIGHTED_RANDOM: Final = "weighted-random"
+PICKERS: Final = (MAX_SCORE, WEIGHTED_RANDOM, RANDOM)
 
 NO_REQUEST: Final = Request(-1, 0.0, 1, 1)  # scorers of signals alone do not read the request
 
@@ -98,6 +113,7 @@ class Weighted(Router):
         return [(server, sums[n] / float(POINTS)) for n, server in enumerate(self.candidates)]
 
     def _sums(self, request: Request) -> list[int]:
+        """The sum of each candidate, in points."""
         sums = [0] * len(self.candidates)
         for scorer in self._scorers:
             for n, score in enumerate(scorer.scores(request)):
@@ -122,3 +138,73 @@ class Weighted(Router):
         for prompt_scorer in self._by_prompt:
             prompt_scorer.reload()
         self._ranking.rebuild(self.candidates, fixed)
+
+
+class FilteredWeighted(Weighted):
+    """Scores the servers that pass the filters, each of them, and lets a picker choose.
+
+    As in llm-d: scores are compared among servers that passed. `max-score` takes the highest,
+    `weighted-random` draws with the scores as weights, `random` draws any.
+    """
+
+    def __init__(
+        self,
+        candidates: list[int],
+        signals: Signals,
+        scorers: list[tuple[Scorer, float]],
+        index: CacheIndex | None,
+        filters: list[ServerFilter],
+        picker: str,
+        stream: Stream,
+    ) -> None:
+        super().__init__(candidates, signals, scorers, index)
+        self._filters: Final = filters
+        self._picker: Final = picker
+        self._stream: Final = stream
+        if any(one.reads_signals() for one in filters):
+            self.reads_signals = True
+
+    def pick(self, request: Request, now_s: float) -> Routed:
+        self._freshen(now_s)
+        passed = self.candidates
+        for one in self._filters:
+            passed = one.kept(request, passed)
+        best, reason = self._choice(request, passed)
+        self._ranking.take(best)
+        for scorer in self._by_prompt:
+            scorer.note(request, best)
+        return Routed(best, reason)
+
+    def _choice(self, request: Request, passed: list[int]) -> tuple[int, str]:
+        if self._picker == RANDOM:
+            return passed[self._stream.integer(0, len(passed) - 1)], AT_RANDOM
+        sums = self._sums_of(request, passed)
+        if self._picker == WEIGHTED_RANDOM:
+            return passed[self._drawn(sums)], DRAWN_BY_SCORE
+        best = 0
+        for n in range(1, len(passed)):
+            if sums[n] > sums[best] or (
+                sums[n] == sums[best] and self._ranking.earlier(passed[n], passed[best])
+            ):
+                best = n
+        all_passed = len(passed) == len(self.candidates)
+        return passed[best], BEST_SCORE if all_passed else BEST_SCORE_OF_FILTERED
+
+    def _sums_of(self, request: Request, servers: list[int]) -> list[int]:
+        """Sums of some of the candidates, scored as if there were no others."""
+        sums = [0] * len(servers)
+        for scorer in self._scorers:
+            scorer.candidates = servers
+            for n, score in enumerate(scorer.scores(request)):
+                sums[n] += scorer.points(score)
+            scorer.candidates = self.candidates
+        return sums
+
+    def _drawn(self, sums: list[int]) -> int:
+        """A place, as likely as its sum is high; any where all are 0."""
+        drawn = self._stream.uniform() * float(sum(sums))
+        for n, points in enumerate(sums):
+            drawn -= float(points)
+            if drawn < 0.0:
+                return n
+        return self._stream.integer(0, len(sums) - 1)

@@ -165,7 +165,8 @@ def _drop_added(value: object, data: Any) -> None:
     if isinstance(value, Section) and isinstance(data, dict):
         for name, field in type(value).model_fields.items():
             key, item = field.alias or name, getattr(value, name)
-            if any(isinstance(mark, Added) for mark in field.metadata) and item == field.default:
+            is_new = any(isinstance(mark, Added) for mark in field.metadata)
+            if is_new and item == field.get_default(call_default_factory=True):
                 del data[key]
             elif key in data:  # a section may write itself otherwise
                 _drop_added(item, data[key])

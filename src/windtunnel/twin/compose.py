@@ -25,7 +25,7 @@ from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.infrastructure.settings import MAIN
 from windtunnel.twin.requests.gateway import SimGateway
 from windtunnel.twin.requests.handoff import Handoff
-from windtunnel.twin.requests.kv_link import Link
+from windtunnel.twin.requests.kv_link import KvNetwork
 from windtunnel.twin.requests.lifecycle import RequestLifecycle, ServingParts
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.requests.splitting import Splitting
@@ -72,7 +72,7 @@ def compose(
     event_log = _event_log(plan, cluster, telemetry, names) if telemetry is not None else None
     services = _services(plan, traffic, cluster, streams, timers, event_log)
     serving = ServingParts(
-        services, cluster, _splitting(plan, cluster, timers), _encoders(plan.serving.encode)
+        services, cluster, _splitting(plan, cluster), _encoders(plan.serving.encode)
     )
     requests = RequestLifecycle(
         clock=Clock(),
@@ -258,7 +258,7 @@ def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
                 site=plan.clusters.index(pool.cluster),
             )
         )
-    cluster = Cluster(pools, _link(plan), plan.router.staleness_s, len(plan.models))
+    cluster = Cluster(pools, _network(plan), plan.router.staleness_s, len(plan.models))
     if not plan.on_machines:
         for own, pool in zip(pools, plan.pools, strict=True):
             cluster.begin_with(own, pool.replicas)
@@ -293,23 +293,29 @@ def _autoscaling(
     )
 
 
-def _link(plan: ScenarioPlan) -> Link | None:
+def _network(plan: ScenarioPlan) -> KvNetwork | None:
     split = plan.serving.split
     if split is None:
         return None
-    way = split.transfer
-    return Link(LAST_TURN, way.bandwidth_bytes_per_s, way.latency_s, way.contention)
+    return KvNetwork(LAST_TURN, split.transfer)
 
 
-def _splitting(plan: ScenarioPlan, cluster: Cluster, queue: EventQueue) -> Splitting | None:
-    split, link = plan.serving.split, cluster.link
-    if split is None or link is None:
+def _splitting(plan: ScenarioPlan, cluster: Cluster) -> Splitting | None:
+    split, network = plan.serving.split, cluster.network
+    if split is None or network is None:
         return None
     token_bytes = [_token_bytes(split, plan, model) for model in plan.models]
+    layers = [_layers(plan, model) for model in plan.models] if split.transfer.layerwise else None
     return Splitting(
         SplitDecider(split.decider, split.prefix_threshold),
-        Handoff(cluster, link, queue, token_bytes),
+        Handoff(cluster, network, token_bytes, layers),
     )
+
+
+def _layers(plan: ScenarioPlan, model: str | None) -> int:
+    """Layers of a model; 1 where nothing of it is moved, and nobody knows."""
+    shape = shape_of(next(pool for pool in plan.pools if pool.model == model))
+    return 1 if shape is None else shape.layers
 
 
 def _token_bytes(split: DisaggregationSettings, plan: ScenarioPlan, model: str | None) -> float:

@@ -37,7 +37,7 @@ from windtunnel.settings.limits import (
     MOST_TENSOR_PARALLEL,
     MOST_TOKENS,
 )
-from windtunnel.settings.section import Context, Section
+from windtunnel.settings.section import Added, Context, Section
 from windtunnel.twin.infrastructure.settings import MAIN
 from windtunnel.workload.settings.sources import SourceSettings
 
@@ -49,18 +49,47 @@ PREFILLS = ("prefill", "both")
 DECODES = ("decode", "both")
 
 
+class RackSettings(Section):
+    """Racks of servers: transfers between two of them share the uplinks of both."""
+
+    servers: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(
+        description="Servers in one rack. They are put into racks in the order of the pools, and "
+        "as they start."
+    )
+    uplink_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] = Field(
+        description="Bytes per second from a rack to all others, and as many to it."
+    )
+
+
 class TransferSettings(Section):
     """The way of KV from a prefill server to a decode server."""
 
     bandwidth_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] = Field(
-        default=25e9, description="Bytes per second of the link between the servers."
+        default=25e9,
+        description="Bytes per second of a server's NIC, in each direction. Transfers from one "
+        "server share it, and so do transfers to one.",
+    )
+    rack: Annotated[RackSettings | None, Added()] = Field(
+        default=None, description="Racks with uplinks of their own; left out: NICs alone count."
+    )
+    fabric_bytes_per_s: Annotated[Annotated[float, Bandwidth("1kB/s", "1PB/s")] | None, Added()] = (
+        Field(
+            default=None,
+            description="Bytes per second for all transfers of a cluster; left out: no limit.",
+        )
     )
     latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
         default=50e-6, description="From the end of the prefill to the first byte."
     )
     contention: Annotated[bool, Flag()] = Field(
         default=True,
-        description="Whether all transfers share the bandwidth; if not, each has all of it.",
+        description="Whether transfers share bandwidth; if not, each has all of a NIC's.",
+    )
+    layerwise: Annotated[bool, Flag(), Added()] = Field(
+        default=False,
+        description="Whether the KV of a layer moves while the next layers are computed. What is "
+        "left at the end of the prefill is what could not be moved during it, and at least the "
+        "last layer. A request that waits for room moves all of its KV afterwards.",
     )
     bytes_per_token: Annotated[float, Size("1B", "1GB")] | None = Field(
         default=None, description="KV of one token. Left out: what the model needs."
@@ -440,6 +469,9 @@ class ServingSettings(Section):
         if alone:
             return  # nothing would be moved
         named = all(pool.model or model for pool in self.pools if pool.role != "both")
+        if not named and split is not None and split.transfer.layerwise:
+            what = "the scenario has no model that says how many layers there are"
+            yield where.fault(("disaggregation", "transfer", "layerwise"), what, "only with models")
         if not named and (split is None or split.transfer.bytes_per_token is None):
             what = "missing, and the scenario has no model that says how large the KV of a token is"
             key = ("disaggregation", "transfer", "bytes_per_token")

@@ -156,6 +156,7 @@ class Simulation:
         clock = self.clock
         timeline = self.timeline
         vacated = self.cluster.vacated
+        granting = self.cluster.granting
         arrivals, timers, steps = self._arrivals, self._timers, self._steps
         lifecycle = self.lifecycle
         controlled = len(self.control.components) > 1
@@ -179,6 +180,8 @@ class Simulation:
             clock.now_s = now_s
             self.events += 1
             component.advance(now_s)
+            if granting:
+                self.requests.use_room()
             if vacated:
                 self.lifecycle.retire(now_s)
             if check is not None:

@@ -26,6 +26,7 @@ TRANSFERRED: Final = 5  # that KV is here, and it waits for a slot
 FETCHING: Final = 7  # the start of its prompt comes from a slower tier of memory
 KEPT: Final = 6  # it has ended, and its blocks are held until their KV has been moved away
 CLOSING: Final = 8  # it holds nothing any more, and ends when its last step does
+WANTING: Final = 9  # it waits for blocks, for KV that was computed elsewhere
 
 # Where a request is in a run, beside the servers.
 AT_GATEWAY: Final = 1  # not decided, or queued there
@@ -115,6 +116,7 @@ class Request:
         self.stage: i64 = AWAY
         self.ahead: Request | None = None  # neighbours in the line where it waits or runs
         self.behind: Request | None = None
+        self.order: i64 = 0  # in which requests came to the server
         self.admission: i64 = -1  # position in the running order
         self.computed: i64 = 0  # tokens whose KV is scheduled to exist, while not decoding
         self.offset: i64 = 0  # computed minus the server's decode clock, while decoding

@@ -51,6 +51,9 @@ class ReferenceServer:
         self.leaving: list[Request] = []  # cancelled while running
         self.closing: list[Request] = []  # ended, in a step that has not
         self.unheld: dict[int, int] = {}  # blocks of prompts that were cached whole, by request
+        self.wanting: list[tuple[Request, int]] = []  # for room, with their tokens from elsewhere
+        self.granted: list[Request] = []
+        self.orders = 0
 
     def submit(self, request: Request, now: float) -> None:
         if self.receive(request, now):
@@ -81,6 +84,8 @@ class ReferenceServer:
 
     def receive(self, request: Request, now: float) -> bool:
         request.server = self.index
+        self.orders += 1
+        request.order = self.orders
         reason = self.limits.refusal(request.prompt_tokens, request.output_tokens)
         if reason:
             request.reason = reason
@@ -110,16 +115,67 @@ class ReferenceServer:
             self.give_back(request)
         else:
             self.leaving.append(request)
+            self.look_again(now)
+            return
         self.look_again(now)
+        self.grant()
+
+    def place(self, request: Request) -> tuple[float, ...]:
+        """Lower is first: in order of arrival, or by rank."""
+        if self.limits.scheduling == FCFS:
+            return (float(request.order),)
+        return rank(request, self.limits.scheduling)
 
     def reserve(self, request: Request, tokens: int, now: float) -> int:
-        if not self.receive(request, now) or any(r.preemptions for r in self.waiting):
+        if not self.receive(request, now):
             return -1
+        if any(self.place(other) < self.place(request) for other, _ in self.wanting):
+            return -1
+        return self.take_prompt(request, tokens) if self.has_room(request) else -1
+
+    def await_room(self, request: Request, tokens: int) -> None:
+        self.wanting.append((request, tokens))
+
+    def forgo(self, request: Request, now: float) -> None:
+        request.cancelled = True
+        self.wanting = [entry for entry in self.wanting if entry[0] is not request]
+        self.look_again(now)
+        self.grant()
+
+    def grant(self) -> None:
+        """Reserves blocks for those that await room, in order, as far as blocks suffice."""
+        while self.wanting:
+            first, tokens = min(self.wanting, key=lambda entry: self.place(entry[0]))
+            if not self.has_room(first):
+                return
+            self.wanting.remove((first, tokens))
+            self.take_prompt(first, tokens)
+            self.granted.append(first)
+
+    def wanted_before(self, request: Request) -> bool:
+        """Whether somebody who came before awaits room; those that were preempted come first."""
+        before = any(self.place(other) < self.place(request) for other, _ in self.wanting)
+        return before and not any(other.preemptions for other in self.waiting)
+
+    def has_room(self, request: Request) -> bool:
+        """Whether nobody who came before waits for blocks, and blocks suffice."""
+        if any(r.preemptions for r in self.waiting):
+            return False
+        waiting = sorted(self.waiting, key=self.place)
+        first = self.first(waiting)
+        in_batch = len(self.running) < self.limits.max_num_seqs
+        if first is not None and in_batch and self.place(first) < self.place(request):
+            hits = self.blocks.hits(first, spare=int(self.limits.compute_whole_hits))
+            if not self.fits_whole(first, hits):
+                return False
+        hits = self.blocks.hits(request)
+        new = -(-request.prompt_tokens // self.limits.block_size) - len(hits)
+        return new + sum(block.users == 0 for block in hits) <= len(self.blocks.free)
+
+    def take_prompt(self, request: Request, tokens: int) -> int:
         size = self.limits.block_size
         hits = self.blocks.hits(request)
         new = -(-request.prompt_tokens // size) - len(hits)
-        if new + sum(block.users == 0 for block in hits) > len(self.blocks.free):
-            return -1
         for block in hits:
             self.blocks.touch(block)
         self.held[request.id] = hits + [self.blocks.take() for _ in range(new)]
@@ -144,6 +200,7 @@ class ReferenceServer:
         self.apart.remove(request)
         self.give_back(request)
         self.look_again(now)
+        self.grant()
 
     def advance(self, now: float) -> None:
         host = self.limits.host_overhead_s
@@ -156,11 +213,9 @@ class ReferenceServer:
             return
         if self.current is not None:
             self.complete(self.current, now)
-        for request in self.leaving:
-            if request in self.running:
-                self.running.remove(request)
-                self.give_back(request)
-        self.leaving.clear()
+        self.depart()
+        wanting = sorted((request for request, _ in self.wanting), key=self.place)
+        has_room = any(map(self.has_room, wanting[:1]))
         self.current, self.following = self.following, None
         if self.limits.async_scheduling:
             if self.current is None:
@@ -171,11 +226,21 @@ class ReferenceServer:
         else:
             self.current = self.plan(now, now)
             self.free_after.append((now, len(self.blocks.free)))
+        if has_room:
+            self.grant()
         self.wake_s = self.next_s()
         if self.current is not None:
             for request in self.current.admitted:
                 if request.scheduled_s == UNSET and not request.cancelled:
                     request.scheduled_s = self.current.start_s
+
+    def depart(self) -> None:
+        """Requests that were cancelled while they ran leave."""
+        for request in self.leaving:
+            if request in self.running:
+                self.running.remove(request)
+                self.give_back(request)
+        self.leaving.clear()
 
     def land(self, now: float) -> None:
         """Those whose KV has come from a tier are in line."""
@@ -302,7 +367,7 @@ class ReferenceServer:
             if self.limits.scheduling != FCFS:
                 self.waiting.sort(key=lambda request: rank(request, self.limits.scheduling))
             request = self.first(self.waiting)
-            if request is None:
+            if request is None or self.wanted_before(request):
                 return
             hits = self.blocks.hits(request, spare=int(self.limits.compute_whole_hits))
             if self.must_fetch(request, hits, now):

@@ -173,6 +173,10 @@ def draw_split(swarm: Swarm, pools: Pools) -> Values | None:
         "contention": dice.chance(0.6),
         "bytes_per_token": KV_BYTES,
     }
+    if dice.chance(0.3):
+        split["transfer"]["fabric"] = dice.span(1e4, 1e9)
+    if dice.chance(0.3):
+        split["transfer"]["rack"] = {"servers": dice.few(1, 3), "uplink": dice.span(1e4, 1e9)}
     return split
 
 

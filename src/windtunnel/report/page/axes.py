@@ -37,14 +37,6 @@ class Tick(msgspec.Struct, frozen=True):
     anchor: str = "middle"
 
 
-class Span(msgspec.Struct, frozen=True):
-    """A stretch of time that is drawn through charts: percent across, and what it says."""
-
-    x: float
-    width: float
-    says: str
-
-
 def percent(share: float) -> float:
     return round(100.0 * share, 3)
 

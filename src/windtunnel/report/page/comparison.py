@@ -7,7 +7,16 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.analysis.comparison import ONE_SAMPLE, VERDICTS
+from windtunnel.analysis.comparison import (
+    ALIKE,
+    BETTER,
+    ONE_SAMPLE,
+    SAME,
+    TOO_FEW,
+    UNKNOWN,
+    UNSEEN,
+    WORSE,
+)
 from windtunnel.analysis.figures import LOWER, NOTHING, text_of
 from windtunnel.report.page.document import document
 from windtunnel.report.terminal.comparison import (
@@ -20,6 +29,26 @@ from windtunnel.report.terminal.comparison import (
 from windtunnel.report.terminal.layout import seeds_text
 
 STYLES = ("report.css", "compare.css")
+LOOKS = {
+    BETTER: "better",
+    WORSE: "worse",
+    ALIKE: "unseen",
+    UNSEEN: "unseen",
+    TOO_FEW: "unseen",
+    SAME: "unseen",
+    ONE_SAMPLE: "unseen",
+    UNKNOWN: "unknown",
+}
+MARKS = {
+    BETTER: "\N{CHECK MARK}",
+    WORSE: "\N{MULTIPLICATION SIGN}",
+    ALIKE: "\N{ALMOST EQUAL TO}",
+    UNSEEN: "\N{ALMOST EQUAL TO}",
+    TOO_FEW: "?",
+    SAME: "=",
+    ONE_SAMPLE: "1",
+    UNKNOWN: NOTHING,
+}
 EDGE = 6.0
 """Percent of a picture's width that stay empty on either side."""
 LONGEST_VALUE = 80
@@ -134,8 +163,8 @@ def _card(metric: dict[str, Any], names: list[str]) -> MetricCard:
             DifferenceBar(
                 design=name,
                 value=text_of(metric["unit"], other["mean"]),
-                look=VERDICTS[verdict].look,
-                mark=VERDICTS[verdict].mark,
+                look=LOOKS[verdict],
+                mark=MARKS[verdict],
                 verdict=verdict,
                 middle_text=middle_cell(metric["unit"], other["difference"]),
                 ends_text=difference_cell(metric["unit"], other["difference"]),

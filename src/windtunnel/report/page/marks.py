@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windtunnel.core.units import format_duration
-from windtunnel.report.page.axes import Span, percent
+from windtunnel.report.page.axes import percent
 
 if TYPE_CHECKING:
     from windtunnel.analysis.explain.history import FaultHistory, LoggedEvent
@@ -26,6 +26,14 @@ class DecisionMark(msgspec.Struct, frozen=True):
     x: float
     says: str
     many: bool = False
+
+
+class FaultSpan(msgspec.Struct, frozen=True):
+    """A fault, from when to when in percent of the run."""
+
+    x: float
+    width: float
+    says: str
 
 
 def thinned(moments: Iterable[tuple[float, str]], end_s: float) -> list[DecisionMark]:
@@ -64,7 +72,7 @@ def of_others(happenings: Iterable[LoggedEvent]) -> list[tuple[float, str]]:
     return found
 
 
-def troubles(faults: Iterable[FaultHistory], end_s: float) -> list[Span]:
+def troubles(faults: Iterable[FaultHistory], end_s: float) -> list[FaultSpan]:
     """Faults, as they are drawn through every chart; of very many the first."""
     found = []
     for one in list(faults)[:MOST_FAULTS]:
@@ -74,5 +82,5 @@ def troubles(faults: Iterable[FaultHistory], end_s: float) -> list[Span]:
         long = f" until {format_duration(until_s)}" if until_s > one.at_s else ""
         says = f"{one.id} at {when}{long}: {one.kind} of {whom}"
         width = percent((until_s - one.at_s) / end_s)
-        found.append(Span(percent(one.at_s / end_s), width, says))
+        found.append(FaultSpan(percent(one.at_s / end_s), width, says))
     return found

@@ -9,7 +9,6 @@ import msgspec
 from windtunnel.analysis.saturation import Stretch
 from windtunnel.core.units import format_duration
 from windtunnel.report.page.axes import (
-    Span,
     Tick,
     area,
     height_ticks,
@@ -60,10 +59,18 @@ class Chart(msgspec.Struct, frozen=True):
     marks: list[DecisionMark] = []
 
 
-def bands(found: list[Stretch], end_s: float) -> list[Span]:
+class SaturatedBand(msgspec.Struct, frozen=True):
+    """A stretch of time that is marked."""
+
+    x: float
+    width: float
+    says: str
+
+
+def bands(found: list[Stretch], end_s: float) -> list[SaturatedBand]:
     """The saturated stretches, as they are drawn behind every chart."""
     return [
-        Span(
+        SaturatedBand(
             percent(stretch.start_s / end_s),
             percent((stretch.end_s - stretch.start_s) / end_s),
             f"saturated from {format_duration(stretch.start_s)} to "

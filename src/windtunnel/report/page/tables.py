@@ -169,8 +169,8 @@ def transfers(result: Entry) -> PageTable | None:
     spared = split["present_tokens"] / tokens if tokens else 0.0
     lead = f"{split['split']:,} of {result['requests']['arrived']:,} requests were split; {moved}"
     lead += f", {share_text(spared)} of tokens were there already"
-    lead += f"; the link was busy {share_text(split['link_busy'])} of the time"
-    lead += f"; {split['retries']:,} tries found no room." if split["retries"] else "."
+    lead += f"; the busiest link was busy {share_text(split['link_busy'])} of the time"
+    lead += f"; {split['waited']:,} waited for room." if split["waited"] else "."
     figures = ("mean", "p50", "p90", "p99", "max")
     rows = [
         [name, *(text_of(SECONDS, split[key][figure]) for figure in figures)]

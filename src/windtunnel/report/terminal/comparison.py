@@ -8,7 +8,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.analysis.comparison import BETTER, TOO_FEW, VERDICTS, WORSE
+from windtunnel.analysis.comparison import (
+    ALIKE,
+    BETTER,
+    ONE_SAMPLE,
+    SAME,
+    TOO_FEW,
+    UNKNOWN,
+    UNSEEN,
+    WORSE,
+)
 from windtunnel.analysis.figures import NOTHING, text_of
 from windtunnel.analysis.trust import GOOD
 from windtunnel.report.terminal.layout import (
@@ -22,6 +31,17 @@ from windtunnel.report.terminal.layout import (
 DATA = "compare.json"
 PAGE = "compare.html"
 COLOURS = {BETTER: "green", WORSE: "red"}
+BRIEF = {
+    BETTER: "better",
+    WORSE: "worse",
+    ALIKE: "alike",
+    UNSEEN: "unseen",
+    TOO_FEW: "too few",
+    SAME: "same",
+    ONE_SAMPLE: "one run",
+    UNKNOWN: NOTHING,
+}
+"""Verdicts for screens that have no room for them."""
 LONGEST_HEADER = 16
 LARGEST_PERCENT = 10_000.0
 """Beyond it digits are noise."""
@@ -93,7 +113,7 @@ def _cells(metric: dict[str, Any], place: int, layout: ComparisonLayout) -> tupl
     verdict = said = ours["difference"]["verdict"]
     between = (difference_cell if layout.ends else middle_cell)(unit, ours["difference"])
     if layout.brief:
-        said = VERDICTS[verdict].brief
+        said = BRIEF[verdict]
     elif verdict == TOO_FEW and 3 in layout.columns:
         between, said = TOO_FEW, ""  # in place of an interval without information
     return (

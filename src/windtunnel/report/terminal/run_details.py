@@ -98,9 +98,7 @@ def part_lines(result: Entry) -> list[str]:
         took = _two_percentiles(split["transfer"])
         moved = f"{split['split']} split requests, {format_size(split['moved_bytes'])} moved"
         lines.append(f"{moved}; transfer {took}")
-        lines.append(
-            f"the link between servers was busy {share_text(split['link_busy'])} of the time"
-        )
+        lines.append(f"the busiest link was busy {share_text(split['link_busy'])} of the time")
     lines += scaling_lines(result["scaling"])
     return [*lines, *_adapter_lines(result["adapters"]), *_tier_lines(result["pools"])]
 

@@ -1,8 +1,7 @@
 """`plan --find load` and `--find knee`: what one deployment carries, and where latency turns."""
 
 import math
-from collections.abc import Callable, Mapping
-from statistics import fmean
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -96,7 +95,7 @@ def _curve(
         if goal is not None:
             trials = [trial_of(MeasuredRun(metrics), goal, {}) for metrics in longest]
             attained = min(
-                fmean([trial.attained[one] for trial in trials]) for one in range(len(goal.classes))
+                _mean([trial.attained[one] for trial in trials]) for one in range(len(goal.classes))
             )
         latencies = [metrics[LATENCY] for metrics in longest]
         known = [float(latency) for latency in latencies if latency is not None]
@@ -105,12 +104,16 @@ def _curve(
                 "load": load,
                 "requests_per_s": None if rate is None else rate * load,
                 "attained": attained,
-                "ttft_p95": fmean(known) if known else None,
+                "ttft_p95": _mean(known) if known else None,
                 "runs": len(longest),
                 "run_share": share,
             }
         )
     return rows
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def find_load(base: ScenarioPlan, goal: Goal, seeds: int, means: Means) -> dict[str, Any]:
@@ -175,7 +178,7 @@ def find_knee(
             "high": interval.high,
             "confidence": confidence if len(knees) > 1 else None,
             "requests_per_s": None if rate is None else rate * interval.middle,
-            "ttft_p95": fmean([knee.latency_s or 0.0 for knee in knees]),
+            "ttft_p95": _mean([knee.latency_s or 0.0 for knee in knees]),
         }
     return {
         **head_of(base, "knee"),
@@ -183,7 +186,7 @@ def find_knee(
         "knee": found,
         "light": {
             "load": min((knee.light_load for knee in knees), default=None),
-            "ttft_p95": fmean([knee.light_s for knee in knees]) if knees else None,
+            "ttft_p95": _mean([knee.light_s for knee in knees]) if knees else None,
         },
         "seeds": [msgspec.to_builtins(knee) for knee in knees],
         "searched": _searched(driver, means.budget, out_of_budget=search.out_of_budget),

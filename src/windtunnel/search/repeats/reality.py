@@ -9,7 +9,6 @@ with the answer is the time of a step.
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from windtunnel.core.distribution import PERCENTILES, Distribution, quantile_of
@@ -185,8 +184,8 @@ def _figures(times: list[tuple[float, float]]) -> dict[str, Any]:
     for name, share in PERCENTILES:
         figures[name] = _figure(measured.quantile(share), simulated.quantile(share))
     errors = [ours / real - 1.0 for real, ours in times if real > 0.0]
-    figures["mape"] = fmean([abs(error) for error in errors]) if errors else None
-    figures["bias"] = fmean(errors) if errors else None
+    figures["mape"] = _mean([abs(error) for error in errors]) if errors else None
+    figures["bias"] = _mean(errors) if errors else None
     return figures
 
 
@@ -289,8 +288,8 @@ class _Recalibration:
         prompts = [float(pair.computed_tokens) for pair in unqueued]
         more_s, error_s = _slope(prompts, [pair.real_ttft_s - pair.ttft_s for pair in unqueued])
         ours_s, _ = _slope(prompts, [pair.ttft_s for pair in unqueued])
-        mean_s = fmean([pair.real_ttft_s for pair in unqueued])
-        small = abs(more_s) * fmean(prompts) <= WORTH_CORRECTING * mean_s
+        mean_s = _mean([pair.real_ttft_s for pair in unqueued])
+        small = abs(more_s) * _mean(prompts) <= WORTH_CORRECTING * mean_s
         if small or ours_s <= 0.0 or abs(more_s) <= CLEAR * error_s:
             return self._pool
         slower = "slower" if more_s > 0 else "faster"
@@ -307,7 +306,7 @@ class _Recalibration:
         if unqueued is None:
             return None
         more_s = _median([pair.real_ttft_s - pair.ttft_s for pair in unqueued])
-        if abs(more_s) <= WORTH_CORRECTING * fmean([pair.real_ttft_s for pair in unqueued]):
+        if abs(more_s) <= WORTH_CORRECTING * _mean([pair.real_ttft_s for pair in unqueued]):
             return self._pool
         later = "later" if more_s > 0 else "sooner"
         says = f"every first token comes {format_duration(abs(more_s))} {later} than simulated"
@@ -343,18 +342,24 @@ class _Recalibration:
         return self._pool.model_copy(update={"step_time": changed})
 
 
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
 def _median(values: Sequence[float]) -> float:
     return quantile_of(sorted(values), 0.5)
 
 
 def _slope(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
     """Of the straight line with the least squares, and the standard error of that."""
-    from scipy.stats import linregress
-
-    if min(xs) == max(xs):
+    middle_x, middle_y = _mean(xs), _mean(ys)
+    spread = math.fsum((x - middle_x) ** 2 for x in xs)
+    if spread == 0.0:
         return 0.0, 0.0
-    line = linregress(xs, ys)
-    return float(line.slope), float(line.stderr)
+    pairs = list(zip(xs, ys, strict=True))
+    slope = math.fsum((x - middle_x) * (y - middle_y) for x, y in pairs) / spread
+    rest = math.fsum((y - middle_y - slope * (x - middle_x)) ** 2 for x, y in pairs)
+    return slope, math.sqrt(rest / (len(xs) - 2) / spread)
 
 
 def _setting(field: str, seconds: float) -> str:

@@ -1,9 +1,9 @@
 """Requests whose prompt is computed on one server and whose answer on another.
 
 The prefill half is a request of its own, the leg, that ends with its first token and keeps its
-blocks. When it has ended, blocks are reserved on the decoding server, or asked for again after a
-while; what that server has not cached is moved over the link; then the leg's blocks are let go and
-the whole request is decoded, its first token being the decoding server's.
+blocks. When it has ended, blocks are reserved on the decoding server, which queues requests that it
+has no room for; what that server has not cached is moved over the link; then the leg's blocks are
+let go and the whole request is decoded, its first token being the decoding server's.
 
 Servers that do both could wait for each other's blocks for ever, each full of prompts for another.
 So where the server that computed a prompt can also decode, and the other has no room, it stays.
@@ -14,14 +14,9 @@ from typing import Final
 from mypy_extensions import i64
 
 from windtunnel.core.distribution import Distribution
-from windtunnel.core.loop import EventQueue
-from windtunnel.twin.requests.kv_link import Link, Transfer
+from windtunnel.twin.requests.kv_link import KvNetwork, Transfer
 from windtunnel.twin.servers.cluster import Cluster
-from windtunnel.workload.request import Request
-
-RETRY: Final = 2
-FIRST_RETRY_S: Final = 0.001
-LONGEST_RETRY_S: Final = 0.25
+from windtunnel.workload.request import RESERVED, WANTING, Request
 
 
 class Split:
@@ -31,8 +26,6 @@ class Split:
         self.request: Final = request
         self.leg: Final = leg
         self.prefilled = False
-        self.reserved = False
-        self.tries: i64 = 0
         self.transfer: Transfer | None = None
 
 
@@ -42,19 +35,19 @@ class Handoff:
     def __init__(
         self,
         cluster: Cluster,
-        link: Link,
-        queue: EventQueue,
+        network: KvNetwork,
         bytes_per_token: list[float],
+        layers: list[int] | None,
     ) -> None:
         self._cluster: Final = cluster
-        self._link: Final = link
-        self._queue: Final = queue
+        self._network: Final = network
         self._bytes_per_token: Final = bytes_per_token  # by model
+        self._layers: Final = layers  # by model, where each moves as soon as it is computed
         self.splits: Final[dict[int, Split]] = {}
         self.room: Final = Distribution()  # seconds from the end of a prefill to the reservation
         self.transfer: Final = Distribution()  # seconds from reservation to arrival
         self.begun: i64 = 0
-        self.retries: i64 = 0
+        self.waited: i64 = 0  # for room on the decoding server
         self.unserved: i64 = 0  # computed where they are decoded: no prefill server was ready
         self.stayed: i64 = 0  # decoded where the prompt was computed, for want of room elsewhere
         self.moved_tokens: i64 = 0
@@ -103,21 +96,34 @@ class Handoff:
         request.preemptions = leg.preemptions
 
     def move(self, request: Request, now_s: float) -> None:
-        """Reserves blocks and starts to move, or plans another try."""
+        """Reserves blocks and starts to move, or queues the request until there are some."""
         split = self.splits[request.id]
-        request.planned = None
-        tokens = request.prompt_tokens - 1
+        tokens = int(request.prompt_tokens) - 1
         missing = self._cluster.reserve(request, tokens, now_s)
-        if missing < 0:
-            if self._can_stay(split):
-                self._stay(split, now_s)
-                return
-            wait_s = min(FIRST_RETRY_S * 2.0 ** min(split.tries, 16), LONGEST_RETRY_S)
-            split.tries += 1
-            self.retries += 1
-            request.planned = self._queue.push(now_s + wait_s, RETRY, request)
-            return
-        split.reserved = True
+        if missing >= 0:
+            self._start(split, missing, now_s)
+        elif self._can_stay(split):
+            self._stay(split, now_s)
+        else:
+            self.waited += 1
+            self._cluster.await_room(request, tokens)
+
+    def granted(self, request: Request, now_s: float) -> bool:
+        """The decoding server has reserved the blocks that a request awaited.
+
+        Whether they are still wanted: the request may have been taken away in the same instant.
+        """
+        split = self.splits.get(request.id)
+        if split is None or split.request is not request or request.stage != RESERVED:
+            return False
+        missing = request.prompt_tokens - 1 - request.prefix_hit_tokens
+        self._start(split, max(0, missing), now_s)
+        return True
+
+    def _start(self, split: Split, missing: i64, now_s: float) -> None:
+        """Moves what the decoding server has not cached; its blocks are reserved there."""
+        request = split.request
+        tokens = request.prompt_tokens - 1
         request.prefix_hit_tokens = split.leg.prefix_hit_tokens
         self.moved_tokens += missing
         self.present_tokens += tokens - missing
@@ -126,9 +132,17 @@ class Handoff:
         if missing == 0:
             self.arrived(request, now_s)
             return
-        token_bytes = self._bytes_per_token[request.model]
-        split.transfer = self._link.start(request, missing * token_bytes, now_s)
-        self._cluster.agenda.moved(self._link)
+        self._start_transfer(split, float(missing) * self._bytes_per_token[request.model], now_s)
+
+    def _start_transfer(self, split: Split, size: float, now_s: float) -> None:
+        request, leg = split.request, split.leg
+        network = self._network
+        site = int(self._cluster.replicas[leg.server].pool.site)
+        split.transfer = network.start(request, size, int(leg.server), site, now_s)
+        if self._layers is not None and request.prefilled_s == now_s:
+            last_layer = size / float(self._layers[request.model])
+            network.shift(split.transfer, now_s - leg.scheduled_s, last_layer)
+        self._cluster.agenda.moved(network)
 
     def _can_stay(self, split: Split) -> bool:
         server = split.leg.server
@@ -157,10 +171,12 @@ class Handoff:
         self.note(request)
         split = self.splits.pop(request.id)
         if split.transfer is not None:
-            self._link.abandon(split.transfer, now_s)
-            self._cluster.agenda.moved(self._link)
-        if split.reserved:
+            self._network.abandon(split.transfer, now_s)
+            self._cluster.agenda.moved(self._network)
+        if request.stage == RESERVED:
             self._cluster.let_go(request, now_s)
+        elif request.stage == WANTING:
+            self._cluster.forgo(request, now_s)
         if split.prefilled:
             self._cluster.let_go(split.leg, now_s)
             return None

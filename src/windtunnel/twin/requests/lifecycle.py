@@ -15,7 +15,6 @@ from windtunnel.routing.router import NoServer
 from windtunnel.twin.faults.world import RateLimits
 from windtunnel.twin.ports import RequestPort
 from windtunnel.twin.requests.gateway import DISPATCH, SimGateway
-from windtunnel.twin.requests.handoff import RETRY
 from windtunnel.twin.requests.in_flight import InFlight
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.requests.splitting import Splitting
@@ -187,7 +186,7 @@ class RequestLifecycle(RequestPort):
         judgement = service.judge(request, server.index, now_s)
         request.server = server.index
         request.sent_s = now_s
-        signals.sent(server.index)
+        signals.sent(server.index, request.prompt_tokens)
         if self._event_log is not None:
             self._event_log.routed(now_s, request, decision.reason, scores, judgement)
         if self.splitting is not None:
@@ -196,7 +195,7 @@ class RequestLifecycle(RequestPort):
             )
             if leg is not None:
                 self.in_flight.keep(request, SPLIT)
-                signals.sent(leg.server)
+                signals.sent(leg.server, leg.prompt_tokens)
                 self._send(leg, self.servers[leg.server])
                 return
         self._send(request, server)
@@ -338,7 +337,8 @@ class RequestLifecycle(RequestPort):
 
     def _leave(self, request: Request) -> None:
         """A request, or a half of one, that was sent to a server is there no more."""
-        self.services[request.model].signals.ended(request.server)
+        signals = self.services[request.model].signals
+        signals.ended(request.server, request.prompt_tokens)
         self.cluster.left(request.server)
 
     def due(self, kind: int, request: Request) -> None:
@@ -348,11 +348,6 @@ class RequestLifecycle(RequestPort):
             self._time_out(request)
             return
         request.planned = None
-        if kind == RETRY:
-            assert self.splitting is not None
-            self.splitting.handoff.move(request, self.now_s)
-            self._settle(request)
-            return
         if request.parent is None:
             self.in_flight.remove(request)
         if kind == AGAIN:
@@ -373,13 +368,25 @@ class RequestLifecycle(RequestPort):
         if server.finished:
             self._collect(server)
 
+    def use_room(self) -> None:
+        """Servers have blocks for requests that awaited them: their KV begins to move."""
+        assert self._handoff is not None
+        granting = self.cluster.granting
+        while granting:
+            server = granting.pop(0)
+            granted = server.granted[:]
+            server.granted.clear()
+            for request in granted:
+                if self._handoff.granted(request, self.now_s):
+                    self._settle(request)
+
     def land(self) -> None:
         """KV has arrived where it was wanted, or has begun to move."""
-        link = self.cluster.link
-        assert link is not None
+        network = self.cluster.network
+        assert network is not None
         assert self.splitting is not None
-        arrived = link.advance(self.now_s)
-        self.cluster.agenda.moved(link)
+        arrived = network.advance(self.now_s)
+        self.cluster.agenda.moved(network)
         for request in arrived:
             self.splitting.handoff.arrived(request, self.now_s)
             self._settle(request)

@@ -12,7 +12,7 @@ from windtunnel.workload.settings.sources import SourceSettings
 
 def draws(plan: ScenarioPlan) -> bool:
     """Whether anything in a run depends on its seed."""
-    if routing.draws(plan.router.policy, plan.folder) or _scaling_draws(plan):
+    if routing.draws(plan.router, plan.folder) or _scaling_draws(plan):
         return True
     if _faults_draw(plan) or _infrastructure_draws(plan):
         return True

@@ -136,19 +136,19 @@ def _scaling(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | Non
 
 def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:
     """What became of prompts that were computed elsewhere; None where no pool has such a role."""
-    splitting, link = simulation.requests.splitting, simulation.cluster.link
-    if splitting is None or link is None:
+    splitting, network = simulation.requests.splitting, simulation.cluster.network
+    if splitting is None or network is None:
         return None
     handoff = splitting.handoff
     return {
         "split": int(handoff.begun),
-        "retries": int(handoff.retries),
+        "waited": int(handoff.waited),
         "moved_tokens": int(handoff.moved_tokens),
         "present_tokens": int(handoff.present_tokens),
         "stayed": int(handoff.stayed),
         "no_prefill_server": int(handoff.unserved),
-        "moved_bytes": link.moved_bytes,
-        "link_busy": per(link.busy_until(simulation.now_s), simulation.now_s),
+        "moved_bytes": network.moved_bytes,
+        "link_busy": per(network.busy_until(simulation.now_s), simulation.now_s),
         "room": summary(handoff.room),
         "transfer": summary(handoff.transfer),
     }

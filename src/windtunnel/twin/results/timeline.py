@@ -30,7 +30,7 @@ class Sample:
     ) -> None:
         servers = cluster.servers
         replicas = cluster.replicas
-        link = cluster.link
+        network = cluster.network
         outcomes = recorder.outcomes
         self.time_s: Final = time_s
         self.arrived: Final = recorder.arrived
@@ -42,8 +42,8 @@ class Sample:
         self.at_gateway: Final = waiting_outside(services)
         self.in_line: Final = waiting_for_servers(services)
         self.in_flight: Final = recorder.arrived - recorder.ended - self.at_gateway
-        self.transfers: Final = int(link.active) if link is not None else 0
-        self.carried_bytes: Final = link.carried_until(time_s) if link is not None else 0.0
+        self.transfers: Final = int(network.active) if network is not None else 0
+        self.carried_bytes: Final = network.carried_until(time_s) if network is not None else 0.0
         self.waiting: Final = [int(server.queued) for server in servers]
         self.running: Final = [int(server.running.count) for server in servers]
         self.kv_used: Final = [server.kv_used(time_s) for server in servers]

@@ -10,7 +10,7 @@ from windtunnel.core.loop import Actor, Agenda
 from windtunnel.core.signals import Signals
 from windtunnel.engine.server import Server
 from windtunnel.engine.views import probe
-from windtunnel.twin.requests.kv_link import Link
+from windtunnel.twin.requests.kv_link import KvNetwork
 from windtunnel.twin.results.accounts import Owners
 from windtunnel.twin.results.recorder import Overheads
 from windtunnel.twin.servers.replicas import DRAINING, READY, STARTING, Pool, Replica
@@ -59,16 +59,16 @@ Mark = tuple[int, int, int, int, float]
 
 
 class Cluster:
-    """Servers by model, and the link between them when there is one.
+    """Servers by model, and the network that moves KV between them when some is moved.
 
     Lists by server have an entry for everyone that ever was: numbers are never given twice.
     """
 
     def __init__(
-        self, pools: list[Pool], link: Link | None, staleness_s: float, models: int = 1
+        self, pools: list[Pool], network: KvNetwork | None, staleness_s: float, models: int = 1
     ) -> None:
         self.pools: Final = pools
-        self.link: Final = link
+        self.network: Final = network
         self.servers: Final[list[Server]] = []
         self.replicas: Final[list[Replica]] = []  # by server
         self.overheads: Final[list[Overheads]] = []  # by server
@@ -77,8 +77,9 @@ class Cluster:
         self.draining = 0
         self.marks: Final[list[Mark]] = []  # by server: how it was when it was last checked
         self.vacated: Final[list[int]] = []  # draining servers that may have nothing left to do
+        self.granting: Final[list[Server]] = []  # with requests that have got the room they awaited
         self._journals = False
-        self.agenda: Final = Agenda([link if link is not None else Actor(LAST_TURN)])
+        self.agenda: Final = Agenda([network if network is not None else Actor(LAST_TURN)])
 
     def add(self, pool: Pool) -> Replica:
         """A server more, which gets no requests yet."""
@@ -149,14 +150,14 @@ class Cluster:
 
     def advance(self, server: Server, now_s: float) -> None:
         server.advance(now_s)
-        self.agenda.moved(server)
+        self._changed(server)
         if self.draining:
             self.left(server.index)
 
     def cancel(self, request: Request, now_s: float) -> None:
         server = self.servers[request.server]
         server.cancel(request, now_s)
-        self.agenda.moved(server)
+        self._changed(server)
         self.left(server.index)
 
     def leak(self, server: Server, blocks: int, now_s: float) -> int:
@@ -182,13 +183,29 @@ class Cluster:
         self.agenda.moved(server)
         return missing
 
+    def await_room(self, request: Request, tokens: int) -> None:
+        """Queues a request at its server until there are blocks for its prompt."""
+        self.servers[request.server].await_room(request, tokens)
+
+    def forgo(self, request: Request, now_s: float) -> None:
+        """A request that awaits room wants it no longer."""
+        server = self.servers[request.server]
+        server.forgo(request, now_s)
+        self._changed(server)
+
+    def _changed(self, server: Server) -> None:
+        """A server acts next at another time; freed blocks may have been granted."""
+        self.agenda.moved(server)
+        if server.granted:
+            self.granting.append(server)
+
     def adopt(self, request: Request, kept: Request, now_s: float) -> None:
         """Moves a request to the server where the blocks of its prompt are kept."""
         signals = self.rosters[request.model].signals
-        signals.ended(request.server)
+        signals.ended(request.server, request.prompt_tokens)
         self.left(request.server)
         request.server = kept.server
-        signals.sent(request.server)
+        signals.sent(request.server, request.prompt_tokens)
         server = self.servers[request.server]
         server.adopt(request, kept, now_s)
         self.agenda.moved(server)
@@ -201,7 +218,7 @@ class Cluster:
     def let_go(self, request: Request, now_s: float) -> None:
         server = self.servers[request.server]
         server.let_go(request, now_s)
-        self.agenda.moved(server)
+        self._changed(server)
         self.left(server.index)
 
 

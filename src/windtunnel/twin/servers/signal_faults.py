@@ -33,7 +33,7 @@ def _columns(signals: Signals) -> list[list[Any]]:
     return [
         *(signals.waiting, signals.running, signals.kv_used, signals.load_seen_s),
         *(signals.ttft_s, signals.tpot_s, signals.latency_seen_s),
-        *(signals.adapters, signals.adapters_seen_s),
+        *(signals.adapters, signals.adapters_queued, signals.adapter_room, signals.adapters_seen_s),
     ]
 
 
