@@ -25,8 +25,12 @@ BODY: Final = 2
 ANSWER: Final = 3
 
 
-class ClientConnection(asyncio.Protocol):
-    """A connection from a client: at most one request of it is answered at a time."""
+class ClientConnection:
+    """A connection from a client: at most one request of it is answered at a time.
+
+    It has the methods that asyncio and httptools call, and derives from no class of theirs so that
+    it can be compiled.
+    """
 
     def __init__(self, proxy: "Proxy") -> None:
         self.proxy: Final = proxy

@@ -11,7 +11,8 @@ from windtunnel.live.gateway.client_side import ClientConnection
 from windtunnel.live.gateway.errors import error_body
 from windtunnel.live.gateway.http import Head, upstream_head
 from windtunnel.live.gateway.server_side import ServerConnection
-from windtunnel.live.gateway.streams import EventStream, Usage, usage_of
+from windtunnel.live.gateway.streams import EventStream
+from windtunnel.live.gateway.usage import Usage, usage_of
 from windtunnel.live.wire.refusals import error_line
 
 if TYPE_CHECKING:

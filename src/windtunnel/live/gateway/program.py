@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -102,7 +102,10 @@ class Program:
         live = self.settings.live
         tls = _server_tls(live)
         server = await loop.create_server(
-            lambda: ClientConnection(self.proxy), sock=bound, ssl=tls, backlog=4096
+            lambda: cast("asyncio.Protocol", ClientConnection(self.proxy)),
+            sock=bound,
+            ssl=tls,
+            backlog=4096,
         )
         timeout = aiohttp.ClientTimeout(total=None)
         connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=10)

@@ -15,8 +15,11 @@ IDLE_S: Final = 4.0
 LARGEST_HEAD: Final = 256 << 10
 
 
-class ServerConnection(asyncio.Protocol):
-    """A connection to a server. What it reads goes to the exchange that it works for."""
+class ServerConnection:
+    """A connection to a server. What it reads goes to the exchange that it works for.
+
+    As `ClientConnection`, it derives from no class of asyncio so that it can be compiled.
+    """
 
     def __init__(self, pool: "ServerPool") -> None:
         self.transport: asyncio.Transport | None = None
@@ -213,19 +216,23 @@ class ServerPool:
             if connection.transport is not None:
                 connection.transport.close()
 
+    def _new(self) -> asyncio.Protocol:
+        return cast("asyncio.Protocol", ServerConnection(self))
+
     async def _connect(self, exchange: "Exchange", attempt: int, request: bytes) -> None:
         address = self.address
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_s):
-                _, connection = await loop.create_connection(
-                    lambda: ServerConnection(self), address.host, address.port, ssl=address.tls
+                _, made = await loop.create_connection(
+                    self._new, address.host, address.port, ssl=address.tls
                 )
         except (OSError, TimeoutError, ssl.SSLError) as error:
             what = "it took too long" if isinstance(error, TimeoutError) else str(error)
             if exchange.waits_for(attempt):
                 exchange.broken(f"no connection: {what}")
             return
+        connection = cast("ServerConnection", made)
         self.open += 1
         if not exchange.waits_for(attempt):
             self.release(connection)

@@ -6,54 +6,12 @@ for and the client did not. An answer that ends without its last event (`[DONE]`
 
 from typing import Final
 
-import msgspec
+from windtunnel.live.gateway.usage import Usage, usage_of
 
 DONE: Final = b"data: [DONE]"
 LAST_RESPONSE_EVENTS: Final = (b"response.completed", b"response.incomplete", b"response.failed")
 EVENT_END: Final = b"\n\n"
 LONGEST_EVENT: Final = 4 << 20
-
-
-class UsageDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class Usage(msgspec.Struct):
-    """Tokens of a request as its server counted them."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens: int | None = None
-    prompt_tokens_details: UsageDetails | None = None
-
-    @property
-    def prompt(self) -> int:
-        return self.prompt_tokens or self.input_tokens or 0
-
-    @property
-    def output(self) -> int:
-        return self.completion_tokens or self.output_tokens or 0
-
-    @property
-    def cached(self) -> int:
-        details = self.prompt_tokens_details
-        return (details.cached_tokens or 0) if details is not None else 0
-
-
-class _WithUsage(msgspec.Struct):
-    usage: Usage | None = None
-
-
-_decoder: Final = msgspec.json.Decoder(_WithUsage)
-
-
-def usage_of(body: bytes) -> Usage | None:
-    """What the body of an answer, or one chunk of it, says about tokens."""
-    try:
-        return _decoder.decode(body).usage
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 class EventStream:
