@@ -33,9 +33,13 @@ from windtunnel.settings.limits import (
     LONGEST_STALENESS,
     MOST_REPLICAS,
     MOST_SEQUENCES,
+    MOST_TOKENS,
     MOST_VIRTUAL_NODES,
 )
 from windtunnel.settings.section import Added, Context, Section
+
+DEFAULT_THRESHOLD = 16
+"""Tokens that a decode server computes itself rather than have them moved."""
 
 
 class ScorerName(Leaf):
@@ -116,6 +120,30 @@ FilterSettings = Annotated[
         "kind", "active-requests", "queue-depth", "kv-utilization", "lora-affinity", "prefix-cache"
     ),
 ]
+
+
+class SplitSettings(Section):
+    """Which requests have their prompt computed on another server than their answer."""
+
+    decider: Literal["always", "never", "prefix-threshold"] = Field(
+        default="always",
+        description="Which requests are split: `always` all, `never` none, `prefix-threshold` "
+        "those of whose prompt the decoding server lacks more than `threshold` tokens. "
+        "What is not split runs whole on a server of role `decode` or `both`.",
+    )
+    threshold: Annotated[int, Whole(0, MOST_TOKENS)] | None = Field(
+        default=None, description="Tokens, for `prefix-threshold` alone; left out: 16."
+    )
+
+    @property
+    def prefix_threshold(self) -> int:
+        return DEFAULT_THRESHOLD if self.threshold is None else self.threshold
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.threshold is not None and self.decider != "prefix-threshold":
+            what = f"the decider is {self.decider!r}, which has no use for it"
+            hint = "set decider: prefix-threshold, or leave it out"
+            yield where.fault("threshold", what, hint=hint, beside=("decider",))
 
 
 class RouterSettings(Section):

@@ -14,7 +14,7 @@ from windtunnel.models.settings import (
     PhysicsStepTime,
     StepTime,
 )
-from windtunnel.routing.settings import RouterSettings
+from windtunnel.routing.settings import RouterSettings, SplitSettings
 from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.fields import (
     Bandwidth,
@@ -35,7 +35,6 @@ from windtunnel.settings.limits import (
     MOST_POOLS,
     MOST_REPLICAS,
     MOST_TENSOR_PARALLEL,
-    MOST_TOKENS,
 )
 from windtunnel.settings.section import Added, Context, Section
 from windtunnel.twin.infrastructure.settings import MAIN
@@ -44,7 +43,6 @@ from windtunnel.workload.settings.sources import SourceSettings
 Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
 Switch = Annotated[bool, Flag()]
 
-DEFAULT_THRESHOLD = 16
 PREFILLS = ("prefill", "both")
 DECODES = ("decode", "both")
 
@@ -96,31 +94,12 @@ class TransferSettings(Section):
     )
 
 
-class DisaggregationSettings(Section):
+class DisaggregationSettings(SplitSettings):
     """Prompts are computed on some servers and answers written on others."""
 
-    decider: Literal["always", "never", "prefix-threshold"] = Field(
-        default="always",
-        description="Which requests are split: `always` all, `never` none, `prefix-threshold` "
-        "those of whose prompt the decoding server lacks more than `threshold` tokens. "
-        "What is not split runs whole on a server of role `decode` or `both`.",
-    )
-    threshold: Annotated[int, Whole(0, MOST_TOKENS)] | None = Field(
-        default=None, description="Tokens, for `prefix-threshold` alone; left out: 16."
-    )
     transfer: TransferSettings = Field(
         default_factory=TransferSettings, description="How KV gets across; left out: every default."
     )
-
-    @property
-    def prefix_threshold(self) -> int:
-        return DEFAULT_THRESHOLD if self.threshold is None else self.threshold
-
-    def check(self, where: Context) -> Iterator[Fault]:
-        if self.threshold is not None and self.decider != "prefix-threshold":
-            what = f"the decider is {self.decider!r}, which has no use for it"
-            hint = "set decider: prefix-threshold, or leave it out"
-            yield where.fault("threshold", what, hint=hint, beside=("decider",))
 
 
 class EncodeSettings(Section):

@@ -38,6 +38,7 @@ ADMISSIONS: list[dict[str, Any]] = [
     {"policy": "token-bucket", "capacity": 500, "refill": "100/s"},
     {"policy": "tier-shed", "threshold": 2},
 ]
+ROLES = ["both", "prefill"]
 ROUTERS = ["round-robin", "random", "least-loaded", "power-of-two", "weighted", "consistent-hash"]
 
 
@@ -113,6 +114,10 @@ def step(world: World, draw: Callable[[int], int]) -> None:
         world.at_server.discard(number)
         core.failed(number, "told to", world.now_s, again=bool(draw(2)), faulty=bool(draw(2)))
     elif kind in (9, 10) and number is not None:
+        if core.requests[number].record.prefill_server >= 0:
+            core.prefilled(number, world.now_s, good=bool(draw(3)))
+            world.act()
+            return
         core.answered(number, world.now_s, good=bool(draw(4)))
         world.act()
         if number in world.at_server:
@@ -133,8 +138,8 @@ def test_every_request_ends_once_and_a_replay_decides_the_same(
     path = tmp_path_factory.mktemp("log") / "log"
     log = EventLogFile(path, {"settings": chosen, "seed": 7, "folder": "."})
     core = Gateway(GatewayFile.read(chosen).policies(Path(), 7), log.record)
-    for number in range(3):
-        core.join(f"s{number}", 4, 0.0)
+    for number, role in enumerate(("decode", "both", data.draw(st.sampled_from(ROLES)))):
+        core.join(f"s{number}", 4, 0.0, role)
     world = World(core)
     core.healthy(0, [ModelCard("m")], 0.0)
     world.act()
@@ -151,7 +156,8 @@ def test_every_request_ends_once_and_a_replay_decides_the_same(
             assert sent == world.at_server
     except StopIteration:
         pass
-    for number in sorted(core.requests):
+    while core.requests:
+        number = min(core.requests)
         world.over(number)
         core.ended(number, "client_left", world.now_s)
         world.at_server.discard(number)

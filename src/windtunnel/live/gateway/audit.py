@@ -153,6 +153,9 @@ _FACTS: Final[dict[str, Callable[[Gateway, int, LogLine], None]]] = {
     decisions.ANSWERED: lambda core, request, line: core.answered(
         request, line.time, good=line.data["good"]
     ),
+    decisions.PREFILLED: lambda core, request, line: core.prefilled(
+        request, line.time, good=line.data["good"]
+    ),
     decisions.FAILED: lambda core, request, line: core.failed(
         request, line.reason, line.time, again=line.data["again"], faulty=line.data["faulty"]
     ),
@@ -165,7 +168,7 @@ _FACTS: Final[dict[str, Callable[[Gateway, int, LogLine], None]]] = {
 
 
 def _joined(core: Gateway, line: LogLine) -> None:
-    core.join(line.data["name"], line.data["slots"], line.time)
+    core.join(line.data["name"], line.data["slots"], line.time, line.data["role"])
 
 
 def _shown(raw: bytes) -> str:

@@ -29,8 +29,8 @@ from windtunnel.routing.availability import Availability, BreakerLimits, RetryBu
 from windtunnel.routing.build import RouterInputs, build_router
 from windtunnel.routing.custom import RequestLabels
 from windtunnel.routing.prefixes import CacheJournal
-from windtunnel.routing.router import NoServer, Router
-from windtunnel.routing.settings import RouterSettings
+from windtunnel.routing.router import NoServer, Router, SplitDecider
+from windtunnel.routing.settings import RouterSettings, SplitSettings
 from windtunnel.workload.request import NEVER, PrefixChain, Request
 
 QUEUED: Final = 0
@@ -54,7 +54,12 @@ ANSWERED: Final = "request.answered"
 FAILED: Final = "request.failed"
 TICK: Final = "gateway.tick"
 TENANT: Final = "tenant.added"
-DECISIONS: Final = (*vocabulary.GATEWAY_DECISIONS, vocabulary.ROUTED)
+PREFILLED: Final = "request.prefilled"
+DECISIONS: Final = (*vocabulary.GATEWAY_DECISIONS, vocabulary.ROUTED, vocabulary.SPLIT)
+
+BOTH: Final = "both"
+PREFILL: Final = "prefill"
+DECODE: Final = "decode"
 
 NO_SERVER: Final = "no-server"
 SERVER_FAILED: Final = "server-failed"
@@ -68,10 +73,11 @@ Record = Callable[[float, str, str, str, dict[str, Plain]], None]
 class Action:
     """What the driver has to do about a request, and why.
 
-    SEND: to `server`. REFUSE: it gets no answer but `reason`. STOP: it was sent, and has to end.
+    SEND: to `server`, after `prefill` has computed the prompt, if that is not -1. REFUSE: it gets
+    no answer but `reason`. STOP: it was sent, and has to end.
     """
 
-    __slots__ = ("kind", "limit", "reason", "request", "retry_after_s", "seen", "server")
+    __slots__ = ("kind", "limit", "prefill", "reason", "request", "seen", "server")
 
     def __init__(
         self, kind: int, request: int, server: int, reason: str, seen: float, limit: float
@@ -82,6 +88,7 @@ class Action:
         self.reason: Final = reason
         self.seen: Final = seen
         self.limit: Final = limit
+        self.prefill = -1
 
 
 class Arrival(NamedTuple):
@@ -117,6 +124,7 @@ class Policies(NamedTuple):
 
     router: RouterSettings
     admission: GatewaySettings
+    split: SplitSettings
     classes: tuple[ClassOfService, ...]
     tenants: list[str]
     breaker: BreakerLimits
@@ -166,7 +174,7 @@ class SentPrefixes:
     def sent(self, server: int, prefix: PrefixChain) -> None:
         changes = self._changes[server]
         if changes is None:
-            return
+            changes = []  # no router reads them
         recent = self._recent[server]
         start = 0
         for key, end in zip(prefix.keys, prefix.ends, strict=True):
@@ -182,6 +190,17 @@ class SentPrefixes:
             self._held[server] -= recent.pop(oldest)
             changes += (server, oldest, 0)
 
+    def cached_tokens(self, server: int, prefix: PrefixChain | None) -> int:
+        """How many tokens of a prompt's start the server is taken to have."""
+        found = 0
+        if prefix is not None:
+            recent = self._recent[server]
+            for key, end in zip(prefix.keys, prefix.ends, strict=True):
+                if key not in recent:
+                    break
+                found = end
+        return found
+
     # The port of `routing.prefixes.CacheFeed`.
     def servers(self) -> int:
         return len(self._block_sizes)
@@ -194,17 +213,17 @@ class SentPrefixes:
 
     def unsubscribe(self, server: int) -> None:
         self._changes[server] = None
-        self._recent[server].clear()
-        self._held[server] = 0
+        self.forget(server)
 
 
 class LiveServer:
     """A server as the decisions know it. Its number is never given to another."""
 
-    __slots__ = ("availability", "in_flight", "models", "name")
+    __slots__ = ("availability", "in_flight", "models", "name", "role")
 
-    def __init__(self, name: str, availability: Availability) -> None:
+    def __init__(self, name: str, role: str, availability: Availability) -> None:
         self.name: Final = name
+        self.role: Final = role
         self.availability: Final = availability
         self.models: tuple[ModelCard, ...] = ()
         self.in_flight = 0
@@ -233,6 +252,7 @@ class ModelPlane:
         self.signals: Final = Signals([], policies.router.staleness_s, [])
         self.caches: Final = SentPrefixes()
         self.candidates: list[int] = []
+        self.prefillers: list[int] = []
         self.unplaced: Final[dict[int, LiveRequest]] = {}
         labels = RequestLabels([one.name for one in policies.classes], policies.tenants, adapters)
         inputs = RouterInputs(
@@ -240,6 +260,8 @@ class ModelPlane:
         )
         stream = Streams(policies.seed)[f"router.{name}"]
         self.router: Final[Router] = build_router(policies.router, [], inputs, stream)
+        stream = Streams(policies.seed)[f"prefill.{name}"]
+        self.prefill_router: Final[Router] = build_router(policies.router, [], inputs, stream)
         priorities = sorted({one.priority for one in policies.classes}, reverse=True)
         gateway = build_gateway(
             policies.admission, policies.tenants, priorities, policies.router.staleness_s
@@ -266,17 +288,20 @@ class Gateway:
         self._adapters: Final[list[str]] = []
         self._names: Final[dict[str, tuple[ModelPlane, int]]] = {}  # by what clients call a model
         self._budget: Final = RetryBudget(policies.retry_share)
+        split = policies.split
+        self._decider: Final = SplitDecider(split.decider, split.prefix_threshold)
         self._actions: Final[list[Action]] = []
         self._taken = 0
 
     # Servers.
 
-    def join(self, name: str, slots: int, now_s: float) -> int:
+    def join(self, name: str, slots: int, now_s: float, role: str = BOTH) -> int:
         """A server that is not healthy yet; its number."""
-        self._fact(now_s, JOINED, f"server/{len(self.servers)}", name=name, slots=slots)
+        subject = f"server/{len(self.servers)}"
+        self._fact(now_s, JOINED, subject, name=name, slots=slots, role=role)
         policies = self.policies
         availability = Availability(slots, policies.breaker, policies.ramp_s)
-        self.servers.append(LiveServer(name, availability))
+        self.servers.append(LiveServer(name, role, availability))
         self._pools.append(name)
         for plane in self.planes.values():
             plane.join(slots)
@@ -414,6 +439,7 @@ class Gateway:
         one.tried.append(server)
         if faulty:
             self.servers[server].availability.breaker.failed(now_s)
+        self._leave_prefill(one)
         self._leave_server(one)
         self._reconsider(now_s)
         if again and len(one.tried) < self.policies.attempts and self._budget.take():
@@ -421,6 +447,19 @@ class Gateway:
             self._place(one, now_s)
         else:
             self._refuse(one, SERVER_FAILED, len(one.tried), self.policies.attempts, now_s)
+        self._obey(one.plane, now_s)
+
+    def prefilled(self, request: int, now_s: float, *, good: bool) -> None:
+        """The server that was to compute the prompt has done so, or failed to."""
+        self._fact(now_s, PREFILLED, f"request/{request}", good=good)
+        one = self.requests[request]
+        breaker = self.servers[one.record.prefill_server].availability.breaker
+        if good:
+            breaker.succeeded()
+        else:
+            breaker.failed(now_s)
+        self._leave_prefill(one)
+        self._reconsider(now_s)
         self._obey(one.plane, now_s)
 
     def ended(
@@ -443,6 +482,7 @@ class Gateway:
             if one.state == SENT:
                 if ttft_s >= 0.0:
                     plane.signals.observe_latency(one.record.server, ttft_s, tpot_s)
+                self._leave_prefill(one)
                 self._leave_server(one)
             else:
                 del plane.unplaced[request]
@@ -498,6 +538,8 @@ class Gateway:
         for one in self.requests.values():
             if one.state == SENT:
                 sent[one.record.server] += 1
+                if one.record.prefill_server >= 0:
+                    sent[one.record.prefill_server] += 1
         for number, server in enumerate(self.servers):
             if server.in_flight != sent[number]:
                 return f"{server.name} has {server.in_flight} in flight, counted {sent[number]}"
@@ -530,11 +572,16 @@ class Gateway:
     def _reconsider(self, now_s: float) -> None:
         """Servers have come, gone, or may be tried again: candidates follow."""
         for plane in self.planes.values():
-            able = [
+            both = [
                 number
                 for number, one in enumerate(self.servers)
                 if one.availability.allows(one.in_flight, now_s) and self._has(one, plane)
             ]
+            able = [number for number in both if self.servers[number].role != PREFILL]
+            apart = [number for number in both if self.servers[number].role == PREFILL]
+            if apart != plane.prefillers:
+                plane.prefillers = apart
+                plane.prefill_router.set_candidates(apart)
             if not able:
                 able = self._least_bad(plane)
             if able != plane.candidates:
@@ -558,7 +605,7 @@ class Gateway:
         found = [
             (one.availability.breaker.until_s, number)
             for number, one in enumerate(self.servers)
-            if one.availability.healthy and not one.availability.draining
+            if one.availability.healthy and not one.availability.draining and one.role != PREFILL
             if self._has(one, plane) and one.availability.breaker.until_s != math.inf
         ]
         if not found:
@@ -627,12 +674,51 @@ class Gateway:
         live = self.servers[server]
         live.in_flight += 1
         plane.signals.sent(server)
+        self._decided(now_s, vocabulary.ROUTED, number, choice.reason, server=server)
+        action = self._act(
+            SEND, number, server, choice.reason, len(one.tried), self.policies.attempts
+        )
+        action.prefill = self._split(one, now_s)
         if record.prefix is not None:
             plane.caches.sent(server, record.prefix)
-        self._decided(now_s, vocabulary.ROUTED, number, choice.reason, server=server)
-        self._act(SEND, number, server, choice.reason, len(one.tried), self.policies.attempts)
         if not live.availability.allows(live.in_flight, now_s):
             self._reconsider(now_s)
+
+    def _split(self, one: LiveRequest, now_s: float) -> int:
+        """The server that computes the prompt for the one that was chosen; -1: that one itself."""
+        plane, record = one.plane, one.record
+        if not plane.prefillers:
+            return -1
+        cached = plane.caches.cached_tokens(int(record.server), record.prefix)
+        decision = self._decider.decide(record.prompt_tokens, cached)
+        if not decision.split:
+            return -1
+        choice = plane.prefill_router.choose(record, now_s)
+        if isinstance(choice, NoServer):
+            return -1
+        prefill = int(choice.server)
+        record.prefill_server = prefill
+        self.servers[prefill].in_flight += 1
+        plane.signals.sent(prefill)
+        if record.prefix is not None:
+            plane.caches.sent(prefill, record.prefix)
+        self._decided(
+            now_s,
+            vocabulary.SPLIT,
+            int(record.id),
+            decision.reason,
+            prefill=prefill,
+            cached=cached,
+            why=choice.reason,
+        )
+        return prefill
+
+    def _leave_prefill(self, one: LiveRequest) -> None:
+        prefill = int(one.record.prefill_server)
+        if prefill >= 0:
+            one.record.prefill_server = -1
+            self.servers[prefill].in_flight -= 1
+            one.plane.signals.ended(prefill)
 
     def _leave_server(self, one: LiveRequest) -> None:
         server = int(one.record.server)
@@ -651,8 +737,10 @@ class Gateway:
 
     def _act(
         self, kind: int, request: int, server: int, reason: str, seen: float, limit: float
-    ) -> None:
-        self._actions.append(Action(kind, request, server, reason, seen, limit))
+    ) -> Action:
+        action = Action(kind, request, server, reason, seen, limit)
+        self._actions.append(action)
+        return action
 
     def _fact(self, now_s: float, kind: str, subject: str, reason: str = "", **data: Plain) -> None:
         if self._record is not None:

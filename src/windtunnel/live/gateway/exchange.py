@@ -6,13 +6,15 @@ sent to another server; after that it is completed or cut, and the client can te
 
 from typing import TYPE_CHECKING, Final
 
-from windtunnel.live.gateway.bodies import BodyFields
+import msgspec
+
+from windtunnel.live.gateway.bodies import BodyFields, with_fields, without_fields
 from windtunnel.live.gateway.client_side import ClientConnection
 from windtunnel.live.gateway.errors import error_body
 from windtunnel.live.gateway.http import Head, upstream_head
 from windtunnel.live.gateway.server_side import ServerConnection
 from windtunnel.live.gateway.streams import EventStream
-from windtunnel.live.gateway.usage import Usage, usage_of
+from windtunnel.live.gateway.usage import Usage, transfer_of, usage_of
 from windtunnel.live.wire.refusals import error_line
 
 if TYPE_CHECKING:
@@ -29,6 +31,20 @@ OUTCOMES: Final = (COMPLETED, REJECTED, FAILED, CUT_OFF, LEFT, TIMED_OUT, EVICTE
 
 AGAIN: Final = frozenset((429, 502, 503, 504))
 """Statuses after which another server is asked."""
+PREFILL_FIELDS: Final = {
+    "stream": False,
+    "max_tokens": 1,
+    "kv_transfer_params": {
+        "do_remote_decode": True,
+        "do_remote_prefill": False,
+        "remote_engine_id": None,
+        "remote_block_ids": None,
+        "remote_host": None,
+        "remote_port": None,
+    },
+}
+"""What vLLM's NixlConnector wants from a request that only computes a prompt."""
+NOT_PREFILLED: Final = ("stream_options", "min_tokens", "max_completion_tokens")
 KEPT_BODY: Final = 1 << 20
 """Bytes of an answer that are kept to read its usage."""
 
@@ -78,6 +94,8 @@ class Exchange:
         "_fields",
         "_head_line",
         "_kept",
+        "_moved",
+        "_prefill",
         "_proxy",
         "_request",
         "_reset_tried",
@@ -136,7 +154,9 @@ class Exchange:
         self._head_line = b""
         self._kept: list[bytes] = []
         self._bytes_kept = 0
-        self._collects = False
+        self._collects = False  # the answer is kept, and passed on as a whole
+        self._prefill = -1  # the server that computes the prompt, while it does
+        self._moved = False  # its KV comes from another server
         self._reset_tried = False
         self._retry_after = b""
 
@@ -150,18 +170,27 @@ class Exchange:
             done = api != b"/v1/responses"
             self.stream = EventStream(strips_usage=usage_asked, ends_with_done=done)
 
-    def send(self, server: int, reason: str) -> None:
-        """To this server, which was chosen for that reason."""
-        proxy = self._proxy
+    def send(self, server: int, reason: str, prefill: int) -> None:
+        """To this server, which was chosen for that reason; `prefill` first, if there is one."""
         self.server = server
         self.reason = reason
+        self._prefill = prefill
+        if prefill >= 0:
+            body = with_fields(without_fields(self._body, NOT_PREFILLED), PREFILL_FIELDS)
+            self._collects = True
+            self._send(prefill, body)
+        else:
+            self._send(server, self._body)
+
+    def _send(self, server: int, body: bytes) -> None:
+        proxy = self._proxy
         self.attempt += 1
         self._reset_tried = False
         pool = proxy.pools[server]
         address = pool.address
         own = b"%bx-request-id: %b\r\n%b" % (address.auth, self.id, proxy.trace_line(self.head_in))
-        head = upstream_head(self.api, address.host_header, own, self.head_in, len(self._body))
-        self._request = head + self._body
+        head = upstream_head(self.api, address.host_header, own, self.head_in, len(body))
+        self._request = head + body
         proxy.first_bytes.add(self, proxy.now_s())
         pool.send(self, self._request)
 
@@ -216,11 +245,15 @@ class Exchange:
         """The server has begun to answer."""
         proxy = self._proxy
         self._status = status
-        self._proxy.first_bytes.remove(self)
+        proxy.first_bytes.remove(self)
+        if self._prefill >= 0:
+            if status != 200:
+                self._decode_alone()
+            else:
+                proxy.streams.add(self, proxy.now_s())
+            return
         if status in AGAIN:
-            for name, value in headers:
-                if name == b"retry-after" and value[:6].isdigit():
-                    self._retry_after = value[:6]
+            self._retry_after = _digits(headers, b"retry-after")
             self._fail(f"status {status}", again=True, faulty=status != 429)
             return
         if status == 401:
@@ -231,13 +264,10 @@ class Exchange:
         if self.over:
             return
         proxy.streams.add(self, proxy.now_s())
-        if status >= 400:
+        if status >= 400 or (self._moved and self.stream is None):
             self._collects = True
             return
-        size = -1
-        for name, value in headers:
-            if name == b"content-length":
-                size = int(value) if value.isdigit() else -1
+        size = int(_digits(headers, b"content-length") or b"-1")
         if self.stream is not None and not _is_event_stream(headers):
             self.stream = None  # a whole answer although a stream was asked for
         if self.stream is not None:
@@ -263,8 +293,11 @@ class Exchange:
             return
         if data:
             data = self._follow(data)
+        if self._prefill >= 0:
+            self._decode(transfer_of(b"".join(self._kept)))
+            return
         if self._collects:
-            self._pass_error_on()
+            self._pass_whole_on()
             return
         client = self.client
         assert client is not None
@@ -303,6 +336,9 @@ class Exchange:
         connection, self.connection = self.connection, None
         if self.over:
             return
+        if self._prefill >= 0:
+            self._decode_alone()
+            return
         started = self.first_byte_s >= 0.0 or not (connection is None or not connection.answering)
         if started:
             self._cut(CUT_OFF, what, "The server's answer was cut off.", 502)
@@ -318,13 +354,42 @@ class Exchange:
     def late(self) -> None:
         """No answer in time, or a stream that stands still."""
         self._status = 504
-        if self._head_line or self.first_byte_s >= 0.0:
+        if self._prefill >= 0:
+            self._drop_connection()
+            self._decode_alone()
+        elif self._head_line or self.first_byte_s >= 0.0:
             self._drop_connection()
             self._cut(
                 TIMED_OUT, "the answer stood still", "The answer stood still for too long.", 504
             )
         else:
             self._fail("no answer in time", again=False)
+
+    # From prefill to decode.
+
+    def _decode_alone(self) -> None:
+        """The prompt was not computed apart: the server that answers does it."""
+        self._drop_connection()
+        self._decode(None)
+
+    def _decode(self, transfer: msgspec.Raw | None) -> None:
+        """Sends the client's own request to the server that answers, with where its KV is."""
+        proxy = self._proxy
+        self._prefill = -1
+        self._collects = False
+        self._kept = []
+        self._bytes_kept = 0
+        self.first_byte_s = -1.0
+        proxy.streams.remove(self)
+        proxy.first_bytes.remove(self)
+        proxy.core.prefilled(self.number, proxy.now_s(), good=transfer is not None)
+        proxy.pump()
+        if not self.over:
+            body = self._body
+            self._moved = transfer is not None
+            if transfer is not None:
+                body = with_fields(body, {"kv_transfer_params": transfer})
+            self._send(self.server, body)
 
     # How it ends.
 
@@ -337,20 +402,21 @@ class Exchange:
         proxy.core.failed(self.number, what, proxy.now_s(), again=again, faulty=faulty)
         proxy.pump()
 
-    def _pass_error_on(self) -> None:
-        """An error of the server about this request, as OpenAI writes errors."""
-        raw = b"".join(self._kept)
-        client = self.client
+    def _pass_whole_on(self) -> None:
+        """An answer that was kept: an error, as OpenAI writes errors, or one with hosts in it."""
+        body = b"".join(self._kept)
+        client, self.client = self.client, None
         status = self._status
-        body = (
-            raw
-            if b'"error":{' in raw or b'"error": {' in raw
-            else error_body(
-                status, error_line(raw, self._proxy.redact) or f"The server answered {status}."
-            )
-        )
-        self.client = None
-        self._finish(FAILED, f"status {status}")
+        if status < 400:
+            self.usage = usage_of(body)
+            if b'"kv_transfer_params"' in body and self.usage is not None:
+                body = without_fields(body, ("kv_transfer_params",))
+            self._finish(COMPLETED, self.reason)
+        else:
+            if b'"error":{' not in body and b'"error": {' not in body:
+                said = error_line(body, self._proxy.redact) or f"The server answered {status}."
+                body = error_body(status, said)
+            self._finish(FAILED, f"status {status}")
         if client is not None:
             client.reply(status, body, self._own_headers(self.reason))
 
@@ -401,6 +467,14 @@ class Exchange:
         if self.usage is not None:
             return self.usage.output
         return self.stream.events if self.stream is not None else 0
+
+
+def _digits(headers: list[tuple[bytes, bytes]], wanted: bytes) -> bytes:
+    """A header that is a number of up to 15 digits; empty: there is none."""
+    for name, value in headers:
+        if name == wanted and value.isdigit() and len(value) < 16:
+            return value
+    return b""
 
 
 def _is_event_stream(headers: list[tuple[bytes, bytes]]) -> bool:

@@ -156,7 +156,7 @@ class Program:
     def _add(self, url: str, entry: ServerEntry) -> None:
         proxy, live = self.proxy, self.settings.live
         address = _address(entry, self._environment)
-        number = proxy.core.join(url, entry.slots, proxy.now_s())
+        number = proxy.core.join(url, entry.slots, proxy.now_s(), entry.role)
         proxy.pools.append(ServerPool(address, proxy.limits.connect_s))
         probe = ServerProbe(proxy, number, address, self._session, live.health, live.scrape)
         loop = asyncio.get_running_loop()

@@ -267,7 +267,7 @@ class Proxy:
                 if exchange is None:
                     continue
                 if action.kind == SEND:
-                    exchange.send(action.server, action.reason)
+                    exchange.send(action.server, action.reason, action.prefill)
                 elif action.kind == REFUSE:
                     exchange.refuse(action.reason, action.seen, action.limit)
                 else:

@@ -4,7 +4,7 @@ import ipaddress
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
@@ -13,7 +13,7 @@ from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySetting
 from windtunnel.core.errors import InputError
 from windtunnel.live.gateway.decisions import ClassOfService, Policies
 from windtunnel.routing.availability import BreakerLimits
-from windtunnel.routing.settings import RouterSettings
+from windtunnel.routing.settings import RouterSettings, SplitSettings
 from windtunnel.settings.document import parse_document, read_text
 from windtunnel.settings.faults import Fault, checker_faults, input_error
 from windtunnel.settings.fields import Duration, FilePath, Flag, Name, Number, Size, Text, Whole
@@ -36,6 +36,11 @@ class ServerEntry(Section):
 
     url: Annotated[str, Text("an address such as http://10.0.0.7:8000")] = Field(
         description="Where it listens; https for TLS."
+    )
+    role: Literal["both", "prefill", "decode"] = Field(
+        default="both",
+        description="`prefill`: it only computes prompts, whose KV then moves to the server that "
+        "answers (vLLM's NixlConnector); the others answer.",
     )
     slots: Annotated[int, Whole(1, 1_000_000)] = Field(
         default=256,
@@ -269,6 +274,10 @@ class ServingPolicies(Section):
         default_factory=lambda: AlwaysSettings(policy="always"),
         description="Which requests are admitted, and when; left out: all, at once.",
     )
+    disaggregation: SplitSettings = Field(
+        default_factory=SplitSettings,
+        description="Which prompts are computed by servers of role `prefill`, where there are any.",
+    )
 
 
 class GatewayFile(Section):
@@ -319,6 +328,7 @@ class GatewayFile(Section):
         return Policies(
             router=self.serving.router,
             admission=self.serving.admission,
+            split=self.serving.disaggregation,
             classes=self.classes(),
             tenants=self.tenants,
             breaker=BreakerLimits(

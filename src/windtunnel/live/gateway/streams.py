@@ -6,11 +6,13 @@ for and the client did not. An answer that ends without its last event (`[DONE]`
 
 from typing import Final
 
+from windtunnel.live.gateway.bodies import without_fields
 from windtunnel.live.gateway.usage import Usage, usage_of
 
 DONE: Final = b"data: [DONE]"
 LAST_RESPONSE_EVENTS: Final = (b"response.completed", b"response.incomplete", b"response.failed")
 EVENT_END: Final = b"\n\n"
+TRANSFER: Final = b'"kv_transfer_params":{'
 LONGEST_EVENT: Final = 4 << 20
 
 
@@ -41,6 +43,8 @@ class EventStream:
             data = data[:end]
             if len(self._held) > LONGEST_EVENT:
                 data, self._held = data + self._held, b""
+        if TRANSFER in data:
+            data = EVENT_END.join([_without_transfer(one) for one in data.split(EVENT_END)])
         self.events += data.count(b"data: {")
         if b'"usage"' in data:
             data = self._read_usage(data)
@@ -78,6 +82,14 @@ class EventStream:
                         continue
             kept.append(event)
         return EVENT_END.join(kept)
+
+
+def _without_transfer(event: bytes) -> bytes:
+    """An event without `kv_transfer_params`: they name hosts."""
+    start = event.find(b"data: ")
+    if TRANSFER not in event or start < 0:
+        return event
+    return event[: start + 6] + without_fields(event[start + 6 :], ("kv_transfer_params",))
 
 
 def _has_no_choices(event: bytes) -> bool:

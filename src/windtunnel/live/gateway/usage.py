@@ -1,4 +1,4 @@
-"""Token counts, as servers report them at the end of an answer."""
+"""What servers say at the end of an answer: token counts, and where the KV of a prompt is."""
 
 from typing import Final
 
@@ -45,3 +45,19 @@ def usage_of(body: bytes) -> Usage | None:
         return _decoder.decode(body).usage
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+class _WithTransfer(msgspec.Struct):
+    kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_transfer_decoder: Final = msgspec.json.Decoder(_WithTransfer)
+
+
+def transfer_of(body: bytes) -> msgspec.Raw | None:
+    """Where a server keeps the KV that it computed, as it said it; None: it does not."""
+    try:
+        found = _transfer_decoder.decode(body).kv_transfer_params
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return found.copy() if bytes(memoryview(found)).startswith(b"{") else None
