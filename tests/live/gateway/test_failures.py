@@ -303,6 +303,29 @@ def test_a_server_that_leaves_the_list_is_drained_and_one_that_joins_is_used(
     run(test())
 
 
+def test_a_name_is_resolved_to_servers_and_a_name_without_addresses_stops_nothing() -> None:
+    async def test() -> None:
+        named = await FakeServer().start()
+        sets = (
+            f"live.servers_dns=[{{name: localhost, port: {named.port}, interval: 50ms}}, "
+            "{name: nowhere.invalid, port: 80, interval: 50ms}]",
+        )
+        async with bed(friendly, sets=sets, ready=False) as it:
+            await it.until(
+                lambda: any(
+                    one.name.endswith(f":{named.port}") and one.availability.healthy
+                    for one in it.core.servers
+                )
+            )
+            for _ in range(4):
+                assert (await it.ask()).status == 200
+            assert len(named.requests) >= 1
+            it.settled()
+        await named.stop()
+
+    run(test())
+
+
 def test_requests_wait_for_the_first_server_and_then_for_no_longer_than_they_may() -> None:
     async def test() -> None:
         async with bed(sets=("live.no_server_ttl=500ms", "live.health.failures=1")) as it:

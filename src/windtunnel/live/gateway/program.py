@@ -7,7 +7,7 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, cast
@@ -22,6 +22,7 @@ from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.gateway.bodies import PromptReader
 from windtunnel.live.gateway.client_side import ClientConnection
 from windtunnel.live.gateway.decisions import Gateway, Record
+from windtunnel.live.gateway.discovery import Discovery
 from windtunnel.live.gateway.event_log import EventLogFile
 from windtunnel.live.gateway.metrics import registry_of
 from windtunnel.live.gateway.probes import ServerProbe
@@ -33,14 +34,11 @@ from windtunnel.live.gateway.settings import (
     HostPort,
     LiveSettings,
     ServerEntry,
-    address_fault,
     split_address,
 )
 from windtunnel.live.system import connections_allowed, new_loop
 from windtunnel.live.wire.keys import read_keys
 
-MOST_LISTED: Final = 4096
-FILE_EVERY_S: Final = 1.0
 _log = logging.getLogger("windtunnel.gateway")
 
 
@@ -91,6 +89,7 @@ class Program:
             self.proxy.trace = RequestTrace(
                 Path(live.trace.folder), int(live.trace.rotate_bytes), live.trace.keep, secret
             )
+        self._discovery: Final = Discovery(live.servers_file, live.servers_dns, self._found_servers)
         self._probes: Final[dict[str, tuple[int, ServerProbe, list[asyncio.Task[None]]]]] = {}
         self._use_keys(live)
 
@@ -114,7 +113,14 @@ class Program:
         ) as session:
             self._session = session
             self._take_servers(live)
-            tasks = [loop.create_task(self._sweep()), loop.create_task(self._watch_file())]
+            tasks = [
+                loop.create_task(self._sweep()),
+                loop.create_task(self._discovery.watch_file()),
+                *(
+                    loop.create_task(self._discovery.watch_name(number))
+                    for number in range(len(live.servers_dns))
+                ),
+            ]
             loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
             scheme = "https" if tls is not None else "http"
             ready(url_of(bound).replace("http://", f"{scheme}://"))
@@ -137,10 +143,13 @@ class Program:
 
     # Servers.
 
+    def _found_servers(self) -> None:
+        self._take_servers(self.settings.live)
+
     def _take_servers(self, live: LiveSettings) -> None:
         """Servers that are new join, those that are gone drain, and those that are back return."""
         wanted = {entry.url.rstrip("/"): entry for entry in live.servers}
-        for url in _listed(live.servers_file):
+        for url in self._discovery.urls():
             wanted.setdefault(url, ServerEntry(url=url))
         core, now_s = self.proxy.core, self.proxy.now_s()
         for url, entry in wanted.items():
@@ -162,19 +171,6 @@ class Program:
         loop = asyncio.get_running_loop()
         watches = [loop.create_task(probe.watch_health()), loop.create_task(probe.watch_load())]
         self._probes[url] = (number, probe, watches)
-
-    async def _watch_file(self) -> None:
-        """Reads the list of servers again whenever its file changes."""
-        path = self.settings.live.servers_file
-        stamp = _stamp(path)
-        while path is not None:
-            await asyncio.sleep(FILE_EVERY_S)
-            if _stamp(path) != stamp:
-                stamp = _stamp(path)
-                try:
-                    self._take_servers(self.settings.live)
-                except InputError as error:
-                    _log.error("%s", error)
 
     def _on_hangup(self) -> None:
         """SIGHUP: servers and keys are read again; what is under way goes on."""
@@ -382,36 +378,6 @@ def _server_tls(live: LiveSettings) -> ssl.SSLContext | None:
         what = f"the certificate cannot be used: {error.strerror or error}"
         raise InputError(what, where="live.certificate") from None
     return context
-
-
-def _listed(path: str | None) -> Sequence[str]:
-    """The addresses in a file, one on each line; `#` starts a comment."""
-    if path is None:
-        return ()
-    try:
-        lines = Path(path).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the list of servers cannot be read: {error}", where=path) from None
-    found = []
-    for number, line in enumerate(lines[:MOST_LISTED], 1):
-        url = line.partition("#")[0].strip().rstrip("/")
-        if not url:
-            continue
-        what = address_fault(url)
-        if what:
-            raise InputError(what, where=f"{path}:{number}")
-        found.append(url)
-    return found
-
-
-def _stamp(path: str | None) -> tuple[int, int] | None:
-    if path is None:
-        return None
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
 
 
 def log_to_stderr() -> None:

@@ -61,6 +61,16 @@ class ServerEntry(Section):
             yield where.fault("url", what, "an address such as http://10.0.0.7:8000")
 
 
+class DnsEntry(Section):
+    """A name whose addresses are servers, such as a headless service of Kubernetes."""
+
+    name: Annotated[str, Text("a host name")] = Field(description="The name that is resolved.")
+    port: Annotated[int, Whole(1, 65535)] = Field(description="The port of every server.")
+    interval_s: Annotated[float, Duration("50ms", LONGEST_S)] = Field(
+        default=5.0, description="How often it is resolved."
+    )
+
+
 class ClientEntry(Section):
     """A key that clients may use, and what it stands for."""
 
@@ -209,6 +219,11 @@ class LiveSettings(Section):
     servers_file: Annotated[str, FilePath("a file")] | None = Field(
         default=None,
         description="A file with an address on each line, read again whenever it changes.",
+    )
+    servers_dns: list[DnsEntry] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Names whose addresses are servers; they are resolved again and again.",
     )
     clients: list[ClientEntry] = Field(
         default_factory=list,
@@ -410,7 +425,8 @@ def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]
     added = [ServerEntry(url=url) for url in servers]
     live = found.live.model_copy(update={"servers": [*found.live.servers, *added]})
     found = located(found.model_copy(update={"live": live}), folder)
-    if not found.live.servers and found.live.servers_file is None:
+    named = found.live.servers or found.live.servers_file or found.live.servers_dns
+    if not named:
         raise InputError(
             "there is no server to send requests to",
             where=str(path) if path is not None else None,
