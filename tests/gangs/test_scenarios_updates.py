@@ -116,7 +116,7 @@ def test_ru10_without_room_it_stops_after_one_pod() -> None:
     before = world.uids("pc-a")
     world.cordon(*world.view.nodes)
     world.apply(changed(workload(1), "pc-a"))
-    world.run(100_000.0)
+    world.run(10_000.0)
     pods = world.pods("pc-a")
     assert sorted(is_new(pod) for pod in pods) == [False, True]
     assert [pod.node != "" for pod in pods if is_new(pod)] == [False]
@@ -373,6 +373,45 @@ def test_a_deadline_is_told_once_and_progress_takes_it_back() -> None:
     assert len(world.events("ProgressDeadlineExceeded")) == 1
     go_on(world)
     assert world.view.sets["web"].conditions["Progressing"].reason == "UpdateCompleted"
+
+
+@pytest.mark.parametrize(
+    ("setting", "deadline_s"), [({}, 600.0), ({"progressDeadline": "30m"}, 1800.0)]
+)
+def test_a_stuck_update_does_not_keep_a_gang_from_termination_for_ever(
+    setting: dict[str, str], deadline_s: float
+) -> None:
+    manifest = rolling(workload(1, terminationDelay="1h"), **setting)
+    world = World(10, manifest).run()
+    stalled(world, changed(manifest, "pc-a"), 0)
+    world.kill(next(pod for pod in world.pods("pc-a") if not is_new(pod)))
+    world.run(deadline_s - 1.0)
+    assert world.condition("web-0-pc-a") == ("Unknown", "UpdateInProgress")
+    world.run(1.0)
+    assert world.condition("web-0-pc-a") == ("True", "ScheduledReplicasBelowMinAvailable")
+    world.crash()
+    world.server.read_statuses_back()
+    before = world.uids()
+    world.run(3599.0)
+    assert len(before & world.uids()) >= 8
+    world.run(1.0)
+    assert not before & world.uids()
+    assert len(world.events("PodCliqueSetReplicaDeleteSuccessful")) == 1
+    world.open()
+    go_on(world)
+    assert is_over(world)
+
+
+def test_an_update_that_goes_on_excuses_a_breach_again() -> None:
+    manifest = workload(1, terminationDelay="1h")
+    world = World(10, manifest).run()
+    stalled(world, changed(manifest, "pc-a", "pc-b"), 0)
+    world.kill(next(pod for pod in world.pods("pc-a") if not is_new(pod)))
+    world.run(700.0)
+    assert world.condition("web-0-pc-a")[0] == "True"
+    world.startable = lambda pod: not (is_new(pod) and "pc-a" in pod.clique)
+    world.run()
+    assert world.condition("web-0-pc-a") == ("Unknown", "UpdateInProgress")
 
 
 def test_several_set_replicas_at_once() -> None:

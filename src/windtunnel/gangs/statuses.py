@@ -72,6 +72,13 @@ class PartStatus(Status):
     """What the set says of having lost all: see `conditions`."""
     update_peak: int = 0
     """The most that served since the update started: what it has to come back to."""
+    stuck: bool = False
+    """It is updating, and the update of its set has made no progress for its deadline."""
+
+    @property
+    def excused(self) -> bool:
+        """An update is in progress, which explains what is missing."""
+        return self.updating and not self.stuck
 
 
 class CliqueStatus(PartStatus):

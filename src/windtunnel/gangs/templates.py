@@ -27,6 +27,8 @@ OFF: Final = float("inf")
 """A termination delay that never ends: gang termination is switched off."""
 
 TERMINATION_DELAY_S: Final = 4 * 3600.0
+PROGRESS_DEADLINE_S: Final = 600.0
+"""As of a Deployment."""
 
 
 class Template(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -88,7 +90,8 @@ class Rolling(Template, frozen=True):
     max_unavailable: Share | None = None
     """Pods of a clique or replicas of a group; None: one, or the minimum when coherent."""
     max_surge: Share = Share(0)
-    progress_deadline_s: float = OFF
+    progress_deadline_s: float = PROGRESS_DEADLINE_S
+    """An update that makes no progress for so long excuses no breach any more."""
 
 
 class CliqueTemplate(Template, frozen=True):

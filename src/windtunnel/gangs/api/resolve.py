@@ -17,7 +17,7 @@ from windtunnel.gangs.templates import (
     ANY_ORDER,
     HOLD,
     INHERIT,
-    OFF,
+    PROGRESS_DEADLINE_S,
     ROLLING_RECREATE,
     TERMINATE,
     TERMINATION_DELAY_S,
@@ -143,7 +143,7 @@ def _rolling(written: RollingSpec | None) -> Rolling | None:
         return None
     unavailable = None if written.max_unavailable is None else Share(*written.max_unavailable)
     surge = Share(*(written.max_surge or (0,)))
-    deadline_s = OFF if written.progress_deadline is None else written.progress_deadline
+    deadline_s = written.progress_deadline or PROGRESS_DEADLINE_S
     return Rolling(unavailable, surge, deadline_s)
 
 

@@ -112,7 +112,9 @@ class RollingSpec(ApiSection):
         "Not a field of Grove.",
     )
     progress_deadline: Annotated[float, Duration("0s", LONGEST_DELAY, above=True)] | None = Field(
-        default=None, description="How long an update may stand still before that is reported."
+        default=None,
+        description="How long an update may make no progress before that is reported, and breaches "
+        "count again as without one; left out: 10m. Not a field of Grove.",
     )
 
 

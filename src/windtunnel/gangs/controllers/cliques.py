@@ -32,6 +32,7 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
         status.first_ready_s = now_s
     complete = status.updated == status.replicas == clique.replicas
     conditions.follow_update(
+        owner,
         before,
         status,
         status.ready,

@@ -4,7 +4,7 @@ The rules in order; the first that fits wins. S is what is scheduled, M the mini
 
 | | status | reason |
 |---|---|---|
-| an update is in progress | Unknown | UpdateInProgress |
+| an update is in progress, and makes progress | Unknown | UpdateInProgress |
 | S = 0 | False | InsufficientScheduledPods |
 | 0 < S < M | True | ScheduledReplicasBelowMinAvailable |
 | S >= M, and fewer than M of those are ready or still starting | True | InsufficientReadyPods |
@@ -32,6 +32,7 @@ from windtunnel.gangs.templates import TERMINATE
 BREACHED: Final = "MinAvailableBreached"
 CLIQUE_SCHEDULED: Final = "PodCliqueScheduled"
 TERMINATING: Final = "GangTerminationInProgress"
+PROGRESSING: Final = "Progressing"
 STRANDED: Final = "GangStranded"
 """Of a group or a clique: a part of it lost everything, and others hold machines in vain."""
 
@@ -69,6 +70,7 @@ def follow_parts(
 
 
 def follow_update(
+    owner: PodCliqueSet,
     before: PartStatus,
     status: PartStatus,
     serving: int,
@@ -90,6 +92,7 @@ def follow_update(
         status.update_peak = 0
     if status.updating:
         status.update_peak = max(status.update_peak, serving)
+        status.stuck = is_stuck(owner)
 
 
 def tell_loss(
@@ -113,7 +116,7 @@ def breach(
     scheduled, minimum = status.scheduled, min(thing.min_available, thing.replicas)
     if thing.replicas == 0:
         return FALSE, SCALED_TO_ZERO, "It was scaled to zero"
-    if status.updating:
+    if status.excused:
         return UNKNOWN, UPDATE_IN_PROGRESS, "Update is in progress"
     if scheduled == 0 and not (status.first_scheduled_s >= 0.0 and status.lost_rule == TERMINATE):
         return (
@@ -156,6 +159,12 @@ def clear(commands: list[Command], thing: Thing, type: str, now_s: float) -> Non
     """Adds the command that takes a condition away, if it is there."""
     if type in thing.conditions:
         commands.append(SetCondition(thing, Condition(type, "", "", "", now_s)))
+
+
+def is_stuck(owner: PodCliqueSet) -> bool:
+    """Whether the update of a set has made no progress for its deadline."""
+    condition = owner.conditions.get(PROGRESSING)
+    return condition is not None and condition.status == FALSE
 
 
 def breached(thing: Thing) -> bool:

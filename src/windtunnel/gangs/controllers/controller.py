@@ -25,6 +25,7 @@ from windtunnel.gangs.controllers import (
     sets,
     termination,
 )
+from windtunnel.gangs.controllers.conditions import is_stuck
 from windtunnel.gangs.controllers.expectations import Expectations
 from windtunnel.gangs.controllers.generation import Outline, scaled_of
 from windtunnel.gangs.controllers.groups import GroupTally
@@ -344,7 +345,7 @@ class Controller:
                 if known.clash(outline.base, clash):
                     changes.sets[name] = None
                 if has_turn(owner, replica):
-                    _mark_turn(changes, this.busy, owner.parts.get(replica))
+                    _mark_turn(this, owner, replica)
                 if (name, replica) not in this.moved:
                     self._judge_part(owner, outline, known, this)
 
@@ -481,15 +482,18 @@ def _mark(changes: Changes, part: SetReplica) -> None:
                 changes.cliques[clique.name] = None
 
 
-def _mark_turn(changes: Changes, busy: dict[str, None], part: SetReplica | None) -> None:
+def _mark_turn(this: ControllerPass, owner: PodCliqueSet, replica: int) -> None:
     """In an update one part of a replica may wait for another."""
+    if is_stuck(owner):
+        this.changes.sets[owner.name] = None  # it may have gone on
+    part = owner.parts.get(replica)
     if part is None:
         return
     for clique in part.cliques.values():
         if clique.status.updating:
-            busy[clique.name] = None
+            this.busy[clique.name] = None
     for group in part.groups.values():
-        changes.groups[group.name] = None
+        this.changes.groups[group.name] = None
 
 
 def _progress(owner: PodCliqueSet) -> int:

@@ -166,6 +166,7 @@ def observe(
     complete, old = tally.complete == group.replicas, tally.old > 0
     enough = status.updated >= min(group.min_available, group.replicas)
     conditions.follow_update(
+        owner,
         before,
         status,
         status.available,

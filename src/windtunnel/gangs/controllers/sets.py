@@ -14,7 +14,6 @@ from windtunnel.gangs.statuses import NEVER, Revision, SetStatus
 from windtunnel.gangs.templates import OFF, ON_DELETE
 from windtunnel.gangs.view import View
 
-PROGRESSING = "Progressing"
 DEADLINE = "ProgressDeadlineExceeded"
 LEVELS_UNAVAILABLE = "TopologyLevelsUnavailable"
 NAMES_TAKEN = "NamesTaken"
@@ -66,11 +65,14 @@ def observe(
     # Whose turn begins or ends, and whose termination does, has something to do.
     turns = [index for index in status.turns if index not in owner.status.turns]
     turns += [index for index in owner.status.turns if index not in status.turns]
+    stuck = again_s <= now_s
+    if stuck != conditions.is_stuck(owner):
+        turns += [index for index in status.turns if index not in turns]
     turns += [index for index in status.recycled if index not in owner.status.recycled]
     turns += [index for index in owner.status.recycled if index not in status.recycled]
     if status.updating != owner.status.updating or status.revision != owner.status.revision:
         turns += range(owner.replicas)
-    return FollowUp(again_s, turns)
+    return FollowUp(OFF if stuck else again_s, turns)
 
 
 def _fire(owner: PodCliqueSet, status: SetStatus, replica: int) -> None:
@@ -187,29 +189,30 @@ def turn_order(standing: ReplicaState | None, index: int) -> tuple[bool, bool, i
 def _deadline(
     owner: PodCliqueSet, status: SetStatus, progress: int, now_s: float, commands: list[Command]
 ) -> float:
-    """Keeps the condition that says how an update comes on; the answer is when it is overdue."""
+    """Keeps the condition that says how an update comes on; the answer is when it is or was due."""
     if status.update_started_s < 0.0 or owner.spec.update.type == ON_DELETE:
         return OFF
     if not status.updating:
         what = f"Revision {status.revisions[-1].number} is everywhere"
-        conditions.put(commands, owner, PROGRESSING, (TRUE, "UpdateCompleted", what), now_s)
+        says = (TRUE, "UpdateCompleted", what)
+        conditions.put(commands, owner, conditions.PROGRESSING, says, now_s)
         return OFF
     if progress != status.progress:
         status.progress, status.progressed_s = progress, now_s
     number = status.revisions[-1].number
     if owner.spec.update.paused:
         says = (UNKNOWN, "Paused", f"Revision {number} is paused")
-        conditions.put(commands, owner, PROGRESSING, says, now_s)
+        conditions.put(commands, owner, conditions.PROGRESSING, says, now_s)
         return OFF
     limit_s = _limit_s(owner)
     due_s = status.progressed_s + limit_s
     if now_s >= due_s:
         what = f"Revision {number} did not come on for {limit_s:g} s"
-        conditions.put(commands, owner, PROGRESSING, (FALSE, DEADLINE, what), now_s)
+        conditions.put(commands, owner, conditions.PROGRESSING, (FALSE, DEADLINE, what), now_s)
         emit(commands, owner, WARNING, DEADLINE, what, now_s, f"{number}/{status.progress}")
-        return OFF
+        return due_s
     says = (TRUE, "UpdateInProgress", f"Revision {number} is rolled out")
-    conditions.put(commands, owner, PROGRESSING, says, now_s)
+    conditions.put(commands, owner, conditions.PROGRESSING, says, now_s)
     return due_s
 
 

@@ -81,7 +81,7 @@ def has_lost_all(clique: PodClique) -> bool:
     """Whether it had pods on machines and has none any more; an update may do that for a while."""
     status = clique.status
     gone = clique.replicas > 0 and status.scheduled == 0 and status.first_scheduled_s >= 0.0
-    return gone and not status.updating
+    return gone and not status.excused
 
 
 def _stranding(
@@ -169,7 +169,7 @@ def broken_group(
     because no replica at all is whole, the replicas that still hold something count themselves: the
     group fell below its minimum when the last of those broke that it could do without.
     """
-    if conditions.TERMINATING in group.conditions or group.status.updating:
+    if conditions.TERMINATING in group.conditions or group.status.excused:
         return None
     why = f"the scaling group {group.name} is breached"
     breach = breach_of(group, delay_s, why)
@@ -188,7 +188,7 @@ def due_in_group(
     owner: PodCliqueSet, group: ScalingGroup, broken: Mapping[int, Broken], now_s: float
 ) -> DueTermination:
     """Level A. Nothing is due when the group would be left below its minimum: that is level B's."""
-    if group.status.updating or group.status.recycled:
+    if group.status.excused or group.status.recycled:
         return DueTermination({}, NEVER_DUE)
     if broken_group(group, owner.spec.delay_s(template_of(owner, group)), broken) is not None:
         return DueTermination({}, NEVER_DUE)
