@@ -21,7 +21,7 @@ from windtunnel.gangs.placement.asks import (
 
 PODS: Final = "pods"
 """Every pod needs one of these, so that a node has a bound whatever pods ask for."""
-MOST_PODS_PER_NODE: Final = 110  # the kubelet's default
+MOST_PODS_PER_NODE: Final = 110.0  # the kubelet's default
 PARTS: Final = 1000
 """Amounts are counted in thousandths, as Kubernetes counts cores."""
 MOST_SCORES: Final = 8
