@@ -6,8 +6,8 @@ Run it after a change of a field: `python docs/gateway_reference.py`. A test hol
 import runpy
 from pathlib import Path
 
+from windtunnel.live.gateway.data_path.exchange import MESSAGES, OUTCOMES, STATUSES
 from windtunnel.live.gateway.decisions import DECISIONS
-from windtunnel.live.gateway.exchange import MESSAGES, OUTCOMES, STATUSES
 from windtunnel.live.gateway.settings import LiveSettings
 
 # ruff: noqa: E501 - lines of Markdown

@@ -10,8 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windtunnel.live.gateway.audit import audit
-from windtunnel.live.gateway.bodies import PromptReader, read_body, with_usage, without_fields
-from windtunnel.live.gateway.decisions import SEND, SENT, STOP, Arrival, Gateway, ModelCard
+from windtunnel.live.gateway.data_path.bodies import (
+    PromptReader,
+    read_body,
+    with_usage,
+    without_fields,
+)
+from windtunnel.live.gateway.decisions import (
+    SEND,
+    SENT,
+    STOP,
+    GatewayCore,
+    ModelCard,
+    RequestArrival,
+)
 from windtunnel.live.gateway.event_log import EventLogFile
 from windtunnel.live.gateway.probes import read_load
 from windtunnel.live.gateway.settings import GatewayFile
@@ -50,7 +62,7 @@ def written(router: str, admission: dict[str, Any]) -> dict[str, Any]:
 class World:
     """Servers and clients that do what they are told, one fact after another."""
 
-    def __init__(self, core: Gateway) -> None:
+    def __init__(self, core: GatewayCore) -> None:
         self.core = core
         self.now_s = 0.0
         self.at_server: set[int] = set()
@@ -80,7 +92,9 @@ class World:
         keys, ends = (
             ([start * 10 + n for n in range(4)], [64, 128, 192, 256]) if start else ([], [])
         )
-        arrival = Arrival(self.arrived, "m", 0, draw(5), 1 + draw(300), 0, draw(3) - 1, keys, ends)
+        arrival = RequestArrival(
+            self.arrived, "m", 0, draw(5), 1 + draw(300), 0, draw(3) - 1, keys, ends
+        )
         self.arrived += 1
         self.core.arrive(arrival, self.now_s)
 
@@ -137,7 +151,7 @@ def test_every_request_ends_once_and_a_replay_decides_the_same(
     chosen = written(data.draw(st.sampled_from(ROUTERS)), data.draw(st.sampled_from(ADMISSIONS)))
     path = tmp_path_factory.mktemp("log") / "log"
     log = EventLogFile(path, {"settings": chosen, "seed": 7, "folder": "."})
-    core = Gateway(GatewayFile.read(chosen).policies(Path(), 7), log.record)
+    core = GatewayCore(GatewayFile.read(chosen).policies(Path(), 7), log.record)
     for number, role in enumerate(("decode", "both", data.draw(st.sampled_from(ROLES)))):
         core.join(f"s{number}", 4, 0.0, role)
     world = World(core)

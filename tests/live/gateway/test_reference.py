@@ -4,7 +4,7 @@ import runpy
 from pathlib import Path
 
 from windtunnel.admission.gateway import Reason
-from windtunnel.live.gateway.exchange import MESSAGES, STATUSES
+from windtunnel.live.gateway.data_path.exchange import MESSAGES, STATUSES
 
 DOCS = Path(__file__).parents[3] / "docs"
 

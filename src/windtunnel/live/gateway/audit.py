@@ -15,7 +15,7 @@ from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
 from windtunnel.core.telemetry import Plain
 from windtunnel.live.gateway import decisions
-from windtunnel.live.gateway.decisions import Arrival, Gateway, ModelCard
+from windtunnel.live.gateway.decisions import GatewayCore, ModelCard, RequestArrival
 from windtunnel.live.gateway.event_log import STARTED, log_line
 from windtunnel.live.gateway.settings import GatewayFile
 
@@ -95,7 +95,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise InputError(f"the log cannot be read: {error.strerror}", where=str(path)) from None
 
 
-def _begin(path: Path, raw: bytes) -> tuple[Gateway, list[bytes]]:
+def _begin(path: Path, raw: bytes) -> tuple[GatewayCore, list[bytes]]:
     try:
         head = msgspec.json.decode(raw, type=LogLine)
         settings = GatewayFile.read(head.data["settings"])
@@ -111,10 +111,10 @@ def _begin(path: Path, raw: bytes) -> tuple[Gateway, list[bytes]]:
         made.append(log_line(now_s, kind, subject, reason, data))
 
     folder = Path(head.data.get("folder") or ".")
-    return Gateway(settings.policies(folder, seed), record), made
+    return GatewayCore(settings.policies(folder, seed), record), made
 
 
-def _tell(core: Gateway, line: LogLine, path: Path, number: int) -> None:
+def _tell(core: GatewayCore, line: LogLine, path: Path, number: int) -> None:
     """Gives one fact to the decisions again."""
     about = line.subject.partition("/")[2]
     tell = _FACTS.get(line.kind)
@@ -129,12 +129,12 @@ def _tell(core: Gateway, line: LogLine, path: Path, number: int) -> None:
         pass
 
 
-def _observe(core: Gateway, server: int, line: LogLine) -> None:
+def _observe(core: GatewayCore, server: int, line: LogLine) -> None:
     waiting, running, kv_used, adapters = line.data["load"]
     core.observe(server, (waiting, running, kv_used), adapters, line.time)
 
 
-_FACTS: Final[dict[str, Callable[[Gateway, int, LogLine], None]]] = {
+_FACTS: Final[dict[str, Callable[[GatewayCore, int, LogLine], None]]] = {
     decisions.JOINED: lambda core, _, line: _joined(core, line),
     decisions.HEALTHY: lambda core, server, line: core.healthy(
         server, [ModelCard(*card) for card in line.data["models"]], line.time
@@ -148,7 +148,7 @@ _FACTS: Final[dict[str, Callable[[Gateway, int, LogLine], None]]] = {
     ),
     decisions.TENANT: lambda core, _, line: core.add_tenant(line.data["name"], line.time),
     decisions.ARRIVED: lambda core, request, line: core.arrive(
-        Arrival(id=request, **line.data), line.time
+        RequestArrival(id=request, **line.data), line.time
     ),
     decisions.ANSWERED: lambda core, request, line: core.answered(
         request, line.time, good=line.data["good"]
@@ -167,7 +167,7 @@ _FACTS: Final[dict[str, Callable[[Gateway, int, LogLine], None]]] = {
 """How each kind of fact is told."""
 
 
-def _joined(core: Gateway, line: LogLine) -> None:
+def _joined(core: GatewayCore, line: LogLine) -> None:
     core.join(line.data["name"], line.data["slots"], line.time, line.data["role"])
 
 

@@ -67,10 +67,10 @@ UNKNOWN_CACHE_TOKENS: Final = 500_000
 """Prompt tokens that a server is taken to keep until it says how many blocks it has."""
 
 Record = Callable[[float, str, str, str, dict[str, Plain]], None]
-"""Takes (time, kind, subject, reason, data); `Gateway` is given one where a log is kept."""
+"""Takes (time, kind, subject, reason, data); `GatewayCore` is given one where a log is kept."""
 
 
-class Action:
+class GatewayAction:
     """What the driver has to do about a request, and why.
 
     SEND: to `server`, after `prefill` has computed the prompt, if that is not -1. REFUSE: it gets
@@ -91,7 +91,7 @@ class Action:
         self.prefill = -1
 
 
-class Arrival(NamedTuple):
+class RequestArrival(NamedTuple):
     """What is known of a request when it arrives. Names are numbers in the lists of `Names`."""
 
     id: int
@@ -274,7 +274,7 @@ class ModelPlane:
         self.caches.join()
 
 
-class Gateway:
+class GatewayCore:
     """All models, servers and requests of one gateway."""
 
     def __init__(self, policies: Policies, record: Record | None = None) -> None:
@@ -290,7 +290,7 @@ class Gateway:
         self._budget: Final = RetryBudget(policies.retry_share)
         split = policies.split
         self._decider: Final = SplitDecider(split.decider, split.prefix_threshold)
-        self._actions: Final[list[Action]] = []
+        self._actions: Final[list[GatewayAction]] = []
         self._taken = 0
 
     # Servers.
@@ -380,7 +380,7 @@ class Gateway:
         }
         return [found[name] for name in sorted(found)]
 
-    def arrive(self, arrival: Arrival, now_s: float) -> None:
+    def arrive(self, arrival: RequestArrival, now_s: float) -> None:
         """A request for a model that `knows` has heard of."""
         if self._record is not None:
             data = _arrival_data(arrival)
@@ -522,7 +522,7 @@ class Gateway:
             plane.driver.tick(now_s)
             self._obey(plane, now_s)
 
-    def take(self) -> Action | None:
+    def take(self) -> GatewayAction | None:
         """The next action to carry out; None: there is no more for now."""
         if self._taken < len(self._actions):
             action = self._actions[self._taken]
@@ -737,8 +737,8 @@ class Gateway:
 
     def _act(
         self, kind: int, request: int, server: int, reason: str, seen: float, limit: float
-    ) -> Action:
-        action = Action(kind, request, server, reason, seen, limit)
+    ) -> GatewayAction:
+        action = GatewayAction(kind, request, server, reason, seen, limit)
         self._actions.append(action)
         return action
 
@@ -751,7 +751,7 @@ class Gateway:
             self._record(now_s, kind, f"request/{request}", reason, data)
 
 
-def _arrival_data(arrival: Arrival) -> dict[str, Plain]:
+def _arrival_data(arrival: RequestArrival) -> dict[str, Plain]:
     return {
         "model": arrival.model,
         "tenant": arrival.tenant,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from windtunnel.live.gateway.decisions import Gateway
+    from windtunnel.live.gateway.decisions import GatewayCore
+
 
 DURATIONS: Final = tuple(0.01 * 2**power for power in range(14))
 """The bounds that OpenTelemetry recommends for durations."""
@@ -18,7 +19,7 @@ PER_TOKEN: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7
 MOST_SERIES: Final = 10_000
 
 
-class Histogram:
+class BucketCounts:
     """Counts by bucket."""
 
     __slots__ = ("_bounds", "counts", "total")
@@ -47,10 +48,10 @@ class ModelMetrics:
     __slots__ = ("duration", "first_token", "output_tokens", "per_token", "prompt_tokens", "queued")
 
     def __init__(self) -> None:
-        self.duration: Final = Histogram(DURATIONS)
-        self.first_token: Final = Histogram(FIRST_TOKEN)
-        self.per_token: Final = Histogram(PER_TOKEN)
-        self.queued: Final = Histogram(DURATIONS)
+        self.duration: Final = BucketCounts(DURATIONS)
+        self.first_token: Final = BucketCounts(FIRST_TOKEN)
+        self.per_token: Final = BucketCounts(PER_TOKEN)
+        self.queued: Final = BucketCounts(DURATIONS)
         self.prompt_tokens = 0
         self.output_tokens = 0
 
@@ -89,7 +90,7 @@ class GatewayMetrics:
 class GatewayCollector:
     """Gives the counts to prometheus_client when they are asked for."""
 
-    def __init__(self, metrics: GatewayMetrics, core: "Gateway") -> None:
+    def __init__(self, metrics: GatewayMetrics, core: "GatewayCore") -> None:
         self._metrics: Final = metrics
         self._core: Final = core
 
@@ -145,7 +146,7 @@ class GatewayCollector:
         for name, field in names.items():
             family = HistogramMetricFamily(name, "By model.", labels=["gen_ai_request_model"])
             for model, one in metrics.models.items():
-                histogram: Histogram = getattr(one, field)
+                histogram: BucketCounts = getattr(one, field)
                 family.add_metric([model], histogram.buckets(), histogram.total)
             yield family
         tokens = CounterMetricFamily(
@@ -157,7 +158,7 @@ class GatewayCollector:
         yield tokens
 
 
-def registry_of(metrics: GatewayMetrics, core: "Gateway") -> "CollectorRegistry":
+def registry_of(metrics: GatewayMetrics, core: "GatewayCore") -> "CollectorRegistry":
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry(auto_describe=False)

@@ -11,8 +11,8 @@ from windtunnel.live.gateway.decisions import ModelCard
 if TYPE_CHECKING:
     import aiohttp
 
-    from windtunnel.live.gateway.proxy import Proxy
-    from windtunnel.live.gateway.server_side import ServerAddress
+    from windtunnel.live.gateway.data_path.proxy import Proxy
+    from windtunnel.live.gateway.data_path.server_side import ServerAddress
     from windtunnel.live.gateway.settings import HealthSettings, ScrapeSettings
 
 MOST_PAGE_BYTES: Final = 16 << 20

@@ -19,16 +19,16 @@ from windtunnel.core.clock import monotonic_s
 from windtunnel.core.errors import InputError, OutputError, printable
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.emulate.serving import listen, url_of
-from windtunnel.live.gateway.bodies import PromptReader
-from windtunnel.live.gateway.client_side import ClientConnection
-from windtunnel.live.gateway.decisions import Gateway, Record
+from windtunnel.live.gateway.data_path.bodies import PromptReader
+from windtunnel.live.gateway.data_path.client_side import ClientConnection
+from windtunnel.live.gateway.data_path.proxy import SWEEP_S, KeyHolder, Proxy, ProxyLimits
+from windtunnel.live.gateway.data_path.server_side import ServerAddress, ServerPool
+from windtunnel.live.gateway.decisions import GatewayCore, Record
 from windtunnel.live.gateway.discovery import Discovery
 from windtunnel.live.gateway.event_log import EventLogFile
 from windtunnel.live.gateway.metrics import registry_of
 from windtunnel.live.gateway.probes import ServerProbe
-from windtunnel.live.gateway.proxy import SWEEP_S, KeyHolder, Proxy, ProxyLimits
 from windtunnel.live.gateway.request_trace import RequestTrace
-from windtunnel.live.gateway.server_side import ServerAddress, ServerPool
 from windtunnel.live.gateway.settings import (
     Configuration,
     HostPort,
@@ -63,7 +63,7 @@ class Program:
             head = {"settings": written, "seed": seed, "folder": str(folder)}
             self._log_file = EventLogFile(Path(live.log), head)
             record = self._log_file.record
-        core = Gateway(settings.policies(folder, seed), record)
+        core = GatewayCore(settings.policies(folder, seed), record)
         limits = live.limits
         secret = os.urandom(32)
         start_s = monotonic_s()

@@ -139,7 +139,7 @@ class BreakerSettings(Section):
     )
 
 
-class RetrySettings(Section):
+class LiveRetrySettings(Section):
     """Whether a request that a server did not answer is sent to another."""
 
     attempts: Annotated[int, Whole(1, 16)] = Field(
@@ -182,7 +182,7 @@ class LimitSettings(Section):
     )
 
 
-class TraceSettings(Section):
+class TraceFileSettings(Section):
     """The trace of requests, without prompts, that `windtunnel simulate` replays."""
 
     folder: Annotated[str, FilePath("a folder")] = Field(
@@ -235,10 +235,10 @@ class LiveSettings(Section):
     breaker: BreakerSettings = Field(
         default_factory=BreakerSettings, description="Circuit breakers."
     )
-    retries: RetrySettings = Field(default_factory=RetrySettings, description="Retries.")
+    retries: LiveRetrySettings = Field(default_factory=LiveRetrySettings, description="Retries.")
     limits: LimitSettings = Field(default_factory=LimitSettings, description="Limits.")
-    trace: TraceSettings | None = Field(
-        default_factory=TraceSettings, description="The request trace; null: none is written."
+    trace: TraceFileSettings | None = Field(
+        default_factory=TraceFileSettings, description="The request trace; null: none is written."
     )
     log: Annotated[str, FilePath("a file")] | None = Field(
         default=None,

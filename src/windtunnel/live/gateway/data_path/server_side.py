@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 import httptools
 
 if TYPE_CHECKING:
-    from windtunnel.live.gateway.exchange import Exchange
+    from windtunnel.live.gateway.data_path.exchange import Exchange
 
 MOST_IDLE: Final = 256
 IDLE_S: Final = 4.0

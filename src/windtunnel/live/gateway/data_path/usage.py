@@ -9,7 +9,7 @@ class UsageDetails(msgspec.Struct):
     cached_tokens: int | None = None
 
 
-class Usage(msgspec.Struct):
+class TokenUsage(msgspec.Struct):
     """Tokens of a request as its server counted them."""
 
     prompt_tokens: int = 0
@@ -33,13 +33,13 @@ class Usage(msgspec.Struct):
 
 
 class _WithUsage(msgspec.Struct):
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(_WithUsage)
 
 
-def usage_of(body: bytes) -> Usage | None:
+def usage_of(body: bytes) -> TokenUsage | None:
     """What the body of an answer, or one chunk of it, says about tokens."""
     try:
         return _decoder.decode(body).usage

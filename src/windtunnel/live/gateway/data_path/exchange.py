@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from windtunnel.live.gateway.bodies import BodyFields, with_fields, without_fields
-from windtunnel.live.gateway.client_side import ClientConnection
-from windtunnel.live.gateway.errors import error_body
-from windtunnel.live.gateway.http import Head, upstream_head
-from windtunnel.live.gateway.server_side import ServerConnection
-from windtunnel.live.gateway.streams import EventStream
-from windtunnel.live.gateway.usage import Usage, transfer_of, usage_of
+from windtunnel.live.gateway.data_path.bodies import BodyFields, with_fields, without_fields
+from windtunnel.live.gateway.data_path.client_side import ClientConnection
+from windtunnel.live.gateway.data_path.errors import error_body
+from windtunnel.live.gateway.data_path.http import RequestHead, upstream_head
+from windtunnel.live.gateway.data_path.server_side import ServerConnection
+from windtunnel.live.gateway.data_path.streams import EventStream
+from windtunnel.live.gateway.data_path.usage import TokenUsage, transfer_of, usage_of
 from windtunnel.live.wire.refusals import error_line
 
 if TYPE_CHECKING:
-    from windtunnel.live.gateway.proxy import Proxy
+    from windtunnel.live.gateway.data_path.proxy import Proxy
 
 COMPLETED: Final = "completed"
 REJECTED: Final = "rejected"
@@ -124,7 +124,7 @@ class Exchange:
         self,
         proxy: "Proxy",
         client: ClientConnection,
-        head: Head,
+        head: RequestHead,
         fields: BodyFields,
         number: int,
         arrived_s: float,
@@ -147,7 +147,7 @@ class Exchange:
         self.outcome = ""
         self.first_byte_s = -1.0
         self.stream: EventStream | None = None
-        self.usage: Usage | None = None
+        self.usage: TokenUsage | None = None
         self._body = b""
         self._request = b""
         self._status = 0

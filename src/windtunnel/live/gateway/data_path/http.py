@@ -6,7 +6,7 @@ reaches a server.
 
 from typing import Final
 
-from windtunnel.live.gateway.errors import ClientError
+from windtunnel.live.gateway.data_path.errors import ClientError
 
 REASONS: Final = {
     200: b"OK",
@@ -80,7 +80,7 @@ NOT_RETURNED: Final = HOP_BY_HOP | frozenset(
 MOST_HEADERS: Final = 128
 
 
-class Head:
+class RequestHead:
     """The head of a request as it was parsed."""
 
     __slots__ = ("headers", "http_10", "keep_alive", "method", "path")
@@ -101,7 +101,7 @@ class Head:
         return None
 
 
-def check_head(head: Head) -> None:
+def check_head(head: RequestHead) -> None:
     """What the parser lets pass and HTTP forbids; a fault is a ClientError."""
     hosts = 0
     for name, _ in head.headers:
@@ -122,7 +122,7 @@ def named_by_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
     return frozenset()
 
 
-def upstream_head(path: bytes, host: bytes, own: bytes, head: Head, size: int) -> bytes:
+def upstream_head(path: bytes, host: bytes, own: bytes, head: RequestHead, size: int) -> bytes:
     """The head of the request to a server; `own` are the gateway's header lines."""
     dropped = named_by_connection(head.headers)
     lines = [b"POST ", path, b" HTTP/1.1\r\nhost: ", host, b"\r\n", own]

@@ -6,8 +6,8 @@ for and the client did not. An answer that ends without its last event (`[DONE]`
 
 from typing import Final
 
-from windtunnel.live.gateway.bodies import without_fields
-from windtunnel.live.gateway.usage import Usage, usage_of
+from windtunnel.live.gateway.data_path.bodies import without_fields
+from windtunnel.live.gateway.data_path.usage import TokenUsage, usage_of
 
 DONE: Final = b"data: [DONE]"
 LAST_RESPONSE_EVENTS: Final = (b"response.completed", b"response.incomplete", b"response.failed")
@@ -24,7 +24,7 @@ class EventStream:
     def __init__(self, *, strips_usage: bool, ends_with_done: bool) -> None:
         self.events = 0
         self.done = False  # the last event has passed
-        self.usage: Usage | None = None
+        self.usage: TokenUsage | None = None
         self._strips: Final = strips_usage
         self._ends_with_done: Final = ends_with_done  # False: `response.completed` is the last
         self._held = b""  # the start of an event whose end has not come

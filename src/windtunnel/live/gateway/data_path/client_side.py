@@ -5,12 +5,17 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
-from windtunnel.live.gateway.errors import ClientError, error_body
-from windtunnel.live.gateway.http import MOST_HEADERS, Head, check_head, response_head
+from windtunnel.live.gateway.data_path.errors import ClientError, error_body
+from windtunnel.live.gateway.data_path.http import (
+    MOST_HEADERS,
+    RequestHead,
+    check_head,
+    response_head,
+)
 
 if TYPE_CHECKING:
-    from windtunnel.live.gateway.exchange import Exchange
-    from windtunnel.live.gateway.proxy import Proxy
+    from windtunnel.live.gateway.data_path.exchange import Exchange
+    from windtunnel.live.gateway.data_path.proxy import Proxy
 
 MOST_PIPELINED: Final = 16
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -45,8 +50,10 @@ class ClientConnection:
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._began_s = 0.0
-        self._head: Head | None = None
-        self._next: Final[list[tuple[Head, bytes, float]]] = []  # sent before the last was answered
+        self._head: RequestHead | None = None
+        self._next: Final[
+            list[tuple[RequestHead, bytes, float]]
+        ] = []  # sent before the last was answered
         self._chunked = False
         self._closes = False  # after the answer that is being written
         self._refused = False
@@ -131,7 +138,7 @@ class ClientConnection:
 
     def on_headers_complete(self) -> None:
         parser = self._parser
-        head = Head(
+        head = RequestHead(
             parser.get_method(),
             self._url,
             self._headers,
@@ -263,7 +270,7 @@ class ClientConnection:
         if self.transport is not None:
             self.transport.abort()
 
-    def _take(self, head: Head, body: bytes, began_s: float) -> None:
+    def _take(self, head: RequestHead, body: bytes, began_s: float) -> None:
         if self.transport is None:
             return
         self.state = ANSWER

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
-from windtunnel.live.gateway.errors import ClientError
+from windtunnel.live.gateway.data_path.errors import ClientError
 
 LARGEST_TOKENS: Final = 10_000_000
 FIRST_BLOCK_BYTES: Final = 512

@@ -9,22 +9,22 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from windtunnel.core.random import fresh_seed
-from windtunnel.live.gateway.bodies import (
+from windtunnel.live.gateway.data_path.bodies import (
     FORBIDDEN_FIELDS,
     PromptReader,
     read_body,
     with_usage,
     without_fields,
 )
-from windtunnel.live.gateway.client_side import ClientConnection
-from windtunnel.live.gateway.decisions import REFUSE, SEND, Arrival, Gateway
-from windtunnel.live.gateway.errors import ClientError
-from windtunnel.live.gateway.exchange import COMPLETED, Exchange
-from windtunnel.live.gateway.http import Head
+from windtunnel.live.gateway.data_path.client_side import ClientConnection
+from windtunnel.live.gateway.data_path.errors import ClientError
+from windtunnel.live.gateway.data_path.exchange import COMPLETED, Exchange
+from windtunnel.live.gateway.data_path.http import RequestHead
+from windtunnel.live.gateway.data_path.server_side import ServerPool
+from windtunnel.live.gateway.data_path.timing import Deadlines
+from windtunnel.live.gateway.decisions import REFUSE, SEND, GatewayCore, RequestArrival
 from windtunnel.live.gateway.metrics import GatewayMetrics
 from windtunnel.live.gateway.request_trace import RequestTrace
-from windtunnel.live.gateway.server_side import ServerPool
-from windtunnel.live.gateway.timing import Deadlines
 
 SWEEP_S: Final = 0.1
 LINGER_S: Final = 1.0
@@ -73,7 +73,7 @@ class Proxy:
 
     def __init__(
         self,
-        core: Gateway,
+        core: GatewayCore,
         limits: ProxyLimits,
         prompts: PromptReader,
         now_s: Callable[[], float],
@@ -100,7 +100,7 @@ class Proxy:
         self._asks_usage: Final = asks_usage
         self._prompts: Final = prompts
         self._exchanges: Final[dict[int, Exchange]] = {}
-        self._arrivals: Final[dict[int, Arrival]] = {}
+        self._arrivals: Final[dict[int, RequestArrival]] = {}
         self._keys: dict[bytes, KeyHolder] = {}
         self._classes: Final = {
             one.name.encode(): number for number, one in enumerate(core.policies.classes)
@@ -149,7 +149,9 @@ class Proxy:
 
     # Requests.
 
-    def handle(self, client: ClientConnection, head: Head, body: bytes, began_s: float) -> None:
+    def handle(
+        self, client: ClientConnection, head: RequestHead, body: bytes, began_s: float
+    ) -> None:
         """A whole request has come."""
         try:
             path = head.path.partition(b"?")[0]
@@ -165,7 +167,7 @@ class Proxy:
             client.abort()
 
     def _begin(
-        self, client: ClientConnection, head: Head, path: bytes, body: bytes, began_s: float
+        self, client: ClientConnection, head: RequestHead, path: bytes, body: bytes, began_s: float
     ) -> None:
         if head.method != b"POST":
             raise ClientError(405, f"{path.decode()} is asked with POST.")
@@ -202,7 +204,7 @@ class Proxy:
                 body = without_fields(body, ("stream_options",))
             body = with_usage(body)
         exchange.prepare(path, body, asks)
-        arrival = Arrival(
+        arrival = RequestArrival(
             number,
             model,
             holder.tenant,
@@ -330,7 +332,7 @@ class Proxy:
 
     # Parts of a request.
 
-    def _identify(self, head: Head) -> KeyHolder:
+    def _identify(self, head: RequestHead) -> KeyHolder:
         if not self._keys:
             return KeyHolder(0, ())
         given = head.get(b"authorization") or b""
@@ -342,7 +344,7 @@ class Proxy:
             raise ClientError(401, "The API key is not known.", code="invalid_api_key")
         return found
 
-    def _class_of(self, head: Head, holder: KeyHolder) -> int:
+    def _class_of(self, head: RequestHead, holder: KeyHolder) -> int:
         asked = head.get(b"x-slo-class")
         if asked is None:
             return holder.classes[0] if holder.classes else 0
@@ -357,7 +359,7 @@ class Proxy:
             raise ClientError(400, message, param="x-slo-class")
         return number
 
-    def _session(self, head: Head, in_body: str | None) -> int:
+    def _session(self, head: RequestHead, in_body: str | None) -> int:
         given = head.get(b"x-session-id")
         name = given.decode("latin-1") if given is not None else in_body
         if not name:
@@ -371,7 +373,7 @@ class Proxy:
         self._sessions[name] = number
         return number
 
-    def _id_of(self, head: Head) -> bytes:
+    def _id_of(self, head: RequestHead) -> bytes:
         given = head.get(b"x-request-id")
         if (
             given is not None
@@ -382,7 +384,7 @@ class Proxy:
         self._ids += 1
         return b"%b%d" % (self._id_start, self._ids)
 
-    def trace_line(self, head: Head) -> bytes:
+    def trace_line(self, head: RequestHead) -> bytes:
         """The W3C trace context for a server, under a span of ours; empty without one."""
         given = head.get(b"traceparent")
         if given is None:
@@ -396,7 +398,7 @@ class Proxy:
         return b"traceparent: 00-%b-%b-%b\r\n" % (parts[1], span, parts[3])
 
     def _row(
-        self, exchange: Exchange, arrival: Arrival, now_s: float, ttft_s: float
+        self, exchange: Exchange, arrival: RequestArrival, now_s: float, ttft_s: float
     ) -> dict[str, Any]:
         trace = self.trace
         assert trace is not None
@@ -433,7 +435,7 @@ class Proxy:
 
     # What the gateway answers itself.
 
-    def _own_answer(self, client: ClientConnection, head: Head, path: bytes) -> None:
+    def _own_answer(self, client: ClientConnection, head: RequestHead, path: bytes) -> None:
         own = b"x-request-id: %b\r\n" % self._id_of(head)
         if path == b"/health":
             client.reply(200, b"", own)
