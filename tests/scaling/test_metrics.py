@@ -5,7 +5,15 @@ import pytest
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.metrics import NAMES, metric
-from windtunnel.scaling.snapshot import Flow, Model, ReplicaCounts, ReplicaView, Variant
+from windtunnel.scaling.snapshot import (
+    Flow,
+    Model,
+    ReplicaCounts,
+    ReplicaSpec,
+    ReplicaView,
+    RequestLengths,
+    Variant,
+)
 
 REPLICAS = [
     ReplicaView(
@@ -18,8 +26,11 @@ REPLICAS = [
 
 
 def group() -> Group:
-    variant = Variant("v", replicas=REPLICAS, counts=ReplicaCounts(target=2))
-    model = Model("m", [variant], flow=Flow(10.0, arrived=40), queued=4)
+    spec = ReplicaSpec(max_num_seqs=10)
+    variant = Variant("v", spec=spec, replicas=REPLICAS, counts=ReplicaCounts(target=2))
+    lengths = RequestLengths(100.0, output_tokens=20.0)
+    flow = Flow(10.0, arrived=40, completed=40, lengths=lengths)
+    model = Model("m", [variant], flow=flow, queued=4)
     return Group(model, "both", [variant], "m/both")
 
 
@@ -36,6 +47,14 @@ def group() -> Group:
         ("vllm_num_requests_waiting", 2.0, 6.0),
         ("kthena:num_requests_running", 3.0, 4.0),
         ("sglang:token_usage", 0.5, 0.75),
+        ("kthena_router_active_downstream_requests", 5.0, 10.0),
+        ("kthena_router_fairness_queue_size", 0.0, 4.0),
+        ("dynamo_frontend_pending_requests", 2.0, 6.0),
+        ("dynamo_frontend_inflight_requests", 5.0, 10.0),
+        ("aibrix_running_requests", 3.0, 4.0),
+        ("avg_prompt_throughput_toks_per_s", 200.0, 400.0),
+        ("avg_generation_throughput_toks_per_s", 40.0, 80.0),
+        ("decode_batch_utilization", 30.0, 40.0),
     ],
 )
 def test_a_name_leads_to_a_number(name: str, of_replica: float, of_group: float) -> None:

@@ -27,16 +27,21 @@ class History:
         """The numbers after this time, the oldest first."""
         return [int(number) for at_s, number in self._kept.get(key, []) if at_s > start_s]
 
-    def mean(self, key: str, start_s: float) -> float:
+    def mean(self, key: str, start_s: float, kept: float = 1.0) -> float:
         """Of the numbers after this time, or else the latest; 0 where there is none.
 
-        While less than a window has been seen, the mean is over that part.
+        While less than a window has been seen, the mean is over that part. `kept` is what a number
+        weighs a second later.
         """
         total = 0.0
-        count = 0
+        weight = 0.0
+        latest_s = 0.0
         for at_s, number in reversed(self._kept.get(key, [])):
-            if count and at_s <= start_s:
+            if weight == 0.0:
+                latest_s = at_s
+            elif at_s <= start_s:
                 break
-            total += number
-            count += 1
-        return total / count if count else 0.0
+            weighs = kept ** (latest_s - at_s)
+            total += weighs * number
+            weight += weighs
+        return total / weight if weight > 0.0 else 0.0

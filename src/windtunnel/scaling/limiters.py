@@ -40,11 +40,15 @@ class Limiter(PolicyPart):
         """New totals, in the order of the groups; override it where groups depend on each other."""
         limited = []
         for number, total in enumerate(totals):
-            if context.held[number]:
+            if context.held[number] or not self.applies(context.groups[number]):
                 limited.append(total)
             else:
                 limited.append(self.limit_group(total, number, context))
         return limited
+
+    def applies(self, group: Group) -> bool:
+        """Whether it limits this group."""
+        return True
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         raise NotImplementedError
@@ -56,7 +60,7 @@ class Limiter(PolicyPart):
     def record(self, recommended: list[int], decided: list[int], context: LimitContext) -> None:
         """Learns what was recommended before any limit, and what came of it."""
         for number in range(len(recommended)):
-            if not context.held[number]:
+            if not context.held[number] and self.applies(context.groups[number]):
                 self.record_group(recommended[number], decided[number], number, context)
 
     def record_group(

@@ -4,6 +4,7 @@ A policy written for a cluster says `vllm:num_requests_waiting`; every name that
 same thing leads to the same number here.
 """
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Final
 
@@ -13,12 +14,22 @@ from windtunnel.scaling.snapshot import ReplicaView
 from windtunnel.settings.drawing import Dice
 
 WAITING: Final = "waiting"
+QUEUED: Final = "queued"
 RUNNING: Final = "running"
 REQUESTS: Final = "requests"
 KV_USED: Final = "kv_used"
 TTFT: Final = "ttft"
 TPOT: Final = "tpot"
 RATE: Final = "rate"
+PROMPT_RATE: Final = "prompt_rate"
+OUTPUT_RATE: Final = "output_rate"
+BATCH_PERCENT: Final = "batch_percent"
+RATES: Final = (RATE, PROMPT_RATE, OUTPUT_RATE)
+"""What is counted at the gateway, and no replica is asked for."""
+
+SUM: Final = "sum"
+MEAN: Final = "avg"
+LARGEST: Final = "max"
 
 NAMES: Final[dict[str, list[str]]] = {
     WAITING: [
@@ -27,14 +38,36 @@ NAMES: Final[dict[str, list[str]]] = {
         "num_requests_waiting",
         "vllm:num_requests_waiting",
         "sglang:num_queue_reqs",
+        "aibrix_queue_depth",
+        "prefill_queue_length",
+        "dynamo_frontend_pending_requests",
+        "dynamo_frontend_queued_requests",
+        "dynamo_frontend_stage_requests",
+        "inference_pool_average_queue_size",
+    ],
+    QUEUED: [
+        "queued",
+        "kthena_router_fairness_queue_size",
+        "dynamo_frontend_router_queue_pending_requests",
+        "inference_extension_flow_control_queue_size",
     ],
     RUNNING: [
         "running",
         "num_requests_running",
         "vllm:num_requests_running",
         "sglang:num_running_reqs",
+        "aibrix_running_requests",
+        "kthena_router_active_upstream_requests",
     ],
-    REQUESTS: ["requests", "concurrency", "in_flight"],
+    REQUESTS: [
+        "requests",
+        "concurrency",
+        "in_flight",
+        "kthena_router_active_requests",
+        "kthena_router_active_downstream_requests",
+        "dynamo_frontend_active_requests",
+        "dynamo_frontend_inflight_requests",
+    ],
     KV_USED: [
         "kv_used",
         "kv_cache_utilization",
@@ -43,18 +76,43 @@ NAMES: Final[dict[str, list[str]]] = {
         "vllm:kv_cache_usage_perc",
         "vllm:gpu_cache_usage_perc",
         "sglang:token_usage",
+        "inference_pool_average_kv_cache_utilization",
     ],
-    TTFT: ["ttft", "time_to_first_token_seconds", "vllm:time_to_first_token_seconds"],
+    TTFT: [
+        "ttft",
+        "time_to_first_token_seconds",
+        "vllm:time_to_first_token_seconds",
+        "sglang:time_to_first_token_seconds",
+        "dynamo_frontend_time_to_first_token_seconds",
+        "dynamo_ttft_p95_seconds",
+        "kthena_router_request_prefill_duration_seconds",
+    ],
     TPOT: [
         "tpot",
         "time_per_output_token_seconds",
         "vllm:time_per_output_token_seconds",
         "vllm:inter_token_latency_seconds",
+        "sglang:inter_token_latency_seconds",
+        "dynamo_frontend_inter_token_latency_seconds",
     ],
     RATE: ["rate", "rps", "request_rate"],
+    PROMPT_RATE: ["prompt_tokens_per_second", "avg_prompt_throughput_toks_per_s"],
+    OUTPUT_RATE: ["output_tokens_per_second", "avg_generation_throughput_toks_per_s"],
+    BATCH_PERCENT: ["batch_utilization", "decode_batch_utilization"],
 }
 """What is measured, and the names that people give it. A share is 0 to 1, a time in seconds."""
 
+
+OF_REPLICA: Final[dict[str, Callable[[ReplicaView], float]]] = {
+    WAITING: lambda replica: replica.waiting,
+    QUEUED: lambda _: 0.0,
+    RUNNING: lambda replica: replica.running,
+    REQUESTS: lambda replica: replica.waiting + replica.running,
+    KV_USED: lambda replica: replica.kv_used,
+    TTFT: lambda replica: replica.ttft_s,
+    TPOT: lambda replica: replica.tpot_s,
+}
+"""What a replica itself has of each."""
 
 DRAWN: Final = ("num_requests_waiting", "running", "concurrency", "kv_used", "ttft", "tpot", "rate")
 """One name of each, for scenarios of the fuzzer."""
@@ -73,48 +131,54 @@ class Metric:
         self.quantity: Final = quantity
 
     def of_replica(self, replica: ReplicaView, group: Group) -> float:
-        if self.quantity == WAITING:
-            return replica.waiting
-        if self.quantity == RUNNING:
-            return replica.running
-        if self.quantity == REQUESTS:
-            return replica.waiting + replica.running
-        if self.quantity == KV_USED:
-            return replica.kv_used
-        if self.quantity == TTFT:
-            return replica.ttft_s
-        if self.quantity == TPOT:
-            return replica.tpot_s
-        return _rate(group) / max(1, group.ready)
+        if self.quantity in RATES:
+            return _rate(group, self.quantity) / max(1, group.ready)
+        if self.quantity == BATCH_PERCENT:
+            most = group.variants[0].spec.max_num_seqs
+            return 100.0 * replica.running / most if most > 0 else 0.0
+        return OF_REPLICA[self.quantity](replica)
 
     def of_replicas(self, group: Group) -> list[float]:
         """One value a replica that answered; a rate, which nobody is asked for, has all of them."""
-        if self.quantity == RATE:
-            return [_rate(group) / max(1, group.ready)] * group.ready
+        if self.quantity in RATES:
+            return [_rate(group, self.quantity) / max(1, group.ready)] * group.ready
         return [
             self.of_replica(replica, group)
             for variant in group.variants
             for replica in variant.replicas
         ]
 
-    def of_group(self, group: Group) -> float:
-        """The sum over its replicas, with its part of the requests that wait at the gateway."""
-        if self.quantity == RATE:
-            return _rate(group)
-        total = sum(self.of_replicas(group), 0.0)
-        if self.quantity in (WAITING, REQUESTS):
+    def of_group(self, group: Group, aggregate: str = SUM) -> float:
+        """The sum over its replicas, with its part of the requests that wait at the gateway.
+
+        Or the mean of the replicas, or the largest value; 0 where there is none.
+        """
+        if self.quantity in RATES:
+            return _rate(group, self.quantity)
+        values = self.of_replicas(group)
+        if aggregate == LARGEST:
+            return max(values, default=0.0)
+        total = sum(values, 0.0)
+        if aggregate == MEAN:
+            return total / len(values) if values else 0.0
+        if self.quantity in (WAITING, QUEUED, REQUESTS):
             total += group.model.queued * share(group)
         return total
 
+    @property
+    def natural(self) -> str:
+        """How one number is made of it where nobody says so: times are means, the rest are sums."""
+        return MEAN if self.quantity in (TTFT, TPOT) else SUM
+
     def missing(self, group: Group) -> int:
         """How many replicas it is not known of."""
-        return 0 if self.quantity == RATE else group.missing
+        return 0 if self.quantity in (*RATES, QUEUED) else group.missing
 
     def is_known(self, group: Group) -> bool:
         """Whether anything is: of one replica at least, where there are some."""
-        if self.quantity == RATE:
+        if self.quantity in RATES:
             return group.model.flow.interval_s > 0
-        return group.missing == 0 or group.missing < group.ready
+        return self.missing(group) == 0 or group.missing < group.ready
 
 
 def with_missing(total: float, missing: int, target: float, size: int) -> float:
@@ -167,6 +231,15 @@ def share(group: Group) -> float:
     return group.current / asked if asked > 0 else len(group.variants) / len(beside)
 
 
-def _rate(group: Group) -> float:
+def _rate(group: Group, quantity: str) -> float:
+    """Of requests that arrive, of their prompt tokens, or of the tokens of answers."""
     flow = group.model.flow
-    return share(group) * flow.arrived / flow.interval_s if flow.interval_s > 0 else 0.0
+    if flow.interval_s <= 0:
+        return 0.0
+    rate = share(group) * flow.arrived / flow.interval_s
+    if quantity == PROMPT_RATE:
+        return rate * flow.lengths.prompt_tokens
+    if quantity == OUTPUT_RATE:
+        completed = share(group) * flow.completed / flow.interval_s
+        return completed * flow.lengths.output_tokens
+    return rate

@@ -134,7 +134,8 @@ class CostOrdered(Optimizer):
     `greedy` grows only onto accelerators that are free and goes on to the next variant where there
     are none; `unlimited` does not mind them. `one_variant`: all that a tick adds goes to the first
     variant in order and all that it takes comes from the last, at least one (as BLIS has it).
-    `keep_one`: variants with a single replica shrink after all others (as WVA has it).
+    `keep_one`: variants with a single replica shrink after all others (as WVA has it). `costs`:
+    what variants cost that do not cost their price, by name.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class CostOrdered(Optimizer):
         engine: str = "greedy",
         one_variant: bool = False,
         keep_one: bool = False,
+        costs: dict[str, float] | None = None,
     ) -> None:
         super().__init__("cost-ordered")
         assert order in ("price-per-capacity", "price")
@@ -152,6 +154,7 @@ class CostOrdered(Optimizer):
         self.greedy: Final = engine == "greedy"
         self._one_variant: Final = one_variant
         self._keep_one: Final = keep_one
+        self._costs: Final[dict[str, float]] = {} if costs is None else costs
 
     def allocate(
         self, groups: list[Group], findings: list[list[Finding]], free: dict[str, int] | None
@@ -185,7 +188,7 @@ class CostOrdered(Optimizer):
         up: list[int] = []
         prices: list[float] = []
         for number, variant in enumerate(group.variants):
-            price = variant.spec.price_per_hour
+            price = self._costs.get(variant.name, variant.spec.price_per_hour)
             if self._per_capacity and known:
                 capacity = known[0].per_replica[number]
                 # One of which nothing is known is tried when all others are full.

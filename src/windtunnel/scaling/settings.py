@@ -23,7 +23,7 @@ from windtunnel.scaling.policy import Policy, PolicyParts
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.drawing import Dice, Values, draw_section
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Duration, Flag, Name, Text, Whole
+from windtunnel.settings.fields import Duration, Flag, Name, Number, Text, Whole
 from windtunnel.settings.limits import (
     LONGEST_RUN,
     LONGEST_STALENESS,
@@ -41,6 +41,7 @@ Replicas = Annotated[int, Whole(0, MOST_REPLICAS)]
 Step = Annotated[int, Whole(1, MOST_REPLICAS)]
 AcceleratorCount = Annotated[int, Whole(0, MOST_REPLICAS * MOST_TENSOR_PARALLEL)]
 PoolName = Annotated[str, Name()]
+Cost = Annotated[float, Number(0, 10**9)]
 
 
 class ScaledPool(Protocol):
@@ -220,16 +221,21 @@ class PolicySettings(ScalerTiming, PolicyKey):
         own = [name for name in cls.model_fields if name not in PolicySettings.model_fields]
         return draw_section(dice, cls, own)
 
+    @property
+    def windows(self) -> Stabilization | None:
+        """How long a direction must be recommended; None: the policy has windows of its own."""
+        return self.stabilization or self.patience
+
     def window_down(self) -> tuple[str, float | None]:
         """The key of the window before it shrinks, and its length; None: it has none."""
-        windows = self.stabilization or self.patience
+        windows = self.windows
         return "stabilization.down", None if windows is None else windows.down_s
 
     def build(self, only: list[str] | None = None) -> Policy:
         """The policy, before its first tick; `only`: the pools that it decides for."""
         own = self.parts()
         limiters: list[Limiter] = list(own.limiters)
-        windows = self.stabilization or self.patience
+        windows = self.windows
         if windows is not None:
             limiters.append(SustainedLimiter(windows.up_s, windows.down_s))
         if self.matched_roles and not any(isinstance(one, MatchedRolesLimiter) for one in limiters):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scaling.manifests.test_kthena import EARLIER
+from tests.scaling.manifests.test_more_peers import AIBRIX, DYNAMO, WVA
 from tests.scaling.manifests.test_peers import HPA, KEDA, KNATIVE
 from tests.scaling.manifests.texts import disaggregated, heterogeneous, homogeneous, read
 from windtunnel.core.errors import InputError
@@ -19,7 +20,8 @@ SOUND: list[dict[str, Any]] = [
     homogeneous(),
     heterogeneous(),
     disaggregated(),
-    *(yaml.safe_load(text) for text in (HPA, KEDA, KNATIVE)),
+    *(yaml.safe_load(text) for text in (HPA, KEDA, KNATIVE, AIBRIX, DYNAMO)),
+    *yaml.safe_load_all(WVA),
 ]
 JUNK: list[Any] = [None, True, 0, -1, 1.5, 10**9, "", "x", "10", "5s", [], ["a"], {}, {"a": 1}]
 

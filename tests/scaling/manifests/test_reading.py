@@ -54,6 +54,23 @@ def test_what_is_no_quantity(written: object) -> None:
         ),
         ("max(queue_depth{})", "queue_depth", "max"),
         ('sum(rate(http_requests_total{namespace="x"}[2m]))', "request_rate", "sum"),
+        (
+            "sum(kthena_router_active_downstream_requests)",
+            "kthena_router_active_downstream_requests",
+            "sum",
+        ),
+        (
+            "histogram_quantile(0.95, sum(rate(dynamo_frontend_time_to_first_token_seconds_bucket"
+            '{a="b"}[5m])) by (le))',
+            "dynamo_frontend_time_to_first_token_seconds",
+            "avg",
+        ),
+        (
+            "sum(rate(vllm:time_to_first_token_seconds_sum[1m]))"
+            " / sum(rate(vllm:time_to_first_token_seconds_count[1m]))",
+            "vllm:time_to_first_token_seconds",
+            "avg",
+        ),
     ],
 )
 def test_queries_of_one_metric(query: str, name: str, aggregate: str) -> None:
@@ -69,7 +86,7 @@ def test_queries_of_one_metric(query: str, name: str, aggregate: str) -> None:
         ("sum(running) / sum(waiting)", "the query does more than is simulated: '/'"),
         (
             "histogram_quantile(0.95, x)",
-            "the query does more than is simulated: '0'",
+            "the query does more than is simulated: 'x'",
         ),
         ("topk(ttft)", "the query does more than is simulated: 'topk'"),
         (

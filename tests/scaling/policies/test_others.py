@@ -10,8 +10,7 @@ from tests.scaling.policies.predictive.test_capacity import Line
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.policies.aibrix import Aibrix, AibrixCooldown, AibrixSettings
 from windtunnel.scaling.policies.dynamo import Dynamo, DynamoSettings, EngineProfile, Predictor
-from windtunnel.scaling.policies.hpa import HpaMetric
-from windtunnel.scaling.policies.keda import KedaActivation, KedaSettings
+from windtunnel.scaling.policies.keda import KedaActivation, KedaMetric, KedaSettings
 from windtunnel.scaling.snapshot import (
     Flow,
     MeanLatencies,
@@ -25,7 +24,7 @@ from windtunnel.scaling.snapshot import (
 
 
 def keda_of(*names: str, **settings: Any) -> KedaActivation:
-    metrics = [HpaMetric(name=name, target=1.0) for name in names]
+    metrics = [KedaMetric(name=name, target=1.0) for name in names]
     return KedaActivation(KedaSettings(policy="keda", metrics=metrics, **settings))
 
 
@@ -53,8 +52,15 @@ def test_keda_has_a_size_for_idle_times() -> None:
     assert keda.why(3, 2, 0, context(0.0, 5)) == "waiting has not been active for 0 s."
 
 
+def test_without_an_activation_of_its_own_only_the_first_metric_activates_keda() -> None:
+    assert limited(keda_of("kv_used", "waiting"), 0.0, 0, 0, queued=1) == 0
+    assert limited(keda_of("waiting", "kv_used"), 0.0, 0, 0, queued=1) == 1
+
+
 def test_keda_keeps_a_minimum_while_any_trigger_is_active() -> None:
-    keda = keda_of("kv_used", "waiting", cooldown_s=60.0, idle=0, least=2)
+    metrics = [KedaMetric(name=name, target=1.0, activation=0.0) for name in ("kv_used", "waiting")]
+    settings = {"cooldown_s": 60.0, "idle": 0, "least": 2}
+    keda = KedaActivation(KedaSettings(policy="keda", metrics=metrics, **settings))
     assert limited(keda, 0.0, 0, 0, queued=1) == 2
     assert limited(keda, 59.0, 2, 0) == 2
     assert limited(keda, 60.0, 2, 0) == 0

@@ -9,7 +9,7 @@ from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.policies.aibrix import AibrixSettings
 from windtunnel.scaling.policies.dynamo import DynamoSettings
 from windtunnel.scaling.policies.hpa import HpaDown, HpaMetric, HpaRule, HpaSettings, HpaUp
-from windtunnel.scaling.policies.keda import KedaSettings
+from windtunnel.scaling.policies.keda import KedaMetric, KedaSettings
 from windtunnel.scaling.policies.knative import KnativeSettings
 from windtunnel.scaling.policies.predictive.analyzer import PredictiveSettings
 from windtunnel.scaling.settings import PolicySettings
@@ -17,6 +17,7 @@ from windtunnel.scaling.settings import PolicySettings
 POOLS = [ServingPool("main", 2)]
 WAITING = [{"name": "vllm:num_requests_waiting", "target": 4}]
 LISTED = [HpaMetric(name="vllm:num_requests_waiting", target=4.0)]
+TRIGGERS = [KedaMetric(name="vllm:num_requests_waiting", target=4.0)]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ LISTED = [HpaMetric(name="vllm:num_requests_waiting", target=4.0)]
         ),
         (
             {"policy": "keda", "metrics": WAITING, "cooldown": "1m", "idle": 1},
-            KedaSettings(policy="keda", metrics=LISTED, cooldown_s=60.0, idle=1),
+            KedaSettings(policy="keda", metrics=TRIGGERS, cooldown_s=60.0, idle=1),
         ),
         ({"policy": "knative", "target": 10}, KnativeSettings(policy="knative", target=10.0)),
         (

@@ -6,16 +6,17 @@ the manifest's own field.
 """
 
 import math
-from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple, get_args
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args
 
-from pydantic import Field, GetCoreSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
 from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.settings import PolicySettings, refusals
-from windtunnel.settings.faults import Fault
+from windtunnel.settings.faults import Fault, checker_faults
 from windtunnel.settings.fields import Leaf, Whole, is_not
 from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.manifests import AnyText, FreeText, Manifest, Quantity
@@ -47,13 +48,17 @@ IN_TEXT = NumberText()
 
 
 class Like(Leaf):
-    """A field like a setting: `read` in the manifest's way, then held to the setting's range."""
+    """A value like another: `read` in the manifest's way, then held to the range of that.
 
-    def __init__(self, kind: type[Section], name: str, read: Leaf | None = None) -> None:
+    `kind` and `name` are a setting, or `kind` is the value itself.
+    """
+
+    def __init__(
+        self, kind: type[Section] | Leaf, name: str = "", read: Leaf | None = None
+    ) -> None:
         self.name, self.read = name, read
-        self.leaf = next(
-            (mark for mark in _marks(kind.model_fields[name]) if isinstance(mark, Leaf)), None
-        )
+        marks = [kind] if isinstance(kind, Leaf) else _marks(kind.model_fields[name])
+        self.leaf = next((mark for mark in marks if isinstance(mark, Leaf)), None)
         self.allowed = self.leaf.allowed if self.leaf else ""
         self.schema = {}
 
@@ -89,6 +94,39 @@ def _marks(field: FieldInfo) -> Iterator[object]:
     yield from field.metadata
     for member in get_args(field.annotation):
         yield from getattr(member, "__metadata__", ())
+
+
+def _kebab(word: str) -> str:
+    """`minScale`, as annotations were once written, is `min-scale`; and so is `min_scale`."""
+    return re.sub("[A-Z]", lambda letter: "-" + letter[0].lower(), word).replace("_", "-")
+
+
+class AnnotationForm(ApiSection, alias_generator=_kebab, extra="ignore"):
+    """Annotations of one prefix, read as a form is."""
+
+    prefix: ClassVar[str]
+
+    @classmethod
+    def keys(cls, annotations: Mapping[str, str] | None) -> dict[str, str]:
+        """Annotations as they are written, by the words that fields have."""
+        words = [key for key in annotations or {} if key.startswith(cls.prefix)]
+        return {_kebab(key.removeprefix(cls.prefix)): key for key in words}
+
+    @classmethod
+    def of(cls, annotations: Mapping[str, str] | None) -> Self:
+        own = cls.keys(annotations)
+        return cls.model_validate({word: (annotations or {})[key] for word, key in own.items()})
+
+    @classmethod
+    def faults(cls, annotations: Mapping[str, str] | None, where: Context) -> Iterator[Fault]:
+        """What is wrong with them, beside a key `annotations`."""
+        try:
+            found = list(cls.of(annotations).check(where))
+        except ValidationError as error:
+            found = checker_faults(error, cls)
+        for fault in found:
+            key = cls.keys(annotations)[str(fault.path[-1])]
+            yield where.fault(("annotations", key), fault.what, fault.allowed, fault.hint)
 
 
 class Assignment(NamedTuple):

@@ -16,13 +16,20 @@ from windtunnel.scaling.manifests.fields import (
     settings_of,
 )
 from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.manifests.queries import DESIRED
+from windtunnel.scaling.manifests.wva import (
+    Variant,
+    VariantAnnotations,
+    VariantManifest,
+    VariantMetadata,
+)
 from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.policies.hpa import (
-    AVERAGE,
     TOTAL,
     VALUE,
     HpaDown,
     HpaMetric,
+    HpaPace,
     HpaRule,
     HpaSettings,
     HpaUp,
@@ -98,7 +105,8 @@ class HpaMetricForm(ApiSection):
         if source is None:
             yield where.fault(key, "missing", f"must populate the source of type {self.type}")
             return
-        yield from refusals(where, (key, "metric", "name"), metric, source.metric.name)
+        if source.metric.name != DESIRED:
+            yield from refusals(where, (key, "metric", "name"), metric, source.metric.name)
         target = source.target
         if target.type == "Utilization" or (self.type == "Pods" and target.type != AVERAGE_VALUE):
             allowed = AVERAGE_VALUE if self.type == "Pods" else f"{AVERAGE_VALUE}, Value"
@@ -112,12 +120,14 @@ class HpaMetricForm(ApiSection):
     def metric(self) -> HpaMetric:
         assert self.source is not None
         target = self.source.target
-        average = target.type == AVERAGE_VALUE
-        kind = TOTAL if average else VALUE
+        name, average = self.source.metric.name, target.type == AVERAGE_VALUE
+        if self.type == "Pods":
+            return HpaMetric(name=name, target=target.average_value)
         return HpaMetric(
-            name=self.source.metric.name,
-            type=AVERAGE if self.type == "Pods" else kind,
+            name=name,
+            type=TOTAL if average else VALUE,
             target=target.average_value if average else target.value,
+            aggregate=metric(name).natural,
         )
 
 
@@ -186,6 +196,16 @@ class HpaForm(ApiSection):
     metrics: list[HpaMetricForm] = Field(default_factory=list, description="The metrics.")
     behavior: HpaBehaviorForm = Field(default_factory=HpaBehaviorForm, description="How fast.")
 
+    @property
+    def by_wva(self) -> bool:
+        """Whether WVA says how many."""
+        sources = (one.source for one in self.metrics if one.type not in MACHINE)
+        return any(one is not None and one.metric.name == DESIRED for one in sources)
+
+    @property
+    def bounds(self) -> PoolBounds:
+        return PoolBounds(min=self.min_replicas, max=self.max_replicas)
+
     def check(self, where: Context) -> Iterator[Fault]:
         if self.min_replicas > self.max_replicas:
             what = "must be greater than or equal to `minReplicas`"
@@ -193,19 +213,30 @@ class HpaForm(ApiSection):
         if not self.metrics:
             what = "without metrics it is by CPU, which is not simulated"
             yield where.fault("metrics", what, "at least one metric")
+        if self.by_wva and len(self.metrics) > 1:
+            what = f"other metrics beside {DESIRED} are not simulated"
+            yield where.fault("metrics", what)
 
 
-class HorizontalPodAutoscaler(ScalingManifest):
+class HorizontalPodAutoscaler(ScalingManifest, VariantManifest):
     """A whole HPA."""
 
+    metadata: VariantMetadata = Field(description="Who it is.")
     spec: HpaForm = Field(description="What it says.")
+
+    def variant(self, pools: PoolNames) -> Variant | None:
+        spec = self.spec
+        if not spec.by_wva:
+            return None
+        pool, pace = pools.find(spec.scale_target_ref.name), spec.behavior.directions()
+        cost = VariantAnnotations.of(self.metadata.annotations).variant_cost
+        return Variant(pool, spec.bounds, cost, HpaPace(**pace))
 
     def policy(self, pools: PoolNames) -> HpaSettings:
         spec = self.spec
-        bounds = PoolBounds(min=spec.min_replicas, max=spec.max_replicas)
         return HpaSettings(
             policy="hpa",
             metrics=[one.metric() for one in spec.metrics],
-            pools={pools.find(spec.scale_target_ref.name): bounds},
+            pools={pools.find(spec.scale_target_ref.name): spec.bounds},
             **spec.behavior.directions(),
         )

@@ -9,6 +9,7 @@ from windtunnel.scaling.manifests.fields import (
     IN_TEXT,
     SECONDS,
     Becomes,
+    Like,
     Most,
     PoolReference,
     ScalingManifest,
@@ -17,13 +18,19 @@ from windtunnel.scaling.manifests.fields import (
 )
 from windtunnel.scaling.manifests.hpa import HpaBehaviorForm
 from windtunnel.scaling.manifests.pools import PoolNames
-from windtunnel.scaling.manifests.queries import SUM, asked
-from windtunnel.scaling.policies.hpa import TOTAL, VALUE, HpaMetric
-from windtunnel.scaling.policies.keda import KedaSettings
+from windtunnel.scaling.manifests.queries import DESIRED, asked
+from windtunnel.scaling.manifests.wva import (
+    Variant,
+    VariantAnnotations,
+    VariantManifest,
+    VariantMetadata,
+)
+from windtunnel.scaling.policies.hpa import TOTAL, VALUE, HpaDown, HpaPace, HpaUp
+from windtunnel.scaling.policies.keda import KedaMetric, KedaSettings
 from windtunnel.scaling.settings import PoolBounds, refusals
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Flag
-from windtunnel.settings.manifests import AnyText, Count, ManifestMetadata, Opaque
+from windtunnel.settings.manifests import AnyText, Count, Opaque
 from windtunnel.settings.section import ApiSection, Context
 
 PAUSES = (
@@ -38,15 +45,15 @@ class QueryForm(ApiSection, extra="ignore"):
     """`metadata` of a Prometheus trigger, without what says how the server is asked."""
 
     query: AnyText = Field(description="The query.")
-    threshold: Annotated[float, Becomes(HpaMetric, "target", IN_TEXT)] = Field(
+    threshold: Annotated[float, Becomes(KedaMetric, "target", IN_TEXT)] = Field(
         description="Of one replica, or of all."
     )
-    activation_threshold: Annotated[float, Becomes(KedaSettings, "activation", IN_TEXT)] = Field(
+    activation_threshold: Annotated[float, Like(KedaSettings, "activation", IN_TEXT)] = Field(
         default=0.0, description="It is active above this."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
-        yield from refusals(where, "query", asked, self.query, SUM)
+        yield from refusals(where, "query", asked, self.query)
 
 
 class TriggerForm(ApiSection):
@@ -61,11 +68,14 @@ class TriggerForm(ApiSection):
     use_cached_metrics: Annotated[bool, Flag()] = Field(default=False, description="Not used.")
     authentication_ref: Opaque | None = Field(default=None, description="Not used.")
 
-    def metric(self) -> HpaMetric:
-        return HpaMetric(
-            name=asked(self.metadata.query).name,
+    def metric(self) -> KedaMetric:
+        found = asked(self.metadata.query)
+        return KedaMetric(
+            name=found.name,
+            aggregate=found.aggregate,
             target=self.metadata.threshold,
             type=TOTAL if self.metric_type == "AverageValue" else VALUE,
+            activation=self.metadata.activation_threshold,
         )
 
 
@@ -107,6 +117,21 @@ class ScaledObjectForm(ApiSection):
     advanced: AdvancedForm = Field(default_factory=AdvancedForm, description="More of it.")
     triggers: list[TriggerForm] = Field(min_length=1, max_length=32, description="What asks.")
 
+    @property
+    def by_wva(self) -> bool:
+        """Whether WVA says how many."""
+        return any(asked(one.metadata.query).name == DESIRED for one in self.triggers)
+
+    @property
+    def bounds(self) -> PoolBounds:
+        fewest = self.min_replica_count
+        if self.idle_replica_count is not None:
+            fewest = self.idle_replica_count
+        return PoolBounds(min=fewest, max=self.max_replica_count)
+
+    def directions(self) -> dict[str, HpaUp | HpaDown]:
+        return self.advanced.horizontal_pod_autoscaler_config.behavior.directions()
+
     def check(self, where: Context) -> Iterator[Fault]:
         least, most, idle = self.min_replica_count, self.max_replica_count, self.idle_replica_count
         if least > most:
@@ -115,9 +140,6 @@ class ScaledObjectForm(ApiSection):
         if idle is not None and idle >= least:
             what = f"IdleReplicaCount={idle} must be less than MinReplicaCount={least}"
             yield where.fault("idleReplicaCount", what)
-        if len({one.metadata.activation_threshold for one in self.triggers}) > 1:
-            what = "triggers with different activationThresholds are not simulated"
-            yield where.fault("triggers", what)
 
 
 class ScaledReference(PoolReference):
@@ -126,32 +148,42 @@ class ScaledReference(PoolReference):
     env_source_container_name: AnyText | None = Field(default=None, description="Not used.")
 
 
-class PausableMetadata(ManifestMetadata):
+class PausableMetadata(VariantMetadata):
     """Who the object is, and whether it is paused."""
 
     def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
         for name in self.annotations or {}:
             if name in PAUSES:
                 what = "a paused object scales nothing"
                 yield where.fault(("annotations", name), what, hint="leave it out")
 
 
-class ScaledObject(ScalingManifest):
+class ScaledObject(ScalingManifest, VariantManifest):
     """A whole ScaledObject."""
 
     metadata: PausableMetadata = Field(description="Who it is.")
     spec: ScaledObjectForm = Field(description="What it says.")
 
+    def notes(self) -> Iterator[str]:
+        found = (asked(one.metadata.query).note for one in self.spec.triggers)
+        return filter(None, found)
+
+    def variant(self, pools: PoolNames) -> Variant | None:
+        spec = self.spec
+        if not spec.by_wva:
+            return None
+        pool = pools.find(spec.scale_target_ref.name)
+        cost = VariantAnnotations.of(self.metadata.annotations).variant_cost
+        return Variant(pool, spec.bounds, cost, HpaPace(**spec.directions()))
+
     def policy(self, pools: PoolNames) -> KedaSettings:
-        spec, idle = self.spec, self.spec.idle_replica_count
-        fewest = spec.min_replica_count if idle is None else idle
-        bounds = PoolBounds(min=fewest, max=spec.max_replica_count)
+        spec = self.spec
         return KedaSettings(
             policy="keda",
             metrics=[one.metric() for one in spec.triggers],
-            activation=spec.triggers[0].metadata.activation_threshold,
             least=max(spec.min_replica_count, 1),
-            pools={pools.find(spec.scale_target_ref.name): bounds},
+            pools={pools.find(spec.scale_target_ref.name): spec.bounds},
             **settings_of(spec),
-            **spec.advanced.horizontal_pod_autoscaler_config.behavior.directions(),
+            **spec.directions(),
         )

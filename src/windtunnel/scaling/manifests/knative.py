@@ -1,13 +1,13 @@
 """Knative's Service: its autoscaler is set by the annotations of the template."""
 
-import re
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from windtunnel.scaling.manifests.fields import (
     IN_TEXT,
+    AnnotationForm,
     Becomes,
     Like,
     ScalingManifest,
@@ -16,24 +16,22 @@ from windtunnel.scaling.manifests.fields import (
 from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.policies.knative import KnativeSettings
 from windtunnel.scaling.settings import PolicySettings, PoolBounds, refusals
-from windtunnel.settings.faults import Fault, checker_faults
+from windtunnel.settings.faults import Fault
 from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.manifests import AnyText, ManifestMetadata, Opaque
 from windtunnel.settings.section import ApiSection, Context
 
 INTERVAL_S = 2.0
-PREFIX: Final = "autoscaling.knative.dev/"
+WINDOW_S: Final[float] = KnativeSettings.model_fields["window_s"].default
 TARGETS: Final = {"concurrency": 100.0, "rps": 200.0}
 """Metrics, and the targets that they have by default."""
 Scale = Annotated[int, Like(PoolBounds, "max", IN_TEXT)]
 
 
-def _key(field: str) -> str:
-    return field.replace("_", "-")
-
-
-class KnativeAnnotations(ApiSection, alias_generator=_key):
+class KnativeAnnotations(AnnotationForm, extra="forbid"):
     """The annotations of the autoscaler, without their prefix."""
+
+    prefix: ClassVar[str] = "autoscaling.knative.dev/"
 
     class_: Literal["kpa.autoscaling.knative.dev"] | None = Field(
         default=None, alias="class", description="Only Knative's own is simulated."
@@ -68,16 +66,20 @@ class KnativeAnnotations(ApiSection, alias_generator=_key):
     target_burst_capacity: Annotated[float, IN_TEXT] = Field(
         default=0.0, description="Not used: nothing buffers in front of a pool."
     )
+    metric_aggregation_algorithm: (
+        Annotated[
+            Literal["linear", "weighted-exponential"], Becomes(KnativeSettings, "aggregation")
+        ]
+        | None
+    ) = Field(default=None, description="How the numbers of a window become one.")
     scale_to_zero_pod_retention_period: (
         Annotated[float, Like(PolicySettings, "zero_after_s")] | None
-    ) = Field(default=None, description="Not simulated.")
+    ) = Field(default=None, description="How long the last replica stays after it could go.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if self.max_scale and self.max_scale < self.min_scale:
             what = f"max-scale={self.max_scale} is less than min-scale={self.min_scale}"
             yield where.fault("max-scale", what)
-        if self.scale_to_zero_pod_retention_period:
-            yield where.fault("scale-to-zero-pod-retention-period", "this is not simulated")
 
 
 class RevisionMetadata(ApiSection):
@@ -89,24 +91,8 @@ class RevisionMetadata(ApiSection):
         default_factory=dict, description="Those of the autoscaler are read."
     )
 
-    def keys(self) -> dict[str, str]:
-        """Annotations of the autoscaler as they are written, by the way they are written now."""
-        words = (key for key in self.annotations if key.startswith(PREFIX))
-        return {_kebab(key.removeprefix(PREFIX)): key for key in words}
-
-    def read(self) -> KnativeAnnotations:  # type: ignore[override]
-        own = {short: self.annotations[key] for short, key in self.keys().items()}
-        return KnativeAnnotations.model_validate(own)
-
     def check(self, where: Context) -> Iterator[Fault]:
-        try:
-            found = list(self.read().check(where))
-        except ValidationError as error:
-            found = checker_faults(error, KnativeAnnotations)
-        for fault in found:
-            short = fault.path[-1]
-            key = self.keys()[str(short)]
-            yield where.fault(("annotations", key), fault.what, fault.allowed, fault.hint)
+        yield from KnativeAnnotations.faults(self.annotations, where)
 
 
 class RevisionForm(ApiSection):
@@ -141,22 +127,21 @@ class KnativeService(ScalingManifest):
     spec: KnativeServiceForm = Field(description="What it says.")
 
     def policy(self, pools: PoolNames) -> KnativeSettings:
-        read = self.spec.template.metadata.read()
+        read = KnativeAnnotations.of(self.spec.template.metadata.annotations)
         target = TARGETS[read.metric] if read.target is None else read.target
         # A hard limit is the target, too, where no lower one is written, and is filled to the brim.
         hard = self.spec.template.spec.get("containerConcurrency", 0)
         if isinstance(hard, int) and hard > 0 and read.metric == "concurrency":
             target = min(target, float(hard))
         bounds = PoolBounds(min=read.min_scale, max=read.max_scale or MOST_REPLICAS)
+        more = settings_of(read)
+        retained_s = read.scale_to_zero_pod_retention_period
+        if retained_s:  # counted from the end of the window in which nothing came
+            more["zero_after_s"] = retained_s + more.get("window_s", WINDOW_S)
         return KnativeSettings(
             policy="knative",
             interval_s=INTERVAL_S,
             pools={pools.find(self.metadata.name): bounds},
             metric=read.metric,
-            **{**settings_of(read), "target": target},
+            **{**more, "target": target},
         )
-
-
-def _kebab(word: str) -> str:
-    """`minScale`, as it was once written, is `min-scale`."""
-    return re.sub(r"[A-Z]", lambda letter: "-" + letter.group().lower(), word)

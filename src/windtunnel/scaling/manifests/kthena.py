@@ -613,7 +613,7 @@ class KthenaReader:
             try:
                 if source is not None and source.prometheus is not None:
                     key = (*key, "prometheus", "query")
-                    name, how = asked(source.prometheus.query)
+                    name, how, _ = asked(source.prometheus.query)
                 elif source is not None and source.pod is not None and source.pod.name:
                     name, key = source.pod.name, (*key, "pod", "name")
                 metric(name)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
+from windtunnel.scaling.manifests.aibrix import PodAutoscaler
 from windtunnel.scaling.manifests.fields import Assignment, ScalingManifest, Scope
 from windtunnel.scaling.manifests.hpa import HorizontalPodAutoscaler
 from windtunnel.scaling.manifests.keda import ScaledObject
@@ -17,6 +18,13 @@ from windtunnel.scaling.manifests.kthena import (
     PolicyTargets,
 )
 from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.manifests.wva import (
+    Variant,
+    VariantAutoscaling,
+    VariantManifest,
+    joined,
+    wva_policy,
+)
 from windtunnel.scaling.settings import PolicySettings
 from windtunnel.settings.document import Document, parse_documents, read_text
 from windtunnel.settings.faults import Fault, input_error
@@ -31,11 +39,14 @@ from windtunnel.settings.manifests import (
 from windtunnel.settings.section import Context, faults_of
 
 KTHENA = ("workload.serving.volcano.sh/v1alpha1", "workload.volcano.sh/v1alpha1")
+WVA = "workload-variant-autoscaler"
 KINDS: dict[str, ManifestKind] = {
     "AutoscalingPolicy": ManifestKind(KTHENA, AutoscalingPolicy),
     "AutoscalingPolicyBinding": ManifestKind(KTHENA, AutoscalingPolicyBinding),
     "HorizontalPodAutoscaler": ManifestKind(("autoscaling/v2",), HorizontalPodAutoscaler),
     "ScaledObject": ManifestKind(("keda.sh/v1alpha1",), ScaledObject),
+    "PodAutoscaler": ManifestKind(("autoscaling.aibrix.ai/v1alpha1",), PodAutoscaler),
+    "VariantAutoscaling": ManifestKind(("llmd.ai/v1alpha1",), VariantAutoscaling),
     "Service": ManifestKind(("serving.knative.dev/v1",), KnativeService),
 }
 BESIDE = ("ModelServing", "ModelBooster", "TriggerAuthentication", "ClusterTriggerAuthentication")
@@ -114,6 +125,7 @@ class _Files:
         self.assignments: list[Assignment] = []
         self.notes: list[str] = []
         self._owners: dict[str, str] = {}  # by pool: who scales it
+        self._variants: dict[str, Variant] = {}  # by pool: those that WVA scales
         policies: dict[str, AutoscalingPolicy] = {}
         manifests = [one.manifest for one in written]
         bindings = [one for one in manifests if isinstance(one, AutoscalingPolicyBinding)]
@@ -128,10 +140,9 @@ class _Files:
                 policies[one.manifest.metadata.name] = one.manifest
         for one in written:
             manifest = one.manifest
-            if isinstance(manifest, ScalingManifest):
+            if isinstance(manifest, VariantManifest | ScalingManifest):
                 if self._is_sound(one, Scope(pools)):
-                    self._take(one, manifest.policy(pools))
-                    self.notes += [f"{one.label}: {note}" for note in manifest.notes()]
+                    self._read(one)
             elif isinstance(manifest, AutoscalingPolicy):
                 name, spec = manifest.metadata.name, manifest.spec
                 sound = self._is_sound(one, Scope(pools, spec, bound=name in bound))
@@ -139,7 +150,22 @@ class _Files:
                     self._read_kthena(one, spec, spec)
             elif isinstance(manifest, AutoscalingPolicyBinding):
                 self._read_binding(one, manifest, policies)
+        if self._variants:
+            self.assignments.append(Assignment(WVA, wva_policy(self._variants)))
         self._check_pools()
+
+    def _read(self, one: Written) -> None:
+        """What scales by itself, or lets WVA decide."""
+        manifest = one.manifest
+        variant = manifest.variant(self._pools) if isinstance(manifest, VariantManifest) else None
+        if variant is not None:
+            known = self._variants.get(variant.pool)
+            if known is None or (known.hpa is None) == (variant.hpa is None):
+                self._own(one, variant.pool)
+            self._variants[variant.pool] = variant if known is None else joined(known, variant)
+        elif isinstance(manifest, ScalingManifest):
+            self._take(one, manifest.policy(self._pools))
+            self.notes += [f"{one.label}: {note}" for note in manifest.notes()]
 
     def _read_binding(
         self,
@@ -172,11 +198,15 @@ class _Files:
 
     def _take(self, one: Written, policy: PolicySettings) -> None:
         for pool in policy.pools:
-            owner = self._owners.setdefault(pool, one.label)
-            if owner != one.label:
-                what = f"the pool {pool!r} is scaled by {owner} already"
-                self._note(one, [Fault(("spec",), what)])
+            self._own(one, pool)
         self.assignments.append(Assignment(one.label, policy))
+
+    def _own(self, one: Written, pool: str) -> None:
+        """A pool has one owner."""
+        owner = self._owners.setdefault(pool, one.label)
+        if owner != one.label:
+            what = f"the pool {pool!r} is scaled by {owner} already"
+            self._note(one, [Fault(("spec",), what)])
 
     def _note(self, one: Written, faults: Sequence[Fault]) -> None:
         if faults:

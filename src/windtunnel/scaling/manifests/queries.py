@@ -2,32 +2,35 @@
 
 Not a query language: a metric that is known here, or the rate of a counter of requests, summed,
 averaged or the largest over the replicas of the target. Label matchers choose the target's own
-replicas in a cluster, and a window only smooths, so that both are passed over.
+replicas in a cluster, and a window only smooths, so that both are passed over. Of a histogram the
+mean is known: a quantile of it, or its sum over its count, is read as that.
 """
 
 import re
 from typing import Final, NamedTuple
 
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.metrics import LARGEST, MEAN, SUM, metric
 
-SUM: Final = "sum"
-MEAN: Final = "avg"
-LARGEST: Final = "max"
+DESIRED: Final = "wva_desired_replicas"
+"""What the workload variant autoscaler publishes for an HPA, or for KEDA."""
 COUNTERS: Final = (
     "vllm:request_success_total",
     "vllm_request_success_total",
     "http_requests_total",
     "kthena_router_requests_total",
+    "dynamo_frontend_requests_total",
 )
 RATES: Final = ("rate", "irate")
 SMOOTHED: Final = ("avg_over_time", "max_over_time", "min_over_time", "last_over_time")
 ALLOWED: Final = (
     "sum(...), avg(...) or max(...) of a metric that is known, "
-    "such as sum(vllm:num_requests_waiting), or sum(rate(COUNTER[1m]))"
+    "such as sum(vllm:num_requests_waiting), sum(rate(COUNTER[1m])), "
+    "or histogram_quantile(0.95, sum(rate(HISTOGRAM_bucket[5m])) by (le))"
 )
 
 _LEFT_OUT = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|\b(?:by|without|on)\s*\([^()]*\)")
+_QUANTILE = re.compile(r"\s*histogram_quantile\s*\(\s*0?\.[0-9]+\s*,(.*)\)\s*", re.DOTALL)
 _TOKEN = re.compile(r"\s*(?:([A-Za-z_:][A-Za-z0-9_:]*)|([()])|(\S))")
 LONGEST_QUERY: Final = 4096
 
@@ -37,13 +40,42 @@ class Asked(NamedTuple):
 
     name: str
     aggregate: str
+    note: str = ""
+    """What is measured otherwise than it is asked for."""
 
 
-def asked(query: str, only: str = "") -> Asked:
-    """What a query asks for, or `only` an aggregate of it; an InputError says what can be read."""
+def asked(query: str) -> Asked:
+    """What a query asks for; an InputError says what can be read."""
     if len(query) > LONGEST_QUERY:
         raise InputError("the query is too long", allowed=f"{LONGEST_QUERY} characters")
     text = _LEFT_OUT.sub(" ", query)
+    quantile = _QUANTILE.fullmatch(text)
+    halves = text.split("/")
+    if quantile:
+        return _of_histogram(_words(quantile[1]), "_bucket", "a quantile")
+    if len(halves) == 2:
+        above, below = (_words(half) for half in halves)
+        if above[-1] == below[-1].removesuffix("_count") + "_sum":
+            return _of_histogram(above, "_sum", "a mean over a window")
+    if len(halves) > 1:
+        raise InputError("the query does more than is simulated: '/'", allowed=ALLOWED)
+    *functions, name = _words(text)
+    return _asked(functions, name)
+
+
+def _of_histogram(words: list[str], suffix: str, asked_for: str) -> Asked:
+    *functions, name = words
+    strange = [one for one in functions if one not in (SUM, *RATES)]
+    if strange or not name.endswith(suffix):
+        what = f"the query does more than is simulated: {(strange or [name])[0]!r}"
+        raise InputError(what, allowed=ALLOWED)
+    name = name.removesuffix(suffix)
+    metric(name, "query")
+    return Asked(name, MEAN, f"{asked_for} of {name} is read as the mean since the last look")
+
+
+def _words(text: str) -> list[str]:
+    """The names in a query, which must be functions around one metric."""
     words: list[str] = []
     for name, _, other in _TOKEN.findall(text):
         if other:
@@ -53,12 +85,7 @@ def asked(query: str, only: str = "") -> Asked:
             words.append(name)
     if not words:
         raise InputError("the query asks for nothing", allowed=ALLOWED)
-    *functions, name = words
-    found = _asked(functions, name)
-    if only and found.aggregate != only:
-        what = f"KEDA takes the answer for a total, and this is {found.aggregate}"
-        raise InputError(what, allowed=f"{only}(...)")
-    return found
+    return words
 
 
 def _asked(functions: list[str], name: str) -> Asked:
@@ -77,5 +104,6 @@ def _asked(functions: list[str], name: str) -> Asked:
             what = f"{name!r} is not a counter of requests that is known here"
             raise InputError(what, allowed=", ".join(COUNTERS))
         return Asked("request_rate", SUM)
-    metric(name, "query")
+    if name != DESIRED:
+        metric(name, "query")
     return Asked(name, aggregate)

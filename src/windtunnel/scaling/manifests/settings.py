@@ -21,7 +21,8 @@ class ManifestSettings(ScalerTiming):
     """Autoscaling as it is written for a cluster: the manifests say all but when it looks.
 
     Read are AutoscalingPolicy and AutoscalingPolicyBinding of Kthena, HorizontalPodAutoscaler,
-    ScaledObject of KEDA, and Service of Knative. A pool that none of them names keeps its size.
+    ScaledObject of KEDA, PodAutoscaler of AIBrix, VariantAutoscaling of llm-d and Service of
+    Knative. A pool that none of them names keeps its size.
     """
 
     manifests: list[Annotated[str, Text("the path of a file of manifests")]] = Field(
@@ -38,7 +39,7 @@ class ManifestSettings(ScalerTiming):
     interval_s: Period = Field(
         default=15.0,
         description="How often it looks at the fleet and decides; left out: as often as the "
-        "controllers of the manifests do (Kthena, HPA and KEDA 15s, Knative 2s).",
+        "controllers of the manifests do (Kthena, HPA, KEDA and WVA 15s, AIBrix 10s, Knative 2s).",
     )
 
     def read_files(self, pools: Sequence[ScaledPool], folder: Path) -> ReadManifests:

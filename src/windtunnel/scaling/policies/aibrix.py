@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -15,14 +15,12 @@ from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings, refusals
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.section import Context
+from windtunnel.settings.fields import Duration, Number
+from windtunnel.settings.section import Added, Context
 
-STABLE_S: Final = 180.0
-PANIC_S: Final = 60.0
-_PANIC_THRESHOLD: Final = 2.0
-_TOLERANCE: Final = 0.1
-_MOST_AT_ONCE: Final = 2.0
-"""At most as many times more, and divided by as much, in one step."""
+Span = Annotated[float, Duration("1s", "1h"), Added()]
+Share = Annotated[float, Number(0, 1), Added()]
+Factor = Annotated[float, Number(1, 10**6), Added()]
 
 
 class AibrixSettings(PolicySettings):
@@ -38,6 +36,21 @@ class AibrixSettings(PolicySettings):
         description="Whether the size is multiplied by the ratio (`APA`), or is the mean over the "
         "target (`KPA`), which only fits totals.",
     )
+    external: Annotated[list[MetricName], Added()] = Field(
+        default_factory=list,
+        description="Metrics that are one number of the whole pool, not one of each replica.",
+    )
+    window_s: Span = Field(default=180.0, description="Window of the means.")
+    panic_window_s: Span = Field(default=60.0, description="Window of a panic's means, of `KPA`.")
+    panic_threshold: Factor = Field(
+        default=2.0, description="The mean of a panic over the other that starts one, of `KPA`."
+    )
+    up_tolerance: Share = Field(
+        default=0.1, description="Relative deviation above a target that is tolerated."
+    )
+    down_tolerance: Share = Field(default=0.1, description="The same below a target.")
+    max_up_rate: Factor = Field(default=2.0, description="The largest factor by which it grows.")
+    max_down_rate: Factor = Field(default=2.0, description="The same when it shrinks.")
     up_cooldown_s: HpaWindow = Field(
         default=0.0, description="Window of recommendations; it grows to the highest of them."
     )
@@ -65,6 +78,10 @@ class AibrixSettings(PolicySettings):
             yield where.fault("metrics", "there is no metric", "at least one")
         for name in self.metrics:
             yield from refusals(where, ("metrics", name), metric, name)
+        for number, name in enumerate(self.external):
+            if name not in self.metrics:
+                allowed = ", ".join(self.metrics)
+                yield where.fault(("external", number), "there is no such metric", allowed)
 
 
 class Aibrix(Analyzer):
@@ -79,48 +96,56 @@ class Aibrix(Analyzer):
         self._targets: Final = [
             (metric(name, "metrics"), target) for name, target in settings.metrics.items()
         ]
-        self._kpa: Final = settings.strategy == "KPA"
-        self._means: Final = History(STABLE_S, self.remember("means"))
+        self._settings: Final = settings
+        self._means: Final = History(settings.window_s, self.remember("means"))
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:
         if group.ready == 0:
             return unknown(group, "No pod is ready: there is nothing to measure.")
-        best = 0
+        best, settings = 0, self._settings
         evidence: dict[str, float] = {}
         for measured, target in self._targets:
             if not measured.is_known(group):
                 return unknown(group, f"Nothing is known of {measured.name}.", evidence)
-            total = sum(measured.of_replicas(group), 0.0)
-            total = with_missing(total, measured.missing(group), target, group.ready)
+            missing = measured.missing(group)
+            if measured.name in settings.external:
+                seen = measured.of_group(group, measured.natural)
+                seen = max(seen, target) if missing else seen
+            else:
+                total = sum(measured.of_replicas(group), 0.0)
+                seen = with_missing(total, missing, target, group.ready) / group.ready
             key = f"{group.key}/{measured.name}"
-            self._means.add(key, now_s, total / group.ready)
-            evidence[measured.name] = self._means.mean(key, now_s - STABLE_S)
-            by = self._kpa_size if self._kpa else self._apa_size
-            best = max(best, by(key, target, group.current, now_s))
+            self._means.add(key, now_s, seen)
+            stable = self._means.mean(key, now_s - settings.window_s)
+            evidence[measured.name] = stable
+            if settings.strategy == "APA":
+                best = max(best, self._apa_size(stable, target, group.current))
+            else:
+                panic = self._means.mean(key, now_s - settings.panic_window_s)
+                best = max(best, self._kpa_size(stable, panic, target, group.current))
         said = f"{best} replicas bring the means to their targets."
         return replicas_wanted(group, best, evidence, said)
 
-    def _apa_size(self, key: str, target: float, current: int, now_s: float) -> int:
-        ratio = self._means.mean(key, now_s - STABLE_S) / target
-        if ratio > 1.0 + _TOLERANCE:
-            return min(math.ceil(current * ratio), math.ceil(_MOST_AT_ONCE * current))
-        if ratio < 1.0 - _TOLERANCE:
-            return max(math.ceil(current * ratio), math.floor(current / _MOST_AT_ONCE))
+    def _apa_size(self, mean: float, target: float, current: int) -> int:
+        settings, ratio = self._settings, mean / target
+        if ratio > 1.0 + settings.up_tolerance:
+            return min(math.ceil(current * ratio), math.ceil(settings.max_up_rate * current))
+        if ratio < 1.0 - settings.down_tolerance:
+            return max(math.ceil(current * ratio), math.floor(current / settings.max_down_rate))
         return current
 
-    def _kpa_size(self, key: str, target: float, current: int, now_s: float) -> int:
-        stable = self._means.mean(key, now_s - STABLE_S)
-        panic = self._means.mean(key, now_s - PANIC_S)
+    def _kpa_size(self, stable: float, panic: float, target: float, current: int) -> int:
         by_stable = self._kpa_of(stable, target, current)
-        if stable <= 0.0 or panic / stable > _PANIC_THRESHOLD:
+        if stable <= 0.0 or panic / stable > self._settings.panic_threshold:
             return max(by_stable, self._kpa_of(panic, target, current))
         return by_stable
 
     def _kpa_of(self, mean: float, target: float, current: int) -> int:
-        outside = mean > target * (1.0 + _TOLERANCE) or mean < target * (1.0 - _TOLERANCE)
-        wanted = math.ceil(mean / target) if outside else current
-        low = math.floor(current / _MOST_AT_ONCE)
-        return min(max(wanted, low), max(1, math.ceil(_MOST_AT_ONCE * current)))
+        settings = self._settings
+        low, high = target * (1.0 - settings.down_tolerance), target * (1.0 + settings.up_tolerance)
+        wanted = current if low <= mean <= high else math.ceil(mean / target)
+        least = math.floor(current / settings.max_down_rate)
+        return min(max(wanted, least), max(1, math.ceil(settings.max_up_rate * current)))
 
 
 class AibrixCooldown(Limiter):

@@ -13,21 +13,21 @@ from pydantic import Field, FieldSerializationInfo, field_serializer
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
 from windtunnel.scaling.history import History
 from windtunnel.scaling.limiters import LimitContext, Limiter
-from windtunnel.scaling.metrics import Metric, draw_targets, metric, with_missing
+from windtunnel.scaling.metrics import SUM, Metric, draw_targets, metric, with_missing
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings, refusals
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration, Number, Text, Whole
 from windtunnel.settings.limits import MOST_REPLICAS
-from windtunnel.settings.section import Context, Section
+from windtunnel.settings.section import Added, Context, Section
 
 AVERAGE: Final = "average"
 TOTAL: Final = "total"
 VALUE: Final = "value"
 
 MetricName = Annotated[str, Text("the name of a metric")]
-MetricTarget = Annotated[float, Number(0, 10**9, above=True)]
+MetricTarget = Annotated[float, Number(0, 10**18, above=True)]
 HpaWindow = Annotated[float, Duration("0s", "1h")]
 Tolerance = Annotated[float, Number(0, 1)]
 
@@ -116,8 +116,31 @@ class HpaMetric(Section):
         "(`value`).",
     )
 
+    aggregate: Annotated[Literal["sum", "avg", "max"], Added()] = Field(
+        default=SUM,
+        description="What `total` and `value` make of the replicas' values, as a query would.",
+    )
+
     def check(self, where: Context) -> Iterator[Fault]:
         yield from refusals(where, "name", metric, self.name)
+
+
+class HpaPace(Section):
+    """An HPA that carries out what another autoscaler asks for, as far as it lets it."""
+
+    tolerance: Tolerance = Field(
+        default=0.1, description="Relative difference from the size that is tolerated."
+    )
+    up: HpaUp = Field(default_factory=HpaUp, description="`scaleUp`.")
+    down: HpaDown = Field(default_factory=HpaDown, description="`scaleDown`.")
+
+    def limiters(self, pool: str) -> list[Limiter]:
+        """Of the groups that a pool leads."""
+        up, down = (
+            self.tolerance if way.tolerance is None else way.tolerance
+            for way in (self.up, self.down)
+        )
+        return [HpaTolerance(up, down, pool), *pace_limiters(self.up, self.down, pool)]
 
 
 class HpaSettings(PolicySettings):
@@ -139,9 +162,8 @@ class HpaSettings(PolicySettings):
     down: HpaDown = Field(default_factory=HpaDown, description="`scaleDown`.")
 
     def parts(self) -> PolicyParts:
-        windows = HpaWindows(self.up.window_s, self.down.window_s)
-        behavior = HpaBehavior(self.up, self.down)
-        return PolicyParts([Hpa(self)], limiters=[windows, behavior], grouping=BY_VARIANT)
+        limiters = pace_limiters(self.up, self.down)
+        return PolicyParts([Hpa(self)], limiters=limiters, grouping=BY_VARIANT)
 
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
         yield from super().faults(where, pools)
@@ -204,16 +226,18 @@ class Hpa(Analyzer):
             return -1, 0.0
         if one.type == AVERAGE:
             return self._by_mean(measured, milli(one.target), group)
-        seen, missing = measured.of_group(group), measured.missing(group)
+        seen, missing = measured.of_group(group, one.aggregate), measured.missing(group)
         total, goal = milli(seen), milli(one.target)
         if one.type == VALUE:
             ratio, wanted = total / goal, ceil_of(total * group.ready, goal)
-            if missing and ratio < 1.0:
-                return group.current, seen
         else:
-            total = int(with_missing(total, missing, goal, group.current))
+            if one.aggregate == SUM:
+                total = int(with_missing(total, missing, goal, group.current))
+                missing = 0
             ratio, wanted = total / (goal * group.current), ceil_of(total, goal)
-        return group.current if self._tolerated(ratio) else wanted, seen
+        if self._tolerated(ratio) or (missing and ratio < 1.0):
+            return group.current, seen
+        return wanted, seen
 
     def _by_mean(self, measured: Metric, goal: int, group: Group) -> tuple[int, float]:
         """The mean of ready pods; those that start count as idle when it would grow."""
@@ -238,11 +262,40 @@ class Hpa(Analyzer):
         return 1.0 - self._down <= ratio + 1e-12 and ratio - 1e-12 <= 1.0 + self._up
 
 
-class HpaWindows(Limiter):
+class PoolLimiter(Limiter):
+    """A limit of an HPA, which scales one pool; without a pool, of every group."""
+
+    def __init__(self, name: str, pool: str = "") -> None:
+        super().__init__(f"{name} of {pool}" if pool else name)
+        self._pool: Final = pool
+
+    def applies(self, group: Group) -> bool:
+        return self._pool in ("", group.variants[0].name)
+
+
+class HpaTolerance(PoolLimiter):
+    """A size that differs by little from the one there is stays."""
+
+    def __init__(self, up: float, down: float, pool: str = "") -> None:
+        super().__init__("tolerance", pool)
+        self._up: Final = up
+        self._down: Final = down
+
+    def limit_group(self, total: int, number: int, context: LimitContext) -> int:
+        current = context.groups[number].current
+        ratio = total / current if current else math.inf
+        tolerated = 1.0 - self._down <= ratio + 1e-12 and ratio - 1e-12 <= 1.0 + self._up
+        return current if tolerated else total
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        return f"{before} is within the tolerance of the HPA around {after}."
+
+
+class HpaWindows(PoolLimiter):
     """Not above the lowest recommendation of the up window, not below the highest of the other."""
 
-    def __init__(self, up_s: float, down_s: float) -> None:
-        super().__init__("stabilization window")
+    def __init__(self, up_s: float, down_s: float, pool: str = "") -> None:
+        super().__init__("stabilization window", pool)
         self._up_s: Final = up_s
         self._down_s: Final = down_s
         self._seen: Final = History(max(up_s, down_s), self.remember("recommended"))
@@ -273,11 +326,11 @@ class HpaWindows(Limiter):
         self._seen.add(group.key, context.now_s, recommended)
 
 
-class HpaBehavior(Limiter):
+class HpaBehavior(PoolLimiter):
     """How fast: the most (Max) or least (Min) permissive of the rules; Disabled: not at all."""
 
-    def __init__(self, up: HpaUp, down: HpaDown) -> None:
-        super().__init__("behavior")
+    def __init__(self, up: HpaUp, down: HpaDown, pool: str = "") -> None:
+        super().__init__("behavior", pool)
         self._up: Final = up.rules
         self._down: Final = down.rules
         self._select_up: Final = up.select
@@ -334,6 +387,11 @@ class HpaBehavior(Limiter):
         """The size at the start of the rule's period."""
         group = context.groups[number]
         return group.current - sum(self._changes.since(group.key, context.now_s - rule.period_s))
+
+
+def pace_limiters(up: HpaUp, down: HpaDown, pool: str = "") -> list[Limiter]:
+    """The windows of an HPA, and then its rules."""
+    return [HpaWindows(up.window_s, down.window_s, pool), HpaBehavior(up, down, pool)]
 
 
 def milli(value: float) -> int:

@@ -7,21 +7,38 @@ from pydantic import Field
 
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.limiters import LimitContext, Limiter
-from windtunnel.scaling.metrics import metric
-from windtunnel.scaling.policies.hpa import HpaSettings
+from windtunnel.scaling.metrics import Metric, metric
+from windtunnel.scaling.policies.hpa import HpaMetric, HpaSettings
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import Replicas, Step
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.fields import Duration, Number
 from windtunnel.settings.limits import LONGEST_RUN
+from windtunnel.settings.section import Added
+
+Activation = Annotated[float, Number(-(10**9), 10**9)]
+
+
+class KedaMetric(HpaMetric):
+    """A trigger of KEDA."""
+
+    activation: Annotated[Activation | None, Added()] = Field(
+        default=None,
+        description="It is active while this metric is above this, too; left out: only the first "
+        "metric makes it active, above `activation` of the policy.",
+    )
 
 
 class KedaSettings(HpaSettings):
     """KEDA's ScaledObject: an HPA, and a switch between zero and one by its metrics."""
 
     policy: Literal["keda"]  # type: ignore[assignment]  # the word that chooses it
-    activation: Annotated[float, Number(-(10**9), 10**9)] = Field(
-        default=0.0, description="It is active while any of its metrics is above this."
+    metrics: list[KedaMetric] = Field(  # type: ignore[assignment]  # nobody changes the list
+        description="Metrics and their targets; the one that asks for most replicas wins.",
+        examples=[[{"name": "vllm:num_requests_waiting", "target": 10}]],
+    )
+    activation: Activation = Field(
+        default=0.0, description="It is active while its first metric is above this."
     )
     cooldown_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
         default=300.0,
@@ -53,15 +70,20 @@ class KedaSettings(HpaSettings):
 class KedaActivation(Limiter):
     """Zero while nothing is to be done, at least one while something is.
 
-    A trigger is active while its metric is above `activation`, and one is enough. The way to zero
+    A trigger is active while its metric is above its activation, and one is enough. The way to zero
     is open when none has been active for `cooldown_s` and all replicas answer; whatever is above
     `least` is the HPA's.
     """
 
     def __init__(self, settings: KedaSettings) -> None:
         super().__init__("activation")
-        self._metrics: Final = [metric(each.name, "metrics") for each in settings.metrics]
-        self._activation: Final = settings.activation
+        self._triggers: Final[list[tuple[Metric, KedaMetric, float]]] = []
+        for number, one in enumerate(settings.metrics):
+            above = one.activation
+            if above is None and number == 0:
+                above = settings.activation
+            if above is not None:
+                self._triggers.append((metric(one.name, "metrics"), one, above))
         self._cooldown_s: Final = settings.cooldown_s
         self._idle: Final = settings.idle
         self._least: Final = settings.least
@@ -83,7 +105,7 @@ class KedaActivation(Limiter):
         return max(total, self._least) if group.current > 0 else total
 
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
-        names = " or ".join(metric.name for metric in self._metrics)
+        names = " or ".join(one.name for _, one, _ in self._triggers)
         if self._is_active(number, context):
             return f"{names} is active: at least {self._least}."
         if self._is_silent(context.groups[number]):
@@ -99,8 +121,11 @@ class KedaActivation(Limiter):
 
     def _is_silent(self, group: Group) -> bool:
         """Whether it cannot be known that it is inactive."""
-        return any(metric.missing(group) for metric in self._metrics)
+        return any(measured.missing(group) for measured, _, _ in self._triggers)
 
     def _is_active(self, number: int, context: LimitContext) -> bool:
         group = context.groups[number]
-        return any(metric.of_group(group) > self._activation for metric in self._metrics)
+        return any(
+            measured.of_group(group, one.aggregate) > above
+            for measured, one, above in self._triggers
+        )

@@ -15,9 +15,10 @@ from windtunnel.scaling.settings import PolicySettings, Step, refusals
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration, Number
-from windtunnel.settings.section import Context
+from windtunnel.settings.section import Added, Context
 
 Factor = Annotated[float, Number(1.001, 10**6)]
+_OUTSIDE: Final = 1e-4
 
 
 class KnativeSettings(PolicySettings):
@@ -43,6 +44,10 @@ class KnativeSettings(PolicySettings):
     panic_threshold_percent: Annotated[float, Number(110, 1000)] = Field(
         default=200.0,
         description="Load that starts a panic, as a percentage of what ready replicas carry.",
+    )
+    aggregation: Annotated[Literal["linear", "weighted-exponential"], Added()] = Field(
+        default="linear",
+        description="Whether all seconds of a window count alike, or later ones more.",
     )
     max_scale_up_rate: Factor = Field(
         default=1000.0, description="The largest factor by which it may grow at once."
@@ -86,6 +91,9 @@ class Knative(Analyzer):
         self._target: Final = settings.target * settings.utilization_percent / 100.0
         self._panic_window_s: Final = settings.window_s * settings.panic_window_percent / 100.0
         self._panic_threshold: Final = settings.panic_threshold_percent / 100.0
+        weighted = settings.aggregation != "linear"
+        self._kept_stable: Final = _kept(settings.window_s) if weighted else 1.0
+        self._kept_panic: Final = _kept(self._panic_window_s) if weighted else 1.0
         self._means: Final = History(settings.window_s, self.remember("means"))
         # By group: when a panic was last renewed.
         self._panic_s: Final[dict[str, float]] = self.remember("panic")
@@ -103,8 +111,8 @@ class Knative(Analyzer):
         ready = max(1, group.ready)
         missing, total = self._metric.missing(group), self._metric.of_group(group)
         self._means.add(key, now_s, with_missing(total, missing, self._target, ready))
-        stable = self._means.mean(key, now_s - settings.window_s)
-        panic = self._means.mean(key, now_s - self._panic_window_s)
+        stable = self._means.mean(key, now_s - settings.window_s, self._kept_stable)
+        panic = self._means.mean(key, now_s - self._panic_window_s, self._kept_panic)
         over = math.ceil(panic / self._target) / ready >= self._panic_threshold
         by_stable = self._within(stable, ready)
         by_panic = self._within(panic, ready)
@@ -138,3 +146,11 @@ class Knative(Analyzer):
             return wanted
         self._delayed.add(key, now_s, wanted)
         return max(self._delayed.since(key, now_s - self._settings.scale_down_delay_s))
+
+
+def _kept(window_s: float) -> float:
+    """What a number of a weighted window weighs a second later.
+
+    All but a ten-thousandth of the weight is in the window, and at most four fifths are kept.
+    """
+    return min(0.8, math.pow(_OUTSIDE, 1.0 / max(1.0, window_s)))

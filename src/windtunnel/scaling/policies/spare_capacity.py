@@ -10,13 +10,20 @@ from pydantic import Field
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
 from windtunnel.scaling.optimizers import CostOrdered
+from windtunnel.scaling.policies.hpa import HpaPace
 from windtunnel.scaling.policy import PolicyParts
-from windtunnel.scaling.settings import PolicySettings, Stabilization
+from windtunnel.scaling.settings import (
+    Cost,
+    PolicySettings,
+    PoolName,
+    Stabilization,
+    unknown_pools,
+)
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Number
 from windtunnel.settings.limits import MOST_SEQUENCES
-from windtunnel.settings.section import Context
+from windtunnel.settings.section import Added, Context
 
 
 class SpareCapacitySettings(PolicySettings):
@@ -45,9 +52,31 @@ class SpareCapacitySettings(PolicySettings):
         "below `queue_threshold`.",
     )
 
+    costs: Annotated[dict[PoolName, Cost], Added()] = Field(
+        default_factory=dict,
+        description="Cost of a replica, by the name of its pool; left out: its price.",
+    )
+    hpas: Annotated[dict[PoolName, HpaPace], Added()] = Field(
+        default_factory=dict,
+        description="By pool, the HPA that carries out what is decided for the role that it leads; "
+        "left out: it is done at once.",
+    )
+
     def parts(self) -> PolicyParts:
-        optimizer = CostOrdered(order="price", engine="unlimited", keep_one=True)
-        return PolicyParts([SpareCapacity(self)], optimizer)
+        optimizer = CostOrdered(
+            order="price", engine="unlimited", keep_one=True, costs=dict(self.costs)
+        )
+        limiters = [one for pool, hpa in self.hpas.items() for one in hpa.limiters(pool)]
+        return PolicyParts([SpareCapacity(self)], optimizer, limiters)
+
+    @property
+    def windows(self) -> Stabilization | None:
+        return self.stabilization if self.hpas else super().windows
+
+    def window_down(self) -> tuple[str, float | None]:
+        if self.windows is not None:
+            return super().window_down()
+        return "hpas.down.window", min(hpa.down.window_s for hpa in self.hpas.values())
 
     @classmethod
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
@@ -61,6 +90,8 @@ class SpareCapacitySettings(PolicySettings):
 
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
         yield from super().faults(where, pools)
+        yield from unknown_pools(where, "costs", self.costs, pools)
+        yield from unknown_pools(where, "hpas", self.hpas, pools)
         for key, spare, of_key, of in (
             ("kv_spare", self.kv_spare, "kv_threshold", self.kv_threshold),
             ("queue_spare", self.queue_spare, "queue_threshold", self.queue_threshold),

@@ -14,14 +14,13 @@ from windtunnel.scaling.policies.kthena.coordinate import coordination_faults
 from windtunnel.scaling.policies.kthena.ratio import RatioLimiter, RoleBounds, is_possible
 from windtunnel.scaling.policies.kthena.settings import (
     Coordination,
-    Cost,
     KthenaSettings,
     Metrics,
     Ratio,
 )
 from windtunnel.scaling.policies.kthena.split import CostSplit
 from windtunnel.scaling.policy import BY_VARIANT, TOGETHER, PolicyParts
-from windtunnel.scaling.settings import PoolName, refusals, unknown_pools
+from windtunnel.scaling.settings import Cost, PoolName, refusals, unknown_pools
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Whole

@@ -24,12 +24,11 @@ PREFERRED: Final = "Preferred"
 Percent = Annotated[int, Whole(0, 1000)]
 PaceWindow = Annotated[float, Duration("0s", "30m")]
 Factor = Annotated[float, Number(0, LARGEST_FACTOR)]
-LARGEST_TARGET = 10**9
+LARGEST_TARGET = 10**18
 Metrics = dict[
     Annotated[str, Text("the name of a metric")],
     Annotated[float, Number(0, LARGEST_TARGET, above=True)],
 ]
-Cost = Annotated[float, Number(0, 10**9)]
 
 
 class BehaviorPace(Section):

@@ -1,0 +1,180 @@
+"""AIBrix' PodAutoscaler: its KPA and APA strategies, and the HPA that it creates."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from windtunnel.scaling.manifests.fields import (
+    IN_TEXT,
+    SECONDS,
+    AnnotationForm,
+    Becomes,
+    Most,
+    Reference,
+    ScalingManifest,
+    settings_of,
+)
+from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.policies.aibrix import AibrixSettings
+from windtunnel.scaling.policies.hpa import HpaDown, HpaMetric, HpaSettings, HpaUp
+from windtunnel.scaling.settings import PolicySettings, PoolBounds, refusals
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.manifests import AnyText, Count, ManifestMetadata, Opaque
+from windtunnel.settings.section import ApiSection, Context
+
+INTERVAL_S: Final = 10.0
+Strategy = Literal["HPA", "KPA", "APA"]
+
+
+class AibrixAnnotations(AnnotationForm):
+    """What the controller reads of the annotations, without their prefix; it ignores others."""
+
+    prefix: ClassVar[str] = "autoscaling.aibrix.ai/"
+
+    max_scale_up_rate: Annotated[float, Becomes(AibrixSettings, "max_up_rate", IN_TEXT)] | None = (
+        Field(default=None, description="The largest factor by which it grows.")
+    )
+    max_scale_down_rate: (
+        Annotated[float, Becomes(AibrixSettings, "max_down_rate", IN_TEXT)] | None
+    ) = Field(default=None, description="The same when it shrinks.")
+    scale_up_tolerance: (
+        Annotated[float, Becomes(AibrixSettings, "up_tolerance", IN_TEXT)] | None
+    ) = Field(default=None, description="Deviation above a target that is tolerated.")
+    scale_down_tolerance: (
+        Annotated[float, Becomes(AibrixSettings, "down_tolerance", IN_TEXT)] | None
+    ) = Field(default=None, description="The same below a target.")
+    panic_threshold: (
+        Annotated[float, Becomes(AibrixSettings, "panic_threshold", IN_TEXT)] | None
+    ) = Field(default=None, description="What starts a panic.")
+    scale_up_cooldown_window: Annotated[float, Becomes(AibrixSettings, "up_cooldown_s")] | None = (
+        Field(default=None, description="Window of recommendations before it grows.")
+    )
+    scale_down_cooldown_window: (
+        Annotated[float, Becomes(AibrixSettings, "down_cooldown_s")] | None
+    ) = Field(default=None, description="The same before it shrinks.")
+
+
+class AibrixMetadata(ManifestMetadata):
+    """Who the object is, and how it scales."""
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from AibrixAnnotations.faults(self.annotations, where)
+
+
+class AibrixSourceForm(ApiSection):
+    """A metric, what it should be, and where it comes from."""
+
+    metric_source_type: Literal["pod", "resource", "custom", "external", "domain"] = Field(
+        description="From every pod, or one number of all."
+    )
+    protocol_type: AnyText | None = Field(default=None, description="Not used.")
+    endpoint: AnyText | None = Field(default=None, description="Not used.")
+    path: AnyText | None = Field(default=None, description="Not used.")
+    port: AnyText | None = Field(default=None, description="Not used.")
+    target_metric: AnyText = Field(description="The metric.")
+    target_value: Annotated[float, Becomes(HpaMetric, "target", IN_TEXT)] = Field(
+        description="What it should be."
+    )
+
+    @property
+    def is_one_number(self) -> bool:
+        return self.metric_source_type in ("external", "domain")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.metric_source_type == "resource":
+            what = "resource metrics are of the machine, and are not simulated"
+            yield where.fault("metricSourceType", what, "pod, custom, external or domain")
+        else:
+            yield from refusals(where, "targetMetric", metric, self.target_metric)
+
+
+class SubTargetSelector(ApiSection):
+    """A part of the target."""
+
+    role_name: AnyText = Field(default="", description="The name of its role.")
+
+
+class PodAutoscalerForm(ApiSection):
+    """What a PodAutoscaler says."""
+
+    scale_target_ref: Reference = Field(description="What is scaled.")
+    sub_target_selector: SubTargetSelector = Field(
+        default_factory=SubTargetSelector, description="Left out: all of it."
+    )
+    min_replicas: Count = Field(default=1, description="The fewest replicas.")
+    max_replicas: Most = Field(description="The most replicas.")
+    schedules: list[Opaque] | None = Field(
+        default=None, description="Not used: a run has no time of day."
+    )
+    metrics_sources: list[AibrixSourceForm] = Field(
+        min_length=1, max_length=32, description="The metrics."
+    )
+    observe_window_seconds: (
+        Annotated[float, Becomes(AibrixSettings, "window_s", SECONDS)] | None
+    ) = Field(default=None, description="Window of the means.")
+    panic_window_seconds: (
+        Annotated[float, Becomes(AibrixSettings, "panic_window_s", SECONDS)] | None
+    ) = Field(default=None, description="Window of a panic's means.")
+    behavior: Opaque | None = Field(default=None, description="Not used by its controller.")
+    scaling_strategy: Strategy = Field(description="HPA, KPA or APA.")
+
+    def pool(self, pools: PoolNames) -> str:
+        return pools.find(self.scale_target_ref.name, self.sub_target_selector.role_name)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from refusals(where, ("scaleTargetRef", "name"), self.pool, where.root.pools)
+        if self.min_replicas > self.max_replicas:
+            what = f"{self.min_replicas} is more than maxReplicas, which is {self.max_replicas}"
+            yield where.fault("minReplicas", what)
+
+
+class PodAutoscaler(ScalingManifest):
+    """A PodAutoscaler of AIBrix."""
+
+    metadata: AibrixMetadata = Field(description="Who it is.")
+    spec: PodAutoscalerForm = Field(description="What it says.")
+
+    def notes(self) -> Iterator[str]:
+        if self.spec.schedules:
+            yield "schedules are not used: a run has no time of day"
+        if self.spec.behavior:
+            yield "behavior is not used by AIBrix' controller"
+
+    def policy(self, pools: PoolNames) -> PolicySettings:
+        spec, own = self.spec, settings_of(AibrixAnnotations.of(self.metadata.annotations))
+        shared: dict[str, Any] = {
+            "pools": {spec.pool(pools): PoolBounds(min=spec.min_replicas, max=spec.max_replicas)},
+        }
+        if spec.scaling_strategy != "HPA":
+            return AibrixSettings(
+                policy="aibrix",
+                strategy=spec.scaling_strategy,
+                interval_s=INTERVAL_S,
+                metrics={one.target_metric: one.target_value for one in spec.metrics_sources},
+                external=[one.target_metric for one in spec.metrics_sources if one.is_one_number],
+                **shared,
+                **settings_of(spec),
+                **own,
+            )
+        # The HPA that it creates takes its cooldown windows for its own.
+        windows = {
+            key: {"window_s": own[f"{key}_cooldown_s"]}
+            for key in ("up", "down")
+            if f"{key}_cooldown_s" in own
+        }
+        return HpaSettings(
+            policy="hpa",
+            metrics=[
+                HpaMetric(
+                    name=one.target_metric,
+                    target=one.target_value,
+                    type="total" if one.is_one_number else "average",
+                )
+                for one in spec.metrics_sources
+            ],
+            up=HpaUp(**windows.get("up", {})),
+            down=HpaDown(**windows.get("down", {})),
+            **shared,
+        )

@@ -1,0 +1,110 @@
+"""llm-d's workload variant autoscaler (WVA): its VariantAutoscaling, and annotations that say it.
+
+WVA decides, and publishes how many replicas it desires; an HPA or a ScaledObject with that metric
+carries it out. What they say of one pool is one variant, and all variants have one policy.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Final, NamedTuple
+
+from pydantic import Field
+
+from windtunnel.scaling.manifests.fields import (
+    IN_TEXT,
+    AnnotationForm,
+    Like,
+    Most,
+    PoolReference,
+)
+from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.policies.hpa import HpaPace
+from windtunnel.scaling.policies.spare_capacity import SpareCapacitySettings
+from windtunnel.scaling.settings import PoolBounds
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Number
+from windtunnel.settings.limits import MOST_REPLICAS
+from windtunnel.settings.manifests import AnyText, Count, Manifest, ManifestMetadata
+from windtunnel.settings.section import ApiSection, Context
+
+DEFAULT_COST: Final = 10.0
+VariantCost = Annotated[float, Like(Number(0, 10**9), read=IN_TEXT)]
+
+
+class VariantAnnotations(AnnotationForm):
+    """What WVA reads of the annotations of an HPA or a ScaledObject."""
+
+    prefix: ClassVar[str] = "llm-d.ai/"
+
+    variant_cost: VariantCost | None = Field(default=None, description="Of one replica.")
+
+
+class VariantMetadata(ManifestMetadata):
+    """Who the object is, and what a replica of its target costs."""
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from VariantAnnotations.faults(self.annotations, where)
+
+
+class Variant(NamedTuple):
+    """What a manifest says of a pool that WVA scales."""
+
+    pool: str
+    bounds: PoolBounds
+    cost: float | None = None
+    hpa: HpaPace | None = None
+    """What carries out decisions; None: this is WVA's own object."""
+
+
+class VariantForm(ApiSection, extra="ignore"):
+    """What a VariantAutoscaling says; models, classes and profiles are those of the scenario."""
+
+    scale_target_ref: PoolReference = Field(description="What is scaled.")
+    model_id: AnyText = Field(default="", alias="modelID", description="Not used.")
+    variant_cost: VariantCost = Field(
+        default=DEFAULT_COST, description="Of one replica, in any unit."
+    )
+    min_replicas: Count = Field(default=1, description="The fewest replicas.")
+    max_replicas: Most = Field(default=MOST_REPLICAS, description="The most replicas.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.min_replicas > self.max_replicas:
+            what = "maxReplicas must be greater than or equal to minReplicas"
+            yield where.fault("maxReplicas", what)
+
+
+class VariantManifest(Manifest):
+    """An object that may be about a pool which WVA scales."""
+
+    def variant(self, pools: PoolNames) -> Variant | None:
+        """What it says of one; None: it scales by itself."""
+        raise NotImplementedError
+
+
+class VariantAutoscaling(VariantManifest):
+    """A VariantAutoscaling."""
+
+    spec: VariantForm = Field(description="What it says.")
+
+    def variant(self, pools: PoolNames) -> Variant:
+        spec = self.spec
+        bounds = PoolBounds(min=spec.min_replicas, max=spec.max_replicas)
+        return Variant(pools.find(spec.scale_target_ref.name), bounds, spec.variant_cost)
+
+
+def joined(first: Variant, second: Variant) -> Variant:
+    """What two manifests say of one pool: the HPA has the bounds, WVA's own object the cost."""
+    hpa, own = (first, second) if first.hpa is not None else (second, first)
+    cost = own.cost if hpa.cost is None else hpa.cost
+    return hpa._replace(cost=cost)
+
+
+def wva_policy(variants: Mapping[str, Variant]) -> SpareCapacitySettings:
+    """The policy of all variants, by pool."""
+    return SpareCapacitySettings(
+        policy="wva-v1",
+        pools={pool: one.bounds for pool, one in variants.items()},
+        costs={
+            pool: DEFAULT_COST if one.cost is None else one.cost for pool, one in variants.items()
+        },
+        hpas={pool: one.hpa for pool, one in variants.items() if one.hpa is not None},
+    )
