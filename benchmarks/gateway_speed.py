@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,8 @@ REQUESTS = 6000
 TARGET_US = 150.0
 LARGE_PROMPT = 220_000
 LARGE_TARGET_US = 400.0
+IDLE_STREAMS = 2000
+IDLE_TARGET_KB = 30.0
 
 EVENT = b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}\n\n'  # noqa: E501
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"  # noqa: E501
@@ -76,16 +79,21 @@ class Upstream(asyncio.Protocol):
         asyncio.get_running_loop().call_later(0.001, self._piece, number + 1)
 
 
-async def serve() -> None:
+class Silent(Upstream):
+    """Begins every answer, and never goes on."""
+
+    def _piece(self, number: int) -> None:  # noqa: ARG002
+        self._transport.write(b"%x\r\n%b\r\n" % (len(EVENT), EVENT))  # type: ignore[attr-defined]
+
+
+async def serve(kind: type[Upstream]) -> None:
     loop = asyncio.get_running_loop()
-    servers = [await loop.create_server(Upstream, "127.0.0.1", 0) for _ in range(SERVERS)]
+    servers = [await loop.create_server(kind, "127.0.0.1", 0) for _ in range(SERVERS)]
     print(*(server.sockets[0].getsockname()[1] for server in servers), flush=True)
     await asyncio.Event().wait()
 
 
-async def drive(port: int, requests: int, prompt: int) -> None:
-    """Sends requests one after another on each of `AT_ONCE` connections."""
-    text = ("The quick brown fox jumps over the lazy dog. " * (prompt // 45 + 1))[:prompt]
+def request(port: int, text: str) -> bytes:
     body = json.dumps(
         {
             "model": "m",
@@ -98,7 +106,39 @@ async def drive(port: int, requests: int, prompt: int) -> None:
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n"
         "user-agent: benchmark\r\naccept: */*\r\nauthorization: Bearer none\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    ).encode()
+    )
+    return head.encode() + body
+
+
+async def hold(port: int, pid: int) -> None:
+    """Opens streams that stay open; prints how many KiB of memory each costs the gateway."""
+    asked = request(port, "x" * 2000)
+    writers = []
+
+    async def one() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(asked)
+        await reader.readuntil(b"\n\n")
+        writers.append(writer)
+
+    def resident_kb() -> int:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+    for _ in range(100):
+        await one()
+    before = resident_kb()
+    for _ in range(IDLE_STREAMS // 100):
+        await asyncio.gather(*(one() for _ in range(100)))
+    print((resident_kb() - before) / IDLE_STREAMS)
+    for writer in writers:
+        writer.transport.abort()
+
+
+async def drive(port: int, requests: int, prompt: int) -> None:
+    """Sends requests one after another on each of `AT_ONCE` connections."""
+    text = ("The quick brown fox jumps over the lazy dog. " * (prompt // 45 + 1))[:prompt]
+    asked = request(port, text)
     left = requests
 
     async def client() -> None:
@@ -106,7 +146,7 @@ async def drive(port: int, requests: int, prompt: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while left > 0:
             left -= 1
-            writer.write(head + body)
+            writer.write(asked)
             answer = await reader.readuntil(b"0\r\n\r\n")
             assert b" 200 " in answer[:20], answer[:300]
             assert answer.count(b"data: {") >= PIECES
@@ -152,9 +192,30 @@ def measure(command: list[str], port: int, prompt: int, folder: str) -> float:
             one.terminate()
 
 
-def free_port() -> int:
-    import socket
+def measure_idle(folder: str) -> float:
+    """KiB of memory a stream that stands still."""
+    serve_silent = [sys.executable, "-m", __spec__.name, "serve", "silent"]
+    with subprocess.Popen(serve_silent, stdout=subprocess.PIPE, text=True) as upstream:
+        assert upstream.stdout is not None
+        ports = [int(text) for text in upstream.stdout.readline().split()]
+        port = free_port()
+        command = [*ours(ports, port), "--set=serving.admission={policy: always}"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder) as one:
+            try:
+                for _ in range(100):
+                    Event().wait(0.1)
+                    with socket.socket() as probe:
+                        if probe.connect_ex(("127.0.0.1", port)) == 0:
+                            break
+                Event().wait(3.0)  # its servers are checked, and share requests evenly
+                holder = [sys.executable, "-m", __spec__.name, "hold", str(port), str(one.pid)]
+                return float(subprocess.run(holder, check=True, capture_output=True).stdout)
+            finally:
+                one.kill()
+                upstream.terminate()
 
+
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -202,6 +263,17 @@ def main() -> None:
                 peer_us = measure(peer, port, 2000, folder) if peer is not None else None
             finally:
                 upstream.terminate()
+        idle_kb = measure_idle(folder)
+    report(
+        Claim(
+            "gateway: memory of a stream that stands still",
+            ours=idle_kb,
+            baseline=IDLE_TARGET_KB,
+            most=1.0,
+            unit="KiB",
+            against="target",
+        )
+    )
     report(
         Claim(
             "gateway: CPU per streaming request",
@@ -240,7 +312,11 @@ def main() -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["serve"]:
-            run_loop(serve())
+            run_loop(serve(Upstream))
+        case ["serve", "silent"]:
+            run_loop(serve(Silent))
+        case ["hold", port, pid]:
+            run_loop(hold(int(port), int(pid)))
         case ["drive", port, requests, prompt]:
             run_loop(drive(int(port), int(requests), int(prompt)))
         case _:
