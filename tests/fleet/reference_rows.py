@@ -110,17 +110,18 @@ class ReferenceRow:
         return not self.unplaced(machines)
 
     def price(self, left: Sequence[Resources], machine: Machine) -> float:
-        """What a machine costs for a unit of those that it would take."""
+        """What a machine costs for a unit of those that it would take, small ones in proportion."""
         stays = without(left, machine)
         sizes = [size for size, _ in self.need.sizes()]
         if len(sizes) == 1:
             return self.cost(machine) / (len(left) - len(stays))
+        largest = {name: max(dict(size)[name] for size in sizes) for name in self.want}
         worth = 0.0
         for size in sizes:
             share = 0.0
             for name, amount in size:
-                share += amount / self.want[name]
-            worth += (left.count(size) - stays.count(size)) * share
+                share += amount / largest[name]
+            worth += (left.count(size) - stays.count(size)) * (share / len(size))
         return self.cost(machine) / worth
 
     def keep_order(self, machine: Machine) -> tuple[int, float, str]:

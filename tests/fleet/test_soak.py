@@ -93,9 +93,28 @@ def test_shards_move_machines_and_processes_take_over() -> None:
     assert sharded.stale_refused > 0
 
 
+def test_urgent_needs_preempt_batch_work_and_are_served() -> None:
+    profile = SoakProfile(2000, 2000)
+    plan = SoakSettings(profile, soak_s=300.0, churn_per_min=0.01, urgent_share=0.05)
+    seen = Soak(plan, no_clock).run()
+    checks = judge(seen, SoakLimits())
+    assert has_passed(checks), [one for one in checks if not one.passed]
+    assert (seen.urgent_needs, seen.urgent_unserved) == (3, 0)
+    assert seen.preempted > 0
+    assert [one.words for one in checks if one.name == "urgent_unserved"] == [
+        f"3 urgent needs, {seen.preempted} machines preempted"
+    ]
+    assert sum(seen.deferral_reasons.values()) >= seen.deferred
+    assert 0.0 < seen.fetch_s_p99 < 5.0
+
+
 def test_a_quiet_fleet_does_nothing() -> None:
     plan = SoakSettings(
-        SoakProfile(800, 800), soak_s=300.0, churn_per_min=0.0, faults=ProviderFaults()
+        SoakProfile(800, 800),
+        soak_s=300.0,
+        churn_per_min=0.0,
+        faults=ProviderFaults(),
+        urgent_share=0.0,
     )
     still = Soak(plan, no_clock).run()
     # What rests at the start is given back; nothing else happens.
@@ -113,9 +132,10 @@ def test_a_verdict_has_every_number(seen: SoakFigures) -> None:
         shortfalls=1,
         shortfall_need="c1: short",
         invariants_broken=1,
+        urgent_unserved=1,
     )
     checks = judge(bad, SoakLimits())
-    assert [one.passed for one in checks] == [False] * 5
+    assert [one.passed for one in checks] == [False] * 6
     assert math.isnan(checks[1].value)
     assert checks[3].words == "c1: short"
     assert not has_passed(checks)

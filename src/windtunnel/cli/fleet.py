@@ -97,6 +97,12 @@ def bench(
     default=1,
 )
 @option(
+    "--urgent",
+    click.FloatRange(0, 0.05),
+    "The share of the machines that urgent needs ask for, in bursts: they preempt batch work.",
+    default=0.02,
+)
+@option(
     "--process-losses-per-hour",
     click.FloatRange(0, 60),
     "How often each process of a shard, or the coordinator, dies or stalls; left out: 6 with "

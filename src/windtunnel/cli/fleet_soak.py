@@ -37,6 +37,7 @@ def soak_fleet(
     shards: int,
     process_losses_per_hour: float | None,
     cycle_limit_s: float,
+    urgent: float,
     progress: Callable[[float], None],
 ) -> dict[str, Any]:
     """All figures of one soak with its verdict, as plain data."""
@@ -52,6 +53,7 @@ def soak_fleet(
         seed=seed,
         shards=shards,
         process_losses_per_hour=process_losses_per_hour,
+        urgent_share=urgent,
     )
     soak = Soak(plan, cpu_s)
     seen = soak.run(progress)

@@ -39,27 +39,58 @@ class Reconciler:
         self._inventory: Final = inventory
         self._executor: Final = executor
         self._instruments: Final = instruments or Instruments()
+        self._folds = 0
+        self._listed = 0  # how many machines were on the last list
+        self._strange: dict[str, None] = {}  # those on it that are not known: no record could be
         self.rejected: Final[dict[str, tuple[Machine, str]]] = {}
         """By machine: the last record that could not be, and why."""
         self.doubtful: Final[dict[str, None]] = {}
         """Machines of which no record has been believed since one that could not be."""
 
-    def fold(self, records: Iterable[Machine], now_s: float, *, complete: bool) -> None:
-        """Takes a list of records; where it is `complete`, machines that are not on it are gone."""
-        seen: dict[str, None] = {}
+    def fold(
+        self, records: list[Machine], now_s: float, *, complete: bool = False
+    ) -> list[Machine]:
+        """Takes a list of records; where it is `complete`, machines that are not on it are gone.
+
+        Gives the records of machines that were not known before.
+        """
+        entries = self._inventory.entries
+        fresh: list[Machine] = []
+        self._folds += 1
+        self._listed = 0
+        self._strange = {}
         for record in records:
             name = record.id
-            seen[name] = None
             if self.doubtful:
                 self.doubtful.pop(name, None)
-            entry = self._inventory.entries.get(name)
-            if entry is None or not _is_known(entry, record):
+            entry = entries.get(name)
+            if entry is None:
+                self._fold_one(None, record, now_s)
+                entry = entries.get(name)
+                if entry is None:
+                    self._strange[name] = None
+                    continue
+                fresh.append(record)
+            elif not _is_known(entry, record):
                 self._fold_one(entry, record, now_s)
+            if entry.listed != self._folds:
+                entry.listed = self._folds
+                self._listed += 1
         if complete:
-            gone = [name for name in self._inventory.entries if name not in seen]
-            gone.sort()
-            for name in gone + [name for name in self.doubtful if name not in seen]:
-                self._gone(name)
+            self.forget(self.unlisted())
+        return fresh
+
+    def unlisted(self) -> list[str]:
+        """The machines that were not on the last list, by id."""
+        entries = self._inventory.entries
+        found: list[str] = []
+        if self._listed < len(entries):
+            found = [name for name, entry in entries.items() if entry.listed != self._folds]
+            found.sort()
+        for name in self.doubtful:
+            if name not in entries and name not in self._strange:
+                found.append(name)
+        return found
 
     def forget(self, tombstones: Iterable[str]) -> None:
         """Takes the ids of machines that a provider no longer has."""

@@ -29,6 +29,7 @@ from windtunnel.fleet.planner.buffer import Buffer, BufferLimits
 from windtunnel.fleet.planner.consolidation import ConsolidationLimits, Consolidator
 from windtunnel.fleet.planner.costs import RECLAIM_GRACE_S
 from windtunnel.fleet.planner.cycle import Planner
+from windtunnel.fleet.planner.entries import MachineEntry
 from windtunnel.fleet.planner.table import check_owner
 from windtunnel.fleet.provider import FROM_THE_START, Completion, Page
 from windtunnel.fleet.reconciliation import Reconciler
@@ -62,6 +63,12 @@ class Territory:
         if self.domains is None or machine.id in self.given:
             return True
         return machine.shape.attributes().get(self._key, "") in self.domains
+
+    def among(self, records: list[Machine]) -> list[Machine]:
+        """Those of some machines that are the shard's."""
+        if self.domains is None and not self.left:
+            return records
+        return [record for record in records if self.has(record)]
 
     def take(self, machine: str) -> None:
         """A machine is ours now."""
@@ -135,35 +142,35 @@ class Shard:
 
     def _fold(self, page: Page, now_s: float) -> None:
         self.cursor = page.cursor
-        mine = [record for record in page.records if self.territory.has(record)]
+        mine = self.territory.among(page.records)
         if not self._from_start:
-            self.reconciler.fold(mine, now_s, complete=False)
+            self.reconciler.fold(mine, now_s)
             self.reconciler.forget(page.tombstones)
             return
-        self._first += mine
+        self._first = self._first + mine if self._first else mine
         if not page.more:
-            known = self.planner.inventory.entries
-            fresh = [record for record in self._first if record.id not in known]
-            believed = self._believes(self._first)
+            fresh = self.reconciler.fold(self._first, now_s)
+            missing = self.reconciler.unlisted()
+            believed = self._believes(missing)
             self.instruments.count(LISTS_TOTAL, (BELIEVED if believed else QUARANTINED,))
-            self.reconciler.fold(self._first, now_s, complete=believed)
+            if believed:
+                self.reconciler.forget(missing)
             self._watch(fresh, now_s)
             self._from_start, self._first = False, []
             if not believed:
                 self.relist()
             self._begin_to_decide()
 
-    def _believes(self, listed: list[Machine]) -> bool:
+    def _believes(self, missing: list[str]) -> bool:
         """Whether machines that a whole list lacks are gone.
 
         A list that suddenly lacks a large share of them is more often a fault than a loss: it is
         asked for again, and believed when it says so for the third time.
         """
-        names = {record.id for record in listed}
-        entries = self.planner.inventory.entries.values()
-        hosts = [one.id for one in entries if one.state not in (SPECULATIVE, FAILED)]
-        missing = sum(name not in names for name in hosts)
-        if len(hosts) < QUARANTINE_MACHINES or missing <= self.limits.missing_share * len(hosts):
+        entries = self.planner.inventory.entries
+        lost = sum(name in entries and _has_host(entries[name]) for name in missing)
+        hosts = sum(map(_has_host, entries.values())) if lost else 0
+        if hosts < QUARANTINE_MACHINES or lost <= self.limits.missing_share * hosts:
             self._short_lists = 0
             return True
         self._short_lists += 1
@@ -272,3 +279,7 @@ class Shard:
             ):
                 error = "what was begun before the shard started again never ended"
                 inventory.transition(entry, FAILED, now_s, error=error)
+
+
+def _has_host(entry: MachineEntry) -> bool:
+    return entry.state not in (SPECULATIVE, FAILED)

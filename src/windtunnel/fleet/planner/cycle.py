@@ -116,7 +116,7 @@ class Planner:
         there = sum(entry.stage() == THERE and not entry.spare for entry in row.held)
         coming = sum(entry.stage() > THERE for entry in row.held)
         verdict = SATISFIED if row.whole else row.verdict
-        left = [0] * len(row.left) if row.whole else row.left
+        left = () if row.whole else row.left
         words = f"{self._in_words(row, verdict, left)} ({there} there, {coming} on their way)"
         return NeedVerdict(key, verdict, words)
 
@@ -125,9 +125,15 @@ class Planner:
         inventory = self.inventory
         rows = list(inventory.dirty)
         inventory.dirty.clear()
-        rows.extend(row for row in self._short if not row.dirty)
-        rows.sort(key=_order)
-        return rows
+        rows.extend([row for row in self._short if not row.dirty])
+        levels: dict[int, list[NeedRow]] = {}
+        for row in rows:
+            levels.setdefault(row.priority, []).append(row)
+        ordered: list[NeedRow] = []
+        for priority in sorted(levels, reverse=True):
+            levels[priority].sort(key=_turn)
+            ordered += levels[priority]
+        return ordered
 
     def _seed(self, rows: list[NeedRow]) -> None:
         """Phase 1, first: what each row has."""
@@ -207,10 +213,11 @@ class Planner:
                 self.instruments.count(VERDICTS_TOTAL, (VERDICTS[row.verdict],))
         return told
 
-    def _in_words(self, row: NeedRow, verdict: int, left: list[int]) -> str:
+    def _in_words(self, row: NeedRow, verdict: int, left: tuple[int, ...]) -> str:
         """A verdict as a sentence, with the amounts that units without room ask for."""
-        amounts = zip(self.needs.names(row), missing(row, left), strict=True)
-        lacking = [(name, amount) for name, amount in amounts if amount]
+        amounts = missing(row, left) if left else []
+        names = self.needs.names(row)
+        lacking = [(names[at], amounts[at]) for at in range(len(amounts)) if amounts[at]]
         supply = self._supplies.of(row)
         withheld = supply.withheld() if lacking else 0
         return in_words(verdict, lacking, some_match=supply.is_alive(), withheld=withheld)
@@ -256,7 +263,7 @@ def _path(row: NeedRow) -> str:
     return TAKE_SPREAD if row.skew else TAKE
 
 
-def _order(row: NeedRow) -> tuple[int, float, NeedKey]:
+def _turn(row: NeedRow) -> tuple[float, NeedKey]:
     return row.turn
 
 

@@ -93,14 +93,20 @@ def _best(row: NeedRow, supply: Supply) -> str:
 def _tightest(row: NeedRow, supply: Supply) -> str:
     """As `_best`, for the many gangs of units of one size that have nothing yet."""
     best, best_size = "", 0.0
+    resources, want = row.sizing.resources, row.want
     for value in supply.values:
         units = 0
+        have = [0] * len(want)
         for stock in supply.domains[value]:
             free = stock.idle_count + stock.quota_count
             if free:
                 units += free * supply.rooms[supply.rank[stock]]
+                for at in range(len(want)):
+                    have[at] += free * stock.amounts[resources[at]]
         if units >= row.counts[0]:
-            found = size(row, free_of(supply.domains[value]))
+            found = 0.0
+            for at in range(len(want)):
+                found += have[at] / want[at]
             if not best or found < best_size:
                 best, best_size = value, found
     return best

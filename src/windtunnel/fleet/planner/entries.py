@@ -34,6 +34,7 @@ class MachineEntry:
         "id",
         "in_idle",
         "in_quota",
+        "listed",
         "place",
         "planned",
         "resting",
@@ -51,6 +52,7 @@ class MachineEntry:
         self.row: NeedRow | None = None
         self.since_s = 0.0
         self.place: i32 = 0  # in the list of its row
+        self.listed: i32 = 0  # the number of the last list that it was on
         self.state: u8 = SPECULATIVE
         self.planned: u8 = NOTHING
         self.in_idle = False  # whether it stands in the list of idle machines of its stock
@@ -100,6 +102,7 @@ class Stock:
         self.probability: Final = shape.interruption_probability
         self.capacity_type: Final = shape.capacity_type
         self.number = 0
+        self.kind = 0  # the same for all stocks with the same resources
         self.amounts = amounts  # by the number of a resource
         self.idle_count = 0
         self.quota_count = 0  # places that may be created now
@@ -371,6 +374,38 @@ class Supply:
         return any(stock.alive > 0 for stock in self.order)
 
 
+class Pattern:
+    """What one machine takes of units that are left."""
+
+    __slots__ = ("taken", "worth")
+
+    def __init__(self, taken: list[int], worth: float) -> None:
+        self.taken: Final = taken  # by size
+        self.worth: Final = worth  # in units of the largest size
+
+
+class Sizing:
+    """The sizes that units of some needs have, and how machines are filled with them."""
+
+    def __init__(self, resources: list[int], sizes: list[list[int]]) -> None:
+        self.resources: Final = resources  # the numbers of what is asked for, by name
+        self.sizes: Final = sizes  # of each of them; the largest first
+        self.weights: Final = [_share(size, sizes) for size in sizes]
+        self.patterns: Final[dict[int, dict[tuple[int, ...], Pattern]]] = {}
+        """By kind of machine and the units that are left."""
+
+
+def _share(size: list[int], sizes: list[list[int]]) -> float:
+    """What a unit is worth beside one that is as large as the largest in everything."""
+    found = 0.0
+    for at in range(len(size)):
+        found += size[at] / max([one[at] for one in sizes])
+    return found / len(size)
+
+
+NO_UNITS: Final = Sizing([], [])
+
+
 class ClusterHoldings:
     """A cluster, and what it has to spare."""
 
@@ -407,12 +442,10 @@ class NeedRow:
         self.rank: Final = (value, key.cluster, key.fingerprint, key.group)
         """The order in which needs of lower priority lose machines."""
         self.live = False  # whether its cluster asks for it
-        self.turn = (-priority, 0.0, key)  # the order of service, as `Need.order`
-        self.resources: list[int] = []  # the numbers of what it asks for, by name
-        self.want: list[int] = []  # in sum, of each of them
-        self.sizes: list[list[int]] = []  # of its units, the largest first
-        self.counts: list[int] = []  # how many units there are of each size
-        self.weights: list[float] = []  # what a unit of each size is worth beside the others
+        self.turn = (0.0, key)  # the order of service within a priority, as `Need.order`
+        self.want: list[int] = []  # in sum, of each resource that it asks for
+        self.sizing = NO_UNITS  # the sizes of its units
+        self.counts: tuple[int, ...] = ()  # how many units there are of each size
         self.supply: Supply | None = None
         self.supply_number = 0  # of all that ask the same of machines
         self.domain_key = ""  # of its Same, or of its spread
@@ -421,7 +454,7 @@ class NeedRow:
         self.held: Final[list[MachineEntry]] = []
         self.promised: Final[list[MachineEntry]] = []
         self.bag: dict[Stock, int] = {}  # as of its turn: the machines that count for it
-        self.left: list[int] = []  # as of its turn: units without room on these, by size
+        self.left: tuple[int, ...] = ()  # as of its turn: units without room on these, by size
         self.whole = True
         self.dirty = False
         self.domain = ""

@@ -13,8 +13,8 @@ from windtunnel.core.errors import InputError
 from windtunnel.fleet.machine import IllegalTransition, Machine, fault_of
 from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.planner.actions import BOOTSTRAP, NOTHING, PREEMPT, PROVISION
-from windtunnel.fleet.planner.entries import ClusterHoldings, MachineEntry, NeedRow, Stock
-from windtunnel.fleet.shape import IDLE_HOLD_S, MachineShape
+from windtunnel.fleet.planner.entries import ClusterHoldings, MachineEntry, NeedRow, Sizing, Stock
+from windtunnel.fleet.shape import IDLE_HOLD_S, MachineShape, Resources
 from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
@@ -32,6 +32,10 @@ _HELD: Final = (CREATING, CONFIGURING, CONFIGURED, DRAINING)
 """States in which a machine is counted for a need."""
 
 
+MOST_SIZINGS: Final = 10_000
+"""How many sets of sizes are remembered for needs to come."""
+
+
 class Inventory:
     """Machines, their stocks, and the rows and clusters that they belong to."""
 
@@ -46,6 +50,8 @@ class Inventory:
         self.promises: Final[dict[MachineEntry, NeedRow]] = {}
         """The need of higher priority that a machine is being drained for."""
         self._stock_of: Final[dict[MachineShape, Stock]] = {}
+        self._kinds: Final[dict[Resources, int]] = {}
+        self._sizings: Final[dict[tuple[Resources, ...], Sizing]] = {}
         self._due: Final[dict[int, list[MachineEntry]]] = {}
         self._due_seconds: Final[list[int]] = []
         self.frees = 0  # how often a machine became free, which makes cursors start again
@@ -99,6 +105,7 @@ class Inventory:
                 amounts[number] = amount
             found = Stock(shape, amounts)
             found.number = len(self.stocks)
+            found.kind = self._kinds.setdefault(shape.resources, len(self._kinds))
             self.stocks.append(found)
             self._stock_of[shape] = found
         return found
@@ -108,6 +115,17 @@ class Inventory:
         if stock.closed != closed:
             stock.close(closed=closed)
             self.frees += not closed
+
+    def sizing(self, sizes: tuple[Resources, ...]) -> Sizing:
+        """Sizes of units as numbers; the same for all needs with these."""
+        found = self._sizings.get(sizes)
+        if found is None:
+            if len(self._sizings) >= MOST_SIZINGS:
+                self._sizings.clear()
+            numbers = [self.resource(name) for name, _ in sizes[0]]
+            found = Sizing(numbers, [[amount for _, amount in size] for size in sizes])
+            self._sizings[sizes] = found
+        return found
 
     # Machines come and go.
 

@@ -56,8 +56,9 @@ class Moves:
     def gain(self, row: NeedRow, stock: Stock, count: int) -> None:
         """A row has so many machines more (or fewer) of a stock."""
         add(row.bag, stock, count)
-        if row.live:
-            row.left = left_over(row, self.supplies.of(row), row.bag)
+        supply = row.supply
+        if supply is not None:
+            row.left = left_over(row, supply, row.bag)
 
     def is_mixed(self, row: NeedRow) -> bool:
         """Whether a row has machines that are not all alike."""
@@ -67,7 +68,7 @@ class Moves:
     def keep(self, row: NeedRow) -> None:
         """Credits what a row has, in the order in which it is kept, until all units fit."""
         row.bag = {}
-        row.left = list(row.counts)
+        row.left = row.counts
         if row.held:
             supply = self.supplies.of(row) if row.live else None
             fitting: list[MachineEntry] = []
@@ -108,7 +109,7 @@ class Moves:
         if len(fitting) < 2 or (len(row.counts) == 1 and not self._has_too_much(row, supply)):
             return fitting
         row.bag = {}
-        row.left = list(row.counts)
+        row.left = row.counts
         if row.skew:
             return self._keep_evenly(row, supply, fitting)
         stages: dict[int, list[MachineEntry]] = {}
@@ -123,7 +124,7 @@ class Moves:
         """What a row would keep of some machines that fit, if all of them were there."""
         bag, left = row.bag, row.left
         row.bag = {}
-        row.left = list(row.counts)
+        row.left = row.counts
         kept = self._choose(row, self.supplies.of(row), entries)
         row.bag, row.left = bag, left
         return kept

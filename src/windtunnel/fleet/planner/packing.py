@@ -5,58 +5,78 @@ machines there are and not on how they came. All units fit on each machine of a 
 time; so every machine more takes something, as long as something is left.
 """
 
-from windtunnel.fleet.planner.entries import NeedRow, Stock, Supply
+from typing import Final
+
+from windtunnel.fleet.planner.entries import NeedRow, Pattern, Sizing, Stock, Supply
+
+MOST_PATTERNS: Final = 10_000
+"""How many of one kind of machine and one set of sizes are remembered."""
 
 
-def pattern(row: NeedRow, left: list[int], amounts: list[int]) -> list[int]:
-    """How many units of each size one machine takes of those that are left."""
-    free = [amounts[resource] for resource in row.resources]
+def pattern(row: NeedRow, left: tuple[int, ...], stock: Stock) -> Pattern:
+    """What one machine takes of the units that are left; worked out once for all that are alike."""
+    sizing = row.sizing
+    known = sizing.patterns.get(stock.kind)
+    if known is None:
+        known = {}
+        sizing.patterns[stock.kind] = known
+    found = known.get(left)
+    if found is None:
+        if len(known) >= MOST_PATTERNS:
+            known.clear()
+        found = _pattern(sizing, left, stock.amounts)
+        known[left] = found
+    return found
+
+
+def _pattern(sizing: Sizing, left: tuple[int, ...], amounts: list[int]) -> Pattern:
+    free = [amounts[resource] for resource in sizing.resources]
     taken: list[int] = []
-    for at, size in enumerate(row.sizes):
+    worth = 0.0
+    for at, size in enumerate(sizing.sizes):
         count = left[at]
-        if count:
-            for place in range(len(size)):
-                if size[place]:
-                    room = free[place] // size[place]
-                    if room < count:
-                        count = room
-            if count:
-                for place in range(len(size)):
-                    free[place] -= count * size[place]
+        for place in range(len(size)):
+            if size[place]:
+                room = free[place] // size[place]
+                if room < count:
+                    count = room
+        for place in range(len(size)):
+            free[place] -= count * size[place]
         taken.append(count)
-    return taken
+        worth += count * sizing.weights[at]
+    return Pattern(taken, worth)
 
 
-def fill(row: NeedRow, left: list[int], amounts: list[int], most: int) -> None:
-    """Fills up to so many equal machines, and takes what they hold off what is left."""
-    while most > 0:
-        taken = pattern(row, left, amounts)
+def fill(row: NeedRow, left: tuple[int, ...], stock: Stock, most: int) -> tuple[int, ...]:
+    """What is left after up to so many machines of a stock are filled."""
+    while most > 0 and any(left):
+        taken = pattern(row, left, stock).taken
         times = most
-        any_taken = False
         for at in range(len(taken)):
             if taken[at]:
-                any_taken = True
                 again = left[at] // taken[at]
                 if again < times:
                     times = again
-        if not any_taken:
-            return
-        for at in range(len(taken)):
-            left[at] -= taken[at] * times
+        left = tuple([left[at] - taken[at] * times for at in range(len(taken))])
         most -= times
+    return left
 
 
-def left_over(row: NeedRow, supply: Supply, bag: dict[Stock, int]) -> list[int]:
+def left_over(row: NeedRow, supply: Supply, bag: dict[Stock, int]) -> tuple[int, ...]:
     """The units of each size that find no room on some machines, given by stock."""
     if len(row.counts) == 1:
         count = row.counts[0]
         for stock, machines in bag.items():
             count -= machines * supply.rooms[supply.rank[stock]]
-        return [count] if count > 0 else [0]
-    left = list(row.counts)
-    for place in sorted([supply.rank[stock] for stock in bag]):
-        stock = supply.order[place]
-        fill(row, left, stock.amounts, bag[stock])
+        return (count,) if count > 0 else (0,)
+    left = row.counts
+    if len(bag) > 1:
+        for place in sorted([supply.rank[stock] for stock in bag]):
+            stock = supply.order[place]
+            left = fill(row, left, stock, bag[stock])
+    else:
+        for stock, machines in bag.items():
+            left = fill(row, left, stock, machines)
     return left
 
 
@@ -73,43 +93,28 @@ def covers(row: NeedRow, supply: Supply, bag: dict[Stock, int]) -> bool:
 def unit_price(row: NeedRow, stock: Stock, room: int, cost: float) -> float:
     """What a machine costs for a unit of what it would take of those that the row still lacks.
 
-    It has room for so many of the largest. Units of several sizes count by their shares of all that
-    the row asks for.
+    It has room for so many of the largest. Smaller units count by their share of the largest.
     """
     left = row.left
     if len(left) == 1:
         return cost / (room if room < left[0] else left[0])
-    taken = pattern(row, left, stock.amounts)
-    worth = 0.0
-    for at in range(len(taken)):
-        worth += taken[at] * row.weights[at]
-    return cost / worth
-
-
-def weigh(row: NeedRow) -> list[float]:
-    """What a unit of each size is worth beside the others."""
-    weights: list[float] = []
-    for size in row.sizes:
-        found = 0.0
-        for at in range(len(size)):
-            found += size[at] / row.want[at]
-        weights.append(found)
-    return weights
+    return cost / pattern(row, left, stock).worth
 
 
 def total(row: NeedRow, bag: dict[Stock, int]) -> list[int]:
     """What some machines offer of each resource that a row asks for."""
-    found = [0] * len(row.resources)
+    resources = row.sizing.resources
+    found = [0] * len(resources)
     for stock, count in bag.items():
         for at in range(len(found)):
-            found[at] += count * stock.amounts[row.resources[at]]
+            found[at] += count * stock.amounts[resources[at]]
     return found
 
 
-def missing(row: NeedRow, left: list[int]) -> list[int]:
+def missing(row: NeedRow, left: tuple[int, ...]) -> list[int]:
     """What units that are left ask for, by resource."""
-    found = [0] * len(row.resources)
-    for at, size in enumerate(row.sizes):
+    found = [0] * len(row.want)
+    for at, size in enumerate(row.sizing.sizes):
         for place in range(len(found)):
             found[place] += left[at] * size[place]
     return found

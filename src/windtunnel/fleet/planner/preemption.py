@@ -80,7 +80,7 @@ class Preemption:
         found.sort(key=_draining_first)
         return found
 
-    def preempt(self, row: NeedRow) -> list[int]:
+    def preempt(self, row: NeedRow) -> tuple[int, ...]:
         """Takes from lower priorities what a row lacks; gives the units that it still would lack.
 
         Each time, the best machine to take of those that a spread allows.
@@ -125,7 +125,7 @@ class Preemption:
                 add(bag, stock, count)
         return covers(row, supply, bag)
 
-    def _left(self, row: NeedRow, supply: Supply, coming: dict[Stock, int]) -> list[int]:
+    def _left(self, row: NeedRow, supply: Supply, coming: dict[Stock, int]) -> tuple[int, ...]:
         if not coming:
             return row.left
         return left_over(row, supply, both(row.bag, coming))

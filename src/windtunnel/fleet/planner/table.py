@@ -5,9 +5,8 @@ from typing import Final
 
 from windtunnel.core.errors import InputError
 from windtunnel.fleet.need import Need, NeedKey, Places, fold, merge
-from windtunnel.fleet.planner.entries import NeedRow
+from windtunnel.fleet.planner.entries import NO_UNITS, NeedRow
 from windtunnel.fleet.planner.inventory import Inventory
-from windtunnel.fleet.planner.packing import weigh
 from windtunnel.fleet.planner.supply import Supplies
 from windtunnel.fleet.shape import MachineShape
 
@@ -127,13 +126,11 @@ class NeedsTable:
             row.domain_key = over.key if over else profile.same_key
             self._rows.setdefault(need.cluster, {})[key] = row
         self._needs[row] = need
-        row.turn = (-row.priority, need.arrival_s, row.key)
-        row.resources = [self._inventory.resource(name) for name, _ in need.aggregate]
+        row.turn = (need.arrival_s, row.key)
         row.want = [amount for _, amount in need.aggregate]
         units = need.sizes()
-        row.sizes = [[amount for _, amount in size] for size, _ in units]
-        row.counts = [count for _, count in units]
-        row.weights = weigh(row)
+        row.sizing = self._inventory.sizing(tuple([size for size, _ in units]))
+        row.counts = tuple([count for _, count in units])
         if before is None or before.min_unit != need.min_unit:
             self._supplies.ask(row, need)
         self._inventory.touch(row)
@@ -148,11 +145,10 @@ class NeedsTable:
     def _drop(self, row: NeedRow) -> None:
         self.live -= 1
         row.live = False
-        row.resources = []
         row.want = []
-        row.sizes = []
-        row.counts = []
-        row.left = []
+        row.sizing = NO_UNITS
+        row.counts = ()
+        row.left = ()
         del self._needs[row]
         self._supplies.forget(row)
         self._inventory.touch(row)

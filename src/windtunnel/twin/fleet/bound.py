@@ -14,7 +14,14 @@ import msgspec
 from windtunnel.core.random import Stream
 from windtunnel.fleet.planner.costs import effective_cost
 from windtunnel.fleet.planner.cycle import Planner
-from windtunnel.fleet.planner.entries import NOT_COMING, MachineEntry, NeedRow, Stock, Supply
+from windtunnel.fleet.planner.entries import (
+    NOT_COMING,
+    MachineEntry,
+    NeedRow,
+    Sizing,
+    Stock,
+    Supply,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,13 +55,12 @@ class BoundGroup(msgspec.Struct, frozen=True):
     """Needs that are bounded as one: what they may take, and the units that must fit."""
 
     supply: Supply
-    resources: list[int]
-    sizes: list[list[int]]
+    sizing: Sizing
     counts: list[int]
 
     def room(self, size: list[int], stock: Stock) -> int:
         """How many units of one size a machine takes, if it takes nothing else."""
-        amounts = [stock.amounts[resource] for resource in self.resources]
+        amounts = [stock.amounts[resource] for resource in self.sizing.resources]
         return min(have // want for have, want in zip(amounts, size, strict=True) if want)
 
 
@@ -90,13 +96,13 @@ class BoundModel:
         places = {stock: place for place, stock in enumerate(self._available)}
         limits = [float(count) for count in self._available.values()]
         for group in self._groups:
-            asked = [len(limits) + at for at in range(len(group.sizes))]
+            asked = [len(limits) + at for at in range(len(group.sizing.sizes))]
             limits += [-1.0] * len(asked)  # in shares of what is asked for: numbers are alike
             for stock, cost in zip(group.supply.order, group.supply.costs, strict=True):
                 machines = self._variable(cost, whole=1)
                 self._entries.append((places[stock], machines, 1.0))
                 if len(asked) == 1:
-                    share = group.room(group.sizes[0], stock) / group.counts[0]
+                    share = group.room(group.sizing.sizes[0], stock) / group.counts[0]
                     self._entries.append((asked[0], machines, -share))
                 else:
                     self._divide(group, stock, machines, asked, limits)
@@ -113,16 +119,18 @@ class BoundModel:
         self, group: BoundGroup, stock: Stock, machines: int, asked: list[int], limits: list[float]
     ) -> None:
         """Units of several sizes on the machines of a stock, within what these offer."""
-        units = [self._variable(0.0, whole=0) for _ in group.sizes]
-        for at, resource in enumerate(group.resources):
+        units = [self._variable(0.0, whole=0) for _ in group.sizing.sizes]
+        for at, resource in enumerate(group.sizing.resources):
             offered = stock.amounts[resource]
             self._entries.append((len(limits), machines, -1.0))
             self._entries.extend(
                 (len(limits), unit, size[at] / offered)
-                for unit, size in zip(units, group.sizes, strict=True)
+                for unit, size in zip(units, group.sizing.sizes, strict=True)
             )
             limits.append(0.0)
-        for unit, size, count, row in zip(units, group.sizes, group.counts, asked, strict=True):
+        for unit, size, count, row in zip(
+            units, group.sizing.sizes, group.counts, asked, strict=True
+        ):
             self._entries.append((row, unit, -1.0 / count))
             self._entries.append((len(limits), unit, 1.0 / group.room(size, stock)))
             self._entries.append((len(limits), machines, -1.0))
@@ -151,7 +159,7 @@ def sampled_gap(
     if not drawn:
         return _gap(0, 0, 0.0, 0.0, whole=True, proved=True)
     model = BoundModel(
-        [BoundGroup(planner.supply_of(row), row.resources, row.sizes, row.counts) for row in drawn]
+        [BoundGroup(planner.supply_of(row), row.sizing, list(row.counts)) for row in drawn]
     )
     cost, machines = _now(drawn, model)
     bound, proved = _solve(model, whole=True, limit_s=limit_s)
@@ -194,15 +202,13 @@ def _alike(planner: Planner, rows: list[NeedRow]) -> list[BoundGroup]:
         supply = planner.supply_of(row)
         times = math.gcd(*row.counts)
         ratio = tuple(count // times for count in row.counts)
-        sizes = tuple(tuple(size) for size in row.sizes)
-        key = (id(supply), tuple(row.resources), sizes, ratio)
+        key = (id(supply), id(row.sizing), ratio)
         before = groups.get(key)
         groups[key] = (supply, row, times + (before[2] if before else 0))
     return [
         BoundGroup(
             supply,
-            row.resources,
-            row.sizes,
+            row.sizing,
             [count // math.gcd(*row.counts) * times for count in row.counts],
         )
         for supply, row, times in groups.values()

@@ -28,7 +28,9 @@ from windtunnel.fleet.execution import (
 )
 from windtunnel.fleet.instruments import (
     ACTIONS_TOTAL,
+    BOOTSTRAP_FETCH,
     CYCLE,
+    DEFERRALS_TOTAL,
     EXECUTE,
     RECONCILE,
     REJECTED_TOTAL,
@@ -37,14 +39,14 @@ from windtunnel.fleet.instruments import (
 )
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.orders import ExecutionLimits
-from windtunnel.fleet.planner.actions import PREEMPTING, CyclePlan
+from windtunnel.fleet.planner.actions import ACTIONS, PREEMPT, PREEMPTING, CyclePlan
 from windtunnel.fleet.shard import Shard
 from windtunnel.twin.fleet.bound import CostGap, fleet_gap, sampled_gap
 from windtunnel.twin.fleet.driver import CYCLE_S
 from windtunnel.twin.fleet.processes import ShardProcesses
 from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 from windtunnel.twin.fleet.unreliable import ProviderFaults, UnreliableProvider, poisson
-from windtunnel.twin.fleet.workloads import BenchWorld, cells, world
+from windtunnel.twin.fleet.workloads import BATCH_PRIORITY, BenchWorld, batch_bursts, cells, world
 
 
 class SoakProfile(msgspec.Struct, frozen=True):
@@ -74,6 +76,15 @@ that still is keeps no fleet from converging; it is a shortfall of the soak."""
 MOST_PROCESS_LOSSES: Final = 60.0
 MOST_LOSSES_PER_DAY: Final = 24.0
 """A machine that lasts an hour. With many more, a fleet is never whole and a soak never begins."""
+BURST_EVERY_S: Final = 300.0
+BURST_FROM_S: Final = 60.0
+BURST_UNTIL_S: Final = 240.0
+"""Within every five minutes, when urgent needs are asked for: they take machines that batch work
+holds, on racks that are full."""
+CALM_S: Final = 60.0
+"""How long batch work may be short after urgent needs have given its machines back."""
+URGENT_CLUSTER: Final = "urgent"
+MOST_URGENT: Final = 0.05
 ABSENT: Final = 0.05
 """The share of units that are not asked for at the start of a soak, and come when others leave."""
 FAULTS: Final = ProviderFaults(
@@ -101,6 +112,8 @@ class SoakSettings(msgspec.Struct, frozen=True):
     shards: int = 1
     process_losses_per_hour: float = 0.0
     """Of each process that runs a shard, and of the coordinator: half die, half only stall."""
+    urgent_share: float = 0.02
+    """Of the machines, how many urgent needs ask for, in bursts."""
 
     def check(self) -> "SoakSettings":
         """Itself, when it makes sense."""
@@ -108,6 +121,11 @@ class SoakSettings(msgspec.Struct, frozen=True):
             raise InputError(f"a soak takes {self.soak_s} s", allowed="more than 0")
         if not 0.0 <= self.churn_per_min <= 1.0:
             raise InputError(f"the churn is {self.churn_per_min} per minute", allowed="0 to 1")
+        if not 0.0 <= self.urgent_share <= MOST_URGENT:
+            raise InputError(
+                f"urgent needs ask for {self.urgent_share:g} of the machines",
+                allowed=f"0 to {MOST_URGENT:g}",
+            )
         if self.gap_cycles < 0:
             raise InputError(f"gap_cycles is {self.gap_cycles}", allowed="0 or more")
         if self.shards < 1:
@@ -157,11 +175,22 @@ class SoakFigures(msgspec.Struct):
     landed: int
     landing_success: float
     deferred: int
+    deferral_reasons: dict[str, int]
+    """What they waited for, in the soak and before it."""
+    fetch_s_p99: float
+    """Simulated seconds until a cluster had said what a machine needs to join it."""
+    urgent_needs: int
+    """Needs of the highest priority that came, over all bursts."""
+    urgent_unserved: int
+    """Of these, how many still lacked machines at the end of their burst."""
+    preempted: int
+    """Machines that were drained for needs of higher priority."""
     duplicate_actions: int
     """Orders for what was under way or done already, that no deadline made us ask again."""
     asked_again: int
     shortfalls: int
-    """The most needs that were short of machines in any cycle of the soak."""
+    """The most needs that were short of machines in any cycle of the soak; batch work is left out
+    while urgent needs have machines that it had, and for a minute after."""
     shortfall_need: str
     """One of them, with the reason; empty where there was none."""
     losses: int
@@ -231,6 +260,7 @@ class SoakDemand:
         self._present: Final[list[int]] = []
         self._absent: Final[list[int]] = []
         self.changed: Final[dict[str, None]] = {}
+        self.urgent: list[Need] = []
         for number in range(len(self._groups)):
             self._arrive(number)
 
@@ -251,8 +281,15 @@ class SoakDemand:
             self._arrive(number)
         return count
 
+    def burst(self, urgent: list[Need]) -> None:
+        """Urgent needs come, or go."""
+        self.urgent = urgent
+        self.changed[URGENT_CLUSTER] = None
+
     def needs(self, cluster: str) -> list[Need]:
         """The roll-up of a cluster."""
+        if cluster == URGENT_CLUSTER:
+            return self.urgent
         return [one for group in self._asked[cluster].values() for one in group]
 
     def _arrive(self, number: int) -> None:
@@ -313,6 +350,14 @@ class Soak:
         }
         units = {cluster: some for one in made.values() for cluster, some in one.needs.items()}
         self._demand: Final = SoakDemand(units, streams)
+        self._shard_of[URGENT_CLUSTER] = names[0]
+        self._urgent: Final = batch_bursts(
+            URGENT_CLUSTER, round(plan.urgent_share * profile.machines)
+        )
+        self._urgent_needs = 0
+        self._unserved = 0
+        self._began_s = 0.0
+        self._calm_from_s = -math.inf
         self._driver.before_cycle = self._before
         self._driver.after_cycle = self._after
         self._checker: Final = InvariantChecker(INVARIANTS)
@@ -335,6 +380,7 @@ class Soak:
         start = self._counts()
         self._expected = self.unreliable.expected
         self._soaking = True
+        self._began_s = self._loop.now_s
         self._demand.rest(ABSENT)
         loop, first = self._loop, self._driver.cycles
         end_s = loop.now_s + self._plan.soak_s
@@ -377,6 +423,7 @@ class Soak:
         if self._soaking:
             mean = len(self._demand) * self._plan.churn_per_min * CYCLE_S / 60.0
             self._churned += self._demand.churn(mean)
+            self._burst(now_s)
             losses = self._plan.process_losses_per_hour * (self._plan.shards + 1)
             if losses:
                 self.processes.fail_some(losses * CYCLE_S / 3600.0)
@@ -387,6 +434,27 @@ class Soak:
             if shard is not None:
                 shard.want(cluster, self._demand.needs(cluster))
                 del self._demand.changed[cluster]
+
+    def _burst(self, now_s: float) -> None:
+        """Urgent needs come and go, some minutes each."""
+        at_s = (now_s - self._began_s) % BURST_EVERY_S
+        is_time = bool(self._urgent) and BURST_FROM_S <= at_s < BURST_UNTIL_S
+        if is_time == bool(self._demand.urgent):
+            return
+        if is_time:
+            self._urgent_needs += len(self._urgent)
+        else:
+            shard = self._driver.shards.get(self._shard_of[URGENT_CLUSTER])
+            if shard is not None:
+                self._unserved += sum(not _is_served(shard, one) for one in self._urgent)
+        self._demand.burst(self._urgent if is_time else [])
+
+    def _takes_from_batch(self, shard: Shard, now_s: float) -> bool:
+        """Whether urgent needs have machines that batch work had, or had them just now."""
+        urgent = shard.planner.inventory.clusters.get(URGENT_CLUSTER)
+        if urgent is not None and (self._demand.urgent or urgent.configured):
+            self._calm_from_s = now_s + CALM_S
+        return urgent is not None and now_s < self._calm_from_s
 
     def _send_all(self, shard: Shard) -> None:
         """A process that takes a shard over is told of all that its clusters need."""
@@ -405,6 +473,8 @@ class Soak:
         self._open[shard.name] = len(short) - len(lasting)
         if not self._soaking:
             return
+        lowest = BATCH_PRIORITY if self._takes_from_batch(shard, now_s) else -math.inf
+        lasting = [one for one in lasting if one.need.priority() > lowest]
         if len(lasting) > self._worst:
             self._worst = len(lasting)
             self._worst_words = f"{lasting[0].need.cluster}: {lasting[0].reason}"
@@ -434,6 +504,7 @@ class Soak:
         for (kind, result), times in self.instruments.counts[ACTIONS_TOTAL].items():
             if kind != "answer":
                 rows[result] = rows.get(result, 0) + times
+        rows["preempted"] = self.instruments.counted(ACTIONS_TOTAL, ACTIONS[PREEMPT], SUCCESS)
         rows["rejected"] = self.instruments.counted(REJECTED_TOTAL)
         reasked = {
             (one.name, token): None for one in self.processes.shards for token in one.reasked
@@ -477,6 +548,14 @@ class Soak:
             landed=landed,
             landing_success=landed / ended if ended else 1.0,
             deferred=seen.get(DEFERRED, 0),
+            deferral_reasons={
+                labels[0]: times
+                for labels, times in self.instruments.counts[DEFERRALS_TOTAL].items()
+            },
+            fetch_s_p99=self.instruments.times[BOOTSTRAP_FETCH].quantile(0.99),
+            urgent_needs=self._urgent_needs,
+            urgent_unserved=self._unserved,
+            preempted=seen["preempted"],
             duplicate_actions=seen["duplicate"],
             asked_again=seen["reasked"],
             shortfalls=self._worst,
@@ -499,6 +578,12 @@ class Soak:
             stale_refused=self.processes.stale_refused,
             stale_accepted=self.processes.stale_accepted,
         )
+
+
+def _is_served(shard: Shard, one: Need) -> bool:
+    """Whether a need has its machines, or they are on their way."""
+    row = shard.planner.inventory.rows.get(one.key())
+    return row is not None and row.whole
 
 
 def _worlds(profile: SoakProfile, names: list[str], stream: Stream) -> dict[str, BenchWorld]:
@@ -577,6 +662,9 @@ def judge(seen: SoakFigures, envelope: SoakLimits) -> list[SoakCheck]:
             seen.broken or f"{seen.invariants_checked} checks",
         ),
     ]
+    if seen.urgent_needs:
+        words = f"{seen.urgent_needs} urgent needs, {seen.preempted} machines preempted"
+        checks.append(_at_most("urgent_unserved", seen.urgent_unserved, 0, words))
     if seen.shards > 1:
         words = f"{seen.takeovers} takeovers, {seen.stale_refused} refused"
         checks.append(_at_most("stale_accepted", seen.stale_accepted, 0, words))

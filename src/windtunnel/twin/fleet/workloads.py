@@ -36,6 +36,8 @@ CELL: Final = "windtunnel.dev/cell"
 SHORT_CELL: Final = 0.97
 """The share of the machines that it needs that the first cell has."""
 ZONES: Final = ("a", "b", "c")
+BATCH: Final = "cpu-batch"
+BATCH_PRIORITY: Final = 100
 
 TYPES: Final = {
     "a3-highgpu-8g": (208, 1872, 8, 88.0),
@@ -102,12 +104,12 @@ ARCHETYPES: Final = (
         8192,
     ),
     Archetype(
-        "cpu-batch",
+        BATCH,
         35,
         ("c6i.4xlarge", "c6i.8xlarge", "n2-standard-32"),
         ZONES,
         (UnitSize(30, 4, 8), UnitSize(35, 8, 16), UnitSize(25, 16, 32), UnitSize(10, 32, 64)),
-        (100,),
+        (BATCH_PRIORITY,),
         64,
         256,
     ),
@@ -350,7 +352,7 @@ def _shares(count: int, wanted: dict[tuple[str, str], int]) -> dict[tuple[str, s
 
 def _machines(counts: dict[tuple[str, str], int], prefix: str, cell: str = "") -> list[Machine]:
     """Machines by type and zone; one in five is a place in a quota."""
-    racks = min(RACKS_PER_ZONE, max(1, sum(counts.values()) // 2000))
+    racks = min(RACKS_PER_ZONE, max(1, sum(counts.values()) // 1000))
     machines: list[Machine] = []
     for (kind, zone), count in counts.items():
         places = [_shape(kind, zone, rack, racks, cell) for rack in range(racks)]
@@ -434,6 +436,27 @@ def urgent_needs(count: int, kind: str) -> list[Need]:
         _whole_machines(_held_cluster(number), wish, URGENT_MACHINES, f"{kind}-{number}")
         for number in range(count)
     ]
+
+
+def batch_bursts(cluster: str, machines: int) -> list[Need]:
+    """Urgent needs for machines of batch work, one for the first rack of each zone.
+
+    Racks are filled one after the other, so that the first is full where there are several.
+    """
+    batch = next(one for one in ARCHETYPES if one.name == BATCH)
+    size = batch.sizes[2]
+    found: list[Need] = []
+    for number, zone in enumerate(ZONES):
+        count = (machines + number) // len(ZONES)
+        if count:
+            wishes = [
+                requirement(INSTANCE_TYPE, "In", batch.types),
+                requirement(RACK, "In", [f"{zone}-0"]),
+            ]
+            wish = profile(wishes, priority=2 * URGENT_PRIORITY)
+            units = [_unit(cluster, wish, size, "", 0.0) for _ in range(count)]
+            found += merge(units).values()
+    return found
 
 
 def _held_cluster(number: int) -> str:
