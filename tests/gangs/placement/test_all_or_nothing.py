@@ -14,6 +14,7 @@ from windtunnel.gangs.placement.asks import (
     PartAsk,
     PodAsk,
     PodRules,
+    PodShape,
     Preference,
     Requirement,
     Selector,
@@ -21,7 +22,7 @@ from windtunnel.gangs.placement.asks import (
     Toleration,
 )
 from windtunnel.gangs.placement.placer import GangPlacer
-from windtunnel.gangs.placement.space import CHILDREN, NODES, Space, slots_on
+from windtunnel.gangs.placement.space import CHILDREN, NODES, NodeRoom, Space, free_slots
 from windtunnel.gangs.placement.units import keys_of
 
 LEVELS = [None, "block", "rack", "host"]
@@ -121,6 +122,10 @@ def test_a_gang_is_placed_exactly_when_a_placement_exists(data: st.DataObject) -
         assert len(done.verdicts) == 1
         assert free_gpus(space) == before
     check_counts(space)
+
+
+def slots_on(node: NodeRoom, shape: PodShape) -> int:
+    return free_slots(node, shape) if shape.rules.admits(node.labels, node.taints) else 0
 
 
 def check_counts(space: Space) -> None:

@@ -19,7 +19,7 @@ def without(space: Space, members: list[Member], gang: GangAsk) -> bool:
         space.give(space.by_name[member.node], member.shape)
     possible = can_be_placed(space, gang)
     for member in members:
-        space.take(space.by_name[member.node], member.shape)
+        space.shift(space.by_name[member.node], member.shape, -1)
     return possible
 
 

@@ -345,7 +345,7 @@ def test_a_verdict_stands_unless_room_is_held_for_others() -> None:
     placer = GangPlacer(space)
     large = gang(space, "g", 3)
     assert placer.plan([large]).verdicts[0].stands
-    space.take(space.nodes[0], large.groups[0].pods[0].shape)
+    space.shift(space.nodes[0], large.groups[0].pods[0].shape, -1)
     space.releasing(space.nodes[0], large.groups[0].pods[0].shape)
     done = placer.plan([gang(space, "first", 2, order=0.0), gang(space, "late", 1, order=1.0)])
     assert [verdict.stands for verdict in done.verdicts] == [False, False]

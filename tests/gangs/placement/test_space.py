@@ -78,7 +78,7 @@ def test_a_tree_grows_to_what_building_it_anew_gives(tight: bool, data: st.DataO
             gpus = data.draw(st.integers(0, 5))
             node = space.add_node(f"n{number}", {GPU: gpus}, data.draw(labels))
             if gpus >= 2 and data.draw(st.booleans()):
-                space.take(node, shape)
+                space.shift(node, shape, -1)
             if data.draw(st.booleans()):
                 space.set_usable(node, usable=False)
             check_equal(space, space.room(space.tree("t", []), shape))

@@ -46,10 +46,7 @@ def rules_of(pod_spec: Fields) -> PodRules:
 
 def selector_of(pod_spec: Fields) -> Selector | None:
     """Which nodes pods of a spec may go to by their labels; None: to all."""
-    always = [
-        Requirement(key, "In", [str(value)])
-        for key, value in sorted(_mapping(pod_spec, "nodeSelector").items())
-    ]
+    always = _equal(_mapping(pod_spec, "nodeSelector"))
     affinity = _mapping(_mapping(pod_spec, "affinity"), "nodeAffinity")
     terms = _list(_mapping(affinity, REQUIRED), "nodeSelectorTerms")
     found = [[*always, *_node_term(term)] for term in terms]
@@ -105,12 +102,11 @@ class ApartTerm:
     """One term of a pod anti-affinity: which pods, by labels and namespace, in which domains."""
 
     topology_key: str
-    selector: str
-    """The requirements on labels in words: equal ones are equal terms."""
+    requirements: tuple[tuple[str, str, tuple[str, ...]], ...]
+    """On the labels of pods: keys, operators and values."""
     namespaces: tuple[str, ...]
     """Empty: all of them."""
     required: bool
-    requirements: tuple[tuple[str, str, tuple[str, ...]], ...]
 
     def matches(self, pod: Pod) -> bool:
         """Whether it is about a pod."""
@@ -125,51 +121,39 @@ class ApartTerm:
 
 def apart_of(pod: Pod) -> list[ApartTerm]:
     """Which pods a pod keeps away from, or would rather keep away from."""
-    affinity = _mapping(_mapping(pod.template.pod_spec, "affinity"), "podAntiAffinity")
-    found = [_apart(term, pod, required=True) for term in _list(affinity, REQUIRED)]
-    for one in _list(affinity, PREFERRED):
-        _weight(one)
-        found.append(_apart(_mapping(one, "podAffinityTerm"), pod, required=False))
-    return [term for term in found if term is not None]
-
-
-def _apart(term: Fields, pod: Pod, *, required: bool) -> ApartTerm | None:
-    where = "affinity.podAntiAffinity"
-    key = term.get("topologyKey")
-    if not isinstance(key, str) or not key:
-        raise InputError("a term has no topologyKey", where=where)
-    if not isinstance(term.get("labelSelector"), Mapping):
-        return None  # as Kubernetes has it: it is about no pod
-    selector = _mapping(term, "labelSelector")
-    wanted = [
-        Requirement(label, "In", [str(value)])
-        for label, value in sorted(_mapping(selector, "matchLabels").items())
-    ]
-    wanted += _requirements(selector, "matchExpressions", where)
-    own, same = pod_labels(pod), term.get("matchLabelKeys")
-    for label in same if isinstance(same, list) else []:
-        if str(label) in own:
-            wanted.append(Requirement(str(label), "In", [own[str(label)]]))
-    listed = term.get("namespaces")
-    spaces = tuple(str(one) for one in listed) if isinstance(listed, list) else ()
-    if not spaces and not isinstance(term.get("namespaceSelector"), Mapping):
-        spaces = (names.namespace(pod.clique),)
-    plain = tuple((one.key, one.operator, tuple(one.values)) for one in wanted)
-    return ApartTerm(key, Selector([wanted]).says(), spaces, required, plain)
+    return _apart_terms(pod.template.pod_spec, pod_labels(pod), names.namespace(pod.clique))
 
 
 def check_pod_spec(pod_spec: Fields) -> None:
     """Raises an InputError for constraints that nobody could keep."""
     rules_of(pod_spec)
+    _apart_terms(pod_spec, {}, "")
+
+
+def _apart_terms(pod_spec: Fields, own: dict[str, str], namespace: str) -> list[ApartTerm]:
     affinity = _mapping(_mapping(pod_spec, "affinity"), "podAntiAffinity")
-    terms = _list(affinity, REQUIRED)
+    terms = [(term, True) for term in _list(affinity, REQUIRED)]
     for one in _list(affinity, PREFERRED):
         _weight(one)
-        terms.append(_mapping(one, "podAffinityTerm"))
-    for term in terms:
-        if not term.get("topologyKey"):
-            raise InputError("a term has no topologyKey", where="affinity.podAntiAffinity")
-        _requirements(_mapping(term, "labelSelector"), "matchExpressions", "podAntiAffinity")
+        terms.append((_mapping(one, "podAffinityTerm"), False))
+    found = []
+    for term, required in terms:
+        key, where = term.get("topologyKey"), "affinity.podAntiAffinity"
+        if not isinstance(key, str) or not key:
+            raise InputError("a term has no topologyKey", where=where)
+        if not isinstance(term.get("labelSelector"), Mapping):
+            continue  # as Kubernetes has it: it is about no pod
+        selector = _mapping(term, "labelSelector")
+        wanted = _equal(_mapping(selector, "matchLabels"))
+        wanted += _requirements(selector, "matchExpressions", where)
+        same = [str(label) for label in _plain_list(term, "matchLabelKeys")]
+        wanted += _equal({label: own[label] for label in same if label in own})
+        spaces = tuple(str(one) for one in _plain_list(term, "namespaces"))
+        if not spaces and not isinstance(term.get("namespaceSelector"), Mapping):
+            spaces = (namespace,)
+        plain = tuple((one.key, one.operator, tuple(one.values)) for one in wanted)
+        found.append(ApartTerm(key, plain, spaces, required))
+    return found
 
 
 def not_looked_at(pod_spec: Fields) -> list[str]:
@@ -186,6 +170,10 @@ def _weight(item: Fields) -> int:
     if not isinstance(weight, int) or not 1 <= weight <= 100:
         raise InputError(f"{weight!r} is not a weight", where="affinity", allowed="1 to 100")
     return weight
+
+
+def _equal(labels: Fields) -> list[Requirement]:
+    return [Requirement(key, "In", [str(value)]) for key, value in sorted(labels.items())]
 
 
 def _requirements(
@@ -220,8 +208,12 @@ def _mapping(owner: Fields, key: str) -> Fields:
 
 
 def _list(owner: Fields, key: str) -> list[Fields]:
+    return [item for item in _plain_list(owner, key) if isinstance(item, Mapping)]
+
+
+def _plain_list(owner: Fields, key: str) -> list[object]:
     found = owner.get(key)
-    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+    return found if isinstance(found, list) else []
 
 
 SPREAD: Final = "windtunnel.dev/spread"

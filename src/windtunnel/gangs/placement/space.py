@@ -213,12 +213,6 @@ def free_slots(node: NodeRoom, shape: PodShape) -> int:
     return fewest
 
 
-def slots_on(node: NodeRoom, shape: PodShape) -> int:
-    """How many pods of a shape fit on a node now."""
-    admits = shape.rules.admits(node.labels, node.taints)
-    return free_slots(node, shape) if admits else 0
-
-
 def _is_kept_away(node: NodeRoom, rules: PodRules) -> bool:
     """Whether pods in one of the domains of a node keep such pods away, or the other way round."""
     for term in rules.avoids:
@@ -381,7 +375,7 @@ def _following(place: Place) -> int:
 
 
 class Space:
-    """All nodes and the room on them. It changes through `take` and `give` alone."""
+    """All nodes and the room on them."""
 
     def __init__(self) -> None:
         self.nodes: Final[list[NodeRoom]] = []
@@ -576,13 +570,9 @@ class Space:
 
     # What changes.
 
-    def take(self, node: NodeRoom, shape: PodShape, count: int = 1) -> None:
-        """Pods of a shape hold their part of a node from now on."""
-        self.shift(node, shape, -count)
-
-    def give(self, node: NodeRoom, shape: PodShape, count: int = 1) -> None:
-        """Pods of a shape no longer hold their part."""
-        self.shift(node, shape, count)
+    def give(self, node: NodeRoom, shape: PodShape) -> None:
+        """A pod of a shape no longer holds its part of a node."""
+        self.shift(node, shape, 1)
         self.freed += 1
 
     def shift(self, node: NodeRoom, shape: PodShape, count: int) -> None:
