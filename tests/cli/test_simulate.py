@@ -221,3 +221,12 @@ def test_repeats_that_make_no_sense_are_refused(
     assert (code, out) == (2, "")
     assert err.startswith(f"windtunnel: {sentence}")
     assert left_behind() == []
+
+
+def test_settings_that_change_nothing_are_noted_on_standard_error(
+    simulate: Run,
+) -> None:
+    code, _, err = simulate("one.yaml", "--set", "serving.drain={policy: wait}", "--json", "-")
+    assert code == 0
+    assert "windtunnel: note: --set serving.drain=" in err
+    assert "no server is taken away" in err

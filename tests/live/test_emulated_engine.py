@@ -156,8 +156,12 @@ def test_overheads_are_the_simulations() -> None:
     """Before the server, on every token, and at the end."""
     audience = Audience(ROOMY, ONE_SECOND, ServerOverheads(0.5, 0.125, 0.25))
     audience.run([(0.0, 0, Request(0, 0.0, 10, 3))])
-    assert audience.tokens == {0: [1.625, 2.75, 3.875]}
-    assert audience.ended == {0: 4.125}
+    assert audience.tokens == {0: [1.625, 2.625, 3.625]}
+    assert audience.ended == {0: 3.875}
+    peer = Audience(ROOMY, ONE_SECOND, ServerOverheads(0.5, 0.0, 0.25, 0.125))
+    peer.run([(0.0, 0, Request(0, 0.0, 10, 3))])
+    assert peer.tokens == {0: [1.625, 2.75, 3.875]}
+    assert peer.ended == {0: 4.125}
 
 
 def test_who_leaves_on_the_way_in_or_out_is_told_nothing_more() -> None:

@@ -13,8 +13,8 @@ from tests.twin.runs import BUSY, one_server, run
 from windtunnel.analysis.run_folder import REQUESTS
 from windtunnel.core.distribution import Distribution, summary, together
 from windtunnel.core.errors import InputError
-from windtunnel.twin.results.accounts import MOST_TENANTS, OTHERS, RecordNames
-from windtunnel.twin.results.breakdown import fairness_of, jain, tenants_of
+from windtunnel.twin.results.accounts import MOST_TENANTS, OTHERS, Account, RecordNames
+from windtunnel.twin.results.breakdown import fair_amounts, fairness_of, jain, tenants_of
 from windtunnel.twin.results.reasons import MOST_REASONS, OTHER, ReasonCounts
 from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES, REJECTED, Overheads, Recorder
 from windtunnel.twin.scenario.load import load_text
@@ -241,3 +241,26 @@ def test_a_pool_has_its_own_price() -> None:
         load_text(text, sets=["serving.pools.0.price_per_hour=-1"])
     free = run(text, "serving.pools.0.price_per_hour=0")
     assert (free["cost"]["total"], free["pools"]["main"]["price_per_hour"]) == (0.0, 0.0)
+
+
+def test_amounts_are_divided_by_weight_among_those_that_ask_for_more() -> None:
+    assert fair_amounts(80.0, [100.0, 100.0], [3.0, 1.0]) == [60.0, 20.0]
+    assert fair_amounts(80.0, [40.0, 100.0], [3.0, 1.0]) == [40.0, 40.0]
+    assert fair_amounts(80.0, [30.0, 50.0], [3.0, 1.0]) == [30.0, 50.0]
+    assert fair_amounts(90.0, [10.0, 100.0, 100.0], [1.0, 1.0, 1.0]) == [10.0, 40.0, 40.0]
+
+
+def test_fairness_counts_the_weights_of_tenants() -> None:
+    """Both asked for as much; one of weight 3 got three times as much, or all got everything."""
+
+    def account(name: str, got: int) -> Account:
+        made = Account(name)
+        made.requests, made.asked_tokens, made.output_tokens = 1, 100, got
+        return made
+
+    weights = {"gold": 3.0}
+    unequal = [account("gold", 60), account("tin", 20)]
+    assert fairness_of(unequal, weights)["served_tokens"] == pytest.approx(1.0)
+    assert fairness_of(unequal)["served_tokens"] == pytest.approx(0.8)
+    everything = [account("gold", 100), account("tin", 100)]
+    assert fairness_of(everything, weights)["served_tokens"] == pytest.approx(1.0)

@@ -134,7 +134,6 @@ def test_a_run_may_end_in_the_middle_of_everything() -> None:
     [
         ("serving.pools.1.role=prefill", "no pool has the role 'decode' or 'both'"),
         ("serving.pools.0.role=decode", "no pool has the role 'prefill' or 'both'"),
-        ("serving.disaggregation.threshold=5", "which has no use for it"),
     ],
 )
 def test_roles_without_a_partner_are_faults(change: str, sentence: str) -> None:
@@ -163,7 +162,7 @@ def test_prefill_servers_alone_lack_a_partner_and_nothing_else() -> None:
     assert "bytes_per_token" not in str(fault.value)
 
 
-def test_a_section_that_nothing_can_use_is_a_fault() -> None:
+def test_a_section_that_nothing_can_use_is_noted() -> None:
     text = SPLIT.format(
         count=1,
         rate="1/s",
@@ -176,8 +175,10 @@ def test_a_section_that_nothing_can_use_is_a_fault() -> None:
         latency="1ms",
     )
     sets = ["serving.pools.0.role=both", "serving.pools.1.role=both"]
-    with pytest.raises(InputError, match="nothing is split"):
-        load_text(text, sets=sets)
+    (note,) = load_text(text, sets=sets).notes
+    assert "nothing is split" in note
+    (note,) = load_text(text, sets=["serving.disaggregation.threshold=5"]).notes
+    assert "which has no use for it" in note
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ import pytest
 
 from tests.twin.runs import one_server, run
 from windtunnel.analysis.phases import RequestRow
-from windtunnel.core.errors import InputError
-from windtunnel.engine.encoder import Encoders
 from windtunnel.report.files.requests import times_of
 from windtunnel.twin.compose import compose
+from windtunnel.twin.requests.encoders import Encoders
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.results.reasons import reason_of
 from windtunnel.twin.scenario.load import load_text
@@ -60,9 +59,9 @@ def test_encoding_is_part_of_ttft_and_of_no_servers_queue() -> None:
     assert run(PAIR)["encode"] is None
 
 
-def test_encoders_without_media_are_a_fault() -> None:
-    with pytest.raises(InputError, match=r"serving\.encode: no source has media"):
-        load_text(PAIR, sets=[ENCODE])
+def test_encoders_without_media_are_noted() -> None:
+    (note,) = load_text(PAIR, sets=[ENCODE]).notes
+    assert "serving.encode: no source has media" in note
 
 
 def test_encoders_that_are_always_busy_are_said_to_be() -> None:
@@ -77,12 +76,33 @@ def saturation(result: dict[str, Any]) -> list[str]:
 
 def test_busy_counts_until_now_and_not_what_is_still_to_do() -> None:
     encoders = Encoders(2, 1.0, 0.0)
-    for _ in range(3):
-        encoders.done_s(5, 0.0)
+    requests = [Request(number, 0.0, 9, 9) for number in range(3)]
+    for request in requests:
+        encoders.take(request, 0.0)
+    assert [encoders.next(0.0) for _ in range(3)] == [(requests[0], 1.0), (requests[1], 1.0), None]
     assert encoders.busy(0.0) == 0.0
     assert encoders.busy(1.0) == 1.0
+    encoders.leave(requests[0], 1.0)
+    encoders.leave(requests[1], 1.0)
+    assert encoders.next(1.0) == (requests[2], 2.0)
+    encoders.leave(requests[2], 2.0)
     assert encoders.busy(2.0) == 0.75
     assert encoders.busy(4.0) == 0.375
+
+
+def test_an_encoder_stops_for_a_client_that_has_left() -> None:
+    """The first gives up after 100 of its 150 ms; the second then begins, and is done by 250."""
+    result = run(PAIR, MEDIA, ENCODE, "workload.0.timeout=100ms", "workload.0.count=1")
+    assert result["requests"]["timed_out"] == 1
+    assert result["encode"]["busy"] * result["simulated_seconds"] == pytest.approx(0.1)
+    encoders = Encoders(1, 1.0, 0.0)
+    first, second, third = (Request(number, 0.0, 9, 9) for number in range(3))
+    for request in (first, second, third):
+        encoders.take(request, 0.0)
+    assert encoders.next(0.0) == (first, 1.0)
+    encoders.leave(second, 0.25)  # in the queue
+    encoders.leave(first, 0.5)
+    assert encoders.next(0.5) == (third, 1.5)
 
 
 @pytest.mark.parametrize(("end_ms", "last"), [(100, "encode"), (200, "prefill")])

@@ -221,9 +221,13 @@ def build_intake(
         )
         for _ in range(pool.replicas):
             server = Server(len(servers), limits, step_time)
-            server.token_overhead_s = own.per_token_s
+            server.token_overhead_s = own.accumulating_s
             servers.append(server)
-            overheads.append(ServerOverheads(own.queueing_s, own.per_token_s, own.completion_s))
+            overheads.append(
+                ServerOverheads(
+                    own.queueing_s, own.per_token_s, own.completion_s, own.accumulating_s
+                )
+            )
             pools.append(pool.name)
     caches = settings.speedup < math.inf and any(s.limits.prefix_caching for s in servers)
     streams = Streams(plan.seed)

@@ -76,7 +76,7 @@ class Server(Schedule):
         self.finished: Final[list[Request]] = []
         self.granted: Final[list[Request]] = []  # their blocks are reserved since `await_room`
         self.token_gaps: Final = Histogram()
-        self.token_overhead_s = 0.0  # what a client waits beside the engine, for every token
+        self.token_overhead_s = 0.0  # how much longer gaps between tokens are for a client
 
         self._late_arrivals: Final[list[Request]] = []
         self._leaving: Final[list[Request]] = []  # cancelled, and still in steps that are planned

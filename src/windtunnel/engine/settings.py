@@ -238,7 +238,7 @@ class EngineSettings(Section):
         if self.offload is None:
             if self.kv_bytes_per_token is not None:
                 what = "nothing of this pool asks for it"
-                yield where.fault("kv_bytes_per_token", what, "only with offload")
+                yield where.note("kv_bytes_per_token", what, "only with offload")
             return
         order = list(TIERS)
         for index, (one, next_) in enumerate(pairwise(self.offload)):

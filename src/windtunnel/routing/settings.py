@@ -142,8 +142,7 @@ class SplitSettings(Section):
     def check(self, where: Context) -> Iterator[Fault]:
         if self.threshold is not None and self.decider != "prefix-threshold":
             what = f"the decider is {self.decider!r}, which has no use for it"
-            hint = "set decider: prefix-threshold, or leave it out"
-            yield where.fault("threshold", what, hint=hint, beside=("decider",))
+            yield where.note("threshold", what, "set decider: prefix-threshold, or leave it out")
 
 
 class RouterSettings(Section):
@@ -241,7 +240,7 @@ class RouterSettings(Section):
             if self.written(name) and not used:
                 key = type(self).model_fields[name].alias or name
                 what = f"{self.policy} has no use for it"
-                yield where.fault(key, what, f"only with {needs}", beside=("policy", "scorers"))
+                yield where.note(key, what, f"only with {needs}")
 
     def _usable(self, *, watched: bool) -> dict[str, tuple[bool, str]]:
         """For each option whether it has an effect, and where it has one."""

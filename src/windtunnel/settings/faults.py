@@ -37,6 +37,8 @@ class Fault(NamedTuple):
     hint: str | None = None
     because_of: tuple[KeyPath, ...] = ()
     """Other values that it takes for this to be wrong; an overridden one is then the place."""
+    is_note: bool = False
+    """Whether it only says that a setting changes nothing, and the file is good all the same."""
 
 
 def dotted(path: KeyPath) -> str:
@@ -53,6 +55,12 @@ def input_error(document: Document, faults: Sequence[Fault]) -> InputError:
         what = f"there are {len(faults) - MOST_FAULTS} more faults"
         errors.append(InputError(what, where=document.file))
     return one_sentence_per(errors)
+
+
+def notes_of(document: Document, notes: Sequence[Fault]) -> tuple[str, ...]:
+    """A sentence for each, in the order of the file."""
+    ordered = sorted(notes, key=lambda note: document.order(note.path))
+    return tuple(str(_sentence(document, note)) for note in ordered)
 
 
 def _sentence(document: Document, fault: Fault) -> InputError:

@@ -78,6 +78,10 @@ class Context:
         others = (*((*self.path, name) for name in beside), *because_of)
         return Fault((*self.path, *keys), what, allowed, hint, others)
 
+    def note(self, key: str | KeyPath, what: str, hint: str | None = None) -> Fault:
+        """A setting that changes nothing: said, and not refused."""
+        return self.fault(key, what, hint=hint)._replace(is_note=True)
+
 
 class Section(BaseModel, metaclass=_UnitsLast):
     """A mapping with known keys: an unknown key is a fault, and nothing is converted silently.

@@ -8,7 +8,6 @@ from windtunnel.admission.gateway.policies import build_gateway
 from windtunnel.core.loop import Clock, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Telemetry
-from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.views import ServerCaches
 from windtunnel.models.capacity import kv_bytes_per_token
 from windtunnel.models.step_time.model import Scaled
@@ -23,6 +22,7 @@ from windtunnel.twin.faults.driver import build_faults
 from windtunnel.twin.infrastructure.event_log import InfrastructureLog
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.infrastructure.settings import MAIN
+from windtunnel.twin.requests.encoders import Encoders
 from windtunnel.twin.requests.gateway import SimGateway
 from windtunnel.twin.requests.handoff import Handoff
 from windtunnel.twin.requests.kv_link import KvNetwork

@@ -120,15 +120,17 @@ class EncodeSettings(Section):
         sources = [entry for entry in where.root.workload if isinstance(entry, SourceSettings)]
         if len(sources) == len(where.root.workload) and not any(one.media for one in sources):
             what = "no source has media, so that there is nothing to encode"
-            hint = "give a source `media`, or leave it out"
-            yield where.fault((), what, hint=hint, because_of=(("workload",),))
+            yield where.note((), what, "give a source `media`, or leave it out")
 
 
 class OverheadSettings(Section):
     """Time that passes outside the accelerator, around a request."""
 
     queueing_s: Cost = Field(default=0.0, description="From arrival at a server to its queue.")
-    per_token_s: Cost = Field(default=0.0, description="From a token's end of step to the client.")
+    per_token_s: Cost = Field(
+        default=0.0,
+        description="From a token's end of step to the client: every token comes so much later.",
+    )
     completion_s: Cost = Field(
         default=0.0, description="From the last token to the end of the request."
     )
@@ -420,15 +422,15 @@ class ServingSettings(Section):
         on_machines = scenario.fleet is not None or scenario.gangs is not None
         if self.retries is not None and not (scenario.faults or on_machines):
             what = "no server is lost: the scenario has no `faults`"
-            yield where.fault("retries", what, hint="add `faults`, or leave it out")
+            yield where.note("retries", what, "add `faults`, or leave it out")
         if scenario.scaling is not None:
             return
         if self.drain is not None and not on_machines:
             what = "no server is taken away: the scenario has no `scaling`"
-            yield where.fault("drain", what, hint="add `scaling`, or leave it out")
+            yield where.note("drain", what, "add `scaling`, or leave it out")
         if self.startup is not None and not on_machines and not scenario.faults:
             what = "no server comes or goes: the scenario has no `scaling` and no `faults`"
-            yield where.fault("startup", what, hint="add one of them, or leave it out")
+            yield where.note("startup", what, "add one of them, or leave it out")
         for index, pool in enumerate(self.pools):
             if not pool.replicas:
                 what = "0 servers, and nothing adds any: the scenario has no `scaling`"
@@ -441,7 +443,7 @@ class ServingSettings(Section):
             if split is not None:
                 what = "every pool has the role 'both', so that nothing is split"
                 hint = "give pools the roles 'prefill' and 'decode'"
-                yield where.fault("disaggregation", what, hint=hint)
+                yield where.note("disaggregation", what, hint)
             return
         alone = list(self._alone(where))
         yield from alone

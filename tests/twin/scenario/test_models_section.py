@@ -46,11 +46,6 @@ def test_a_path_counts_from_the_scenario_s_folder_wherever_it_stands() -> None:
             "llama-3.1-8b, llama-3.1-70b",
         ),
         (
-            ["workload.0.model=llama-3.1-8b", "serving.pools.0.model=llama-3.1-8b"],
-            "model: every pool and every entry of the workload has a model of its own "
-            "(leave it out)",
-        ),
-        (
             ["serving.pools.1.role=decode", "serving.pools.0.role=both"],
             "serving.pools[1].role: 'decode', but no pool for its model has the role 'prefill' "
             "or 'both'",
@@ -75,8 +70,13 @@ def test_what_cannot_be_is_said_with_its_place(sets: list[str], said: str) -> No
 def test_only_the_pools_of_its_model_need_slots_for_adapters() -> None:
     load_text(TWO, sets=["workload.1.adapters.count=2", "serving.pools.1.engine.lora.slots=2"])
     said = refused("workload.1.adapters.count=2", "serving.pools.0.engine.lora.slots=2")
-    assert "serving.pools[0].engine.lora: no source asks for adapters" in said
     assert "serving.pools[1].engine.lora: missing" in said
+
+
+def test_a_model_that_nothing_takes_is_noted() -> None:
+    sets = ["workload.0.model=llama-3.1-8b", "serving.pools.0.model=llama-3.1-8b"]
+    (note,) = load_text(TWO, sets=sets).notes
+    assert "model: every pool and every entry of the workload has a model of its own" in note
 
 
 def test_a_prefill_pool_needs_its_partner_in_its_own_cluster() -> None:

@@ -67,7 +67,6 @@ def test_a_tier_holds_whole_blocks() -> None:
             "prefix_caching is off, so that nothing is cached that could go there",
         ),
         (("[{tier: cpu, size: 1GB}]",), "engine.kv_bytes_per_token: missing, and the scenario"),
-        (("null", SIZE), "engine.kv_bytes_per_token: nothing of this pool asks for it"),
     ],
 )
 def test_nonsense_is_answered_with_a_sentence(given: tuple[str, ...], said: str) -> None:
@@ -84,3 +83,8 @@ def test_the_model_of_the_pool_says_how_large_a_token_is() -> None:
     named = ("workload.0.model=llama-3.1-8b", "serving.pools.0.model=llama-3.1-8b")
     (tier,) = tiers(plan("[{tier: cpu, size: 64GiB}]", *named))
     assert tier.blocks == 64 * 2**30 // (128 * 1024 * 16)
+
+
+def test_a_size_that_nothing_asks_for_is_noted() -> None:
+    (note,) = plan("null", SIZE).notes
+    assert "engine.kv_bytes_per_token: nothing of this pool asks for it" in note

@@ -69,7 +69,6 @@ def test_a_run_does_without_it() -> None:
         ("{together: false, replicas: {max: 2}}", "no servers that it could count"),
         ("{fixed: false}", "there is nothing to try"),
         ("{routers: [{policy: least-load}]}", "did you mean 'least-loaded'"),
-        ("{routers: [{policy: random, scorers: {queue-depth: 1}}]}", "plan.routers[0].scorers"),
         ("{autoscalers: [{policy: predictiv}]}", "did you mean 'predictive'"),
         (
             "{autoscalers: [{policy: predictive, pools: {mian: {max: 3}}}]}",

@@ -70,21 +70,31 @@ FAULTS = {
     "precise-prefix-cache: it is another name of 'prefix-cache', which is there too",
     "{policy: weighted, staleness: -1s}": ".staleness: '-1s' is too small",
     "{policy: weighted, staleness: 2h}": ".staleness: '2h' is too large",
-    "{scorers: {queue-depth: 1}}": ".scorers: round-robin has no use for it; "
-    "allowed: only with policy: weighted",
-    "{policy: least-loaded, staleness: 1s}": ".staleness: least-loaded has no use for it",
-    "{policy: weighted, scorers: {queue-depth: 1}, cache_delay: 1s}": ".cache_delay: weighted has "
-    "no use for it; allowed: only with policy: weighted with prefix-cache or no-hit-lru, "
-    "or a class of your own",
-    "{policy: weighted, scorers: {load-balance: 1, prefix-affinity: 1}, staleness: 1s}": "."
-    "staleness: weighted has no use for it; allowed: only with policy: weighted with a scorer that "
-    "looks at servers, such as queue-depth",
-    "{policy: weighted, virtual_nodes: 3}": ".virtual_nodes: weighted has no use for it",
-    "{policy: random, load_factor: 2}": ".load_factor: random has no use for it",
     "{policy: consistent-hash, load_factor: 0.5}": ".load_factor: 0.5 is too small",
     "{counterfactual: -1}": ".counterfactual: -1 is too small",
     "{weight: 3}": ".weight: unknown key",
 }
+
+
+NOTES = {
+    "{scorers: {queue-depth: 1}}": ".scorers: round-robin has no use for it "
+    "(only with policy: weighted)",
+    "{policy: least-loaded, staleness: 1s}": ".staleness: least-loaded has no use for it",
+    "{policy: weighted, scorers: {queue-depth: 1}, cache_delay: 1s}": ".cache_delay: weighted has "
+    "no use for it (only with policy: weighted with prefix-cache or no-hit-lru, "
+    "or a class of your own)",
+    "{policy: weighted, scorers: {load-balance: 1, prefix-affinity: 1}, staleness: 1s}": "."
+    "staleness: weighted has no use for it (only with policy: weighted with a scorer that "
+    "looks at servers, such as queue-depth",
+    "{policy: weighted, virtual_nodes: 3}": ".virtual_nodes: weighted has no use for it",
+    "{policy: random, load_factor: 2}": ".load_factor: random has no use for it",
+}
+
+
+@pytest.mark.parametrize("router", NOTES)
+def test_an_option_that_a_policy_has_no_use_for_is_noted(router: str) -> None:
+    (note,) = load_text(SMALL, sets=[f"serving.router={router}"]).notes
+    assert note.partition(": serving.router")[2].startswith(NOTES[router])
 
 
 @pytest.mark.parametrize("router", FAULTS)

@@ -139,12 +139,6 @@ VALUE_FAULTS = [
         "scaling: {policy: saturation, pools: {mian: {}}}",
         "1: scaling.pools.mian: there is no such pool; allowed: main (did you mean 'main'?)",
     ),
-    (
-        "serving:",
-        "serving:\n  startup: {load: {mean: 90s}}",
-        "9: serving.startup: no server comes or goes: the scenario has no `scaling` "
-        "and no `faults` (add one of them, or leave it out)",
-    ),
     ("name: small", "colour: red", f"1: colour: unknown key; allowed: {KEYS}"),
     ("name: small", "name: 7", f"1: name: 7 is not text; allowed: {NAME} (put it in quotes)"),
     ("name: small", "name: ../up", f"1: name: '../up' is not a name; allowed: {NAME}"),
@@ -469,3 +463,40 @@ def test_unreadable_file(tmp_path: Path) -> None:
         load(under_a_file)
     with pytest.raises(InputError, match="the file cannot be read: embedded null byte"):
         load("a\0b")
+
+
+NOTES = [
+    (
+        "serving:",
+        "serving:\n  startup: {load: {mean: 90s}}",
+        "9: serving.startup: no server comes or goes: the scenario has no `scaling` "
+        "and no `faults` (add one of them, or leave it out)",
+    ),
+    (
+        "serving:",
+        "serving:\n  drain: {policy: redirect}",
+        "9: serving.drain: no server is taken away: the scenario has no `scaling` "
+        "(add `scaling`, or leave it out)",
+    ),
+    (
+        "replicas: 2",
+        "replicas: 2\n      priority: 3",
+        "12: serving.pools[0].priority: machines are without end: the scenario has no `fleet` "
+        "(add `fleet`, or leave it out)",
+    ),
+    (
+        "replicas: 2",
+        "replicas: 2\n      clique: leaders",
+        "12: serving.pools[0].clique: the scenario has no `gangs` (add `gangs` with the manifests, "
+        "or leave it out: a replica is a pod then)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), NOTES)
+def test_a_setting_that_changes_nothing_is_noted_and_not_refused(
+    old: str, new: str, expected: str
+) -> None:
+    plan = load_text(changed(old, new), "s.yaml")
+    assert plan.notes == (f"s.yaml:{expected}",)
+    assert load_text(SMALL).notes == ()

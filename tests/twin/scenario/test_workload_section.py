@@ -258,14 +258,23 @@ FAULTS = {
     "session={turns: 2, think: 1s, context: keep}": "session.context: 'keep' is not known here; "
     "allowed: accumulate, fresh",
     # populations
-    "population={members: 4}": "population: its members have nothing of their own, so that it "
-    "changes nothing (set tenants or prefixes to per-member, or leave it out)",
     "population={members: 4, prefixes: per-member}": "population.prefixes: 'per-member', but the "
     "source has no prefix (prefix: {tokens: 600} would give each member 600 tokens)",
+}  # fmt: skip
+
+NOTES = {
+    "population={members: 4}": "population: its members have nothing of their own, so that it "
+    "changes nothing (set tenants or prefixes to per-member, or leave it out)",
     "population={members: 4, prefixes: per-member}\nprefix={tokens: 5, groups: 1}": "prefix"
     ".groups: every member of the population has a prefix of its own, so there are no "
     "groups (leave it out)",
-}  # fmt: skip
+}
+
+
+@pytest.mark.parametrize("sets", NOTES)
+def test_what_changes_nothing_is_noted(sets: str) -> None:
+    (note,) = load_text(SMALL, sets=[f"workload.0.{one}" for one in sets.split("\n")]).notes
+    assert note.partition(": workload[0].")[2] == NOTES[sets]
 
 
 @pytest.mark.parametrize("sets", FAULTS)
@@ -283,8 +292,6 @@ TRACE_FAULTS = {
     "{trace: x.csv}": "trace: 'x.csv' is not a mapping; "
     "allowed: a mapping with the keys path, format, speedup, sort, sessions, think, models, "
     "skip_bad",
-    "{trace: {path: x, think: 5s}}": "trace.think: turns come at the trace's times, and nobody "
-    "thinks (add sessions: closed)",
     "{trace: {path: x, sessions: closed, think: {distribution: uniform, min: 5s, max: 1s}}}": (
         "trace.think.min: 5 s is more than max, which is 1 s"
     ),

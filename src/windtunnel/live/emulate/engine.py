@@ -18,11 +18,18 @@ from windtunnel.workload.request import UNSET, Request
 
 
 class ServerOverheads(NamedTuple):
-    """Time that passes overhead a server, which its clients see: a pool's `overheads`."""
+    """Time that passes around a server, which its clients see: a pool's `overheads`."""
 
     queueing_s: float = 0.0
     per_token_s: float = 0.0
+    """Every token comes so much later."""
     completion_s: float = 0.0
+    accumulating_s: float = 0.0
+    """And so much later than the one before it: a habit of BLIS."""
+
+    def after_s(self, tokens: int) -> float:
+        """How much later than at the server its first, second, ... token reaches a client."""
+        return self.per_token_s + self.accumulating_s * tokens
 
 
 class Meter(Protocol):
@@ -250,9 +257,9 @@ class Engine:
     ) -> None:
         if tokens <= answer.tokens:
             return
-        per_token_s = replica.overheads.per_token_s
-        if per_token_s > 0.0:
-            self._put(at_s + per_token_s * tokens, _TOKENS, answer, tokens)
+        after_s = replica.overheads.after_s(tokens)
+        if after_s > 0.0:
+            self._put(at_s + after_s, _TOKENS, answer, tokens)
             return
         answer.tokens = tokens
         answer.hear()
@@ -269,10 +276,10 @@ class Engine:
             spent_s = request.finished_s - request.first_token_s
             ttft_s = request.first_token_s - request.arrived_s
             self._signals.observe_latency(request.server, ttft_s, spent_s / gaps)
-        request.first_token_s += overhead.per_token_s
-        request.finished_s += overhead.per_token_s * tokens + overhead.completion_s
+        request.first_token_s += overhead.after_s(1)
+        request.finished_s += overhead.after_s(tokens) + overhead.completion_s
         self._meter.completed(request)
-        if overhead.per_token_s > 0.0 or overhead.completion_s > 0.0:
+        if overhead.after_s(tokens) > 0.0 or overhead.completion_s > 0.0:
             self._put(request.finished_s, _END, answer, tokens)
             return
         answer.tokens = tokens

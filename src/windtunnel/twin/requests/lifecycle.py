@@ -9,11 +9,11 @@ from typing import Final
 
 from windtunnel.core import vocabulary
 from windtunnel.core.loop import Clock, Component, EventQueue
-from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.server import Server
 from windtunnel.routing.router import NoServer
 from windtunnel.twin.faults.world import RateLimits
 from windtunnel.twin.ports import RequestPort
+from windtunnel.twin.requests.encoders import Encoders
 from windtunnel.twin.requests.gateway import DISPATCH, SimGateway
 from windtunnel.twin.requests.in_flight import InFlight
 from windtunnel.twin.requests.service import Service
@@ -156,11 +156,26 @@ class RequestLifecycle(RequestPort):
         now_s = self.clock.now_s
         request.admitted_s = now_s
         if self.encoders is not None and request.media_tokens:
-            done_s = self.encoders.done_s(request.media_tokens, now_s)
             self.in_flight.keep(request, ENCODING)
-            request.planned = self.timers.push(done_s, ENCODED, request)
+            self.encoders.take(request, now_s)
+            self._encode()
         else:
             self._route(request)
+
+    def _encode(self) -> None:
+        """Lets encoders that are free begin with requests that are queued for them."""
+        assert self.encoders is not None
+        begun = self.encoders.next(self.now_s)
+        while begun is not None:
+            request, done_s = begun
+            request.planned = self.timers.push(done_s, ENCODED, request)
+            begun = self.encoders.next(self.now_s)
+
+    def _leave_encoder(self, request: Request) -> None:
+        """A request is encoded, or gives up before it is: the next one begins."""
+        assert self.encoders is not None
+        self.encoders.leave(request, self.now_s)
+        self._encode()
 
     def _route(self, request: Request) -> None:
         now_s = self.clock.now_s
@@ -354,6 +369,7 @@ class RequestLifecycle(RequestPort):
             self._route(request)
         elif kind == ENCODED:
             request.encoded_s = self.now_s
+            self._leave_encoder(request)
             self._route(request)
         else:
             self._enqueue(request, self.servers[request.server])
@@ -486,6 +502,8 @@ class RequestLifecycle(RequestPort):
         if request.planned is not None:
             self.timers.cancel(request.planned)
             request.planned = None
+        if request.place == ENCODING:
+            self._leave_encoder(request)
         if request.place != SPLIT:
             return
         assert self.splitting is not None

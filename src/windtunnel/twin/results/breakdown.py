@@ -1,6 +1,6 @@
 """The parts of a result: by class, source, tenant and server, sessions, the gateway."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from windtunnel.admission.gateway.tickets import KIND_NAMES
@@ -103,16 +103,38 @@ def _served(account: Account) -> float | None:
     return per(int(account.prompt_tokens + account.output_tokens), int(account.asked_tokens))
 
 
-def fairness_of(accounts: Iterable[Account]) -> dict[str, float | None]:
+def fairness_of(
+    accounts: Iterable[Account], weights: Mapping[str, float] | None = None
+) -> dict[str, float | None]:
     """Jain's index over tenants of what each got relative to what it asked for.
 
     Relative, since a tenant that asks for twice as much and gets twice as much has been treated as
-    fairly as the others.
+    fairly as the others. Where tenants have weights, tokens are relative to what each would have
+    had of all tokens served, divided by weight among those that ask for more.
     """
     asking = [account for account in accounts if account.requests]
     served = [_served(account) or 0.0 for account in asking]
+    if weights:
+        asked = [float(account.asked_tokens) for account in asking]
+        got = [share * amount for share, amount in zip(served, asked, strict=True)]
+        due = fair_amounts(sum(got), asked, [weights.get(one.name, 1.0) for one in asking])
+        served = [one / fair if fair else 1.0 for one, fair in zip(got, due, strict=True)]
     good = [int(account.attained) / int(account.requests) for account in asking]
     return {"served_tokens": jain(served), "goodput": jain(good)}
+
+
+def fair_amounts(total: float, asked: list[float], weights: list[float]) -> list[float]:
+    """Divides a total by weight; who asks for less than its part leaves the rest to the others."""
+    amounts = [0.0] * len(asked)
+    hungry = list(range(len(asked)))
+    while hungry:
+        each = total / sum(weights[n] for n in hungry)
+        sated = [n for n in hungry if asked[n] <= each * weights[n]]
+        for n in sated or hungry:
+            amounts[n] = asked[n] if sated else each * weights[n]
+        total -= sum(asked[n] for n in sated)
+        hungry = [n for n in hungry if n not in sated] if sated else []
+    return amounts
 
 
 def jain(shares: list[float]) -> float | None:

@@ -52,9 +52,11 @@ class Overheads:
         completion_s: float,
         ticks_per_s: float = 0.0,
         back_s: float = 0.0,
+        accumulating_s: float = 0.0,
     ) -> None:
         self.queueing_s: Final = queueing_s
-        self.per_token_s: Final = per_token_s
+        self.per_token_s: Final = per_token_s  # every token comes so much later
+        self.accumulating_s: Final = accumulating_s  # and so much later than the one before it
         self.completion_s: Final = completion_s
         self._ticks_per_s: Final = ticks_per_s
         self._back_s: Final = back_s  # on the network, from the server to the client
@@ -65,9 +67,10 @@ class Overheads:
 
     def reach_client(self, request: Request) -> None:
         """Turns the times of a completed request from the server's into its client's."""
-        request.first_token_s += self.per_token_s + self._back_s
-        after_s = self.per_token_s * float(request.output_tokens) + self.completion_s
-        request.finished_s += after_s + self._back_s
+        delay_s = self.per_token_s + self._back_s
+        request.first_token_s += delay_s + self.accumulating_s
+        after_s = self.accumulating_s * float(request.output_tokens) + self.completion_s
+        request.finished_s += delay_s + after_s
 
 
 class Recorder:

@@ -74,7 +74,7 @@ def result_of(
         "slo": classes_of(plan, recorder.classes, seconds),
         "sources": sources_of(recorder.sources, seconds),
         "tenants": tenants_of(recorder.tenants, seconds),
-        "fairness": fairness_of(recorder.tenants),
+        "fairness": fairness_of(recorder.tenants, getattr(plan.gateway, "weights", None)),
         "sessions": sessions_of(simulation),
         "gateway": gateway_of([one.gateway for one in simulation.services]),
         "adapters": adapters_of(simulation, seconds),

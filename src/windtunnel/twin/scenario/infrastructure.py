@@ -63,10 +63,11 @@ def infrastructure_faults(spec: Scenario) -> Iterator[Fault]:
         path: KeyPath = ("serving", "pools", index)
         if pool.clique is not None and spec.gangs is None:
             hint = "add `gangs` with the manifests, or leave it out: a replica is a pod then"
-            yield Fault((*path, "clique"), "the scenario has no `gangs`", hint=hint)
+            yield Fault((*path, "clique"), "the scenario has no `gangs`", hint=hint, is_note=True)
         if pool.priority is not None and spec.fleet is None:
             what = "machines are without end: the scenario has no `fleet`"
-            yield Fault((*path, "priority"), what, hint="add `fleet`, or leave it out")
+            hint = "add `fleet`, or leave it out"
+            yield Fault((*path, "priority"), what, hint=hint, is_note=True)
     gangs, startup = spec.gangs, spec.serving.startup
     if gangs and startup and "readiness" in gangs.times.model_fields_set:
         what = "`serving.startup` says how long a pod loads already"

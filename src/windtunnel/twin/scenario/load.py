@@ -14,7 +14,7 @@ from windtunnel.models.catalog.models import resolve_model
 from windtunnel.routing.build import POLICIES
 from windtunnel.search.settings import choice_of, drop_unused_prices
 from windtunnel.settings.document import Document, parse_document, read_text
-from windtunnel.settings.faults import Fault, checker_faults, dotted, input_error
+from windtunnel.settings.faults import Fault, checker_faults, dotted, input_error, notes_of
 from windtunnel.settings.overrides import apply_override
 from windtunnel.twin.scenario.infrastructure import as_manifests_say, gang_faults
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -105,15 +105,16 @@ def _plan(document: Document, beside: Sequence[Fault] = ()) -> ScenarioPlan:
         raise input_error(document, [*checker_faults(error, Scenario), *beside]) from None
     file = Path(document.file)
     spec = as_manifests_say(spec, file)
-    faults = rule_faults(spec, file.parent) + gang_faults(spec, file)
+    found = rule_faults(spec, file.parent) + gang_faults(spec, file)
+    faults = [fault for fault in found if not fault.is_note]
     if faults:
         raise input_error(document, [*faults, *beside])
-    plan = resolve(spec, file)
-    if spec.serving.router.policy in POLICIES:
-        return plan
-    policy: KeyPath = ("serving", "router", "policy")
-    place = f"{document.place(policy)}: {dotted(policy)}"
-    return msgspec.structs.replace(plan, router_place=place)
+    place = None
+    if spec.serving.router.policy not in POLICIES:
+        policy: KeyPath = ("serving", "router", "policy")
+        place = f"{document.place(policy)}: {dotted(policy)}"
+    notes = notes_of(document, found)
+    return msgspec.structs.replace(resolve(spec, file), router_place=place, notes=notes)
 
 
 def file_faults(entries: Sequence[WorkloadEntry]) -> list[tuple[KeyPath, InputError]]:

@@ -36,6 +36,8 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     manifests: GangManifests = GangManifests()
     router_place: str | None = None
     """Where the file names a custom policy, for its errors during a run; None: a built-in one."""
+    notes: tuple[str, ...] = ()
+    """Settings of the file that change nothing, a sentence each."""
 
     @property
     def name(self) -> str:

@@ -84,7 +84,7 @@ def model_faults(spec: Scenario) -> Iterator[Fault]:
                 yield from _unserved((*path, "trace", "models", name), model, served)
     if spec.model is not None and _nobody_means_it(spec):
         what = "every pool and every entry of the workload has a model of its own"
-        yield Fault(("model",), what, hint="leave it out")
+        yield Fault(("model",), what, hint="leave it out", is_note=True)
 
 
 def _unserved(path: KeyPath, model: str | None, served: list[str | None]) -> Iterator[Fault]:
@@ -128,7 +128,8 @@ def lora_faults(spec: Scenario) -> Iterator[Fault]:
         if pool.engine.lora is not None:
             if not asking and index not in traces:
                 what = "no source asks for adapters, so that it would change nothing"
-                yield Fault(section, what, hint="give a source of the workload `adapters`")
+                hint = "give a source of the workload `adapters`"
+                yield Fault(section, what, hint=hint, is_note=True)
         elif asking or index in slotted:
             who = dotted(asking[0]) if asking else "a trace perhaps"
             what = f"missing, but {who} asks for adapters"

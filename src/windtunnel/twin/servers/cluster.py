@@ -86,7 +86,7 @@ class Cluster:
         for roster in self.rosters:  # numbers count over all models
             roster.signals.join(int(pool.limits.max_num_seqs))
         server = Server(len(self.servers), pool.limits, pool.step_time)
-        server.token_overhead_s = pool.overheads.per_token_s
+        server.token_overhead_s = pool.overheads.accumulating_s
         replica = Replica(server, pool, len(pool.replicas))
         self.owners.add(self.pools.index(pool), replica.number)
         self.servers.append(server)

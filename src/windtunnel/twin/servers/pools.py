@@ -249,10 +249,11 @@ def overheads_of(pool: PoolSettings, network_s: float) -> Overheads:
     alpha = tuple(math.floor(part) * MICROSECOND for part in given)
     return Overheads(
         to_queue_s + alpha[0],
-        own.per_token_s + alpha[2],
+        own.per_token_s,
         own.completion_s + alpha[1],
         TICKS_PER_S,
         network_s,
+        accumulating_s=alpha[2],
     )
 
 

@@ -122,7 +122,7 @@ class AdapterMix(Section):
         if self.weights is not None and not self.weights:
             yield where.fault("weights", "there is no adapter", "at least one")
         if self.skew is not None and self.count is None:
-            yield where.fault("skew", "weights say how often each is asked for", "only with count")
+            yield where.note("skew", "weights say how often each is asked for", "only with count")
 
     def drawn(self) -> tuple[tuple[str, float], ...]:
         """Names and weights, however they were written."""
@@ -317,8 +317,7 @@ class SourceSettings(Section):
         if population.tenants == population.prefixes == "shared":
             what = "its members have nothing of their own, so that it changes nothing"
             hint = "set tenants or prefixes to per-member, or leave it out"
-            keys = ("tenants", "prefixes")
-            yield where.inside("population").fault((), what, hint=hint, beside=keys)
+            yield where.inside("population").note((), what, hint)
         if population.prefixes == "shared":
             return
         if prefix is None:
@@ -327,8 +326,7 @@ class SourceSettings(Section):
             yield where.fault(("population", "prefixes"), what, hint=hint, beside=("prefix",))
         elif prefix.written("groups"):
             what = "every member of the population has a prefix of its own, so there are no groups"
-            because = ((*where.path, "population", "prefixes"),)
-            yield where.fault(("prefix", "groups"), what, hint="leave it out", because_of=because)
+            yield where.note(("prefix", "groups"), what, "leave it out")
 
 
 class TraceSettings(Section):
@@ -377,7 +375,7 @@ class TraceSettings(Section):
     def check(self, where: Context) -> Iterator[Fault]:
         if self.think is not None and self.sessions == "open":
             what = "turns come at the trace's times, and nobody thinks"
-            yield where.fault("think", what, hint="add sessions: closed", beside=("sessions",))
+            yield where.note("think", what, "add sessions: closed")
 
 
 class ReplaySettings(Section):
