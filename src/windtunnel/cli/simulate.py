@@ -117,8 +117,8 @@ def simulate(
         raise InputError(what, where="--events", hint="give one with -o")
     _refuse_options_of_repeats(repeats, trust=trust)
     plan = load_plan(scenario, sets, seed)
-    for note in plan.notes:
-        click.echo(f"windtunnel: note: {note}", err=True)
+    for sentence in plan.notes:
+        note(f"note: {sentence}")
     output = folder_of(output, json_to, f"{plan.name}-{plan.seed}")
     written = {**in_folder(output, ALL), "--json": json_to, "--perfetto": perfetto}
     keep_apart({"the scenario": scenario, **traces_of(plan)}, written)

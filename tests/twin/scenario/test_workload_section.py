@@ -288,7 +288,8 @@ TRACE_FAULTS = {
     "{trace: {path: x}, prompt_tokens: 5}": "prompt_tokens: unknown key; "
     "allowed: trace, name, model, tenant, slo, count, timeout",
     "{trace: {path: x, format: asure}}": "trace.format: 'asure' is not known here; allowed: azure, "
-    "burstgpt, mooncake, blis, windtunnel, csv, jsonl, parquet (did you mean 'azure'?)",
+    "burstgpt, mooncake, blis, servegen, inference-perf, windtunnel, csv, jsonl, parquet "
+    "(did you mean 'azure'?)",
     "{trace: x.csv}": "trace: 'x.csv' is not a mapping; "
     "allowed: a mapping with the keys path, format, speedup, sort, sessions, think, models, "
     "skip_bad",

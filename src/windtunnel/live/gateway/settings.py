@@ -415,7 +415,7 @@ def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]
     except ValidationError as error:
         raise input_error(document, checker_faults(error, GatewayFile)) from None
     folder = path.parent if path is not None else Path()
-    faults = list(faults_of(found, Context(found, folder)))
+    faults = [one for one in faults_of(found, Context(found, folder)) if not one.is_note]
     if faults:
         raise input_error(document, faults)
     for url in servers:

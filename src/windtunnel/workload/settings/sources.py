@@ -336,7 +336,18 @@ class TraceSettings(Section):
         description="The file; it counts from the scenario's folder. It may be packed."
     )
     format: (
-        Literal["azure", "burstgpt", "mooncake", "blis", "windtunnel", "csv", "jsonl", "parquet"]
+        Literal[
+            "azure",
+            "burstgpt",
+            "mooncake",
+            "blis",
+            "servegen",
+            "inference-perf",
+            "windtunnel",
+            "csv",
+            "jsonl",
+            "parquet",
+        ]
         | None
     ) = Field(
         default=None,

@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.workload.traces.formats import azure, blis, burstgpt, mooncake, parquet, windtunnel
+from windtunnel.workload.traces.formats import (
+    azure,
+    blis,
+    burstgpt,
+    inference_perf,
+    mooncake,
+    parquet,
+    servegen,
+    windtunnel,
+)
 from windtunnel.workload.traces.lines import first_bytes, unpacked_name
 from windtunnel.workload.traces.notes import COMMAND_WORDS, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest
@@ -33,6 +42,10 @@ FORMATS: dict[str, Format] = {
     "mooncake": Format("Mooncake, JSON lines with block hashes", mooncake.read),
     "blis": Format(
         "BLIS TraceV2, CSV with a YAML header", blis.read, from_first=True, ordered=False
+    ),
+    "servegen": Format("clients of ServeGen, a folder; requests are drawn", servegen.read),
+    "inference-perf": Format(
+        "configuration of inference-perf, YAML; requests are drawn", inference_perf.read
     ),
     "sharegpt": Format("conversations or token counts without times, JSON", None),
     "csv": Format("Windtunnel, CSV", windtunnel.read_csv),
@@ -81,6 +94,8 @@ def named(name: str | None, path: Path) -> str:
 
 def detected(path: Path) -> str:
     """The format of a file, by what it starts with."""
+    if path.is_dir() and servegen.is_pool(path):
+        return "servegen"
     start = first_bytes(path).removeprefix(b"\xef\xbb\xbf")
     if start.startswith((b"PAR1", parquet.STREAM_MARK)):
         return "parquet"
@@ -92,6 +107,8 @@ def detected(path: Path) -> str:
             raise InputError(f"this is a {kind} file, which is not read", where=str(path))
     if path.suffix.lower() in blis.HEADERS and b"trace_version" in start:
         return "blis"
+    if path.suffix.lower() in inference_perf.ENDINGS and inference_perf.is_configuration(start):
+        return "inference-perf"
     if text[:1] == b"[":
         return "sharegpt"
     return _of_object(text, path) if text[:1] == b"{" else _of_columns(text, path)

@@ -1,0 +1,161 @@
+"""Files that describe a workload and do not list it: ServeGen's pools, inference-perf's stages."""
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from windtunnel.core.errors import InputError
+from windtunnel.workload.traces.formats.registry import detected
+from windtunnel.workload.traces.reading import open_trace
+from windtunnel.workload.traces.record import TraceRequest, key_of
+
+
+def client(folder: Path, number: int, rows: str, windows: dict[str, dict[str, str]]) -> None:
+    (folder / f"chunk-{number}-trace.csv").write_text(rows)
+    (folder / f"chunk-{number}-dataset.json").write_text(json.dumps(windows))
+
+
+LENGTHS = {"input_tokens": "{100: 0.25, 200: 0.75}", "output_tokens": "{7: 1.0}"}
+LONGER = {"input_tokens": "{1000: 1}", "output_tokens": "{70: 0.5, 71: 0.5}"}
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    rows = "0,2.0,1.0,Weibull,0.8,0.4\n600,0,0,,0,0\n1200,1.0,2.0,Gamma,0.25,4.0\n"
+    client(tmp_path, 1, rows, {"0": LENGTHS, "1000": LONGER})
+    client(tmp_path, 10, "0,0.5,1.0,,0,0\n", {"0": LENGTHS})
+    return tmp_path
+
+
+def read(path: Path) -> list[TraceRequest]:
+    return list(open_trace(path))
+
+
+def test_a_pool_of_clients_has_the_rates_and_lengths_of_its_windows(pool: Path) -> None:
+    assert detected(pool) == "servegen"
+    found = read(pool)
+    times = [request.arrived_s for request in found]
+    assert times == sorted(times)
+    first = [one for one in found if one.tenant == "client-1"]
+    early = [one for one in first if one.arrived_s < 600]
+    late = [one for one in first if one.arrived_s >= 1200]
+    assert len(early) + len(late) == len(first), "nothing comes while the rate is 0"
+    assert len(early) == pytest.approx(1200, rel=0.1)
+    assert len(late) == pytest.approx(600, rel=0.3)
+    assert max(times) < 1800
+    share = sum(one.prompt_tokens == 200 for one in early) / len(early)
+    assert share == pytest.approx(0.75, abs=0.05)
+    assert {one.output_tokens for one in early} == {7}
+    assert {one.prompt_tokens for one in late} == {1000}
+    assert {one.output_tokens for one in late} == {70, 71}
+    gaps = [b.arrived_s - a.arrived_s for a, b in pairwise(late)]
+    mean = sum(gaps) / len(gaps)
+    cv = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) / mean
+    assert 1.5 < cv < 2.5  # a gamma distribution of shape 0.25 has 2
+    assert read(pool) == found
+
+
+@pytest.mark.parametrize(
+    ("rows", "windows", "said"),
+    [
+        ("0,1,1,Weibull,0.8\n", {"0": LENGTHS}, "trace.csv:1: the row has 5 columns, not 6"),
+        ("0,1,1,Cauchy,1,1\n", {"0": LENGTHS}, "'Cauchy' is not Gamma, Weibull"),
+        ("0,nan,1,Gamma,1,1\n", {"0": LENGTHS}, "'nan' is not a number"),
+        ("5,1,1,,1,1\n5,1,1,,1,1\n", {"0": LENGTHS}, "trace.csv:2: the window starts at 5 s"),
+        ("0,1,1,Gamma,-3,1\n", {"0": LENGTHS}, "the shape is -3"),
+        ("", {"0": LENGTHS}, "the file is empty"),
+        ("0,1,1,,1,1\n", {}, "the file has no window"),
+        ("0,1,1,,1,1\n", {"x": LENGTHS}, "not a JSON object of windows"),
+        ("0,1,1,,1,1\n", {"0": {"input_tokens": "{1: 1}"}}, "output_tokens: no length has"),
+        (
+            "0,1,1,,1,1\n",
+            {"0": {**LENGTHS, "input_tokens": "{__import__('os'): 1}"}},
+            "is not a number of tokens and its share",
+        ),
+    ],
+)
+def test_a_bad_pool_gets_a_sentence(
+    rows: str, windows: dict[str, dict[str, str]], said: str, tmp_path: Path
+) -> None:
+    client(tmp_path, 3, rows, windows)
+    with pytest.raises(InputError) as caught:
+        read(tmp_path)
+    assert said in str(caught.value)
+
+
+def test_a_folder_without_clients_is_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="this is a folder"):
+        read(tmp_path)
+
+
+SHARED = """\
+load:
+  type: constant
+  stages: [{rate: 10, duration: 3}, {rate: 20, duration: 2}]
+  lora_traffic_split: [{name: sql, split: 0.75}, {name: chat, split: 0.25}]
+server: {type: vllm, model_name: small, base_url: "http://0.0.0.0:8000"}
+data:
+  type: shared_prefix
+  shared_prefix: {num_groups: 3, num_prompts_per_group: 10, system_prompt_len: 100,
+                  question_len: 50, output_len: 20}
+"""
+DRAWN = """\
+load: {type: poisson, interval: 1, stages: [{rate: 50, duration: 60}]}
+api: {type: completion}
+data:
+  type: random
+  input_distribution: {min: 10, max: 500, mean: 200, std_dev: 50, total_count: 100}
+  output_distribution: {type: uniform, min: 10, max: 30, mean: 20}
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "config.yml"
+    path.write_text(text)
+    return path
+
+
+def test_stages_follow_each_other_and_groups_share_prefixes(tmp_path: Path) -> None:
+    path = written(tmp_path, SHARED)
+    assert detected(path) == "inference-perf"
+    found = read(path)
+    assert [one.arrived_s for one in found[:3]] == [0.0, 0.1, 0.2]
+    assert [round(one.arrived_s, 6) for one in found[29:32]] == [2.9, 3.0, 3.05]
+    assert len(found) == 70
+    assert {(one.prompt_tokens, one.output_tokens, one.model) for one in found} == {
+        (150, 20, "small")
+    }
+    assert {one.prefix_keys for one in found} == {(key_of(f"group-{n}"),) for n in range(3)}
+    assert {one.prefix_ends for one in found} == {(100,)}
+    assert sum(one.adapter == "sql" for one in found) / 70 == pytest.approx(0.75, abs=0.15)
+    assert read(path) == found
+
+
+def test_lengths_are_drawn_within_their_bounds(tmp_path: Path) -> None:
+    found = read(written(tmp_path, DRAWN))
+    assert len(found) == pytest.approx(3000, rel=0.06)
+    prompts = [one.prompt_tokens for one in found]
+    assert sum(prompts) / len(prompts) == pytest.approx(200, rel=0.02)
+    assert min(prompts) >= 10
+    answers = [one.output_tokens for one in found]
+    assert (min(answers), max(answers)) == (10, 30)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("rate: 50", "rate: -1", "load.stages.0.rate: input should be greater than 0"),
+        ("type: poisson", "type: concurrent", "load.type: input should be 'constant'"),
+        ("type: random", "type: shareGPT", "data.type: input should be 'synthetic'"),
+        ("mean: 200", "mean: .nan", "data.input_distribution.mean"),
+        ("output_distribution", "outputs", "data.output_distribution is missing"),
+        ("data:", "data: [", "the file is not YAML"),
+    ],
+)
+def test_a_bad_configuration_gets_a_sentence(old: str, new: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        read(written(tmp_path, DRAWN.replace(old, new)))
+    assert said in str(caught.value)
