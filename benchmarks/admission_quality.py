@@ -9,14 +9,14 @@ nothing here measures this machine.
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from benchmarks.claim import Claim, report
 from windtunnel.admission.reasons import Domain, Outcome
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.endpoint import QueueTicket, RequestAsk, RequestLease
 from windtunnel.admission.requests.limiter import NEVER
-from windtunnel.core.random import Streams
+from windtunnel.core.random import Stream, Streams
 
 REQUESTS = 320
 CALLERS = 32
@@ -24,6 +24,8 @@ SERVICE_S = 1.0
 REFUSAL_S = 0.05
 EFFICIENCY_LEAST = 0.90
 REFUSALS_PER_100_MOST = 5.0
+REFUSALS_AFTER_A_FALL_MOST = 6.0
+"""Where a provider that served 16 suddenly serves 4: all that is on its way is refused."""
 
 
 class Provider(Protocol):
@@ -90,25 +92,110 @@ class Window:
         pass
 
 
+class Chance:
+    """Refuses some calls by chance, whatever the load, with a Retry-After or without."""
+
+    def __init__(self, share: float, retry_after_s: float = 0.0, seed: int = 1) -> None:
+        self.share, self.retry_after_s = share, retry_after_s
+        self.stream = Stream(seed, "chance")
+
+    def refuses(self, now: float) -> float | None:  # noqa: ARG002 - at any time
+        return self.retry_after_s if self.stream.uniform() < self.share else None
+
+    def finished(self) -> None:
+        pass
+
+
+class PerSecond(PerMinute):
+    """A bucket that holds a second's requests and refills steadily; does not say when to retry."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.rate = float(limit)
+
+    def refuses(self, now: float) -> float | None:
+        self.left = min(self.limit, self.left + (now - self.at_s) * self.rate)
+        self.at_s = now
+        if self.left < 1.0:
+            return 0.0
+        self.left -= 1.0
+        return None
+
+
+class Times(NamedTuple):
+    """How long answers and refusals take, and how many are asked for."""
+
+    service_s: float = SERVICE_S
+    refusal_s: float = REFUSAL_S
+    requests: int = REQUESTS
+
+
+def semaphore_s(provider: Provider, times: Times, slots: int = CALLERS, seed: int = 1) -> float:
+    """When a plain client is done: so many slots, each kept while its call backs off.
+
+    A refused call sleeps for its Retry-After, or half a second, doubled each time, half by chance.
+    """
+    stream = Stream(seed, "back-off")
+    agenda: list[tuple[float, int, bool, int]] = []  # time, sequence, whether it answers, tries
+    now, left, answered, sequence = 0.0, times.requests, 0, 0
+
+    def send(tries: int) -> None:
+        nonlocal sequence
+        sequence += 1
+        wait_s = provider.refuses(now)
+        if wait_s is None:
+            heappush(agenda, (now + times.service_s, sequence, True, 0))
+        else:
+            back_off_s = wait_s or 0.5 * 2.0**tries * stream.between(0.5, 1.0)
+            heappush(agenda, (now + times.refusal_s + back_off_s, sequence, False, tries + 1))
+
+    for _ in range(min(slots, left)):
+        left -= 1
+        send(0)
+    while answered < times.requests:
+        now, _, is_answer, tries = heappop(agenda)
+        if not is_answer:
+            send(tries)
+            continue
+        provider.finished()
+        answered += 1
+        if left:
+            left -= 1
+            send(0)
+    return now
+
+
 class Client:
     """Callers that make all requests through request admission, on a clock of its own."""
 
-    def __init__(self, provider: Provider, cap: int = CALLERS, seed: int = 1) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        cap: int = CALLERS,
+        seed: int = 1,
+        times: Times = Times(),  # noqa: B008 - a constant
+    ) -> None:
         self.provider = provider
+        self.times = times
         self.admission = RequestAdmission("quality", Streams(seed))
         self.admission.register("p", "m", "m", cap, 0.0)
         self.ask = RequestAsk("p", "m", Domain.CHAT)
         self.events: list[tuple[float, int, RequestLease, Outcome, float]] = []
         self.sequence = self.answered = self.refused = self.started = 0
+        self.waits: list[tuple[float, int]] = []
+        """When refused calls come again that were told to wait."""
         self.limits: list[int] = []
         self.now = 0.0
 
     def run(self) -> "Client":
-        for _ in range(CALLERS):
+        for _ in range(min(CALLERS, self.times.requests)):
             self.call()
-        while self.answered < REQUESTS:
+        while self.answered < self.times.requests:
             wake_s = self.admission.next_wake_s()
-            if self.events and self.events[0][0] <= wake_s:
+            if self.waits and self.waits[0][0] <= min(wake_s, self.next_event_s()):
+                self.now, _ = heappop(self.waits)
+                self.call()
+            elif self.events and self.events[0][0] <= wake_s:
                 self.now, _, lease, outcome, retry_after_s = heappop(self.events)
                 self.end(lease, outcome, retry_after_s)
             else:
@@ -117,6 +204,9 @@ class Client:
                 self.admission.advance(wake_s)
             self.send_resolved()
         return self
+
+    def next_event_s(self) -> float:
+        return self.events[0][0] if self.events else NEVER
 
     def call(self) -> None:
         self.started += 1
@@ -134,7 +224,10 @@ class Client:
             self.refused += 1
         self.admission.release(lease, outcome, self.now, retry_after_s=retry_after_s)
         self.limits.append(lease.domain.limiter.limit)
-        if outcome is not Outcome.SUCCESS or self.started < REQUESTS + self.refused:
+        if outcome is not Outcome.SUCCESS and retry_after_s > 0.0:
+            self.sequence += 1
+            heappush(self.waits, (self.now + retry_after_s, self.sequence))
+        elif outcome is not Outcome.SUCCESS or self.started < self.times.requests + self.refused:
             self.call()
 
     def send_resolved(self) -> None:
@@ -146,9 +239,9 @@ class Client:
         retry_after_s = self.provider.refuses(self.now)
         self.sequence += 1
         if retry_after_s is None:
-            event = (self.now + SERVICE_S, self.sequence, lease, Outcome.SUCCESS, 0.0)
+            event = (self.now + self.times.service_s, self.sequence, lease, Outcome.SUCCESS, 0.0)
         else:
-            ends_s = self.now + REFUSAL_S
+            ends_s = self.now + self.times.refusal_s
             event = (ends_s, self.sequence, lease, Outcome.RATE_LIMITED, retry_after_s)
         heappush(self.events, event)
 
@@ -180,7 +273,36 @@ CASES: list[tuple[str, Callable[[], Provider], float]] = [
 ]
 
 
+def refusals_most(name: str) -> float:
+    """How many of a case's calls may be refused, per 100 answers."""
+    return REFUSALS_AFTER_A_FALL_MOST if name.endswith("then 4") else REFUSALS_PER_100_MOST
+
+
+CHANCE_LEAST = 0.90
+"""Of what a semaphore with back-off reaches where 3 % are refused by chance."""
+
+
+def chance_cases() -> list[tuple[Times, float]]:
+    """Answers in 20 ms, 100 ms and 1 s; without Retry-After, with 1 s and with 5 s."""
+    every = [Times(s, 0.005, requests) for s, requests in ((0.02, 6000), (0.1, 3000), (1.0, 1500))]
+    return [(times, wait_s) for times in every for wait_s in (0.0, 1.0, 5.0)]
+
+
 def main() -> None:
+    for times, wait_s in chance_cases():
+        ours = Client(Chance(0.03, wait_s), times=times).run().now
+        plain = semaphore_s(Chance(0.03, wait_s, seed=2), times)
+        report(
+            Claim(
+                f"3 % refused by chance, answers in {times.service_s:g} s, "
+                f"Retry-After {wait_s:g} s: time to finish",
+                ours=ours,
+                baseline=plain,
+                most=1.0 / CHANCE_LEAST,
+                unit="simulated s",
+                against="a semaphore with back-off",
+            )
+        )
     for name, provider, ideal_s in CASES:
         client = Client(provider()).run()
         refusals = 100.0 * client.refused / client.answered
@@ -198,7 +320,7 @@ def main() -> None:
             Claim(
                 f"limits, {name}: refusals",
                 ours=refusals,
-                baseline=REFUSALS_PER_100_MOST,
+                baseline=refusals_most(name),
                 most=1.0,
                 unit="per 100 answers",
                 against="the promise",

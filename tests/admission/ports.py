@@ -166,8 +166,12 @@ def drive_requests() -> None:
     (served,) = requests.take_resolved()
     assert served is waiting
     assert served.lease is not None
-    requests.release(second, Outcome.RATE_LIMITED, 2.0, retry_after_s=3.0)
     requests.release(served.lease, Outcome.SUCCESS, 2.0)
+    requests.release(second, Outcome.SUCCESS, 2.0)
+    for _ in range(3):
+        refused = requests.acquire(ask, 2.0)
+        assert isinstance(refused, RequestLease)
+        requests.release(refused, Outcome.RATE_LIMITED, 2.0, retry_after_s=3.0)
     later = requests.acquire(ask, 2.0)
     assert not isinstance(later, RequestLease)
     now_s = 2.0

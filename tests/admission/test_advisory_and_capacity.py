@@ -89,9 +89,10 @@ def test_each_pressure_in_its_order() -> None:
     assert advisory.pressure(lane, 0.0) is None
     leases = [desk.take() for _ in range(3)]
     assert str(advisory.pressure(lane, 0.0)) == "provider_model_aggregate_cap"
-    desk.wait()
     desk.admission.register("p", "m", "alias", 9, 0.0)
-    desk.end(leases[0], Outcome.RATE_LIMITED, retry_after_s=5.0)
+    for lease in leases:
+        desk.end(lease, Outcome.RATE_LIMITED, retry_after_s=5.0)
+    desk.wait()
     assert str(advisory.pressure(lane, 0.0)) == "cooldown"
     desk.wait()
     assert str(advisory.pressure(lane, 5.0)) == "waiters"

@@ -128,7 +128,7 @@ def eventful_run() -> list[Event]:
     desk.end(lease)
     desk.admission.release(lease, Outcome.SUCCESS, 1.0)
     desk.end(other, Outcome.RATE_LIMITED, retry_after_s=2.0)
-    desk.refusal()
+    desk.admission.acquire(desk.ask(model="nobody"), 1.0)
     tasks = TaskAdmission("run-1", {SUBMISSION: 1}, reporter=reporter)
     lane = tasks.demand({SUBMISSION: 1})
     for task in ("t1", "t2", "t3"):
@@ -214,7 +214,9 @@ def test_soft_ceiling_recovered_fires_on_every_further_increase() -> None:
     sink = MemorySink()
     desk = Desk(cap=8, reporter=EventReporter(Telemetry(sink)))
     leases = [desk.take() for _ in range(8)]
-    desk.end(leases.pop(), Outcome.RATE_LIMITED)
+    for lease in leases[5:]:
+        desk.end(lease, Outcome.RATE_LIMITED)
+    del leases[5:]
     for lease in leases:
         desk.end(lease)
     for second in range(1, 301):
@@ -229,7 +231,9 @@ def test_probes_and_full_recovery_are_told_too() -> None:
     sink = MemorySink()
     desk = Desk(cap=8, reporter=EventReporter(Telemetry(sink)))
     leases = [desk.take() for _ in range(8)]
-    desk.end(leases.pop(), Outcome.RATE_LIMITED)
+    for lease in leases[5:]:
+        desk.end(lease, Outcome.RATE_LIMITED)
+    del leases[5:]
     for _ in range(20):
         desk.wait()
     for second in range(1, 200):
@@ -383,7 +387,7 @@ def test_request_pressure_domain_metadata() -> None:
     advisory.watch(chat, "p", "m", Domain.CHAT)
     advisory.watch(embedding, "p", "m", Domain.EMBEDDING)
     desk.take(desk.ask(domain=Domain.EMBEDDING))
-    desk.end(desk.take(), Outcome.RATE_LIMITED, retry_after_s=9.0)
+    desk.press(9.0)
     assert advisory.pressure(chat, 1.0) is Pressure.COOLDOWN
     assert advisory.pressure(embedding, 1.0) is None
 

@@ -134,8 +134,9 @@ async def _expect_timeout(front: AsyncLimiter, timeout: float) -> None:
 def test_a_cooldown_ends_for_the_waiter_when_it_ends() -> None:
     async def main() -> None:
         front = limiter(cap=4)
-        async with front.acquire(ASK) as held:
-            held.ended(Outcome.RATE_LIMITED, retry_after_s=7.5)
+        for _ in range(3):
+            async with front.acquire(ASK) as held:
+                held.ended(Outcome.RATE_LIMITED, retry_after_s=7.5)
         async with front.acquire(ASK) as held:
             assert front.now() == pytest.approx(7.5)
             assert held.waited_s == pytest.approx(7.5)
@@ -237,8 +238,9 @@ def test_who_waits_at_several_endpoints_takes_the_first_that_frees() -> None:
         front = limiter(cap=1)
         front.register("q", "m", "alias", 1)
         async with front.acquire(OTHER):
-            async with front.acquire(ASK) as held:
-                held.ended(Outcome.RATE_LIMITED, retry_after_s=60.0)
+            for _ in range(3):
+                async with front.acquire(ASK) as held:
+                    held.ended(Outcome.RATE_LIMITED, retry_after_s=60.0)
             waiter = asyncio.create_task(_hold(front, 1.0, ASK, OTHER))
             await asyncio.sleep(2.0)
             assert front.admission.waiting == 2

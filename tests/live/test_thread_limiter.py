@@ -118,8 +118,9 @@ def test_a_wait_ends_at_its_timeout_whoever_keeps_the_time() -> None:
 
 def test_the_end_of_a_cooldown_wakes_who_waits() -> None:
     front = limiter(4)
-    with front.acquire(ASK) as held:
-        held.ended(Outcome.RATE_LIMITED, retry_after_s=0.02)
+    for _ in range(3):
+        with front.acquire(ASK) as held:
+            held.ended(Outcome.RATE_LIMITED, retry_after_s=0.02)
     with front.acquire(ASK, timeout=PATIENCE_S) as held:
         assert 0.0 < held.waited_s < PATIENCE_S / 2
     assert_at_rest(front)

@@ -100,6 +100,11 @@ class Desk:
         )
         return self.admission.take_resolved()
 
+    def press(self, retry_after_s: float = 0.0) -> None:
+        """Three calls one after another are refused: nothing starts for a while."""
+        for _ in range(3):
+            self.end(self.take(), Outcome.RATE_LIMITED, retry_after_s=retry_after_s)
+
     def sleep_until(self, time_s: float) -> list[QueueTicket]:
         """Passes time as a driver does, and returns whoever was served meanwhile."""
         served: list[QueueTicket] = []

@@ -145,9 +145,9 @@ class RequestMachine(RuleBasedStateMachine):
         )
         assert result is ReleaseResult.RELEASED
         if outcome is Outcome.RATE_LIMITED:
-            key = lease.domain.key
-            self.blocks[key] = max(self.blocks.get(key, 0.0), self.now + retry_after_s)
-            assert lease.domain.limiter.blocked_until_s >= self.blocks[key]
+            key, blocked_s = lease.domain.key, lease.domain.limiter.blocked_until_s
+            assert blocked_s >= self.blocks.get(key, 0.0)
+            self.blocks[key] = blocked_s
         again = self.admission.release(lease, outcome, self.now)
         assert again is ReleaseResult.DUPLICATE
         self.collect()

@@ -123,9 +123,9 @@ def test_cancelling_gives_up_a_place_or_a_lease() -> None:
     assert len(desk.admission.ledger.active) == 1
 
 
-def test_a_refusal_blocks_its_domain_and_says_until_when() -> None:
+def test_refusals_block_their_domain_and_say_until_when() -> None:
     desk = Desk(cap=4)
-    desk.end(desk.take(), Outcome.RATE_LIMITED, retry_after_s=10.0)
+    desk.press(10.0)
     answer = desk.admission.acquire(desk.ask(), 1.0, 1.0)
     assert isinstance(answer, RequestDenied)
     assert (answer.reason, answer.retry_at_s) == (RequestDenial.COOLDOWN, 10.0)
@@ -137,7 +137,7 @@ def test_a_refusal_blocks_its_domain_and_says_until_when() -> None:
 
 def test_a_waiter_blocked_elsewhere_does_not_stop_another_domain() -> None:
     desk = Desk(cap=4)
-    desk.end(desk.take(), Outcome.RATE_LIMITED, retry_after_s=10.0)
+    desk.press(10.0)
     desk.wait()
     desk.take(desk.ask(domain=Domain.EMBEDDING))
     desk.take(desk.ask(domain=Domain.EMBEDDING))
@@ -349,3 +349,24 @@ def test_a_configured_budget_is_not_overruled_by_a_reply() -> None:
 def test_a_bad_cap_gets_a_sentence(cap: int) -> None:
     with pytest.raises(InputError, match=r"p/m as x: .* is not a cap; allowed: 1 or more"):
         Desk().admission.register("p", "m", "x", cap, 0.0)
+
+
+def test_tenants_share_a_token_budget_by_tokens() -> None:
+    """Two equal tenants, one with prompts a hundred times as long, had turns by number of calls."""
+    desk = Desk(cap=8, tokens_per_minute=10_000, waiters_max=10_000)
+    sizes, served = {"long": 900, "short": 9}, {"long": 0, "short": 0}
+    running: list[RequestLease] = []
+    for group, size in sizes.items():
+        for _ in range(2000):
+            answer = desk.admission.acquire(desk.ask(group=group, tokens=size), 0.0)
+            if isinstance(answer, RequestLease):
+                running.append(answer)
+    while desk.now < 600.0:
+        ended, running = running, []
+        for lease in ended:
+            served[lease.ask.group] += sizes[lease.ask.group]
+            running += [one.lease for one in desk.end(lease) if one.lease is not None]
+        if not running:
+            running += [one.lease for one in desk.sleep_until(desk.now + 1.0) if one.lease]
+    short = 2000 * sizes["short"]
+    assert served["short"] >= min(short, 0.8 * served["long"])

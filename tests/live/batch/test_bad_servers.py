@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,8 @@ def first_time(bad: Said) -> Callable[[Asked], Said]:
     return reply
 
 
+NAN = float("nan")
+TEXT = {"choices": [{"message": {"content": "hi"}}]}
 HUGE = b"[" + b"1," * (LARGEST_REPLY // 2 + 10)
 PASSING = {
     "500": Said(500, {"error": {"message": "oops"}}),
@@ -48,6 +51,16 @@ PASSING = {
     "no choices": Said(200, {"choices": []}),
     "strange choices": Said(200, {"choices": [3]}),
     "no message": Said(200, {"choices": [{"message": "text"}]}),
+    "a number for text": Said(200, {"choices": [{"message": {"content": 5}}]}),
+    "parts for text": Said(200, {"choices": [{"message": {"content": [{"text": "hi"}]}}]}),
+    "no text and no tool": Said(200, {"choices": [{"message": {"content": None}}]}),
+    "tokens below zero": Said(200, TEXT | {"usage": {"prompt_tokens": -3}}),
+    "tokens that are text": Said(200, TEXT | {"usage": {"completion_tokens": "12"}}),
+    "half a token": Said(200, TEXT | {"usage": {"completion_tokens": 1.5}}),
+    "NaN tokens": Said(
+        200, b'{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":NaN}}'
+    ),
+    "usage that is a list": Said(200, TEXT | {"usage": [1, 2]}),
     "an error with 200": Said(200, {"error": {"message": "oops"}}),
     "nothing": Said(200, b""),
     "204": Said(204, b""),
@@ -69,6 +82,25 @@ def test_what_passes_is_tried_again(tmp_path: Path, serve: Serve, name: str) -> 
     assert done.code == 0, done.said
     assert done.answers == {f"r{row}": f"SAY {row}" for row in range(3)}
     assert Counter(server.prompts) == {f"say {row}": 2 for row in range(3)}
+
+
+@pytest.mark.parametrize(
+    ("reply", "sentence"),
+    [
+        ({"choices": [{"message": {"content": 5}}]}, "the answer is 5, which is not text"),
+        (TEXT | {"usage": {"prompt_tokens": -3}}, "prompt_tokens is -3, which is not a number"),
+    ],
+)
+def test_what_is_no_answer_is_said_of_its_row(
+    tmp_path: Path, serve: Serve, reply: dict[str, Any], sentence: str
+) -> None:
+    server = serve(lambda asked: Said(200, reply) if asked.prompt == "say 1" else answer(asked))
+    write_rows(tmp_path / "in.jsonl", prompts(2))
+    done = batch(tmp_path, "--endpoint", server.url, "--retries", "0", "--retry-time", "1s")
+    assert done.answers == {"r0": "SAY 0"}
+    (line,) = done.errors
+    assert (line["custom_id"], line["error"]["reason"]) == ("r1", "bad_reply")
+    assert sentence in line["error"]["message"]
 
 
 def test_a_wrong_content_type_around_a_right_answer_is_an_answer(
@@ -171,7 +203,7 @@ def test_a_row_that_stood_in_line_for_long_is_not_given_up(tmp_path: Path, serve
 def test_rate_limits_are_kept_to_by_every_limiter(
     tmp_path: Path, serve: Serve, limiter: str
 ) -> None:
-    """Eight refusals come first, in one burst or in several; whoever ignored them would ask on."""
+    """Eight refusals come first: each call waits as it was told, and after an alarm all do."""
 
     def reply(asked: Asked) -> Said:
         if len(server.asked) <= 8:
@@ -189,11 +221,16 @@ def test_rate_limits_are_kept_to_by_every_limiter(
     assert done.code == 0, done.said
     assert len(done.lines) == 30
     told = [json.loads(line) for line in events.read_text().splitlines()]
-    refused = [event["time"] for event in told if event["kind"] == "request_rate_limited"]
-    started = [event["time"] for event in told if event["kind"] == "request_lease_acquired"]
+    refused = [event for event in told if event["kind"] == "request_rate_limited"]
+    started = [event for event in told if event["kind"] == "request_lease_acquired"]
     assert len(refused) == 8
-    for time in refused:
-        assert not [start for start in started if time < start < time + 0.04]
+    for event in refused:
+        until_s, task = event["time"] + 0.04, event["data"]["task"]
+        blocked_s = event["data"]["blocked_until_s"]
+        early = [one for one in started if event["time"] < one["time"]]
+        assert not [one for one in early if one["time"] < blocked_s]
+        assert not [one for one in early if one["data"]["task"] == task and one["time"] < until_s]
+    assert any(event["data"]["blocked_until_s"] > event["time"] for event in refused)
 
 
 @pytest.mark.parametrize("limiter", ["aimd", "gradient", "fixed"])
@@ -204,7 +241,7 @@ def test_a_server_that_answers_429_for_ever_ends_the_run_with_a_report(
     write_rows(tmp_path / "in.jsonl", prompts(1000))
     done = batch(tmp_path, "--endpoint", server.url, "--retry-time", "300ms", "--limiter", limiter)
     assert done.code == 5, done.said
-    assert len(server.asked) <= 64
+    assert len(server.asked) <= 70
     assert done.errors == [], "refused once, and waiting: nothing was given up"
     assert "It ended because nothing has succeeded for as long as --retry-time says" in done.said
     assert "; the last failure was rate_limited: no." in done.said

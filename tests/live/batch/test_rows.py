@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.live.batch.running import write_rows
 from windtunnel.live.batch.rows import open_rows
 from windtunnel.live.batch.settings import BatchSettings
 
@@ -60,3 +61,17 @@ def test_a_byte_order_mark_and_odd_line_ends_are_read(tmp_path: Path) -> None:
         ("5", 3, "b"),
     ]
     rows.close()
+
+
+def test_with_a_token_budget_tenants_take_turns_by_tokens(tmp_path: Path) -> None:
+    rows = [{"prompt": "x" * 8000, "tenant": "long"}] * 20
+    rows += [{"prompt": "x", "tenant": "short"}] * 400
+    write_rows(tmp_path / "in.jsonl", rows)
+    plan = BatchSettings(tmp_path / "in.jsonl", tmp_path / "out", {}, tenant_field="tenant")
+    opened = open_rows(plan)
+    by_rows = list(opened.in_fair_order({}))[:40]
+    by_tokens = list(opened.in_fair_order({}, answer_tokens=512))[:40]
+    opened.close()
+    assert sum(row < 20 for row in by_rows) == 20
+    assert 6 <= sum(row < 20 for row in by_tokens) <= 10
+    assert sorted([*by_tokens, *by_tokens]) != sorted([*by_rows, *by_rows])

@@ -196,7 +196,7 @@ def test_urgent_rows_go_first_and_those_that_failed_go_before_the_rest(
     def reply(asked: Asked) -> Said:
         seen[asked.prompt] += 1
         if asked.prompt == "say 9" and seen[asked.prompt] == 1:
-            return Said(429, {}, {"retry-after-ms": "20"})
+            return Said(429, {})
         return answer(asked)
 
     server = serve(reply)

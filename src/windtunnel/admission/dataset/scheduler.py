@@ -4,7 +4,7 @@ Rows come in groups, and groups are admitted as the models have room. A cell is 
 columns it needs are there; it then waits in task admission's fair queue until it gets a lease. A
 call that fails is tried again after a rest that grows and is never in step; one that failed too
 often is parked until the rest of its group is done, and salvaged then. A refused call (a rate
-limit) goes back to the queue at once: request admission knows how long to wait.
+limit) waits for as long as it was told to, and else goes back to the queue at once.
 
 Everything ends: a cell that has been failing for `retry_time_s` is given up. What counts is its
 calls and the waits that it was told to make, from its first failure on, and not what it stood in
@@ -12,7 +12,7 @@ line behind others. When nothing at all has succeeded for so long, by the clock,
 so, unless a call is out that was sent before: it may still bring an answer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from windtunnel.admission.dataset.cells import (
@@ -67,6 +67,8 @@ class Dataset(NamedTuple):
     """Of each column, by the kind of a row."""
     groups: Iterator[Sequence[RowSeed]]
     """The rows of one group after another, asked for as they are admitted."""
+    cost: Callable[[DatasetCell], float] | None = None
+    """What a cell counts against its group's share; each the same where it is not given."""
 
 
 class DatasetScheduler:
@@ -94,6 +96,7 @@ class DatasetScheduler:
         self._graph: Final = work.graph
         self._queues: Final = work.queues
         self._groups: Final = work.groups
+        self._cost: Final = work.cost
         self._stream: Final = stream
         self._settings: Final = settings
         self._advisory: Final = advisory
@@ -175,7 +178,7 @@ class DatasetScheduler:
         return self._give_up(cell, reason, now)
 
     def rate_limited(self, cell: DatasetCell, now: float, wait_s: float = 0.0) -> FailureAction:
-        """A call was refused for now; `wait_s` is how long request admission lets it wait."""
+        """A call was refused for now, and told to wait; others go on meanwhile."""
         return self._failed(cell, "rate_limited", now, wait_s)
 
     def failed(self, cell: DatasetCell, reason: str, now: float) -> FailureAction:
@@ -227,15 +230,18 @@ class DatasetScheduler:
             cell.row.group.parked.append(cell)
             self.parked += 1
             self._count_deferred(cell, 1)
-        elif is_refusal and cell.refusals <= REFUSALS_AT_ONCE:
-            self._enqueue(cell, now)
         else:
+            rest_s = wait_s if is_refusal else 0.0
             before = cell.refusals - REFUSALS_AT_ONCE if is_refusal else cell.attempts
-            # The last try is made when its time is up, not a rest later.
-            left_s = self._settings.retry_time_s - cell.failing_s
-            rest_s = min(retry_delay_s(before - 1, self._stream), left_s)
-            numbers["rest_s"] = rest_s
-            self._rest(cell, now, rest_s)
+            if before > 0:
+                # The last try is made when its time is up, not a rest later.
+                left_s = self._settings.retry_time_s - cell.failing_s
+                rest_s = max(rest_s, min(retry_delay_s(before - 1, self._stream), left_s))
+            if rest_s > 0.0:
+                numbers["rest_s"] = rest_s
+                self._rest(cell, now, rest_s)
+            else:
+                self._enqueue(cell, now)
         self._report(now, EventKind.TASK_DEFERRED, cell, reason, numbers)
         self._settle(cell.row.group, now)
         return verdict
@@ -245,7 +251,8 @@ class DatasetScheduler:
         cell.rest = self._rests.push(now + rest_s, 0, cell)
         cell.row.group.resting += 1
         self.resting += 1
-        self._count_deferred(cell, 1)
+        if cell.refusals == 0:
+            self._count_deferred(cell, 1)
 
     def _judge(self, cell: DatasetCell, *, counts: bool) -> FailureAction:
         if cell.failing_s >= self._settings.retry_time_s:
@@ -284,7 +291,8 @@ class DatasetScheduler:
 
     def _enqueue(self, cell: DatasetCell, now: float) -> None:
         queue = self._queue_of(cell)
-        accepted = self.tasks.enqueue(cell.id, queue.spec, queue.lane, now, cell)
+        cost = self._cost(cell) if self._cost is not None else 1.0
+        accepted = self.tasks.enqueue(cell.id, queue.spec, queue.lane, now, cell, cost)
         assert accepted, "a cell waits once"
         cell.row.group.queued += 1
 
@@ -341,7 +349,8 @@ class DatasetScheduler:
         cell.rest = None
         cell.row.group.resting -= 1
         self.resting -= 1
-        self._count_deferred(cell, -1)
+        if cell.refusals == 0:
+            self._count_deferred(cell, -1)
 
     def _admit_group(self, now: float) -> bool:
         """One look at the row groups: whether another one was started."""

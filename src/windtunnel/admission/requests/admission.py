@@ -257,7 +257,7 @@ class RequestAdmission:
                 limiter = self._make_limiter(key, endpoint.cap, now)
             else:
                 stream = self._streams[f"admission.{key}"]
-                limiter = AimdLimiter(endpoint.cap, endpoint.cap, self._settings, stream, now)
+                limiter = AimdLimiter(endpoint.cap, self._settings, stream, now)
             state = DomainState(key, endpoint, limiter)
             endpoint.domains[ask.domain] = state
         return state
@@ -319,7 +319,8 @@ class RequestAdmission:
         self._tickets += 1
         endpoint = state.endpoint
         ticket = QueueTicket(f"wait-{self._tickets}", ask, state, now)
-        endpoint.queue.enqueue(QueuedWork(ticket.id, endpoint.spec(ask, state), state.lane, ticket))
+        spec, cost = endpoint.spec(ask, state), endpoint.cost_of(ask)
+        endpoint.queue.enqueue(QueuedWork(ticket.id, spec, state.lane, ticket, cost))
         self.waiting += 1
         waiters = len(endpoint.queue)
         if waiters > endpoint.peak_waiters:

@@ -144,6 +144,10 @@ class ModelEndpoint:
         limit = self.tokens.limit
         return limit if 0 < limit < tokens else tokens
 
+    def cost_of(self, ask: RequestAsk) -> float:
+        """What a turn of an ask counts in the fair queue: tokens, where those are what is short."""
+        return float(max(1, self.tokens_of(ask))) if self.tokens.limit > 0 else 1.0
+
     def answered(self, ask: RequestAsk, tokens_used: int) -> None:
         """A call succeeded and says what it took: the guess for the next is better."""
         estimate = ask.tokens

@@ -102,7 +102,7 @@ def report_limit(reporter: EventReporter, lease: RequestLease, reason: str, now:
         reported.append(EventKind.REQUEST_LIMIT_INCREASED)
         if limiter.limit == limiter.ceiling == was_ceiling:
             reported.append(EventKind.REQUEST_SOFT_CEILING_RECOVERED)
-        if was_ceiling and not limiter.ceiling:
-            reported.append(EventKind.REQUEST_FULLY_RECOVERED)
+    if was_ceiling and not limiter.ceiling:
+        reported.append(EventKind.REQUEST_FULLY_RECOVERED)
     for kind in reported:
         report_request(reporter, kind, state, lease.ask, now, lease.id, reason, limit_before=before)

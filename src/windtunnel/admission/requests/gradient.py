@@ -65,24 +65,23 @@ class GradientLimiter(RequestLimiter):
         retry_after_s: float,
         now: float,
     ) -> None:
-        is_fresh = admission.epoch == self.epoch
         if outcome is _SUCCESS:
+            is_fresh = admission.epoch == self.epoch
             self._served(admission, now)
-            if is_fresh:
-                self.consecutive_rate_limits = 0
             if is_fresh or not self._is_measuring:
                 self._add_sample(admission, tokens, now, is_fresh)
-            return
-        is_refused = outcome is _RATE_LIMITED or outcome is _OVERLOADED
-        if is_fresh and (is_refused or outcome is _TIMEOUT):
+        elif outcome is _TIMEOUT and admission.epoch == self.epoch:
             self.epoch += 1
-            self._set(self._exact * _TIMEOUT_FACTOR)
-        if is_refused:
-            self._wait(admission, retry_after_s, now, is_fresh)
+            self._lower(admission)
+        elif outcome is _RATE_LIMITED or outcome is _OVERLOADED:
+            self._refused(admission, retry_after_s, now)
 
     def set_maximum(self, maximum: int) -> None:
         self.maximum = maximum
         self._set(self._exact)
+
+    def _lower(self, admission: Admission) -> None:  # noqa: ARG002 - latency says where
+        self._set(self._exact * _TIMEOUT_FACTOR)
 
     def _add_sample(
         self,

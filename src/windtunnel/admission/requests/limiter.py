@@ -1,29 +1,30 @@
 """How many requests one endpoint takes at once, learned from what it answers.
 
 A limiter is shown each admission and each outcome; it says how many may be in flight now, until
-when none may start, and when that may change by itself. Every one keeps to the waits that a
-provider asks for: they are never shortened, a little chance prolongs them, and their end lets work
-start gently. `Limiter` has a fixed limit beside that; `AimdLimiter` learns from rate limits:
+when none may start, and when that may change by itself. A refusal delays the call that got it. All
+calls wait only while refusals are many of recent calls: then for the longest Retry-After among
+them, which is never shortened and which a little chance prolongs. Afterwards starts are spread.
+`RequestLimiter` has a fixed limit beside that; `AimdLimiter` learns it from refusals:
 
 - it starts by growing from 1 to its maximum over a short ramp, so that a low limit is met by a
   few requests, not by all of them;
-- a rate limit met while growing undoes the growth: the request that was one too many says where
-  the provider stops. One met at a proven level cuts by a factor. Requests already in flight at a
-  cut never cut again, so a burst of refusals is one cut;
-- a refusal that stands alone among answers, at a level that was proven before, is the weather: a
-  short rest and no cut. So is a second in the same burst; more of them, or another before enough
-  answers came, mean what they say;
-- the level that was refused becomes a soft ceiling. A run of successes raises the limit towards it
-  by a step; beyond it the limiter probes now and then, one more at a time, and rarely where a
-  failed probe costs a long Retry-After.
+- two refusals above the level that was proven, one soon after the other, end the growth: that is
+  where the provider stops, a soft ceiling. One by itself may be chance;
+- refusals at a proven level are counted. More than 4 in 100 over a stretch of starts take off the
+  places that refused calls hold. An alarm, three in a row or five that few others outweigh, cuts
+  by a factor, once for all that is in flight;
+- a run of successes raises the limit towards the ceiling by a step; beyond it the limiter probes,
+  soon where the ceiling was met once, and less often where it was met again.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from windtunnel.admission.reasons import Outcome
+from windtunnel.admission.requests.pace import Pace
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 
@@ -35,19 +36,33 @@ _STEP_S_MIN: Final = 0.02
 _STEP_S_MAX: Final = 1.0
 _STEP_REJECTIONS: Final = 1.2
 """A step of careful growth lasts this many times what a refusal takes to come back."""
-_PROBE_COST_RATIO: Final = 40.0
-"""A probe that may cost a wait of t seconds is made at most every this many times t."""
-_AFTER_A_CUT: Final = 2
-_AFTER_A_PROBE: Final = 4
-"""How much faster each step after a wait is: a level that was proven before is resumed sooner."""
 _COOLDOWN_DOUBLINGS_MAX: Final = 6
 _REST_DOUBLINGS_MAX: Final = 30
 _REST_SERVICES: Final = 0.25
 """The first rest after a refusal without Retry-After, in times that an answer takes."""
-_ALONE_AFTER: Final = 8
-"""So many answers since the last refusal, and one more is alone."""
-_ALONE_PART: Final = 8
-"""Of what is in flight, so much of it refused in one burst is not alone any more."""
+_ALARM: Final = 5.0
+"""So many refusals that no answers outweigh are many."""
+_ALARM_RUN: Final = 3
+"""So are so many that started one after another."""
+_CLEARED: Final = 3.125
+"""What a start takes from the suspicion, in shares that are tolerated; a refusal adds 1."""
+_GROWTH_PART: Final = 20
+"""A step of growth is 1, and this part of the limit."""
+_PROBES_AT_ONCE: Final = 2
+"""A ceiling that was met so often again is one: the limit rests there before it is tried."""
+_ANSWERS_BEFORE_PROBE: Final = (8, 16, 32, 40)
+"""By how often the ceiling was met again."""
+_GROWTH_SERVICES: Final = 0.25
+"""A step beyond a ceiling lasts at least so much of the time that an answer takes."""
+_NOTCH_MAX: Final = 8
+_MANY: Final = 0.2
+_TRIAL_REFUSALS: Final = 2
+_IN_VAIN: Final = 4
+"""So many stretches at ever slower paces with too many refusals, and the pace is given up."""
+_TOLERATED: Final = 0.04
+"""The share of a stretch of starts that may be refused by chance."""
+_DOUBT_REJECTIONS: Final = 3.0
+"""How long growth waits for a second refusal, in times that a refusal takes."""
 _TIMEOUTS_UNTIL_CUT: Final = 3
 """So many timeouts in a row mean overload; one now and then is the weather."""
 
@@ -101,20 +116,23 @@ class AimdSettings:
 class Admission:
     """What a limiter is reminded of when an admitted request ends."""
 
-    def __init__(self, at_s: float, epoch: int, in_flight: int, limit: int) -> None:
+    def __init__(self, at_s: float, epoch: int, in_flight: int, number: int) -> None:
         self.at_s: Final = at_s
         self.epoch: Final = epoch
         self.in_flight: Final = in_flight
-        self.limit: Final = limit
+        self.number: Final = number
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestLimiter:
-    """A fixed limit that keeps to the waits it is given; what every limiter can do.
+    """A fixed limit that stops while many are refused; what every limiter can do.
 
-    A refusal (a rate limit, an overloaded server) stops everything for Retry-After, or for
-    `cooldown_s`, doubled while the refusals go on. A stream prolongs that by up to
-    `jitter_fraction`. Its end lets one request start, then more in each step, then all.
+    A refusal (a rate limit, an overloaded server) is held against the answers around it: each adds
+    to a suspicion from which eight answers take it away again. A few refusals among many answers
+    change nothing, and only the call that was told to wait waits. At an alarm nothing starts for
+    the longest Retry-After among them, or for `cooldown_s`, doubled while nothing succeeds; a
+    stream prolongs that by up to `jitter_fraction`. Its end lets one request start, then more in
+    each step, then all. An alarm soon after another sets a pace.
     """
 
     def __init__(
@@ -131,38 +149,60 @@ class RequestLimiter:
         self.blocked_until_s = 0.0
         self.consecutive_rate_limits = 0
         self.epoch = 0
+        self.pace: Final = Pace()
         self._stream: Final = stream
         self._cooldown_s: Final = cooldown_s
         self._jitter_fraction: Final = jitter_fraction
         self._rejection_s = 0.0
         self._service_s = 0.0
-        self._is_resuming = False
-        self._resume_at_s = NEVER
-        self._resume_step = 1
-        self._resume_factor = _AFTER_A_CUT
-        self._allowance = 0
+        self._suspicion = 0.0
+        self._asked_until_s = 0.0
+        self._alarms = 0
+        self._alarmed_s = NEVER
+        self._tolerated = _TOLERATED
+        self._in_vain = 0
+        self._stretch_s = 0.0
+        self._starts = 0
+        self._refusals = 0
+        self._through_since = 0
+        self._resuming = 0
+        self._number = 0
+        self._last_refused = 0
+        self._run = 0
 
     def room(self, in_flight: int, now: float) -> int:
         """How many more may start now; 0 or less for none."""
-        if now < self.blocked_until_s:
+        if now < self.blocked_until_s or now < self.pace.next_s:
             return 0
-        return self._gently(self.limit - in_flight, now)
+        return self.limit - in_flight
 
     def next_change_s(self, in_flight: int, now: float) -> float:
         """When `room` may grow by itself, after now; infinity when only an outcome can."""
         if now < self.blocked_until_s:
             return self.blocked_until_s
-        if self._is_resuming and in_flight < self.limit:
-            return self._resume_at_s if self._resume_at_s > now else now
-        return NEVER
+        if in_flight >= self.limit:
+            return NEVER
+        return max(now, self.pace.next_s)
 
     def admit(self, in_flight: int, now: float) -> Admission:
         """A request starts and is the `in_flight`-th."""
-        if self._is_resuming:
-            self._allowance -= 1
-            if self._allowance == 0:
-                self._resume_at_s = now + self._step_s()
-        return Admission(now, self.epoch, in_flight, self.limit)
+        self.pace.start(now)
+        self._starts += 1
+        self._through_since += 1
+        self._suspicion -= _CLEARED * self._tolerated
+        if self._suspicion <= 0.0:
+            self._suspicion = 0.0
+            self._alarms = 0
+            self._asked_until_s = 0.0
+        if self._starts >= self.pace.stretch:
+            self._close_stretch(now)
+        if self._resuming > 0:
+            # As many as may be in flight are spread over the time that one takes.
+            self._resuming -= 1
+            took_s = self._service_s if self._service_s > 0.0 else self._step_s() * self.limit
+            self.pace.space(now + took_s / self.limit)
+        self._number += 1
+        return Admission(now, self.epoch, in_flight, self._number)
 
     def end(
         self,
@@ -173,57 +213,113 @@ class RequestLimiter:
         now: float,
     ) -> None:
         """A request ended; tokens are what it took, negative when that is not known."""
-        is_fresh = admission.epoch == self.epoch
         if outcome is _RATE_LIMITED or outcome is _OVERLOADED:
-            if is_fresh:
-                self.epoch += 1
-            self._wait(admission, retry_after_s, now, is_fresh)
+            self._refused(admission, retry_after_s, now)
         elif outcome is _SUCCESS:
             self._served(admission, now)
-            if is_fresh:
-                self.consecutive_rate_limits = 0
 
     def set_maximum(self, maximum: int) -> None:
         self.maximum = maximum
         self.limit = maximum
 
-    def _wait(
-        self,
-        admission: Admission,
-        retry_after_s: float,
-        now: float,
-        is_fresh: bool,  # noqa: FBT001 - compiled calls are cheaper by place
-    ) -> float:
-        """Keeps everything back after a refusal; returns for how long this one asked.
+    def _refused(self, admission: Admission, retry_after_s: float, now: float) -> None:
+        """Counts a refusal against the answers before it; many of them are an alarm.
 
-        A later, shorter wait never shortens a longer one. Refusals of one burst count as one.
+        Refusals of one burst count as one: of those in flight at an alarm, the longest wait is
+        kept to, and a later, shorter one never shortens it.
         """
         took_s = now - admission.at_s
         known_s = self._rejection_s
         self._rejection_s = took_s if known_s == 0.0 else known_s + 0.3 * (took_s - known_s)
-        if is_fresh:
-            self.consecutive_rate_limits += 1
-        wait_s = retry_after_s
-        if not wait_s > 0.0:
-            wait_s = self._rest_s()
-        until_s = now + wait_s
-        if until_s > self.blocked_until_s:
-            self.blocked_until_s = until_s + self._jitter_s(wait_s)
-        self._is_resuming = True
-        self._resume_step = 1
-        self._resume_at_s = self.blocked_until_s
-        return wait_s
+        asked_until_s = now + retry_after_s if retry_after_s > 0.0 else 0.0
+        if admission.at_s >= self._alarmed_s:
+            self._through_since -= 1
+        if admission.epoch != self.epoch:
+            if now < self.blocked_until_s:
+                self._block(asked_until_s, now)
+            return
+        if self._explains(admission, now):
+            return
+        self._refusals += 1
+        self._run = self._run + 1 if admission.number == self._last_refused + 1 else 1
+        self._last_refused = admission.number
+        self._suspicion = min(_ALARM, self._suspicion + 1.0 + _CLEARED * self._tolerated)
+        if self._run >= _ALARM_RUN:
+            self._suspicion = _ALARM
+        self._asked_until_s = max(self._asked_until_s, asked_until_s)
+        if self._suspicion >= _ALARM:
+            self._alarm(admission, now)
 
-    def _jitter_s(self, wait_s: float) -> float:
-        stream = self._stream
-        if stream is None or self._jitter_fraction <= 0.0:
-            return 0.0
-        return wait_s * self._jitter_fraction * stream.uniform()
+    def _explains(self, admission: Admission, now: float) -> bool:  # noqa: ARG002
+        """Whether a refusal says only that the limit grew too far; that is taken back."""
+        return False
 
-    def _served(self, admission: Admission, now: float) -> None:
+    def _close_stretch(self, now: float) -> None:
+        """Looks at what became of the last few starts, and begins to count anew."""
+        elapsed_s = max(1e-6, now - self._stretch_s)
+        through_per_s = (self._starts - self._refusals) / elapsed_s
+        if self._refusals <= self._tolerated * self._starts:
+            self._in_vain = 0
+            self.pace.grow(self._starts / elapsed_s)
+        elif self.pace.per_s == NEVER:
+            self._shrink(through_per_s, self._refusals / elapsed_s)
+        else:
+            self.pace.hold(through_per_s, now)
+            self._in_vain += 1
+            if self._in_vain >= _IN_VAIN:
+                # As many are refused however slow the pace: it is not the rate.
+                self.pace.drop()
+                self._tolerated = min(0.5, 2.0 * self._refusals / self._starts)
+        self._begin_stretch(now)
+
+    def _begin_stretch(self, now: float) -> None:
+        self._stretch_s = now
+        self._starts = self._refusals = 0
+
+    def _shrink(self, through_per_s: float, refused_per_s: float) -> None:
+        """More are refused than by chance."""
+
+    def _alarm(self, admission: Admission, now: float) -> None:
+        """Many of the recent answers are refusals: one reaction for all that is in flight."""
+        through, elapsed_s = self._starts - self._refusals, now - self._stretch_s
+        self._alarms += 1
+        if self._alarms == 1:
+            self._alarmed_s = now
+            self._through_since = 0
+        elif self._alarms > 2:
+            # By now the waits between are part of the rate.
+            through, elapsed_s = self._through_since, now - self._alarmed_s
+        self.epoch += 1
+        if through > 0 and elapsed_s > 0.0 and (self._alarms > 1 or self.pace.per_s < NEVER):
+            self.pace.begin(through / elapsed_s, now)
+        self._lower(admission)
+        self.consecutive_rate_limits += 1
+        self._block(self._asked_until_s, now)
+        self._asked_until_s = 0.0
+        self._begin_stretch(max(now, self.blocked_until_s))
+
+    def _lower(self, admission: Admission) -> None:
+        """Takes the limit down after an alarm."""
+
+    def _block(self, asked_until_s: float, now: float) -> None:
+        """Lets nothing start until then, or for a rest where no reply says how long."""
+        wait_s = asked_until_s - now if asked_until_s > now else self._rest_s()
+        if now + wait_s <= self.blocked_until_s:
+            return
+        self.blocked_until_s = now + wait_s
+        if self._stream is not None and self._jitter_fraction > 0.0:
+            self.blocked_until_s += wait_s * self._jitter_fraction * self._stream.uniform()
+        self._resuming = self.limit
+
+    def _served(self, admission: Admission, now: float) -> bool:
+        """A request was answered; whether it started after whatever was last reacted to."""
         took_s = now - admission.at_s
         known_s = self._service_s
         self._service_s = took_s if known_s == 0.0 else known_s + 0.1 * (took_s - known_s)
+        if admission.epoch != self.epoch or now < self.blocked_until_s:
+            return False
+        self.consecutive_rate_limits = 0
+        return True
 
     def _rest_s(self) -> float:
         """How long to rest where no reply says: a part of an answer's time, doubled each time."""
@@ -233,19 +329,6 @@ class RequestLimiter:
         doublings = max(0, min(self.consecutive_rate_limits - 1, _REST_DOUBLINGS_MAX))
         most_s = self._cooldown_s * 2.0**_COOLDOWN_DOUBLINGS_MAX
         return min(most_s, first_s * 2.0**doublings)
-
-    def _gently(self, room: int, now: float) -> int:
-        """What of the room may be used: after a wait one request, then ever more, then all."""
-        if not self._is_resuming:
-            return room
-        if now >= self._resume_at_s:
-            self._allowance = self._resume_step
-            self._resume_step *= self._resume_factor
-            self._resume_at_s = NEVER
-            if self._allowance >= self.limit:
-                self._is_resuming = False
-                return room
-        return self._allowance if self._allowance < room else room
 
     def _step_s(self) -> float:
         step_s = _STEP_REJECTIONS * self._rejection_s
@@ -257,9 +340,7 @@ class RequestLimiter:
 class AimdLimiter(RequestLimiter):
     """Additive increase, multiplicative decrease, with a ramp, a soft ceiling and probes."""
 
-    def __init__(
-        self, maximum: int, initial: int, settings: AimdSettings, stream: Stream, now: float
-    ) -> None:
+    def __init__(self, maximum: int, settings: AimdSettings, stream: Stream, now: float) -> None:
         super().__init__(
             maximum,
             stream,
@@ -269,40 +350,39 @@ class AimdLimiter(RequestLimiter):
         self._settings: Final = settings
         self._streak = 0
         self._timeouts = 0
-        self._answers = 0
-        self._alone = 0
         self._is_growing = False
+        self._is_doubted = False
         self._grow_at_s = NEVER
-        self._longest_wait_s = 0.0
+        self._proven = 0
+        self._notch = 0
+        self._settled_s = 0.0
+        self._trial_refusals = 0
+        self._failed_probes = 0
         self._probe_at_s = 0.0
-        self._ramp_from = 1
         self._ramp_target = 0
         self._ramp_start_s = now
-        self.limit = min(max(1, initial), maximum)
-        if settings.startup_ramp_s > 0.0 and self.limit > 1:
-            self._ramp_target = self.limit
+        if settings.startup_ramp_s > 0.0 and maximum > 1:
+            self._ramp_target = maximum
             self.limit = 1
 
     def room(self, in_flight: int, now: float) -> int:
-        if now < self.blocked_until_s:
+        if now < self.blocked_until_s or now < self.pace.next_s:
             return 0
         if self._ramp_target > 0:
             self._climb_ramp(now)
         if self._is_growing:
             self._grow(in_flight, now)
-        return self._gently(self.limit - in_flight, now)
+        return self.limit - in_flight
 
     def next_change_s(self, in_flight: int, now: float) -> float:
+        soonest = super().next_change_s(in_flight, now)
         if now < self.blocked_until_s:
-            return self.blocked_until_s
-        soonest = NEVER
+            return soonest
         if self._ramp_target > 0:
-            soonest = self._ramp_step_due_s()
+            soonest = min(soonest, self._ramp_step_due_s())
         if self._is_growing and in_flight >= self.limit:
-            soonest = min(soonest, self._grow_at_s)
-        if self._is_resuming and in_flight < self.limit:
-            soonest = min(soonest, self._resume_at_s)
-        return soonest if soonest > now else now
+            soonest = min(soonest, max(self._grow_at_s, self.pace.next_s))
+        return max(now, soonest)
 
     def end(
         self,
@@ -313,14 +393,17 @@ class AimdLimiter(RequestLimiter):
         now: float,
     ) -> None:
         if outcome is _RATE_LIMITED or outcome is _OVERLOADED:
-            self._rate_limited(admission, retry_after_s, now)
+            self._streak = 0
+            self._refused(admission, retry_after_s, now)
         elif outcome is _SUCCESS:
-            self._succeeded(admission, now)
+            if self._served(admission, now):
+                self._succeeded(admission, now)
         elif outcome not in _LOCAL:
             self._streak = 0
             self._timeouts = self._timeouts + 1 if outcome is _TIMEOUT else 0
             if self._timeouts >= _TIMEOUTS_UNTIL_CUT and admission.epoch == self.epoch:
                 self._timeouts = 0
+                self.epoch += 1
                 self._lower(admission)
 
     def set_maximum(self, maximum: int) -> None:
@@ -339,98 +422,144 @@ class AimdLimiter(RequestLimiter):
 
     def _ramp_step_due_s(self) -> float:
         """When the ramp allows one more than now; the same sum decides and predicts."""
-        done = self.limit - self._ramp_from + 1
-        slots = self._ramp_target - self._ramp_from
-        return self._ramp_start_s + self._settings.startup_ramp_s * done / slots
+        slots = self._ramp_target - 1
+        return self._ramp_start_s + self._settings.startup_ramp_s * self.limit / slots
 
     def _climb_ramp(self, now: float) -> None:
         while self.limit < self._ramp_target and now >= self._ramp_step_due_s():
             self.limit += 1
         if self.limit >= self._ramp_target:
             self._ramp_target = 0
+            self._settled_s = now + 2.0 * self._service_s
 
     def _grow(self, in_flight: int, now: float) -> None:
-        """One more each step while all that is allowed is used."""
+        """A little more each step while all that is allowed is used."""
         if in_flight >= self.limit and now >= self._grow_at_s:
-            self.limit += 1
-            self._grow_at_s = now + self._step_s()
+            is_known = (
+                self._failed_probes >= _PROBES_AT_ONCE
+                and self.limit <= self.ceiling + self.ceiling // _GROWTH_PART
+            )
+            self.limit += 1 if is_known else 1 + self.limit // _GROWTH_PART
+            self._is_doubted = False
+            step_s = self._step_s()
+            if is_known:
+                step_s = max(step_s, _GROWTH_SERVICES * self._service_s)
+            self._grow_at_s = now + step_s
+            self._settled_s = now + 2.0 * self._service_s
+            if self._notch > 0:
+                self.limit += self._notch - 1
+                self._is_growing = False
             if self.limit >= self.maximum:
                 self.limit = self.maximum
-                self.ceiling = 0
                 self._is_growing = False
 
-    def _rate_limited(self, admission: Admission, retry_after_s: float, now: float) -> None:
-        self._streak = 0
-        is_fresh = admission.epoch == self.epoch
-        if self._is_alone(is_fresh, retry_after_s):
-            if is_fresh:
-                self.epoch += 1
-                rest_s = self._rest_s()
-                rest_s += self._jitter_s(rest_s)
-                self.blocked_until_s = max(self.blocked_until_s, now + rest_s)
-            return
-        if is_fresh or self._alone > 0:
-            is_fresh = True
-            self._lower(admission)
-        wait_s = self._wait(admission, retry_after_s, now, is_fresh)
-        if retry_after_s > 0.0 and wait_s > self._longest_wait_s:
-            self._longest_wait_s = wait_s
-        rest_s = self._settings.probe_after_s
-        if 0.0 < self._service_s < 1.0:
-            rest_s *= self._service_s  # a failed probe costs less where answers are fast
-        rest_s = max(rest_s, _PROBE_COST_RATIO * self._longest_wait_s)
-        self._probe_at_s = self.blocked_until_s + rest_s
+    def _explains(self, admission: Admission, now: float) -> bool:
+        """A refusal above the level that was proven ends the growth there, and stops nothing."""
+        if admission.in_flight > self.limit and not self._is_doubted:
+            return True  # it started before the limit was lowered
+        is_growing = self._ramp_target > 0 or self._is_growing or now < self._settled_s
+        if not is_growing:
+            return False
+        if admission.in_flight <= self._proven:
+            if self._failed_probes < _PROBES_AT_ONCE or self._ramp_target > 0:
+                return False
+            self._trial_refusals += 1
+            if self._trial_refusals < _TRIAL_REFUSALS:
+                return False
+            self._proven = max(1, self.ceiling)
+            self.epoch += 1
+        self._ramp_target = 0
+        if not self._is_doubted and admission.in_flight > self.ceiling + 1:
+            # Chance perhaps: where the provider stops, the next one is refused as well, and soon.
+            self._is_doubted = self._is_growing = True
+            self.limit = max(self._proven, admission.in_flight)
+            self._grow_at_s = now + _DOUBT_REJECTIONS * max(_STEP_S_MIN, self._rejection_s)
+            return True
+        self._is_growing = False
+        self._settled_s = 0.0
+        self._trial_refusals = 0
+        self._notch = min(1, self._notch)
+        self.limit = max(1, self._proven, min(self.limit, admission.in_flight) - 1)
+        is_confirmed = (
+            self.ceiling > 0 and self.limit <= self.ceiling + self.ceiling // _GROWTH_PART
+        )
+        self._failed_probes = self._failed_probes + 1 if is_confirmed else 0
+        self.ceiling = self.limit
+        self._rest_before_probe(now)
+        return True
 
-    def _is_alone(self, is_fresh: bool, retry_after_s: float) -> bool:  # noqa: FBT001
-        """Whether a refusal is one of few among many answers, at a level that was proven."""
-        if retry_after_s > 0.0:
-            return False
-        if is_fresh:
-            is_proven = self._ramp_target == 0 and not self._is_growing and not self._is_resuming
-            is_first = is_proven and self._answers >= _ALONE_AFTER
-            self._answers = 0
-            self._alone = 1 if is_first else 0
-            return is_first
-        if self._alone == 0:
-            return False
-        self._alone += 1
-        return self._alone <= max(2, self.limit // _ALONE_PART)
+    def _shrink(self, through_per_s: float, refused_per_s: float) -> None:
+        """Takes off the places that refused calls hold; many of them, and what answers need stays.
+
+        Both are rates times the time that one of them takes.
+        """
+        lowered = self.limit - max(1, round(refused_per_s * self._rejection_s))
+        if refused_per_s > _MANY * through_per_s:
+            lowered = min(lowered, math.ceil(through_per_s * self._service_s))
+        self.limit = self.ceiling = max(1, lowered)
+        self._proven = min(self._proven, self.limit)
+        self._ramp_target = 0
+        self._is_growing = False
+
+    def _rest_before_probe(self, now: float) -> None:
+        rest_s = 0.0
+        if self._failed_probes >= _PROBES_AT_ONCE:
+            rest_s = max(1.0, self._settings.probe_after_s * min(1.0, self._service_s))
+        self._probe_at_s = now + rest_s
 
     def _lower(self, admission: Admission) -> None:
-        """One cut for a burst; afterwards every request already in flight belongs to it."""
-        self.epoch += 1
-        self._alone = 0
         proven = max(1, admission.in_flight - 1)
         cut = max(1, int(self.limit * self._settings.decrease_factor))
-        self._resume_factor = _AFTER_A_CUT
         if self._ramp_target > 0 or self._is_growing:
             self.limit = proven
-            self._resume_factor = _AFTER_A_PROBE
-        elif self._is_resuming:
-            self.limit = min(cut, proven)
+        elif self._resuming > 0:
+            self.limit = max(1, min(self.limit // 2, proven))
         else:
             self.limit = cut
         self._ramp_target = 0
         self._is_growing = False
+        self._proven = min(self._proven, self.limit)
         self.ceiling = max(proven, self.limit)
+        self._failed_probes = _PROBES_AT_ONCE
+        self._notch = 1
+        self._rest_before_probe(max(self.blocked_until_s, self._asked_until_s))
 
     def _succeeded(self, admission: Admission, now: float) -> None:
-        self._served(admission, now)
-        if admission.epoch != self.epoch or now < self.blocked_until_s:
-            return
-        self.consecutive_rate_limits = 0
-        self._answers += 1
         self._timeouts = 0
+        self._proven = max(self._proven, min(self.limit, admission.in_flight))
+        if self._proven >= self.maximum:
+            self.ceiling = 0
+            self._failed_probes = 0
         if self._ramp_target > 0:
             return
         self._streak += 1
-        if self._streak < self._settings.successes_until_increase or self.limit >= self.maximum:
+        if self.limit >= self.maximum:
             return
         if self.ceiling == 0 or self.limit < self.ceiling:
-            self._streak = 0
-            top = self.ceiling if self.ceiling > 0 else self.maximum
-            self.limit = min(top, self.limit + self._settings.increase_step)
-        elif now >= self._probe_at_s and not self._is_growing:
-            self._streak = 0
-            self._is_growing = True
-            self._grow_at_s = now
+            if self._streak >= self._settings.successes_until_increase:
+                self._streak = 0
+                top = self.ceiling if self.ceiling > 0 else self.maximum
+                self.limit = min(top, self.limit + self._settings.increase_step)
+        elif (
+            self._streak >= self._answers_before_probe()
+            and now >= self._probe_at_s
+            and self._suspicion == 0.0
+            and not self._is_growing
+        ):
+            self._probe(now)
+
+    def _probe(self, now: float) -> None:
+        """Begins to grow; after an alarm by one step, and by more after each that held."""
+        if self._notch > 0 and self.limit > self.ceiling:
+            self.ceiling = self.limit
+            self._notch = 2 * self._notch if self._notch < _NOTCH_MAX else 0
+        self._streak = 0
+        self._is_growing = True
+        self._grow_at_s = now
+        self._trial_refusals = 0
+
+    def _answers_before_probe(self) -> int:
+        """Few where a ceiling was met once, by chance perhaps; more where it was met again."""
+        if self._failed_probes == 0:
+            return min(_ANSWERS_BEFORE_PROBE[0], 2 * self.limit)
+        return _ANSWERS_BEFORE_PROBE[min(self._failed_probes, 3)]

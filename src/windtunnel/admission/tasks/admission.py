@@ -99,10 +99,16 @@ class TaskAdmission:
         return lane
 
     def enqueue(
-        self, task_id: str, group: GroupShare, lane: DemandLane, now: float, payload: object = None
+        self,
+        task_id: str,
+        group: GroupShare,
+        lane: DemandLane,
+        now: float,
+        payload: object = None,
+        cost: float = 1.0,
     ) -> bool:
         """Adds a ready task; False when that id waits already."""
-        accepted = self.queue.enqueue(QueuedWork(task_id, group, lane, payload))
+        accepted = self.queue.enqueue(QueuedWork(task_id, group, lane, payload, cost))
         if accepted and self._reports:
             self._report(now, EventKind.TASK_ENQUEUED, task_id, group.key)
         return accepted

@@ -24,10 +24,13 @@ from windtunnel.live.wire.refusals import (
     refusal_code,
     refusal_line,
 )
+from windtunnel.settings.fields import shown
 
 OVERLOADED = (503, 529)
 ABOUT_ALL = (403, 404, 405)
 """Refusals that may be about the key, the model or the address, and so about every row."""
+INSTEAD_OF_TEXT = ("tool_calls", "function_call", "refusal", "audio")
+"""What a message may have in place of text."""
 PASSING = (408, 409, 425)
 """Refusals that others meet too: the request itself is not at fault."""
 
@@ -78,6 +81,7 @@ class Failure:
     body: Any = None
     request_id: str = ""
     endpoint: str = ""
+    retry_after_s: float = 0.0
 
 
 def judge(reply: Reply, api: Api, redact: Redact, *, has_answered: bool) -> Answer | Failure:
@@ -139,10 +143,14 @@ def _answer(body: Any, api: Api, request_id: str) -> Answer | Failure:
     if not isinstance(body, dict):
         fault = "the reply is not a JSON object"
     elif api is Api.EMBEDDINGS:
-        if not isinstance(body.get("data"), list):
+        data = body.get("data")
+        if not isinstance(data, list) or not all(
+            isinstance(one, dict) and isinstance(one.get("embedding"), list | str) for one in data
+        ):
             fault = "the reply has no embeddings"
     else:
         content, fault = _first_choice(body, api)
+    fault = fault or _usage_fault(body.get("usage"))
     if fault:
         return Failure(Means.AGAIN, "bad_reply", fault, status=200, request_id=request_id)
     return Answer(body, content, request_id)
@@ -160,7 +168,22 @@ def _first_choice(body: dict[str, Any], api: Api) -> tuple[str | None, str]:
         if not isinstance(message, dict):
             return None, "the reply has no message"
         text = message.get("content")
-    return (text if isinstance(text, str) else None), ""
+        if text is None and any(message.get(key) for key in INSTEAD_OF_TEXT):
+            return None, ""
+    if not isinstance(text, str):
+        return None, f"the answer is {shown(text)}, which is not text"
+    return text, ""
+
+
+def _usage_fault(usage: Any) -> str:
+    """What is wrong with the numbers of tokens in a reply; a server may leave them out."""
+    if usage is not None and not isinstance(usage, dict):
+        return f"the usage is {shown(usage)}, which is not a mapping"
+    for key in ("prompt_tokens", "completion_tokens"):
+        value = (usage or {}).get(key)
+        if value is not None and _count(value) < 0:
+            return f"{key} is {shown(value)}, which is not a number of tokens"
+    return ""
 
 
 def _count(value: Any) -> int:

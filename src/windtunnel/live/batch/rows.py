@@ -7,7 +7,7 @@ run must find again. It keeps sixteen bytes a row; contents are read again when 
 import hashlib
 import os
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from pathlib import Path
@@ -21,6 +21,9 @@ from windtunnel.live.batch.settings import BatchSettings
 from windtunnel.live.batch.work import Wanted, Work, build_work, is_request
 
 LONGEST_LINE = 16 << 20
+BYTES_PER_TOKEN = 4
+ANSWER_TOKENS = 512
+"""What an answer is taken for before any came, if the request has no limit."""
 MOST_FAULTS = 20
 MOST_KINDS = 100_000
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -88,8 +91,15 @@ class Rows:
     def tenants(self) -> list[str]:
         return list(dict.fromkeys(kind.tenant for kind in self.kinds))
 
-    def in_fair_order(self, weights: Mapping[str, int]) -> Iterator[int]:
-        """Row numbers, the urgent first; among equals each beginning has each tenant's share."""
+    def tokens(self, row: int) -> int:
+        """How long a row is, about."""
+        return (self._starts[row + 1] - self._starts[row]) // BYTES_PER_TOKEN
+
+    def in_fair_order(self, weights: Mapping[str, int], answer_tokens: int = 0) -> Iterator[int]:
+        """Row numbers, the urgent first; among equals each beginning has each tenant's share.
+
+        A share is one of rows; with `answer_tokens`, of tokens, each answer taken for so many.
+        """
         levels = sorted({kind.priority for kind in self.kinds}, reverse=True)
         tenants = self.tenants()
         if len(levels) == len(tenants) == 1:
@@ -102,24 +112,33 @@ class Rows:
             of_kind[self._kind_of[row]].append(row)
         each = [weights.get(tenant, 1) for tenant in tenants]
         for level in levels:
-            yield from _in_turns(theirs[level], each)
+            yield from _in_turns(theirs[level], each, self._cost(answer_tokens))
+
+    def _cost(self, answer_tokens: int) -> Callable[[int], int]:
+        return lambda row: self.tokens(row) + answer_tokens if answer_tokens else 1
 
     def close(self) -> None:
         os.close(self._file)
 
 
-def _in_turns(theirs: Sequence[Sequence[int]], each: Sequence[int]) -> Iterator[int]:
-    """All numbers, such that every beginning has of each list its part by weight."""
-    turns = [(1.0 / each[whose], whose, 0) for whose, rows in enumerate(theirs) if rows]
+def _in_turns(
+    theirs: Sequence[Sequence[int]], each: Sequence[int], cost: Callable[[int], int]
+) -> Iterator[int]:
+    """All rows, such that every beginning has of each list its part by weight."""
+    turns = [(cost(rows[0]) / each[whose], whose, 0) for whose, rows in enumerate(theirs) if rows]
+    spent = [0] * len(theirs)
     heapify(turns)
     while turns:
         _, whose, taken = turns[0]
-        yield theirs[whose][taken]
+        rows = theirs[whose]
+        yield rows[taken]
+        spent[whose] += cost(rows[taken])
         taken += 1
-        if taken == len(theirs[whose]):
+        if taken == len(rows):
             heappop(turns)
         else:
-            heapreplace(turns, ((taken + 1) / each[whose], whose, taken))
+            turn = (spent[whose] + cost(rows[taken])) / each[whose]
+            heapreplace(turns, (turn, whose, taken))
 
 
 class _Found:

@@ -32,7 +32,7 @@ from windtunnel.live.batch.replies import (
     judge,
     observed_limits,
 )
-from windtunnel.live.batch.rows import RowData, Rows
+from windtunnel.live.batch.rows import ANSWER_TOKENS, BYTES_PER_TOKEN, RowData, Rows
 from windtunnel.live.batch.settings import EndpointSettings
 from windtunnel.live.batch.store import GAVE_UP, CellRecord, Store, line_id
 from windtunnel.live.batch.tally import BatchTally, Ending
@@ -42,9 +42,6 @@ from windtunnel.live.wire.refusals import refused_sentence
 
 SYNC_S: Final = 1.0
 """How long a finished row may be in the system's memory only."""
-BYTES_PER_TOKEN: Final = 4
-ANSWER_TOKENS: Final = 512
-"""What an answer is taken for before any came, if the request has no limit."""
 
 Line = TypeVar("Line")
 
@@ -192,6 +189,7 @@ class Runner:
             call.ended(Outcome.SUCCESS, took_s, judged.prompt_tokens, judged.completion_tokens)
         else:
             held.ended(judged.outcome, observed=observed)
+            judged.retry_after_s = observed.retry_after_s if observed is not None else 0.0
             call.ended(judged.outcome, took_s, 0, 0)
             if judged.means is Means.STOP:
                 server = self.parts.endpoints[endpoint]
@@ -245,7 +243,8 @@ class Runner:
         else:
             self._last_failure = f"{judged.code}: {judged.message}".rstrip(": ")
             if judged.means is Means.WAIT:
-                verdict = scheduler.rate_limited(cell, now, max(0.0, blocked_until_s - now))
+                wait_s = max(judged.retry_after_s, blocked_until_s - now, 0.0)
+                verdict = scheduler.rate_limited(cell, now, wait_s)
             else:
                 verdict = scheduler.failed(cell, judged.code, now)
             if verdict is FailureAction.GAVE_UP:

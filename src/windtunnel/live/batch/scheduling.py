@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from windtunnel.admission.dataset.cells import RowSeed
+from windtunnel.admission.dataset.cells import DatasetCell, RowSeed
 from windtunnel.admission.dataset.scheduler import (
     CellQueue,
     CellRetries,
@@ -25,7 +25,7 @@ from windtunnel.admission.tasks.pressure import PressureAdvisory
 from windtunnel.admission.tasks.row_groups import RowGroupAdmission, rows_guard
 from windtunnel.core.random import Stream
 from windtunnel.live.batch.endpoints import Route
-from windtunnel.live.batch.rows import RowData, Rows
+from windtunnel.live.batch.rows import ANSWER_TOKENS, RowData, Rows
 from windtunnel.live.batch.settings import BatchSettings, EndpointSettings
 from windtunnel.live.batch.store import CellRecord, Resumed
 
@@ -82,9 +82,23 @@ def build_scheduler(
             for one in route.endpoints:
                 advisory.watch(lane, one, route.model, route.api.domain)
         queues.append(of_kinds)
+
+    def cost(cell: DatasetCell) -> float:
+        """Tokens, where an endpoint has a budget of them, given or learned; else each the same."""
+        row = cell.row.seed
+        route = routes[cell.column][row.kind]
+        for one in route.endpoints:
+            endpoint = requests.endpoint(one, route.model)
+            if endpoint is not None and endpoint.tokens.limit > 0:
+                assert isinstance(row.payload, RowData)
+                answers = endpoint.answers
+                likely = answers.likely if answers.is_known else ANSWER_TOKENS
+                return float(rows.tokens(row.payload.row) + likely)
+        return 1.0
+
     guard = rows_guard(max(1, len(rows)), plan.group_rows)
     return DatasetScheduler(
-        Dataset(rows.work.graph, queues, _groups(plan, rows, resumed)),
+        Dataset(rows.work.graph, queues, _groups(plan, rows, resumed), cost),
         tasks,
         RowGroupAdmission(GROUPS_MAX, slots, guard, reporter=reporter),
         stream,
@@ -108,7 +122,8 @@ def _groups(plan: BatchSettings, rows: Rows, resumed: Resumed) -> Iterator[Seque
     """What is left to do, in fair order, read as it is asked for."""
     numbers = {name: number for number, name in enumerate(rows.work.graph.names)}
     group: list[RowSeed] = []
-    for number in rows.in_fair_order(plan.tenant_weights):
+    has_tokens = any(one.tokens_per_minute for one in plan.endpoints.values())
+    for number in rows.in_fair_order(plan.tenant_weights, ANSWER_TOKENS if has_tokens else 0):
         if resumed.is_over[number]:
             continue
         cells = resumed.cells.pop(number, [])
