@@ -88,7 +88,9 @@ def test_a_gang_below_its_minimum_is_ended_and_placed_anew() -> None:
     held = [str(held_for_nothing(found)) for found in both]
     said("GPUs of machines that work, held by a gang that does not", *held)
     why = both[0]["pending"]["chat-0"]
-    assert why.endswith("in rack gpu-rack-0, where the others of chat-0 are; 0 fit there")
+    assert why.endswith(
+        "in rack gpu-rack-0, where the others of chat-0 are; 0 fit there, 2 elsewhere"
+    )
     assert both[1]["pending"] == {}
 
 

@@ -329,8 +329,9 @@ FIGURES: Final = (
            "each of the `clusters` at the end its `gangs` and `pods`, how many of these were "
            "`waiting` for a machine and how many were `ready`, and `sizes`, a list for each "
            "change: the time, pods that wait, start, are ready and end, and gangs of which a pod "
-           "waits; `loops`, where there are any: what was terminated again and again before it was "
-           "ready, and why", null_when="the scenario has neither `gangs` nor `fleet`"),
+           "waits; `notes`, where there are any: what of the manifests was skipped, and what was "
+           "terminated again and again before it was ready, and why",
+           null_when="the scenario has neither `gangs` nor `fleet`"),
     Figure("fleet", "`cost`, the dollars for all machines, which is then the `cost.total` of the "
            "run; of each of the `pools` of machines `machine_seconds` and `cost` from when a "
            "machine is there until it is given back or lost, how many `machines` there are at the "

@@ -100,6 +100,13 @@ def test_a_replica_of_a_scaling_group_is_a_server(tmp_path: Path) -> None:
     }
 
 
+def test_objects_of_other_apis_are_skipped_with_a_note(tmp_path: Path) -> None:
+    more = SET + "---\n{apiVersion: v1, kind: Service, metadata: {name: front}}\n"
+    result = simulate(planned(tmp_path, manifest=more), check=True)
+    assert result["requests"]["completed"] == 60
+    assert result["gangs"]["notes"] == ["not gangs, and skipped: Service front"]
+
+
 def test_without_a_fleet_machines_are_without_end(tmp_path: Path) -> None:
     result = simulate(planned(tmp_path, more=""), check=True)
     assert result["fleet"] is None

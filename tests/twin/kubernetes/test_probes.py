@@ -9,6 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from tests.gangs.manifests import clique, group, load, pod_clique_set
+from tests.twin.kubernetes.by_hand import World
 from windtunnel.cli.gangs import gangs
 from windtunnel.twin.kubernetes.build import play
 from windtunnel.twin.kubernetes.driver import Driver
@@ -72,6 +73,15 @@ def test_a_pod_is_ready_when_its_last_container_is() -> None:
 def test_a_server_gets_no_request_before_it_has_loaded() -> None:
     assert start(42.0, {}, serves=True) == ([], 42.0, math.inf)
     assert start(42.0, READINESS, serves=True) == ([(0.0, 50.0)], 50.0, math.inf)
+
+
+def test_on_a_cluster_that_serves_a_pod_is_ready_when_it_has_loaded() -> None:
+    world = World(2, serves=True)
+    world.gang("a", 2, containers=[{"name": "main"}])
+    world.run(12.0)
+    assert [(pod.phase, pod.started) for pod in world.pods("a")] == [("Running", False)] * 2
+    world.run()
+    assert [pod.ready_s for pod in world.pods("a")] == [16.0, 16.0]
 
 
 def slow_set(probes: dict[str, Any], delay: str = "1m") -> dict[str, Any]:

@@ -165,7 +165,7 @@ def infrastructure_lines(result: Entry) -> list[str]:
         ended = gangs["terminations"]
         line = f"gangs: {_count(pods, 'pod')} at the end, {waiting} pending"
         lines.append(f"{line}; {_count(ended, 'gang')} terminated")
-        lines += gangs.get("loops", [])
+        lines += gangs.get("notes", [])
     if fleet is not None and fleet["actions"]:
         actions = ", ".join(f"{count} {word}" for word, count in fleet["actions"].items())
         lines.append(f"fleet: {actions}")

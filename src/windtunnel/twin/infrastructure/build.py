@@ -75,7 +75,11 @@ def build_infrastructure(
         ]
         seed = plan.seed + number * CLUSTER_SEEDS
         pods = SimCluster(
-            ApiServer(views[name]), seed=seed, times=plan.pod_times, load=plan.pod_load
+            ApiServer(views[name]),
+            seed=seed,
+            times=plan.pod_times,
+            load=plan.pod_load,
+            serves=True,
         )
         for set_name, spec in layout.sets.items():
             pods.server.add_set(set_name, spec, 0.0)
@@ -85,6 +89,8 @@ def build_infrastructure(
         tenants[name] = serving_cluster
     built = Infrastructure(serving_clusters, backings, supply)
     lifecycle.infrastructure = built
+    if manifests.foreign:
+        built.notes.append(f"not gangs, and skipped: {', '.join(manifests.foreign)}")
     return built
 
 
@@ -110,6 +116,7 @@ def _manifests(plan: ScenarioPlan) -> Manifests:
         tuple(one for each in read for one in each.sets),
         {name: levels for each in read for name, levels in each.levels.items()},
         tuple(kind for each in read for kind in each.kinds),
+        tuple(kind for each in read for kind in each.foreign),
     )
 
 

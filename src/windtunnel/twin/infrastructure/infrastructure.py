@@ -39,6 +39,8 @@ class Infrastructure(ReplicaBacking):
         self._stirred = False  # something changed from outside, and nobody looked yet
         self._gone: Final[list[int]] = []  # servers that were buried, and nobody looked yet
         self.terminations = 0
+        self.notes: Final[list[str]] = []
+        """What of the manifests may surprise."""
         self.version = 0
         """Changes whenever something here may have."""
         self.checked: Final[dict[str, int]] = {}

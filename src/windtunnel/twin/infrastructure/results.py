@@ -20,12 +20,10 @@ def gangs_of(footing: ReplicaBacking | None) -> dict[str, Any] | None:
             "ready": sum(pod.ready for pod in pods),
             "sizes": serving_cluster.pods.levels.rows,
         }
-    loops = [
-        sentence
-        for serving_cluster in footing.serving_clusters
-        for sentence in serving_cluster.cluster.recycle_loops()
-    ]
-    said = {"loops": loops} if loops else {}
+    notes = list(footing.notes)
+    for serving_cluster in footing.serving_clusters:
+        notes += serving_cluster.cluster.recycle_loops()
+    said = {"notes": notes} if notes else {}
     return {"terminations": footing.terminations, "clusters": clusters, **said}
 
 

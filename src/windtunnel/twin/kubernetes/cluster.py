@@ -81,6 +81,7 @@ class SimCluster(Component):
         seed: int = 0,
         times: PodTimes | None = None,
         load: PodDelay | None = None,
+        serves: bool = False,
         one_by_one: bool = False,
     ) -> None:
         self.server: Final = server
@@ -88,7 +89,7 @@ class SimCluster(Component):
         self.times: Final = times or PodTimes()
         force_after_s = self.times.force_after_s
         self._force_after_s: Final = INFINITY if force_after_s is None else force_after_s
-        self._serves: Final = load is not None
+        self._serves: Final = serves
         """Its pods serve the requests of a run: none is ready before it has loaded."""
         self.dice: Final = ClusterDice(self.times.delays(load), Streams(seed))
         self._queue: Final = EventQueue()
