@@ -266,6 +266,7 @@ def test_what_an_hpa_cannot_be(path: str, value: object, said: str) -> None:
             "spec.advanced.scalingModifiers: not simulated yet",
         ),
         ('      query: sum(vllm:num_requests_waiting{app="llm"})\n', "", "query: missing"),
+        ("  scaleTargetRef: {name: llm}\n", "", "spec.scaleTargetRef: missing"),
     ],
 )
 def test_what_a_scaled_object_cannot_be(before: str, after: str, said: str) -> None:

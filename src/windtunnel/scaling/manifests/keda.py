@@ -99,10 +99,16 @@ class AdvancedForm(ApiSection):
     )
 
 
+class ScaledReference(PoolReference):
+    """What is scaled."""
+
+    env_source_container_name: AnyText | None = Field(default=None, description="Not used.")
+
+
 class ScaledObjectForm(ApiSection):
     """What a ScaledObject says."""
 
-    scale_target_ref: "ScaledReference" = Field(description="What is scaled.")
+    scale_target_ref: ScaledReference = Field(description="What is scaled.")
     polling_interval: Seconds = Field(default=30, description="Not used: its HPA looks more often.")
     cooldown_period: Annotated[float, Becomes(KedaSettings, "cooldown_s", SECONDS)] | None = Field(
         default=None, description="How long it stays before zero."
@@ -140,12 +146,6 @@ class ScaledObjectForm(ApiSection):
         if idle is not None and idle >= least:
             what = f"IdleReplicaCount={idle} must be less than MinReplicaCount={least}"
             yield where.fault("idleReplicaCount", what)
-
-
-class ScaledReference(PoolReference):
-    """What is scaled."""
-
-    env_source_container_name: AnyText | None = Field(default=None, description="Not used.")
 
 
 class PausableMetadata(VariantMetadata):
