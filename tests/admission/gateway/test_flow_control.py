@@ -13,6 +13,7 @@ from windtunnel.admission.gateway import (
     Concurrency,
     Detector,
     FlowControl,
+    FlowControlSettings,
     TenantBudgets,
     Utilization,
     Weights,
@@ -324,3 +325,27 @@ def test_turns_of_tenants_who_ask_differ_by_at_most_one(asks: list[int]) -> None
         left[tenant] -= 1
         still = [turns[one] for one in left if left[one] or one == tenant]
         assert max(still) - min(still) <= 1
+
+
+def test_an_aged_band_gets_its_share_and_no_more() -> None:
+    """From 10 s on every fourth request is of the lower band, as long as one waits for long."""
+    settings = FlowControlSettings.read(
+        {"policy": "flow-control", "aging": {"after": "10s", "share": 0.25}}
+    )
+    desk = Desk(FlowControl(Concurrency(1), settings, Weights({}, NAMES), []))
+    for _ in range(12):
+        desk.arrive(0.0, priority=1)
+    low = [len(desk.tickets)]
+    desk.arrive(0.0, priority=0)
+    low.append(len(desk.tickets))
+    desk.arrive(0.0, priority=0)
+    for number in range(5):
+        desk.end(desk.sent[number], 5.0)
+    assert not set(low) & set(desk.sent), "strict until then"
+    done = 5
+    while done < len(desk.sent):
+        desk.end(desk.sent[done], 20.0)
+        done += 1
+    places = [desk.sent.index(number) for number in low]
+    assert places == [9, 13]
+    assert len(desk.sent) == 14

@@ -63,6 +63,9 @@ class FlowControl(Gateway):
         self._most_queued: Final[int] = settings.most_queued
         self._most_queued_per_band: Final[int] = settings.most_queued_per_band
         self._ttl_s: Final[float] = settings.longest_queued_s
+        self._aging_s: Final[float] = settings.aged_after_s
+        self._aged_share: Final[float] = settings.aging.share if settings.aging is not None else 0.0
+        self._aged_credit = 0.0  # requests that aged bands may send before others
         self._limit: Final[float] = settings.limit  # the ceiling of the last band
         self._shedding: Final[bool] = settings.shedding  # of queued requests, when it is full
         self._eviction: Final[bool] = settings.eviction  # of requests in flight, for protected ones
@@ -210,13 +213,13 @@ class FlowControl(Gateway):
         while self._queued > 0:
             saturation = self.detector.saturation(self.in_flight)
             reason = Reason.ROOM
-            band = self._next_below(saturation)
+            band = self._next_below(saturation, now_s)
             if band is None:
                 if self.in_flight > 0 or self.detector.servers == 0:
                     return
                 # Whatever signals say, an idle fleet has room for one request.
                 reason = Reason.IDLE_FLEET
-                band = self._next_below(-math.inf)
+                band = self._next_below(-math.inf, now_s)
                 assert band is not None
             ticket = band.first()
             band.served(ticket)
@@ -229,7 +232,7 @@ class FlowControl(Gateway):
                 ticket.sequence = -self._sent
                 self._evictable.push(ticket)
 
-    def _next_below(self, saturation: float) -> PriorityBand | None:
+    def _next_below(self, saturation: float, now_s: float) -> PriorityBand | None:
         """The band whose first ticket is next, of those that may send at this saturation."""
         best: PriorityBand | None = None
         for band in self._bands:
@@ -237,7 +240,29 @@ class FlowControl(Gateway):
                 break
             if band.queued > 0 and (best is None or band.overtakes(best)):
                 best = band
-        return best
+        if best is None or self._aging_s == math.inf:
+            return best
+        return self._aged_below(saturation, now_s) or best
+
+    def _aged_below(self, saturation: float, now_s: float) -> PriorityBand | None:
+        """A band whose oldest ticket has been queued for long, when its share is due.
+
+        Every ticket that is sent while there is one brings its share of the next nearer.
+        """
+        oldest_s = now_s - self._aging_s
+        aged: PriorityBand | None = None
+        for band in self._bands:
+            oldest = band.oldest
+            if saturation < band.ceiling and oldest is not None and oldest.queued_s <= oldest_s:
+                oldest_s = oldest.queued_s
+                aged = band
+        if aged is None:
+            return None
+        self._aged_credit += self._aged_share
+        if self._aged_credit < 1.0:
+            return None
+        self._aged_credit -= 1.0
+        return aged
 
     def _queue_or_reject(
         self, decisions: list[GatewayDecision], ticket: Ticket, band: PriorityBand

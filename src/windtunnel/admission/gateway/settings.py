@@ -32,7 +32,7 @@ from windtunnel.settings.limits import (
     MOST_SEQUENCES,
     MOST_WAITING,
 )
-from windtunnel.settings.section import Context, Section
+from windtunnel.settings.section import Added, Context, Section
 
 Tenant = Annotated[str, Name()]
 Switch = Annotated[bool, Flag()]
@@ -186,6 +186,19 @@ DetectorSettings = Annotated[
 ]
 
 
+class AgingSettings(Section):
+    """What keeps strict priorities from starving the lower ones."""
+
+    after_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] = Field(
+        description="A priority whose oldest request has been queued for so long gets its share; "
+        "of several, the one whose oldest request waits for longest."
+    )
+    share: Annotated[float, Number(0, 1, above=True)] = Field(
+        default=0.1,
+        description="Which part of the requests that are sent are those of such priorities.",
+    )
+
+
 class FlowControlSettings(GatewayPolicySettings):
     """Requests are queued here, in bands by priority, while the fleet is too full for them."""
 
@@ -217,6 +230,11 @@ class FlowControlSettings(GatewayPolicySettings):
         default=None,
         description="How long a request may be queued here before it is rejected; "
         "left out: until its client gives up.",
+    )
+    aging: Annotated[AgingSettings | None, Added()] = Field(
+        default=None,
+        description="With `order: priority`: when lower priorities get a share although higher "
+        "ones are queued. Left out: never.",
     )
     shedding: Switch = Field(
         default=True,
@@ -251,6 +269,10 @@ class FlowControlSettings(GatewayPolicySettings):
     def longest_queued_s(self) -> float:
         return math.inf if self.ttl_s is None else self.ttl_s
 
+    @property
+    def aged_after_s(self) -> float:
+        return math.inf if self.aging is None or self.order != "priority" else self.aging.after_s
+
     def check(self, where: Context) -> Iterator[Fault]:
         yield from super().check(where)
         order, only = self.order, "only with order: priority"
@@ -260,6 +282,8 @@ class FlowControlSettings(GatewayPolicySettings):
             if order != "priority":
                 what = f"the order {order!r} has no use for it"
                 yield where.fault("weights", what, only, beside=("order",))
+        if self.aging is not None and order != "priority":
+            yield where.note("aging", f"the order {order!r} has no use for it", only)
         if self.eviction and order != "priority":
             what = f"the order {order!r} may give the place to somebody else"
             yield where.fault("eviction", what, only, beside=("order",))
