@@ -16,9 +16,9 @@ from windtunnel.analysis.figures import figure
 from windtunnel.core.errors import InputError, WindtunnelError
 from windtunnel.core.random import Stream
 from windtunnel.search.measure import Outcome, check_name
-from windtunnel.search.point import Origin, Settings, written
+from windtunnel.search.point import Origin, written
 from windtunnel.search.sweep.axes import Axis
-from windtunnel.search.sweep.designs import MOST_AXES
+from windtunnel.search.sweep.designs import MOST_AXES, settings_at
 from windtunnel.search.sweep.summary import mean_of, summary_of
 from windtunnel.search.sweep.sweep import Sweep, prepare_points
 
@@ -79,17 +79,11 @@ def plan_study(
     check_name(metric, plan, f"--metric {metric}")
     draw = Stream(plan.seed, "search.sensitivity").integer(0, 2**31 - 1)
     shares = _design(method, len(axes), count, draw)
-    points: dict[str, int] = {}
-    settings: list[Settings] = []
-    whose = []
-    for row in shares:
-        values = [axis.at(share) for axis, share in zip(axes, row, strict=True)]
-        key = repr([written(value) for value in values])
-        if key not in points:
-            points[key] = len(settings)
-            settings.append(tuple((a.path, v) for a, v in zip(axes, values, strict=True)))
-        whose.append(points[key])
-    sweep = prepare_points(origin, plan, axes, method, settings, seeds)
+    rows = [settings_at(axes, row) for row in shares]
+    points = dict(rows)
+    places = {key: number for number, key in enumerate(points)}
+    whose = [places[key] for key, _ in rows]
+    sweep = prepare_points(origin, plan, axes, method, list(points.values()), seeds)
     taken = [[axis.taken(share) for axis, share in zip(axes, row, strict=True)] for row in shares]
     return Study(method, metric, count, sweep, taken, whose, draw)
 

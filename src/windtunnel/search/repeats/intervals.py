@@ -10,7 +10,7 @@ seed runs, and an interval reaches from fast steps to slow ones.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -99,14 +99,14 @@ def _values(group: Sequence[Latencies], kind: str, figure: str) -> list[float] |
     return present if len(present) == len(values) else None
 
 
+def _each(kinds: Iterable[str], ends: Callable[[str, str], list[float] | None]) -> Intervals:
+    """Something of every figure of some kinds of latencies."""
+    return {kind: {figure: ends(kind, figure) for figure in FIGURES} for kind in kinds}
+
+
 def _intervals(group: Sequence[Latencies]) -> Intervals:
     """What one more run may show, by kind and figure."""
-    found: Intervals = {}
-    for kind in group[0]:
-        found[kind] = {}
-        for figure in FIGURES:
-            found[kind][figure] = _ends(_values(group, kind, figure))
-    return found
+    return _each(group[0], lambda kind, figure: _ends(_values(group, kind, figure)))
 
 
 def _ends(values: list[float] | None) -> list[float] | None:
@@ -119,31 +119,26 @@ def _ends(values: list[float] | None) -> list[float] | None:
 
 def _means(scaled: Sequence[Sequence[Latencies]]) -> Intervals:
     """From the mean over seeds with fast steps to that with slow ones."""
-    found: Intervals = {}
-    for kind in scaled[0][0]:
-        found[kind] = {}
-        for figure in FIGURES:
-            groups = [_values(group, kind, figure) for group in scaled]
-            means = sorted(sum(values) / len(values) for values in groups if values is not None)
-            found[kind][figure] = means if len(means) == len(groups) else None
-    return found
+
+    def means(kind: str, figure: str) -> list[float] | None:
+        groups = [_values(group, kind, figure) for group in scaled]
+        found = sorted(sum(values) / len(values) for values in groups if values is not None)
+        return found if len(found) == len(groups) else None
+
+    return _each(scaled[0][0], means)
 
 
 def _hull(parts: Sequence[Intervals]) -> Intervals:
     """The smallest intervals that hold those of all parts."""
-    found: Intervals = {}
-    for kind, figures in parts[0].items():
-        found[kind] = {}
-        for figure in figures:
-            ends = [part[kind][figure] for part in parts]
-            present = [end for end in ends if end is not None]
-            whole = len(present) == len(ends)
-            found[kind][figure] = (
-                [min(low for low, _ in present), max(high for _, high in present)]
-                if whole
-                else None
-            )
-    return found
+
+    def hull(kind: str, figure: str) -> list[float] | None:
+        ends = [part[kind][figure] for part in parts]
+        present = [end for end in ends if end is not None]
+        if len(present) < len(ends):
+            return None
+        return [min(low for low, _ in present), max(high for _, high in present)]
+
+    return _each(parts[0], hull)
 
 
 def _ratio(interval: Sequence[float] | None) -> float:

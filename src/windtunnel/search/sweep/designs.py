@@ -97,15 +97,21 @@ def _spread(dimensions: int, count: int, seed: int) -> Iterable[Sequence[float]]
         drawn += size
 
 
+def settings_at(axes: Sequence[Axis], shares: Sequence[float]) -> tuple[str, Settings]:
+    """The settings at shares of axes, and what tells them from others."""
+    values = [axis.at(share) for axis, share in zip(axes, shares, strict=True)]
+    settings = tuple((axis.path, value) for axis, value in zip(axes, values, strict=True))
+    return repr([written(value) for value in values]), settings
+
+
 def _distinct(
     axes: Sequence[Axis], shares: Iterable[Sequence[float]], count: int
 ) -> list[Settings]:
     """The first so many that are not the same; fewer where hardly any others come."""
     found: dict[str, Settings] = {}
     for row in itertools.islice(shares, count * DRAWS_PER_POINT):
-        values = [axis.at(share) for axis, share in zip(axes, row, strict=True)]
-        settings = tuple((axis.path, value) for axis, value in zip(axes, values, strict=True))
-        found.setdefault(repr([written(value) for value in values]), settings)
+        key, settings = settings_at(axes, row)
+        found.setdefault(key, settings)
         if len(found) == count:
             break
     return list(found.values())
