@@ -1,5 +1,7 @@
 """Ports inside the twin: who may move requests, and what backs replicas with pods and machines."""
 
+from mypy_extensions import mypyc_attr
+
 from windtunnel.core.loop import Component
 from windtunnel.engine.server import Server
 from windtunnel.twin.servers.replicas import Pool, Replica
@@ -37,6 +39,7 @@ class RequestPort:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ReplicaBacking(Component):
     """Makes replicas come and go where they are pods on machines."""
 
