@@ -185,10 +185,10 @@ def table(figures: dict[str, Any]) -> str:
             f"{figures['actions']:,}, of them {figures['deferred']:,} deferred, "
             f"{figures['landed']:,} landed, {figures['duplicate_actions']} twice",
         ),
-        _line("deferred for", _reasons(figures["deferral_reasons"])),
+        _line("waited for", reasons_in_words(figures["deferral_reasons"])),
         _line(
-            "what joining needs, fetched",
-            f"{figures['fetch_s_p50']:.1f} s, p99 {figures['fetch_s_p99']:.1f} s",
+            "what joining needs",
+            f"fetched within {figures['fetch_s_p50']:.1f} s, p99 {figures['fetch_s_p99']:.1f} s",
         ),
         _line("memory", f"{figures['bytes_per_machine']:.0f} bytes a machine"),
     ]
@@ -215,7 +215,8 @@ def _urgent(took: dict[str, float]) -> str:
     return ", ".join(f"{urgent} urgent needs {ms:.1f} ms" for urgent, ms in took.items())
 
 
-def _reasons(reasons: dict[str, int]) -> str:
+def reasons_in_words(reasons: dict[str, int]) -> str:
+    """What actions waited for, with how many did."""
     return ", ".join(f"{name} {times:,}" for name, times in sorted(reasons.items())) or "nothing"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 import windtunnel
+from windtunnel.cli.fleet_bench import reasons_in_words
 from windtunnel.core.clock import cpu_s
 from windtunnel.twin.fleet.bound import CostGap
 from windtunnel.twin.fleet.soak import (
@@ -103,6 +104,8 @@ def table(result: dict[str, Any]) -> str:
         _line("units that came and went", f"{seen.churned:,}"),
         _line("machines lost", _lost(seen)),
         _line("actions", f"{seen.actions:,} ended, {seen.landed:,} well, {seen.deferred:,} waited"),
+        _line("waited for", reasons_in_words(seen.deferral_reasons)),
+        _line("what joining needs", f"fetched within {seen.fetch_s_p99:.1f} s, p99"),
         _line("records rejected", f"{seen.records_rejected}, of them lies {seen.records_lied}"),
     ]
     if seen.shards > 1:

@@ -1,7 +1,7 @@
 """What a cycle has in hand while it runs, and the moves by which a row gets machines."""
 
 import math
-from typing import Final
+from typing import Any, Final
 
 from windtunnel.fleet.planner.actions import (
     ADOPT,
@@ -284,19 +284,25 @@ class Moves:
             return False
         free = best.idle_count if state == IDLE else best.quota_count
         count = 1 if row.skew else _how_many(row, room, free)
-        for _ in range(count):
-            self._take_one(row, best, state, cost)
+        self._take_some(row, best, state, count, cost)
         self.gain(row, best, count)
         return True
 
-    def _take_one(self, row: NeedRow, stock: Stock, state: int, cost: float) -> None:
-        entry = stock.pop(state)
-        if entry.planned == DELETE:
-            self.withdrawn.append(entry.id)
+    def _take_some(self, row: NeedRow, stock: Stock, state: int, count: int, cost: float) -> None:
+        """Takes so many free machines in a state; there are as many."""
         kind = BOOTSTRAP if state == IDLE else PROVISION
-        self.inventory.take_planned(entry, kind, row)
         reason = IDLE_REASON if state == IDLE else SPECULATIVE_REASON
-        self._act(row, kind, entry, cost, reason)
+        # As objects, since compiled code would make one for each action out of plain numbers.
+        cluster: Any = row.cluster.name
+        key: Any = row.key
+        priority: Any = row.priority
+        price: Any = cost
+        for _ in range(count):
+            entry = stock.pop(state)
+            if entry.planned == DELETE:
+                self.withdrawn.append(entry.id)
+            self.inventory.take_planned(entry, kind, row)
+            self.actions.append(Action(kind, entry.id, cluster, key, 0.0, priority, price, reason))
 
     def _act(self, row: NeedRow, kind: int, entry: MachineEntry, cost: float, reason: str) -> None:
         self.actions.append(

@@ -453,7 +453,7 @@ def batch_bursts(cluster: str, machines: int) -> list[Need]:
                 requirement(INSTANCE_TYPE, "In", batch.types),
                 requirement(RACK, "In", [f"{zone}-0"]),
             ]
-            wish = profile(wishes, priority=2 * URGENT_PRIORITY)
+            wish = profile(wishes, priority=URGENT_PRIORITY // 2)
             units = [_unit(cluster, wish, size, "", 0.0) for _ in range(count)]
             found += merge(units).values()
     return found
