@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from windtunnel.core.errors import InvariantBroken, OutputError
 from windtunnel.core.processes import Died, Processes, Raised, Returned
 from windtunnel.fuzz.campaign import Campaign, FuzzFinding, bound_time, examine, look_into
 from windtunnel.fuzz.documents import files_in, read_document
 from windtunnel.fuzz.draw import draw
-from windtunnel.fuzz.trial import Breach
+from windtunnel.fuzz.trial import Breach, invariant_of
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -80,9 +81,28 @@ def test_a_corpus_runs_as_it_is(tmp_path: Path) -> None:
     assert files_in(tmp_path / "none") == []
 
 
-def test_a_fault_of_the_fuzzer_is_no_finding(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError):
-        Campaign(tmp_path, tmp_path).take(4, Raised(ZeroDivisionError()))
+def test_a_campaign_survives_a_fault_of_the_fuzzer(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, tmp_path / "corpus")
+    campaign.take(4, Raised(ZeroDivisionError("division by zero")))
+    campaign.take(5, Returned(None))
+    (failure,) = campaign.result()["failures"]
+    assert (failure["seed"], failure["what"]) == (4, "error")
+    assert "ZeroDivisionError" in failure["error"]
+    with pytest.raises(OutputError):
+        campaign.take(6, Raised(OutputError("cannot write a failure: no space left")))
+
+
+def test_an_invariant_without_a_name_is_a_finding_like_others() -> None:
+    told = [InvariantBroken(f"the cluster never has enough at {at} s") for at in (34.19, 7)]
+    assert len({invariant_of(one) for one in told}) == 1
+    assert invariant_of(InvariantBroken("here: invariant 'sums-match' is broken")) == "sums-match"
+
+
+def test_the_command_of_a_file_without_a_seed_has_none(tmp_path: Path) -> None:
+    campaign, file = Campaign(tmp_path, tmp_path), tmp_path / "of old.yaml"
+    campaign.take(str(file), Returned(FuzzFinding(str(file), BREACH, {})))
+    (failure,) = campaign.result()["failures"]
+    assert failure["command"] == f"windtunnel simulate '{file}' --check"
 
 
 @pytest.mark.once

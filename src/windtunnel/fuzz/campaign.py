@@ -1,5 +1,6 @@
 """A campaign: what failed before, then scenarios of many seeds, in worker processes."""
 
+import shlex
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, OutputError
 from windtunnel.core.processes import Answer, Died, Processes, Raised
 from windtunnel.fuzz.documents import read_document, write_document
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.mangle import mangle
 from windtunnel.fuzz.shrink import shrink
-from windtunnel.fuzz.trial import DIED, INVARIANT, REFUSED, Breach, attempt, probe
+from windtunnel.fuzz.trial import DIED, INVARIANT, REFUSED, Breach, attempt, escaped, probe
 from windtunnel.settings.drawing import Values
 
 TWICE_EVERY = 8
@@ -65,11 +66,12 @@ class Campaign:
 
     def take(self, task: Task, answer: Answer[FuzzFinding | None]) -> None:
         """Counts what came of a task, and keeps it if something broke."""
-        if isinstance(answer, Raised):
-            raise answer.error
         if isinstance(task, int):
             self.seeds += 1
-        found = _died(task, answer) if isinstance(answer, Died) else answer.value
+        if isinstance(answer, Raised):
+            found: FuzzFinding | None = _stumbled(task, answer.error)
+        else:
+            found = _died(task, answer) if isinstance(answer, Died) else answer.value
         if found is not None:
             self._keep(found)
 
@@ -83,6 +85,7 @@ class Campaign:
             note = f"{breach.what}: {breach.name}\n{breach.sentence}"
             write_document(path, found.document, note)
             write_document(self._corpus / path.name, found.document, note)
+        option = f" --seed {seed}" if isinstance(seed, int) else ""
         key = (-1, task) if isinstance(task, str) else (task, "")
         self._failures[key] = {
             "seed": seed if isinstance(seed, int) else task,
@@ -90,7 +93,7 @@ class Campaign:
             "invariant": breach.name if breach.what == INVARIANT else None,
             "error": breach.sentence,
             "file": str(path),
-            "command": f"windtunnel simulate {path} --check --seed {seed}",
+            "command": f"windtunnel simulate {shlex.quote(str(path))} --check{option}",
         }
 
 
@@ -144,6 +147,17 @@ def _run_again(path: str, before: Callable[[], None]) -> FuzzFinding | None:
     if breach is None or breach.what == REFUSED:
         return None
     return FuzzFinding(path, breach, document)
+
+
+def _stumbled(task: Task, error: Exception) -> FuzzFinding:
+    """The fuzzer itself failed on a task: that is a finding, too, and the campaign goes on."""
+    if isinstance(error, OutputError):
+        raise error
+    try:
+        document = draw(task) if isinstance(task, int) else {}
+    except Exception:  # noqa: BLE001 - drawing may be what failed
+        document = {}
+    return FuzzFinding(task, escaped(error), document)
 
 
 def _died(task: Task, death: Died) -> FuzzFinding:

@@ -11,6 +11,7 @@ import msgspec
 
 from windtunnel.core.errors import InputError, InvariantBroken
 from windtunnel.core.telemetry import CountingSink
+from windtunnel.core.vocabulary import general
 from windtunnel.fuzz.documents import write_document
 from windtunnel.settings.drawing import Values
 from windtunnel.twin.results.accounts import RecordNames
@@ -64,7 +65,7 @@ def attempt(document: Values, *, twice: bool = False) -> Breach | None:
     except InputError as refusal:
         return Breach(REFUSED, _without_place(refusal), FOLDER.sub("", str(refusal)))
     except Exception as error:  # noqa: BLE001 - whatever escapes is what we look for
-        return _escaped(error)
+        return escaped(error)
     try:
         checked = run(plan, check=True, look=_look)
         if not twice:
@@ -76,7 +77,7 @@ def attempt(document: Values, *, twice: bool = False) -> Breach | None:
     except NeverEnds as endless:
         return Breach(ENDLESS, "never ends", str(endless))
     except Exception as error:  # noqa: BLE001 - as above
-        return _escaped(error)
+        return escaped(error)
     if digest_of(checked) != digest_of(again):
         keys = [key for key, value in _said(checked).items() if value != again.result[key]]
         what = f"a second run gives other values under {', '.join(keys)}"
@@ -91,7 +92,7 @@ def probe(document: Values) -> Breach | None:
     except InputError:
         return None
     except Exception as error:  # noqa: BLE001 - as above
-        return _escaped(error)
+        return escaped(error)
     return None
 
 
@@ -113,7 +114,9 @@ def _said(done: Run) -> dict[str, Any]:
 
 
 def invariant_of(broken: InvariantBroken) -> str:
-    return broken.what.split("'")[1]
+    """The name of the invariant, or what is said of one that has none, without its numbers."""
+    quoted = broken.what.split("'")
+    return quoted[1] if len(quoted) > 2 else general(broken.what)
 
 
 def _look(simulation: Simulation) -> None:
@@ -128,7 +131,7 @@ def _without_place(refusal: InputError) -> str:
     return f"{path}: {refusal.what}"
 
 
-def _escaped(error: Exception) -> Breach:
+def escaped(error: Exception) -> Breach:
     """An exception by its kind and the innermost place of ours that it passed."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if OURS in Path(frame.filename).parts]
