@@ -74,10 +74,10 @@ def test_routing_a_server_that_is_gone_is_still_chosen(plant: Plant) -> None:
 
 
 def test_routing_an_end_that_is_counted_twice(plant: Plant) -> None:
-    def ended(right: Any, signals: Signals, server: int) -> None:
+    def ended(right: Any, signals: Signals, server: int, tokens: int) -> None:
         if signals.in_flight[server] == 4:
-            right(signals, server)
-        right(signals, server)
+            right(signals, server, tokens)
+        right(signals, server, tokens)
 
     plant(Signals, "ended", ended)
     assert first_breach().cause == ("invariant", "in-flight-exact")
