@@ -25,6 +25,9 @@ ENOUGH_S = 3_000.0
 TORN_DOWN = "PodCliqueSetReplicaDeleteSuccessful"
 GROUP_TORN_DOWN = "PodCliqueScalingGroupReplicaDeleteSuccessful"
 
+DUE = ("MinAvailableBreached", "GangStranded")
+"""Conditions for which a gang is terminated after its delay."""
+
 RIVALS = ["none", "above", "below"]
 """Another set, with a priority above or below."""
 
@@ -35,6 +38,21 @@ STRATEGIES = [
     {"type": "RollingRecreate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 2}},
 ]
 
+_TERM = {"labelSelector": {"matchLabels": {"app.kubernetes.io/part-of": "web"}}}
+AFFINITIES: list[dict[str, Any]] = [
+    {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {**_TERM, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    },
+    {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "podAffinityTerm": {**_TERM, "topologyKey": "rack-key"}}
+        ]
+    },
+]
+"""Pods that keep away from all pods of their set, on one host or, if it can be, in one rack."""
+
 counts = st.integers(1, 3)
 
 
@@ -44,7 +62,11 @@ def manifests(draw: st.DrawFn) -> dict[str, Any]:
 
     def role(name: str) -> dict[str, Any]:
         replicas = draw(counts)
-        return clique(name, replicas, draw(st.integers(1, replicas)))
+        made = clique(name, replicas, draw(st.integers(1, replicas)))
+        affinity = draw(st.sampled_from([None, None, *AFFINITIES]))
+        if affinity is not None:
+            made["spec"]["podSpec"]["affinity"] = {"podAntiAffinity": affinity}
+        return made
 
     lone = [role(f"a{number}") for number in range(draw(st.integers(0, 2)))]
     members = [role(f"m{number}") for number in range(draw(st.integers(0 if lone else 1, 2)))]
@@ -167,14 +189,16 @@ class Anything(RuleBasedStateMachine):
 
     @invariant()
     def look(self) -> None:
-        """Notes since when what is breached, and that nothing was torn down before its time."""
+        """Notes since when what is breached or stranded; nothing was torn down before its time."""
         if not hasattr(self, "live"):
             return
         now_s = self.live.now_s
         breached = dict[tuple[str, str], float]()
         for thing in [*self.view.cliques.values(), *self.view.groups.values()]:
-            condition = thing.conditions.get("MinAvailableBreached")
-            if condition is not None and condition.status == "True":
+            found = [
+                thing.conditions.get(kind) for kind in ("MinAvailableBreached", "GangStranded")
+            ]
+            if any(condition is not None and condition.status == "True" for condition in found):
                 key = (thing.name, thing.uid)
                 breached[key] = self.breached.get(key, now_s)
         for event in self.view.events.values():
