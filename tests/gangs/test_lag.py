@@ -13,7 +13,6 @@ from tests.gangs.manifests import clique, group, pod_clique_set
 from tests.gangs.world import World
 from windtunnel.gangs.commands import CreatePod, Delete
 from windtunnel.gangs.objects import CLIQUE
-from windtunnel.gangs.scaling import targets
 
 NODES = 60
 Step = tuple[str, int, int]
@@ -54,10 +53,10 @@ def play(world: World, steps: list[Step]) -> dict[str, Any]:
         if what in ("scale", "kill", "update"):
             world.run(200.0)
         if what == "scale":
-            found = targets(world.view, "web")
-            one = found[which % len(found)]
-            if count == 0 or count >= one.minimum:
-                world.scale(one.name, min(count, 2) if one.kind == "PodCliqueSet" else count)
+            found = world.scalable()
+            kind, name, minimum = found[which % len(found)]
+            if count == 0 or count >= minimum:
+                world.scale(name, min(count, 2) if kind == "PodCliqueSet" else count)
         elif what == "kill":
             pods = world.pods()
             if pods:

@@ -6,24 +6,25 @@ from tests.gangs.manifests import the_clique, workload
 from tests.gangs.world import World
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET
-from windtunnel.gangs.scaling import scale, targets
+from windtunnel.gangs.scaling import scale
 
 
 def test_what_can_be_scaled() -> None:
     manifest = workload(2)
     the_clique(manifest)["spec"]["autoScalingConfig"] = {"minReplicas": 1, "maxReplicas": 4}
     world = World(10, manifest).run()
-    found = targets(world.view, "web")
-    assert [(one.kind, one.name, one.wanted, one.seen, one.minimum) for one in found] == [
-        (SET, "web", 1, 1, 0),
-        (GROUP, "web-0-sg-x", 2, 2, 1),
-        (CLIQUE, "web-0-pc-a", 2, 2, 1),
-    ]
-    assert found[2].selector == "grove.io/podclique=web-0-pc-a"
-    bounds = found[2].bounds
-    assert bounds is not None
-    assert (bounds.minimum, bounds.maximum) == (1, 4)
-    assert "HorizontalPodAutoscaler/web-0-pc-a" in world.view.sets["web"].parts[0].attachments
+    for kind, name, minimum in [
+        (SET, "web", 0),
+        (GROUP, "web-0-sg-x", 1),
+        (CLIQUE, "web-0-pc-a", 1),
+    ]:
+        assert scale(world.view, kind, name, minimum).replicas == minimum
+    autoscaler = world.view.attachments["HorizontalPodAutoscaler"]["web-0-pc-a"]
+    assert autoscaler.key in world.view.sets["web"].parts[0].attachments
+    spec = autoscaler.body["spec"]
+    assert isinstance(spec, dict)
+    assert spec["scaleTargetRef"]["name"] == "web-0-pc-a"
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 4)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from tests.gangs.world import World
 from windtunnel.gangs.commands import Delete, PatchStatus
 from windtunnel.gangs.controllers.conditions import BREACHED
 from windtunnel.gangs.controllers.controller import Controller, reconcile
-from windtunnel.gangs.scaling import targets
 from windtunnel.gangs.statuses import GroupStatus, SetStatus
 
 DELAY_S = 60.0
@@ -97,12 +96,12 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 100), replicas=st.integers(0, 3))
     def scale(self, number: int, replicas: int) -> None:
-        found = targets(self.world.view, "web")
-        one = found[number % len(found)]
-        if one.kind == "PodCliqueSet":
-            self.world.scale(one.name, min(replicas, 2))
-        elif replicas == 0 or replicas >= one.minimum:
-            self.world.scale(one.name, replicas)
+        found = self.world.scalable()
+        kind, name, minimum = found[number % len(found)]
+        if kind == "PodCliqueSet":
+            self.world.scale(name, min(replicas, 2))
+        elif replicas == 0 or replicas >= minimum:
+            self.world.scale(name, replicas)
 
     @rule(numbers=st.sets(st.integers(0, 2), min_size=1))
     def change_templates(self, numbers: set[int]) -> None:

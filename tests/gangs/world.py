@@ -73,6 +73,15 @@ class World:
         one = load(manifest).sets[0]
         self.server.apply(PatchSpec(one.name, one.spec), self.now_s)
 
+    def scalable(self) -> list[tuple[str, str, int]]:
+        """All that can be scaled of the set `web`: kind, name, and the fewest above zero."""
+        parts = [part for _, part in sorted(self.view.sets["web"].parts.items())]
+        found = [(SET, "web", 0)]
+        for part in parts:
+            found += [(GROUP, one.name, one.min_available) for one in part.groups.values()]
+            found += [(CLIQUE, one.name, one.min_available) for one in part.cliques.values()]
+        return found
+
     def scale(self, name: str, replicas: int) -> None:
         kind = SET if name in self.view.sets else GROUP if name in self.view.groups else CLIQUE
         self.server.apply(Scale(kind, name, replicas), self.now_s)

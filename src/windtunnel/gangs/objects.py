@@ -264,18 +264,6 @@ class Pod(GangMember):
 class PodTally:
     """The pods of a clique by what they count for; kept by the view."""
 
-    __slots__ = (
-        "active",
-        "ended",
-        "erroneous",
-        "gated",
-        "ready",
-        "scheduled",
-        "unready",
-        "updated",
-        "updated_ready",
-    )
-
     def __init__(self) -> None:
         self.active = 0
         self.scheduled = 0
@@ -487,8 +475,6 @@ class Attachment(Owned):
 
 class SetReplica:
     """The parts of one set replica that exist; kept by the view."""
-
-    __slots__ = ("attachments", "cliques", "gangs", "groups", "turnover")
 
     def __init__(self) -> None:
         self.turnover = 0

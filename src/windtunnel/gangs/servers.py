@@ -10,9 +10,9 @@ carries each step out and asks again, until there is none.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from windtunnel.core.errors import InvariantBroken
 from windtunnel.gangs import names
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, SET, Node, Pod
 from windtunnel.gangs.templates import SetSpec
@@ -42,6 +42,9 @@ PODS_ENDING: Final = "its pods are to end"
 NOT_WANTED: Final = ""
 """A pending server without pods: the reason is that of the pool's latest size."""
 
+GRACE_S: Final = 30.0
+"""Of a pod that says nothing of it."""
+
 ALONE: Final = -1
 """In the place of a group's replica, for cliques that belong to no group."""
 
@@ -64,17 +67,15 @@ def slots_of(spec: SetSpec, kind: str, name: str) -> dict[Slot, int]:
     return slots
 
 
+@dataclass
 class PoolPods:
     """Which pods are servers of a pool: a clique's, a scaling group's replicas', or a set's."""
 
-    def __init__(
-        self, pool: str, set_name: str, kind: str, name: str, slots: dict[Slot, int]
-    ) -> None:
-        self.pool: Final = pool
-        self.set_name: Final = set_name
-        self.kind: Final = kind
-        self.name: Final = name
-        self.slots: Final = slots
+    pool: str
+    set_name: str
+    kind: str
+    name: str
+    slots: dict[Slot, int]
 
     def key_of(self, pod: Pod) -> str | None:
         """The unit that a pod is a part of; None for one that is not this pool's."""
@@ -94,14 +95,12 @@ class PoolPods:
         return (pod.template.name, 0 if self.kind == GROUP else pod.group_replica)
 
 
+@dataclass
 class ServerMove:
     """One step of a server, and why."""
 
-    __slots__ = ("kind", "why")
-
-    def __init__(self, kind: str, why: str = "") -> None:
-        self.kind: Final = kind
-        self.why: Final = why
+    kind: str
+    why: str = ""
 
 
 class PodUnit:
@@ -290,7 +289,6 @@ class ServerPods:
 
 
 def grace_s(pod: Pod) -> float:
+    """How long a pod that is told to end may take."""
     found = pod.template.pod_spec.get("terminationGracePeriodSeconds")
-    if not isinstance(found, int | float):
-        raise InvariantBroken(f"the pod {pod.name} has no grace period")
-    return float(found)
+    return float(found) if isinstance(found, int | float) else GRACE_S

@@ -13,6 +13,7 @@ from windtunnel.gangs.api.set_spec import (
     SharingSpec,
     TopologySpec,
 )
+from windtunnel.gangs.servers import GRACE_S
 from windtunnel.gangs.templates import (
     ANY_ORDER,
     HOLD,
@@ -33,7 +34,6 @@ from windtunnel.gangs.templates import (
 )
 
 REVISIONS = 10
-GRACE_S = 30
 
 
 def full_name(name: str, namespace: str | None) -> str:
@@ -100,7 +100,7 @@ def _clique(written: CliqueTemplateSpec, priority: str, topology: str) -> Clique
 
 
 def _pod_spec(written: Mapping[str, Any]) -> dict[str, object]:
-    return {"terminationGracePeriodSeconds": GRACE_S, **written, "restartPolicy": "Always"}
+    return {"terminationGracePeriodSeconds": int(GRACE_S), **written, "restartPolicy": "Always"}
 
 
 def _group(written: GroupTemplateSpec, topology: str) -> GroupTemplate:

@@ -54,8 +54,6 @@ SET_REPLICA_DELETED: Final = "PodCliqueSetReplicaDeleteSuccessful"
 class Known:
     """What a controller keeps of a set between passes; all of it can be worked out again."""
 
-    __slots__ = ("clashes", "complete", "generation", "outlines", "replicas", "standings", "uid")
-
     def __init__(self, owner: PodCliqueSet) -> None:
         self.uid: Final = owner.uid
         self.generation = 0

@@ -6,6 +6,7 @@ shows what was asked for, when the driver says that the command was refused, or 
 should an answer never come. A new controller begins with a fresh cache and expects nothing.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from windtunnel.gangs.commands import (
@@ -39,14 +40,12 @@ LONGEST_S: Final = 300.0
 NOTHING_EXPECTED_S: Final = float("inf")
 
 
+@dataclass
 class _Expected:
     """One command, and the pod that was at its index before, if it creates a pod."""
 
-    __slots__ = ("before", "command")
-
-    def __init__(self, command: Command, before: str) -> None:
-        self.command: Final = command
-        self.before: Final = before
+    command: Command
+    before: str
 
 
 class Expectations:

@@ -26,8 +26,6 @@ from windtunnel.gangs.view import View
 class Outline:
     """The names of a set replica, worked out once."""
 
-    __slots__ = ("base", "cliques", "groups", "replica", "service")
-
     def __init__(self, owner: PodCliqueSet, replica: int) -> None:
         name, spec = owner.name, owner.spec
         self.replica: Final = replica

@@ -9,6 +9,7 @@ from windtunnel.gangs.controllers.rollout import (
     allowance,
     group_extent,
     has_turn,
+    is_available,
     is_old,
     takeable,
     target,
@@ -35,26 +36,8 @@ def is_scheduled(members: dict[str, PodClique]) -> bool:
     )
 
 
-def is_available(members: dict[str, PodClique]) -> bool:
-    """Every clique has its minimum scheduled and ready."""
-    return is_scheduled(members) and all(
-        clique.status.ready >= clique.min_available for clique in members.values()
-    )
-
-
 class _Counted:
     """What one replica of a group counts for."""
-
-    __slots__ = (
-        "available",
-        "complete",
-        "healthy",
-        "holding",
-        "lost",
-        "old",
-        "scheduled",
-        "updated",
-    )
 
     def __init__(self, owner: PodCliqueSet, group: ScalingGroup, index: int) -> None:
         members = group.cliques.get(index, {})

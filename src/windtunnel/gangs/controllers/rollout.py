@@ -139,7 +139,7 @@ def group_extent(owner: PodCliqueSet, group: ScalingGroup, template: GroupTempla
             waiting = True
         elif is_old(owner, members):
             old += 1
-        elif not _available(members):
+        elif not is_available(members):
             waiting = True
     if old:
         return group.replicas + min(extra, old)
@@ -149,5 +149,6 @@ def group_extent(owner: PodCliqueSet, group: ScalingGroup, template: GroupTempla
     return max(group.replicas, min(group.replicas + extra, max(group.cliques) + 1))
 
 
-def _available(members: dict[str, PodClique]) -> bool:
+def is_available(members: dict[str, PodClique]) -> bool:
+    """Every clique has its minimum ready, and so scheduled."""
     return all(clique.status.ready >= clique.min_available for clique in members.values())

@@ -17,6 +17,7 @@ from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
 from windtunnel.gangs.placement.placer import GangPlacer
 from windtunnel.gangs.placement.scheduler import GangScheduler, Placer
 from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.servers import grace_s
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.probes import pod_start, recycle_loops
 from windtunnel.twin.kubernetes.times import ClusterDice, PodDelay, PodTimes
@@ -37,7 +38,6 @@ EVICTED: Final = "evicted"
 BACKOFF_S: Final = 10.0
 LONGEST_BACKOFF_S: Final = 300.0
 """Between restarts of containers that crash: doubled each time, as the kubelet does."""
-GRACE_S: Final = 30.0
 NOT_SAID: Final = -1.0
 
 
@@ -315,10 +315,10 @@ class SimCluster(Component):
         self._cancel(life)
         self.scheduler.ending(pod)
         if not life.stuck:
-            self._plan(pod, GONE, now_s + min(self.dice.draw_s("ending"), _grace_s(pod)))
+            self._plan(pod, GONE, now_s + min(self.dice.draw_s("ending"), grace_s(pod)))
             return
         due = _Due(OVERDUE, pod.name, pod.uid)
-        self._queue.push(max(now_s, pod.deleted_s + _grace_s(pod)), 0, due)
+        self._queue.push(max(now_s, pod.deleted_s + grace_s(pod)), 0, due)
         if self._force_after_s < INFINITY:
             self._plan(pod, FORCED, now_s + self._force_after_s)
 
@@ -508,8 +508,3 @@ def _images_of(pod: Pod) -> str:
     if not isinstance(containers, list):
         return ""
     return " ".join(sorted(str(one.get("image")) for one in containers if isinstance(one, dict)))
-
-
-def _grace_s(pod: Pod) -> float:
-    grace = pod.template.pod_spec.get("terminationGracePeriodSeconds")
-    return float(grace) if isinstance(grace, int | float) else GRACE_S
