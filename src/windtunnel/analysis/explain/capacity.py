@@ -114,7 +114,7 @@ def ready(history: ControlHistory, wait: CapacityWait) -> CauseStep:
 
 def of_fault(fault: FaultHistory) -> CauseStep:
     """What went wrong, with whom, and for how long."""
-    whom = ", ".join(fault.subjects[:MOST_NAMED]) or "nothing"
+    whom = fault.struck(MOST_NAMED) or "nothing"
     more = len(fault.subjects) - MOST_NAMED
     others = f" and {more} more" if more > 0 else ""
     says = f"{fault.kind} ({fault.reason}) struck {whom}{others}{fault.until}"

@@ -85,7 +85,6 @@ def _ranges(history: ControlHistory) -> str:
 def _of_scaling(run: RunReader, one: LoggedEvent) -> ExplainedDecision:
     history, data = run.history, one.data
     changes = data["target"] != data["current"]
-    size = f"{data['current']} -> {data['target']}" if changes else f"stays at {data['target']}"
     steps = []
     applied = history.applied.get(one.id)
     if applied is not None and applied.kind == SUPERSEDED:
@@ -105,8 +104,8 @@ def _of_scaling(run: RunReader, one: LoggedEvent) -> ExplainedDecision:
     if gone:
         titles = ", ".join(life.title for life in gone[:MOST_LIVES])
         steps.append(CauseStep(gone[0].since["draining"], SERVER, f"drained: {titles}"))
-    head = f"{one.name}: {size}, decided at {moment(one.time)}"
-    return ExplainedDecision(one.id, one.time, one.kind, head, decision_lines(one), steps, [])
+    based = decision_lines(one)
+    return ExplainedDecision(one.id, one.time, one.kind, one.headline, based, steps, [])
 
 
 def _life(history: ControlHistory, life: ReplicaLife, since_s: float, cause: str) -> CauseStep:

@@ -60,6 +60,17 @@ class LoggedEvent(msgspec.Struct, frozen=True):
         """Whom it is about, without what that is."""
         return self.subject.partition("/")[2]
 
+    @property
+    def size(self) -> str:
+        """What a decision of the autoscaler made of a number of replicas."""
+        now, target = self.data["current"], self.data["target"]
+        return f"{now} -> {target}" if target != now else f"stays at {target}"
+
+    @property
+    def headline(self) -> str:
+        """Such a decision in a line."""
+        return f"{self.name}: {self.size}, decided at {moment(self.time)}"
+
 
 class ReplicaLife(msgspec.Struct):
     """A replica from its request on: when it reached each state, its gangs, pods and machines."""
@@ -131,6 +142,10 @@ class FaultHistory(msgspec.Struct):
         if self.until_s is None:
             return " until the end"
         return f" until {moment(self.until_s)}" if self.until_s > self.at_s else ""
+
+    def struck(self, most: int) -> str:
+        """Whom it struck, of many the first."""
+        return ", ".join(self.subjects[:most])
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
         return self.at_s <= end_s and (self.until_s is None or self.until_s >= start_s)

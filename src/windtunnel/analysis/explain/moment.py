@@ -136,9 +136,7 @@ def _fleet(run: RunReader, at_s: float) -> list[CauseStep]:
 
 def _faults(run: RunReader, at_s: float) -> list[CauseStep]:
     return [
-        CauseStep(
-            one.at_s, FAULT, f"{one.kind} of {', '.join(one.subjects[:MOST_NAMED])}", [one.id]
-        )
+        CauseStep(one.at_s, FAULT, f"{one.kind} of {one.struck(MOST_NAMED)}", [one.id])
         for one in run.history.faults.values()
         if one.overlaps(at_s, at_s)
     ]
@@ -168,13 +166,6 @@ def decision_lines(one: LoggedEvent) -> list[str]:
         numbers = [f"{name} {_figure(value)}" for name, value in data["metrics"].items()]
         lines.append(f"Seen at {moment(data['seen'])}: {', '.join(numbers)}.")
     return lines
-
-
-def decision_head(one: LoggedEvent) -> str:
-    data = one.data
-    changes = data["target"] != data["current"]
-    size = f"{data['current']} -> {data['target']}" if changes else f"stays at {data['target']}"
-    return f"{one.name}: {size}, decided at {moment(one.time)}"
 
 
 def _figure(value: float) -> str:

@@ -57,7 +57,7 @@ def _slow(found: SlowRequest, word: str) -> Slow:
 def _important(history: ControlHistory) -> list[CauseStep]:
     """What went wrong first, then the largest changes; shown in the order of time."""
     wrong = [
-        CauseStep(one.at_s, FAULT, f"{one.kind} of {', '.join(one.subjects[:3])}", [one.id])
+        CauseStep(one.at_s, FAULT, f"{one.kind} of {one.struck(3)}", [one.id])
         for one in history.faults.values()
     ]
     wrong += [
@@ -79,16 +79,14 @@ def _important(history: ControlHistory) -> list[CauseStep]:
         one for decisions in history.by_pool.values() for one in decisions if one.kind == RESIZED
     ]
     changes.sort(key=lambda one: (-_size(one), one.time, one.id))
-    resized = [CauseStep(one.time, AUTOSCALER, _resized(one), [one.id]) for one in changes]
+    resized = [
+        CauseStep(one.time, AUTOSCALER, f"{one.name}: {one.size}. {one.reason}", [one.id])
+        for one in changes
+    ]
     half = MOST_DECISIONS // 2
     kept = [*wrong[: MOST_DECISIONS - min(half, len(resized))]]
     kept += resized[: MOST_DECISIONS - len(kept)]
     return sorted(kept, key=lambda step: step.time)
-
-
-def _resized(one: LoggedEvent) -> str:
-    data = one.data
-    return f"{one.name}: {data['current']} -> {data['target']}. {one.reason}"
 
 
 def _size(one: LoggedEvent) -> int:

@@ -5,7 +5,7 @@ from textwrap import wrap
 from rich.console import Console
 
 from windtunnel.analysis.explain.decision import ExplainedDecision
-from windtunnel.analysis.explain.moment import ExplainedMoment, decision_head, decision_lines
+from windtunnel.analysis.explain.moment import ExplainedMoment, decision_lines
 from windtunnel.analysis.explain.overview import Overview, in_words
 from windtunnel.analysis.explain.request import ExplainedRequest
 from windtunnel.analysis.explain.steps import CauseStep, moment, took
@@ -52,7 +52,7 @@ def _moment(one: ExplainedMoment, console: Console) -> None:
         _line(f"{step.layer}: {step.says}{ids}", console)
     for decision in one.decisions:
         console.print()
-        say(console, f"{decision_head(decision)} [{decision.id}]", "bold")
+        say(console, f"{decision.headline} [{decision.id}]", "bold")
         for line in decision_lines(decision):
             _line(line, console)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
+from windtunnel.analysis.explain.steps import count
 from windtunnel.analysis.figures import SECONDS, cells_of, heads_of, share_text, text_of
 from windtunnel.core.units import format_size
 from windtunnel.report.terminal.layout import narrower
@@ -163,8 +164,8 @@ def infrastructure_lines(result: Entry) -> list[str]:
         counts = gangs["clusters"].values()
         pods, waiting = (sum(one[key] for one in counts) for key in ("pods", "waiting"))
         ended = gangs["terminations"]
-        line = f"gangs: {_count(pods, 'pod')} at the end, {waiting} pending"
-        lines.append(f"{line}; {_count(ended, 'gang')} terminated")
+        line = f"gangs: {count(pods, 'pod')} at the end, {waiting} pending"
+        lines.append(f"{line}; {count(ended, 'gang')} terminated")
         lines += gangs.get("notes", [])
     if fleet is not None and fleet["actions"]:
         actions = ", ".join(f"{count} {word}" for word, count in fleet["actions"].items())
@@ -184,7 +185,7 @@ def fault_lines(result: Entry) -> list[str]:
     found = []
     for kind, sizes in struck.items():
         noun = TAKEN.get(kind)
-        servers = f" ({_count(sum(sizes), noun)})" if noun else ""
+        servers = f" ({count(sum(sizes), noun)})" if noun else ""
         found.append(f"{len(sizes)} {kind}{servers}")
     nobody = sum(not one["subjects"] for one in faults)
     found += [f"{nobody} that struck nothing"] if nobody else []
@@ -195,10 +196,6 @@ def fault_lines(result: Entry) -> list[str]:
 
 def _two_percentiles(times: Entry) -> str:
     return ", ".join(f"{key} {text_of(SECONDS, times[key])}" for key in ("p50", "p99"))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def short_lines(fleet: Entry) -> list[str]:
