@@ -5,7 +5,7 @@ one of them, and an explanation says what would have been decided then.
 """
 
 import math
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
@@ -34,21 +34,21 @@ class LimitContext:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Limiter(PolicyPart):
-    """Lowers or raises the totals of a model's groups."""
+    """Lowers or raises the totals of a model's groups; with a `pool`, of those that it leads."""
+
+    def __init__(self, name: str, pool: str = "") -> None:
+        super().__init__(f"{name} of {pool}" if pool else name)
+        self._pool: Final = pool
 
     def limit(self, totals: list[int], context: LimitContext) -> list[int]:
         """New totals, in the order of the groups; override it where groups depend on each other."""
         limited = []
         for number, total in enumerate(totals):
-            if context.held[number] or not self.applies(context.groups[number]):
+            if self._skips(number, context):
                 limited.append(total)
             else:
                 limited.append(self.limit_group(total, number, context))
         return limited
-
-    def applies(self, group: Group) -> bool:
-        """Whether it limits this group."""
-        return True
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         raise NotImplementedError
@@ -60,13 +60,20 @@ class Limiter(PolicyPart):
     def record(self, recommended: list[int], decided: list[int], context: LimitContext) -> None:
         """Learns what was recommended before any limit, and what came of it."""
         for number in range(len(recommended)):
-            if not context.held[number] and self.applies(context.groups[number]):
+            if not self._skips(number, context):
                 self.record_group(recommended[number], decided[number], number, context)
 
     def record_group(
         self, recommended: int, decided: int, number: int, context: LimitContext
     ) -> None:
         """As `record`, for a group that was not held."""
+
+    @final
+    def _skips(self, number: int, context: LimitContext) -> bool:
+        """Whether it has nothing to do with a group: without data, or of another pool."""
+        if context.held[number]:
+            return True
+        return self._pool != "" and context.groups[number].variants[0].name != self._pool
 
 
 class AcceleratorLimiter(Limiter):
@@ -191,8 +198,11 @@ class RateLimiter(Limiter):
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         group = context.groups[number]
-        sizes = self._sizes.since(group.key, context.now_s - self._period_s)
-        smallest, largest = min([group.current, *sizes]), max([group.current, *sizes])
+        if total == group.current:
+            return total
+        smallest = largest = group.current
+        for size in self._sizes.since(group.key, context.now_s - self._period_s):
+            smallest, largest = min(smallest, size), max(largest, size)
         if self._up is not None and total > group.current:
             return min(total, max(group.current, smallest + self._up))
         if self._down is not None and total < group.current:

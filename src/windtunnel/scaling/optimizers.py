@@ -188,7 +188,9 @@ class CostOrdered(Optimizer):
         up: list[int] = []
         prices: list[float] = []
         for number, variant in enumerate(group.variants):
-            price = self._costs.get(variant.name, variant.spec.price_per_hour)
+            price = variant.spec.price_per_hour
+            if self._costs:
+                price = self._costs.get(variant.name, price)
             if self._per_capacity and known:
                 capacity = known[0].per_replica[number]
                 # One of which nothing is known is tried when all others are full.

@@ -180,7 +180,9 @@ class Saturation(Analyzer):
     def _compute_capacity(self, variant: Variant, memory: "_Memory") -> float:
         """Tokens that a replica holds at full speed: as seen before, or from its limits."""
         seen = memory.observed_mean(variant)
-        return seen if seen > 0 else derived_capacity(variant, *memory.lengths)
+        if seen > 0:
+            return seen
+        return derived_capacity(variant, memory.lengths[PROMPT], memory.lengths[OUTPUT])
 
     def _each(
         self, capacities: list[float], variant: Variant, expected: float, memory: "_Memory"

@@ -262,18 +262,7 @@ class Hpa(Analyzer):
         return 1.0 - self._down <= ratio + 1e-12 and ratio - 1e-12 <= 1.0 + self._up
 
 
-class PoolLimiter(Limiter):
-    """A limit of an HPA, which scales one pool; without a pool, of every group."""
-
-    def __init__(self, name: str, pool: str = "") -> None:
-        super().__init__(f"{name} of {pool}" if pool else name)
-        self._pool: Final = pool
-
-    def applies(self, group: Group) -> bool:
-        return self._pool in ("", group.variants[0].name)
-
-
-class HpaTolerance(PoolLimiter):
+class HpaTolerance(Limiter):
     """A size that differs by little from the one there is stays."""
 
     def __init__(self, up: float, down: float, pool: str = "") -> None:
@@ -291,7 +280,7 @@ class HpaTolerance(PoolLimiter):
         return f"{before} is within the tolerance of the HPA around {after}."
 
 
-class HpaWindows(PoolLimiter):
+class HpaWindows(Limiter):
     """Not above the lowest recommendation of the up window, not below the highest of the other."""
 
     def __init__(self, up_s: float, down_s: float, pool: str = "") -> None:
@@ -326,7 +315,7 @@ class HpaWindows(PoolLimiter):
         self._seen.add(group.key, context.now_s, recommended)
 
 
-class HpaBehavior(PoolLimiter):
+class HpaBehavior(Limiter):
     """How fast: the most (Max) or least (Min) permissive of the rules; Disabled: not at all."""
 
     def __init__(self, up: HpaUp, down: HpaDown, pool: str = "") -> None:
