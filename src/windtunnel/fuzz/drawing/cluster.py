@@ -91,6 +91,13 @@ def _set(dice: Dice, name: str, pool: Values, scaling: Values | None, lasts_s: f
         group = {"name": f"{name}-group", "cliqueNames": members, "replicas": replicas}
         template["podCliqueScalingGroups"] = [{**group, "minAvailable": least}]
         pool["clique"] = f"{name}-group"
+    if dice.chance(0.3):
+        template["onStranded"] = dice.pick("Hold", "Terminate")
+    for clique in template["cliques"]:
+        for key in ("startupProbe", "readinessProbe"):
+            if dice.chance(0.3):
+                probe = {"periodSeconds": dice.pick(1, 5, 10), "failureThreshold": 10_000}
+                clique["spec"]["podSpec"]["containers"][0][key] = probe
     return {
         "apiVersion": "grove.io/v1alpha1",
         "kind": "PodCliqueSet",
