@@ -47,6 +47,8 @@ _ALARM_RUN: Final = 3
 _CLEARED: Final = 3.125
 """What a start takes from the suspicion, in shares that are tolerated; a refusal adds 1."""
 _GROWTH_PART: Final = 20
+"""Within this part of a ceiling is at the ceiling."""
+_QUICK_PART: Final = 10
 """A step of growth is 1, and this part of the limit."""
 _PROBES_AT_ONCE: Final = 2
 """A ceiling that was met so often again is one: the limit rests there before it is tried."""
@@ -439,7 +441,7 @@ class AimdLimiter(RequestLimiter):
                 self._failed_probes >= _PROBES_AT_ONCE
                 and self.limit <= self.ceiling + self.ceiling // _GROWTH_PART
             )
-            self.limit += 1 if is_known else 1 + self.limit // _GROWTH_PART
+            self.limit += 1 if is_known else 1 + self.limit // _QUICK_PART
             self._is_doubted = False
             step_s = self._step_s()
             if is_known:
