@@ -1,9 +1,9 @@
 """`windtunnel batch` where 3 % of calls are refused by chance, beside a semaphore with back-off.
 
 A small server on loopback answers after 100 ms and refuses some calls with 429, with Retry-After or
-without. Both clients have 64 slots and the same rows. The plain one keeps a slot while a call backs
+without. Both clients have 32 slots and the same rows. The plain one keeps a slot while a call backs
 off: for its Retry-After, or half a second, doubled each time, half of it by chance. Wall time, from
-the first call to the last answer, as the server sees it.
+the first call to the last answer, as the server sees it; the least of three.
 """
 
 import asyncio
@@ -18,8 +18,9 @@ import aiohttp
 from benchmarks.claim import Claim, report
 from windtunnel.core.random import Stream
 
-ROWS = 3000
-SLOTS = 64
+ROWS = 2000
+SLOTS = 32
+REPEATS = 3
 SHARE = 0.03
 SERVICE_S = 0.1
 LEAST = 0.90
@@ -118,10 +119,12 @@ def main() -> None:
             assert server.stdout is not None
             url = f"http://127.0.0.1:{server.stdout.readline().strip()}"
             try:
-                asyncio.run(plain(url))
-                theirs_s = asyncio.run(took_s(url))
-                ours(url, Path(place))
-                ours_s = asyncio.run(took_s(url))
+                theirs_s = ours_s = float("inf")
+                for _ in range(REPEATS):
+                    asyncio.run(plain(url))
+                    theirs_s = min(theirs_s, asyncio.run(took_s(url)))
+                    ours(url, Path(place))
+                    ours_s = min(ours_s, asyncio.run(took_s(url)))
             finally:
                 server.terminate()
         said = f"Retry-After {wait_s:g} s" if wait_s else "no Retry-After"

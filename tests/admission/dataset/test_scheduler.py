@@ -358,3 +358,23 @@ def test_deferred_cells_hold_rows_back_only_when_all_need_what_they_wait_for(
     bench.run(until_s=30.0)
     reasons = {event.reason for event in bench.sink.events if event.kind == "row_group_blocked"}
     assert ("deferred_tasks" in reasons) == is_blocked
+
+
+def test_a_job_reports_its_start_its_end_and_its_health() -> None:
+    bench = Bench({"a": []}, seeds(40), always, cap=2)
+    bench.scheduler.job_started(40, 0.0)
+    bench.run(until_s=1.5)
+    bench.scheduler.report_health(1.5, "periodic")
+    bench.run()
+    bench.scheduler.job_completed("complete", bench.now)
+    told = [e for e in bench.sink.events if e.kind.startswith("scheduler_")]
+    assert [(e.kind, e.reason) for e in told] == [
+        ("scheduler_job_started", ""),
+        ("scheduler_health_snapshot", "started"),
+        ("scheduler_health_snapshot", "periodic"),
+        ("scheduler_health_snapshot", "completed"),
+        ("scheduler_job_completed", "complete"),
+    ]
+    assert told[0].data["rows"] == 40
+    assert (told[2].data["in_flight"], told[2].data["blocked"]) == (2, {"no_capacity": 1})
+    assert told[3].data["open_rows"] == 0

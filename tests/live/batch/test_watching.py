@@ -143,7 +143,12 @@ def test_a_trace_has_every_call_and_what_was_allowed(tmp_path: Path, serve: Serv
     assert [event["ph"] for event in groups].count("b") == 3
     assert {event["args"]["name"] for event in events if event["ph"] == "M"} == {"rows", "e/m/chat"}
     assert [event["name"] for event in events if event["ph"] == "i"].count("refused") == 1
-    counters = [event["args"] for event in events if event["ph"] == "C"]
+    marks = [event["name"] for event in events if event["ph"] == "i"]
+    assert (marks[0], marks[-1]) == ("job started", "job completed")
+    counted = [event for event in events if event["ph"] == "C"]
+    health = [event["args"] for event in counted if event["name"] == "job"]
+    assert health[-1] == dict.fromkeys(("in_flight", "queued", "resting", "parked", "open_rows"), 0)
+    counters = [event["args"] for event in counted if event["name"] == "calls"]
     assert all(counter["in_flight"] <= 2 and 1 <= counter["limit"] <= 2 for counter in counters)
     assert len(counters) > 40
     times = [event["ts"] for event in events if event["ph"] != "M"]

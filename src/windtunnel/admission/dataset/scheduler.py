@@ -12,9 +12,11 @@ line behind others. When nothing at all has succeeded for so long, by the clock,
 so, unless a call is out that was sent before: it may still bring an answer.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from windtunnel.admission.capacity import capacity_snapshot
 from windtunnel.admission.dataset.cells import (
     DatasetCell,
     DatasetRow,
@@ -195,6 +197,35 @@ class DatasetScheduler:
     def stop(self) -> None:
         """Nothing more is started; what is in flight still ends."""
         self.is_stopping = True
+
+    def job_started(self, rows: int, now: float) -> None:
+        """Reports that work begins on so many rows."""
+        self._reporter.report(now, EventKind.JOB_STARTED, "job", numbers={"rows": rows})
+        self.report_health(now, "started")
+
+    def job_completed(self, outcome: str, now: float) -> None:
+        """Reports how it all ended, once."""
+        self.report_health(now, "completed")
+        self._reporter.report(now, EventKind.JOB_COMPLETED, "job", reason=outcome)
+
+    def report_health(self, now: float, reason: str) -> None:
+        """Reports all limits and their use, and why groups that wait do not go on."""
+        if not self._reporter.wants(EventKind.HEALTH):
+            return
+        blocked = Counter(one.reason.value for one in self.tasks.explain_blocked().values())
+        numbers: dict[str, Plain] = {
+            "in_flight": self.in_flight,
+            "queued": len(self.tasks.queue),
+            "resting": self.resting,
+            "parked": self.parked,
+            "open_rows": self.open_rows,
+            "row_groups": len(self._active),
+            "blocked": {**blocked},
+        }
+        if self._advisory is not None:
+            requests = self._advisory.requests
+            numbers["capacity"] = capacity_snapshot(self.tasks, requests, self.row_groups, now)
+        self._reporter.report(now, EventKind.HEALTH, "job", reason=reason, numbers=numbers)
 
     # What follows keeps cells, rows and groups in step.
 

@@ -38,7 +38,7 @@ class PressureAdvisory:
         reporter: EventReporter | None = None,
     ) -> None:
         self._tasks: Final = tasks
-        self._requests: Final = requests
+        self.requests: Final = requests
         self._reporter: Final = reporter if reporter is not None else EventReporter()
         self._keys: Final[dict[DemandLane, list[tuple[str, str, Domain]]]] = {}
         self.skips = 0
@@ -63,7 +63,7 @@ class PressureAdvisory:
     def _pressure_on(
         self, provider: str, model: str, domain: Domain, now: float
     ) -> Pressure | None:
-        endpoint = self._requests.endpoint(provider, model)
+        endpoint = self.requests.endpoint(provider, model)
         if endpoint is None:
             return None
         if endpoint.in_flight >= endpoint.cap:

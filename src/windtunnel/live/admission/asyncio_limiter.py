@@ -6,8 +6,10 @@ wait gives up its place, or the lease if that came first.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar, cast
 
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.endpoint import (
@@ -17,7 +19,19 @@ from windtunnel.admission.requests.endpoint import (
     RequestLease,
 )
 from windtunnel.admission.requests.limiter import NEVER
-from windtunnel.live.admission.leases import HeldLease, Refused, deadline_s
+from windtunnel.core.random import Stream, Streams
+from windtunnel.live.admission.leases import (
+    TRIES,
+    HeldLease,
+    Refused,
+    asks_to_make,
+    deadline_s,
+    judge,
+    wait_s,
+)
+
+Said = TypeVar("Said")
+Item = TypeVar("Item")
 
 
 class AsyncLimiter:
@@ -30,6 +44,7 @@ class AsyncLimiter:
         self._now_s = 0.0
         self._armed_s = NEVER
         self._timer: asyncio.TimerHandle | None = None
+        self._stream: Final = Stream(0, "live.retries")
 
     def now(self) -> float:
         """Seconds since this was made, on the clock of the loop; it never goes back."""
@@ -44,8 +59,35 @@ class AsyncLimiter:
         A call that cannot start waits, at most `timeout` seconds. One that may not start at all,
         or not in time, gets `Refused`.
         """
-        assert asks, "there is nothing to ask for"
         return AsyncHeld(self, asks, timeout)
+
+    async def call(
+        self,
+        send: Callable[[], Awaitable[Said]],
+        *asks: RequestAsk,
+        tries: int = TRIES,
+        timeout: float | None = None,
+    ) -> Said:
+        """What `send` returns, under a lease; made again after a refusal or what may pass.
+
+        Each try has a lease of its own. In between it waits for its Retry-After, or for a delay
+        that doubles. The last reply is returned, and the last error raised, whatever it is.
+        """
+        for attempt in range(tries):
+            error, said = None, None
+            async with self.acquire(*asks, timeout=timeout) as held:
+                try:
+                    said = await send()
+                except Exception as fault:  # noqa: BLE001 - judged, and raised below
+                    error = fault
+                verdict = judge(said if error is None else error)
+                held.ended(verdict.outcome, observed=verdict.observed)
+            if not verdict.may_pass or attempt + 1 >= tries:
+                break
+            await asyncio.sleep(wait_s(verdict, attempt, self._stream))
+        if error is not None:
+            raise error
+        return cast("Said", said)
 
     def register(
         self,
@@ -108,6 +150,21 @@ class AsyncLimiter:
             parked.future.set_result(ticket)
 
 
+async def call_all(
+    send: Callable[[Item], Awaitable[Said]],
+    items: Iterable[Item],
+    at_once: int,
+    *,
+    tries: int = TRIES,
+) -> list[Said]:
+    """What `send` says of each item, in order: limited, retried, and held to what replies say."""
+    limiter = AsyncLimiter(RequestAdmission("call_all", Streams(0)))
+    limiter.register("endpoint", "model", "call_all", at_once)
+    ask = RequestAsk("endpoint", "model")
+    calls = (limiter.call(partial(send, item), ask, tries=tries) for item in items)
+    return await asyncio.gather(*calls)
+
+
 class _Parked:
     """A waiter: one future for a place in one queue or in several."""
 
@@ -157,12 +214,9 @@ class AsyncHeld(HeldLease):
 
     def _ask(self, now: float) -> RequestLease | RequestDenied | _Parked:
         """A lease where one is to be had, else a place in the queue of every endpoint."""
-        admission, asks = self._limiter.admission, self._asks
+        admission = self._limiter.admission
+        asks = asks_to_make(admission, self._asks, now)
         until_s = deadline_s(self._timeout, now)
-        if len(asks) > 1:
-            ready = [ask for ask in asks if admission.could_start(ask, now)]
-            if ready:
-                asks = (min(ready, key=admission.load),)
         parked: _Parked | None = None
         denied: RequestDenied | None = None
         for ask in asks:

@@ -1,15 +1,26 @@
 """What the limiters for asyncio and for threads share: a held lease, and a refusal as an error."""
 
 import asyncio
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from windtunnel.admission.reasons import Outcome, RequestDenial
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.budgets import ObservedLimits
-from windtunnel.admission.requests.endpoint import QueueTicket, RequestDenied, RequestLease
+from windtunnel.admission.requests.endpoint import (
+    QueueTicket,
+    RequestAsk,
+    RequestDenied,
+    RequestLease,
+)
+from windtunnel.admission.requests.headers import read_limits, retry_delay_s
 from windtunnel.admission.requests.limiter import NEVER
+from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import WindtunnelError
+from windtunnel.core.random import Stream
 
+TRIES: Final = 6
+"""How often a call is made at most."""
 WHY: Final[dict[RequestDenial, str]] = {
     RequestDenial.NO_CAPACITY: "as many as may be are in flight",
     RequestDenial.COOLDOWN: "the provider asked for a wait that is not over",
@@ -99,3 +110,60 @@ def outcome_of(error: type[BaseException] | None) -> Outcome:
 
 def deadline_s(timeout: float | None, now: float) -> float:
     return NEVER if timeout is None else now + timeout
+
+
+def asks_to_make(
+    admission: RequestAdmission, asks: tuple[RequestAsk, ...], now: float
+) -> tuple[RequestAsk, ...]:
+    """Of several endpoints that would do the least loaded that has room; all when none has."""
+    assert asks, "there is nothing to ask for"
+    if len(asks) == 1:
+        return asks
+    ready = [ask for ask in asks if admission.could_start(ask, now)]
+    return (min(ready, key=admission.load),) if ready else asks
+
+
+class Verdict(NamedTuple):
+    """What a call came to: its outcome, whether it may be tried again, and what headers say."""
+
+    outcome: Outcome
+    may_pass: bool
+    observed: ObservedLimits | None = None
+
+
+def judge(said: object) -> Verdict:
+    """What a reply, or an error, means: by its status and its headers, where it has them.
+
+    Replies of aiohttp (`status`), httpx and requests (`status_code`) are understood, and errors
+    that carry one, as those of the openai package do. What has no status is an answer, and an
+    error without one a failure of ours, but for a timeout or a broken connection.
+    """
+    reply = getattr(said, "response", None) or said
+    status = getattr(reply, "status_code", None) or getattr(reply, "status", None)
+    if isinstance(status, int):
+        headers = getattr(reply, "headers", None)
+        observed = read_limits(dict(headers), unix_s()) if isinstance(headers, Mapping) else None
+        outcome = _STATUSES.get(status, Outcome.SUCCESS)
+        if status >= 500 and outcome is Outcome.SUCCESS:
+            outcome = Outcome.PROVIDER_FAILURE
+        return Verdict(outcome, outcome is not Outcome.SUCCESS, observed)
+    if isinstance(said, TimeoutError):
+        return Verdict(Outcome.PROVIDER_TIMEOUT, may_pass=True)
+    if isinstance(said, ConnectionError):
+        return Verdict(Outcome.PROVIDER_FAILURE, may_pass=True)
+    is_error = isinstance(said, BaseException)
+    return Verdict(Outcome.UNEXPECTED if is_error else Outcome.SUCCESS, may_pass=False)
+
+
+_STATUSES: Final = {
+    429: Outcome.RATE_LIMITED,
+    503: Outcome.PROVIDER_OVERLOADED,
+    529: Outcome.PROVIDER_OVERLOADED,
+    408: Outcome.PROVIDER_TIMEOUT,
+}
+
+
+def wait_s(verdict: Verdict, attempt: int, stream: Stream) -> float:
+    """How long a call waits before it is tried again: as it was told, or a delay that doubles."""
+    told_s = verdict.observed.retry_after_s if verdict.observed is not None else 0.0
+    return told_s or retry_delay_s(attempt, stream)

@@ -40,6 +40,8 @@ from windtunnel.live.batch.templates import Unfilled
 from windtunnel.live.wire.client import NoReply
 from windtunnel.live.wire.refusals import refused_sentence
 
+HEALTH_S: Final = 5.0
+"""How often the state of all limits is reported."""
 SYNC_S: Final = 1.0
 """How long a finished row may be in the system's memory only."""
 
@@ -86,11 +88,20 @@ class Runner:
 
     async def run(self) -> None:
         """Returns when everything has ended, however it did."""
-        with ThreadPoolExecutor(1, "windtunnel-sync") as disk:
-            async with asyncio.TaskGroup() as tasks:
-                syncing = tasks.create_task(self._sync(disk))
-                await self._crew.run(self._stalled)
-                syncing.cancel()
+        scheduler, now = self._scheduler, self.limiter.now
+        scheduler.job_started(self.tally.left, now())
+        outcome = "error"
+        try:
+            with ThreadPoolExecutor(1, "windtunnel-sync") as disk:
+                async with asyncio.TaskGroup() as tasks:
+                    beside = [tasks.create_task(self._sync(disk))]
+                    beside.append(tasks.create_task(self._watch_health()))
+                    await self._crew.run(self._stalled)
+                    for task in beside:
+                        task.cancel()
+            outcome = self.ending.value
+        finally:
+            scheduler.job_completed(outcome, now())
         kept_back = self._refused.rest()
         if self.ending is Ending.COMPLETE:
             self._list(kept_back)
@@ -118,6 +129,11 @@ class Runner:
     def _stalled(self) -> None:
         last = f"; the last failure was {self._last_failure}" if self._last_failure else ""
         self.stop(Ending.STALLED, f"nothing has succeeded for as long as --retry-time says{last}")
+
+    async def _watch_health(self) -> None:
+        while True:
+            await asyncio.sleep(HEALTH_S)
+            self._scheduler.report_health(self.limiter.now(), "periodic")
 
     async def _sync(self, disk: ThreadPoolExecutor) -> None:
         while True:

@@ -19,12 +19,16 @@ ROWS = 1
 
 _WAIT_ENDS = ("request_wait_completed", "request_wait_timeout", "request_wait_cancelled")
 _COUNTED = ("limit", "in_flight", "waiters")
+HEALTH = "scheduler_health_snapshot"
+_HEALTH = ("in_flight", "queued", "resting", "parked", "open_rows")
 _MARKS = {
     "request_rate_limited": "refused",
     "task_deferred": "tried again later",
     "task_salvaged": "salvaged",
     "row_closed": "row closed",
     "row_group_target_changed": "row groups",
+    "scheduler_job_started": "job started",
+    "scheduler_job_completed": "job completed",
 }
 _KINDS = frozenset(
     (
@@ -35,6 +39,7 @@ _KINDS = frozenset(
         "request_lease_released",
         "row_group_admitted",
         "row_group_ended",
+        HEALTH,
     )
 )
 
@@ -67,6 +72,9 @@ class BatchTrace:
             phase = "b" if kind == "request_lease_acquired" else "e"
             name, lease = str(data.get("task", "call")), int(str(data["lease"]))
             self._slice(event, phase, name, self._process(event.subject), lease, "call")
+        elif kind == HEALTH:
+            values = {name: data[name] for name in _HEALTH}
+            self._events.append(_event("C", "job", ROWS, event.time) | {"args": values})
         else:
             self._mark(event)
         self._count(event)
