@@ -135,7 +135,7 @@ class Engine:
         decision = self._router.choose(request, now_s)
         assert isinstance(decision, Routed), "an emulated fleet keeps its servers"
         number = decision.server
-        self._signals.sent(number)
+        self._signals.sent(number, request.prompt_tokens)
         request.server = number
         replica = self._replicas[number]
         answer = EmulatedAnswer(request)
@@ -291,7 +291,7 @@ class Engine:
         del replica.answers[number]
         replica.streams.pop(number, None)
         replica.silent.pop(number, None)
-        self._signals.ended(answer.request.server)
+        self._signals.ended(answer.request.server, answer.request.prompt_tokens)
 
 
 def _wake_s(replica: EmulatedReplica) -> float:
