@@ -65,9 +65,14 @@ class AibrixSettings(PolicySettings):
 
     @classmethod
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        metrics = draw_targets(dice)
         return {
-            "metrics": draw_targets(dice),
+            "metrics": metrics,
+            "external": dice.some(list(metrics)) if dice.chance(0.3) else [],
             "strategy": dice.pick("APA", "KPA"),
+            "window": dice.pick(1.0, 30.0, 180.0),
+            "up_tolerance": dice.pick(0, 0.1, 1),
+            "max_down_rate": dice.pick(1, 2, 100),
             "up_cooldown": dice.pick(0, 2.0),
             "down_cooldown": dice.pick(0, 1.0, 20.0),
         }

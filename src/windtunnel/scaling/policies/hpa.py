@@ -173,7 +173,12 @@ class HpaSettings(PolicySettings):
     @classmethod
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
         metrics = [
-            {"name": name, "target": target, "type": dice.pick("average", "total", "value")}
+            {
+                "name": name,
+                "target": target,
+                "type": dice.pick("average", "total", "value"),
+                "aggregate": dice.pick("sum", "sum", "avg", "max"),
+            }
             for name, target in draw_targets(dice).items()
         ]
         return {

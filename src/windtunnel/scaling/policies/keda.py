@@ -64,6 +64,8 @@ class KedaSettings(HpaSettings):
         drawn = {**super().draw(dice, pools), "cooldown": dice.pick(0, 1.0, 30.0)}
         if dice.chance(0.5):
             drawn["activation"] = dice.pick(0, 1, 5)
+        if dice.chance(0.5):
+            drawn["metrics"][-1]["activation"] = dice.pick(0, 1, 5)
         return drawn
 
 

@@ -73,6 +73,7 @@ class KnativeSettings(PolicySettings):
             "utilization_percent": dice.pick(1, 70, 100),
             "window": dice.span(6.0, 100.0),
             "scale_down_delay": dice.pick(0, 5.0),
+            "aggregation": dice.pick("linear", "weighted-exponential"),
             "activation_scale": dice.few(1, 3),
         }
 

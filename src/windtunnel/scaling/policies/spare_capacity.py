@@ -10,7 +10,7 @@ from pydantic import Field
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
 from windtunnel.scaling.optimizers import CostOrdered
-from windtunnel.scaling.policies.hpa import HpaPace
+from windtunnel.scaling.policies.hpa import HpaDown, HpaPace, HpaUp
 from windtunnel.scaling.policy import PolicyParts
 from windtunnel.scaling.settings import (
     Cost,
@@ -81,7 +81,10 @@ class SpareCapacitySettings(PolicySettings):
     @classmethod
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
         kv, queue = dice.span(0.2, 1.0), dice.span(1.0, 8.0)
+        hpa = {"up": HpaUp.draw(dice), "down": HpaDown.draw(dice), "tolerance": dice.pick(0, 0.1)}
         return {
+            "hpas": dict.fromkeys(dice.some(pools), hpa) if dice.chance(0.5) else {},
+            "costs": {name: dice.span(0.1, 10.0) for name in dice.some(pools)},
             "kv_threshold": kv,
             "queue_threshold": queue,
             "kv_spare": kv * dice.pick(0.1, 0.8),
