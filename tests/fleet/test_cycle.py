@@ -4,6 +4,7 @@ import pytest
 
 from tests.fleet.test_equivalence import Both
 from tests.fleet.worlds import SAME_RACK, ask, idle, quota, shape_of
+from windtunnel.core.clock import cpu_s
 from windtunnel.core.errors import InputError
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
@@ -24,6 +25,8 @@ from windtunnel.fleet.planner.actions import (
 from windtunnel.fleet.requirements import requirement
 from windtunnel.fleet.shape import BARE_METAL, SPOT, ZONE, shape
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, CREATING, DRAINING, FAILED, IDLE
+from windtunnel.twin.fleet.bench import preemption_ms
+from windtunnel.twin.fleet.workloads import URGENT
 
 
 def moves(plan: CyclePlan) -> list[tuple[int, str]]:
@@ -322,6 +325,12 @@ def test_gangs_of_high_priority_empty_a_rack_each_in_one_cycle_and_stay_there() 
     assert verdicts(plan) == [PREEMPTING, PREEMPTING]
     plan = world.cycle()
     assert (plan.actions, plan.withdrawn) == ([], [])
+
+
+@pytest.mark.parametrize("kind", URGENT)
+def test_preemption_costs_what_it_takes_and_not_what_others_hold(kind: str) -> None:
+    """Looking at every machine for each urgent need took some seconds of the processor."""
+    assert preemption_ms(10_000, 100, kind, cpu_s) < 1000.0
 
 
 def test_a_spread_of_high_priority_takes_evenly() -> None:
