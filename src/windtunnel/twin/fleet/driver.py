@@ -67,16 +67,17 @@ class FleetDriver(Component):
         return min((shard.next_deadline_s() for shard in self.shards.values()), default=INFINITY)
 
     def advance(self, now_s: float) -> None:
-        """One event: an answer, a blob, a deadline or a cycle."""
+        """What is due first: answers of the provider or of clusters, deadlines, or a cycle."""
         if self.provider.next_s() <= now_s:
             for answer in self.provider.advance(now_s):
                 self._tell(self._owners.get(answer.machine, ""), answer, now_s)
         elif self._fetched.next_s <= now_s:
-            entry = self._fetched.pop()
-            assert entry is not None
-            fetched = entry[3]
-            assert isinstance(fetched, tuple)
-            self._tell(fetched[0], fetched[1], now_s)
+            while self._fetched.next_s <= now_s:
+                entry = self._fetched.pop()
+                assert entry is not None
+                fetched = entry[3]
+                assert isinstance(fetched, tuple)
+                self._tell(fetched[0], fetched[1], now_s)
         elif self._deadline_s() <= now_s:
             for one in self.shards.values():
                 if one.next_deadline_s() <= now_s:

@@ -210,6 +210,8 @@ class Machines(Component):
 
     def follow(self, now_s: float) -> None:
         """Takes note of what changed at the provider: the one place that knows of every state."""
+        if self._cursor == self.provider.revision:
+            return
         page = self.provider.list_since(LISTENER, 1, self._cursor)
         self._cursor = page.cursor
         for record in page.records:

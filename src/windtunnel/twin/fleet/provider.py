@@ -109,7 +109,7 @@ class SimulatedProvider:
         self._machines: Final[dict[str, Machine]] = {}
         self._changed: Final[dict[str, int]] = {}  # revision by machine, the oldest change first
         self._gone: Final[dict[str, int]] = {}  # the same for tombstones
-        self._revision = FROM_THE_START
+        self.revision = FROM_THE_START  # of the last change; the cursor of a list that has it
         self._forgotten = FROM_THE_START  # the newest tombstone that is no longer kept
         self._kinds: Final[
             dict[MachineShape, int]
@@ -177,8 +177,8 @@ class SimulatedProvider:
         self._uncount(record)
         self._cancel(machine)
         del self._changed[machine]
-        self._revision += 1
-        self._gone[machine] = self._revision
+        self.revision += 1
+        self._gone[machine] = self.revision
         if len(self._gone) > TOMBSTONES_KEPT:
             oldest = next(iter(self._gone))
             self._forgotten = self._gone.pop(oldest)
@@ -207,8 +207,8 @@ class SimulatedProvider:
         self._machines[machine.id] = machine
         self._gone.pop(machine.id, None)
         self._changed.pop(machine.id, None)
-        self._revision += 1
-        self._changed[machine.id] = self._revision
+        self.revision += 1
+        self._changed[machine.id] = self.revision
         if machine.state == CONFIGURED:
             self._configured_at[machine.id] = len(self.configured)
             self.configured.append(machine.id)
@@ -304,7 +304,7 @@ class SimulatedProvider:
         return Page(
             [self._machines[name] for _, name in page if name in self._machines],
             [name for _, name in page if name not in self._machines],
-            page[-1][0] if len(page) < len(changes) else self._revision,
+            page[-1][0] if len(page) < len(changes) else self.revision,
             more=len(page) < len(changes),
         )
 
