@@ -65,7 +65,8 @@ def run(
     checker = InvariantChecker(EVERY_INVARIANT if plan.on_machines else INVARIANTS)
     telemetry = Telemetry(events) if events is not None else None
     scaling = Telemetry(*[sink for sink in (events, decisions) if sink is not None])
-    simulation = compose(plan, rows, telemetry, step_scales, scaler, scaling)
+    with _no_collection():
+        simulation = compose(plan, rows, telemetry, step_scales, scaler, scaling)
 
     def check_now(state: Simulation) -> None:
         checker.run(
@@ -95,7 +96,7 @@ def breathe(_: Simulation) -> None:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """A run leaves no cycles behind; looking for them among live requests costs a tenth of it."""
+    """A run leaves no cycles behind; looking for them among live objects costs a tenth of it."""
     enabled = gc.isenabled()
     gc.disable()
     try:
