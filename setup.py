@@ -81,7 +81,7 @@ def wanted_manifest() -> Any:
             seen[path] = forms.digest_of(path)
             waiting.extend(imports_of(path))
     digests = {path.relative_to(SOURCE).as_posix(): digest for path, digest in sorted(seen.items())}
-    return forms.Manifest(table, digests)
+    return forms.BuildManifest(table, digests)
 
 
 def can_compile() -> bool:

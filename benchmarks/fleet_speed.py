@@ -7,7 +7,7 @@ from benchmarks.claim import Claim, insist_on_compiled, report
 from windtunnel.core.clock import cpu_s, lap_s
 from windtunnel.core.random import Stream
 from windtunnel.fleet.instruments import Instruments
-from windtunnel.twin.fleet.bench import Bench, StepTimes, preemption_ms
+from windtunnel.twin.fleet.bench import Bench, CycleTimes, preemption_ms
 from windtunnel.twin.fleet.workloads import URGENT, world
 
 NEEDS = 50_000
@@ -41,9 +41,9 @@ def fleet(
 
 def least(
     machines: int, told: Instruments | None = None, *, cap: int = CAP, merging: bool = True
-) -> tuple[StepTimes, Bench]:
+) -> tuple[CycleTimes, Bench]:
     """The least of a few first steps: noise only ever adds."""
-    best: StepTimes | None = None
+    best: CycleTimes | None = None
     for _ in range(REPEATS):
         bench = fleet(machines, told, cap=cap, merging=merging)
         took = bench.step()

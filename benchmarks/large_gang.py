@@ -9,7 +9,7 @@ from functools import partial
 from benchmarks.claim import Claim, least_cpu_s, report
 from windtunnel.gangs.api.load import load_manifests_text
 from windtunnel.twin.kubernetes.build import play
-from windtunnel.twin.kubernetes.settings import ClusterSettings
+from windtunnel.twin.kubernetes.settings import SimClusterSettings
 
 SIZES = (1_000, 4_000, 16_000)
 LINEAR = 1.3
@@ -38,7 +38,7 @@ def run(size: int) -> None:
     manifests = load_manifests_text(MANIFEST.format(size=size), "web.yaml")
     row = {"name": "n", "count": size // 8, "capacity": {"nvidia.com/gpu": 8}, "per": {"rack": 4}}
     times = {"readiness": {"mean": "90s"}, "startup": {"mean": "3s"}}
-    cluster = ClusterSettings.read({"nodes": [row], "times": times})
+    cluster = SimClusterSettings.read({"nodes": [row], "times": times})
     view = play(cluster, manifests).cluster.view
     assert sum(pod.ready for pod in view.pods.values()) == size
 

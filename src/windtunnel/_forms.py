@@ -44,7 +44,7 @@ class FormRefused(ImportError):
     """The form that WINDTUNNEL_FORM asks for cannot be had; `str()` is a sentence for a person."""
 
 
-class Manifest:
+class BuildManifest:
     """What a build compiled, and from what; paths are relative to the folder of the package."""
 
     def __init__(self, modules: Sequence[str], sources: dict[str, str]) -> None:
@@ -90,12 +90,12 @@ def manifest_path(package: Path = PACKAGE) -> Path:
     return package / f"compiled{BINARY_SUFFIX.rpartition('.')[0]}.json"
 
 
-def read_manifest(package: Path = PACKAGE) -> Manifest | None:
+def read_manifest(package: Path = PACKAGE) -> BuildManifest | None:
     """What was compiled for this Python; None when nothing was, or the manifest makes no sense."""
     try:
         content = json.loads(manifest_path(package).read_bytes())
         modules = [str(name) for name in content["modules"]]
-        return Manifest(
+        return BuildManifest(
             modules, {str(path): str(digest) for path, digest in content["sources"].items()}
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -108,7 +108,7 @@ class FormFinder:
     It has a finder's shape without its base class, whose import alone takes twenty milliseconds.
     """
 
-    def __init__(self, root: Path, manifest: Manifest | None, refusal: str | None) -> None:
+    def __init__(self, root: Path, manifest: BuildManifest | None, refusal: str | None) -> None:
         self._root = root
         self._compiled = frozenset(manifest.modules) if manifest else frozenset()
         self._library = manifest.library if manifest else None

@@ -54,7 +54,7 @@ class TaskLease(Lease):
         return self.lane.request()
 
 
-class Ledger:
+class LeaseLedger:
     """The leases of one controller generation."""
 
     def __init__(self, generation: str) -> None:

@@ -142,7 +142,7 @@ def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchSettings:
 
 def _columns(options: Mapping[str, Any], file: ColumnsFile | None) -> dict[str, ColumnSettings]:
     from windtunnel.live.batch.settings import ANSWER, ColumnSettings
-    from windtunnel.live.batch.templates import Template
+    from windtunnel.live.batch.templates import PromptTemplate
 
     template, system = (_text(options[name], f"--{name}") for name in ("template", "system"))
     if file is not None:
@@ -157,8 +157,8 @@ def _columns(options: Mapping[str, Any], file: ColumnsFile | None) -> dict[str, 
         return {}
     if system and options["completions"]:
         raise InputError("only a chat has a system message", where="--system")
-    Template(template, "--template")
-    Template(system, "--system")
+    PromptTemplate(template, "--template")
+    PromptTemplate(system, "--system")
     api = "completions" if options["completions"] else "chat"
     return {ANSWER: ColumnSettings(prompt=template, system=system or None, api=api)}
 

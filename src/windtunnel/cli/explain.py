@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windtunnel.cli.options import FILE, Quantity, json_option, option
+from windtunnel.cli.options import FILE, QuantityOption, json_option, option
 from windtunnel.cli.places import Output
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("folder", type=FILE, metavar="RUN")
 @click.option("--request", type=int, metavar="ID", help="Why this request took as long as it did.")
-@click.option("--at", type=Quantity(parse_duration), metavar="TIME",
+@click.option("--at", type=QuantityOption(parse_duration), metavar="TIME",
               help="The state of every layer at this time, such as 12m.")  # fmt: skip
 @option(
     "--decision",

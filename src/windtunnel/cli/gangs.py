@@ -14,7 +14,7 @@ from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
     from windtunnel.gangs.api.load import Manifests
-    from windtunnel.twin.kubernetes.settings import ClusterSettings
+    from windtunnel.twin.kubernetes.settings import SimClusterSettings
 
 
 @click.group(short_help="Check and explain manifests of gangs (PodCliqueSets).")
@@ -157,7 +157,7 @@ def status(
         click.echo(f"note: it was not quiet after {stopped}, and was stopped there", err=True)
 
 
-def _cluster(path: Path | None, machines: dict[str, int | None]) -> ClusterSettings:
+def _cluster(path: Path | None, machines: dict[str, int | None]) -> SimClusterSettings:
     """The cluster of a file, or the plain one that the options describe."""
     from windtunnel.twin.kubernetes.settings import load_cluster, plain_cluster
 

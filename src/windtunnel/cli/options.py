@@ -24,7 +24,7 @@ Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 
 
-class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.5
+class QuantityOption(click.ParamType):  # type: ignore[type-arg]  # generic since 8.5
     """A quantity with its unit, such as 250ms, within bounds; `says` is said of one that is not."""
 
     name = "quantity"
@@ -53,8 +53,8 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.5
         return number
 
 
-TIME = Quantity(parse_duration, lambda time_s: time_s > 0.0, "is no time", "more than 0s")
-MOMENT = Quantity(parse_duration, lambda time_s: time_s >= 0.0, "is before the start")
+TIME = QuantityOption(parse_duration, lambda time_s: time_s > 0.0, "is no time", "more than 0s")
+MOMENT = QuantityOption(parse_duration, lambda time_s: time_s >= 0.0, "is before the start")
 
 
 class NamedPlace(click.ParamType):  # type: ignore[type-arg]

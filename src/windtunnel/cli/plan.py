@@ -10,7 +10,7 @@ import click
 
 from windtunnel.cli.options import (
     FILE,
-    Quantity,
+    QuantityOption,
     cache_of,
     json_option,
     option,
@@ -33,7 +33,7 @@ FINDS = ("deployment", "load", "knee")
 USUAL_SEEDS, FEWEST_SEEDS = 8, 2
 USUAL_BUDGET = 400
 EXIT_NONE = 1
-SHARE = Quantity(
+SHARE = QuantityOption(
     parse_share,
     lambda share: 0.0 < share < 1.0,
     "is not a share",

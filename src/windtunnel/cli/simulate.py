@@ -10,7 +10,7 @@ import click
 from windtunnel.cli.options import (
     FILE,
     PLACE,
-    Quantity,
+    QuantityOption,
     json_option,
     option,
     output_option,
@@ -76,7 +76,7 @@ NOT_TEXT = {
 )
 @option(
     "--step-error",
-    Quantity(
+    QuantityOption(
         parse_share,
         lambda share: 0.0 <= share <= LARGEST_STEP_ERROR,
         "is too much or too little",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.options import FILE, PLACE, Quantity, json_option, together
+from windtunnel.cli.options import FILE, PLACE, QuantityOption, json_option, together
 from windtunnel.cli.places import STANDARD_OUTPUT, Output, keep_apart, write_file
 from windtunnel.core.errors import InputError, OutputError, printable
 from windtunnel.core.units import parse_duration, parse_rate
@@ -24,9 +24,9 @@ MOST_TAKEN = 10**12
 SLOWEST, FASTEST = 1e-6, 1e6
 """Of what a trace's pace is changed by, and of conversations per second."""
 
-RATE = Quantity(parse_rate, lambda rate: rate > 0, "is not above 0")
-SPAN = Quantity(parse_duration, lambda time_s: time_s > 0, "is not above 0")
-TIME = Quantity(parse_duration, lambda time_s: time_s >= 0, "is before the trace's start")
+RATE = QuantityOption(parse_rate, lambda rate: rate > 0, "is not above 0")
+SPAN = QuantityOption(parse_duration, lambda time_s: time_s > 0, "is not above 0")
+TIME = QuantityOption(parse_duration, lambda time_s: time_s >= 0, "is before the trace's start")
 
 
 class Opening:

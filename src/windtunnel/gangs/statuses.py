@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from windtunnel.gangs.templates import CliqueTemplate, Template
+from windtunnel.gangs.templates import CliqueTemplate, StatusValue
 
 NEVER: Final = -1.0
 
@@ -111,7 +111,7 @@ class GroupStatus(PartStatus):
     """By replica: terminations in a row before which it had not been ready."""
 
 
-class Revision(Template, frozen=True):
+class Revision(StatusValue, frozen=True):
     """The pod templates of a set at one time, kept so that one can go back to them."""
 
     number: int

@@ -31,11 +31,11 @@ PROGRESS_DEADLINE_S: Final = 600.0
 """As of a Deployment."""
 
 
-class Template(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class StatusValue(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A value that is written to the status of an object as JSON, and read back from it."""
 
 
-class ScaleBounds(Template, frozen=True):
+class ScaleBounds(StatusValue, frozen=True):
     """How far something may be scaled by an autoscaler."""
 
     minimum: int
@@ -43,7 +43,7 @@ class ScaleBounds(Template, frozen=True):
     metrics: tuple[dict[str, Any], ...] = ()
 
 
-class PackDomains(Template, frozen=True):
+class PackDomains(StatusValue, frozen=True):
     """A topology constraint as it is written: domains of a ClusterTopologyBinding."""
 
     topology: str
@@ -51,14 +51,14 @@ class PackDomains(Template, frozen=True):
     preferred: str
 
 
-class Pack(Template, frozen=True):
+class Pack(StatusValue, frozen=True):
     """A wish to be placed close together, as keys of node labels; an empty one is no wish."""
 
     required: str = ""
     preferred: str = ""
 
 
-class ClaimSharing(Template, frozen=True):
+class ClaimSharing(StatusValue, frozen=True):
     """A resource claim that pods share: one for all replicas, or one for each."""
 
     name: str
@@ -69,7 +69,7 @@ class ClaimSharing(Template, frozen=True):
     groups: tuple[str, ...] = ()
 
 
-class Share(Template, frozen=True):
+class Share(StatusValue, frozen=True):
     """A whole number, or a share of a total."""
 
     count: int
@@ -84,7 +84,7 @@ class Share(Template, frozen=True):
         return whole + 1 if up and exact > whole else whole
 
 
-class Rolling(Template, frozen=True):
+class Rolling(StatusValue, frozen=True):
     """How much of a clique, or of a scaling group, an update may take at once."""
 
     max_unavailable: Share | None = None
@@ -94,7 +94,7 @@ class Rolling(Template, frozen=True):
     """An update that makes no progress for so long excuses no breach any more."""
 
 
-class CliqueTemplate(Template, frozen=True):
+class CliqueTemplate(StatusValue, frozen=True):
     """One role of a set."""
 
     name: str
@@ -118,7 +118,7 @@ class CliqueTemplate(Template, frozen=True):
     """Scheduling gates of others, beside ours."""
 
 
-class GroupTemplate(Template, frozen=True):
+class GroupTemplate(StatusValue, frozen=True):
     """One scaling group of a set."""
 
     name: str
@@ -133,7 +133,7 @@ class GroupTemplate(Template, frozen=True):
     rolling: Rolling | None = None
 
 
-class UpdateStrategy(Template, frozen=True):
+class UpdateStrategy(StatusValue, frozen=True):
     """How a change of the pod templates reaches the pods."""
 
     type: str = ROLLING_RECREATE

@@ -57,7 +57,7 @@ class ScorerName(Leaf):
         return value
 
 
-class ActiveRequestsFilter(Section):
+class ActiveRequestsFilterSettings(Section):
     """Keeps servers with few requests in flight."""
 
     kind: Literal["active-requests"]
@@ -66,7 +66,7 @@ class ActiveRequestsFilter(Section):
     )
 
 
-class QueueDepthFilter(Section):
+class QueueDepthFilterSettings(Section):
     """Keeps servers with short queues, as they were last observed."""
 
     kind: Literal["queue-depth"]
@@ -75,7 +75,7 @@ class QueueDepthFilter(Section):
     )
 
 
-class KvUtilizationFilter(Section):
+class KvUtilizationFilterSettings(Section):
     """Keeps servers with room in their KV cache, as it was last observed."""
 
     kind: Literal["kv-utilization"]
@@ -84,13 +84,13 @@ class KvUtilizationFilter(Section):
     )
 
 
-class LoraFilter(Section):
+class LoraFilterSettings(Section):
     """Keeps servers that have loaded the adapter of a request."""
 
     kind: Literal["lora-affinity"]
 
 
-class PrefixCacheFilter(Section):
+class PrefixCacheFilterSettings(Section):
     """Keeps servers that have cached most of a prompt, unless they are much busier than others."""
 
     kind: Literal["prefix-cache"]
@@ -111,11 +111,11 @@ class PrefixCacheFilter(Section):
 
 
 FilterSettings = Annotated[
-    Annotated[ActiveRequestsFilter, variant("active-requests")]
-    | Annotated[QueueDepthFilter, variant("queue-depth")]
-    | Annotated[KvUtilizationFilter, variant("kv-utilization")]
-    | Annotated[LoraFilter, variant("lora-affinity")]
-    | Annotated[PrefixCacheFilter, variant("prefix-cache")],
+    Annotated[ActiveRequestsFilterSettings, variant("active-requests")]
+    | Annotated[QueueDepthFilterSettings, variant("queue-depth")]
+    | Annotated[KvUtilizationFilterSettings, variant("kv-utilization")]
+    | Annotated[LoraFilterSettings, variant("lora-affinity")]
+    | Annotated[PrefixCacheFilterSettings, variant("prefix-cache")],
     chosen_by(
         "kind", "active-requests", "queue-depth", "kv-utilization", "lora-affinity", "prefix-cache"
     ),

@@ -18,7 +18,7 @@ from windtunnel.gangs.placement.asks import (
     Preference,
     Requirement,
     Selector,
-    Spread,
+    SpreadLimit,
     Toleration,
 )
 from windtunnel.gangs.placement.placer import GangPlacer
@@ -45,7 +45,7 @@ spreads = st.one_of(
     st.none(),
     st.none(),
     st.builds(
-        lambda key, most, required: Spread(key, most, required=required),
+        lambda key, most, required: SpreadLimit(key, most, required=required),
         st.sampled_from(["rack", "host"]),
         st.integers(1, 2),
         st.booleans(),

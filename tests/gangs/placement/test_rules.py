@@ -20,7 +20,7 @@ from windtunnel.gangs.placement.asks import (
     PodRules,
     Requirement,
     Selector,
-    Spread,
+    SpreadLimit,
 )
 from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
 from windtunnel.gangs.placement.placer import GangPlacer, Victim
@@ -186,20 +186,20 @@ def test_a_replacement_joins_the_domain_where_the_others_are_or_waits() -> None:
 
 def test_pods_of_a_group_are_spread_over_racks() -> None:
     space = cluster([4], [2], [1])
-    spread = GroupAsk("g", 4, waiting(space, "g", 4), spread=Spread("rack", 2))
+    spread = GroupAsk("g", 4, waiting(space, "g", 4), spread=SpreadLimit("rack", 2))
     done = GangPlacer(space).plan([GangAsk("g", [spread], topology="t")])
     assert nodes_of(done) == ["n00", "n00", "n10", "n20"]
-    apart = GroupAsk("h", 3, waiting(space, "h", 3), spread=Spread("rack", 1))
+    apart = GroupAsk("h", 3, waiting(space, "h", 3), spread=SpreadLimit("rack", 1))
     done = GangPlacer(space).plan([GangAsk("h", [apart], topology="t")])
     assert says(done)["h"] == "h may have 1 pod in one rack, and too few have room"
-    wish = GroupAsk("h", 3, waiting(space, "h", 3), spread=Spread("rack", 1, required=False))
+    wish = GroupAsk("h", 3, waiting(space, "h", 3), spread=SpreadLimit("rack", 1, required=False))
     assert len(GangPlacer(space).plan([GangAsk("h", [wish], topology="t")]).bindings) == 3
 
 
 def test_gangs_of_a_family_keep_apart() -> None:
     space = cluster([4], [4])
     placer = GangPlacer(space)
-    asks = [gang(space, f"g{n}", 1, spread=Spread("rack"), family="f") for n in range(3)]
+    asks = [gang(space, f"g{n}", 1, spread=SpreadLimit("rack"), family="f") for n in range(3)]
     done = placer.plan(asks)
     assert sorted(rack_of(node) for node in nodes_of(done)) == ["0", "1"]
     assert says(done) == {"g2": "every rack with room has 1 gang of f already"}

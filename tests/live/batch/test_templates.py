@@ -2,7 +2,7 @@
 
 import pytest
 
-from windtunnel.live.batch.templates import LONGEST_PROMPT, Template, Unfilled
+from windtunnel.live.batch.templates import LONGEST_PROMPT, PromptTemplate, Unfilled
 
 TOO_LONG = [
     "{{ text * 100000000000 }}",
@@ -19,15 +19,17 @@ TOO_LONG = [
 @pytest.mark.parametrize("text", TOO_LONG)
 def test_a_prompt_without_end_is_a_sentence(text: str) -> None:
     with pytest.raises(Unfilled, match=r"more than 16,777,216 characters|ljust"):
-        Template(text, "--template").fill({"text": "x" * 50})
+        PromptTemplate(text, "--template").fill({"text": "x" * 50})
 
 
 def test_a_prompt_up_to_the_bound_is_filled() -> None:
-    text = Template("{{ text * 2 }}", "--template").fill({"text": "x" * (LONGEST_PROMPT // 2)})
+    text = PromptTemplate("{{ text * 2 }}", "--template").fill(
+        {"text": "x" * (LONGEST_PROMPT // 2)}
+    )
     assert len(text) == LONGEST_PROMPT
 
 
 def test_what_templates_usually_do_is_done() -> None:
     text = "{{ 2 ** 10 }} {{ 'ab' * 3 }} {{ 3 * 4 }} {{ 7 % 4 }} {{ '%05d' % 42 }}"
-    assert Template(text, "--template").fill({}) == "1024 ababab 12 3 00042"
-    assert Template("{{ t | center(5) }}", "--template").fill({"t": "x"}) == "  x  "
+    assert PromptTemplate(text, "--template").fill({}) == "1024 ababab 12 3 00042"
+    assert PromptTemplate("{{ t | center(5) }}", "--template").fill({"t": "x"}) == "  x  "

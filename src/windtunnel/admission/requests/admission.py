@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from windtunnel.admission.events import EventKind, EventReporter
-from windtunnel.admission.leases import Lease, Ledger
+from windtunnel.admission.leases import Lease, LeaseLedger
 from windtunnel.admission.queues.groups import QueuedWork
 from windtunnel.admission.reasons import Outcome, ReleaseResult, RequestDenial
 from windtunnel.admission.requests.budgets import CONFIGURED, UNLIMITED, Budget, ObservedLimits
@@ -61,7 +61,7 @@ class RequestAdmission:
         reporter: EventReporter | None = None,
     ) -> None:
         """`make_limiter` replaces AIMD."""
-        self.ledger: Final = Ledger(generation)
+        self.ledger: Final = LeaseLedger(generation)
         self.is_shut = False
         self.waiting = 0
         self._streams: Final = streams

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from windtunnel.admission.events import Correlation, EventKind, EventReporter
-from windtunnel.admission.leases import Lease, Ledger, TaskLease
+from windtunnel.admission.leases import Lease, LeaseLedger, TaskLease
 from windtunnel.admission.queues.fair_queue import FairQueue, Selection
 from windtunnel.admission.queues.groups import (
     READY,
@@ -58,7 +58,7 @@ class TaskAdmission:
         reporter: EventReporter | None = None,
     ) -> None:
         self.queue: Final = FairQueue()
-        self.ledger: Final = Ledger(generation)
+        self.ledger: Final = LeaseLedger(generation)
         self.is_shut = False
         self._policy: Final[SharePolicy] = policy if policy is not None else BoundedBorrow()
         self._reporter: Final = reporter if reporter is not None else EventReporter()

@@ -173,7 +173,7 @@ class PackConstraint:
 
 
 @dataclass
-class Spread:
+class SpreadLimit:
     """At most so many in one domain of a level: pods of a group, or gangs of a family."""
 
     key: str
@@ -201,7 +201,7 @@ class GroupAsk:
     pods: list[PodAsk]
     bound: list[str] = field(default_factory=list)
     pack: PackConstraint | None = None
-    spread: Spread | None = None
+    spread: SpreadLimit | None = None
 
     def missing(self) -> int:
         """How many pods the group lacks of its minimum."""
@@ -241,7 +241,7 @@ class GangAsk:
     preempts: bool = True
     parts: list[PartAsk] = field(default_factory=list)
     pack: PackConstraint | None = None
-    spread: Spread | None = None
+    spread: SpreadLimit | None = None
     family: str = ""
     topology: str = ""
     reuse: str = ""

@@ -14,7 +14,7 @@ from windtunnel.gangs.placement.asks import (
     Preference,
     Requirement,
     Selector,
-    Spread,
+    SpreadLimit,
     Taint,
     Toleration,
 )
@@ -226,7 +226,7 @@ REUSE: Final = "windtunnel.dev/reuse-placement"
 Levels = dict[str, dict[str, str]]
 
 
-def spread_of(annotations: dict[str, str], topology: str, levels: Levels) -> Spread | None:
+def spread_of(annotations: dict[str, str], topology: str, levels: Levels) -> SpreadLimit | None:
     """What the annotations ask for, by the label of a topology's level; None: nothing."""
     for annotation, required in ((SPREAD, True), (SPREAD_WISH, False)):
         text = annotations.get(annotation)
@@ -241,7 +241,7 @@ def spread_of(annotations: dict[str, str], topology: str, levels: Levels) -> Spr
                 known = dict.fromkeys(name for one in levels.values() for name in one)
                 what = f"no topology has the level {domain!r}"
                 raise InputError(what, where=annotation, allowed=", ".join(known))
-            return Spread(key, int(most) if colon else 1, required=required)
+            return SpreadLimit(key, int(most) if colon else 1, required=required)
     return None
 
 

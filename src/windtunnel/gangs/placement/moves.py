@@ -5,7 +5,7 @@ Each move goes through its alternatives in one fixed order, the most promising f
 
 from typing import Final
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodShape, Spread
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodShape, SpreadLimit
 from windtunnel.gangs.placement.space import CHILDREN, NODES, NodeRoom, Place, Space, Tree
 from windtunnel.gangs.placement.units import Taken, Unit, UnitLoad, could_hold, keys_of
 
@@ -290,11 +290,11 @@ class Fill(Move):
             self._pour(self.attempt.tree.places[number], part, shape)
             count -= part
 
-    def _spread(self) -> Spread | None:
+    def _spread(self) -> SpreadLimit | None:
         spread = self._load.group.spread
         return spread if spread is not None and (spread.required or self.attempt.soft) else None
 
-    def _scatter(self, domain: Place, spread: Spread) -> bool:
+    def _scatter(self, domain: Place, spread: SpreadLimit) -> bool:
         """One pod at a time to the domain that has fewest of the group, the widest of equals."""
         tree = self.attempt.tree
         level = tree.level(spread.key)

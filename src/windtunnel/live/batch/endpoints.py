@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from windtunnel.admission.reasons import Outcome
 from windtunnel.core.errors import InputError
 from windtunnel.live.batch.settings import EndpointSettings
-from windtunnel.live.batch.work import Wanted
+from windtunnel.live.batch.work import WantedServer
 from windtunnel.live.wire.addresses import Api, checked_url
 from windtunnel.live.wire.client import (
     CANNOT_CONNECT,
@@ -95,7 +95,7 @@ async def find_models(client: Client, wait_s: float) -> dict[str, tuple[str, ...
 
 
 def route_of(
-    wanted: Wanted,
+    wanted: WantedServer,
     endpoints: Iterable[str],
     models: Mapping[str, tuple[str, ...] | None],
     where: str,

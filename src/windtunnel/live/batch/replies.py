@@ -35,7 +35,7 @@ PASSING = (408, 409, 425)
 """Refusals that others meet too: the request itself is not at fault."""
 
 
-class Means(StrEnum):
+class FailureMeaning(StrEnum):
     """What a call that brought no answer means."""
 
     WAIT = "wait"
@@ -73,7 +73,7 @@ class Answer:
 class Failure:
     """A call that brought no answer: what it means, and why."""
 
-    means: Means
+    means: FailureMeaning
     code: str
     message: str
     outcome: Outcome = Outcome.PROVIDER_FAILURE
@@ -115,26 +115,26 @@ def observed_limits(headers: Mapping[str, str], unix_s: float) -> ObservedLimits
     return None
 
 
-def _refusal(status: int, body: Any, *, has_answered: bool) -> tuple[Means, str, Outcome]:
+def _refusal(status: int, body: Any, *, has_answered: bool) -> tuple[FailureMeaning, str, Outcome]:
     code = refusal_code(status, body)
     if code == QUOTA:
-        return Means.STOP, code, Outcome.PROVIDER_FAILURE
+        return FailureMeaning.STOP, code, Outcome.PROVIDER_FAILURE
     if status == 429:
-        return Means.WAIT, "rate_limited", Outcome.RATE_LIMITED
+        return FailureMeaning.WAIT, "rate_limited", Outcome.RATE_LIMITED
     if status in OVERLOADED:
-        return Means.AGAIN, code, Outcome.PROVIDER_OVERLOADED
+        return FailureMeaning.AGAIN, code, Outcome.PROVIDER_OVERLOADED
     if status >= 500 or status in PASSING:
-        return Means.AGAIN, code, Outcome.PROVIDER_FAILURE
+        return FailureMeaning.AGAIN, code, Outcome.PROVIDER_FAILURE
     # Where requests are sent on to is no matter of a row: all would be dropped, for good. Nor is a
     # model that is not there, or no longer: it was unloaded, or a gateway started anew.
     if status in (401, 402) or code in (REDIRECT, NO_MODEL):
-        return Means.STOP, code, Outcome.PROVIDER_FAILURE
+        return FailureMeaning.STOP, code, Outcome.PROVIDER_FAILURE
     # A model that has answered is there, and may be asked: then it is about this row.
     if not has_answered and status in ABOUT_ALL:
-        return Means.STOP, code, Outcome.PROVIDER_FAILURE
+        return FailureMeaning.STOP, code, Outcome.PROVIDER_FAILURE
     if status >= 300:
-        return Means.DROP, code, Outcome.PROVIDER_FAILURE
-    return Means.AGAIN, "bad_reply", Outcome.PROVIDER_FAILURE
+        return FailureMeaning.DROP, code, Outcome.PROVIDER_FAILURE
+    return FailureMeaning.AGAIN, "bad_reply", Outcome.PROVIDER_FAILURE
 
 
 def _answer(body: Any, api: Api, request_id: str) -> Answer | Failure:
@@ -152,7 +152,7 @@ def _answer(body: Any, api: Api, request_id: str) -> Answer | Failure:
         content, fault = _first_choice(body, api)
     fault = fault or _usage_fault(body.get("usage"))
     if fault:
-        return Failure(Means.AGAIN, "bad_reply", fault, status=200, request_id=request_id)
+        return Failure(FailureMeaning.AGAIN, "bad_reply", fault, status=200, request_id=request_id)
     return Answer(body, content, request_id)
 
 

@@ -18,7 +18,7 @@ import msgspec
 from windtunnel.admission.queues.groups import PRIORITY_MAX
 from windtunnel.core.errors import InputError, one_sentence_per
 from windtunnel.live.batch.settings import BatchSettings
-from windtunnel.live.batch.work import Wanted, Work, build_work, is_request
+from windtunnel.live.batch.work import WantedServer, Work, build_work, is_request
 
 LONGEST_LINE = 16 << 20
 BYTES_PER_TOKEN = 4
@@ -35,7 +35,7 @@ class Kind(NamedTuple):
     """What rows have in common for scheduling: whose they are, who answers, how urgent they are."""
 
     tenant: str
-    wanted: Wanted | None
+    wanted: WantedServer | None
     """None when rows do not say."""
     priority: int = 0
     """The largest goes first."""

@@ -27,7 +27,7 @@ from windtunnel.live.batch.endpoints import Client, Route, outcome_of
 from windtunnel.live.batch.replies import (
     Answer,
     Failure,
-    Means,
+    FailureMeaning,
     RefusedRows,
     judge,
     observed_limits,
@@ -166,7 +166,7 @@ class Runner:
         try:
             body = self._work.body(cell.column, row.fields, row.values)
         except Unfilled as fault:
-            return Failure(Means.DROP, "template", str(fault)), 0.0
+            return Failure(FailureMeaning.DROP, "template", str(fault)), 0.0
         body["model"] = route.model
         data = self._encode(body)
         asks = self._asks(cell, route, len(data) // BYTES_PER_TOKEN, _most_tokens(body))
@@ -175,7 +175,7 @@ class Runner:
             assert lease is not None
             self._scheduler.began(cell, self.limiter.now())
             judged = await self._exchange(held, lease.ask.provider, route, data)
-        is_failed = isinstance(judged, Failure) and judged.means is Means.AGAIN
+        is_failed = isinstance(judged, Failure) and judged.means is FailureMeaning.AGAIN
         row.failed_at = lease.ask.provider if is_failed else ""
         return judged, lease.domain.limiter.blocked_until_s
 
@@ -192,7 +192,7 @@ class Runner:
         try:
             reply = await self.parts.client.post(endpoint, route.api, data)
         except NoReply as error:
-            judged = Failure(Means.AGAIN, error.code, error.what, outcome_of(error))
+            judged = Failure(FailureMeaning.AGAIN, error.code, error.what, outcome_of(error))
         else:
             judged = judge(
                 reply, route.api, self.parts.redact, has_answered=route in self._answered
@@ -207,7 +207,7 @@ class Runner:
             held.ended(judged.outcome, observed=observed)
             judged.retry_after_s = observed.retry_after_s if observed is not None else 0.0
             call.ended(judged.outcome, took_s, 0, 0)
-            if judged.means is Means.STOP:
+            if judged.means is FailureMeaning.STOP:
                 server = self.parts.endpoints[endpoint]
                 why = refused_sentence(
                     server.url, server.key_env or "", judged.code, judged.message
@@ -245,20 +245,22 @@ class Runner:
 
     def _settle(self, cell: DatasetCell, judged: Answer | Failure, blocked_until_s: float) -> None:
         if isinstance(judged, Answer) and self.parts.has_columns and judged.content is None:
-            judged = Failure(Means.AGAIN, "bad_reply", "the answer has no text", status=200)
+            judged = Failure(
+                FailureMeaning.AGAIN, "bad_reply", "the answer has no text", status=200
+            )
         if isinstance(judged, Answer):
             self._answered.add(self._route_of(cell))
             self._keep(cell, judged)
             return
         scheduler, now = self._scheduler, self.limiter.now()
-        if judged.means is Means.STOP:
+        if judged.means is FailureMeaning.STOP:
             scheduler.put_back(cell, now)
-        elif judged.means is Means.DROP:
+        elif judged.means is FailureMeaning.DROP:
             if scheduler.refused(cell, judged.code, now):
                 self._drop(cell, judged)
         else:
             self._last_failure = f"{judged.code}: {judged.message}".rstrip(": ")
-            if judged.means is Means.WAIT:
+            if judged.means is FailureMeaning.WAIT:
                 wait_s = max(judged.retry_after_s, blocked_until_s - now, 0.0)
                 verdict = scheduler.rate_limited(cell, now, wait_s)
             else:

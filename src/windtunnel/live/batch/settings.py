@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.core.errors import InputError
-from windtunnel.live.batch.templates import Template
+from windtunnel.live.batch.templates import PromptTemplate
 from windtunnel.live.wire.addresses import Api
 from windtunnel.settings.document import parse_document, read_text
 from windtunnel.settings.faults import Fault, checker_faults, input_error
@@ -131,10 +131,10 @@ class ColumnSettings(Section):
     def interface(self) -> Api:
         return APIS[self.api]
 
-    def templates(self, name: str) -> list[Template]:
+    def templates(self, name: str) -> list[PromptTemplate]:
         """Of the prompt and, where there is one, of the system message."""
         texts = [self.prompt, *([self.system] if self.system else [])]
-        return [Template(text, f"column {name}") for text in texts]
+        return [PromptTemplate(text, f"column {name}") for text in texts]
 
 
 class ColumnsFile(Section):
@@ -186,7 +186,7 @@ def _faults(file: ColumnsFile) -> list[Fault]:
         path = ("columns", name)
         for key in ("prompt", "system"):
             try:
-                Template(getattr(column, key) or "", f"column {name}")
+                PromptTemplate(getattr(column, key) or "", f"column {name}")
             except InputError as error:
                 faults.append(Fault((*path, key), error.what))
         faults += [

@@ -23,7 +23,7 @@ class Unfilled(WindtunnelError):
     """A template that cannot be filled from a row."""
 
 
-class Template:
+class PromptTemplate:
     """A text with named places."""
 
     def __init__(self, text: str, where: str) -> None:

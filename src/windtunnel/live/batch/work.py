@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 PREFIX = "/v1/"
 
 
-class Wanted(NamedTuple):
+class WantedServer(NamedTuple):
     """Who is to be asked, as far as the input says; an empty name is open."""
 
     api: Api
@@ -27,7 +27,7 @@ class Work:
 
     def __init__(self, plan: BatchSettings) -> None:
         self.graph = ColumnGraph({ANSWER: []})
-        self._wanted = Wanted(plan.api, plan.model)
+        self._wanted = WantedServer(plan.api, plan.model)
         self._body = plan.body
 
     def fault(self, row: Row) -> str:
@@ -44,7 +44,7 @@ class Work:
                 return str(value)
         return None
 
-    def wanted(self, column: int, row: Row | None) -> Wanted:  # noqa: ARG002 - the same for all
+    def wanted(self, column: int, row: Row | None) -> WantedServer:  # noqa: ARG002 - the same for all
         """Who answers a column of a row; of any row, when it does not depend on the row."""
         return self._wanted
 
@@ -88,11 +88,11 @@ class RequestsWork(Work):
         model = body.get("model", "")
         return "" if isinstance(model, str) else "the model is not text"
 
-    def wanted(self, column: int, row: Row | None) -> Wanted:  # noqa: ARG002 - there is but one
+    def wanted(self, column: int, row: Row | None) -> WantedServer:  # noqa: ARG002 - there is but one
         assert row is not None
         api = _api_of(row.get("url", "/v1/chat/completions"))
         assert api is not None, "rows were checked"
-        return Wanted(api, self._wanted.model or row["body"].get("model", ""))
+        return WantedServer(api, self._wanted.model or row["body"].get("model", ""))
 
     def body(self, column: int, row: Row, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return {**row["body"], **self._body}
@@ -141,7 +141,7 @@ class ColumnsWork(Work):
                     return f"{fault}; it has {', '.join(sorted(row)[:20]) or 'nothing'}"
         return ""
 
-    def wanted(self, column: int, row: Row | None) -> Wanted:  # noqa: ARG002 - the same for all
+    def wanted(self, column: int, row: Row | None) -> WantedServer:  # noqa: ARG002 - the same for all
         return self._columns[column].wanted
 
     def body(self, column: int, row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +154,9 @@ class ColumnsWork(Work):
 
 class _Column:
     def __init__(self, name: str, column: ColumnSettings, plan: BatchSettings) -> None:
-        self.wanted = Wanted(column.interface, column.model or plan.model, column.endpoint or "")
+        self.wanted = WantedServer(
+            column.interface, column.model or plan.model, column.endpoint or ""
+        )
         self.templates = column.templates(name)
         self.prompt = self.templates[0]
         self.system = self.templates[1] if column.system else None

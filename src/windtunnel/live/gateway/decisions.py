@@ -673,7 +673,7 @@ class GatewayCore:
         record.sent_s = now_s
         live = self.servers[server]
         live.in_flight += 1
-        plane.signals.sent(server)
+        plane.signals.sent(server, int(record.prompt_tokens))
         self._decided(now_s, vocabulary.ROUTED, number, choice.reason, server=server)
         action = self._act(
             SEND, number, server, choice.reason, len(one.tried), self.policies.attempts
@@ -699,7 +699,7 @@ class GatewayCore:
         prefill = int(choice.server)
         record.prefill_server = prefill
         self.servers[prefill].in_flight += 1
-        plane.signals.sent(prefill)
+        plane.signals.sent(prefill, int(record.prompt_tokens))
         if record.prefix is not None:
             plane.caches.sent(prefill, record.prefix)
         self._decided(
@@ -718,12 +718,12 @@ class GatewayCore:
         if prefill >= 0:
             one.record.prefill_server = -1
             self.servers[prefill].in_flight -= 1
-            one.plane.signals.ended(prefill)
+            one.plane.signals.ended(prefill, int(one.record.prompt_tokens))
 
     def _leave_server(self, one: LiveRequest) -> None:
         server = int(one.record.server)
         self.servers[server].in_flight -= 1
-        one.plane.signals.ended(server)
+        one.plane.signals.ended(server, int(one.record.prompt_tokens))
 
     def _refuse(
         self, one: LiveRequest, reason: str, seen: float, limit: float, now_s: float

@@ -17,7 +17,7 @@ from windtunnel.search.measure import Answers, FailedRun, MeasuredRun, Outcome, 
 from windtunnel.search.point import address_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
-__all__ = ["Workers", "Spread", "Outcome", "MeasuredRun", "FailedRun", "Answers", "LOCAL"]
+__all__ = ["Workers", "SpreadTasks", "Outcome", "MeasuredRun", "FailedRun", "Answers", "LOCAL"]
 
 PAYS_FROM_S = 3.0
 """CPU time still to come from which on other processes are worth starting."""
@@ -26,7 +26,7 @@ Task = TypeVar("Task")
 Value = TypeVar("Value")
 
 
-class Spread(ExitStack, Generic[Task, Value]):
+class SpreadTasks(ExitStack, Generic[Task, Value]):
     """Calls a function for many tasks, in as many processes as given, or as many as pay.
 
     Without a number the first task runs here, and its time estimates that of the others. Processes
@@ -82,7 +82,7 @@ class Workers(ExitStack):
         self._cache = cache
         self.found = 0
         """How many of the last plans the cache had."""
-        self._local = self.enter_context(Spread[ScenarioPlan, Outcome](measured, jobs))
+        self._local = self.enter_context(SpreadTasks[ScenarioPlan, Outcome](measured, jobs))
         self._cluster: RayCluster | None = None
 
     def __enter__(self) -> "Workers":

@@ -12,11 +12,11 @@ import msgspec
 from windtunnel.core.intervals import Interval, ratio_interval
 from windtunnel.search.plan.confidence import ShareBounds, confidence_of_test
 from windtunnel.search.plan.trials import (
-    Ledger,
     OutOfBudget,
     Rules,
     Stage,
     Trial,
+    TrialLedger,
     sure_of,
     worst_of,
 )
@@ -66,7 +66,7 @@ class LoadSearch:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._ledger: Ledger[WantedLoad, Trial] = Ledger(rules.budget)
+        self._ledger: TrialLedger[WantedLoad, Trial] = TrialLedger(rules.budget)
         self._ended = LoadResult(None, None, None, None, 0, out_of_budget=False)
 
     def moves(self) -> Asking:
@@ -173,7 +173,7 @@ class KneeSearch:
 
     def __init__(self, seeds: Sequence[int], budget: float) -> None:
         self._walks = [_LoadWalk(seed) for seed in seeds]
-        self._ledger: Ledger[WantedLoad, float | None] = Ledger(budget)
+        self._ledger: TrialLedger[WantedLoad, float | None] = TrialLedger(budget)
         self.out_of_budget = False
 
     def moves(self) -> KneeAsking:

@@ -30,7 +30,7 @@ from windtunnel.search.plan.space import (
     candidates_of,
     kinds_of,
 )
-from windtunnel.search.plan.trials import Means, Rules, RunDriver, Trial, head_of
+from windtunnel.search.plan.trials import Rules, RunDriver, SearchResources, Trial, head_of
 from windtunnel.search.point import Origin
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.pools import price_of
@@ -73,7 +73,7 @@ def _unit(kinds: Sequence[ServerKind]) -> str:
 class DeploymentSearch:
     """Drives a race over a space with workers."""
 
-    def __init__(self, space: DeploymentSpace, means: Means) -> None:
+    def __init__(self, space: DeploymentSpace, means: SearchResources) -> None:
         self._space = space
         self._budget = means.budget
         self._driver: RunDriver[WantedRun, Trial] = RunDriver(

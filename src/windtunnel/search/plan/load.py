@@ -22,7 +22,7 @@ from windtunnel.search.plan.bisection import (
 )
 from windtunnel.search.plan.goal import Goal, as_data, trial_of
 from windtunnel.search.plan.run_lengths import counted, lengths_of, shortened, why_whole
-from windtunnel.search.plan.trials import Means, Rules, RunDriver, head_of
+from windtunnel.search.plan.trials import Rules, RunDriver, SearchResources, head_of
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
@@ -66,7 +66,7 @@ def offered(plan: ScenarioPlan) -> float | None:
 
 
 def _driver(
-    base: ScenarioPlan, means: Means, seen: Callable[[Outcome], T]
+    base: ScenarioPlan, means: SearchResources, seen: Callable[[Outcome], T]
 ) -> RunDriver[WantedLoad, T]:
     """Runs a scenario at loads."""
     return RunDriver(
@@ -116,7 +116,7 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def find_load(base: ScenarioPlan, goal: Goal, seeds: int, means: Means) -> dict[str, Any]:
+def find_load(base: ScenarioPlan, goal: Goal, seeds: int, means: SearchResources) -> dict[str, Any]:
     """The most traffic that the scenario's own servers carry, as plain data."""
     lengths = lengths_of(base, seeds)
     rules = Rules(goal.attained, goal.confidence, lengths.stages, lengths.test, means.budget)
@@ -157,7 +157,7 @@ def _carried(base: ScenarioPlan, ended: LoadResult) -> dict[str, Any] | None:
 
 
 def find_knee(
-    base: ScenarioPlan, goal: Goal | None, confidence: float, seeds: int, means: Means
+    base: ScenarioPlan, goal: Goal | None, confidence: float, seeds: int, means: SearchResources
 ) -> dict[str, Any]:
     """Where the latency of the scenario's own servers turns, as plain data."""
     first = base.seed

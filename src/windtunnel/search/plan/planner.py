@@ -10,7 +10,7 @@ from windtunnel.search.plan.choices import SUGGESTED
 from windtunnel.search.plan.deployment import DeploymentSearch, space_of
 from windtunnel.search.plan.goal import Goal, goal_of
 from windtunnel.search.plan.load import find_knee, find_load
-from windtunnel.search.plan.trials import Means, Told
+from windtunnel.search.plan.trials import SearchResources, Told
 from windtunnel.search.point import Origin
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -36,7 +36,7 @@ def answer(origin: Origin, question: Question, workers: Workers, told: Told) -> 
     """What `plan.json` says."""
     _refuse(question)
     base = origin.plan(seed=question.seed, option="plan")
-    means = Means(workers, question.budget, told)
+    means = SearchResources(workers, question.budget, told)
     if question.find == KNEE:
         goal_if_any, confidence = _goal_if_any(base, question), _confidence(base, question)
         return find_knee(base, goal_if_any, confidence, question.seeds, means)

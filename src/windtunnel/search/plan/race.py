@@ -13,11 +13,11 @@ import msgspec
 
 from windtunnel.search.plan.confidence import ShareBounds, confidence_of_test
 from windtunnel.search.plan.trials import (
-    Ledger,
     OutOfBudget,
     Rules,
     Stage,
     Trial,
+    TrialLedger,
     failure_of,
     sure_of,
     worst_of,
@@ -170,7 +170,7 @@ class Race:
         self._stages = (*rules.stages, *rules.doubtful)
         self._standings = [_Standing(lane) for lane in lanes]
         self._entrants = {one.number: one for lane in lanes for one in lane.entrants}
-        self._ledger: Ledger[WantedRun, Trial] = Ledger(rules.budget)
+        self._ledger: TrialLedger[WantedRun, Trial] = TrialLedger(rules.budget)
         self._verdicts: dict[int, CandidateVerdict] = {}
         self._tests = 0
         self._best: int | None = None

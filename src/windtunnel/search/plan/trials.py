@@ -16,14 +16,14 @@ Told = Callable[[str, float, float], None]
 """Hears what is being done, and how many whole runs of how many have been spent."""
 
 
-class Wanted(Protocol):
+class AskedRun(Protocol):
     """A run that is wanted; `cost` is in whole runs."""
 
     @property
     def cost(self) -> float: ...
 
 
-Run = TypeVar("Run", bound=Wanted)
+Run = TypeVar("Run", bound=AskedRun)
 Seen = TypeVar("Seen")
 
 
@@ -70,7 +70,7 @@ class OutOfBudget(Exception):
     """What is wanted next would cost more than may be spent."""
 
 
-class Ledger(Generic[Run, Seen]):
+class TrialLedger(Generic[Run, Seen]):
     """The runs that a search has asked for, what came of them, and what they cost."""
 
     def __init__(self, budget: float) -> None:
@@ -93,7 +93,7 @@ class Ledger(Generic[Run, Seen]):
         return [self.seen[run] for run in wanted]
 
 
-class Means(NamedTuple):
+class SearchResources(NamedTuple):
     """What a search may use."""
 
     workers: Workers
@@ -107,7 +107,7 @@ class RunDriver(Generic[Run, Seen]):
 
     def __init__(
         self,
-        means: Means,
+        means: SearchResources,
         plan_of: Callable[[Run], ScenarioPlan],
         seen: Callable[[Run, Outcome], Seen],
         doing: Callable[[Run], str],

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from windtunnel.core.errors import WindtunnelError
 from windtunnel.core.processes import Died
-from windtunnel.search.execution.workers import Spread
+from windtunnel.search.execution.workers import SpreadTasks
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -38,7 +38,7 @@ def run_all(
 ) -> list[T]:
     """Runs all, with as many `workers` as given, or with as many as pay."""
     answers: dict[int, T] = {}
-    with Spread[Repeat, T](partial(_one, want=want), workers) as spread:
+    with SpreadTasks[Repeat, T](partial(_one, want=want), workers) as spread:
         for number, answer in spread.map(repeats):
             if isinstance(answer, Died):
                 what = "a worker process ended before its run did"

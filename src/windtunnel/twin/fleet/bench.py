@@ -40,7 +40,7 @@ CYCLE_S: Final = 1.0
 """Simulated seconds between cycles; every order is answered within one."""
 
 
-class StepTimes(msgspec.Struct, frozen=True):
+class CycleTimes(msgspec.Struct, frozen=True):
     """What a shard does from one cycle to the next, roll-ups aside."""
 
     list_ms: float
@@ -128,9 +128,9 @@ class Bench:
         for cluster, needs in self.world.needs.items():
             self.shard.want(cluster, needs)
 
-    def step(self) -> StepTimes:
+    def step(self) -> CycleTimes:
         """A full list, a plan, and what comes of it; the first one to which everything is new."""
-        times = StepTimes(self._ms(self._list), self._ms(self._cycle), self._ms(self._emit))
+        times = CycleTimes(self._ms(self._list), self._ms(self._cycle), self._ms(self._emit))
         assert len(self.planner.inventory.entries) == len(self.world.machines)
         assert not self.shard.reconciler.rejected
         return times

@@ -21,7 +21,7 @@ from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
 from windtunnel.twin.kubernetes.render import pods_of, refuse_too_many
-from windtunnel.twin.kubernetes.settings import NODE_DEEDS, ClusterSettings, Happening, NodeGroup
+from windtunnel.twin.kubernetes.settings import NODE_DEEDS, Happening, NodeGroup, SimClusterSettings
 
 PLAIN_LEVELS = {
     "zone": "topology.kubernetes.io/zone",
@@ -35,7 +35,7 @@ LONGEST_S: Final = 7 * 86_400.0
 """A run without an end stops here, such as one whose containers crash for ever."""
 
 
-def build(spec: ClusterSettings, manifests: Manifests, *, seed: int = 0) -> SimCluster:
+def build(spec: SimClusterSettings, manifests: Manifests, *, seed: int = 0) -> SimCluster:
     """The cluster with all sets applied, at time 0."""
     server = ApiServer()
     view = server.view
@@ -181,7 +181,7 @@ def _scaled(view: View, name: str) -> tuple[str, int]:
 
 
 def play(
-    spec: ClusterSettings,
+    spec: SimClusterSettings,
     manifests: Manifests,
     *,
     at_s: float | None = None,

@@ -113,7 +113,7 @@ class Happening(Section):
     scale: Scaling | None = Field(default=None, description="Something is scaled.")
 
 
-class ClusterSettings(Section):
+class SimClusterSettings(Section):
     """A cluster of machines, in virtual time."""
 
     nodes: Annotated[list[NodeGroup], Field(min_length=1)] = Field(description="Its machines.")
@@ -160,25 +160,25 @@ class ClusterSettings(Section):
                     yield where.fault(path, f"there is no node {node!r}", allowed)
 
 
-def plain_cluster(nodes: int = 16, gpus: int = 8, rack: int = 4) -> ClusterSettings:
+def plain_cluster(nodes: int = 16, gpus: int = 8, rack: int = 4) -> SimClusterSettings:
     """Machines that are alike, in racks, four of which are a block; all in one zone."""
     capacity = {"nvidia.com/gpu": gpus, "cpu": 128, "memory": "2Ti"}
     per = {"zone": nodes, "block": rack * BLOCK_RACKS, "rack": rack}
     row = {"name": "node", "count": nodes, "capacity": capacity, "per": per}
-    return ClusterSettings.read({"nodes": [row]})
+    return SimClusterSettings.read({"nodes": [row]})
 
 
-def load_cluster(path: str | Path) -> ClusterSettings:
+def load_cluster(path: str | Path) -> SimClusterSettings:
     """The cluster that a file describes; whatever is wrong with it is an InputError."""
     return load_cluster_text(read_text(path, NOUN), str(path))
 
 
-def load_cluster_text(text: str, file: str = "cluster.yaml") -> ClusterSettings:
+def load_cluster_text(text: str, file: str = "cluster.yaml") -> SimClusterSettings:
     document = parse_document(text, file, NOUN, "nodes, times and others")
     try:
-        cluster = ClusterSettings.read(document.data)
+        cluster = SimClusterSettings.read(document.data)
     except ValidationError as error:
-        raise input_error(document, checker_faults(error, ClusterSettings)) from None
+        raise input_error(document, checker_faults(error, SimClusterSettings)) from None
     faults = list(faults_of(cluster, Context(cluster, Path(file).parent)))
     if faults:
         raise input_error(document, faults)

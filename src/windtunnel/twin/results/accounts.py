@@ -123,7 +123,7 @@ class WorkAccount(Account):
         self.prefix_hit_tokens += request.prefix_hit_tokens
 
 
-class Latencies:
+class LatencyAccount:
     """Latencies of completed requests."""
 
     def __init__(self) -> None:
@@ -146,9 +146,9 @@ class Latencies:
             values.fold()
 
 
-def all_latencies(parts: list[Latencies]) -> Latencies:
+def all_latencies(parts: list[LatencyAccount]) -> LatencyAccount:
     """The latencies of several as one."""
-    whole = Latencies()
+    whole = LatencyAccount()
     whole.ttft = together([one.ttft for one in parts])
     whole.tpot = together([one.tpot for one in parts])
     whole.e2e = together([one.e2e for one in parts])
@@ -161,7 +161,7 @@ class ModelAccount(WorkAccount):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.latencies: Final = Latencies()
+        self.latencies: Final = LatencyAccount()
 
 
 class ClassAccount(OutcomeTally):
@@ -173,7 +173,7 @@ class ClassAccount(OutcomeTally):
         self.kept_ttft: i64 = 0
         self.kept_tpot: i64 = 0
         self.kept_e2e: i64 = 0
-        self.latencies: Final = Latencies()
+        self.latencies: Final = LatencyAccount()
 
 
 class ServerAccount:

@@ -13,7 +13,7 @@ from windtunnel.twin.results.accounts import (
     MOST_LISTED,
     Account,
     ClassAccount,
-    Latencies,
+    LatencyAccount,
     OutcomeTally,
     TenantAccount,
     WorkAccount,
@@ -226,7 +226,7 @@ def throughput_of(account: WorkAccount, seconds: float) -> dict[str, float | Non
     }
 
 
-def latency_of(latencies: Latencies, servers: Iterable[Server]) -> dict[str, Any]:
+def latency_of(latencies: LatencyAccount, servers: Iterable[Server]) -> dict[str, Any]:
     """Latencies of requests, and gaps between tokens as the servers made them."""
     gaps = Histogram()
     for server in servers:

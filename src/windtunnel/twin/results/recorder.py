@@ -13,7 +13,7 @@ from windtunnel.twin.results.accounts import (
     Account,
     AdapterAccounts,
     ClassAccount,
-    Latencies,
+    LatencyAccount,
     ModelAccount,
     RecordNames,
     ServerAccount,
@@ -127,7 +127,7 @@ class Recorder:
         return sum(self.outcomes.values())
 
     @property
-    def latencies(self) -> Latencies:
+    def latencies(self) -> LatencyAccount:
         """Of all classes together."""
         return all_latencies([account.latencies for account in self.classes])
 

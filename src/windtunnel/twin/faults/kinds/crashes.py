@@ -74,7 +74,7 @@ class CrashLoop(ServerFault, LastingFault):
                 begin=lambda now_s: cliques.extend(world.crash_pods(servers, now_s)),
                 end=lambda now_s: world.mend_pods(cliques, now_s),
             )
-        loop = Loop(self, world, servers)
+        loop = CrashingServers(self, world, servers)
         return Injection(names_of(servers), begin=loop.begin, end=loop.end)
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -95,7 +95,7 @@ class CrashLoop(ServerFault, LastingFault):
         return drawn
 
 
-class Loop:
+class CrashingServers:
     """Servers that crash, and those that start in their place."""
 
     def __init__(self, settings: CrashLoop, world: World, servers: list[Replica]) -> None:
