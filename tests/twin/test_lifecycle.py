@@ -244,14 +244,23 @@ def test_the_latencies_of_a_snapshot_are_those_of_its_interval_and_tpot_is_per_g
     [
         ("serving.startup={load: {mean: 1s}}", "serving.startup"),
         ("serving.drain={policy: redirect}", "serving.drain"),
-        ("serving.pools.0.replicas=0", "serving.pools[0].replicas"),
     ],
 )
-def test_what_needs_scaling_is_refused_without_it(change: str, where: str) -> None:
+def test_what_has_no_effect_without_scaling_is_noted(change: str, where: str) -> None:
+    from tests.twin.runs import one_server
+    from windtunnel.twin.scenario.load import load_text
+
+    assert not load_text(one_server()).notes
+    (note,) = load_text(one_server(), sets=[change]).notes
+    assert where in note
+    assert "scaling" in note
+
+
+def test_a_pool_without_servers_is_refused_without_scaling() -> None:
     from tests.twin.runs import one_server
     from windtunnel.core.errors import InputError
     from windtunnel.twin.scenario.load import load_text
 
     with pytest.raises(InputError, match="scaling") as caught:
-        load_text(one_server(), sets=[change])
-    assert where in str(caught.value)
+        load_text(one_server(), sets=["serving.pools.0.replicas=0"])
+    assert "serving.pools[0].replicas" in str(caught.value)
