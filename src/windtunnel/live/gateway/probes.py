@@ -1,6 +1,7 @@
 """What servers say of themselves: health, models and load, asked without ever overlapping."""
 
 import asyncio
+import logging
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from windtunnel.live.gateway.data_path.proxy import Proxy
     from windtunnel.live.gateway.data_path.server_side import ServerAddress
     from windtunnel.live.gateway.settings import HealthSettings, ScrapeSettings
+
+_log = logging.getLogger("windtunnel.gateway")
 
 MOST_PAGE_BYTES: Final = 16 << 20
 MOST_MODELS: Final = 4096
@@ -164,6 +167,8 @@ class ServerProbe:
             healthy = core.servers[self._number].availability.healthy
             if what:
                 failures += 1
+                if what != self.said:
+                    _log.warning("%s is not ready: %s", self._address.url, what)
                 self.said = what
                 checks = 0
                 if healthy and (failures >= self._health.failures or self._asleep):
@@ -171,6 +176,8 @@ class ServerProbe:
             else:
                 failures, self.said = 0, ""
                 checks += 1
+                if not healthy:
+                    _log.info("%s is ready", self._address.url)
                 if not healthy or core.servers[self._number].models != self._models:
                     core.healthy(self._number, self._models, now_s)
             self._proxy.pump()
@@ -218,7 +225,8 @@ class ServerProbe:
         except TimeoutError:
             return "no answer in time"
         except (OSError, ValueError) as error:
-            return f"no answer: {type(error).__name__}"
+            why = getattr(error, "strerror", None) or type(error).__name__
+            return f"no answer: {why}"
         return ""
 
     async def _get(self, path: str, timeout_s: float) -> tuple[int, bytes]:

@@ -394,3 +394,4 @@ def log_to_stderr() -> None:
     handler.setFormatter(JsonLines())
     _log.handlers[:] = [handler]
     _log.propagate = False
+    _log.setLevel(logging.INFO)
