@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -143,15 +144,8 @@ def step(world: World, draw: Callable[[int], int]) -> None:
     world.act()
 
 
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_every_request_ends_once_and_a_replay_decides_the_same(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    chosen = written(data.draw(st.sampled_from(ROUTERS)), data.draw(st.sampled_from(ADMISSIONS)))
-    path = tmp_path_factory.mktemp("log") / "log"
-    log = EventLogFile(path, {"settings": chosen, "seed": 7, "folder": "."})
-    core = GatewayCore(GatewayFile.read(chosen).policies(Path(), 7), log.record)
+def play(data: st.DataObject, core: GatewayCore) -> None:
+    """Anything that may happen, until all is over."""
     for number, role in enumerate(("decode", "both", data.draw(st.sampled_from(ROLES)))):
         core.join(f"s{number}", 4, 0.0, role)
     world = World(core)
@@ -178,7 +172,18 @@ def test_every_request_ends_once_and_a_replay_decides_the_same(
         world.act()
     assert core.check() is None
     assert world.ends == dict.fromkeys(range(world.arrived), 1)
-    log.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_every_request_ends_once_and_a_replay_decides_the_same(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    chosen = written(data.draw(st.sampled_from(ROUTERS)), data.draw(st.sampled_from(ADMISSIONS)))
+    path = tmp_path_factory.mktemp("log") / "log"
+    head: dict[str, Any] = {"settings": chosen, "seed": 7, "folder": "."}
+    with closing(EventLogFile(path, head)) as log:
+        play(data, GatewayCore(GatewayFile.read(chosen).policies(Path(), 7), log.record))
     report = audit(path)
     assert (report.difference, report.cut) == ("", False)
 
