@@ -1,6 +1,9 @@
-"""What live commands need of the system: a fast event loop, and enough open files."""
+"""What live commands need of the system: a fast event loop, signals to stop, enough open files."""
 
 import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 SPARE = 64
 """Files that are open beside the connections."""
@@ -13,6 +16,28 @@ def new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def run_until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Runs what ends when its event is set: by Ctrl-C or SIGTERM. A second one ends it at once."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def ask_to_stop() -> None:
+            stop.set()
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
+
+        for number in before:
+            loop.add_signal_handler(number, ask_to_stop)
+        await work(stop)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
 
 
 def connections_allowed(wanted: int) -> int:

@@ -2,13 +2,12 @@
 
 import asyncio
 import contextlib
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from windtunnel.core.errors import InputError
-from windtunnel.live.system import new_loop
+from windtunnel.live.system import run_until_stopped
 
 LONGEST_GOODBYE_S = 2.0
 """How long answers that are under way may take after a signal to stop."""
@@ -103,21 +102,4 @@ def run(
     connections: int = MOST_CONNECTIONS,
 ) -> None:
     """Serves until Ctrl-C or a request to terminate; a second one ends it at once."""
-
-    async def main() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-        def ask_to_stop() -> None:
-            stop.set()
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, handler)
-
-        for number in before:
-            loop.add_signal_handler(number, ask_to_stop)
-        await serve(build, bound, ready, stop, connections)
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(main())
+    run_until_stopped(lambda stop: serve(build, bound, ready, stop, connections))

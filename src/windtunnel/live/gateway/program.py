@@ -36,7 +36,7 @@ from windtunnel.live.gateway.settings import (
     ServerEntry,
     split_address,
 )
-from windtunnel.live.system import connections_allowed, new_loop
+from windtunnel.live.system import connections_allowed, run_until_stopped
 from windtunnel.live.wire.keys import read_keys
 
 _log = logging.getLogger("windtunnel.gateway")
@@ -330,24 +330,11 @@ def run_gateway(
     connections_allowed(2 * settings.live.limits.connections)
     program = Program(configuration, os.environ, reload)
 
-    async def main() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-        def ask_to_stop() -> None:
-            stop.set()
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, handler)
-
-        for number in before:
-            loop.add_signal_handler(number, ask_to_stop)
+    async def main(stop: asyncio.Event) -> None:
         with listen(address.host, address.port) as bound:
             await program.run(bound, lambda url: ready(url, program), stop)
 
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(main())
+    run_until_stopped(main)
     return program
 
 
