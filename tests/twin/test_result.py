@@ -17,6 +17,7 @@ CONTRACT: dict[str, set[str] | None] = {
     "scenario_sha256": None,
     "simulated_seconds": None,
     "ended_by": None,
+    "partial": None,
     "requests": {"arrived", "completed", "rejected", "timed_out", "dropped", "unfinished"},
     "reasons": {"completed", "rejected", "timed_out", "dropped", "unfinished"},
     "tokens": {"prompt", "output", "prefix_hit"},

@@ -117,7 +117,10 @@ FIGURES: Final = (
            "from the start to `duration`, or to the last event where there is none", SECONDS,
            "simulated time", kept=True),
     Figure("ended_by", "`duration`; where the scenario has none `last request`, or `nothing to "
-           "wait for` when requests were left that no server would ever have served"),
+           "wait for` when requests were left that no server would ever have served; of a run that "
+           "ended before its time, what ended it: `interrupt`, `memory`"),
+    Figure("partial", "why the run ended before its time, in a sentence: the results are those of "
+           "its beginning", null_when="it ran to its end"),
     Figure("requests.arrived", "requests that arrived; the next five add up to it, always",
            REQUESTS, "arrived", kept=True),
     Figure("requests.completed", "requests with a complete response", REQUESTS, "completed",

@@ -25,6 +25,7 @@ GOOD, CAUTION, DOUBT = "good", "caution", "doubt"
 SEVERITIES = (GOOD, CAUTION, DOUBT)
 
 CODES = {
+    "partial": "the run ended before its time",
     "nothing-completed": "there is no latency to believe or not",
     "calibration": "how far the step-time model was off where it was measured",
     "extrapolation": "steps larger than any that was measured",
@@ -93,6 +94,8 @@ class RunFacts(msgspec.Struct, frozen=True):
 
     seconds: float
     duration_s: float | None
+    partial: str | None
+    """Why the run ended before its time, in a sentence; None where it did not."""
     last_arrival_s: float
     outcomes: Mapping[str, int]
     arrived: int
@@ -113,6 +116,7 @@ def trust_of(run: RunFacts) -> dict[str, Any]:
     """The section, as plain data."""
     saturated = stretches(run.samples, run.slots)
     findings = [
+        *_partial(run),
         *_completed(run),
         *(_calibration(pool) for pool in run.pools),
         *_extrapolation(run.pools),
@@ -149,6 +153,12 @@ def as_section(findings: Sequence[TrustFinding]) -> dict[str, Any]:
 
 
 # The findings
+
+
+def _partial(run: RunFacts) -> list[TrustFinding]:
+    if run.partial is None:
+        return []
+    return [TrustFinding("partial", DOUBT, run.partial, {"seconds": run.seconds})]
 
 
 def _completed(run: RunFacts) -> list[TrustFinding]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from windtunnel.twin.run import Run
     from windtunnel.twin.scenario.plan import ScenarioPlan
 
+EXIT_PARTIAL = 3
 FEWEST_SEEDS, USUAL_SEEDS = 2, 10
 NOT_TEXT = {
     b"PAR1": "Parquet",
@@ -102,6 +103,7 @@ def simulate(
 
     Prints a table, and writes a folder: report.html to look at, result.json, requests.parquet and
     more. With `--json -` and no `-o` there is no folder, only the result on standard output.
+    Exit 3: an invariant broke, or the run ended before its time and the results are partial.
     """
     from windtunnel.analysis.run_folder import ALL, EVENTS
     from windtunnel.report.files.folder import RunFolder
@@ -141,7 +143,7 @@ def simulate(
                 check=check,
                 look=look,
             )
-        if trust:
+        if trust and done.result["partial"] is None:
             _repeat(done, **repeats)
         if folder is not None:
             folder.finish(done)
@@ -155,6 +157,9 @@ def simulate(
         note(f"{perfetto}: {trace.cut}")
     if not out.alone:
         show(done.result, plan.slos, folder.path if folder else None, screen(), also)
+    if done.result["partial"] is not None:
+        note(f"the results are partial: {done.result['partial']}")
+        sys.exit(EXIT_PARTIAL)
 
 
 def _refuse_options_of_repeats(repeats: Mapping[str, Any], *, trust: bool) -> None:

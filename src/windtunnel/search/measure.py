@@ -93,7 +93,10 @@ Answers = Iterator[tuple[int, Outcome]]
 def measured(plan: ScenarioPlan) -> Outcome:
     """One point, in whatever process this is."""
     try:
-        return MeasuredRun(measure(run(plan).result))
+        result = run(plan).result
+        if result["partial"] is not None:
+            return FailedRun(result["partial"])
+        return MeasuredRun(measure(result))
     except WindtunnelError as error:
         return FailedRun(str(error))
     except MemoryError:

@@ -110,6 +110,14 @@ class Patience:
         return self._settled > MOST_IDLE or self._idle > MOST_UNSETTLED
 
 
+class EarlyEnd:
+    """Why a run ended before its time: by what, in a word or two, and a sentence for people."""
+
+    def __init__(self, by: str, sentence: str) -> None:
+        self.by: Final = by
+        self.sentence: Final = sentence
+
+
 class Simulation:
     """Servers under traffic. One run each: `run` takes it from the first arrival to the end."""
 
@@ -126,6 +134,7 @@ class Simulation:
         self.horizon_s: Final = horizon_s
         self.clock: Final[Clock] = requests.clock
         self.events = 0
+        self.early: EarlyEnd | None = None
         self.traffic: Final = requests.traffic
         self.services: Final = requests.services
         self.cluster: Final = requests.cluster
@@ -147,6 +156,11 @@ class Simulation:
     def now_s(self) -> float:
         return self.clock.now_s
 
+    def end_early(self, by: str, sentence: str) -> None:
+        """Ends the run after this event; what it did until then is its result, marked partial."""
+        if self.early is None:
+            self.early = EarlyEnd(by, sentence)
+
     def run(
         self,
         look: Callable[["Simulation"], None],
@@ -160,7 +174,7 @@ class Simulation:
         arrivals, timers, steps = self._arrivals, self._timers, self._steps
         lifecycle = self.lifecycle
         controlled = len(self.control.components) > 1
-        while True:
+        while self.early is None:
             component: Component = arrivals
             now_s = arrivals.next_s()
             timers_s = timers.next_s()
@@ -215,7 +229,7 @@ class Simulation:
         return work_s == math.inf and self._patience.ends(self.events, self.now_s)
 
     def _finish(self) -> None:
-        if self.horizon_s != math.inf:
+        if self.horizon_s != math.inf and self.early is None:
             self.clock.now_s = self.horizon_s
         self.timeline.finish(self.now_s, self.recorder, self.cluster, self.services)
         self.requests.finish()

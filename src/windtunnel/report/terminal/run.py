@@ -115,9 +115,8 @@ def latencies_of(result: dict[str, Any]) -> dict[str, dict[str, float | None]]:
 
 def _headline(result: dict[str, Any]) -> Text:
     simulated = format_duration(result["simulated_seconds"])
-    return Text.assemble(
-        (result["name"], "bold"), (f"  seed {result['seed']}, {simulated} simulated", "dim")
-    )
+    simulated = f"{simulated} simulated{', partial' if result.get('partial') else ''}"
+    return Text.assemble((result["name"], "bold"), (f"  seed {result['seed']}, {simulated}", "dim"))
 
 
 def _has_target(slo: SloClass) -> bool:

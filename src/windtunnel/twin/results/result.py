@@ -27,7 +27,7 @@ from windtunnel.twin.results.breakdown import (
     throughput_of,
     tokens_of,
 )
-from windtunnel.twin.results.recorder import UNFINISHED, Recorder
+from windtunnel.twin.results.recorder import UNFINISHED
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.pools import cost_of, evidence_of, price_of, shape_of, step_time_source
 from windtunnel.twin.servers.replicas import Pool
@@ -59,7 +59,8 @@ def result_of(
         "windtunnel": windtunnel.__version__,
         "scenario_sha256": plan.sha256,
         "simulated_seconds": seconds,
-        "ended_by": _ended_by(plan, recorder),
+        "ended_by": _ended_by(plan, simulation),
+        "partial": None if simulation.early is None else simulation.early.sentence,
         "requests": {"arrived": recorder.arrived, **recorder.outcomes},
         "reasons": {
             outcome: dict(sorted(counts.items()))
@@ -103,10 +104,12 @@ def result_of(
     }
 
 
-def _ended_by(plan: ScenarioPlan, recorder: Recorder) -> str:
+def _ended_by(plan: ScenarioPlan, simulation: Simulation) -> str:
+    if simulation.early is not None:
+        return simulation.early.by
     if plan.duration_s is not None:
         return BY_DURATION
-    return BY_WAITING if recorder.outcomes[UNFINISHED] else BY_LAST_REQUEST
+    return BY_WAITING if simulation.recorder.outcomes[UNFINISHED] else BY_LAST_REQUEST
 
 
 def _routing(simulation: Simulation) -> dict[str, Any] | None:
@@ -190,6 +193,7 @@ def _facts(plan: ScenarioPlan, simulation: Simulation) -> RunFacts:
     return RunFacts(
         seconds=simulation.now_s,
         duration_s=plan.duration_s,
+        partial=None if simulation.early is None else simulation.early.sentence,
         last_arrival_s=simulation.requests.last_arrival_s,
         outcomes=recorder.outcomes,
         arrived=recorder.arrived,
