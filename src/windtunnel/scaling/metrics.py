@@ -18,6 +18,8 @@ QUEUED: Final = "queued"
 RUNNING: Final = "running"
 REQUESTS: Final = "requests"
 KV_USED: Final = "kv_used"
+KV_PERCENT: Final = "kv_percent"
+KV_FREE: Final = "kv_free"
 TTFT: Final = "ttft"
 TPOT: Final = "tpot"
 RATE: Final = "rate"
@@ -78,6 +80,8 @@ NAMES: Final[dict[str, list[str]]] = {
         "sglang:token_usage",
         "inference_pool_average_kv_cache_utilization",
     ],
+    KV_PERCENT: ["kv_percent", "kv_cache_usage_percent", "gpu_kv_cache_usage_percent"],
+    KV_FREE: ["kv_free_tokens", "kv_available_tokens", "sglang:kv_available_tokens"],
     TTFT: [
         "ttft",
         "time_to_first_token_seconds",
@@ -109,6 +113,8 @@ OF_REPLICA: Final[dict[str, Callable[[ReplicaView], float]]] = {
     RUNNING: lambda replica: replica.running,
     REQUESTS: lambda replica: replica.waiting + replica.running,
     KV_USED: lambda replica: replica.kv_used,
+    KV_PERCENT: lambda replica: 100.0 * replica.kv_used,
+    KV_FREE: lambda replica: max(0.0, replica.kv_tokens - replica.kv_tokens_used),
     TTFT: lambda replica: replica.ttft_s,
     TPOT: lambda replica: replica.tpot_s,
 }
@@ -209,7 +215,7 @@ def metric(name: str, where: str = "metric") -> Metric:
     raise InputError(
         f"{name!r} is not a metric that is measured here",
         where=where,
-        allowed=", ".join(known),
+        allowed=", ".join(names[0] for names in NAMES.values()),
         hint=f"did you mean {near[0]!r}?" if near else None,
     )
 

@@ -9,7 +9,7 @@ from tests.scaling.manifests.texts import POOLS, bent, faults, read
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.build import ScalingSetup, build_scaler
 from windtunnel.scaling.manifests.load import read as read_texts
-from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.policies.aibrix import AibrixSettings
 from windtunnel.scaling.policies.hpa import (
     HpaDown,
@@ -86,7 +86,7 @@ def test_the_hpa_of_a_pod_autoscaler() -> None:
 def test_a_role_of_a_storm_service() -> None:
     manifest = bent(aibrix(), "spec/subTargetSelector", {"roleName": "decode"})
     bent(manifest, "spec/schedules", [{"name": "day", "startTime": "09:00", "endTime": "18:00"}])
-    read_text = read_texts([(yaml.safe_dump(manifest), "a.yaml")], PoolNames(POOLS))
+    read_text = read_texts([(yaml.safe_dump(manifest), "a.yaml")], ScenarioNames(POOLS))
     assert list(read_text.assignments[0].policy.pools) == ["decode"]
     assert read_text.notes == [
         "PodAutoscaler llm: schedules are not used: a run has no time of day"
@@ -99,8 +99,8 @@ def test_a_role_of_a_storm_service() -> None:
         (
             "spec/metricsSources/0",
             {"metricSourceType": "resource", "targetMetric": "cpu", "targetValue": "50"},
-            "spec.metricsSources[0].metricSourceType: resource metrics are of the machine, "
-            "and are not simulated",
+            "spec.metricsSources[0].targetMetric: 'cpu' is a resource of the machine, "
+            "and is not simulated",
         ),
         (
             "spec/metricsSources/0/targetMetric",
@@ -270,7 +270,7 @@ spec:
 
 
 def test_metrics_of_dynamos_frontend() -> None:
-    found = read_texts([(DYNAMO, "a.yaml")], PoolNames(POOLS))
+    found = read_texts([(DYNAMO, "a.yaml")], ScenarioNames(POOLS))
     assert found.assignments[0].policy == KedaSettings(
         policy="keda",
         metrics=[

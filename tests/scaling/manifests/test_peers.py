@@ -181,8 +181,15 @@ PODS = "spec.metrics[0].pods"
         ),
         (
             "spec/metrics/0",
-            {"type": "Resource", "resource": {"name": "cpu"}},
-            "spec.metrics[0].type: Resource metrics are of the machine, and are not simulated",
+            {
+                "type": "Resource",
+                "resource": {
+                    "name": "cpu",
+                    "target": {"type": "Utilization", "averageUtilization": 50},
+                },
+            },
+            "spec.metrics[0].resource.name: 'cpu' is a resource of the machine, and is not "
+            "simulated",
         ),
         ("spec/metrics/0", {"type": "Pods"}, f"{PODS}: missing"),
         (
@@ -243,7 +250,7 @@ def test_what_an_hpa_cannot_be(path: str, value: object, said: str) -> None:
         (
             "type: prometheus",
             "type: kafka",
-            "spec.triggers[0].type: 'kafka' is not known here",
+            "spec.triggers[0].type: 'kafka' asks for something that is not simulated",
         ),
         (
             'threshold: "5"',

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from tests.scaling.manifests.texts import POOLS, bent, faults, homogeneous, read
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.manifests.load import read as read_texts
-from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.manifests.queries import asked
 from windtunnel.settings.manifests import Quantity
 
@@ -74,7 +74,7 @@ def test_what_is_no_quantity(written: object) -> None:
     ],
 )
 def test_queries_of_one_metric(query: str, name: str, aggregate: str) -> None:
-    found = asked(query)
+    found = asked(query, {})
     assert (found.name, found.aggregate) == (name, aggregate)
 
 
@@ -97,17 +97,17 @@ def test_queries_of_one_metric(query: str, name: str, aggregate: str) -> None:
 )
 def test_queries_that_are_not_simulated(query: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
-        asked(query)
+        asked(query, {})
     assert caught.value.what == said
     assert caught.value.allowed
 
 
 def test_roles_are_pools_of_three_kinds_of_name() -> None:
-    pools = PoolNames(["llm-decode", "prefill"], {"llm/encode": "prefill", "spare": "prefill"})
-    assert pools.find("llm", "decode") == "llm-decode"
-    assert pools.find("llm", "prefill") == "prefill"
-    assert pools.find("llm", "encode") == "prefill"
-    assert pools.unused() == ["spare"]
+    pools = ScenarioNames(["llm-decode", "prefill"], {"llm/encode": "prefill", "spare": "prefill"})
+    assert pools.pool("llm", "decode") == "llm-decode"
+    assert pools.pool("llm", "prefill") == "prefill"
+    assert pools.pool("llm", "encode") == "prefill"
+    assert list(pools.unused()) == ["targets.spare"]
 
 
 def test_a_name_for_a_target_that_nobody_has() -> None:
@@ -155,12 +155,12 @@ def test_what_people_keep_beside_it_is_skipped_and_said_once() -> None:
         for version, kind in (("apps/v1", "Deployment"), ("v1", "Service"), ("v1", "Service"))
     ]
     text = "---\n".join([*beside, yaml.safe_dump(homogeneous())])
-    found = read_texts([(text, "autoscaling.yaml")], PoolNames(POOLS))
+    found = read_texts([(text, "autoscaling.yaml")], ScenarioNames(POOLS))
     assert [one.source for one in found.assignments] == ["AutoscalingPolicy policy"]
     (note,) = found.notes
     assert note.startswith("scaling.manifests has 1 Deployment, 2 Service too, which nobody reads")
     assert (
-        read_texts([(beside[0] + "---\n" + text, "a.yaml")], PoolNames(POOLS))
+        read_texts([(beside[0] + "---\n" + text, "a.yaml")], ScenarioNames(POOLS))
         .notes[0]
         .startswith("scaling.manifests has 2 Deployment, 2 Service too")
     )
@@ -169,7 +169,7 @@ def test_what_people_keep_beside_it_is_skipped_and_said_once() -> None:
 def test_kinds_of_other_groups_are_skipped_and_those_of_known_groups_are_not() -> None:
     strange = "apiVersion: example.org/v1\nkind: Gateway\nmetadata: {name: llm}\n"
     text = f"{yaml.safe_dump(homogeneous())}---\n{strange}"
-    (note,) = read_texts([(text, "a.yaml")], PoolNames(POOLS)).notes
+    (note,) = read_texts([(text, "a.yaml")], ScenarioNames(POOLS)).notes
     assert note.startswith("scaling.manifests has 1 Gateway too")
     assert faults(strange) == ["scaling.manifests: the manifests scale nothing"]
     typo = strange.replace("example.org/v1", "autoscaling/v2")

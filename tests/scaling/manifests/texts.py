@@ -8,7 +8,7 @@ import yaml
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.manifests.fields import Assignment
 from windtunnel.scaling.manifests.load import read as read_texts
-from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.manifests.names import ScenarioNames
 
 KTHENA = "workload.serving.volcano.sh/v1alpha1"
 POOLS = ["llm", "h100", "a100", "prefill", "decode"]
@@ -87,7 +87,7 @@ def read(*manifests: dict[str, Any] | str, **targets: str) -> list[Assignment]:
         one if isinstance(one, str) else yaml.safe_dump(one, sort_keys=False) for one in manifests
     )
     named = {name.replace("__", "/"): pool for name, pool in targets.items()}
-    return read_texts([(text, "autoscaling.yaml")], PoolNames(POOLS, named)).assignments
+    return read_texts([(text, "autoscaling.yaml")], ScenarioNames(POOLS, named)).assignments
 
 
 def faults(*manifests: dict[str, Any] | str, **targets: str) -> list[str]:

@@ -15,8 +15,7 @@ from windtunnel.scaling.manifests.fields import (
     ScalingManifest,
     settings_of,
 )
-from windtunnel.scaling.manifests.pools import PoolNames
-from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.policies.aibrix import AibrixSettings
 from windtunnel.scaling.policies.hpa import HpaDown, HpaMetric, HpaSettings, HpaUp
 from windtunnel.scaling.settings import PolicySettings, PoolBounds, refusals
@@ -82,12 +81,13 @@ class AibrixSourceForm(ApiSection):
     def is_one_number(self) -> bool:
         return self.metric_source_type in ("external", "domain")
 
+    def metric(self, names: ScenarioNames) -> str:
+        """The metric of the scenario."""
+        find = names.resource if self.metric_source_type == "resource" else names.metric
+        return find(self.target_metric)
+
     def check(self, where: Context) -> Iterator[Fault]:
-        if self.metric_source_type == "resource":
-            what = "resource metrics are of the machine, and are not simulated"
-            yield where.fault("metricSourceType", what, "pod, custom, external or domain")
-        else:
-            yield from refusals(where, "targetMetric", metric, self.target_metric)
+        yield from refusals(where, "targetMetric", self.metric, where.root.names)
 
 
 class SubTargetSelector(ApiSection):
@@ -120,11 +120,11 @@ class PodAutoscalerForm(ApiSection):
     behavior: Opaque | None = Field(default=None, description="Not used by its controller.")
     scaling_strategy: Strategy = Field(description="HPA, KPA or APA.")
 
-    def pool(self, pools: PoolNames) -> str:
-        return pools.find(self.scale_target_ref.name, self.sub_target_selector.role_name)
+    def pool(self, names: ScenarioNames) -> str:
+        return names.pool(self.scale_target_ref.name, self.sub_target_selector.role_name)
 
     def check(self, where: Context) -> Iterator[Fault]:
-        yield from refusals(where, ("scaleTargetRef", "name"), self.pool, where.root.pools)
+        yield from refusals(where, ("scaleTargetRef", "name"), self.pool, where.root.names)
         if self.min_replicas > self.max_replicas:
             what = f"{self.min_replicas} is more than maxReplicas, which is {self.max_replicas}"
             yield where.fault("minReplicas", what)
@@ -136,24 +136,28 @@ class PodAutoscaler(ScalingManifest):
     metadata: AibrixMetadata = Field(description="Who it is.")
     spec: PodAutoscalerForm = Field(description="What it says.")
 
-    def notes(self) -> Iterator[str]:
+    def notes(self, names: ScenarioNames) -> Iterator[str]:
         if self.spec.schedules:
             yield "schedules are not used: a run has no time of day"
         if self.spec.behavior:
             yield "behavior is not used by AIBrix' controller"
 
-    def policy(self, pools: PoolNames) -> PolicySettings:
+    def policy(self, names: ScenarioNames) -> PolicySettings:
         spec, own = self.spec, settings_of(AibrixAnnotations.of(self.metadata.annotations))
         shared: dict[str, Any] = {
-            "pools": {spec.pool(pools): PoolBounds(min=spec.min_replicas, max=spec.max_replicas)},
+            "pools": {spec.pool(names): PoolBounds(min=spec.min_replicas, max=spec.max_replicas)},
         }
+        sources = [(one.metric(names), one) for one in spec.metrics_sources]
         if spec.scaling_strategy != "HPA":
             return AibrixSettings(
                 policy="aibrix",
                 strategy=spec.scaling_strategy,
                 interval_s=INTERVAL_S,
-                metrics={one.target_metric: one.target_value for one in spec.metrics_sources},
-                external=[one.target_metric for one in spec.metrics_sources if one.is_one_number],
+                metrics={
+                    name: one.target_value  # the lowest of several wins
+                    for name, one in sorted(sources, key=lambda source: -source[1].target_value)
+                },
+                external=[name for name, one in sources if one.is_one_number],
                 **shared,
                 **settings_of(spec),
                 **own,
@@ -168,11 +172,11 @@ class PodAutoscaler(ScalingManifest):
             policy="hpa",
             metrics=[
                 HpaMetric(
-                    name=one.target_metric,
+                    name=name,
                     target=one.target_value,
                     type="total" if one.is_one_number else "average",
                 )
-                for one in spec.metrics_sources
+                for name, one in sources
             ],
             up=HpaUp(**windows.get("up", {})),
             down=HpaDown(**windows.get("down", {})),

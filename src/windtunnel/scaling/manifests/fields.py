@@ -14,7 +14,7 @@ from pydantic import Field, GetCoreSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
-from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.settings import PolicySettings, refusals
 from windtunnel.settings.faults import Fault, checker_faults
 from windtunnel.settings.fields import Leaf, Whole, is_not
@@ -140,7 +140,7 @@ class Assignment(NamedTuple):
 class Scope(NamedTuple):
     """What manifests are checked against: the root of a `Context`."""
 
-    pools: PoolNames
+    names: ScenarioNames
     policy: Any = None
     """Of Kthena: the policy whose targets are checked."""
     earlier: bool = False
@@ -165,16 +165,16 @@ class PoolReference(Reference):
     """Names what is scaled: a pool of the scenario."""
 
     def check(self, where: Context) -> Iterator[Fault]:
-        yield from refusals(where, "name", where.root.pools.find, self.name)
+        yield from refusals(where, "name", where.root.names.pool, self.name)
 
 
 class ScalingManifest(Manifest):
     """An object that scales a pool by itself."""
 
-    def policy(self, pools: PoolNames) -> PolicySettings:
+    def policy(self, names: ScenarioNames) -> PolicySettings:
         """The policy of a manifest without faults."""
         raise NotImplementedError
 
-    def notes(self) -> Iterator[str]:
+    def notes(self, names: ScenarioNames) -> Iterator[str]:
         """What is written and has no effect in a run, or another one."""
         return iter(())

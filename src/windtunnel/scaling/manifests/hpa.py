@@ -15,7 +15,7 @@ from windtunnel.scaling.manifests.fields import (
     ScalingManifest,
     settings_of,
 )
-from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.manifests.queries import DESIRED
 from windtunnel.scaling.manifests.wva import (
     Variant,
@@ -41,8 +41,21 @@ from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.manifests import AnyText, Count, Opaque
 from windtunnel.settings.section import ApiSection, Context
 
-MACHINE = ("Resource", "ContainerResource")
 AVERAGE_VALUE = "AverageValue"
+TARGET_TYPES = {
+    "Pods": (AVERAGE_VALUE,),
+    "Object": (AVERAGE_VALUE, "Value"),
+    "External": (AVERAGE_VALUE, "Value"),
+    "Resource": ("Utilization", AVERAGE_VALUE),
+    "ContainerResource": ("Utilization", AVERAGE_VALUE),
+}
+"""Types of a metric, and of the targets that it may have."""
+TARGET_KEYS = {
+    AVERAGE_VALUE: "averageValue",
+    "Value": "value",
+    "Utilization": "averageUtilization",
+}
+"""Types of a target, and the key of its number."""
 Target = Annotated[float, Becomes(HpaMetric, "target", QUANTITY)]
 D = TypeVar("D", HpaUp, HpaDown)
 
@@ -61,8 +74,17 @@ class HpaTargetForm(ApiSection):
     average_value: Target | None = Field(default=None, description="Of one replica.")
     value: Target | None = Field(default=None, description="Of all replicas.")
     average_utilization: Annotated[int, Whole(1, 10**6)] | None = Field(
-        default=None, description="Percent of what a pod requests; nothing here has that."
+        default=None, description="Of a resource: percent of what a pod requests."
     )
+
+    @property
+    def number(self) -> float | None:
+        """What is given for its type."""
+        return {
+            AVERAGE_VALUE: self.average_value,
+            "Value": self.value,
+            "Utilization": self.average_utilization,
+        }[self.type]
 
 
 class PodsMetricForm(ApiSection):
@@ -78,8 +100,16 @@ class ObjectMetricForm(PodsMetricForm):
     described_object: Reference | None = Field(default=None, description="Not used.")
 
 
+class ResourceMetricForm(ApiSection):
+    """A resource of the machine; the scenario says which metric takes its place."""
+
+    name: AnyText = Field(description="Its name.")
+    container: AnyText | None = Field(default=None, description="Not used.")
+    target: HpaTargetForm = Field(description="What it should be.")
+
+
 class HpaMetricForm(ApiSection):
-    """A metric of an HPA. Resource metrics are of the machine, and are not simulated."""
+    """A metric of an HPA."""
 
     type: Literal["Pods", "Object", "External", "Resource", "ContainerResource"] = Field(
         description="Where it comes from."
@@ -87,48 +117,59 @@ class HpaMetricForm(ApiSection):
     pods: PodsMetricForm | None = Field(default=None, description="Of type Pods.")
     object: ObjectMetricForm | None = Field(default=None, description="Of type Object.")
     external: PodsMetricForm | None = Field(default=None, description="Of type External.")
-    resource: Opaque | None = Field(default=None, description="Of type Resource.")
-    container_resource: Opaque | None = Field(default=None, description="Of its type.")
+    resource: ResourceMetricForm | None = Field(default=None, description="Of its type.")
+    container_resource: ResourceMetricForm | None = Field(default=None, description="Of its type.")
 
     @property
-    def source(self) -> PodsMetricForm | None:
+    def key(self) -> str:
+        """Where the source of its type is written."""
+        return self.type[0].lower() + self.type[1:]
+
+    @property
+    def source(self) -> PodsMetricForm | ResourceMetricForm | None:
         """What is given for its type."""
-        found: PodsMetricForm | None = getattr(self, self.type.lower())
+        attribute = "container_resource" if self.type == "ContainerResource" else self.key
+        found: PodsMetricForm | ResourceMetricForm | None = getattr(self, attribute)
         return found
 
-    def check(self, where: Context) -> Iterator[Fault]:
-        if self.type in MACHINE:
-            what = f"{self.type} metrics are of the machine, and are not simulated"
-            yield where.fault("type", what, "Pods, Object or External")
-            return
-        key, source = self.type.lower(), self.source
-        if source is None:
-            yield where.fault(key, "missing", f"must populate the source of type {self.type}")
-            return
-        if source.metric.name != DESIRED:
-            yield from refusals(where, (key, "metric", "name"), metric, source.metric.name)
-        target = source.target
-        if target.type == "Utilization" or (self.type == "Pods" and target.type != AVERAGE_VALUE):
-            allowed = AVERAGE_VALUE if self.type == "Pods" else f"{AVERAGE_VALUE}, Value"
-            what = f"{target.type!r} is not known here"
-            yield where.fault((key, "target", "type"), what, allowed)
-            return
-        place = "averageValue" if target.type == AVERAGE_VALUE else "value"
-        if (target.average_value if target.type == AVERAGE_VALUE else target.value) is None:
-            yield where.fault((key, "target", place), "missing", QUANTITY.allowed)
+    @property
+    def by_wva(self) -> bool:
+        """Whether WVA says how many."""
+        source = self.source
+        return isinstance(source, PodsMetricForm) and source.metric.name in DESIRED
 
-    def metric(self) -> HpaMetric:
+    def check(self, where: Context) -> Iterator[Fault]:
+        source = self.source
+        if source is None:
+            yield where.fault(self.key, "missing", f"must populate the source of type {self.type}")
+            return
+        if not self.by_wva:
+            resource = isinstance(source, ResourceMetricForm)
+            place = (self.key, "name") if resource else (self.key, "metric", "name")
+            yield from refusals(where, place, self._name, where.root.names)
+        target, allowed = source.target, TARGET_TYPES[self.type]
+        if target.type not in allowed:
+            what = f"{target.type!r} is not known here"
+            yield where.fault((self.key, "target", "type"), what, ", ".join(allowed))
+        elif target.number is None:
+            place = (self.key, "target", TARGET_KEYS[target.type])
+            yield where.fault(place, "missing", QUANTITY.allowed)
+
+    def _name(self, names: ScenarioNames) -> str:
+        source = self.source
+        assert source is not None
+        if isinstance(source, ResourceMetricForm):
+            return names.resource(source.name)
+        return names.metric(source.metric.name)
+
+    def metric(self, names: ScenarioNames) -> HpaMetric:
         assert self.source is not None
-        target = self.source.target
-        name, average = self.source.metric.name, target.type == AVERAGE_VALUE
-        if self.type == "Pods":
-            return HpaMetric(name=name, target=target.average_value)
-        return HpaMetric(
-            name=name,
-            type=TOTAL if average else VALUE,
-            target=target.average_value if average else target.value,
-            aggregate=metric(name).natural,
-        )
+        name, target = self._name(names), self.source.target
+        if self.type in ("Object", "External"):
+            kind = TOTAL if target.type == AVERAGE_VALUE else VALUE
+            natural = metric(name).natural
+            return HpaMetric(name=name, type=kind, target=target.number, aggregate=natural)
+        return HpaMetric(name=name, target=target.number)
 
 
 class HpaRuleForm(ApiSection):
@@ -199,8 +240,7 @@ class HpaForm(ApiSection):
     @property
     def by_wva(self) -> bool:
         """Whether WVA says how many."""
-        sources = (one.source for one in self.metrics if one.type not in MACHINE)
-        return any(one is not None and one.metric.name == DESIRED for one in sources)
+        return any(one.by_wva for one in self.metrics)
 
     @property
     def bounds(self) -> PoolBounds:
@@ -214,7 +254,7 @@ class HpaForm(ApiSection):
             what = "without metrics it is by CPU, which is not simulated"
             yield where.fault("metrics", what, "at least one metric")
         if self.by_wva and len(self.metrics) > 1:
-            what = f"other metrics beside {DESIRED} are not simulated"
+            what = f"other metrics beside {DESIRED[0]} are not simulated"
             yield where.fault("metrics", what)
 
 
@@ -224,19 +264,19 @@ class HorizontalPodAutoscaler(ScalingManifest, VariantManifest):
     metadata: VariantMetadata = Field(description="Who it is.")
     spec: HpaForm = Field(description="What it says.")
 
-    def variant(self, pools: PoolNames) -> Variant | None:
+    def variant(self, names: ScenarioNames) -> Variant | None:
         spec = self.spec
         if not spec.by_wva:
             return None
-        pool, pace = pools.find(spec.scale_target_ref.name), spec.behavior.directions()
+        pool, pace = names.pool(spec.scale_target_ref.name), spec.behavior.directions()
         cost = VariantAnnotations.of(self.metadata.annotations).variant_cost
         return Variant(pool, spec.bounds, cost, HpaPace(**pace))
 
-    def policy(self, pools: PoolNames) -> HpaSettings:
+    def policy(self, names: ScenarioNames) -> HpaSettings:
         spec = self.spec
         return HpaSettings(
             policy="hpa",
-            metrics=[one.metric() for one in spec.metrics],
-            pools={pools.find(spec.scale_target_ref.name): spec.bounds},
+            metrics=[one.metric(names) for one in spec.metrics],
+            pools={names.pool(spec.scale_target_ref.name): spec.bounds},
             **spec.behavior.directions(),
         )

@@ -17,14 +17,15 @@ from windtunnel.scaling.manifests.fields import (
     settings_of,
 )
 from windtunnel.scaling.manifests.hpa import HpaBehaviorForm
-from windtunnel.scaling.manifests.pools import PoolNames
-from windtunnel.scaling.manifests.queries import DESIRED, asked
+from windtunnel.scaling.manifests.names import ScenarioNames
+from windtunnel.scaling.manifests.queries import DESIRED, Asked
 from windtunnel.scaling.manifests.wva import (
     Variant,
     VariantAnnotations,
     VariantManifest,
     VariantMetadata,
 )
+from windtunnel.scaling.metrics import SUM
 from windtunnel.scaling.policies.hpa import TOTAL, VALUE, HpaDown, HpaPace, HpaUp
 from windtunnel.scaling.policies.keda import KedaMetric, KedaSettings
 from windtunnel.scaling.settings import PoolBounds, refusals
@@ -33,6 +34,9 @@ from windtunnel.settings.fields import Flag
 from windtunnel.settings.manifests import AnyText, Count, Opaque
 from windtunnel.settings.section import ApiSection, Context
 
+PROMETHEUS = "prometheus"
+RESOURCES = ("cpu", "memory")
+Threshold = Annotated[float, Becomes(KedaMetric, "target", IN_TEXT)]
 PAUSES = (
     "autoscaling.keda.sh/paused",
     "autoscaling.keda.sh/paused-replicas",
@@ -44,37 +48,56 @@ PAUSES = (
 class QueryForm(ApiSection, extra="ignore"):
     """`metadata` of a Prometheus trigger, without what says how the server is asked."""
 
-    query: AnyText = Field(description="The query.")
-    threshold: Annotated[float, Becomes(KedaMetric, "target", IN_TEXT)] = Field(
-        description="Of one replica, or of all."
-    )
+    query: AnyText | None = Field(default=None, description="The query.")
+    metric_name: AnyText | None = Field(default=None, description="What it was once called by.")
+    threshold: Threshold | None = Field(default=None, description="Of one replica, or of all.")
+    value: Threshold | None = Field(default=None, description="The same of a resource.")
     activation_threshold: Annotated[float, Like(KedaSettings, "activation", IN_TEXT)] = Field(
         default=0.0, description="It is active above this."
     )
-
-    def check(self, where: Context) -> Iterator[Fault]:
-        yield from refusals(where, "query", asked, self.query)
 
 
 class TriggerForm(ApiSection):
     """Something that asks for replicas."""
 
-    type: Literal["prometheus"] = Field(description="No other is simulated.")
-    name: AnyText | None = Field(default=None, description="Not used.")
-    metric_type: Literal["AverageValue", "Value"] = Field(
+    type: AnyText = Field(description="A query of Prometheus, or a resource of the machine.")
+    name: AnyText | None = Field(default=None, description="What the scenario may know it by.")
+    metric_type: Literal["AverageValue", "Value", "Utilization"] = Field(
         default="AverageValue", description="Whether `threshold` is of one replica or of all."
     )
-    metadata: QueryForm = Field(description="query, threshold, activationThreshold.")
+    metadata: QueryForm = Field(description="What is asked for, and how many are enough.")
     use_cached_metrics: Annotated[bool, Flag()] = Field(default=False, description="Not used.")
     authentication_ref: Opaque | None = Field(default=None, description="Not used.")
 
-    def metric(self) -> KedaMetric:
-        found = asked(self.metadata.query)
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.type not in (PROMETHEUS, *RESOURCES):
+            what = f"{self.type!r} asks for something that is not simulated"
+            allowed = f"{PROMETHEUS}; {' and '.join(RESOURCES)} with scaling.metrics"
+            yield where.fault("type", what, allowed)
+            return
+        needed = ("query", "threshold") if self.type == PROMETHEUS else ("value",)
+        missing = [key for key in needed if getattr(self.metadata, key) is None]
+        for key in missing:
+            allowed = "text" if key == "query" else IN_TEXT.allowed
+            yield where.fault(("metadata", key), "missing", allowed)
+        if not missing:
+            place = ("metadata", "query") if self.type == PROMETHEUS else ("type",)
+            yield from refusals(where, place, self.asked, where.root.names)
+
+    def asked(self, names: ScenarioNames) -> Asked:
+        """What it asks for."""
+        if self.type in RESOURCES:
+            return Asked(names.resource(self.type), SUM)
+        assert self.metadata.query is not None
+        return names.query(self.metadata.query, self.name or self.metadata.metric_name)
+
+    def metric(self, names: ScenarioNames) -> KedaMetric:
+        found, about = self.asked(names), self.metadata
         return KedaMetric(
             name=found.name,
             aggregate=found.aggregate,
-            target=self.metadata.threshold,
-            type=TOTAL if self.metric_type == "AverageValue" else VALUE,
+            target=about.value if self.type in RESOURCES else about.threshold,
+            type=VALUE if self.metric_type == "Value" else TOTAL,
             activation=self.metadata.activation_threshold,
         )
 
@@ -123,10 +146,9 @@ class ScaledObjectForm(ApiSection):
     advanced: AdvancedForm = Field(default_factory=AdvancedForm, description="More of it.")
     triggers: list[TriggerForm] = Field(min_length=1, max_length=32, description="What asks.")
 
-    @property
-    def by_wva(self) -> bool:
+    def by_wva(self, names: ScenarioNames) -> bool:
         """Whether WVA says how many."""
-        return any(asked(one.metadata.query).name == DESIRED for one in self.triggers)
+        return any(one.asked(names).name in DESIRED for one in self.triggers)
 
     @property
     def bounds(self) -> PoolBounds:
@@ -165,25 +187,24 @@ class ScaledObject(ScalingManifest, VariantManifest):
     metadata: PausableMetadata = Field(description="Who it is.")
     spec: ScaledObjectForm = Field(description="What it says.")
 
-    def notes(self) -> Iterator[str]:
-        found = (asked(one.metadata.query).note for one in self.spec.triggers)
-        return filter(None, found)
+    def notes(self, names: ScenarioNames) -> Iterator[str]:
+        return filter(None, (one.asked(names).note for one in self.spec.triggers))
 
-    def variant(self, pools: PoolNames) -> Variant | None:
+    def variant(self, names: ScenarioNames) -> Variant | None:
         spec = self.spec
-        if not spec.by_wva:
+        if not spec.by_wva(names):
             return None
-        pool = pools.find(spec.scale_target_ref.name)
+        pool = names.pool(spec.scale_target_ref.name)
         cost = VariantAnnotations.of(self.metadata.annotations).variant_cost
         return Variant(pool, spec.bounds, cost, HpaPace(**spec.directions()))
 
-    def policy(self, pools: PoolNames) -> KedaSettings:
+    def policy(self, names: ScenarioNames) -> KedaSettings:
         spec = self.spec
         return KedaSettings(
             policy="keda",
-            metrics=[one.metric() for one in spec.triggers],
+            metrics=[one.metric(names) for one in spec.triggers],
             least=max(spec.min_replica_count, 1),
-            pools={pools.find(spec.scale_target_ref.name): spec.bounds},
+            pools={names.pool(spec.scale_target_ref.name): spec.bounds},
             **settings_of(spec),
             **spec.directions(),
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from windtunnel.scaling.manifests.fields import (
     IN_TEXT,
@@ -13,7 +13,8 @@ from windtunnel.scaling.manifests.fields import (
     ScalingManifest,
     settings_of,
 )
-from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.manifests.names import ScenarioNames
+from windtunnel.scaling.policies.hpa import HpaMetric, HpaSettings
 from windtunnel.scaling.policies.knative import KnativeSettings
 from windtunnel.scaling.settings import PolicySettings, PoolBounds, refusals
 from windtunnel.settings.faults import Fault
@@ -25,6 +26,9 @@ INTERVAL_S = 2.0
 WINDOW_S: Final[float] = KnativeSettings.model_fields["window_s"].default
 TARGETS: Final = {"concurrency": 100.0, "rps": 200.0}
 """Metrics, and the targets that they have by default."""
+HPA_TARGET: Final = 80.0
+"""Percent of a resource, where no target is written."""
+WEIGHTED: Final = "weighted-exponential"
 Scale = Annotated[int, Like(PoolBounds, "max", IN_TEXT)]
 
 
@@ -33,11 +37,13 @@ class KnativeAnnotations(AnnotationForm, extra="forbid"):
 
     prefix: ClassVar[str] = "autoscaling.knative.dev/"
 
-    class_: Literal["kpa.autoscaling.knative.dev"] | None = Field(
-        default=None, alias="class", description="Only Knative's own is simulated."
+    class_: Literal["kpa.autoscaling.knative.dev", "hpa.autoscaling.knative.dev"] = Field(
+        default="kpa.autoscaling.knative.dev",
+        alias="class",
+        description="Knative's own, or an HPA.",
     )
-    metric: Literal["concurrency", "rps"] = Field(
-        default="concurrency", description="The metric that is averaged."
+    metric: AnyText | None = Field(
+        default=None, description="The metric that is averaged; left out: concurrency, or cpu."
     )
     target: Annotated[float, Becomes(KnativeSettings, "target", IN_TEXT)] | None = Field(
         default=None, description="Left out: 100 of concurrency, 200 of rps."
@@ -68,7 +74,9 @@ class KnativeAnnotations(AnnotationForm, extra="forbid"):
     )
     metric_aggregation_algorithm: (
         Annotated[
-            Literal["linear", "weighted-exponential"], Becomes(KnativeSettings, "aggregation")
+            Literal["linear", "weighted-exponential"],
+            Becomes(KnativeSettings, "aggregation"),
+            BeforeValidator(lambda word: WEIGHTED if word == "weightedExponential" else word),
         ]
         | None
     ) = Field(default=None, description="How the numbers of a window become one.")
@@ -80,6 +88,22 @@ class KnativeAnnotations(AnnotationForm, extra="forbid"):
         if self.max_scale and self.max_scale < self.min_scale:
             what = f"max-scale={self.max_scale} is less than min-scale={self.min_scale}"
             yield where.fault("max-scale", what)
+        if self.by_hpa:
+            written = "class" if self.metric is None else "metric"
+            yield from refusals(where, written, self.hpa_metric, where.root.names)
+        elif self.metric not in (None, *TARGETS):
+            what = f"{self.metric!r} is not known here"
+            yield where.fault("metric", what, ", ".join(TARGETS))
+
+    @property
+    def by_hpa(self) -> bool:
+        return self.class_.startswith("hpa")
+
+    def hpa_metric(self, names: ScenarioNames) -> str:
+        """What the HPA averages."""
+        if self.metric in (None, "cpu", "memory"):
+            return names.resource(self.metric or "cpu")
+        return names.metric(str(self.metric))
 
 
 class RevisionMetadata(ApiSection):
@@ -117,7 +141,7 @@ class ServiceMetadata(ManifestMetadata):
     """Who the service is: the pool of its name."""
 
     def check(self, where: Context) -> Iterator[Fault]:
-        yield from refusals(where, "name", where.root.pools.find, self.name)
+        yield from refusals(where, "name", where.root.names.pool, self.name)
 
 
 class KnativeService(ScalingManifest):
@@ -126,14 +150,20 @@ class KnativeService(ScalingManifest):
     metadata: ServiceMetadata = Field(description="Who it is.")
     spec: KnativeServiceForm = Field(description="What it says.")
 
-    def policy(self, pools: PoolNames) -> KnativeSettings:
+    def policy(self, names: ScenarioNames) -> PolicySettings:
         read = KnativeAnnotations.of(self.spec.template.metadata.annotations)
-        target = TARGETS[read.metric] if read.target is None else read.target
+        bounds = PoolBounds(min=read.min_scale, max=read.max_scale or MOST_REPLICAS)
+        pools = {names.pool(self.metadata.name): bounds}
+        if read.by_hpa:
+            target = HPA_TARGET if read.target is None else read.target
+            metrics = [HpaMetric(name=read.hpa_metric(names), target=target)]
+            return HpaSettings(policy="hpa", metrics=metrics, pools=pools)
+        metric = read.metric or "concurrency"
+        target = TARGETS[metric] if read.target is None else read.target
         # A hard limit is the target, too, where no lower one is written, and is filled to the brim.
         hard = self.spec.template.spec.get("containerConcurrency", 0)
-        if isinstance(hard, int) and hard > 0 and read.metric == "concurrency":
+        if isinstance(hard, int) and hard > 0 and metric == "concurrency":
             target = min(target, float(hard))
-        bounds = PoolBounds(min=read.min_scale, max=read.max_scale or MOST_REPLICAS)
         more = settings_of(read)
         retained_s = read.scale_to_zero_pod_retention_period
         if retained_s:  # counted from the end of the window in which nothing came
@@ -141,7 +171,7 @@ class KnativeService(ScalingManifest):
         return KnativeSettings(
             policy="knative",
             interval_s=INTERVAL_S,
-            pools={pools.find(self.metadata.name): bounds},
-            metric=read.metric,
+            pools=pools,
+            metric=metric,
             **{**more, "target": target},
         )

@@ -12,9 +12,7 @@ from pydantic import Field
 
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.manifests.fields import Becomes, Most, Reference, settings_of
-from windtunnel.scaling.manifests.pools import PoolNames
-from windtunnel.scaling.manifests.queries import asked
-from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.policies.kthena.coordinate import coordination_faults
 from windtunnel.scaling.policies.kthena.policy import (
     KthenaDisaggregatedSettings,
@@ -508,9 +506,9 @@ class AutoscalingPolicyBinding(Manifest):
 class KthenaReader:
     """Turns one policy and its targets into settings; what is not simulated is a fault."""
 
-    def __init__(self, policy: PolicyForm, pools: PoolNames) -> None:
+    def __init__(self, policy: PolicyForm, names: ScenarioNames) -> None:
         self._policy = policy
-        self._pools = pools
+        self._names = names
         self.faults: list[Fault] = []
 
     def read(self, targets: PolicyTargets, where: Context) -> KthenaSettings | None:
@@ -597,7 +595,7 @@ class KthenaReader:
 
     def _found(self, target: str, role: str, where: Context, key: tuple[str, ...]) -> str:
         try:
-            return self._pools.find(target, role)
+            return self._names.pool(target, role)
         except InputError as error:
             self.faults.append(where.fault(key, error.what, error.allowed, error.hint))
             return f"?{len(self.faults)}"
@@ -613,10 +611,12 @@ class KthenaReader:
             try:
                 if source is not None and source.prometheus is not None:
                     key = (*key, "prometheus", "query")
-                    name, how, _ = asked(source.prometheus.query)
+                    name, how, *_ = self._names.query(source.prometheus.query, name)
                 elif source is not None and source.pod is not None and source.pod.name:
-                    name, key = source.pod.name, (*key, "pod", "name")
-                metric(name)
+                    key = (*key, "pod", "name")
+                    name = self._names.metric(source.pod.name)
+                else:
+                    name = self._names.metric(name)
             except InputError as error:
                 self.faults.append(where.fault(key, error.what, error.allowed, error.hint))
                 continue

@@ -17,7 +17,7 @@ from windtunnel.scaling.manifests.kthena import (
     PolicyForm,
     PolicyTargets,
 )
-from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.manifests.wva import (
     Variant,
     VariantAutoscaling,
@@ -71,12 +71,12 @@ class Written(NamedTuple):
         return f"{self.manifest.kind} {self.manifest.metadata.name}"
 
 
-def read_manifests(paths: Sequence[str | Path], pools: PoolNames) -> ReadManifests:
+def read_manifests(paths: Sequence[str | Path], names: ScenarioNames) -> ReadManifests:
     """Who scales which pool; manifests of several files may refer to each other."""
-    return read([(read_text(path, NOUN), str(path)) for path in paths], pools)
+    return read([(read_text(path, NOUN), str(path)) for path in paths], names)
 
 
-def read(texts: Sequence[tuple[str, str]], pools: PoolNames) -> ReadManifests:
+def read(texts: Sequence[tuple[str, str]], names: ScenarioNames) -> ReadManifests:
     """The same for texts at hand, each with the file that faults take it to be in."""
     errors: list[InputError] = []
     written: list[Written] = []
@@ -92,7 +92,7 @@ def read(texts: Sequence[tuple[str, str]], pools: PoolNames) -> ReadManifests:
             except InputError as error:
                 errors.append(error)
     if not errors:
-        found = _Files(written, pools)
+        found = _Files(written, names)
         errors = found.errors
     if errors:
         raise one_sentence_per(_flat(errors))
@@ -119,8 +119,8 @@ def _said_of(beside: Mapping[str, int]) -> list[str]:
 class _Files:
     """All manifests together: each is held to its rules, and to what the others say."""
 
-    def __init__(self, written: Sequence[Written], pools: PoolNames) -> None:
-        self._pools = pools
+    def __init__(self, written: Sequence[Written], names: ScenarioNames) -> None:
+        self._names = names
         self.errors: list[InputError] = []
         self.assignments: list[Assignment] = []
         self.notes: list[str] = []
@@ -141,31 +141,31 @@ class _Files:
         for one in written:
             manifest = one.manifest
             if isinstance(manifest, VariantManifest | ScalingManifest):
-                if self._is_sound(one, Scope(pools)):
+                if self._is_sound(one, Scope(names)):
                     self._read(one)
             elif isinstance(manifest, AutoscalingPolicy):
                 name, spec = manifest.metadata.name, manifest.spec
-                sound = self._is_sound(one, Scope(pools, spec, bound=name in bound))
+                sound = self._is_sound(one, Scope(names, spec, bound=name in bound))
                 if sound and name not in bound:
                     self._read_kthena(one, spec, spec)
             elif isinstance(manifest, AutoscalingPolicyBinding):
                 self._read_binding(one, manifest, policies)
         if self._variants:
             self.assignments.append(Assignment(WVA, wva_policy(self._variants)))
-        self._check_pools()
+        self._check_names()
 
     def _read(self, one: Written) -> None:
         """What scales by itself, or lets WVA decide."""
         manifest = one.manifest
-        variant = manifest.variant(self._pools) if isinstance(manifest, VariantManifest) else None
+        variant = manifest.variant(self._names) if isinstance(manifest, VariantManifest) else None
         if variant is not None:
             known = self._variants.get(variant.pool)
             if known is None or (known.hpa is None) == (variant.hpa is None):
                 self._own(one, variant.pool)
             self._variants[variant.pool] = variant if known is None else joined(known, variant)
         elif isinstance(manifest, ScalingManifest):
-            self._take(one, manifest.policy(self._pools))
-            self.notes += [f"{one.label}: {note}" for note in manifest.notes()]
+            self._take(one, manifest.policy(self._names))
+            self.notes += [f"{one.label}: {note}" for note in manifest.notes(self._names)]
 
     def _read_binding(
         self,
@@ -181,11 +181,11 @@ class _Files:
             self._note(one, [Fault(path, what, ", ".join(known) or None, hint)])
             return
         policy = policies[name].spec
-        if self._is_sound(one, Scope(self._pools, policy, earlier=True)):
+        if self._is_sound(one, Scope(self._names, policy, earlier=True)):
             self._read_kthena(one, policy, binding.spec)
 
     def _read_kthena(self, one: Written, policy: PolicyForm, targets: PolicyTargets) -> None:
-        reader = KthenaReader(policy, self._pools)
+        reader = KthenaReader(policy, self._names)
         found = reader.read(targets, Context(None, Path(), ("spec",)))
         self._note(one, reader.faults)
         if found is not None:
@@ -212,14 +212,13 @@ class _Files:
         if faults:
             self.errors.append(input_error(one.document, faults))
 
-    def _check_pools(self) -> None:
+    def _check_names(self) -> None:
         if self.errors:
             return
         if not self.assignments:
             self.errors.append(InputError("the manifests scale nothing", where="scaling.manifests"))
-        for name in self._pools.unused():
-            what = "no manifest has such a target"
-            self.errors.append(InputError(what, where=f"scaling.targets.{name}"))
+        for place, what in self._names.unused().items():
+            self.errors.append(InputError(what, where=f"scaling.{place}"))
 
 
 def _flat(errors: Sequence[InputError]) -> list[InputError]:

@@ -3,17 +3,19 @@
 Not a query language: a metric that is known here, or the rate of a counter of requests, summed,
 averaged or the largest over the replicas of the target. Label matchers choose the target's own
 replicas in a cluster, and a window only smooths, so that both are passed over. Of a histogram the
-mean is known: a quantile of it, or its sum over its count, is read as that.
+mean is known: a quantile of it, or its sum over its count, is read as that. Any query can be read
+where the scenario says which metric a name in it is.
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.metrics import LARGEST, MEAN, SUM, metric
 
-DESIRED: Final = "wva_desired_replicas"
-"""What the workload variant autoscaler publishes for an HPA, or for KEDA."""
+DESIRED: Final = ("wva_desired_replicas", "inferno_desired_replicas")
+"""What the workload variant autoscaler publishes for an HPA, or for KEDA; and once did."""
 COUNTERS: Final = (
     "vllm:request_success_total",
     "vllm_request_success_total",
@@ -22,6 +24,7 @@ COUNTERS: Final = (
     "dynamo_frontend_requests_total",
 )
 RATES: Final = ("rate", "irate")
+SERIES: Final = ("_bucket", "_sum", "_count")
 SMOOTHED: Final = ("avg_over_time", "max_over_time", "min_over_time", "last_over_time")
 ALLOWED: Final = (
     "sum(...), avg(...) or max(...) of a metric that is known, "
@@ -31,6 +34,7 @@ ALLOWED: Final = (
 
 _LEFT_OUT = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|\b(?:by|without|on)\s*\([^()]*\)")
 _QUANTILE = re.compile(r"\s*histogram_quantile\s*\(\s*0?\.[0-9]+\s*,(.*)\)\s*", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _TOKEN = re.compile(r"\s*(?:([A-Za-z_:][A-Za-z0-9_:]*)|([()])|(\S))")
 LONGEST_QUERY: Final = 4096
 
@@ -42,13 +46,54 @@ class Asked(NamedTuple):
     aggregate: str
     note: str = ""
     """What is measured otherwise than it is asked for."""
+    mapped: tuple[str, ...] = ()
+    """The names in it that the scenario explains."""
 
 
-def asked(query: str) -> Asked:
-    """What a query asks for; an InputError says what can be read."""
+def asked(query: str, mapping: Mapping[str, str], called: str | None = None) -> Asked:
+    """What a query asks for; an InputError says what can be read.
+
+    `mapping` explains names in the query, or the name that it is called by.
+    """
     if len(query) > LONGEST_QUERY:
         raise InputError("the query is too long", allowed=f"{LONGEST_QUERY} characters")
     text = _LEFT_OUT.sub(" ", query)
+    explained = _explained(text, mapping, called)
+    if explained is not None:
+        return explained
+    try:
+        return _understood(text)
+    except InputError as error:
+        hint = "or write scaling.metrics: {NAME: METRIC} for a name in it"
+        raise InputError(error.what, allowed=error.allowed, hint=hint) from None
+
+
+def _explained(text: str, mapping: Mapping[str, str], called: str | None) -> Asked | None:
+    """What the scenario says of the query as a whole, or of a name in it."""
+    words = _NAME.findall(text)
+    found = [called] if called in mapping else list(dict.fromkeys(_plain(words, mapping)))
+    if not found:
+        return None
+    ours = {mapping[name] for name in found if name is not None}
+    if len(ours) > 1:
+        what = f"scaling.metrics explains several names in the query: {', '.join(map(str, found))}"
+        raise InputError(what, hint="explain one of them")
+    (name,) = ours
+    aggregates = [word for word in words if word in (SUM, MEAN, LARGEST)]
+    aggregate = aggregates[0] if aggregates else metric(name).natural
+    return Asked(name, aggregate, mapped=tuple(filter(None, found)))
+
+
+def _plain(words: list[str], mapping: Mapping[str, str]) -> Iterator[str]:
+    """The names that are explained; a histogram may be meant by the name of one of its series."""
+    for word in words:
+        for name in (word, *(word.removesuffix(suffix) for suffix in SERIES)):
+            if name in mapping:
+                yield name
+                break
+
+
+def _understood(text: str) -> Asked:
     quantile = _QUANTILE.fullmatch(text)
     halves = text.split("/")
     if quantile:
@@ -104,6 +149,6 @@ def _asked(functions: list[str], name: str) -> Asked:
             what = f"{name!r} is not a counter of requests that is known here"
             raise InputError(what, allowed=", ".join(COUNTERS))
         return Asked("request_rate", SUM)
-    if name != DESIRED:
+    if name not in DESIRED:
         metric(name, "query")
     return Asked(name, aggregate)

@@ -8,11 +8,12 @@ from pydantic import Field
 
 from windtunnel.core.errors import nearest
 from windtunnel.scaling.manifests.load import ReadManifests, read_manifests
-from windtunnel.scaling.manifests.pools import PoolNames
-from windtunnel.scaling.settings import Period, ScaledPool, ScalerTiming
+from windtunnel.scaling.manifests.names import ScenarioNames
+from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.settings import Period, ScaledPool, ScalerTiming, refusals
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Name, Text
-from windtunnel.settings.section import Context
+from windtunnel.settings.section import Added, Context
 
 MOST_FILES = 100
 
@@ -36,6 +37,12 @@ class ManifestSettings(ScalerTiming):
         "or `TARGET/ROLE` to a pool. Else a target is the pool of its name, and a role of it the "
         "pool `TARGET-ROLE` or the pool of the role's name.",
     )
+    metrics: Annotated[dict[str, Annotated[str, Text("a metric")]], Added()] = Field(
+        default_factory=dict,
+        description="Which metric a name in a manifest is, where it is not known: from a metric, a "
+        "resource (`cpu`), the name of a KEDA trigger, or a name in its query, to a metric such as "
+        "`waiting`, `concurrency`, `kv_used` or `batch_utilization`.",
+    )
     interval_s: Period = Field(
         default=15.0,
         description="How often it looks at the fleet and decides; left out: as often as the "
@@ -44,7 +51,7 @@ class ManifestSettings(ScalerTiming):
 
     def read_files(self, pools: Sequence[ScaledPool], folder: Path) -> ReadManifests:
         """The policies of the manifests; what is wrong with the files is raised."""
-        named = PoolNames([pool.name for pool in pools], self.targets)
+        named = ScenarioNames([pool.name for pool in pools], self.targets, self.metrics)
         read = read_manifests([folder / path for path in self.manifests], named)
         awake = {"wake": self.wake}
         assignments = [
@@ -60,3 +67,5 @@ class ManifestSettings(ScalerTiming):
             if pool not in names:
                 what = f"there is no pool {pool!r}"
                 yield where.fault(("targets", target), what, ", ".join(names), nearest(pool, names))
+        for name, ours in self.metrics.items():
+            yield from refusals(where, ("metrics", name), metric, ours)

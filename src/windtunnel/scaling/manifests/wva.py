@@ -16,10 +16,10 @@ from windtunnel.scaling.manifests.fields import (
     Most,
     PoolReference,
 )
-from windtunnel.scaling.manifests.pools import PoolNames
+from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.policies.hpa import HpaPace
 from windtunnel.scaling.policies.spare_capacity import SpareCapacitySettings
-from windtunnel.scaling.settings import PoolBounds
+from windtunnel.scaling.settings import PoolBounds, refusals
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Number
 from windtunnel.settings.limits import MOST_REPLICAS
@@ -58,7 +58,9 @@ class Variant(NamedTuple):
 class VariantForm(ApiSection, extra="ignore"):
     """What a VariantAutoscaling says; models, classes and profiles are those of the scenario."""
 
-    scale_target_ref: PoolReference = Field(description="What is scaled.")
+    scale_target_ref: PoolReference | None = Field(
+        default=None, description="What is scaled; left out: the target of the object's own name."
+    )
     model_id: AnyText = Field(default="", alias="modelID", description="Not used.")
     variant_cost: VariantCost = Field(
         default=DEFAULT_COST, description="Of one replica, in any unit."
@@ -75,7 +77,7 @@ class VariantForm(ApiSection, extra="ignore"):
 class VariantManifest(Manifest):
     """An object that may be about a pool which WVA scales."""
 
-    def variant(self, pools: PoolNames) -> Variant | None:
+    def variant(self, names: ScenarioNames) -> Variant | None:
         """What it says of one; None: it scales by itself."""
         raise NotImplementedError
 
@@ -85,10 +87,19 @@ class VariantAutoscaling(VariantManifest):
 
     spec: VariantForm = Field(description="What it says.")
 
-    def variant(self, pools: PoolNames) -> Variant:
+    @property
+    def target(self) -> str:
+        reference = self.spec.scale_target_ref
+        return self.metadata.name if reference is None else reference.name
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.spec.scale_target_ref is None:
+            yield from refusals(where, ("metadata", "name"), where.root.names.pool, self.target)
+
+    def variant(self, names: ScenarioNames) -> Variant:
         spec = self.spec
         bounds = PoolBounds(min=spec.min_replicas, max=spec.max_replicas)
-        return Variant(pools.find(spec.scale_target_ref.name), bounds, spec.variant_cost)
+        return Variant(names.pool(self.target), bounds, spec.variant_cost)
 
 
 def joined(first: Variant, second: Variant) -> Variant:
