@@ -7,10 +7,12 @@ an API server may change from a newer copy, `snapshot` makes such a copy, as a w
 Times are seconds of the run; `NEVER` stands for what has not happened.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from windtunnel.gangs.changes import Changes
+from windtunnel.gangs.roster import Roster
 from windtunnel.gangs.statuses import NEVER, CliqueStatus, Condition, GroupStatus, SetStatus
 from windtunnel.gangs.templates import (
     CliquePlace,
@@ -185,6 +187,7 @@ _ERRONEOUS: Final = 16
 _UNREADY: Final = 32
 _UPDATED: Final = 64
 _ENDED_MARK: Final = 128
+_HELD: Final = 256
 
 
 class Pod(GangMember):
@@ -194,7 +197,9 @@ class Pod(GangMember):
         super().__init__(POD, name, clique.place, clique.template)
         self.owner_uid = clique.uid
         self.counts = 0
-        """What its clique counts it for; kept by the view."""
+        """What its clique counts it for; kept by the view,"""
+        self.turn = 0
+        """like its place among the pods that the clique got."""
         self.gates: list[str] = [GATE, *clique.template.gates]
         self.node = ""
         self.scheduled_s = NEVER
@@ -242,6 +247,8 @@ class Pod(GangMember):
             marks += _SCHEDULED
         elif self.gates:
             marks += _GATED
+        if GATE in self.gates:
+            marks += _HELD
         if self.ready:
             marks += _READY
         elif self.erroneous:
@@ -297,6 +304,100 @@ class PodTally:
                 self.updated_ready += by
 
 
+class PodShelves:
+    """The pods of a clique that something is done to, so that nobody looks through all of them."""
+
+    def __init__(self) -> None:
+        self.ended: Final[dict[str, Pod]] = {}
+        self.held: Final[dict[str, Pod]] = {}
+        """Active, and our gate is on them."""
+        self.old_unready: Final[dict[str, Pod]] = {}
+        """Active, not ready, and of another template than the clique's."""
+        self.old_ready: Final[list[tuple[float, int, str]]] = []
+        """Of another template, too, and ready: creation, index and name, the oldest first."""
+        self.indices: Final[list[tuple[int, int, str]]] = []
+        """Of the active ones: index, turn and name."""
+        self._taken: Final[dict[int, int]] = {}  # by index: active pods that have it
+        self.roster = Roster()
+        """The names of the active ones."""
+
+    def move(self, pod: Pod, before: int, after: int) -> None:
+        """A pod counts for something else."""
+        changed = before ^ after
+        if changed & _ENDED_MARK:
+            _put(self.ended, pod, there=bool(after & _ENDED_MARK))
+        if changed & _HELD:
+            _put(self.held, pod, there=bool(after & _HELD))
+        if changed & _ACTIVE:
+            self._activate(pod, active=bool(after & _ACTIVE))
+        if changed & (_ACTIVE | _READY | _UPDATED):
+            _put(self.old_unready, pod, there=after & (_ACTIVE | _READY | _UPDATED) == _ACTIVE)
+            old = before & (_ACTIVE | _READY | _UPDATED) == _ACTIVE | _READY
+            if (after & (_ACTIVE | _READY | _UPDATED) == _ACTIVE | _READY) != old:
+                _shelve(self.old_ready, (pod.created_s, pod.index, pod.name), there=not old)
+
+    def _activate(self, pod: Pod, *, active: bool) -> None:
+        index = pod.index
+        count = self._taken.get(index, 0) + (1 if active else -1)
+        place = (index, pod.turn, pod.name)
+        at = bisect_left(self.indices, place)
+        if active:
+            self.indices.insert(at, place)
+            self.roster = self.roster.plus(pod.name)
+        else:
+            del self.indices[at]
+            self.roster = self.roster.minus(pod.name)
+        if count:
+            self._taken[index] = count
+        else:
+            del self._taken[index]
+
+    def above(self, index: int) -> int:
+        """How many active pods have this index or a higher one."""
+        return len(self.indices) - bisect_left(self.indices, (index, -1, ""))
+
+    def free_indices(self, count: int, gone: Iterable[Pod]) -> list[int]:
+        """The lowest indices that no active pod has, `gone` left aside."""
+        leaving: dict[int, int] = {}
+        for pod in gone:
+            leaving[pod.index] = leaving.get(pod.index, 0) + 1
+        found = [index for index, pods in leaving.items() if pods == self._taken.get(index)]
+        if len(self._taken) == len(self.indices):
+            found += [self._hole(number) for number in range(count)]
+        else:  # two pods have the same index, as only others can have made them
+            most = len(self.indices) + count
+            found += [index for index in range(most) if index not in self._taken]
+        return sorted(found)[:count]
+
+    def _hole(self, number: int) -> int:
+        """The free index below which so many others are free; no index is taken twice."""
+        low, high = 0, len(self.indices)
+        while low < high:
+            middle = (low + high) // 2
+            if self.indices[middle][0] - middle > number:
+                high = middle
+            else:
+                low = middle + 1
+        return low + number
+
+
+def _put(shelf: dict[str, Pod], pod: Pod, *, there: bool) -> None:
+    if there:
+        shelf[pod.name] = pod
+    else:
+        shelf.pop(pod.name, None)
+
+
+def _shelve(
+    shelf: list[tuple[float, int, str]], place: tuple[float, int, str], *, there: bool
+) -> None:
+    at = bisect_left(shelf, place)
+    if there:
+        shelf.insert(at, place)
+    else:
+        del shelf[at]
+
+
 class PodClique(GangMember):
     """One role: pods of one template, of which `min_available` are placed together."""
 
@@ -323,7 +424,8 @@ class PodClique(GangMember):
         self.places: Final[dict[int, Pod]] = {}
         """The last pod that was given each index; kept by the view."""
         self.tally = PodTally()
-        self._roster: tuple[str, ...] | None = None
+        self.shelves: Final = PodShelves()
+        self._turns = 0  # pods that it got so far
 
     def anew(self) -> Thing:
         after, number = self.starts_after, self.incarnation
@@ -346,6 +448,8 @@ class PodClique(GangMember):
         self.pods[thing.name] = thing
         self.places[thing.index] = thing
         thing.counts = 0
+        self._turns += 1
+        thing.turn = self._turns
         self.count(thing)
 
     def release(self, thing: Owned) -> None:
@@ -365,23 +469,13 @@ class PodClique(GangMember):
         if marks != before:
             self.tally.add(before, -1)
             self.tally.add(marks, 1)
+            self.shelves.move(pod, before, marks)
             pod.counts = marks
-            if (marks ^ before) & _ACTIVE:
-                self._roster = None
 
     def recount(self) -> None:
         """Follows a change of the template."""
         for pod in self.pods.values():
             self.count(pod)
-
-    def roster(self) -> tuple[str, ...]:
-        """The names of its active pods, sorted; the same object until they change."""
-        known = self._roster
-        if known is None:
-            known = self._roster = tuple(
-                sorted(pod.name for pod in self.pods.values() if pod.active)
-            )
-        return known
 
 
 class ScalingGroup(Owned):

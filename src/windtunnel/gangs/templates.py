@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from windtunnel.gangs.roster import Roster
+
 ANY_ORDER: Final = "CliqueStartupTypeAnyOrder"
 IN_ORDER: Final = "CliqueStartupTypeInOrder"
 EXPLICIT: Final = "CliqueStartupTypeExplicit"
@@ -201,8 +203,8 @@ class PodGroup(Struct):
     name: str
     min_replicas: int
     pack: Pack | None = None
-    pods: tuple[str, ...] = ()
-    """The names of its pods, sorted; empty until every pod of the gang exists."""
+    pods: Roster = Roster()
+    """The names of its pods; empty until every pod of the gang exists."""
 
 
 class PackGroup(Struct, frozen=True):

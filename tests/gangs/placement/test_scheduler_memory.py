@@ -9,6 +9,7 @@ from windtunnel.gangs.placement.asks import GangAsk
 from windtunnel.gangs.placement.placer import GangPlacer
 from windtunnel.gangs.placement.scheduler import GangScheduler, _GangPods
 from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.roster import roster_of
 from windtunnel.gangs.templates import CliquePlace, PodGroup
 from windtunnel.gangs.view import View
 
@@ -85,7 +86,7 @@ def test_following_pods_one_by_one_is_looking_at_all_of_them(
 def regrouped(known: _GangPods, view: View, home: dict[str, str]) -> _GangPods:
     groups = (PodGroup("a", 1), PodGroup("b", 1))
     for group in groups:
-        group.pods = tuple(name for name in NAMES if home[name] == group.name)
+        group.pods = roster_of(name for name in NAMES if home[name] == group.name)
     _, new, _ = known.regroup(groups)
     for name in new:
         known.follow(name, view.pods.get(name))

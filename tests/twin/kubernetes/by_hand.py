@@ -5,6 +5,7 @@ from typing import Any
 from windtunnel.gangs.commands import Create, CreatePod, PatchGang, Ungate
 from windtunnel.gangs.objects import Node, Pod, PodClique, PodGang
 from windtunnel.gangs.placement.constraints import taint_of
+from windtunnel.gangs.roster import roster_of
 from windtunnel.gangs.templates import CliquePlace, CliqueTemplate, Pack, PodGroup, SetSpec
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
@@ -81,7 +82,7 @@ class World:
         missing = [index for index in range(clique.replicas) if index not in taken]
         self.cluster.apply([CreatePod(clique, index) for index in missing], now_s)
         group = PodGroup(clique.name, minimum)
-        group.pods = tuple(sorted(clique.pods))
+        group.pods = roster_of(clique.pods)
         gates = [Ungate(pod) for pod in clique.pods.values() if pod.gates]
         self.cluster.apply(
             [PatchGang(self.cluster.view.gangs[clique.gang], (group,)), *gates], now_s

@@ -8,6 +8,7 @@ from tests.twin.kubernetes.by_hand import World, crash_after
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.gangs.commands import Command, Emit, PatchGang, Scale
 from windtunnel.gangs.objects import CLIQUE
+from windtunnel.gangs.roster import roster_of
 from windtunnel.gangs.statuses import ObjectEvent
 from windtunnel.gangs.templates import PodGroup
 from windtunnel.gangs.view import View
@@ -110,7 +111,7 @@ def test_a_gang_whose_minimum_grows_later_is_not_half_admitted_by_that() -> None
     clique = world.gang("a", 1)
     driver.run(20.0)
     group = PodGroup("a", 3)
-    group.pods = tuple(clique.pods)
+    group.pods = roster_of(clique.pods)
     world.cluster.apply([PatchGang(world.cluster.view.gangs["a"], (group,))], 20.0)
     driver.run()
     assert not world.cluster.scheduler.half_admitted

@@ -4,7 +4,7 @@ from windtunnel.gangs.commands import Command, CreatePod, Delete, PatchStatus, U
 from windtunnel.gangs.controllers import conditions
 from windtunnel.gangs.controllers.gates import GatedPod, held
 from windtunnel.gangs.controllers.rollout import allowance, has_turn, surge, takeable, unavailable
-from windtunnel.gangs.objects import GATE, PENDING, UNKNOWN, Pod, PodClique, PodCliqueSet
+from windtunnel.gangs.objects import PENDING, UNKNOWN, Pod, PodClique, PodCliqueSet
 from windtunnel.gangs.statuses import CliqueStatus
 from windtunnel.gangs.templates import COHERENT
 from windtunnel.gangs.view import View
@@ -61,56 +61,53 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
 
 def act(view: View, owner: PodCliqueSet, clique: PodClique, commands: list[Command]) -> None:
     """Adds the pods that are to come and to go, and takes the gates off those that may."""
-    active: list[Pod] = []
-    for pod in clique.pods.values():
-        if pod.active:
-            active.append(pod)
-        elif pod.deleted_s < 0.0:
-            commands.append(Delete(pod, f"it has {pod.phase.lower()}"))
-    doomed = _doomed(owner, clique, active)
-    for pod, why in doomed:
+    for pod in _in_turn(clique.shelves.ended):
+        why = f"it has {pod.phase.lower()}"
         commands.append(Delete(pod, why))
-    gone = {pod.name for pod, _ in doomed}
-    staying = [pod for pod in active if pod.name not in gone] if gone else active
-    missing = wanted(owner, clique, staying) - len(staying)
+    gone: dict[str, Pod] = {}
+    for pod, why in _doomed(owner, clique):
+        commands.append(Delete(pod, why))
+        gone[pod.name] = pod
+    missing = _wanted(owner, clique, gone) - (clique.tally.active - len(gone))
     if missing > 0:
-        taken = {pod.index for pod in staying}
-        index = 0
-        while missing > 0:
-            if index not in taken:
-                commands.append(CreatePod(clique, index))
-                missing -= 1
-            index += 1
-    _let_through(view, clique, staying, commands)
+        free = clique.shelves.free_indices(missing, gone.values())
+        commands += [CreatePod(clique, index) for index in free]
+    _let_through(view, clique, gone, commands)
 
 
-def wanted(owner: PodCliqueSet, clique: PodClique, active: list[Pod]) -> int:
+def _in_turn(pods: dict[str, Pod]) -> list[Pod]:
+    return sorted(pods.values(), key=lambda pod: pod.turn)
+
+
+def _wanted(owner: PodCliqueSet, clique: PodClique, gone: dict[str, Pod]) -> int:
     """How many pods there are to be; more than its replicas while old ones are being replaced."""
     if not clique.status.updating or owner.spec.update.paused:
         return clique.replicas
     extra = surge(owner, clique.template.rolling, clique.replicas)
     if extra == 0:
         return clique.replicas
-    old = sum(1 for pod in active if pod.template_hash != clique.template.hash)
+    old, above = clique.tally.active - clique.tally.updated, clique.shelves.above(clique.replicas)
+    for pod in gone.values():
+        old -= pod.template_hash != clique.template.hash
+        above -= pod.index >= clique.replicas
     # Those above go last, when the places below are taken: indices stay without holes.
-    above = sum(1 for pod in active if pod.index >= clique.replicas)
     return clique.replicas + min(extra, max(old, above))
 
 
-def _doomed(owner: PodCliqueSet, clique: PodClique, active: list[Pod]) -> list[tuple[Pod, str]]:
+def _doomed(owner: PodCliqueSet, clique: PodClique) -> list[tuple[Pod, str]]:
     """The pods that are to go, each with the reason."""
     doomed: list[tuple[Pod, str]] = []
     if clique.status.updating and not owner.spec.update.paused:
-        doomed = [(pod, "its template is old") for pod in _outdated(owner, clique, active)]
-    gone = {pod.name for pod, _ in doomed}
-    staying = [pod for pod in active if pod.name not in gone] if gone else active
-    excess = len(staying) - wanted(owner, clique, staying)
+        doomed = [(pod, "its template is old") for pod in _outdated(owner, clique)]
+    gone = {pod.name: pod for pod, _ in doomed}
+    excess = clique.tally.active - len(gone) - _wanted(owner, clique, gone)
     if excess > 0:
         current = clique.template.hash
+        staying = [pod for pod in clique.pods.values() if pod.active and pod.name not in gone]
         victims = sorted(staying, key=lambda pod: victim_order(pod, current))[:excess]
         doomed += [(pod, "there are more pods than replicas") for pod in victims]
     elif not gone and clique.status.updating:
-        doomed += _surplus(owner, clique, staying)
+        doomed += _surplus(owner, clique)
     return doomed
 
 
@@ -127,46 +124,50 @@ def victim_order(pod: Pod, current_hash: str) -> tuple[bool, int, bool, bool, fl
     )
 
 
-def _outdated(owner: PodCliqueSet, clique: PodClique, active: list[Pod]) -> list[Pod]:
+def _takeable(owner: PodCliqueSet, clique: PodClique) -> int:
+    """How many pods that serve may be taken now."""
+    replicas, minimum = clique.replicas, clique.min_available
+    down = unavailable(owner, clique.template.rolling, replicas, minimum)
+    return takeable(clique.tally.ready, clique.status.update_peak, replicas, minimum, down)
+
+
+def _outdated(owner: PodCliqueSet, clique: PodClique) -> list[Pod]:
     """The old pods that an update takes now: those that serve nobody, then the oldest others."""
-    current = clique.template.hash
-    old = [pod for pod in active if pod.template_hash != current]
-    if not old:
+    tally, shelves = clique.tally, clique.shelves
+    if tally.updated == tally.active:
         return []
-    taken = [pod for pod in old if not pod.ready]
-    ready = sum(1 for pod in active if pod.ready)
-    replicas, own = clique.replicas, clique.template.rolling
-    down = unavailable(owner, own, replicas, clique.min_available)
-    count = takeable(ready, clique.status.update_peak, replicas, clique.min_available, down)
-    serving = sorted((pod for pod in old if pod.ready), key=lambda pod: (pod.created_s, pod.index))
-    taken += serving[:count]
+    taken = _in_turn(shelves.old_unready)
+    serving = shelves.old_ready[: _takeable(owner, clique)]
+    taken += [clique.pods[name] for _, _, name in serving]
     if owner.spec.update.type == COHERENT:
-        above = max(0, len(active) - replicas)  # what stands in does not count as moved
-        moved = max(0, len(active) - len(old) - above)
+        above = max(0, tally.active - clique.replicas)  # what stands in does not count as moved
+        moved = max(0, tally.updated - above)
         return taken[: max(0, allowance(owner, clique.replica, clique.role) - moved)]
     return taken
 
 
-def _surplus(owner: PodCliqueSet, clique: PodClique, active: list[Pod]) -> list[tuple[Pod, str]]:
+def _surplus(owner: PodCliqueSet, clique: PodClique) -> list[tuple[Pod, str]]:
     """Pods above the replicas once nothing old is left and those in their places are ready."""
-    above = len(active) - clique.replicas
-    if above <= 0 or any(pod.template_hash != clique.template.hash for pod in active):
+    above = clique.tally.active - clique.replicas
+    if above <= 0 or clique.tally.updated < clique.tally.active:
         return []
-    replicas = clique.replicas
-    down = unavailable(owner, clique.template.rolling, replicas, clique.min_available)
-    ready = sum(1 for pod in active if pod.ready)
-    count = takeable(ready, clique.status.update_peak, replicas, clique.min_available, down)
-    last = sorted(active, key=lambda pod: -pod.index)[: min(above, count)]
-    return [(pod, "the update needs no more pods than replicas") for pod in last]
+    count = min(above, _takeable(owner, clique))
+    last = clique.shelves.indices[::-1][:count]
+    return [
+        (clique.pods[name], "the update needs no more pods than replicas") for _, _, name in last
+    ]
 
 
 def _let_through(
-    view: View, clique: PodClique, staying: list[Pod], commands: list[Command]
+    view: View, clique: PodClique, gone: dict[str, Pod], commands: list[Command]
 ) -> None:
-    gated = [pod for pod in staying if GATE in pod.gates]
-    if not gated:
+    if not clique.shelves.held:
         return
     verdict: GatedPod = held(view, clique)
     if verdict.why:
         return
-    commands += [Ungate(pod) for pod in gated if pod.name in verdict.referred]
+    commands += [
+        Ungate(pod)
+        for pod in _in_turn(clique.shelves.held)
+        if pod.name in verdict.referred and pod.name not in gone
+    ]

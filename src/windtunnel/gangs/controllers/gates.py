@@ -9,6 +9,7 @@ let through, and not again.
 from typing import NamedTuple
 
 from windtunnel.gangs.objects import GATE, Pod, PodClique
+from windtunnel.gangs.roster import Roster
 from windtunnel.gangs.view import View
 
 
@@ -17,7 +18,7 @@ class GatedPod(NamedTuple):
 
     why: str
     """Empty when they may go."""
-    referred: frozenset[str] = frozenset()
+    referred: Roster = Roster()
     """The pods that the gang refers to."""
 
 
@@ -26,10 +27,10 @@ def held(view: View, clique: PodClique) -> GatedPod:
     gang = view.gangs.get(clique.gang)
     if gang is None:
         return GatedPod(f"the gang {clique.gang} does not exist yet")
-    referred: frozenset[str] = frozenset()
+    referred: Roster = Roster()
     for group in gang.groups:
         if group.name == clique.name:
-            referred = frozenset(group.pods)
+            referred = group.pods
     if not referred:
         return GatedPod(f"the gang {clique.gang} waits until all of its pods exist")
     if not clique.base_gang:

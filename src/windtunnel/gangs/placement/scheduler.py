@@ -33,9 +33,10 @@ from windtunnel.gangs.placement.constraints import (
     spread_of,
 )
 from windtunnel.gangs.placement.placer import Binding, Member, Pass, Victim, VictimsBelow
-from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.placement.space import Space, Tree
 from windtunnel.gangs.placement.units import keys_of
 from windtunnel.gangs.placement.why import Waiting
+from windtunnel.gangs.roster import Roster
 from windtunnel.gangs.statuses import Condition, ObjectEvent
 from windtunnel.gangs.templates import Pack as PackKeys
 from windtunnel.gangs.templates import PodGroup
@@ -60,12 +61,11 @@ class Placer(Protocol):
 class _GroupPods:
     """The pods of a group that wait and that are bound, each in order."""
 
-    __slots__ = ("asks", "bound", "listed", "members", "nodes", "waiting")
+    __slots__ = ("asks", "bound", "listed", "nodes", "waiting")
 
     def __init__(self) -> None:
-        self.listed: tuple[str, ...] = ()
-        self.members: frozenset[str] = frozenset()
-        """The pods that the gang refers to, as its list and as a set."""
+        self.listed = Roster()
+        """The pods that the gang refers to."""
         self.waiting: Final[list[Place]] = []
         self.asks: list[PodAsk] | None = None
         """What the pods that wait ask for, in their order; None: to be looked up."""
@@ -95,15 +95,34 @@ class _GroupPods:
 
 
 class _Closeness:
-    """How close the bound pods of a gang were at the last score. No pod has left since."""
+    """In which domains of a topology the bound pods of a gang are, as of the last score."""
 
-    __slots__ = ("first", "joined", "keys", "level")
+    __slots__ = ("_counts", "_pods", "moved", "tree")
 
-    def __init__(self, keys: list[str], first: str) -> None:
-        self.keys: Final = keys  # the levels of the topology
-        self.first: Final = first  # a node that has a pod of the gang
-        self.level = len(keys) - 1  # the narrowest of which one domain holds all; -1: none does
-        self.joined: Final[list[str]] = []  # nodes of the pods that were bound since
+    def __init__(self, tree: Tree, nodes: list[str]) -> None:
+        self.tree: Final = tree
+        self._counts: Final[list[dict[int, int]]] = [{} for _ in tree.keys]
+        """By level, and by number of the domain: pods."""
+        self._pods = 0
+        self.moved: Final = [(node, 1) for node in nodes]
+        """Nodes of pods that were bound since (1), and of those that have left (-1)."""
+
+    def level(self, space: Space) -> int:
+        """The narrowest level of which one domain holds all of them; -1: none does."""
+        for name, by in self.moved:
+            self._pods += by
+            place = self.tree.leaves[space.by_name[name].number].parent
+            while place is not None and place.level >= 0:
+                counts = self._counts[place.level]
+                counts[place.number] = counts.get(place.number, 0) + by
+                if not counts[place.number]:
+                    del counts[place.number]
+                place = place.parent
+        self.moved.clear()
+        for level in range(len(self._counts) - 1, -1, -1):
+            if list(self._counts[level].values()) == [self._pods]:
+                return level
+        return -1
 
 
 class _GangPods:
@@ -138,15 +157,17 @@ class _GangPods:
         self.groups = groups
         self.version += 1
         names = [group.name for group in groups]
-        left = [pod for pod, group in self.group_of.items() if group not in names]
+        left: list[str] = []
+        for name in [name for name in self.by_group if name not in names]:
+            left += self.by_group[name].listed
         new: list[tuple[str, str]] = []
         for group in groups:
             known = self.by_group.setdefault(group.name, _GroupPods())
             if known.listed is not group.pods:
-                members = frozenset(group.pods)
-                left += sorted(known.members - members)
-                new += [(pod, group.name) for pod in sorted(members - known.members)]
-                known.listed, known.members = group.pods, members
+                gone, come = known.listed.until(group.pods)
+                left += gone
+                new += [(pod, group.name) for pod in come]
+                known.listed = group.pods
         moved = False
         for pod in left:
             moved = self.follow(pod, None) or moved
@@ -171,13 +192,13 @@ class _GangPods:
         if known is not None:
             del self.places[name]
             group.remove(known[0], bound=known[1] != "")
-            if known[1]:
-                self.closeness = None
+            if known[1] and self.closeness is not None:
+                self.closeness.moved.append((known[1], -1))
         if now is not None:
             self.places[name] = now
             group.add(now[0], now[1])
             if now[1] and self.closeness is not None:
-                self.closeness.joined.append(now[1])
+                self.closeness.moved.append((now[1], 1))
         waited = known is not None and not known[1]
         waits = now is not None and not now[1]
         return waited != waits
@@ -548,24 +569,13 @@ class GangScheduler:
             commands.append(_event(gang, key, NORMAL, "Scheduled", says, now_s))
 
     def _score(self, ask: GangAsk, known: _GangPods) -> float:
-        """How close its pods are: 1 in one domain of the narrowest level, 0 in none.
-
-        While no pod leaves, only those that were bound since the last time can make it less.
-        """
-        tree, by_name = self.space.tree(ask.topology, keys_of(ask)), self.space.by_name
+        """How close its pods are: 1 in one domain of the narrowest level, 0 in none."""
+        tree = self.space.tree(ask.topology, keys_of(ask))
         close = known.closeness
-        if close is None or close.keys != tree.keys:
-            nodes = known.nodes()
-            close = known.closeness = _Closeness(list(tree.keys), nodes[0])
-            close.joined.extend(nodes)
-        leaves = [tree.leaves[by_name[name].number] for name in close.joined]
-        while close.level >= 0:
-            domain = tree.domain_of(by_name[close.first], close.level)
-            if domain is not None and all(domain.holds(leaf) for leaf in leaves):
-                break
-            close.level -= 1
-        close.joined.clear()
-        return (close.level + 1) / len(tree.keys) if tree.keys else 0.0
+        if close is None or close.tree is not tree:
+            close = known.closeness = _Closeness(tree, known.nodes())
+        level = close.level(self.space)
+        return (level + 1) / len(tree.keys) if tree.keys else 0.0
 
     def _condition(
         self,
