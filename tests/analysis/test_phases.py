@@ -23,8 +23,11 @@ def requests(draw: st.DrawFn, *, completed: bool = False) -> RequestRow:
     """A request that came as far as it came: split, whole, or kept where its prompt was."""
     kind = draw(st.sampled_from(["whole", "split", "stayed"]))
     media = draw(st.booleans())
-    names = ["admitted", *(["encoded"] if media else []), "scheduled"]
-    names += {"whole": [], "split": MOMENTS[4:7], "stayed": ["prefilled"]}[kind]
+    tried = draw(st.booleans())
+    names = ["admitted", *(["encoded"] if media else []), *(["restarted"] if tried else [])]
+    names += ["routed", "scheduled"]
+    split = MOMENTS[MOMENTS.index("prefilled") : MOMENTS.index("first_token")]
+    names += {"whole": [], "split": split, "stayed": ["prefilled"]}[kind]
     names += ["first_token", "finished"]
     reached = len(names) if completed else draw(st.integers(0, len(names)))
     steps = draw(st.lists(st.floats(0.0, 50.0), min_size=len(names), max_size=len(names)))

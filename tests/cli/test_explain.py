@@ -198,11 +198,11 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_who_never_got_a_server_waited_for_machines_that_a_fault_kept_away(nobody: Path) -> None:
     found = data(nobody, "--request", "3")
-    assert [phase["name"] for phase in found["phases"]] == ["queue"]
+    assert [phase["name"] for phase in found["phases"]] == ["unplaced"]
     (chain,) = found["chains"]
     says = [step["says"] for step in chain["steps"]]
     assert says[:2] == [
-        "no server was ready to be sent to",
+        "no server was ready",
         "main had 0 of 1 server ready; 1 pending, the first since 0 s",
     ]
     assert any(one.startswith("the fleet was short of main/") for one in says), says

@@ -30,6 +30,8 @@ SCHEMA = {
     "arrived": TIME,
     "admitted": TIME,
     "encoded": TIME,
+    "restarted": TIME,
+    "routed": TIME,
     "scheduled": TIME,
     "prefilled": TIME,
     "transfer_start": TIME,
@@ -49,6 +51,17 @@ SCHEMA = {
     "replica": pa.int32(),
     "prefill_pool": NAME,
     "prefill_replica": pa.int32(),
+    "lost_tries": pa.list_(
+        pa.struct(
+            [
+                ("pool", pa.string()),
+                ("replica", pa.int32()),
+                *((name, TIME) for name in ("routed", "scheduled", "first_token", "ended")),
+                ("reason", pa.string()),
+            ]
+        )
+    ),
+    "pauses": pa.list_(TIME),
 }
 
 Row = dict[str, Any]
@@ -143,7 +156,7 @@ def test_a_split_request_has_all_its_times_in_order(tmp_path: Path) -> None:
         assert known == sorted(known)
     split = [row for row in rows if row["prefill_pool"] and row["outcome"] == "completed"]
     assert len(split) > 50
-    passed = [name for name in TIMES if name != "encoded"]  # there are no media
+    passed = [name for name in TIMES if name not in ("encoded", "restarted")]
     assert all(None not in [row[name] for name in passed] for row in split)
     whole = [row for row in rows if not row["prefill_pool"]]
     assert {row["prefilled"] for row in whole} == {None}
@@ -194,3 +207,42 @@ def test_rows_come_in_order_of_ending_in_batches(
     assert pq.read_table(tmp_path / REQUESTS).to_pylist() == whole.to_pylist()
     finished = [row["finished"] for row in whole.to_pylist() if row["outcome"] == "completed"]
     assert len(finished) > 10
+
+
+LOST = one_server(count=3, output=40).replace(
+    "serving:\n", "serving:\n  startup: {load: {mean: 5s}}\n"
+)
+
+
+def test_tries_that_were_lost_keep_their_times(tmp_path: Path) -> None:
+    crash = "faults: [{at: 2300ms, kind: engine-crash}]\n"
+    rows = run(LOST + crash, tmp_path)[1].to_pylist()
+    first, second, third = sorted(rows, key=lambda row: row["id"])
+    assert (first["lost_tries"], first["restarted"], first["routed"]) == (None, None, 1.0)
+    (lost,) = second["lost_tries"]
+    assert lost == {
+        "pool": "main",
+        "replica": 0,
+        "routed": 2.0,
+        "scheduled": 2.0,
+        "first_token": pytest.approx(2.018),
+        "ended": pytest.approx(2.3),
+        "reason": "its engine crashed",
+    }
+    assert (second["restarted"], second["routed"]) == (lost["ended"], pytest.approx(7.3))
+    assert (third["lost_tries"], third["routed"]) == (None, second["routed"])
+    assert (first["replica"], second["replica"], third["replica"]) == (0, 1, 1)
+
+
+def test_pauses_are_waits_after_preemptions(busy: tuple[dict[str, Any], list[Row]]) -> None:
+    _, rows = busy
+    assert any(row["preemptions"] for row in rows)
+    for row in rows:
+        pauses = row["pauses"] or []
+        assert bool(pauses) <= bool(row["preemptions"])
+        assert len(pauses) <= 2 * row["preemptions"]
+        assert pauses == sorted(pauses)
+        if pauses:
+            assert row["scheduled"] < pauses[0]
+            assert row["finished"] is None or pauses[-1] < row["finished"]
+            assert len(pauses) % 2 == 0 or row["outcome"] != "completed"

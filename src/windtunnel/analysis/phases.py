@@ -8,9 +8,11 @@ import msgspec
 
 from windtunnel.core.vocabulary import ENCODING
 
-GATEWAY, ENCODE, QUEUE, PREFILL, ROOM, TRANSFER, START, DECODE = PHASES = (
+GATEWAY, ENCODE, RETRY, UNPLACED, QUEUE, PREFILL, ROOM, TRANSFER, START, DECODE = PHASES = (
     "gateway",
     "encode",
+    "retry",
+    "unplaced",
     "queue",
     "prefill",
     "room",
@@ -21,6 +23,8 @@ GATEWAY, ENCODE, QUEUE, PREFILL, ROOM, TRANSFER, START, DECODE = PHASES = (
 NAMES = {
     GATEWAY: "queued at the gateway",
     ENCODE: "encoding media",
+    RETRY: "tries that were lost",
+    UNPLACED: "waiting for a ready server",
     QUEUE: "queued",
     PREFILL: "prefill",
     ROOM: "waiting for KV blocks on the decode server",
@@ -48,6 +52,8 @@ class RequestTimes(msgspec.Struct, frozen=True):
     arrived: float
     admitted: float | None
     encoded: float | None
+    restarted: float | None
+    routed: float | None
     scheduled: float | None
     prefilled: float | None
     transfer_start: float | None
@@ -66,7 +72,9 @@ def phases(times: RequestTimes, end_s: float, *, split: bool, encoding: bool) ->
     left: list[tuple[str, float | None]] = [(GATEWAY, times.admitted)]
     if times.encoded is not None or encoding:
         left.append((ENCODE, times.encoded))
-    left.append((QUEUE, times.scheduled))
+    if times.restarted is not None:
+        left.append((RETRY, times.restarted))
+    left += [(UNPLACED, times.routed), (QUEUE, times.scheduled)]
     if split:
         left += [
             (PREFILL, times.prefilled),
@@ -94,6 +102,22 @@ def _following(
     return [phase for phase in found if phase.took_s > 0.0 or phase is found[-1]]
 
 
+class LostTry(msgspec.Struct, frozen=True):
+    """A try on a server that did not finish the request; `routed` is None where it refused."""
+
+    pool: str
+    replica: int
+    routed: float | None
+    scheduled: float | None
+    first_token: float | None
+    ended: float
+    reason: str
+
+    @property
+    def server(self) -> Owner:
+        return self.pool, self.replica
+
+
 Owner = tuple[str | None, int | None]
 """A server: its pool and its number there; nothing for a request that was sent nowhere."""
 
@@ -114,6 +138,10 @@ class RequestRow(RequestTimes, frozen=True, kw_only=True):
     replica: int | None
     prefill_pool: str | None
     prefill_replica: int | None
+    lost_tries: list[LostTry] | None = None
+    """Those before the one that the times are of."""
+    pauses: list[float] | None = None
+    """By turns: when it was preempted, and when it ran again."""
 
     @property
     def server(self) -> Owner:

@@ -15,8 +15,10 @@ from windtunnel.analysis.phases import (
     GATEWAY,
     PREFILL,
     QUEUE,
+    RETRY,
     ROOM,
     TRANSFER,
+    UNPLACED,
     Owner,
     Phase,
     RequestRow,
@@ -33,6 +35,11 @@ LONG = 2.0
 """A prompt or a response this many times the mean is called long."""
 SLOW = 1.5
 """Tokens this many times as far apart as the median's are called slow."""
+WITHOUT_SERVER = {
+    GATEWAY: ("at the gateway", "at_gateway"),
+    UNPLACED: ("until a server was ready", "in_line"),
+}
+"""Queues that are no server's: where, and the column of their length."""
 NOT_THERE = {"timed_out": "until it timed out", "unfinished": "unfinished"}
 """Beside the time of a request that did not get there."""
 
@@ -102,17 +109,20 @@ class Slowest:
 
     def why(self, request: RequestRow, longest: Phase, series: Series, slots: list[int]) -> str:
         """The largest part of the time, and what made it large."""
-        if longest.name == PREFILL:
-            return self._why_prefill(request, longest)
-        if longest.name == DECODE:
-            return self._why_decode(request, longest)
+        if longest.name in (PREFILL, DECODE):
+            own = self._why_prefill if longest.name == PREFILL else self._why_decode
+            return own(request, longest)
         took = format_duration(longest.took_s)
         sample = series.sample_at(longest.start_s)
-        if longest.name == GATEWAY:
-            ahead = int(series.whole["at_gateway"][sample])
-            return f"queued for {took} at the gateway, behind {ahead:,} requests"
         if longest.name == ENCODE:
             return f"its images or sound took {took} to encode, with the wait for an encoder"
+        if longest.name == RETRY:
+            tries = len(request.lost_tries or ())
+            return f"{took} went to {tries} {'try' if tries == 1 else 'tries'} that were lost"
+        if longest.name in WITHOUT_SERVER:
+            where, column = WITHOUT_SERVER[longest.name]
+            ahead = int(series.whole[column][sample])
+            return f"queued for {took} {where}, {ahead:,} queued"
         if longest.name == QUEUE:
             return f"queued for {took}{_why_it_waited(request, series, sample, slots)}"
         if longest.name == TRANSFER:
@@ -164,18 +174,12 @@ def _of_server(series: Series, name: str, owner: Owner, sample: int) -> float | 
 def _why_it_waited(request: RequestRow, series: Series, sample: int, slots: list[int]) -> str:
     """What its server looked like when it came."""
     owner = request.prompt_server
-    in_line = int(series.whole["in_line"][sample])
-    none_ready = f" until a server was ready, {in_line:,} queued"
-    if request.pool is None:
-        return none_ready if in_line else " before it was sent to a server"
     ahead, running, kv_used = (
         _of_server(series, name, owner, sample) for name in ("waiting", "running", "kv_used")
     )
     place = series.place_of(owner)
     if place is None or ahead is None or running is None or kv_used is None:
-        return none_ready if in_line else ""
-    if in_line and not ahead and not running:
-        return none_ready  # it is with no server then: its own came later
+        return ""
     most = slots[place]
     if running >= most:
         cause = f"all {most} slots of its server were taken"

@@ -14,9 +14,11 @@ from windtunnel.analysis.phases import (
     PHASES,
     PREFILL,
     QUEUE,
+    RETRY,
     ROOM,
     START,
     TRANSFER,
+    UNPLACED,
     RequestTimes,
 )
 
@@ -118,10 +120,13 @@ def phases_of_many(rows: Any, times: dict[str, Floats]) -> dict[str, Floats]:
 
     computed = np.where(split, times["prefilled"], times["first_token"])
     sent = np.where(np.isnan(times["encoded"]), times["admitted"], times["encoded"])
+    began = np.where(np.isnan(times["restarted"]), sent, times["restarted"])
     return {
         GATEWAY: times["admitted"] - times["arrived"],
         ENCODE: sent - times["admitted"],
-        QUEUE: times["scheduled"] - sent,
+        RETRY: began - sent,
+        UNPLACED: times["routed"] - began,
+        QUEUE: times["scheduled"] - times["routed"],
         PREFILL: computed - times["scheduled"],
         ROOM: apart("transfer_start", "prefilled"),
         TRANSFER: apart("transfer_end", "transfer_start"),

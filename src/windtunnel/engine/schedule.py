@@ -467,6 +467,7 @@ class Schedule(Actor):
             self._ending.append(request)
             return  # its last token is on its way: it ends with the current step
         request.stage = WAITING
+        request.pause(start_s)
         if self.limits.restarts:
             request.first_token_s = UNSET
             request.token_s = UNSET

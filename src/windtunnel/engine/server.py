@@ -483,6 +483,8 @@ class Server(Schedule):
         for request in step.admitted:
             if request.scheduled_s == UNSET and not request.cancelled:
                 request.scheduled_s = step.start_s
+            elif request.pauses is not None:
+                request.resume(step.start_s)
         step.end_s = self._clock.on_tick(step.start_s + step.duration_s)
         if step.pure and not step.finishing and not self._somebody_enters():
             ends = self._decoding.steps_to_first_end()

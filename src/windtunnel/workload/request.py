@@ -12,6 +12,10 @@ UNSET: Final = -1.0
 NEVER: Final = float("inf")
 
 MOST_TURNS: Final = 10_000
+MOST_TRIES: Final = 100
+"""Lost tries of one request that are kept apart; the last stands for all that follow it."""
+MOST_PAUSES: Final = 200
+"""Beginnings and ends of waits after preemptions that are kept of one request."""
 DEFAULT_TENANT: Final = "default"
 DEFAULT_SLO: Final = "standard"
 """Tenant and class of service of a request that is given none."""
@@ -56,6 +60,18 @@ class PrefixChain:
         return f"PrefixChain({self.keys}, {self.ends})"
 
 
+class LostTry:
+    """A try to serve a request on a server that did not finish it."""
+
+    def __init__(self, request: "Request", server: int, ended_s: float, reason: str) -> None:
+        self.server: Final = server  # whose end, or refusal, it was
+        self.routed_s: Final = request.routed_s
+        self.scheduled_s: Final = request.scheduled_s
+        self.first_token_s: Final = request.first_token_s
+        self.ended_s: float = ended_s
+        self.reason: Final = reason
+
+
 class Request:
     """One prompt and its answer. A plain record, changed by the component that has it."""
 
@@ -92,6 +108,10 @@ class Request:
         self.prefill_server: i64 = -1  # where the prompt was computed, if not there
         self.admitted_s = UNSET
         self.encoded_s = UNSET  # its media were tokens then, where an encoder made them
+        self.lost_tries: list[LostTry] | None = None  # before the one that these times are of
+        self.restarted_s = UNSET  # the last of those ended
+        self.routed_s = UNSET  # to a server, the prefill half where the request is split
+        self.pauses: list[float] | None = None  # by turns: preempted at, and running again at
         self.sent_s = UNSET  # to the server that has it: what that server does counts from here
         self.scheduled_s = UNSET
         self.prefilled_s = UNSET  # the prompt was computed there
@@ -131,6 +151,28 @@ class Request:
         self.in_slot = False  # whether it keeps its adapter on the accelerator
         self.token_s = UNSET  # its latest token, where the next does not follow a step later
 
+    def lose_try(self, server: int, ended_s: float, reason: str) -> None:
+        """Keeps what is known of a try that is over, before the next."""
+        self.restarted_s = ended_s
+        if self.lost_tries is None:
+            self.lost_tries = []
+        if len(self.lost_tries) < MOST_TRIES:
+            self.lost_tries.append(LostTry(self, server, ended_s, reason))
+        else:
+            self.lost_tries[-1].ended_s = ended_s
+
+    def pause(self, now_s: float) -> None:
+        """It was preempted."""
+        if self.pauses is None:
+            self.pauses = []
+        if len(self.pauses) < MOST_PAUSES and len(self.pauses) % 2 == 0:
+            self.pauses.append(now_s)
+
+    def resume(self, now_s: float) -> None:
+        """It runs again."""
+        if self.pauses is not None and len(self.pauses) % 2:
+            self.pauses.append(now_s)
+
     def again(self) -> "Request":
         """The same request, for another server to begin with from its prompt.
 
@@ -157,6 +199,8 @@ class Request:
         other.followed = self.followed
         other.admitted_s = self.admitted_s
         other.encoded_s = self.encoded_s
+        other.lost_tries = self.lost_tries
+        other.restarted_s = self.restarted_s
         other.preemptions = self.preemptions
         other.reason = self.reason
         other.redirects = self.redirects

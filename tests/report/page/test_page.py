@@ -105,7 +105,7 @@ def test_a_line_at_the_gateway_is_shown_wherever_it_matters(tmp_path: Path) -> N
     assert "Queued at the gateway" in page  # a picture
     assert "queued requests" in page  # a chart
     assert '<rect class="gateway"' in page  # a phase
-    assert re.search(r"queued for [0-9.]+ s at the gateway, behind \d+ requests", page)
+    assert re.search(r"queued for [0-9.]+ s at the gateway, \d+ queued", page)
     (reason,) = done.result["reasons"]["rejected"]
     assert html.escape(reason) in page
     run_into(tmp_path, full())

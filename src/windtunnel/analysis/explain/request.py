@@ -18,12 +18,12 @@ from windtunnel.analysis.explain.steps import (
     moment,
     took,
 )
-from windtunnel.analysis.phases import DECODE, NAMES, QUEUE, ROOM, Owner, Phase
+from windtunnel.analysis.phases import DECODE, NAMES, QUEUE, ROOM, UNPLACED, Owner, Phase
 from windtunnel.analysis.phases import GATEWAY as AT_GATEWAY
 from windtunnel.analysis.saturation import KV_FULL
 from windtunnel.analysis.slowest import Slowest
 
-FOR_ROOM = (AT_GATEWAY, QUEUE, ROOM)
+FOR_ROOM = (AT_GATEWAY, UNPLACED, QUEUE, ROOM)
 """Phases in which a request waits for servers to have room."""
 REJECTED = "rejected"
 WORTH_S = 1e-3
@@ -163,12 +163,10 @@ def _first_steps(run: RunReader, row: FullRequestRow, phase: Phase) -> list[Caus
         steps.append(CauseStep(phase.start_s, GATEWAY, says))
         if row.outcome == REJECTED:
             steps.append(_gateway_decision(row, phase))
-    elif phase.name in FOR_ROOM and row.pool is not None:
+    elif phase.name == UNPLACED:
+        steps.append(CauseStep(phase.start_s, SERVER, "no server was ready"))
+    elif phase.name in FOR_ROOM:
         steps.append(_at_its_server(run, row, phase, sample))
-    elif phase.name == QUEUE:
-        none_ready = bool(whole["in_line"][sample])
-        says = "no server was ready to be sent to" if none_ready else "no server had taken it"
-        steps.append(CauseStep(phase.start_s, SERVER, says))
     return steps
 
 

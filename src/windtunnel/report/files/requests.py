@@ -5,14 +5,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from windtunnel.analysis.phases import RequestTimes
+from windtunnel.analysis import phases
 from windtunnel.core.errors import OutputError
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.results.reasons import reason_of
 from windtunnel.twin.results.recorder import RowSink
-from windtunnel.workload.request import NEVER, UNSET, Request
+from windtunnel.workload.request import NEVER, UNSET, LostTry, Request
 
-TIMES = RequestTimes.__struct_fields__
+TIMES = phases.RequestTimes.__struct_fields__
 """Columns in the order in which their times come, as far as they do."""
 NAME = "name"
 COLUMNS = {
@@ -32,6 +32,8 @@ COLUMNS = {
     "replica": "int32",
     "prefill_pool": NAME,
     "prefill_replica": "int32",
+    "lost_tries": "lost_tries",
+    "pauses": "pauses",
     "model": NAME,
 }
 """The columns and their types in Arrow; `model` is there where there are several."""
@@ -52,10 +54,10 @@ def admitted_s(request: Request) -> float | None:
     return _time(request.admitted_s)
 
 
-def times_of(request: Request) -> RequestTimes:
+def times_of(request: Request) -> phases.RequestTimes:
     """The same times of one request, to draw it."""
     later = (_time(getattr(request, f"{name}_s")) for name in TIMES[2:])
-    return RequestTimes(request.arrived_s, admitted_s(request), *later)
+    return phases.RequestTimes(request.arrived_s, admitted_s(request), *later)
 
 
 class RequestRows:
@@ -128,12 +130,36 @@ class RequestRows:
             "replica": [replicas[r.server] for r in requests],
             "prefill_pool": [pools[r.prefill_server] for r in requests],
             "prefill_replica": [replicas[r.prefill_server] for r in requests],
+            "lost_tries": [
+                None
+                if r.lost_tries is None
+                else [_lost(one, pools, replicas) for one in r.lost_tries]
+                for r in requests
+            ],
         }
+
+
+def _lost(one: LostTry, pools: list[str | None], replicas: list[int | None]) -> dict[str, Any]:
+    return {
+        "pool": pools[one.server],
+        "replica": replicas[one.server],
+        "routed": _time(one.routed_s),
+        "scheduled": _time(one.scheduled_s),
+        "first_token": _time(one.first_token_s),
+        "ended": one.ended_s,
+        "reason": one.reason,
+    }
 
 
 def _type(kind: str) -> Any:
     import pyarrow as pa
 
+    if kind == "pauses":
+        return pa.list_(pa.float64())
+    if kind == "lost_tries":
+        types: dict[str, Any] = {"pool": pa.string(), "replica": pa.int32(), "reason": pa.string()}
+        names = phases.LostTry.__struct_fields__
+        return pa.list_(pa.struct([(name, types.get(name, pa.float64())) for name in names]))
     return pa.dictionary(pa.int32(), pa.string()) if kind == NAME else getattr(pa, kind)()
 
 

@@ -94,6 +94,7 @@ class Handoff:
         leg = self.splits[request.id].leg
         request.scheduled_s = leg.scheduled_s
         request.preemptions = leg.preemptions
+        request.pauses = leg.pauses
 
     def move(self, request: Request, now_s: float) -> None:
         """Reserves blocks and starts to move, or queues the request until there are some."""

@@ -19,7 +19,7 @@ from windtunnel.twin.requests.in_flight import InFlight
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.requests.splitting import Splitting
 from windtunnel.twin.results.event_log import EventLog
-from windtunnel.twin.results.reasons import RATE_LIMITED, SERVER_LOST, stage_of
+from windtunnel.twin.results.reasons import DRAINED, RATE_LIMITED, SERVER_LOST, stage_of
 from windtunnel.twin.results.recorder import (
     COMPLETED,
     DROPPED,
@@ -200,7 +200,7 @@ class RequestLifecycle(RequestPort):
             return
         judgement = service.judge(request, server.index, now_s)
         request.server = server.index
-        request.sent_s = now_s
+        request.routed_s = request.sent_s = now_s
         signals.sent(server.index, request.prompt_tokens)
         if self._event_log is not None:
             self._event_log.routed(now_s, request, decision.reason, scores, judgement)
@@ -254,11 +254,12 @@ class RequestLifecycle(RequestPort):
 
     def send_back(self, server: Server, begun: bool) -> None:  # noqa: FBT001
         for request in self.in_flight.redirected(server, begun):
-            self._redirect(request)
+            self._redirect(request, server)
 
-    def _redirect(self, request: Request) -> None:
+    def _redirect(self, request: Request, server: Server) -> None:
         """Takes a request away from its server, to begin with anew on another."""
         self._withdraw(request)
+        request.lose_try(int(server.index), self.now_s, DRAINED)
         again = self._renew(request)
         again.redirects += 1
         self.cluster.replicas[request.server].pool.redirected += 1
@@ -285,6 +286,7 @@ class RequestLifecycle(RequestPort):
         for request in concerned:
             if request.retries < self._attempts:
                 pool.retried += 1
+                request.lose_try(int(server.index), self.now_s, reason)
                 again = self._renew(request)
                 again.retries += 1
                 if self._event_log is not None:
@@ -331,6 +333,7 @@ class RequestLifecycle(RequestPort):
             self._reject(request, RATE_LIMITED)
             return
         wait_s = self._backoff_s * 2.0 ** min(int(request.retries), 60)
+        request.lose_try(int(server.index), self.now_s, RATE_LIMITED)
         request.retries += 1
         if self._event_log is not None:
             had = int(server.index)
