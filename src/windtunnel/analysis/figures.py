@@ -118,7 +118,7 @@ FIGURES: Final = (
            "simulated time", kept=True),
     Figure("ended_by", "`duration`; where the scenario has none `last request`, or `nothing to "
            "wait for` when requests were left that no server would ever have served; of a run that "
-           "ended before its time, what ended it: `interrupt`, `memory`"),
+           "ended before its time, what ended it: `interrupt`, `memory`, `no progress`"),
     Figure("partial", "why the run ended before its time, in a sentence: the results are those of "
            "its beginning", null_when="it ran to its end"),
     Figure("requests.arrived", "requests that arrived; the next five add up to it, always",

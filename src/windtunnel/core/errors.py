@@ -84,6 +84,10 @@ class InvariantBroken(WindtunnelError):
     exit_code = 3
 
 
+class NeverRests(InvariantBroken):
+    """Controllers find something to do again and again in one instant; says how often."""
+
+
 def _again(
     kind: type[WindtunnelError],
     what: str,

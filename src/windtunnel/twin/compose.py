@@ -22,6 +22,7 @@ from windtunnel.twin.faults.driver import build_faults
 from windtunnel.twin.infrastructure.event_log import InfrastructureLog
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.infrastructure.settings import MAIN
+from windtunnel.twin.progress import Progress
 from windtunnel.twin.requests.encoders import Encoders
 from windtunnel.twin.requests.gateway import SimGateway
 from windtunnel.twin.requests.handoff import Handoff
@@ -69,6 +70,7 @@ def compose(
     )
     names = _names(plan, traffic, cluster)
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
+    progress = Progress(recorder, plan.sections.progress)
     event_log = _event_log(plan, cluster, telemetry, names) if telemetry is not None else None
     services = _services(plan, traffic, cluster, streams, timers, event_log)
     serving = ServingParts(
@@ -79,6 +81,7 @@ def compose(
         traffic=traffic,
         serving=serving,
         recorder=recorder,
+        progress=progress,
         retries=plan.serving.retry_limits,
         timers=timers,
         event_log=event_log,
@@ -87,6 +90,7 @@ def compose(
     lifecycle = Lifecycle(
         cluster=cluster,
         recorder=recorder,
+        progress=progress,
         services=services,
         load=plan.serving.load_time,
         drain=plan.serving.drain_policy,
@@ -121,7 +125,7 @@ def _settle(
 ) -> None:
     """Lets clusters and machines settle with the servers that a run begins with."""
     sizes = [pool.replicas for pool in plan.pools]
-    infrastructure_log = InfrastructureLog(infrastructure, told)
+    infrastructure_log = InfrastructureLog(infrastructure, told, lifecycle.progress)
     lifecycle.replica_log.placement = infrastructure_log.replica
     lifecycle.settle()
     infrastructure.begin(list(zip(cluster.pools, sizes, strict=True)))

@@ -55,8 +55,3 @@ class ReplicaBacking(Component):
     def under_way(self) -> int:
         """What may yet come of itself, with nothing else happening."""
         raise NotImplementedError
-
-    @property
-    def gangs_ended(self) -> int:
-        """How many were terminated so far."""
-        raise NotImplementedError

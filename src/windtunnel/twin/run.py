@@ -76,7 +76,8 @@ def run(
 
     with _no_collection():
         simulation.run(look or breathe, check_now if check else None)
-    check_now(simulation)
+    if not simulation.is_torn:
+        check_now(simulation)
     result = result_of(plan, simulation, checker.checked)
     return Run(plan, result, simulation.timeline, _token_gaps(simulation))
 

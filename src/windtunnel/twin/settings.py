@@ -34,7 +34,9 @@ from windtunnel.settings.limits import (
     MOST_ATTEMPTS,
     MOST_POOLS,
     MOST_REPLICAS,
+    MOST_ROUNDS,
     MOST_TENSOR_PARALLEL,
+    USUAL_RECYCLES,
 )
 from windtunnel.settings.section import Added, Context, Section
 from windtunnel.twin.infrastructure.settings import MAIN
@@ -312,6 +314,49 @@ class RetrySettings(Section):
         default=1.0,
         description="How long a request waits whose server answered 429 before it is sent again; "
         "twice as long every time, an hour at most.",
+    )
+
+
+Rounds = Annotated[int, Whole(1, MOST_ROUNDS)]
+
+
+class ProgressSettings(Section):
+    """How often something may happen again while requests are inside and none of them finishes.
+
+    Beyond that the run goes round in a circle: it ends, and says which.
+    """
+
+    restarts: Rounds = Field(
+        default=1_000,
+        description="Of one request: it begins anew, because its server drains or is lost.",
+    )
+    preemptions: Rounds = Field(
+        default=1_000_000, description="By one server: it takes blocks from a request that runs."
+    )
+    resizes: Rounds = Field(
+        default=10_000, description="Of one pool: its autoscaler changes its size."
+    )
+    losses: Rounds = Field(
+        default=1_000, description="Of one pool: a server is gone with all that it has."
+    )
+    recycles: Rounds = Field(
+        default=USUAL_RECYCLES,
+        description="Of one gang: it is terminated, and begins anew. `windtunnel gangs status` "
+        "stops by the same default.",
+    )
+    reclaims: Rounds = Field(
+        default=1_000,
+        description="Of one machine: it fails, or is taken from those that it was given to.",
+    )
+    idle: Rounds = Field(
+        default=100_000,
+        description="Events of the control plane in a row, with nothing else between them, while "
+        "something is under way (a start-up, an order, a machine). With nothing under way, a tenth "
+        "of that: then nothing is left to wait for, which is no circle.",
+    )
+    instant: Rounds = Field(
+        default=1_000,
+        description="Events of one instant for each server and for each request inside.",
     )
 
 

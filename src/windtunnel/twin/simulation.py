@@ -4,8 +4,10 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from windtunnel.core.errors import NeverRests
 from windtunnel.core.loop import Clock, Component
 from windtunnel.twin.faults.driver import Faults
+from windtunnel.twin.progress import NO_PROGRESS, Progress
 from windtunnel.twin.requests.lifecycle import (
     RequestLifecycle,
     RequestTimers,
@@ -17,15 +19,6 @@ from windtunnel.twin.servers.autoscaling import Autoscaling
 from windtunnel.twin.servers.lifecycle import Lifecycle
 
 EVENTS_PER_LOOK: Final = 16_384
-
-MOST_IDLE: Final = 10_000
-"""Events of the control plane in a row, with nothing else between them, that a run waits for."""
-
-MOST_UNSETTLED: Final = 100_000
-"""The same while something may come of what was begun: a start-up, an order, a snapshot of it."""
-
-MOST_ENDED: Final = 300
-"""Gangs terminated meanwhile: those that are ended before they are ready never will be."""
 
 
 class ControlPlane:
@@ -78,13 +71,13 @@ class ControlPlane:
 class Patience:
     """How long a run waits for the control plane to start a server when nothing else can happen."""
 
-    def __init__(self, control: ControlPlane) -> None:
+    def __init__(self, control: ControlPlane, progress: Progress) -> None:
         self._control: Final = control
+        self._progress: Final = progress
         self._latest = -1  # the event of the run that was the control plane's latest
         self._quiet_s = 0.0  # since when all events are the control plane's
         self._idle = 0  # so many of them
         self._settled = 0  # and so many with nothing under way
-        self._ended = 0  # gangs that had been terminated when it began
 
     def ends(self, events: int, now_s: float) -> bool:
         """Whether the next event, again the control plane's, is one too many.
@@ -95,19 +88,20 @@ class Patience:
         control = self._control
         if not control.helps:
             return True
-        infrastructure = control.lifecycle.infrastructure
-        ended = infrastructure.gangs_ended if infrastructure is not None else 0
         if self._latest != events:
             self._quiet_s = now_s
             self._idle = self._settled = 0
-            self._ended = ended
         self._latest = events + 1
         self._idle += 1
         unsettled = control.under_way > 0 or control.will_see(self._quiet_s)
         self._settled = 0 if unsettled else self._settled + 1
-        if ended - self._ended > MOST_ENDED:
+        most = self._progress.idle
+        if self._settled > max(1, most // 10):
             return True
-        return self._settled > MOST_IDLE or self._idle > MOST_UNSETTLED
+        if self._idle > most:
+            self._progress.control_only(self._idle, now_s)
+            return True
+        return False
 
 
 class EarlyEnd:
@@ -135,6 +129,7 @@ class Simulation:
         self.clock: Final[Clock] = requests.clock
         self.events = 0
         self.early: EarlyEnd | None = None
+        self.is_torn = False  # it ended in the middle of an instant: nothing need add up
         self.traffic: Final = requests.traffic
         self.services: Final = requests.services
         self.cluster: Final = requests.cluster
@@ -143,7 +138,9 @@ class Simulation:
         self.lifecycle: Final = control.lifecycle
         self.autoscaling: Final = control.autoscaling
         self.faults: Final = control.faults
-        self._patience: Final = Patience(control)
+        self.progress: Final = requests.progress
+        self.progress.end_run = self.end_early
+        self._patience: Final = Patience(control, self.progress)
         # An arrival in the instant in which a step ends is seen by the next step: it goes first.
         self._arrivals: Final = TrafficArrivals(requests)
         self._timers: Final = RequestTimers(requests)
@@ -167,6 +164,18 @@ class Simulation:
         check: Callable[["Simulation"], None] | None = None,
     ) -> None:
         """Runs to the end. `look` is called now and then, `check` after every event."""
+        try:
+            self._run(look, check)
+        except NeverRests as endless:
+            self.is_torn = True
+            self.end_early(NO_PROGRESS, self.progress.standstill(endless.what, self.now_s))
+        self._finish()
+
+    def _run(
+        self,
+        look: Callable[["Simulation"], None],
+        check: Callable[["Simulation"], None] | None,
+    ) -> None:
         clock = self.clock
         timeline = self.timeline
         vacated = self.cluster.vacated
@@ -202,7 +211,7 @@ class Simulation:
                 check(self)
             if self.events % EVENTS_PER_LOOK == 0:
                 look(self)
-        self._finish()
+                self.progress.look(self.events, len(self.servers), now_s)
 
     def _first_of_control(self, work_s: float) -> Component | None:
         """The part of the control plane that acts before `work_s`, and so next; None: none does."""

@@ -107,6 +107,20 @@ def test_objects_of_other_apis_are_skipped_with_a_note(tmp_path: Path) -> None:
     assert result["gangs"]["notes"] == ["not gangs, and skipped: Service front"]
 
 
+def test_a_gang_that_is_recycled_for_ever_ends_the_run(tmp_path: Path) -> None:
+    """A crash at 5 s, and its servers need longer to load than a gang may be breached."""
+    manifest = SET.replace("2m", "20s").replace("replicas: 2, minAv", "replicas: 1, minAv")
+    manifest = manifest.replace('"8"}}}', '"8"}}, readinessProbe: {periodSeconds: 1}}')
+    more = "faults: [{kind: engine-crash, at: 5s}]\nprogress: {recycles: 3}"
+    plan = planned(tmp_path, more=more, manifest=manifest, count=20, output=20)
+    result = simulate(plan, check=True)
+    assert result["requests"]["unfinished"] == 16
+    assert result["partial"] == (
+        "none of the 16 requests inside finished in 1 min 18 s: gang chat-0 was recycled 4 times, "
+        "every 21.1 s (delay 20 s is shorter than loading, 30 s) (progress.recycles: 3)"
+    )
+
+
 def test_without_a_fleet_machines_are_without_end(tmp_path: Path) -> None:
     result = simulate(planned(tmp_path, more=""), check=True)
     assert result["fleet"] is None

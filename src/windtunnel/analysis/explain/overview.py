@@ -37,6 +37,8 @@ class Overview(msgspec.Struct, frozen=True):
     decisions: list[CauseStep]
     cut: str
     """What is missing in the log; empty when it is complete."""
+    partial: str
+    """Why the run ended before its time; empty when it did not."""
 
 
 def overview(run: RunReader) -> Overview:
@@ -47,7 +49,8 @@ def overview(run: RunReader) -> Overview:
             slow.setdefault(found.request.id, _slow(found, word))
     history = run.history
     cut = "" if history.cut is None else f"after {moment(history.cut.time)} {history.cut.reason}"
-    return Overview(list(slow.values()), _important(history), cut)
+    partial = run.result.get("partial") or ""
+    return Overview(list(slow.values()), _important(history), cut, partial)
 
 
 def _slow(found: SlowRequest, word: str) -> Slow:

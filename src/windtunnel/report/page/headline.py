@@ -59,8 +59,9 @@ def verdict(result: dict[str, Any], found: list[Stretch], link_full_s: float) ->
     """What happened, for a person who reads nothing else."""
     requests = result["requests"]
     arrived, completed = requests["arrived"], requests["completed"]
+    early = [f"The run ended early: {result['partial']}."] if result.get("partial") else []
     if not arrived:
-        return ["No request arrived."]
+        return [*early, "No request arrived."]
     if not completed:
         first = f"None of the {arrived:,} requests that arrived was completed."
     elif completed == arrived:
@@ -72,7 +73,7 @@ def verdict(result: dict[str, Any], found: list[Stretch], link_full_s: float) ->
         first += f" Outcomes: {', '.join(others)}."
     elif completed != arrived:
         first += f" The rest: {', '.join(others[1:])}."
-    said = [first, _saturated(result, found)]
+    said = [*early, first, _saturated(result, found)]
     share = link_full_s / result["simulated_seconds"] if result["simulated_seconds"] else 0.0
     if share >= LEAST_LINK:
         said.append(

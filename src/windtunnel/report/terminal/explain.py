@@ -72,6 +72,10 @@ def _decision(one: ExplainedDecision, console: Console) -> None:
 
 
 def _overview(one: Overview, folder: str, console: Console) -> None:
+    if one.partial:
+        say(console, "the run ended early", "bold")
+        _line(one.partial, console)
+        console.print()
     say(console, "slowest requests", "bold")
     for slow in one.requests:
         _line(in_words(slow), console)

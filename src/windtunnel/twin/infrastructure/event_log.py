@@ -7,9 +7,11 @@ from windtunnel.gangs.controllers.controller import GROUP_REPLICA_DELETED, SET_R
 from windtunnel.gangs.statuses import ObjectEvent
 from windtunnel.twin.infrastructure.cluster import ServingCluster
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
+from windtunnel.twin.progress import RECLAIMS, RECYCLES, Progress
 from windtunnel.twin.servers.replicas import GONE, PENDING, Replica
 
 TERMINATIONS: Final = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
+TAKEN_AWAY: Final = ("fleet.preempt", "fleet.reclaim", "machine.failed")
 MOST_NAMES: Final = 64
 """Pods and machines of one replica that are told by name."""
 
@@ -17,8 +19,11 @@ MOST_NAMES: Final = 64
 class InfrastructureLog:
     """Follows the events of clusters and fleet, from the beginning of the run on."""
 
-    def __init__(self, infrastructure: Infrastructure, telemetry: Telemetry) -> None:
+    def __init__(
+        self, infrastructure: Infrastructure, telemetry: Telemetry, progress: Progress
+    ) -> None:
         self._infrastructure: Final = infrastructure
+        self._progress: Final = progress
         self._telemetry: Final = telemetry
         self._last: Final[dict[str, str]] = {}  # by cluster: its last event that was logged
         self._decided = 0  # by clusters, each with its number as its id
@@ -36,6 +41,8 @@ class InfrastructureLog:
     def machine(
         self, now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]
     ) -> None:
+        if kind in TAKEN_AWAY:
+            self._progress.note(RECLAIMS, subject.removeprefix("machine/"), reason, now_s)
         if self._telemetry.wants(kind):
             self._telemetry.emit(Event(now_s, kind, subject, reason, data))
 
@@ -71,7 +78,12 @@ class InfrastructureLog:
             fresh.append(events[key])
         self._last[serving_cluster.name] = next(reversed(events))
         for event in reversed(fresh):
-            self._infrastructure.terminations += event.reason in TERMINATIONS
+            if event.reason in TERMINATIONS:
+                self._infrastructure.terminations += 1
+                # The key ends in the number of the gang and of its incarnation.
+                number = event.key.rsplit("/", 2)[-2]
+                why = serving_cluster.cluster.recycle_cause(event.name) or event.message
+                self._progress.note(RECYCLES, f"{event.name}-{number}", why, now_s)
             self._decided += 1
             kind = f"gang.{event.reason}"
             if self._telemetry.wants(kind):

@@ -7,7 +7,7 @@ when the run begins.
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.core.errors import InvariantBroken
+from windtunnel.core.errors import NeverRests
 from windtunnel.twin.fleet.machines import Machines
 from windtunnel.twin.fleet.unlimited import UnlimitedMachines
 from windtunnel.twin.infrastructure.cluster import ServingCluster
@@ -171,7 +171,7 @@ class Infrastructure(ReplicaBacking):
             any_moved = any_moved or moved
             if not moved and not self._gone and self._due_next_s() > now_s:
                 return any_moved
-        raise InvariantBroken(f"clusters and machines never come to rest at {now_s} s")
+        raise NeverRests(f"{MOST_ROUNDS:,} rounds of clusters and machines")
 
     def _due_next_s(self) -> float:
         due_s = min(
@@ -185,10 +185,6 @@ class Infrastructure(ReplicaBacking):
 
     def _plan(self, at_s: float) -> None:
         self._planned_s = min(self._planned_s, at_s)
-
-    @property
-    def gangs_ended(self) -> int:
-        return self.terminations
 
     @property
     def under_way(self) -> int:

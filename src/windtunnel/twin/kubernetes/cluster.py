@@ -19,7 +19,7 @@ from windtunnel.gangs.placement.scheduler import GangScheduler, Placer
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.servers import grace_s
 from windtunnel.twin.kubernetes.api_server import ApiServer
-from windtunnel.twin.kubernetes.probes import pod_start, recycle_loops
+from windtunnel.twin.kubernetes.probes import pod_start, recycle_cause, recycle_loops
 from windtunnel.twin.kubernetes.times import ClusterDice, PodDelay, PodTimes
 
 PULLED: Final = "pulled"
@@ -114,6 +114,14 @@ class SimCluster(Component):
     def recycle_loops(self) -> list[str]:
         """What is terminated again and again before it is ready, in sentences."""
         return recycle_loops(self.view, self.dice.mean_s("readiness"), serves=self._serves)
+
+    def recycle_cause(self, name: str) -> str:
+        """Why gangs of a set, or of the set of a group, never get ready; empty: not known."""
+        group = self.view.groups.get(name)
+        owner = self.view.sets.get(name if group is None else group.set_name)
+        if owner is None:
+            return ""
+        return recycle_cause(owner, self.dice.mean_s("readiness"), serves=self._serves)
 
     # The clock.
 

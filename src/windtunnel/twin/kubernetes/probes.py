@@ -15,10 +15,9 @@ from windtunnel.core.units import format_duration
 from windtunnel.gangs.objects import PodCliqueSet
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.gangs.view import View
+from windtunnel.settings.limits import USUAL_RECYCLES
 
 NOT_KILLED: Final = math.inf
-MOST_FUTILE: Final = 10
-"""Terminations in a row, none of which led to a gang that was ready: more will not, either."""
 
 
 class Probe(NamedTuple):
@@ -135,22 +134,26 @@ def recycle_loops(view: View, load_s: float, *, serves: bool) -> list[str]:
     said = []
     for name, owner in sorted(view.sets.items()):
         for replica, times in owner.status.futile.items():
-            if times >= MOST_FUTILE:
+            if times >= USUAL_RECYCLES:
                 said.append(_loop(owner, f"{name}-{replica}", times, load_s, serves=serves))
     for name, group in sorted(view.groups.items()):
         whole = view.sets.get(group.set_name)
         for index, times in group.status.futile.items():
-            if whole is not None and times >= MOST_FUTILE:
+            if whole is not None and times >= USUAL_RECYCLES:
                 said.append(_loop(whole, f"{name}-{index}", times, load_s, serves=serves))
     return said
 
 
 def _loop(owner: PodCliqueSet, what: str, times: int, load_s: float, *, serves: bool) -> str:
+    why = recycle_cause(owner, load_s, serves=serves)
+    return f"{what} recycled {times} times{f': {why}' if why else ' before it was ready'}"
+
+
+def recycle_cause(owner: PodCliqueSet, load_s: float, *, serves: bool) -> str:
+    """Why gangs of a set are terminated before they are ready; empty: not for their start."""
     for clique in owner.spec.cliques:
         slow = slow_start(owner.spec, clique, load_s, serves=serves)
         if slow is not None:
             delay, loading = format_duration(slow[0]), format_duration(slow[1])
-            return (
-                f"{what} recycled {times} times: delay {delay} is shorter than loading, {loading}"
-            )
-    return f"{what} recycled {times} times before it was ready"
+            return f"delay {delay} is shorter than loading, {loading}"
+    return ""

@@ -13,6 +13,7 @@ from windtunnel.engine.server import Server
 from windtunnel.routing.router import NoServer
 from windtunnel.twin.faults.world import RateLimits
 from windtunnel.twin.ports import RequestPort
+from windtunnel.twin.progress import PREEMPTIONS, RESTARTS, Progress
 from windtunnel.twin.requests.encoders import Encoders
 from windtunnel.twin.requests.gateway import DISPATCH, SimGateway
 from windtunnel.twin.requests.in_flight import InFlight
@@ -82,6 +83,7 @@ class RequestLifecycle(RequestPort):
         traffic: Traffic,
         serving: ServingParts,
         recorder: Recorder,
+        progress: Progress,
         retries: RetrySettings,
         timers: EventQueue,
         event_log: EventLog | None,
@@ -95,6 +97,7 @@ class RequestLifecycle(RequestPort):
         self._handoff: Final = self.splitting.handoff if self.splitting is not None else None
         self.encoders: Final = serving.encoders
         self.recorder: Final = recorder
+        self.progress: Final = progress
         self.in_flight: Final = InFlight(len(self.services), self._handoff)
         self.last_arrival_s = 0.0
         self.legs = 0  # prefill halves at servers: no requests of their own
@@ -262,7 +265,9 @@ class RequestLifecycle(RequestPort):
         request.lose_try(int(server.index), self.now_s, DRAINED)
         again = self._renew(request)
         again.redirects += 1
-        self.cluster.replicas[request.server].pool.redirected += 1
+        pool = self.cluster.replicas[request.server].pool
+        pool.redirected += 1
+        self.progress.note(RESTARTS, f"{request.id}", f"pool {pool.name} drains", self.now_s)
         if self._event_log is not None:
             self._event_log.add(
                 self.now_s, vocabulary.REDIRECTED, again, "drain", server=int(request.server)
@@ -289,6 +294,7 @@ class RequestLifecycle(RequestPort):
                 request.lose_try(int(server.index), self.now_s, reason)
                 again = self._renew(request)
                 again.retries += 1
+                self.progress.note(RESTARTS, f"{request.id}", reason, self.now_s)
                 if self._event_log is not None:
                     had = int(server.index)
                     self._event_log.add(self.now_s, vocabulary.RETRIED, again, reason, server=had)
@@ -335,6 +341,7 @@ class RequestLifecycle(RequestPort):
         wait_s = self._backoff_s * 2.0 ** min(int(request.retries), 60)
         request.lose_try(int(server.index), self.now_s, RATE_LIMITED)
         request.retries += 1
+        self.progress.note(RESTARTS, f"{request.id}", RATE_LIMITED, self.now_s)
         if self._event_log is not None:
             had = int(server.index)
             self._event_log.add(self.now_s, vocabulary.RETRIED, request, RATE_LIMITED, server=had)
@@ -381,7 +388,10 @@ class RequestLifecycle(RequestPort):
 
     def step(self, server: Server) -> None:
         now_s = self.clock.now_s
+        preemptions = server.preemptions
         self.cluster.advance(server, now_s)
+        if server.preemptions != preemptions:
+            self.progress.note(PREEMPTIONS, f"{server.index}", "", now_s)
         if self._event_log is not None:
             self._event_log.stepped(now_s, server)
         if server.finished:

@@ -9,10 +9,10 @@ from windtunnel.scaling.build import ScalingSection
 from windtunnel.search.settings import PlanSettings
 from windtunnel.settings.fields import Duration, ModelName, Name, Whole
 from windtunnel.settings.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
-from windtunnel.settings.section import Section
+from windtunnel.settings.section import Added, Section
 from windtunnel.twin.faults.kinds import Faults
 from windtunnel.twin.infrastructure.settings import GangsSettings
-from windtunnel.twin.settings import ServingSettings
+from windtunnel.twin.settings import ProgressSettings, ServingSettings
 from windtunnel.workload.settings.sources import SloClass, WorkloadEntry
 
 
@@ -68,6 +68,10 @@ class Scenario(Section):
     faults: Faults = Field(
         default_factory=list,
         description="What goes wrong, and when; `kind` chooses what. Left out: nothing.",
+    )
+    progress: Annotated[ProgressSettings, Added()] = Field(
+        default_factory=ProgressSettings,
+        description="When a run that goes round in a circle is ended.",
     )
     plan: PlanSettings | None = Field(
         default=None,

@@ -10,6 +10,7 @@ from windtunnel.core.loop import Component, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.vocabulary import RUN_BEGINS
 from windtunnel.twin.ports import ReplicaBacking, RequestPort
+from windtunnel.twin.progress import LOSSES, RESIZES, Progress
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.results.event_log import ReplicaLog
 from windtunnel.twin.results.recorder import Recorder
@@ -36,6 +37,7 @@ class Lifecycle(Component):
         self,
         cluster: Cluster,
         recorder: Recorder,
+        progress: Progress,
         services: list[Service],
         load: LoadTime,
         drain: str,
@@ -44,6 +46,7 @@ class Lifecycle(Component):
     ) -> None:
         self._cluster: Final = cluster
         self._recorder: Final = recorder
+        self.progress: Final = progress
         self._services: Final = services
         self._load_mean_s: Final[float] = load.mean_s
         self._load_stddev_s: Final[float] = load.stddev_s
@@ -100,6 +103,7 @@ class Lifecycle(Component):
         yet, the newest first; then who has the fewest requests, of equals the newest.
         """
         pool.target = replicas
+        self.progress.note(RESIZES, pool.name, reason, now_s)
         if self.infrastructure is not None:
             self.infrastructure.wish(pool, replicas, now_s, reason)
             pool.note_size(now_s)
@@ -185,6 +189,7 @@ class Lifecycle(Component):
         cluster = self._cluster
         served = replica.state in (READY, DRAINING)
         replica.pool.lost += 1
+        self.progress.note(LOSSES, replica.pool.name, reason, now_s)
         if replica.planned is not None:
             self._startups.cancel(replica.planned)
             replica.planned = None

@@ -1,0 +1,158 @@
+"""Progress of a run: whatever can go round in a circle is counted until a request finishes.
+
+A run is a closed loop: an autoscaler takes a server away, its requests begin anew, and that is why
+it adds the server again. Everything that undoes work is counted here by whom it concerns, and each
+kind of it has a limit (`progress:` in a scenario). Counts begin anew with every request that
+finishes, however it does, so a run that goes on is never ended. A count costs the same however many
+there are.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from windtunnel.core.units import format_duration
+from windtunnel.twin.results.recorder import Recorder
+from windtunnel.twin.settings import ProgressSettings
+
+NO_PROGRESS: Final = "no progress"
+"""What ended a run that went round in a circle."""
+
+# What is counted: the setting that limits it, and what it is in a sentence.
+RESTARTS: Final = 0
+PREEMPTIONS: Final = 1
+RESIZES: Final = 2
+LOSSES: Final = 3
+RECYCLES: Final = 4
+RECLAIMS: Final = 5
+NAMES: Final = ("restarts", "preemptions", "resizes", "losses", "recycles", "reclaims")
+SENTENCES: Final = (
+    "request {} was restarted",
+    "server {} preempted requests",
+    "pool {} was resized",
+    "pool {} lost a server",
+    "gang {} was recycled",
+    "machine {} was taken away",
+)
+
+FEWEST_TOLD: Final = 10
+"""Counts below that are no part of a circle."""
+
+EarlyEnding = Callable[[str, str], None]
+
+
+class LoopCount:
+    """How often one thing has happened to one member since a request finished."""
+
+    def __init__(self, kind: int, member: str, now_s: float) -> None:
+        self.kind: Final = kind
+        self.member: Final = member
+        self.times = 0
+        self.first_s: Final = now_s
+        self.last_s = now_s
+        self.why = ""
+
+    @property
+    def period_s(self) -> float:
+        return (self.last_s - self.first_s) / max(1, self.times - 1)
+
+    def sentence(self, more: int = 0) -> str:
+        """What went round, how often and why; with `more`, as did so many others of its kind."""
+        member = f"{self.member} (and {more:,} more)" if more else self.member
+        every = f"every {format_duration(self.period_s)}"
+        why = f" ({self.why})" if self.why else ""
+        return f"{SENTENCES[self.kind].format(member)} {self.times:,} times, {every}{why}"
+
+
+class Progress:
+    """Counts what may go round, and ends the run when something did so too often."""
+
+    def __init__(self, recorder: Recorder, limits: ProgressSettings) -> None:
+        self._recorder: Final = recorder
+        self._limits: Final[list[int]] = [getattr(limits, name) for name in NAMES]
+        self._instant: Final[int] = limits.instant
+        self.idle: Final[int] = limits.idle
+        self._counts: Final[dict[tuple[int, str], LoopCount]] = {}
+        self._ended = 0  # requests that had finished when the counts began
+        self._since_s = 0.0
+        self._looked_s = -1.0  # the time of the last look, and the requests and events by then
+        self._looked = 0
+        self._looked_events = 0
+        self.end_run: EarlyEnding = _nowhere
+        """How a run is ended, by a word and a sentence; its loop sets it."""
+
+    def note(self, kind: int, member: str, why: str, now_s: float) -> None:
+        """Something happened that a run cannot do for ever while requests wait; once an instant."""
+        ended = self._recorder.ended
+        if ended != self._ended:
+            self._ended = ended
+            self._since_s = now_s
+            self._counts.clear()
+        if ended == self._recorder.arrived:
+            return  # nothing is inside: the run ends, or goes on with the next arrival
+        count = self._counts.get((kind, member))
+        if count is None:
+            count = self._counts[kind, member] = LoopCount(kind, member, now_s)
+        elif count.last_s == now_s:
+            return  # a thousand servers that fail together are no circle
+        count.times += 1
+        count.last_s = now_s
+        count.why = why
+        if count.times > self._limits[kind]:
+            self.end_run(NO_PROGRESS, self._sentence(count, now_s))
+
+    def look(self, events: int, servers: int, now_s: float) -> None:
+        """Called now and then: ends a run whose time stands still while it has events."""
+        recorder = self._recorder
+        ended = recorder.ended
+        moved = recorder.arrived + ended
+        if now_s != self._looked_s or moved != self._looked:
+            self._looked_s, self._looked, self._looked_events = now_s, moved, events
+            return
+        inside = recorder.arrived - ended
+        if events - self._looked_events > self._instant * (inside + servers + 1):
+            self.end_run(
+                NO_PROGRESS, self.standstill(f"{events - self._looked_events:,} events", now_s)
+            )
+
+    def standstill(self, what: str, now_s: float) -> str:
+        """The sentence of a run whose time does not go on, with what was counted in it."""
+        loops = [one.sentence() for one in self._members()]
+        circle = f": {'; '.join(loops)}" if loops else ""
+        return f"time does not advance beyond {format_duration(now_s)}, after {what}{circle}"
+
+    def control_only(self, events: int, now_s: float) -> None:
+        """Nothing but the control plane has acted for long, and it is not done."""
+        what = f"{events:,} events of the control plane alone, and no server for the requests"
+        loops = [what, *[one.sentence() for one in self._members()]]
+        self.end_run(NO_PROGRESS, self._no_request(now_s) + "; ".join(loops))
+
+    def _sentence(self, over: LoopCount, now_s: float) -> str:
+        alike = [
+            one
+            for one in self._counts.values()
+            if one is not over and one.kind == over.kind and 2 * one.times > over.times
+        ]
+        loops = [over.sentence(len(alike))]
+        loops += [one.sentence() for one in self._members() if one.kind != over.kind]
+        limit = f"{NAMES[over.kind]}: {self._limits[over.kind]}"
+        return f"{self._no_request(now_s)}{'; '.join(loops)} (progress.{limit})"
+
+    def _no_request(self, now_s: float) -> str:
+        inside = self._recorder.arrived - self._recorder.ended
+        lasted = format_duration(now_s - self._since_s)
+        if inside == 1:
+            return f"the one request inside did not finish in {lasted}: "
+        return f"none of the {inside:,} requests inside finished in {lasted}: "
+
+    def _members(self) -> list[LoopCount]:
+        """Of each kind, the member that went round most often."""
+        most: dict[int, LoopCount] = {}
+        for one in self._counts.values():
+            known = most.get(one.kind)
+            if one.times >= FEWEST_TOLD and (known is None or one.times > known.times):
+                most[one.kind] = one
+        return [most[kind] for kind in sorted(most)]
+
+
+def _nowhere(by: str, sentence: str) -> None:
+    """There is no loop yet that could be ended."""

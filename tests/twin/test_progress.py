@@ -1,0 +1,153 @@
+"""A run that goes round in a circle ends, and says in which."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.twin.scaled import Script, scaled
+from windtunnel.cli.explain import explain
+from windtunnel.cli.simulate import simulate
+from windtunnel.core.errors import NeverRests
+from windtunnel.core.loop import Component
+from windtunnel.twin.compose import compose
+from windtunnel.twin.progress import NO_PROGRESS
+from windtunnel.twin.run import breathe, run
+from windtunnel.twin.scenario.load import load_text
+
+FLAPPING = """\
+name: flapping
+workload:
+  - {name: long, count: 3, arrivals: {process: constant, rate: 10/s}, prompt_tokens: 8,
+     output_tokens: 100}
+serving:
+  pools:
+    - {name: main, replicas: 1, engine: {kv_blocks: 100}, step_time: {model: linear, fixed: 100ms}}
+  drain: {policy: immediate}
+scaling: {policy: saturation, interval: 1s, pools: {main: {min: 0, max: 2}}}
+"""
+"""Answers take 10 s; a script takes their server away every other second."""
+
+
+def flap(*sets: str) -> dict[str, Any]:
+    return scaled(FLAPPING, Script({"main": 0}, {"main": 1}, again=True), *sets)[0]
+
+
+def test_a_request_that_is_restarted_for_ever_ends_the_run() -> None:
+    result = flap("progress.restarts=50")
+    assert result["ended_by"] == NO_PROGRESS
+    assert result["requests"]["unfinished"] == 3
+    assert result["simulated_seconds"] == pytest.approx(101.0)
+    assert result["partial"] == (
+        "none of the 3 requests inside finished in 1 min 41 s: request 0 (and 2 more) was "
+        "restarted 51 times, every 2 s (pool main drains); pool main was resized 101 times, every "
+        "1 s (it is written) (progress.restarts: 50)"
+    )
+
+
+def test_a_pool_that_is_resized_for_ever_ends_the_run() -> None:
+    result = flap("progress.resizes=30")
+    assert "pool main was resized 31 times, every 1 s" in result["partial"]
+    assert result["partial"].endswith("(progress.resizes: 30)")
+
+
+def test_limits_are_counted_from_the_last_request_that_finished() -> None:
+    """Short answers end between two resizes: the same limits end nothing."""
+    sets = ("workload.0.output_tokens=4", "workload.0.arrivals.rate=1/s", "workload.0.count=200")
+    result = flap(*sets, "progress.restarts=5", "progress.resizes=5")
+    assert (result["ended_by"], result["requests"]["completed"]) == ("last request", 200)
+
+
+def test_what_happens_while_nothing_is_inside_is_no_circle() -> None:
+    """A pool that flaps all night waits for nobody."""
+    sets = ("workload.0.output_tokens=1", "workload.0.arrivals.rate=1/m", "progress.resizes=5")
+    assert flap(*sets)["ended_by"] == "last request"
+
+
+def test_by_default_a_circle_ends_too() -> None:
+    result = run(load_text(FLAPPING), scaler=Script({"main": 0}, {"main": 1}, again=True)).result
+    assert "request 0 (and 2 more) was restarted 1,001 times" in result["partial"]
+
+
+def test_every_view_of_a_run_tells_that_it_ended_early(tmp_path: Path) -> None:
+    (tmp_path / "lost.yaml").write_text(LOST)
+    folder = str(tmp_path / "run")
+    done = CliRunner().invoke(simulate, [str(tmp_path / "lost.yaml"), "-o", folder])
+    assert done.exit_code == 3
+    told = " ".join(done.output.split())
+    assert "the results are partial: the one request inside did not finish" in told
+    assert "pool main lost a server 21 times" in told
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "The run ended early: the one request inside did not finish" in page
+    told = " ".join(CliRunner().invoke(explain, [folder]).output.split())
+    assert "the run ended early the one request inside did not finish" in told
+
+
+LOST = """\
+name: lost
+workload:
+  - {name: long, count: 1, arrivals: {process: constant, rate: 10/s}, prompt_tokens: 8,
+     output_tokens: 100}
+serving:
+  pools:
+    - {name: main, replicas: 1, engine: {kv_blocks: 100}, step_time: {model: linear, fixed: 100ms}}
+  retries: {attempts: 1000}
+faults:
+  - {kind: engine-crash, every: {mean: 3s}}
+progress: {losses: 20}
+"""
+
+
+def test_a_pool_that_loses_its_servers_for_ever_ends_the_run() -> None:
+    said = run(load_text(LOST)).result["partial"]
+    assert said.startswith("the one request inside did not finish in ")
+    assert "pool main lost a server 21 times" in said
+    assert "request 0 was restarted 20 times" in said
+    assert said.endswith("(progress.losses: 20)")
+
+
+def test_servers_that_are_lost_together_are_no_circle() -> None:
+    sets = ("serving.pools.0.replicas=50", "faults.0.every=null", "faults.0.at=1s")
+    result = run(load_text(LOST, sets=(*sets, "faults.0.select.count=all"))).result
+    assert (result["pools"]["main"]["replicas"]["lost"], result["partial"]) == (50, None)
+
+
+class Restless(Component):
+    """Always has something to do now."""
+
+    def __init__(self, at_s: float) -> None:
+        self._at_s = at_s
+
+    def next_s(self) -> float:
+        return self._at_s
+
+    def advance(self, now_s: float) -> None:
+        pass
+
+
+class NeverQuiet(Restless):
+    def advance(self, now_s: float) -> None:
+        raise NeverRests("10 rounds of clusters and machines")
+
+
+def stuck(component: Component) -> tuple[str, str, bool]:
+    simulation = compose(load_text(FLAPPING))
+    simulation.control.components.append(component)
+    simulation.run(breathe)
+    assert simulation.early is not None
+    return simulation.early.by, simulation.early.sentence, simulation.is_torn
+
+
+def test_time_that_stands_still_ends_the_run() -> None:
+    by, sentence, torn = stuck(Restless(0.5))
+    assert (by, torn) == (NO_PROGRESS, False)
+    assert sentence.startswith("time does not advance beyond 500 ms, after 16,384 events")
+
+
+def test_controllers_that_never_rest_end_the_run() -> None:
+    assert stuck(NeverQuiet(0.5)) == (
+        NO_PROGRESS,
+        "time does not advance beyond 500 ms, after 10 rounds of clusters and machines",
+        True,
+    )
