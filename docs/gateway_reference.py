@@ -27,6 +27,7 @@ overrides any key. Without a file every key has its default; routing is then `we
 | path | |
 |---|---|
 | POST `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/embeddings`, `/tokenize`, `/detokenize` | Sent to a server that has the model. |
+| GET, DELETE `/v1/responses/ID`, POST `/v1/responses/ID/cancel`, GET `/v1/responses/ID/input_items` | Sent to the server that made the response, past admission; 404 if it is not known, or another tenant's. `previous_response_id` of a new response prefers that server. |
 | GET `/v1/models`, `/v1/models/NAME` | The models of all healthy servers, each once. |
 | GET `/health` | 200. |
 | anything else | 404; it is never forwarded. |
@@ -47,6 +48,16 @@ connection, of identity (`authorization`, `cookie`) and of routing (`x-gateway-*
 | `x-slo-class` | The class of service, among those that the key allows. |
 | `x-session-id` | The session, for `session-sticky` routing; `session_id` in the body does the same. |
 | `x-windtunnel-explain` | With any value: the answer has `x-windtunnel-server` and `x-windtunnel-reason`. |
+
+## Limits in headers
+
+With a token bucket or `budgets`, answers have `x-ratelimit-limit-tokens`, `-remaining-tokens` and `-reset-tokens`, and `x-ratelimit-limit-requests` and `-remaining-requests`. A refusal
+with 429 or 503 has `retry-after`: until the bucket holds the prompt, or until the queue is over at the present rate, at most 120 s.
+
+## The access log
+
+`live.access_log` names a file with a line of JSON for each request: `time` (Unix, of its end), `id`, `path`, `status` (499: the client left before it got one), `outcome`, `reason`, `tenant`, `slo`, `model`, `stream`,
+`attempts`, `server`, `queued_s`, `first_byte_s`, `duration_s`, `prompt_tokens`, `cached_tokens`, `output_tokens`. A request that was not valid has the outcome `invalid`. There are no prompts, keys or addresses of clients in it.
 
 ## How a request ends
 

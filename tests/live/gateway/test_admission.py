@@ -225,6 +225,94 @@ def test_a_running_request_that_makes_way_is_cut_with_an_error_and_counted_once(
     run(test())
 
 
+def test_rates_and_budgets_are_in_headers_and_a_refusal_says_when_to_come_again(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        bucket = "{policy: token-bucket, capacity: 1000, refill: 100/s, budgets: {a: 0.02}}"
+        file = config(tmp_path, KEYS)
+        sets = (f"serving.admission={bucket}",)
+        async with bed(config=file, environment=SECRETS, sets=sets) as it:
+            good = await it.ask(headers=auth("KEY_A"))
+            assert good.status == 200
+            assert good.headers["x-ratelimit-limit-tokens"] == "1000"
+            assert 900 <= int(good.headers["x-ratelimit-remaining-tokens"]) < 1000
+            assert 0 < float(good.headers["x-ratelimit-reset-tokens"].rstrip("s")) < 1
+            assert good.headers["x-ratelimit-limit-requests"] == "5"  # 0.02 of 256 slots
+            assert good.headers["x-ratelimit-remaining-requests"] == "4"
+            assert "x-ratelimit-reset-requests" not in good.headers
+            large = chat() | {"messages": [{"role": "user", "content": "x" * 3600}]}
+            assert (await it.ask(large, headers=auth("KEY_B"))).status == 200
+            short = await it.ask(large, headers=auth("KEY_B"))
+            assert (short.status, short.json["error"]["code"]) == (429, "bucket-short")
+            assert 6 <= int(short.headers["retry-after"]) <= 9  # 900 tokens at 100/s
+            assert "x-ratelimit-limit-requests" not in short.headers
+            it.settled()
+
+    run(test())
+
+
+def test_retry_after_grows_with_the_queue() -> None:
+    async def test() -> None:
+        gate = Gate()
+        async with bed(gate.script, sets=(f"serving.admission={FLOW}, max_waiting: 30}}",)) as it:
+            tasks = [await fill(it, f"{number}") for number in range(31)]
+            it.program.proxy.ended_per_s = 2.0  # as if two ended every second
+            got = await it.ask(chat(user="more"))
+            assert (got.status, got.json["error"]["code"]) == (429, "queue-full")
+            assert 12 <= int(got.headers["retry-after"]) <= 20
+            assert "x-ratelimit-limit-requests" not in got.headers
+            gate.open.set()
+            await asyncio.gather(*tasks)
+            it.settled()
+
+    run(test())
+
+
+def test_the_access_log_has_a_line_for_every_request_and_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "access.jsonl"
+
+    async def test() -> None:
+        file = config(tmp_path, KEYS)
+        sets = (f"live.access_log={path}",)
+        async with bed(config=file, environment=SECRETS, sets=sets) as it:
+            await it.ask(headers=auth("KEY_A", **{"x-request-id": "mine"}))
+            await it.ask(chat(stream=True), headers=auth("KEY_B"))
+            await it.ask(headers={"Authorization": "Bearer sk-not-a-key"})
+            await it.ask(b"{", headers=auth("KEY_A"))
+            await it.raw(b"nonsense\r\n\r\n")
+            it.servers[0].script = hangs
+            _, writer = await it.open(headers=auth("KEY_A"))
+            await it.until(lambda: it.core.servers[0].in_flight == 1)
+            writer.close()
+            await it.until(lambda: not it.core.requests)
+            path.rename(tmp_path / "old.jsonl")
+            os.kill(os.getpid(), signal.SIGHUP)
+            await it.until(path.exists)
+
+    run(test())
+    text = (tmp_path / "old.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(one["status"], one["outcome"]) for one in lines] == [
+        (200, "completed"),
+        (200, "completed"),
+        (401, "invalid"),
+        (400, "invalid"),
+        (400, "invalid"),
+        (499, "client_left"),
+    ]
+    first, second = lines[:2]
+    assert (first["id"], first["tenant"], first["slo"]) == ("mine", "a", "interactive")
+    assert (second["prompt_tokens"], second["output_tokens"], second["stream"]) == (7, 3, True)
+    assert 0 <= second["queued_s"] <= second["first_byte_s"] <= second["duration_s"]
+    assert "sk-" not in text
+    assert '"hi"' not in text
+
+
+async def hangs(_: Received, __: asyncio.StreamWriter, ___: FakeServer) -> None:
+    await asyncio.sleep(100)
+
+
 def test_equal_requests_between_two_scrapes_are_spread_evenly() -> None:
     async def test() -> None:
         gate = Gate()

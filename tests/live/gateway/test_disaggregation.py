@@ -198,3 +198,20 @@ def test_a_prompt_that_the_decode_server_has_is_not_split(tmp_path: Path) -> Non
         assert len(pair.decode.requests) == 3
 
     run(pair.run(test))
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_kv_that_no_server_fetches_is_counted(tmp_path: Path, *, leaves: bool) -> None:
+    pair = Pair(prefills, hangs if leaves else breaks, tmp_path)
+
+    async def test(it: Bed) -> None:
+        reader, writer = await it.open(chat(stream=True))
+        await it.until(lambda: len(pair.decode.requests) == 1)
+        assert it.program.proxy.metrics.stranded == 0 or not leaves
+        if not leaves:
+            assert b" 503 " in await reader.readline()
+        writer.close()
+        await it.until(lambda: not it.core.requests)
+        assert it.program.proxy.metrics.stranded == 1
+
+    run(pair.run(test, "live.retries.attempts=1"))

@@ -121,6 +121,27 @@ def test_the_key_of_the_gateway_is_not_blamed_on_the_client() -> None:
     run(test())
 
 
+def test_the_key_of_a_server_is_in_no_answer(tmp_path: Path) -> None:
+    key = "sk-of-the-gateway-789"
+
+    async def echoes(received: Received, writer: asyncio.StreamWriter, _: FakeServer) -> None:
+        said = received.headers["authorization"]
+        writer.write(whole(json.dumps({"error": {"message": said}}).encode(), "400 Bad Request"))
+
+    async def test() -> None:
+        server = await FakeServer(echoes).start()
+        file = tmp_path / "gateway.yaml"
+        file.write_text(f"live: {{servers: [{{url: '{server.url}', key_env: SERVER_KEY}}]}}")
+        async with bed(config=file, environment={"SERVER_KEY": key}, ready=False) as it:
+            await it.servers[0].stop()
+            await it.until(lambda: len(it.core.servers) == 2 and it.core.knows("m"))
+            got = await it.ask()
+            assert (got.status, got.json["error"]["message"]) == (400, "Bearer [key]")
+        await server.stop()
+
+    run(test())
+
+
 @pytest.mark.parametrize("end", ["cut", "ends early"])
 def test_an_answer_that_breaks_off_never_looks_complete(end: str) -> None:
     async def half(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
@@ -384,6 +405,47 @@ def test_scrapes_that_fail_or_lie_stop_nothing(page: str) -> None:
             it.settled()
 
     run(test())
+
+
+def test_servers_that_were_full_when_last_seen_do_not_halt_the_gateway(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def test() -> None:
+        held = asyncio.Event()
+
+        async def hang_first(
+            received: Received, writer: asyncio.StreamWriter, server: FakeServer
+        ) -> None:
+            if not held.is_set():
+                held.set()
+                await asyncio.sleep(100)
+            await friendly(received, writer, server)
+
+        sets = (
+            "serving.admission={policy: flow-control, detector: {kind: utilization}}",
+            "live.scrape.stale=200ms",
+            f"live.log={log}",
+        )
+        async with bed(hang_first, hang_first, sets=sets) as it:
+            for server in it.servers:
+                server.page = "vllm:num_requests_waiting 500\nvllm:kv_cache_usage_perc 1\n"
+            await asyncio.sleep(0.3)
+            _, writer = await it.open()  # an idle fleet gets a request in any case
+            await held.wait()
+            queued = asyncio.ensure_future(it.ask())
+            await it.until(lambda: it.program.proxy.arrived == 2)
+            assert sum(len(server.requests) for server in it.servers) == 1
+            for server in it.servers:
+                server.page = ""
+            assert (await queued).status == 200
+            got = await asyncio.gather(*(it.ask() for _ in range(20)))
+            assert [one.status for one in got] == [200] * 20
+            writer.close()
+            await it.until(lambda: not it.core.requests)
+            it.settled()
+
+    run(test())
+    assert audit(log).difference == ""
 
 
 def test_a_log_of_failures_is_replayed_to_the_same_decisions(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from windtunnel.admission.gateway.budgets import TenantBudgets
 from windtunnel.admission.gateway.detectors import Concurrency, Detector, Utilization
 from windtunnel.admission.gateway.driver import GatewayDriver
 from windtunnel.admission.gateway.flow_control import ORDERS, FlowControl
-from windtunnel.admission.gateway.gateway import Gateway
+from windtunnel.admission.gateway.gateway import Allowance, Gateway
 from windtunnel.admission.gateway.policies import (
     Always,
     SaturationShed,
@@ -38,6 +38,7 @@ __all__ = [
     "REJECT",
     "EVICT",
     "KIND_NAMES",
+    "Allowance",
     # Policies.
     "Gateway",
     "Always",

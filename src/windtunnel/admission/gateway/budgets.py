@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from windtunnel.admission.gateway.gateway import Gateway, reject
+from windtunnel.admission.gateway.gateway import Allowance, Gateway, reject
 from windtunnel.admission.gateway.reasons import Reason
 from windtunnel.admission.gateway.tickets import REJECT, GatewayDecision, Ticket
 from windtunnel.core.signals import Signals
@@ -44,18 +44,31 @@ class TenantBudgets(Gateway):
         """Requests of a tenant that are queued or in flight."""
         return self._held[tenant] if tenant < len(self._held) else 0
 
-    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
-        tenant = ticket.tenant
+    def allowances(self, tenant: int, signals: Signals, now_s: float) -> list[Allowance]:
+        found = self.inner.allowances(tenant, signals, now_s)
+        budget = self._budget(tenant, signals)
+        if budget != NO_BUDGET:
+            left = max(0.0, budget - self._held[tenant])
+            found.append(Allowance("requests", budget, left, 0.0))
+        return found
+
+    def _budget(self, tenant: int, signals: Signals) -> float:
+        """Requests that a tenant may have; `NO_BUDGET`: as many as it likes."""
         while tenant >= len(self._held):
             name = self._tenants[len(self._held)]
             self._share_of.append(self._shares.get(name, NO_BUDGET))
             self._held.append(0)
         share = self._share_of[tenant]
-        if share != NO_BUDGET and (self.reject_all or ticket.sheddable):
-            # A fleet scaled to zero counts as the one server that it starts with.
-            budget = share * max(signals.answering_slots, signals.least_slots)
-            if 0.0 < budget < 1.0:
-                budget = 1.0
+        if share == NO_BUDGET:
+            return NO_BUDGET
+        # A fleet scaled to zero counts as the one server that it starts with.
+        budget = share * max(signals.answering_slots, signals.least_slots)
+        return 1.0 if 0.0 < budget < 1.0 else budget
+
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
+        tenant = ticket.tenant
+        budget = self._budget(tenant, signals)
+        if budget != NO_BUDGET and (self.reject_all or ticket.sheddable):
             wanted = float(self._held[tenant] + 1)
             if wanted > budget:
                 return [reject(ticket, Reason.OVER_BUDGET, wanted, budget)]

@@ -26,6 +26,22 @@ from windtunnel.core.signals import Signals
 NEVER: Final = math.inf
 
 
+class Allowance:
+    """A limit that a tenant is held to, and what is left of it."""
+
+    def __init__(self, kind: str, limit: float, remaining: float, per_s: float) -> None:
+        self.kind: Final = kind  # "requests" or "tokens"
+        self.limit: Final = limit
+        self.remaining: Final = remaining
+        self.per_s: Final = per_s  # how fast it comes back; 0: as requests end
+
+    def wait_s(self, amount: float) -> float:
+        """How long until so much is left; 0 where time alone does not bring it back."""
+        if self.per_s <= 0.0:
+            return 0.0
+        return max(0.0, min(amount, self.limit) - self.remaining) / self.per_s
+
+
 class Gateway:
     """Decides at once and queues nothing; policies that queue override what they need."""
 
@@ -62,6 +78,10 @@ class Gateway:
 
     def tick(self, signals: Signals, now_s: float) -> list[GatewayDecision]:
         """Time has passed, or servers have come or gone."""
+        return []
+
+    def allowances(self, tenant: int, signals: Signals, now_s: float) -> list[Allowance]:
+        """What a tenant is held to; empty: no rate and no share."""
         return []
 
     def check(self) -> str | None:

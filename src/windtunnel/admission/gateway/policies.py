@@ -16,7 +16,7 @@ from windtunnel.admission.gateway.detectors import (
     mean_use,
 )
 from windtunnel.admission.gateway.flow_control import FlowControl
-from windtunnel.admission.gateway.gateway import Gateway, reject
+from windtunnel.admission.gateway.gateway import Allowance, Gateway, reject
 from windtunnel.admission.gateway.reasons import Reason
 from windtunnel.admission.gateway.settings import (
     AlwaysSettings,
@@ -50,10 +50,15 @@ class TokenBucket(Gateway):
         self.level = capacity
         self._filled_s = 0.0
 
-    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
+    def _level(self, now_s: float) -> float:
         level = self.level + (now_s - self._filled_s) * self.refill_per_s
-        if level > self.capacity:
-            level = self.capacity
+        return self.capacity if level > self.capacity else level
+
+    def allowances(self, tenant: int, signals: Signals, now_s: float) -> list[Allowance]:
+        return [Allowance("tokens", self.capacity, self._level(now_s), self.refill_per_s)]
+
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
+        level = self._level(now_s)
         self._filled_s = now_s
         self.level = level
         tokens = float(ticket.tokens)

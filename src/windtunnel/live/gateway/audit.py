@@ -143,6 +143,7 @@ _FACTS: Final[dict[str, Callable[[GatewayCore, int, LogLine], None]]] = {
     decisions.DRAINING: lambda core, server, line: core.drain(server, line.time),
     decisions.UNDRAINED: lambda core, server, line: core.undrain(server, line.time),
     decisions.OBSERVED: _observe,
+    decisions.UNOBSERVED: lambda core, server, line: core.unobserved(server, line.time),
     decisions.CACHE_SIZE: lambda core, server, line: core.cache_size(
         server, line.data["tokens"], line.time
     ),

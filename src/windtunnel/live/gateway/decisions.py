@@ -15,6 +15,7 @@ from windtunnel.admission.gateway import (
     ADMIT,
     EVICT,
     REJECT,
+    Allowance,
     GatewayDecision,
     GatewayDriver,
     GatewaySettings,
@@ -29,7 +30,7 @@ from windtunnel.routing.availability import Availability, BreakerLimits, RetryBu
 from windtunnel.routing.build import RouterInputs, build_router
 from windtunnel.routing.custom import RequestLabels
 from windtunnel.routing.prefixes import CacheJournal
-from windtunnel.routing.router import NoServer, Router, SplitDecider
+from windtunnel.routing.router import NoServer, Routed, Router, SplitDecider
 from windtunnel.routing.settings import RouterSettings, SplitSettings
 from windtunnel.workload.request import NEVER, PrefixChain, Request
 
@@ -48,6 +49,7 @@ UNHEALTHY: Final = "server.unhealthy"
 DRAINING: Final = "server.draining"
 UNDRAINED: Final = "server.undrained"
 OBSERVED: Final = "server.observed"
+UNOBSERVED: Final = "server.unobserved"
 CACHE_SIZE: Final = "server.cache"
 ARRIVED: Final = "request.arrived"
 ANSWERED: Final = "request.answered"
@@ -61,6 +63,7 @@ BOTH: Final = "both"
 PREFILL: Final = "prefill"
 DECODE: Final = "decode"
 
+HOLDS_STATE: Final = "the server has the conversation"
 NO_SERVER: Final = "no-server"
 SERVER_FAILED: Final = "server-failed"
 UNKNOWN_CACHE_TOKENS: Final = 500_000
@@ -103,6 +106,8 @@ class RequestArrival(NamedTuple):
     session: int = -1
     prefix_keys: Sequence[int] = ()
     prefix_ends: Sequence[int] = ()
+    holder: int = -1
+    """The server that has what the request refers to; it is preferred to any other."""
 
 
 class ClassOfService(NamedTuple):
@@ -219,24 +224,26 @@ class SentPrefixes:
 class LiveServer:
     """A server as the decisions know it. Its number is never given to another."""
 
-    __slots__ = ("availability", "in_flight", "models", "name", "role")
+    __slots__ = ("availability", "in_flight", "models", "name", "observed_s", "role")
 
     def __init__(self, name: str, role: str, availability: Availability) -> None:
         self.name: Final = name
         self.role: Final = role
         self.availability: Final = availability
         self.models: tuple[ModelCard, ...] = ()
+        self.observed_s = -math.inf  # when its load was last read
         self.in_flight = 0
 
 
 class LiveRequest:
     """A request from its arrival to its one end."""
 
-    __slots__ = ("plane", "record", "state", "tried", "unplaced_s")
+    __slots__ = ("holder", "plane", "record", "state", "tried", "unplaced_s")
 
-    def __init__(self, record: Request, plane: "ModelPlane") -> None:
+    def __init__(self, record: Request, plane: "ModelPlane", holder: int) -> None:
         self.record: Final = record
         self.plane: Final = plane
+        self.holder: Final = holder
         self.state = QUEUED
         self.tried: list[int] = []
         self.unplaced_s = 0.0
@@ -282,6 +289,9 @@ class GatewayCore:
         self.servers: Final[list[LiveServer]] = []
         self.planes: Final[dict[str, ModelPlane]] = {}
         self.requests: Final[dict[int, LiveRequest]] = {}
+        admission = policies.admission
+        self.has_allowances: Final = bool(admission.budgets) or admission.policy == "token-bucket"
+        """Whether tenants are held to rates or shares at all."""
         self.retries = 0
         self._record: Final = record
         self._pools: Final[list[str]] = []
@@ -345,10 +355,24 @@ class GatewayCore:
         waiting, running, kv_used = load
         data: list[Plain] = [waiting, running, kv_used, list(adapters)]
         self._fact(now_s, OBSERVED, f"server/{server}", load=data)
+        self.servers[server].observed_s = now_s
         numbers = [self._adapters.index(name) for name in adapters if name in self._adapters]
         for plane in self._planes_of(server):
-            plane.signals.observe_load(server, waiting, running, kv_used, now_s)
             plane.signals.observe_adapters(server, numbers, now_s)
+        self._take_load(server, waiting, running, kv_used, now_s)
+
+    def unobserved(self, server: int, now_s: float) -> None:
+        """Its load cannot be read: it is taken to run what it was sent, as far as it has slots."""
+        self._fact(now_s, UNOBSERVED, f"server/{server}")
+        one = self.servers[server]
+        running = min(one.in_flight, one.availability.slots)
+        self._take_load(server, one.in_flight - running, running, 0.0, now_s)
+
+    def _take_load(
+        self, server: int, waiting: int, running: int, kv_used: float, now_s: float
+    ) -> None:
+        for plane in self._planes_of(server):
+            plane.signals.observe_load(server, waiting, running, kv_used, now_s)
             plane.signals.refreshed(now_s)
             if plane.driver.gateway.queued:
                 plane.driver.tick(now_s)
@@ -380,6 +404,11 @@ class GatewayCore:
         }
         return [found[name] for name in sorted(found)]
 
+    def allowances(self, model: str, tenant: int, now_s: float) -> list[Allowance]:
+        """What a tenant may still ask of a model."""
+        plane, _ = self._names[model]
+        return plane.driver.gateway.allowances(tenant, plane.signals, now_s)
+
     def arrive(self, arrival: RequestArrival, now_s: float) -> None:
         """A request for a model that `knows` has heard of."""
         if self._record is not None:
@@ -403,7 +432,7 @@ class GatewayCore:
         )
         record.slo, record.tenant, record.adapter = arrival.slo, arrival.tenant, adapter
         record.session = arrival.session
-        self.requests[arrival.id] = LiveRequest(record, plane)
+        self.requests[arrival.id] = LiveRequest(record, plane, arrival.holder)
         self._budget.arrived()
         target_s = NEVER if class_.ttft_s == math.inf else now_s + class_.ttft_s
         ticket = Ticket(
@@ -652,7 +681,10 @@ class GatewayCore:
         plane, record = one.plane, one.record
         candidates = plane.candidates
         others = [number for number in candidates if number not in one.tried]
-        if one.tried and others and others != candidates:
+        choice: Routed | NoServer
+        if one.holder in others:
+            choice = Routed(one.holder, HOLDS_STATE)
+        elif one.tried and others and others != candidates:
             plane.router.set_candidates(others)
             choice = plane.router.choose(record, now_s)
             plane.router.set_candidates(candidates)
@@ -752,7 +784,7 @@ class GatewayCore:
 
 
 def _arrival_data(arrival: RequestArrival) -> dict[str, Plain]:
-    return {
+    data: dict[str, Plain] = {
         "model": arrival.model,
         "tenant": arrival.tenant,
         "slo": arrival.slo,
@@ -762,3 +794,6 @@ def _arrival_data(arrival: RequestArrival) -> dict[str, Plain]:
         "prefix_keys": list(arrival.prefix_keys),
         "prefix_ends": list(arrival.prefix_ends),
     }
+    if arrival.holder >= 0:
+        data["holder"] = arrival.holder
+    return data

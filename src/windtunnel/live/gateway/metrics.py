@@ -1,7 +1,7 @@
 """What a gateway counts, and how it is published for Prometheus: our names, and OpenTelemetry's."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class GatewayMetrics:
         self.early: Final[dict[int, int]] = {}
         self.attempts_failed: Final[dict[int, int]] = {}
         self.bugs = 0
+        self.stranded = 0
+        """Prompts whose KV no server fetched: it stays on its server until the lease ends."""
         self.connections = 0
 
     def refused_early(self, status: int) -> None:
@@ -90,7 +92,10 @@ class GatewayMetrics:
 class GatewayCollector:
     """Gives the counts to prometheus_client when they are asked for."""
 
-    def __init__(self, metrics: GatewayMetrics, core: "GatewayCore") -> None:
+    def __init__(
+        self, metrics: GatewayMetrics, core: "GatewayCore", now_s: Callable[[], float]
+    ) -> None:
+        self._now_s: Final = now_s
         self._metrics: Final = metrics
         self._core: Final = core
 
@@ -126,6 +131,10 @@ class GatewayCollector:
         failed = CounterMetricFamily(
             "windtunnel_attempts_failed", "Requests a server did not answer.", labels=["server"]
         )
+        ages = GaugeMetricFamily(
+            "windtunnel_scrape_age_seconds", "Since its load was last read.", labels=["server"]
+        )
+        now_s = self._now_s()
         for plane in core.planes.values():
             queued.add_metric([plane.name], plane.driver.gateway.queued + len(plane.unplaced))
         for number, server in enumerate(core.servers):
@@ -136,7 +145,13 @@ class GatewayCollector:
                 float(state.healthy and not state.draining and state.breaker.state == 0),
             )
             failed.add_metric([server.name], metrics.attempts_failed.get(number, 0))
-        yield from (queued, flying, up, failed)
+            ages.add_metric([server.name], now_s - server.observed_s)
+        yield from (queued, flying, up, failed, ages)
+        yield CounterMetricFamily(
+            "windtunnel_kv_transfers_stranded",
+            "Prompts computed for a server that never fetched them.",
+            value=metrics.stranded,
+        )
         names = {
             "gen_ai_server_request_duration_seconds": "duration",
             "gen_ai_server_time_to_first_token_seconds": "first_token",
@@ -158,9 +173,11 @@ class GatewayCollector:
         yield tokens
 
 
-def registry_of(metrics: GatewayMetrics, core: "GatewayCore") -> "CollectorRegistry":
+def registry_of(
+    metrics: GatewayMetrics, core: "GatewayCore", now_s: Callable[[], float]
+) -> "CollectorRegistry":
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(GatewayCollector(metrics, core))  # type: ignore[arg-type]
+    registry.register(GatewayCollector(metrics, core, now_s))  # type: ignore[arg-type]
     return registry

@@ -185,16 +185,22 @@ class ServerProbe:
 
     async def watch_load(self) -> None:
         """Until it is cancelled; a scrape that takes long is followed by a pause as ever."""
+        seen_s = self._proxy.now_s()
         while True:
             try:
                 status, page = await self._get(self._scrape.path, self._scrape.timeout_s)
             except (OSError, TimeoutError, ValueError):
                 status, page = 0, b""
-            if status == 200:
-                self._observe(read_load(page))
+            now_s = self._proxy.now_s()
+            if status == 200 and self._observe(read_load(page)):
+                seen_s = now_s
+            elif now_s - seen_s >= self._scrape.stale_s:
+                self._proxy.core.unobserved(self._number, now_s)
+                self._proxy.pump()
             await asyncio.sleep(self._scrape.interval_s)
 
-    def _observe(self, load: ServerLoad) -> None:
+    def _observe(self, load: ServerLoad) -> bool:
+        """Whether the page said anything about the server's load."""
         core, now_s, number = self._proxy.core, self._proxy.now_s(), self._number
         self._asleep = load.asleep
         if load.asleep and core.servers[number].availability.healthy:
@@ -202,10 +208,12 @@ class ServerProbe:
         if load.cache_tokens is not None and load.cache_tokens != self._cache_tokens:
             self._cache_tokens = load.cache_tokens
             core.cache_size(number, load.cache_tokens, now_s)
-        if load.waiting is not None or load.running is not None or load.kv_used is not None:
+        says = not (load.waiting is None and load.running is None and load.kv_used is None)
+        if says:
             seen = (load.waiting or 0, load.running or 0, load.kv_used or 0.0)
             core.observe(number, seen, load.adapters, now_s)
         self._proxy.pump()
+        return says
 
     async def _check(self, *, models: bool) -> str:
         """What is wrong with the server; empty: nothing."""

@@ -19,6 +19,7 @@ from windtunnel.core.clock import monotonic_s
 from windtunnel.core.errors import InputError, OutputError, printable
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.emulate.serving import listen, url_of
+from windtunnel.live.gateway.access_log import AccessLog
 from windtunnel.live.gateway.data_path.bodies import PromptReader
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
 from windtunnel.live.gateway.data_path.proxy import SWEEP_S, KeyHolder, Proxy, ProxyLimits
@@ -37,7 +38,7 @@ from windtunnel.live.gateway.settings import (
     split_address,
 )
 from windtunnel.live.system import connections_allowed, run_until_stopped
-from windtunnel.live.wire.keys import read_keys
+from windtunnel.live.wire.keys import Keys, read_keys
 
 _log = logging.getLogger("windtunnel.gateway")
 
@@ -89,8 +90,11 @@ class Program:
             self.proxy.trace = RequestTrace(
                 Path(live.trace.folder), int(live.trace.rotate_bytes), live.trace.keep, secret
             )
+        if live.access_log is not None:
+            self.proxy.access_log = AccessLog(Path(live.access_log))
         self._discovery: Final = Discovery(live.servers_file, live.servers_dns, self._found_servers)
         self._probes: Final[dict[str, tuple[int, ServerProbe, list[asyncio.Task[None]]]]] = {}
+        self._server_keys: Final[dict[str, str]] = {}
         self._use_keys(live)
 
     async def run(self, bound: Any, ready: Callable[[str], None], stop: asyncio.Event) -> None:
@@ -138,6 +142,8 @@ class Program:
                 server.close()
                 if self.proxy.trace is not None:
                     self.proxy.trace.close()
+                if self.proxy.access_log is not None:
+                    self.proxy.access_log.close()
                 if self._log_file is not None:
                     self._log_file.close()
 
@@ -165,6 +171,9 @@ class Program:
     def _add(self, url: str, entry: ServerEntry) -> None:
         proxy, live = self.proxy, self.settings.live
         address = _address(entry, self._environment)
+        if entry.key_env is not None:
+            self._server_keys[entry.key_env] = address.key
+            proxy.redact = Keys(self._server_keys).redact_text
         number = proxy.core.join(url, entry.slots, proxy.now_s(), entry.role)
         proxy.pools.append(ServerPool(address, proxy.limits.connect_s))
         probe = ServerProbe(proxy, number, address, self._session, live.health, live.scrape)
@@ -178,6 +187,8 @@ class Program:
             settings = self._reload().settings
             self._use_keys(settings.live)
             self._take_servers(settings.live)
+            if self.proxy.access_log is not None:
+                self.proxy.access_log.reopen()
         except (InputError, OutputError) as error:
             _log.error("the configuration was not reloaded: %s", error)
             return
@@ -261,7 +272,7 @@ class Program:
         from starlette.responses import PlainTextResponse, Response
         from starlette.routing import Route
 
-        registry = registry_of(self.proxy.metrics, self.proxy.core)
+        registry = registry_of(self.proxy.metrics, self.proxy.core, self.proxy.now_s)
 
         async def metrics(_: WebRequest) -> Response:
             return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")

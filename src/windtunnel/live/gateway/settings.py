@@ -118,6 +118,10 @@ class ScrapeSettings(Section):
     timeout_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
         default=5.0, description="A scrape that takes longer is given up."
     )
+    stale_s: Annotated[float, Duration("20ms", LONGEST_S)] = Field(
+        default=5.0,
+        description="Without a scrape for so long, a server is taken to run what it was sent.",
+    )
 
 
 class BreakerSettings(Section):
@@ -243,6 +247,10 @@ class LiveSettings(Section):
     log: Annotated[str, FilePath("a file")] | None = Field(
         default=None,
         description="The event log: every observation and decision, for `windtunnel audit`.",
+    )
+    access_log: Annotated[str, FilePath("a file, such as /dev/stdout")] | None = Field(
+        default=None,
+        description="A line of JSON for each request that ended. SIGHUP begins a new file.",
     )
     no_server_ttl_s: Annotated[float, Duration("0s", LONGEST_S)] = Field(
         default=30.0,

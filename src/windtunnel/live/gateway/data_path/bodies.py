@@ -45,6 +45,7 @@ class BodyFields(msgspec.Struct):
     stream_options: dict[str, Any] | None = None
     cache_salt: str | None = None
     session_id: str | None = None
+    previous_response_id: str | None = None
     user: str | None = None
 
     @property

@@ -14,8 +14,8 @@ from windtunnel.live.gateway.data_path.http import (
 )
 
 if TYPE_CHECKING:
-    from windtunnel.live.gateway.data_path.exchange import Exchange
     from windtunnel.live.gateway.data_path.proxy import Proxy
+    from windtunnel.live.gateway.data_path.server_side import AnswerReceiver
 
 MOST_PIPELINED: Final = 16
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -39,7 +39,7 @@ class ClientConnection:
 
     def __init__(self, proxy: "Proxy") -> None:
         self.proxy: Final = proxy
-        self.exchange: Exchange | None = None
+        self.exchange: AnswerReceiver | None = None
         self.transport: asyncio.Transport | None = None
         self.state = IDLE
         self.paused = False  # its socket takes no more for now
@@ -288,7 +288,7 @@ class ClientConnection:
             self.exchange = None
             self.abort()
             return
-        self.proxy.metrics.refused_early(error.status)
+        self.proxy.refused_early(error)
         if self.transport is not None:
             head = response_head(
                 error.status, [], JSON + CLOSE, b"content-length: %d\r\n" % len(error.body)

@@ -11,8 +11,13 @@ import msgspec
 from windtunnel.live.gateway.data_path.bodies import BodyFields, with_fields, without_fields
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
 from windtunnel.live.gateway.data_path.errors import error_body
-from windtunnel.live.gateway.data_path.http import RequestHead, upstream_head
-from windtunnel.live.gateway.data_path.server_side import ServerConnection
+from windtunnel.live.gateway.data_path.http import (
+    RequestHead,
+    content_length,
+    digits,
+    upstream_head,
+)
+from windtunnel.live.gateway.data_path.server_side import AnswerReceiver
 from windtunnel.live.gateway.data_path.streams import EventStream
 from windtunnel.live.gateway.data_path.usage import TokenUsage, transfer_of, usage_of
 from windtunnel.live.wire.refusals import error_line
@@ -45,8 +50,14 @@ PREFILL_FIELDS: Final = {
 }
 """What vLLM's NixlConnector wants from a request that only computes a prompt."""
 NOT_PREFILLED: Final = ("stream_options", "min_tokens", "max_completion_tokens")
+RESPONSES: Final = b"/v1/responses"
+PIECES_WITH_ID: Final = 16
+"""Of an answer that its server stores: the first that may name it."""
 KEPT_BODY: Final = 1 << 20
 """Bytes of an answer that are kept to read its usage."""
+
+LEFT_STATUS: Final = 499
+"""In the access log, of a client that left before it got a status; as nginx has it."""
 
 STATUSES: Final = {
     "queue-full": 429,
@@ -84,7 +95,7 @@ MESSAGES: Final = {
 }
 
 
-class Exchange:
+class Exchange(AnswerReceiver):
     """A request, its client, and the server that has it."""
 
     __slots__ = (
@@ -99,22 +110,22 @@ class Exchange:
         "_proxy",
         "_request",
         "_reset_tried",
+        "_responses",
         "_retry_after",
         "_status",
         "api",
         "arrived_s",
-        "attempt",
         "client",
-        "connection",
         "first_byte_s",
         "head_in",
         "id",
         "model",
         "number",
         "outcome",
-        "over",
         "prompt_bytes",
         "reason",
+        "said",
+        "sent_s",
         "server",
         "stream",
         "usage",
@@ -129,6 +140,7 @@ class Exchange:
         number: int,
         arrived_s: float,
     ) -> None:
+        super().__init__()
         self._proxy: Final = proxy
         self._fields: Final = fields
         self.client: ClientConnection | None = client
@@ -140,10 +152,7 @@ class Exchange:
         self.model = ""
         self.prompt_bytes = 0
         self.server = -1
-        self.attempt = 0
         self.reason = ""
-        self.connection: ServerConnection | None = None
-        self.over = False
         self.outcome = ""
         self.first_byte_s = -1.0
         self.stream: EventStream | None = None
@@ -159,6 +168,9 @@ class Exchange:
         self._moved = False  # its KV comes from another server
         self._reset_tried = False
         self._retry_after = b""
+        self._responses = 0  # pieces in which the id of a stored answer is looked for
+        self.sent_s = -1.0  # to the first server that was asked
+        self.said = 0  # the status that its client got
 
     # What was decided.
 
@@ -167,8 +179,10 @@ class Exchange:
         self.api = api
         self._body = body
         if self._fields.stream:
-            done = api != b"/v1/responses"
+            done = api != RESPONSES
             self.stream = EventStream(strips_usage=usage_asked, ends_with_done=done)
+        if api == RESPONSES:
+            self._responses = PIECES_WITH_ID
 
     def send(self, server: int, reason: str, prefill: int) -> None:
         """To this server, which was chosen for that reason; `prefill` first, if there is one."""
@@ -189,14 +203,13 @@ class Exchange:
         pool = proxy.pools[server]
         address = pool.address
         own = b"%bx-request-id: %b\r\n%b" % (address.auth, self.id, proxy.trace_line(self.head_in))
-        head = upstream_head(self.api, address.host_header, own, self.head_in, len(body))
+        head = upstream_head(b"POST", self.api, address.host_header, own, self.head_in, len(body))
         self._request = head + body
-        proxy.first_bytes.add(self, proxy.now_s())
+        now_s = proxy.now_s()
+        if self.sent_s < 0.0:
+            self.sent_s = now_s
+        proxy.first_bytes.add(self, now_s)
         pool.send(self, self._request)
-
-    def waits_for(self, attempt: int) -> bool:
-        """Whether the connection that was asked for in this attempt is still wanted."""
-        return not self.over and self.attempt == attempt
 
     def refuse(self, reason: str, seen: float, limit: float) -> None:
         """It gets no answer from any server."""
@@ -208,13 +221,17 @@ class Exchange:
             status, message = 502, "The server did not accept the gateway."
         if reason not in ("server-failed", "no-server"):
             message = f"{message} ({reason}: {seen:g}, limit {limit:g})"
+        own = self._own_headers(reason)
+        wait_s = 0.0
+        if reason == "bucket-short":
+            wait_s = max((one.wait_s(seen) for one in self._proxy.limits_of(self)), default=0.0)
+        self.said = status
         self._finish(REJECTED if status in (429, 413) else FAILED, reason, told=True)
         client = self.client
         if client is not None:
             self.client = None
-            own = self._own_headers(reason)
             if status in (429, 503):
-                after = self._retry_after or b"%d" % self._proxy.retry_after_s()
+                after = self._retry_after or b"%d" % self._proxy.retry_after_s(wait_s)
                 own += b"retry-after: %b\r\n" % after
             body = error_body(status, message, code=reason)
             client.reply(status, body, own)
@@ -228,16 +245,9 @@ class Exchange:
     def client_left(self) -> None:
         self.client = None
         if not self.over:
-            self._drop_connection()
+            self.drop_connection()
+            self.said = self.said or LEFT_STATUS
             self._finish(LEFT, "the client left")
-
-    def pause(self) -> None:
-        if self.connection is not None:
-            self.connection.pause()
-
-    def resume(self) -> None:
-        if self.connection is not None:
-            self.connection.resume()
 
     # What the server does.
 
@@ -253,7 +263,7 @@ class Exchange:
                 proxy.streams.add(self, proxy.now_s())
             return
         if status in AGAIN:
-            self._retry_after = _digits(headers, b"retry-after")
+            self._retry_after = digits(headers, b"retry-after")
             self._fail(f"status {status}", again=True, faulty=status != 429)
             return
         if status == 401:
@@ -267,13 +277,14 @@ class Exchange:
         if status >= 400 or (self._moved and self.stream is None):
             self._collects = True
             return
-        size = int(_digits(headers, b"content-length") or b"-1")
+        size = content_length(headers)
         if self.stream is not None and not _is_event_stream(headers):
             self.stream = None  # a whole answer although a stream was asked for
         if self.stream is not None:
             size = -1
         client = self.client
         assert client is not None
+        self.said = status
         self._head_line = client.begin(status, headers, self._own_headers(self.reason), size)
 
     def data(self, data: bytes) -> None:
@@ -324,6 +335,10 @@ class Exchange:
         proxy.streams.touch(self, now_s)
         if self.first_byte_s < 0.0:
             self.first_byte_s = now_s
+        if self._responses:
+            self._responses -= 1
+            if proxy.made_response(self, data):
+                self._responses = 0
         if self.stream is not None and not self._collects:
             return self.stream.feed(data)
         if self._bytes_kept <= KEPT_BODY:
@@ -355,10 +370,10 @@ class Exchange:
         """No answer in time, or a stream that stands still."""
         self._status = 504
         if self._prefill >= 0:
-            self._drop_connection()
+            self.drop_connection()
             self._decode_alone()
         elif self._head_line or self.first_byte_s >= 0.0:
-            self._drop_connection()
+            self.drop_connection()
             self._cut(
                 TIMED_OUT, "the answer stood still", "The answer stood still for too long.", 504
             )
@@ -369,7 +384,7 @@ class Exchange:
 
     def _decode_alone(self) -> None:
         """The prompt was not computed apart: the server that answers does it."""
-        self._drop_connection()
+        self.drop_connection()
         self._decode(None)
 
     def _decode(self, transfer: msgspec.Raw | None) -> None:
@@ -395,8 +410,9 @@ class Exchange:
 
     def _fail(self, what: str, *, again: bool, faulty: bool = True) -> None:
         """Before anything went to the client: the core decides whether another server is asked."""
-        self._drop_connection()
+        self.drop_connection()
         proxy = self._proxy
+        self._strand()
         proxy.first_bytes.remove(self)
         proxy.metrics.attempt_failed(self.server)
         proxy.core.failed(self.number, what, proxy.now_s(), again=again, faulty=faulty)
@@ -406,26 +422,30 @@ class Exchange:
         """An answer that was kept: an error, as OpenAI writes errors, or one with hosts in it."""
         body = b"".join(self._kept)
         client, self.client = self.client, None
-        status = self._status
+        own = self._own_headers(self.reason)
+        status = self.said = self._status
         if status < 400:
             self.usage = usage_of(body)
             if b'"kv_transfer_params"' in body and self.usage is not None:
                 body = without_fields(body, ("kv_transfer_params",))
             self._finish(COMPLETED, self.reason)
         else:
+            shown = self._proxy.redact(body.decode("utf-8", "surrogateescape"))
+            body = shown.encode("utf-8", "surrogateescape")
             if b'"error":{' not in body and b'"error": {' not in body:
-                said = error_line(body, self._proxy.redact) or f"The server answered {status}."
+                said = error_line(body, _as_it_is) or f"The server answered {status}."
                 body = error_body(status, said)
             self._finish(FAILED, f"status {status}")
         if client is not None:
-            client.reply(status, body, self._own_headers(self.reason))
+            client.reply(status, body, own)
 
     def _cut(self, outcome: str, reason: str, message: str, status: int) -> None:
         """After the answer has begun it ends with an error event and a closed connection."""
-        self._drop_connection()
+        self.drop_connection()
         client, self.client = self.client, None
         begun = not self._head_line and self.first_byte_s >= 0.0 and not self._collects
         own = self._own_headers(reason)
+        self.said = self.said if begun else status
         self._finish(outcome, reason)
         if client is None:
             return
@@ -437,24 +457,34 @@ class Exchange:
         else:
             client.cut(b"")
 
-    def _drop_connection(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.leave()
-
     def _finish(self, outcome: str, reason: str, *, told: bool = False) -> None:
         """The one end; `told`: the core decided it and knows."""
         assert not self.over
+        self._strand()
         self.over = True
         self.outcome = outcome
         self.reason = reason
         self._proxy.ended(self, told=told)
+
+    def _strand(self) -> None:
+        """KV that was computed for a server which has not begun to answer is fetched by none."""
+        if self._moved and self.first_byte_s < 0.0:
+            self._moved = False
+            self._proxy.metrics.stranded += 1
 
     def _own_headers(self, reason: str) -> bytes:
         own = b"x-request-id: %b\r\n" % self.id
         if self._proxy.explains and self.head_in.get(b"x-windtunnel-explain") is not None:
             name = self._proxy.server_name(self.server)
             own += f"x-windtunnel-server: {name}\r\nx-windtunnel-reason: {reason}\r\n".encode()
+        for one in self._proxy.limits_of(self):
+            own += (
+                f"x-ratelimit-limit-{one.kind}: {int(one.limit)}\r\n"
+                f"x-ratelimit-remaining-{one.kind}: {int(one.remaining)}\r\n"
+            ).encode()
+            if one.per_s > 0.0:
+                reset_s = one.wait_s(one.limit)
+                own += f"x-ratelimit-reset-{one.kind}: {reset_s:.3f}s\r\n".encode()
         return own
 
     @property
@@ -469,12 +499,8 @@ class Exchange:
         return self.stream.events if self.stream is not None else 0
 
 
-def _digits(headers: list[tuple[bytes, bytes]], wanted: bytes) -> bytes:
-    """A header that is a number of up to 15 digits; empty: there is none."""
-    for name, value in headers:
-        if name == wanted and value.isdigit() and len(value) < 16:
-            return value
-    return b""
+def _as_it_is(text: str) -> str:
+    return text
 
 
 def _is_event_stream(headers: list[tuple[bytes, bytes]]) -> bool:

@@ -122,10 +122,25 @@ def named_by_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
     return frozenset()
 
 
-def upstream_head(path: bytes, host: bytes, own: bytes, head: RequestHead, size: int) -> bytes:
+def content_length(headers: list[tuple[bytes, bytes]]) -> int:
+    """The length of a body; -1: it is not known."""
+    return int(digits(headers, b"content-length") or b"-1")
+
+
+def digits(headers: list[tuple[bytes, bytes]], wanted: bytes) -> bytes:
+    """A header that is a number of up to 15 digits; empty: there is none."""
+    for name, value in headers:
+        if name == wanted and value.isdigit() and len(value) < 16:
+            return value
+    return b""
+
+
+def upstream_head(
+    method: bytes, path: bytes, host: bytes, own: bytes, head: RequestHead, size: int
+) -> bytes:
     """The head of the request to a server; `own` are the gateway's header lines."""
     dropped = named_by_connection(head.headers)
-    lines = [b"POST ", path, b" HTTP/1.1\r\nhost: ", host, b"\r\n", own]
+    lines = [method, b" ", path, b" HTTP/1.1\r\nhost: ", host, b"\r\n", own]
     for name, value in head.headers:
         if name not in NOT_SENT and name not in dropped:
             lines += (name, b": ", value, b"\r\n")

@@ -2,13 +2,16 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from windtunnel.admission.gateway import Allowance
 from windtunnel.core.random import fresh_seed
+from windtunnel.live.gateway.access_log import AccessLog
 from windtunnel.live.gateway.data_path.bodies import (
     FORBIDDEN_FIELDS,
     PromptReader,
@@ -18,9 +21,10 @@ from windtunnel.live.gateway.data_path.bodies import (
 )
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
 from windtunnel.live.gateway.data_path.errors import ClientError
-from windtunnel.live.gateway.data_path.exchange import COMPLETED, Exchange
+from windtunnel.live.gateway.data_path.exchange import COMPLETED, RESPONSES, Exchange
 from windtunnel.live.gateway.data_path.http import RequestHead
-from windtunnel.live.gateway.data_path.server_side import ServerPool
+from windtunnel.live.gateway.data_path.responses import ASKED, METHODS, ResponseOwners, Retrieval
+from windtunnel.live.gateway.data_path.server_side import AnswerReceiver, ServerPool
 from windtunnel.live.gateway.data_path.timing import Deadlines
 from windtunnel.live.gateway.decisions import REFUSE, SEND, GatewayCore, RequestArrival
 from windtunnel.live.gateway.metrics import GatewayMetrics
@@ -30,6 +34,10 @@ SWEEP_S: Final = 0.1
 LINGER_S: Final = 1.0
 """How long a refused client may take to read why."""
 MOST_SESSIONS: Final = 200_000
+LONGEST_RETRY_S: Final = 120
+"""OpenAI's clients do not come back at all after a longer time."""
+AFTER_STOPPING_S: Final = 5
+RATE_WINDOW_S: Final = 10.0
 LONGEST_ID: Final = 128
 ANSWERED_BY_SERVERS: Final = frozenset(
     (
@@ -90,12 +98,15 @@ class Proxy:
         self.trace: RequestTrace | None = None
         self.stopping = False
         self.redact: Callable[[str], str] = lambda text: text
+        """Takes the keys of servers out of a text: servers repeat what they were sent."""
+        self.access_log: AccessLog | None = None
+        self.responses: Final = ResponseOwners()
         self.heads: Final = Deadlines[ClientConnection](limits.request_s)
         self.idle: Final = Deadlines[ClientConnection](limits.idle_s)
         self.stalled: Final = Deadlines[ClientConnection](limits.stall_s)
         self.lingering: Final = Deadlines[ClientConnection](LINGER_S)
-        self.first_bytes: Final = Deadlines[Exchange](limits.first_byte_s)
-        self.streams: Final = Deadlines[Exchange](limits.silence_s)
+        self.first_bytes: Final = Deadlines[AnswerReceiver](limits.first_byte_s)
+        self.streams: Final = Deadlines[AnswerReceiver](limits.silence_s)
         self.connections: Final[set[ClientConnection]] = set()
         self._asks_usage: Final = asks_usage
         self._prompts: Final = prompts
@@ -108,6 +119,9 @@ class Proxy:
         self._sessions: Final[dict[str, int]] = {}
         self._session_count = 0
         self.arrived = 0
+        self.ended_per_s = 0.0  # requests, in the last `RATE_WINDOW_S`
+        self._ends = 0
+        self._swept_s = now_s()
         self._ids = 0
         self._id_start: Final = f"wt-{fresh_seed():016x}-".encode()
         self._pumping = False
@@ -118,12 +132,29 @@ class Proxy:
         """Keys of clients by their SHA-256; none: no key is asked for."""
         self._keys = keys
 
+    def made_response(self, exchange: Exchange, data: bytes) -> bool:
+        """Whether the start of an answer names it; its server is asked for it from now on."""
+        tenant = self._arrivals[exchange.number].tenant
+        return self.responses.made(data, exchange.server, tenant)
+
     def server_name(self, server: int) -> str:
         return self.core.servers[server].name if server >= 0 else "none"
 
-    def retry_after_s(self) -> int:
-        """When a refused client may come again; a rough guess is enough to spread them."""
-        return 1 if not self.stopping else 5
+    def retry_after_s(self, wait_s: float = 0.0) -> int:
+        """When a refused client may come again: after `wait_s`, and when the queue is over."""
+        if self.stopping:
+            return AFTER_STOPPING_S
+        if wait_s <= 0.0 and self.ended_per_s > 0.0:
+            queued = sum(plane.driver.gateway.queued for plane in self.core.planes.values())
+            wait_s = queued / self.ended_per_s
+        return min(max(1, math.ceil(wait_s)), LONGEST_RETRY_S)
+
+    def limits_of(self, exchange: Exchange) -> list[Allowance]:
+        """What its tenant may still ask for."""
+        if not self.core.has_allowances:
+            return []
+        tenant = self._arrivals[exchange.number].tenant
+        return self.core.allowances(exchange.model, tenant, self.now_s())
 
     # Connections.
 
@@ -160,11 +191,26 @@ class Proxy:
             else:
                 self._own_answer(client, head, path)
         except ClientError as error:
-            self.metrics.refused_early(error.status)
-            client.reply(error.status, error.body, b"x-request-id: %b\r\n" % self._id_of(head))
+            given = self._id_of(head)
+            self.refused_early(error, given, head.path)
+            client.reply(error.status, error.body, b"x-request-id: %b\r\n" % given)
         except Exception as error:  # noqa: BLE001 - one request must not take down the others
             self.bug(error)
             client.abort()
+
+    def refused_early(self, error: ClientError, given: bytes = b"", path: bytes = b"") -> None:
+        """A request that was not valid, or is not known what it asks for."""
+        self.metrics.refused_early(error.status)
+        if self.access_log is not None:
+            self.access_log.add(
+                {
+                    "id": given.decode("latin-1"),
+                    "path": path.partition(b"?")[0][:200].decode("latin-1"),
+                    "status": error.status,
+                    "outcome": "invalid",
+                    "reason": str(error)[:200],
+                }
+            )
 
     def _begin(
         self, client: ClientConnection, head: RequestHead, path: bytes, body: bytes, began_s: float
@@ -214,6 +260,7 @@ class Proxy:
             self._session(head, fields.session_id),
             keys,
             ends,
+            self._holder(path, fields.previous_response_id, holder.tenant),
         )
         client.exchange = exchange
         self._exchanges[number] = exchange
@@ -224,6 +271,7 @@ class Proxy:
     def ended(self, exchange: Exchange, *, told: bool) -> None:
         """An exchange is over; `told`: the decisions know."""
         number = exchange.number
+        self._ends += 1
         del self._exchanges[number]
         arrival = self._arrivals.pop(number)
         self.first_bytes.remove(exchange)
@@ -255,6 +303,8 @@ class Proxy:
             self.core.ended(number, exchange.outcome, now_s, since_sent_s, tpot_s)
         if self.trace is not None:
             self.trace.add(self._row(exchange, arrival, now_s, ttft_s))
+        if self.access_log is not None:
+            self.access_log.add(self._access(exchange, arrival, now_s, ttft_s))
         if not told:
             self.pump()
 
@@ -297,6 +347,11 @@ class Proxy:
     def sweep(self) -> None:
         """Every deadline, ten times a second; each costs what is late."""
         now_s = self.now_s()
+        passed_s = now_s - self._swept_s
+        if passed_s > 0.0:
+            share = min(1.0, passed_s / RATE_WINDOW_S)
+            self.ended_per_s += share * (self._ends / passed_s - self.ended_per_s)
+            self._ends, self._swept_s = 0, now_s
         for connection in self.heads.expired(now_s):
             connection.late()
         for connection in self.idle.expired(now_s):
@@ -314,6 +369,8 @@ class Proxy:
             pool.sweep(asyncio.get_running_loop().time())
         if self.trace is not None:
             self.trace.flush()
+        if self.access_log is not None:
+            self.access_log.flush()
 
     @property
     def under_way(self) -> int:
@@ -343,6 +400,13 @@ class Proxy:
         if found is None:
             raise ClientError(401, "The API key is not known.", code="invalid_api_key")
         return found
+
+    def _holder(self, path: bytes, previous: str | None, tenant: int) -> int:
+        """The server that has the conversation that a request goes on with; -1: none is known."""
+        if path != RESPONSES or not previous:
+            return -1
+        owner = self.responses.find(previous.encode(), tenant)
+        return owner.server if owner is not None else -1
 
     def _class_of(self, head: RequestHead, holder: KeyHolder) -> int:
         asked = head.get(b"x-slo-class")
@@ -433,10 +497,42 @@ class Proxy:
                 row["cached_tokens"] = usage.cached
         return row
 
+    def _access(
+        self, exchange: Exchange, arrival: RequestArrival, now_s: float, ttft_s: float
+    ) -> dict[str, Any]:
+        usage = exchange.usage
+        line: dict[str, Any] = {
+            "id": exchange.id.decode("latin-1"),
+            "path": exchange.api.decode(),
+            "status": exchange.said,
+            "outcome": exchange.outcome,
+            "reason": exchange.reason,
+            "tenant": self.core.policies.tenants[arrival.tenant],
+            "slo": self.core.policies.classes[arrival.slo].name,
+            "model": arrival.model,
+            "stream": exchange.streams,
+            "attempts": exchange.attempt,
+            "duration_s": round(now_s - exchange.arrived_s, 6),
+        }
+        if exchange.server >= 0:
+            line["server"] = self.server_name(exchange.server)
+            line["queued_s"] = round(exchange.sent_s - exchange.arrived_s, 6)
+        if ttft_s >= 0.0:
+            line["first_byte_s"] = round(ttft_s, 6)
+        if usage is not None:
+            line["prompt_tokens"] = usage.prompt
+            line["cached_tokens"] = usage.cached
+        line["output_tokens"] = exchange.output_tokens
+        return line
+
     # What the gateway answers itself.
 
     def _own_answer(self, client: ClientConnection, head: RequestHead, path: bytes) -> None:
         own = b"x-request-id: %b\r\n" % self._id_of(head)
+        found = ASKED.fullmatch(path)
+        if found is not None:
+            self._ask_owner(client, head, found.group(1), found.group(2) or b"", own)
+            return
         if path == b"/health":
             client.reply(200, b"", own)
             return
@@ -448,6 +544,22 @@ class Proxy:
             client.reply(200, self._models(name), own)
             return
         raise ClientError(404, "There is nothing at this path.")
+
+    def _ask_owner(
+        self, client: ClientConnection, head: RequestHead, name: bytes, what: bytes, own: bytes
+    ) -> None:
+        """A stored answer is where it was made."""
+        tenant = self._identify(head).tenant
+        allowed = [method.decode() for method, ends in METHODS.items() if what in ends]
+        if head.method.decode("latin-1") not in allowed:
+            raise ClientError(405, f"This is asked with {' or '.join(allowed)}.")
+        owner = self.responses.find(name, tenant)
+        if owner is None:
+            message = f"The response `{name.decode()}` does not exist."
+            raise ClientError(404, message, param="response_id")
+        retrieval = Retrieval(self, client, owner.server, own)
+        client.exchange = retrieval
+        retrieval.send(head, own)
 
     def _models(self, name: str) -> bytes:
         cards: Sequence[dict[str, Any]] = [

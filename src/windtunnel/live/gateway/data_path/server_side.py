@@ -2,17 +2,65 @@
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import httptools
-
-if TYPE_CHECKING:
-    from windtunnel.live.gateway.data_path.exchange import Exchange
 
 MOST_IDLE: Final = 256
 IDLE_S: Final = 4.0
 """vLLM closes idle connections after 5 s: ours are dropped before."""
 LARGEST_HEAD: Final = 256 << 10
+
+
+class AnswerReceiver:
+    """Who a request was sent for: it gets the answer, and hears when there is none."""
+
+    __slots__ = ("attempt", "connection", "over")
+
+    def __init__(self) -> None:
+        self.connection: ServerConnection | None = None
+        self.attempt = 0
+        self.over = False
+
+    def waits_for(self, attempt: int) -> bool:
+        """Whether the connection that was asked for in this attempt is still wanted."""
+        return not self.over and self.attempt == attempt
+
+    def head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """The server has begun to answer."""
+        raise NotImplementedError
+
+    def data(self, data: bytes) -> None:
+        """A piece of the answer's body."""
+        raise NotImplementedError
+
+    def complete(self, data: bytes) -> None:
+        """The server has ended its answer with this piece."""
+        raise NotImplementedError
+
+    def broken(self, what: str) -> None:
+        """The connection to the server is gone, or was never there."""
+        raise NotImplementedError
+
+    def late(self) -> None:
+        """No answer in time, or a stream that stands still."""
+        raise NotImplementedError
+
+    def client_left(self) -> None:
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        if self.connection is not None:
+            self.connection.pause()
+
+    def resume(self) -> None:
+        if self.connection is not None:
+            self.connection.resume()
+
+    def drop_connection(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.leave()
 
 
 class ServerConnection:
@@ -27,7 +75,7 @@ class ServerConnection:
         self.idle_since_s = 0.0
         self.answering = False  # some byte of the answer has come
         self._pool: Final = pool
-        self._exchange: Exchange | None = None
+        self._exchange: AnswerReceiver | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
@@ -62,7 +110,7 @@ class ServerConnection:
     def resume_writing(self) -> None:
         pass
 
-    def start(self, exchange: "Exchange", request: bytes) -> None:
+    def start(self, exchange: AnswerReceiver, request: bytes) -> None:
         self._exchange = exchange
         self.uses += 1
         self.answering = False
@@ -141,7 +189,7 @@ class ServerConnection:
             self._complete = True
             self._keeps_alive = self._parser.should_keep_alive()
 
-    def _finish(self, exchange: "Exchange", body: bytes) -> None:
+    def _finish(self, exchange: AnswerReceiver, body: bytes) -> None:
         self._exchange = None
         transport = self.transport
         if transport is not None:
@@ -162,6 +210,7 @@ class ServerAddress:
         self.host: Final = host
         self.port: Final = port
         self.tls: Final = tls
+        self.key: Final = key
         shown = f"[{host}]" if ":" in host else host
         self.host_header: Final = f"{shown}:{port}".encode()
         self.auth: Final = f"authorization: Bearer {key}\r\n".encode() if key else b""
@@ -177,7 +226,7 @@ class ServerPool:
         self._idle: Final[list[ServerConnection]] = []
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
-    def send(self, exchange: "Exchange", request: bytes, *, fresh: bool = False) -> None:
+    def send(self, exchange: AnswerReceiver, request: bytes, *, fresh: bool = False) -> None:
         """Sends on an idle connection, or on a new one; `fresh`: only on a new one."""
         while self._idle and not fresh:
             connection = self._idle.pop()
@@ -219,7 +268,7 @@ class ServerPool:
     def _new(self) -> asyncio.Protocol:
         return cast("asyncio.Protocol", ServerConnection(self))
 
-    async def _connect(self, exchange: "Exchange", attempt: int, request: bytes) -> None:
+    async def _connect(self, exchange: AnswerReceiver, attempt: int, request: bytes) -> None:
         address = self.address
         loop = asyncio.get_running_loop()
         try:
