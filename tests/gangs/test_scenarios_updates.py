@@ -337,7 +337,7 @@ def test_pause_and_go_on() -> None:
     before = world.uids()
     new = changed(manifest, *ROLES)
     world.apply(new)
-    world.run(1000.0)
+    world.run(599.0)
     assert before == world.uids()
     condition = world.view.sets["web"].conditions["Progressing"]
     assert (condition.status, condition.reason) == ("Unknown", "Paused")
@@ -358,6 +358,53 @@ def test_a_pause_in_the_middle_takes_nothing_more() -> None:
     world.run(1000.0)
     assert sorted(is_new(pod) for pod in world.pods("pc-a")) == [False, True]
     assert world.running() == 10
+
+
+def test_a_pause_excuses_a_breach_no_longer_than_an_update_that_stands_still() -> None:
+    manifest = rolling(workload(1, terminationDelay="1h"), progressDeadline="20m")
+    world = World(10, manifest).run()
+    stalled(world, changed(manifest, "pc-a"), 0)
+    world.kill(next(pod for pod in world.pods("pc-a") if not is_new(pod)))
+    paused = changed(manifest, "pc-a")
+    paused["spec"]["updateStrategy"]["paused"] = True
+    world.run(100.0)
+    world.apply(paused)
+    world.run(1099.0)
+    assert world.condition("web-0-pc-a") == ("Unknown", "UpdateInProgress")
+    world.run(1.0)
+    assert world.condition("web-0-pc-a") == ("True", "ScheduledReplicasBelowMinAvailable")
+    condition = world.view.sets["web"].conditions["Progressing"]
+    assert (condition.status, condition.reason) == ("Unknown", "PausedPastDeadline")
+    assert condition.message.endswith(
+        "is paused and did not come on for 1200 s: breaches count again"
+    )
+    assert not world.events("ProgressDeadlineExceeded"), "a pause is no failure"
+    world.crash()
+    world.server.read_statuses_back()
+    before = world.uids()
+    world.run(3599.0)
+    assert len(before & world.uids()) >= 8
+    world.run(1.0)
+    assert not before & world.uids()
+
+
+def test_the_deadline_begins_anew_when_a_pause_ends() -> None:
+    manifest = workload(1, terminationDelay="1h")
+    world = World(10, manifest).run()
+    stalled(world, changed(manifest, "pc-a"), 0)
+    for paused, seconds, reason in (
+        (True, 599.0, "Paused"),
+        (True, 2_000.0, "PausedPastDeadline"),
+        (False, 599.0, "UpdateInProgress"),
+        (False, 2.0, "ProgressDeadlineExceeded"),
+        (True, 10.0, "PausedPastDeadline"),
+    ):
+        again = changed(manifest, "pc-a")
+        again["spec"]["updateStrategy"] = {"paused": paused}
+        world.apply(again)
+        world.run(seconds)
+        assert world.view.sets["web"].conditions["Progressing"].reason == reason
+    assert len(world.events("ProgressDeadlineExceeded")) == 1
 
 
 def test_a_deadline_is_told_once_and_progress_takes_it_back() -> None:

@@ -269,7 +269,9 @@ class UpdateSpec(ApiSection):
         "Not a field of Grove.",
     )
     paused: Annotated[Annotated[bool, Flag()] | None, NotOfGrove()] = Field(
-        default=None, description="Nothing more is taken down. Not a field of Grove."
+        default=None,
+        description="Nothing more is taken down; breaches are excused until progressDeadline. "
+        "Not a field of Grove.",
     )
 
 

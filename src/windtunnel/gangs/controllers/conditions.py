@@ -36,6 +36,11 @@ PROGRESSING: Final = "Progressing"
 STRANDED: Final = "GangStranded"
 """Of a group or a clique: a part of it lost everything, and others hold machines in vain."""
 
+PAUSED: Final = "Paused"
+PAUSED_PAST_DEADLINE: Final = "PausedPastDeadline"
+PAUSES: Final = (PAUSED, PAUSED_PAST_DEADLINE)
+"""Reasons of `Progressing`: a pause is no failure of an update, and no excuse for ever either."""
+
 UPDATE_IN_PROGRESS: Final = "UpdateInProgress"
 NONE_SCHEDULED: Final = "InsufficientScheduledPods"
 BELOW_MINIMUM: Final = "ScheduledReplicasBelowMinAvailable"
@@ -162,9 +167,11 @@ def clear(commands: list[Command], thing: Thing, type: str, now_s: float) -> Non
 
 
 def is_stuck(owner: PodCliqueSet) -> bool:
-    """Whether the update of a set has made no progress for its deadline."""
+    """Whether the update of a set has made no progress for its deadline, paused or not."""
     condition = owner.conditions.get(PROGRESSING)
-    return condition is not None and condition.status == FALSE
+    if condition is None:
+        return False
+    return condition.status == FALSE or condition.reason == PAUSED_PAST_DEADLINE
 
 
 def breached(thing: Thing) -> bool:

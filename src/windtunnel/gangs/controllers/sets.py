@@ -197,21 +197,25 @@ def _deadline(
         says = (TRUE, "UpdateCompleted", what)
         conditions.put(commands, owner, conditions.PROGRESSING, says, now_s)
         return OFF
-    if progress != status.progress:
+    number, paused = status.revisions[-1].number, owner.spec.update.paused
+    known = owner.conditions.get(conditions.PROGRESSING)
+    rested = known is not None and known.reason in conditions.PAUSES
+    if progress != status.progress or (rested and not paused):
         status.progress, status.progressed_s = progress, now_s
-    number = status.revisions[-1].number
-    if owner.spec.update.paused:
-        says = (UNKNOWN, "Paused", f"Revision {number} is paused")
-        conditions.put(commands, owner, conditions.PROGRESSING, says, now_s)
-        return OFF
     limit_s = _limit_s(owner)
     due_s = status.progressed_s + limit_s
-    if now_s >= due_s:
-        what = f"Revision {number} did not come on for {limit_s:g} s"
-        conditions.put(commands, owner, conditions.PROGRESSING, (FALSE, DEADLINE, what), now_s)
+    stood = f"did not come on for {limit_s:g} s"
+    if now_s < due_s:
+        says = (TRUE, "UpdateInProgress", f"Revision {number} is rolled out")
+        if paused:
+            says = (UNKNOWN, conditions.PAUSED, f"Revision {number} is paused")
+    elif paused:
+        what = f"Revision {number} is paused and {stood}: breaches count again"
+        says = (UNKNOWN, conditions.PAUSED_PAST_DEADLINE, what)
+    else:
+        what = f"Revision {number} {stood}"
+        says = (FALSE, DEADLINE, what)
         emit(commands, owner, WARNING, DEADLINE, what, now_s, f"{number}/{status.progress}")
-        return due_s
-    says = (TRUE, "UpdateInProgress", f"Revision {number} is rolled out")
     conditions.put(commands, owner, conditions.PROGRESSING, says, now_s)
     return due_s
 
