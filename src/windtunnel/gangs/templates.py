@@ -190,6 +190,14 @@ class SetSpec(Struct, frozen=True, dict=True):
         packs = [self.pack, *(one.pack for one in self.groups), *(one.pack for one in self.cliques)]
         return [pack for pack in packs if pack is not None]
 
+    @cached_property
+    def needs_only_services(self) -> bool:
+        """Whether its replicas need nothing beside pods but a service each."""
+        parts: list[CliqueTemplate | GroupTemplate] = [*self.cliques, *self.groups]
+        marked = [self.annotations, *(one.annotations for one in parts)]
+        scaled = any(one.scale or one.sharing for one in parts)
+        return not (self.sharing or scaled or any(MNNVL in notes for notes in marked))
+
     def delay_s(self, group: GroupTemplate | None) -> float:
         """How long a breach must last before the gang is terminated."""
         if group is None or group.termination_delay_s < 0.0:

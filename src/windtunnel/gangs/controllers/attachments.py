@@ -36,7 +36,7 @@ def keep_replica(view: View, owner: PodCliqueSet, outline: Outline, commands: li
     """What one set replica has."""
     spec = owner.spec
     part = owner.parts.get(outline.replica)
-    if _only_a_service(spec):
+    if spec.needs_only_services:
         # The usual case, and it is looked at for every replica that changed.
         if part is not None and outline.service in part.attachments:
             return ""
@@ -69,15 +69,6 @@ def _keep(
         whose = create(view, owner, one, commands)
         clash = clash or whose
     return clash
-
-
-def _only_a_service(spec: SetSpec) -> bool:
-    return not (
-        spec.sharing
-        or MNNVL in spec.annotations
-        or any(one.scale or one.sharing or MNNVL in one.annotations for one in spec.groups)
-        or any(one.scale or one.sharing or MNNVL in one.annotations for one in spec.cliques)
-    )
 
 
 def _of_set(owner: PodCliqueSet) -> Iterator[Attachment]:

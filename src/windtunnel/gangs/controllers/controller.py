@@ -366,7 +366,10 @@ class Controller:
         if replica in owner.status.recycled:
             this.changes.sets[name] = None  # it may be over
             return
-        broken = {group: tally.broken for group, tally in tallies.items()}
+        broken = {group: tally.broken for group, tally in tallies.items() if tally.broken}
+        if not (standing.breached or broken or stranded):
+            self._plan(NEVER_AGAIN, SET, name, replica)
+            return
         due = termination.due_in_replica(owner, replica, broken, stranded, this.now_s)
         self._plan(due.again_s, SET, name, replica)
         if due.replicas:

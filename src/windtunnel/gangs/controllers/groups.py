@@ -28,36 +28,39 @@ from windtunnel.gangs.templates import COHERENT
 from windtunnel.gangs.view import View
 
 
-def is_scheduled(members: dict[str, PodClique]) -> bool:
-    """Every clique has its minimum scheduled."""
-    return all(
-        clique.status.observed and clique.status.scheduled >= clique.min_available
-        for clique in members.values()
-    )
-
-
 class _Counted:
     """What one replica of a group counts for."""
 
     def __init__(self, owner: PodCliqueSet, group: ScalingGroup, index: int) -> None:
-        members = group.cliques.get(index, {})
-        wanted = index < group.replicas
-        self.old: Final = is_old(owner, members)
-        self.holding: Final = any(clique.status.scheduled for clique in members.values())
-        self.lost: Final = any(has_lost_all(clique) for clique in members.values())
-        self.complete: Final = wanted and len(members) >= len(group.members)
-        self.scheduled: Final = self.complete and is_scheduled(members)
-        self.healthy: Final = self.scheduled and not any(
-            conditions.breached(clique) for clique in members.values()
-        )
-        self.available: Final = self.scheduled and is_available(members)
-        self.updated: Final = (
-            self.available
-            and not self.old
-            and all(
-                clique.status.updated_ready >= clique.min_available for clique in members.values()
-            )
-        )
+        members, roles = group.cliques.get(index, {}), owner.spec.roles
+        old = holding = lost = breached = False
+        scheduled = available = updated = True
+        for role, clique in members.items():  # once, since a restart counts all there is
+            status, minimum = clique.status, clique.min_available
+            bound = status.scheduled
+            if bound:
+                holding = True
+            elif has_lost_all(clique):
+                lost = True
+            if bound < minimum or not status.observed:
+                scheduled = False
+            if status.ready < minimum:
+                available = False
+            if status.updated_ready < minimum:
+                updated = False
+            if clique.template.hash != roles[role].hash:
+                old = True
+            if conditions.breached(clique):
+                breached = True
+        self.old: Final = old
+        self.holding: Final = holding
+        self.lost: Final = lost
+        self.breached: Final = breached
+        self.complete: Final = index < group.replicas and len(members) >= len(group.members)
+        self.scheduled: Final = self.complete and scheduled
+        self.healthy: Final = self.scheduled and not breached
+        self.available: Final = self.scheduled and available
+        self.updated: Final = self.available and updated and not old
 
 
 class GroupTally:
@@ -109,9 +112,10 @@ class GroupTally:
                 continue
             counted = self._counted[index] = _Counted(self._owner, self._group, index)
             self._add(counted, 1)
-            broken = broken_replica(self._owner, self._group, members)
-            if broken is not None:
-                self.broken[index] = broken
+            if counted.breached or counted.lost:
+                broken = broken_replica(self._owner, self._group, members)
+                if broken is not None:
+                    self.broken[index] = broken
         self.stale.clear()
 
     def _add(self, counted: _Counted, by: int) -> None:

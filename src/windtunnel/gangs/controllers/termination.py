@@ -188,7 +188,7 @@ def due_in_group(
     owner: PodCliqueSet, group: ScalingGroup, broken: Mapping[int, Broken], now_s: float
 ) -> DueTermination:
     """Level A. Nothing is due when the group would be left below its minimum: that is level B's."""
-    if group.status.excused or group.status.recycled:
+    if not broken or group.status.excused or group.status.recycled:
         return DueTermination({}, NEVER_DUE)
     if broken_group(group, owner.spec.delay_s(template_of(owner, group)), broken) is not None:
         return DueTermination({}, NEVER_DUE)
@@ -206,13 +206,13 @@ def due_in_replica(
     stranded: Mapping[str, Broken],
     now_s: float,
 ) -> DueTermination:
-    """Level B: a set replica is due, or when it will be; `broken` are replicas by group."""
+    """Level B: a set replica is due, or when it will be; `broken` are replicas by group, if any."""
     part = owner.parts.get(replica)
     spec = owner.spec
     if part is None or len(part.cliques) < len(spec.alone) or len(part.groups) < len(spec.groups):
         return DueTermination({}, NEVER_DUE)
     found = [
-        broken_group(group, spec.delay_s(template_of(owner, group)), broken[group.name])
+        broken_group(group, spec.delay_s(template_of(owner, group)), broken.get(group.name, {}))
         for group in part.groups.values()
     ]
     found += [
