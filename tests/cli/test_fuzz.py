@@ -41,7 +41,7 @@ def test_what_is_broken_is_shown_with_its_command(tmp_path: Path) -> None:
     done = CliRunner().invoke(fuzz, ["--seeds", "3", "-o", str(out)])
     assert done.exit_code == 3
     assert done.output == (
-        "3 seeds: 1 broken\n\nseed 1  error: KeyError: 3\n"
+        "3 seeds: 1 broken (1 error)\n\nseed 1  error: KeyError: 3\n"
         f"  windtunnel simulate {out}/1.yaml --check --seed 1\n"
     )
     again = CliRunner().invoke(fuzz, ["--seeds", "1", "-o", str(out)])
@@ -60,6 +60,18 @@ def test_json_is_alone_on_standard_output(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     CliRunner().invoke(fuzz, [*arguments, "--json", str(file)])
     assert json.loads(file.read_text()) == result
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_campaign_of_hours_draws_until_they_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(range(100))
+    monkeypatch.setattr("windtunnel.core.clock.monotonic_s", lambda: 3600.0 * next(times))
+    done = CliRunner().invoke(fuzz, ["--hours", "5", "--first-seed", "2", "-o", str(tmp_path)])
+    assert (done.exit_code, done.output) == (0, "4 seeds: 0 broken\n")
+    done = CliRunner().invoke(fuzz, ["--hours", "0"])
+    assert done.exit_code == 2
 
 
 def test_an_interrupted_campaign_says_what_it_has(

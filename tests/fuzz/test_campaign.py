@@ -1,16 +1,20 @@
 """A short campaign finds nothing; what one finds is kept, told and repeated."""
 
+import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from windtunnel.core.errors import InvariantBroken, OutputError
 from windtunnel.core.processes import Died, Processes, Raised, Returned
-from windtunnel.fuzz.campaign import Campaign, FuzzFinding, bound_time, examine, look_into
+from windtunnel.fuzz import worker
+from windtunnel.fuzz.campaign import Campaign, FuzzFinding, Revisit, examine, look_into
 from windtunnel.fuzz.documents import files_in, read_document
 from windtunnel.fuzz.draw import draw
-from windtunnel.fuzz.trial import Breach, invariant_of
+from windtunnel.fuzz.trial import Breach, TookTooLong, invariant_of
+from windtunnel.fuzz.worker import attempt_apart, bounded_time
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -18,6 +22,17 @@ CORPUS = Path(__file__).parent / "corpus"
 @pytest.mark.parametrize("first", range(0, 100, 20))
 def test_a_short_campaign_finds_nothing(first: int) -> None:
     assert [found for seed in range(first, first + 20) if (found := examine(seed))] == []
+
+
+FRESH = 200
+"""Seeds of scenarios that nobody has seen: they follow from the commit, as all chance in tests."""
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_fresh_scenarios_break_nothing(part: int, request: pytest.FixtureRequest) -> None:
+    commit = int(request.config.getoption("--hypothesis-seed") or 0)
+    first = 10**6 + commit * FRESH + part * FRESH // 10
+    assert [found for seed in range(first, first + FRESH // 10) if (found := examine(seed))] == []
 
 
 @pytest.mark.parametrize("path", files_in(CORPUS), ids=lambda path: path.stem)
@@ -66,10 +81,15 @@ def test_failures_are_in_the_order_of_their_seeds(tmp_path: Path) -> None:
 
 def test_a_worker_that_died_is_a_failure(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, tmp_path / "corpus")
-    campaign.take(4, Died(-9))
+    again = campaign.take(4, Died(-9))
     (failure,) = campaign.result()["failures"]
-    assert (failure["what"], failure["error"]) == ("died", "the process died: signal 9")
+    assert (failure["what"], failure["error"]) == ("died", "the process died: SIGKILL")
     assert read_document(tmp_path / "4.yaml") == draw(4)
+    assert again == Revisit(4, -9)
+    assert campaign.take(again, Died(-9)) is None
+    campaign.take(again, Returned(FuzzFinding(4, BREACH, {"seed": 4})))
+    (failure,) = campaign.result()["failures"]
+    assert (failure["what"], campaign.result()["seeds"]) == ("invariant", 1)
 
 
 def test_a_corpus_runs_as_it_is(tmp_path: Path) -> None:
@@ -115,21 +135,97 @@ def test_a_campaign_runs_in_workers(tmp_path: Path) -> None:
     assert not (tmp_path / "failures").exists()
 
 
+FORKS = pytest.mark.skipif(not worker.CAN_FORK, reason="processes cannot be forked here")
+
+
+def killer(document: dict[str, Any], **_: object) -> Breach | None:
+    """Ends its process where two pools are there."""
+    if len(document["serving"]["pools"]) > 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return None
+
+
+@FORKS
 @pytest.mark.once
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no such clock")
-def test_code_that_never_comes_back_is_ended(tmp_path: Path) -> None:
+def test_what_ends_its_process_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "attempt", killer)
+    seed = next(seed for seed in range(100) if len(draw(seed)["serving"]["pools"]) > 1)
+    found = look_into(Revisit(seed, -9))
+    assert found is not None
+    assert found.breach == Breach("died", "SIGKILL", "the process died: SIGKILL")
+    assert set(found.document) == {"name", "seed", "serving"}
+
+
+@FORKS
+@pytest.mark.once
+def test_a_worker_that_was_ended_from_outside_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "attempt", lambda *_, **__: None)
+    found = look_into(Revisit(1, -9))
+    assert found is not None
+    assert found.breach.sentence == "the process died: SIGKILL; alone it is well"
+
+
+@FORKS
+def test_a_run_in_a_process_of_its_own_says_the_same() -> None:
+    assert attempt_apart(draw(1)) is None
+    breach = attempt_apart({"seed": 1})
+    assert breach is not None
+    assert breach.what == "refused"
+
+
+@pytest.mark.once
+def test_a_campaign_goes_on_after_a_worker_has_died(tmp_path: Path) -> None:
+    """Seed 4 ends its worker; it is looked at again, and the others are done."""
+    campaign = Campaign(tmp_path / "failures", tmp_path / "corpus")
+    done: list[int] = []
+    with Processes(die_at_four, 2) as processes:
+        for number, answer in processes.map(range(8)):
+            campaign.take(number, answer)
+            done.append(number)
+    assert sorted(done) == list(range(8))
+    assert [failure["seed"] for failure in campaign.result()["failures"]] == [4]
+
+
+def die_at_four(seed: int) -> FuzzFinding | None:
+    if seed == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return None
+
+
+CLOCKED = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such clock here")
+
+
+@CLOCKED
+def test_a_run_that_takes_too_long_is_interrupted() -> None:
+    with pytest.raises(TookTooLong):
+        for_ever(0.05)
+
+
+def for_ever(limit_s: float) -> None:
+    with bounded_time(limit_s):
+        while True:
+            pass
+
+
+@CLOCKED
+@pytest.mark.once
+def test_code_that_hears_no_signal_is_ended(tmp_path: Path) -> None:
     """By the system, in a worker: nobody else could."""
     with Processes(spin, 1) as processes:
-        answers = dict(processes.map([1.0, 0.05]))
-    assert answers == {0: Returned(value=None), 1: Died(-signal.SIGPROF)}
+        answers = dict(processes.map([10.0, 0.05]))
+    assert answers == {0: Returned(value=None), 1: Died(-signal.SIGVTALRM)}
     campaign = Campaign(tmp_path, tmp_path / "corpus")
-    campaign.take(4, Died(-signal.SIGPROF))
+    campaign.take(4, Died(-signal.SIGVTALRM))
     (failure,) = campaign.result()["failures"]
-    assert failure["error"].startswith("the process died: a run took 60 s of CPU time")
+    assert failure["error"] == "the process died: a run took 60 s of CPU time, and was ended"
 
 
 def spin(limit_s: float) -> None:
-    """Never comes back before a short limit, and at once before a long one."""
-    bound_time(limit_s)
-    while limit_s < 1.0:
-        pass
+    """Never comes back before a short limit, whatever it hears, and at once before a long one."""
+    with bounded_time(limit_s):
+        while limit_s < 1.0:
+            try:
+                while True:
+                    pass
+            except TookTooLong:
+                pass

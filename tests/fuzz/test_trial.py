@@ -69,8 +69,22 @@ def test_an_exception_is_told_by_its_kind_and_place(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(trial, "run", broken)
     breach = attempt(SMALL)
     assert breach is not None
-    assert breach.cause == ("error", "ZeroDivisionError in fuzz/trial:attempt")
+    assert breach.cause == ("error", "ZeroDivisionError in fuzz/trial:_run")
     assert "Traceback" in breach.sentence
+
+
+def test_a_circle_is_told_by_its_limit() -> None:
+    crashing = {
+        **SMALL,
+        "workload": [{**SMALL["workload"][0], "count": 1, "output_tokens": 200}],
+        "serving": {**SMALL["serving"], "retries": {"attempts": 1000}},
+        "faults": [{"kind": "engine-crash", "every": {"mean": 0.05}}],
+        "progress": {"losses": 20},
+    }
+    breach = attempt(crashing)
+    assert breach is not None
+    assert breach.cause == ("endless", "progress.losses")
+    assert "pool main lost a server 21 times, every " in breach.sentence
 
 
 @pytest.mark.once

@@ -1,6 +1,8 @@
 """`windtunnel fuzz`: scenarios drawn from seeds, run with every invariant; failures made small."""
 
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,16 +16,28 @@ if TYPE_CHECKING:
     from windtunnel.fuzz.campaign import Task
 
 MOST_SEEDS = 10**9
+USUAL_SEEDS = 1000
+MOST_HOURS = 24 * 366
 MOST_JOBS = 1024
 LARGEST_SEED = 2**63 - 1
 USUAL_OUTPUT = "fuzz-failures"
 USUAL_CORPUS = "fuzz-corpus"
 EXIT_BROKEN = 3
+AN_HOUR_S = 3600.0
 EXIT_INTERRUPTED = 130
 
 
 @click.command()
-@option("--seeds", click.IntRange(1, MOST_SEEDS), "How many scenarios are drawn.", default=1000)
+@option(
+    "--seeds",
+    click.IntRange(1, MOST_SEEDS),
+    f"How many scenarios are drawn. [default: {USUAL_SEEDS}; with --hours, as many as fit]",
+)
+@option(
+    "--hours",
+    click.FloatRange(0, MOST_HOURS, min_open=True),
+    "Draw no more scenarios after so many hours.",
+)
 @option(
     "--first-seed",
     click.IntRange(0, LARGEST_SEED - MOST_SEEDS),
@@ -49,7 +63,8 @@ EXIT_INTERRUPTED = 130
 )
 @json_option("what was found")
 def fuzz(
-    seeds: int,
+    seeds: int | None,
+    hours: float | None,
     first_seed: int,
     jobs: int | None,
     output: str,
@@ -64,6 +79,7 @@ def fuzz(
 
     Exit 0: nothing is broken; 3: something is; 130: interrupted, with what was found until then.
     """
+    from windtunnel.core.clock import monotonic_s
     from windtunnel.core.processes import processors
     from windtunnel.fuzz.campaign import Campaign
     from windtunnel.fuzz.documents import files_in
@@ -73,25 +89,38 @@ def fuzz(
     for named, folder in (("-o", Path(output)), ("--corpus", kept)):
         if folder.is_file():
             raise InputError("this is a file", where=f"{named} {folder}", allowed="a folder")
-    tasks: list[Task] = [str(path) for path in files_in(kept)]
-    before = len(tasks)
-    keep_apart({path: path for path in tasks if isinstance(path, str)}, {"--json": json_to})
+    before = [str(path) for path in files_in(kept)]
+    keep_apart({path: path for path in before}, {"--json": json_to})
     campaign = Campaign(Path(output), kept)
+    most = seeds or (USUAL_SEEDS if hours is None else MOST_SEEDS)
+    started_s = monotonic_s()
     interrupted = False
+
+    def tasks() -> Iterator["Task"]:
+        yield from before
+        for seed in range(first_seed, first_seed + most):
+            if hours is not None and monotonic_s() - started_s >= hours * AN_HOUR_S:
+                return
+            yield seed
+
     with Output(json_to) as out:
-        tasks.extend(range(first_seed, first_seed + seeds))
         try:
             with bar("", sys.stderr) as update:
-                campaign.run(
-                    tasks,
-                    jobs or processors(),
-                    lambda done, broken: update(done, len(tasks), 0, f"{broken} broken"),
-                )
+
+                def show(done: int, broken: int) -> None:
+                    if hours is None or seeds is not None:
+                        update(done, len(before) + most, 0, f"{broken} broken")
+                    else:
+                        passed_s = int(monotonic_s() - started_s)
+                        told = f"s: {campaign.seeds} seeds, {broken} broken"
+                        update(passed_s, int(hours * AN_HOUR_S), -1, told)
+
+                campaign.run(tasks(), jobs or processors(), show)
         except KeyboardInterrupt:
             interrupted = True
         out.json(campaign.result())
     if not out.alone:
-        _show(campaign.result(), before)
+        _show(campaign.result(), len(before))
     if interrupted:
         note("interrupted; this is what was found until then")
         sys.exit(EXIT_INTERRUPTED)
@@ -102,7 +131,9 @@ def _show(result: dict[str, object], before: int) -> None:
     failures = result["failures"]
     assert isinstance(failures, list)
     again = f", {before} that failed before" if before else ""
-    click.echo(f"{result['seeds']} seeds{again}: {result['broken']} broken")
+    kinds = Counter(failure["what"] for failure in failures)
+    what = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    click.echo(f"{result['seeds']} seeds{again}: {result['broken']} broken{what and f' ({what})'}")
     for failure in failures:
         said = str(failure["error"]).splitlines()
         click.echo(f"\nseed {failure['seed']}  {failure['what']}: {said[-1] if said else ''}")

@@ -32,6 +32,9 @@ MOST_AHEAD = 8
 SHORT_S = 0.02
 """As many tasks are given at once as take about as long as this."""
 
+MOST_FAILED_STARTS = 10
+"""Workers in a row that end before they are ready, where others were ready before."""
+
 BEGIN = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -125,6 +128,8 @@ class Processes(Generic[Task, Value]):
         self._call = call
         self._count = count
         self._workers: list[_Worker] = []
+        self._were_ready = False  # whether a worker ever was
+        self._failed_starts = 0  # since one was
         self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
@@ -151,7 +156,8 @@ class Processes(Generic[Task, Value]):
                     self._hand_out(waiting)  # before our caller takes its time
                     yield number, answer
                 else:
-                    worker.ready = True
+                    worker.ready = self._were_ready = True
+                    self._failed_starts = 0
         finally:
             for worker in [worker for worker in self._workers if worker.tasks]:
                 self._workers.remove(worker)
@@ -173,6 +179,10 @@ class Processes(Generic[Task, Value]):
         """The task that a dead worker was at; the others that it had wait again."""
         self._workers.remove(worker)
         status = worker.end()
+        if not worker.ready and self._were_ready and self._failed_starts < MOST_FAILED_STARTS:
+            self._failed_starts += 1  # the system may be short of something for a while
+            waiting.put_back(worker.tasks)
+            return
         if not worker.ready:
             what = f"a worker process could not start (exit status {status})"
             raise WindtunnelError(what, hint="with one worker, everything runs in this process")

@@ -1,8 +1,8 @@
 """A campaign: what failed before, then scenarios of many seeds, in worker processes."""
 
 import shlex
-import signal
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,35 @@ from windtunnel.core.processes import Answer, Died, Processes, Raised
 from windtunnel.fuzz.documents import read_document, write_document
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.mangle import mangle
-from windtunnel.fuzz.shrink import shrink
-from windtunnel.fuzz.trial import DIED, INVARIANT, REFUSED, Breach, attempt, escaped, probe
+from windtunnel.fuzz.shrink import MOST_TRIES, shrink
+from windtunnel.fuzz.trial import DIED, INVARIANT, OUT_OF_TIME, REFUSED, Breach, escaped, probe
+from windtunnel.fuzz.worker import (
+    CAN_FORK,
+    attempt_apart,
+    attempt_in_time,
+    bound_memory,
+    bounded_time,
+    death,
+)
 from windtunnel.settings.drawing import Values
 
 TWICE_EVERY = 8
 """Of so many seeds, one is run a second time and must say the same."""
 MANGLE_EVERY = 2
 """Of so many seeds, one is also loaded with nonsense in it."""
+MOST_TRIES_APART = 60
+"""Runs that a failure may take whose runs end processes, or take all the time that they have."""
 
-LONGEST_TRIAL_S = 60.0
-"""CPU time of one run: code that never comes back cannot be asked to stop."""
 
-Task = int | str
-"""A seed to draw from, or the path of a scenario that failed once."""
+class Revisit(msgspec.Struct, frozen=True):
+    """A task whose worker died: it is made small in processes of its own."""
+
+    task: int | str
+    status: int
+
+
+Task = int | str | Revisit
+"""A seed to draw from, the path of a scenario that failed once, or one of these again."""
 Progress = Callable[[int, int], None]
 """Called with how many tasks have ended, and how many of them found something."""
 
@@ -34,7 +49,7 @@ Progress = Callable[[int, int], None]
 class FuzzFinding(msgspec.Struct, frozen=True):
     """Something that broke, with the smallest scenario that breaks it."""
 
-    task: Task
+    task: int | str
     breach: Breach
     document: Values
 
@@ -57,23 +72,34 @@ class Campaign:
         failures = [self._failures[key] for key in sorted(self._failures)]
         return {"seeds": self.seeds, "broken": len(failures), "failures": failures}
 
-    def run(self, tasks: Sequence[Task], jobs: int, progress: Progress) -> None:
+    def run(self, tasks: Iterable[Task], jobs: int, progress: Progress) -> None:
         """Works through all tasks; a failure is on disk before progress is reported."""
+        agenda = _Agenda(tasks)
         with Processes(work, jobs) as processes:
-            for done, (number, answer) in enumerate(processes.map(tasks), start=1):
-                self.take(tasks[number], answer)
+            for done, (number, answer) in enumerate(processes.map(agenda), start=1):
+                task = agenda.given.pop(number)
+                again = self.take(task, answer)
+                if again is not None:
+                    agenda.add(again)
                 progress(done, self.broken)
 
-    def take(self, task: Task, answer: Answer[FuzzFinding | None]) -> None:
-        """Counts what came of a task, and keeps it if something broke."""
+    def take(self, task: Task, answer: Answer[FuzzFinding | None]) -> Revisit | None:
+        """Counts what came of a task, and keeps it if something broke; what must be done again."""
         if isinstance(task, int):
             self.seeds += 1
+        named = task.task if isinstance(task, Revisit) else task
         if isinstance(answer, Raised):
-            found: FuzzFinding | None = _stumbled(task, answer.error)
+            self._keep(_stumbled(named, answer.error))
+        elif not isinstance(answer, Died):
+            if answer.value is not None:
+                self._keep(answer.value)
         else:
-            found = _died(task, answer) if isinstance(answer, Died) else answer.value
-        if found is not None:
-            self._keep(found)
+            # What is known is kept at once: it may end its next worker, too.
+            status = task.status if isinstance(task, Revisit) else answer.status
+            self._keep(FuzzFinding(named, death(status), _drawn(named)))
+            if CAN_FORK and not isinstance(task, Revisit):
+                return Revisit(named, status)
+        return None
 
     def _keep(self, found: FuzzFinding) -> None:
         task, breach = found.task, found.breach
@@ -97,73 +123,101 @@ class Campaign:
         }
 
 
+class _Agenda(Iterator[Task]):
+    """Tasks by their numbers as they are given out; more can come while others are worked at."""
+
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self._tasks = iter(tasks)
+        self._more: deque[Task] = deque()
+        self._count = 0
+        self.given: dict[int, Task] = {}
+
+    def add(self, task: Task) -> None:
+        self._more.append(task)
+
+    def __next__(self) -> Task:
+        task = self._more.popleft() if self._more else next(self._tasks)
+        self.given[self._count] = task
+        self._count += 1
+        return task
+
+
 def work(task: Task) -> FuzzFinding | None:
-    """What a worker does with a task. It is ended by the system where code never comes back."""
-    return look_into(task, bound_time)
+    """What a worker does with a task, within its time and memory."""
+    bound_memory()
+    return look_into(task)
 
 
-def bound_time(limit_s: float = LONGEST_TRIAL_S) -> None:
-    """From now on this process has so much CPU time until the next call, or it ends."""
-    if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_PROF, limit_s)
+def look_into(task: Task) -> FuzzFinding | None:
+    """None where all is well."""
+    if isinstance(task, Revisit):
+        return _revisit(task)
+    return _run_again(task) if isinstance(task, str) else examine(task)
 
 
-def look_into(task: Task, before: Callable[[], None] = lambda: None) -> FuzzFinding | None:
-    """None where all is well. `before` is called before every run."""
-    return _run_again(task, before) if isinstance(task, str) else examine(task, before)
-
-
-def examine(seed: int, before: Callable[[], None] = lambda: None) -> FuzzFinding | None:
+def examine(seed: int) -> FuzzFinding | None:
     """Draws the scenario of a seed, runs it, and makes it small if something breaks."""
     document = draw(seed)
     twice = seed % TWICE_EVERY == 0
 
     def run(scenario: Values) -> Breach | None:
-        before()
-        return attempt(scenario, twice=twice)
+        return attempt_in_time(scenario, twice=twice)
 
     breach = run(document)
     if breach is not None:
-        document, breach = shrink(document, breach, run)
+        tries = MOST_TRIES_APART if breach.name == OUT_OF_TIME else MOST_TRIES
+        document, breach = shrink(document, breach, run, tries)
         return FuzzFinding(seed, breach, document)
     if seed % MANGLE_EVERY:
         return None
     document = mangle(document, seed)
-    breach = probe(document)
+    with bounded_time():
+        breach = probe(document)
     if breach is None:
         return None
     document, breach = shrink(document, breach, probe)
     return FuzzFinding(seed, breach, document)
 
 
-def _run_again(path: str, before: Callable[[], None]) -> FuzzFinding | None:
+def _run_again(path: str) -> FuzzFinding | None:
     """A scenario of the corpus; one that is refused by now has nothing more to say."""
     try:
         document = read_document(Path(path))
     except InputError:
         return None
-    before()
-    breach = attempt(document, twice=True)
+    breach = attempt_in_time(document, twice=True)
     if breach is None or breach.what == REFUSED:
         return None
     return FuzzFinding(path, breach, document)
 
 
-def _stumbled(task: Task, error: Exception) -> FuzzFinding:
+def _revisit(again: Revisit) -> FuzzFinding:
+    """Makes a scenario small that ended its worker; each run is in a process of its own."""
+    document = _drawn(again.task)
+    twice = isinstance(again.task, str) or again.task % TWICE_EVERY == 0
+
+    def run(scenario: Values) -> Breach | None:
+        return attempt_apart(scenario, twice=twice)
+
+    breach = run(document)
+    if breach is None:  # it needs what the worker had done before, or was ended from outside
+        died = death(again.status)
+        said = f"{died.sentence}; alone it is well"
+        return FuzzFinding(again.task, Breach(DIED, died.name, said), document)
+    document, breach = shrink(document, breach, run, MOST_TRIES_APART)
+    return FuzzFinding(again.task, breach, document)
+
+
+def _drawn(task: int | str) -> Values:
+    """The scenario of a task, as far as there is one."""
+    try:
+        return draw(task) if isinstance(task, int) else read_document(Path(task))
+    except Exception:  # noqa: BLE001 - drawing may be what failed
+        return {}
+
+
+def _stumbled(task: int | str, error: Exception) -> FuzzFinding:
     """The fuzzer itself failed on a task: that is a finding, too, and the campaign goes on."""
     if isinstance(error, OutputError):
         raise error
-    try:
-        document = draw(task) if isinstance(task, int) else {}
-    except Exception:  # noqa: BLE001 - drawing may be what failed
-        document = {}
-    return FuzzFinding(task, escaped(error), document)
-
-
-def _died(task: Task, death: Died) -> FuzzFinding:
-    """Nobody can say where it was, and trying parts of it would cost as much again."""
-    why = f"status {death.status}" if death.status >= 0 else f"signal {-death.status}"
-    if hasattr(signal, "SIGPROF") and death.status == -signal.SIGPROF:
-        why = f"a run took {LONGEST_TRIAL_S:g} s of CPU time, and was ended"
-    document = draw(task) if isinstance(task, int) else {}
-    return FuzzFinding(task, Breach(DIED, "worker", f"the process died: {why}"), document)
+    return FuzzFinding(task, escaped(error), _drawn(task))

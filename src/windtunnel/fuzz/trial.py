@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from windtunnel.core.errors import InputError, InvariantBroken
+from windtunnel.core.errors import InputError, InvariantBroken, NeverRests
 from windtunnel.core.telemetry import CountingSink
 from windtunnel.core.vocabulary import general
 from windtunnel.fuzz.documents import write_document
 from windtunnel.settings.drawing import Values
+from windtunnel.twin.progress import NO_PROGRESS
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import load
@@ -27,10 +28,14 @@ ENDLESS: Final = "endless"
 DIFFERS: Final = "differs"
 REFUSED: Final = "refused"
 DIED: Final = "died"
+OUT_OF_TIME: Final = "out of time"
+"""The name of a run that was ended by a clock."""
 
 MOST_EVENTS = 300_000
 """Drawn scenarios end within some thousands of events; one that has had so many never will."""
 
+LIMIT = re.compile(r"\(progress\.(\w+)")
+"""The limit that a sentence about a circle names."""
 OURS = "windtunnel"
 FOLDER = re.compile(r"\S*windtunnel-fuzz-[^/\\]+[/\\]")
 """The folder of a trial in a sentence, where it is another every time."""
@@ -55,34 +60,50 @@ class NeverEnds(Exception):
     """A run has had more events than any drawn scenario needs."""
 
 
+class TookTooLong(BaseException):
+    """A run takes more time than it has. No `Exception`: what is interrupted must not handle it."""
+
+
 def attempt(document: Values, *, twice: bool = False) -> Breach | None:
     """Runs a scenario as a user's file would be, every invariant after every event.
 
     With `twice` it is run again, with listeners and without checks: nothing may change by that.
     """
     try:
-        plan = load_document(document)
+        return _run(load_document(document), twice=twice)
     except InputError as refusal:
         return Breach(REFUSED, _without_place(refusal), FOLDER.sub("", str(refusal)))
-    except Exception as error:  # noqa: BLE001 - whatever escapes is what we look for
-        return escaped(error)
-    try:
-        checked = run(plan, check=True, look=_look)
-        if not twice:
-            return None
-        rows, events = _Digest(), CountingSink()
-        again = run(plan, rows=rows, events=events, look=_look)
+    except NeverRests as endless:
+        return Breach(ENDLESS, general(endless.what), f"it never begins: {endless.what}")
     except InvariantBroken as broken:
         return Breach(INVARIANT, invariant_of(broken), str(broken))
     except NeverEnds as endless:
         return Breach(ENDLESS, "never ends", str(endless))
-    except Exception as error:  # noqa: BLE001 - as above
+    except TookTooLong:
+        return Breach(ENDLESS, OUT_OF_TIME, "the run does not end in its time")
+    except Exception as error:  # noqa: BLE001 - whatever escapes is what we look for
         return escaped(error)
-    if digest_of(checked) != digest_of(again):
-        keys = [key for key, value in _said(checked).items() if value != again.result[key]]
-        what = f"a second run gives other values under {', '.join(keys)}"
-        return Breach(DIFFERS, "digest", what)
-    return None
+
+
+def _run(plan: ScenarioPlan, *, twice: bool) -> Breach | None:
+    checked = run(plan, check=True, look=_look)
+    if checked.result["ended_by"] == NO_PROGRESS:
+        return _circle(checked.result["partial"])
+    if not twice:
+        return None
+    rows, events = _Digest(), CountingSink()
+    again = run(plan, rows=rows, events=events, look=_look)
+    if digest_of(checked) == digest_of(again):
+        return None
+    keys = [key for key, value in _said(checked).items() if value != again.result[key]]
+    return Breach(DIFFERS, "digest", f"a second run gives other values under {', '.join(keys)}")
+
+
+def _circle(sentence: str) -> Breach:
+    """A run that went round, by the limit that ended it."""
+    limit = LIMIT.search(sentence)
+    name = f"progress.{limit[1]}" if limit is not None else general(sentence)
+    return Breach(ENDLESS, name, sentence)
 
 
 def probe(document: Values) -> Breach | None:
