@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.twin.requests.kv_link import KvNetwork, Link, Transfer
+from windtunnel.twin.requests.kv_link import KvNetwork
+from windtunnel.twin.requests.links import Link, LinkShares, Transfer
 from windtunnel.twin.settings import RackSettings, TransferSettings
 from windtunnel.workload.request import Request
 
@@ -102,11 +103,45 @@ def test_transfers_between_racks_share_their_uplinks() -> None:
 def test_what_was_moved_before_is_not_moved_again_but_for_the_last_layer() -> None:
     network = links(1.0)
     half = network.start(request(1, 8), 100.0, 1, 0, 0.0)
-    network.shift(half, 0.5, 10.0)
+    network.shift(half, -0.5, 0.0, 10.0)
     whole = network.start(request(2, 9), 100.0, 2, 0, 0.0)
-    network.shift(whole, 5.0, 10.0)
+    network.shift(whole, -5.0, 0.0, 10.0)
     assert run(network) == [(2, 1.1), (1, 1.5)]
     assert network.moved_bytes == pytest.approx(network.carried_until(2.0)) == 200.0
+
+
+def filled(routes: dict[int, list[Link]]) -> dict[int, float]:
+    """Progressive filling, from nothing: the rate of each."""
+    left = {link: link.bytes_per_s for route in routes.values() for link in route}
+    rates = dict.fromkeys(routes, 0.0)
+    growing = set(routes)
+    while growing:
+        users = {link: [one for one in growing if link in routes[one]] for link in left}
+        more = min(left[link] / len(users[link]) for link in left if users[link])
+        full = set()
+        for link, those in users.items():
+            left[link] -= more * len(those)
+            if those and left[link] <= 1e-9 * link.bytes_per_s:
+                full.add(link)
+        for one in list(growing):
+            rates[one] += more
+            if any(link in full for link in routes[one]):
+                growing.remove(one)
+    return rates
+
+
+def test_the_time_of_a_nic_is_given_to_layers_once() -> None:
+    """Three prefills of a second end together, and their KV goes to one server: one fits."""
+    network = links(1.0)
+    for number in (1, 2, 3):
+        transfer = network.start(request(number), 100.0, number, 0, 0.0)
+        network.shift(transfer, -1.0, 0.0, 10.0)
+    # The NIC has moved 90 bytes of the first and 10 of the second; 10, 90 and 100 are left.
+    assert run(network) == [(1, pytest.approx(1.3)), (2, pytest.approx(2.9)), (3, 3.0)]
+    assert network.busy_until(3.0) == pytest.approx(3.0)
+    late = network.start(request(4), 100.0, 4, 0, 3.5)
+    network.shift(late, 2.0, 3.5, 10.0)
+    assert run(network) == [(4, 5.0)]  # it was busy from 2 to 3, and free for half a second
 
 
 class SlowNetwork:
@@ -130,15 +165,9 @@ class SlowNetwork:
         self.joins.pop(number, None)
         self.left.pop(number, None)
 
-    def rate(self, number: int) -> float:
-        return min(
-            link.bytes_per_s / sum(link in self.links[other] for other in self.left)
-            for link in self.links[number]
-        )
-
     def pass_to(self, until_s: float) -> None:
         while True:
-            rates = {number: self.rate(number) for number in self.left}
+            rates = filled({number: self.links[number] for number in self.left})
             ends = [self.now_s + left / rates[number] for number, left in self.left.items()]
             next_s = min([until_s, *ends, *(joins_s for joins_s, _ in self.joins.values())])
             if next_s == math.inf:
@@ -155,6 +184,51 @@ class SlowNetwork:
                     self.left[number] = size
             if next_s == until_s:
                 return
+
+
+ROUTES = st.lists(st.integers(0, 7), min_size=1, max_size=4, unique=True)
+
+
+@given(
+    st.lists(st.sampled_from([1.0, 2.0, 3.0, 7.0, 10.0, 0.1]), min_size=8, max_size=8),
+    st.lists(st.lists(st.one_of(ROUTES, st.integers(0, 99)), max_size=4), max_size=25),
+)
+def test_rates_are_those_of_progressive_filling(
+    capacities: list[float], rounds: list[list[list[int] | int]]
+) -> None:
+    """Several come (their links) and go (a number) at once; then each has its rate."""
+    among = [Link(number, bytes_per_s) for number, bytes_per_s in enumerate(capacities)]
+    shares = LinkShares()
+    moving: dict[int, Transfer] = {}
+    for round_number, changes in enumerate(rounds):
+        now_s = float(round_number)
+        for number, change in enumerate(changes):
+            if isinstance(change, int):
+                if moving:
+                    gone = sorted(moving)[change % len(moving)]
+                    shares.remove(moving.pop(gone), now_s)
+            else:
+                name = 10 * round_number + number
+                route = [among[one] for one in change]
+                moving[name] = Transfer(request(name), 1e9, now_s, route)
+                shares.add(moving[name], now_s)
+        shares.share(now_s)
+        rates = filled({name: one.links for name, one in moving.items()})
+        for name, one in moving.items():
+            assert one.held_by is not None
+            assert one.held_by in one.links
+            assert one.held_by.level == pytest.approx(rates[name], rel=1e-9)
+        assert shares.speed == pytest.approx(sum(rates.values()), rel=1e-9, abs=1e-9)
+
+
+def test_what_a_transfer_cannot_use_of_its_share_is_for_others() -> None:
+    """Four go to 9, at 25 each; one of them comes from 1, which has 75 for its other transfer."""
+    network = links()
+    network.start(request(1, 8), 300.0, 1, 0, 0.0)
+    for number, source in ((2, 1), (3, 2), (4, 3), (5, 4)):
+        network.start(request(number, 9), 1000.0, source, 0, 0.0)
+    assert run(network, 5.0) == [(1, 4.0)]
+    assert network.carried_until(4.0) == pytest.approx(700.0)
 
 
 @given(

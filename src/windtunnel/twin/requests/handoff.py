@@ -14,7 +14,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from windtunnel.core.distribution import Distribution
-from windtunnel.twin.requests.kv_link import KvNetwork, Transfer
+from windtunnel.twin.requests.kv_link import KvNetwork
+from windtunnel.twin.requests.links import Transfer
 from windtunnel.twin.servers.cluster import Cluster
 from windtunnel.workload.request import RESERVED, WANTING, Request
 
@@ -142,7 +143,7 @@ class Handoff:
         split.transfer = network.start(request, size, int(leg.server), site, now_s)
         if self._layers is not None and request.prefilled_s == now_s:
             last_layer = size / float(self._layers[request.model])
-            network.shift(split.transfer, now_s - leg.scheduled_s, last_layer)
+            network.shift(split.transfer, leg.scheduled_s, now_s, last_layer)
         self._cluster.agenda.moved(network)
 
     def _can_stay(self, split: Split) -> bool:
