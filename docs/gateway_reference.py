@@ -32,6 +32,8 @@ overrides any key. Without a file every key has its default; routing is then `we
 | GET `/health` | 200. |
 | anything else | 404; it is never forwarded. |
 
+With `live.picker` or `--picker-port`, Envoy is answered by gRPC: `envoy.service.ext_proc.v3.ExternalProcessor`, and `grpc.health.v1.Health` with the services `liveness` and `readiness`.
+
 On the other port (`live.admin`): `/metrics` for Prometheus, `/healthz`, `/readyz` (503 until a server is ready, and while stopping), and `/servers`, the state of each
 server with the reason why it gets no requests.
 

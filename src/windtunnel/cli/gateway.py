@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 @click.option("--host", default=None, help="Where to listen. [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), default=None,
               help="Where to listen; 0 takes a free port. [default: 8080]")  # fmt: skip
+@click.option("--picker-port", type=click.IntRange(1, 65535), default=None,
+              help="Answer Envoy as an Endpoint Picker on this port, too.")  # fmt: skip
 @set_option("Any field of CONFIG, as in serving.router.policy=least-loaded.")
 @click.option("--check", is_flag=True, help="Check the configuration, and start nothing.")
 def gateway(
@@ -28,6 +30,7 @@ def gateway(
     servers: tuple[str, ...],
     host: str | None,
     port: int | None,
+    picker_port: int | None,
     sets: tuple[str, ...],
     check: bool,
 ) -> None:
@@ -45,15 +48,19 @@ def gateway(
         split_address,
     )
 
+    def shown_host(name: str) -> str:
+        return f"[{name}]" if ":" in name else name
+
     def read() -> Configuration:
-        found = read_settings(config, sets, servers)
+        listen = f"live.picker.listen={shown_host(host or '127.0.0.1')}:{picker_port}"
+        more = () if picker_port is None else (listen,)
+        found = read_settings(config, (*sets, *more), servers)
         if host is None and port is None:
             return found
         settings = found.settings
         written = split_address(settings.live.listen)
         assert written is not None
-        shown = host if host is not None else written.host
-        shown = f"[{shown}]" if ":" in shown else shown
+        shown = shown_host(host if host is not None else written.host)
         used = port if port is not None else (written.port if host is None else DEFAULT_PORT)
         live = settings.live.model_copy(update={"listen": f"{shown}:{used}"})
         return found._replace(settings=settings.model_copy(update={"live": live}))

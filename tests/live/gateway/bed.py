@@ -170,8 +170,18 @@ async def _read(reader: asyncio.StreamReader) -> Received | None:
     for one in rest:
         name, _, value = one.partition(": ")
         headers[name.lower()] = value
+    if headers.get("transfer-encoding") == "chunked":
+        return Received(line, headers, await _read_chunks(reader))
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     return Received(line, headers, body)
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while size := int((await reader.readuntil(b"\r\n")).strip(), 16):
+        body += (await reader.readexactly(size + 2))[:-2]
+    await reader.readexactly(2)
+    return body
 
 
 class Answer(NamedTuple):

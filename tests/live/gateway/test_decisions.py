@@ -94,14 +94,25 @@ class World:
             ([start * 10 + n for n in range(4)], [64, 128, 192, 256]) if start else ([], [])
         )
         arrival = RequestArrival(
-            self.arrived, "m", 0, draw(5), 1 + draw(300), 0, draw(3) - 1, keys, ends
-        )
+            self.arrived, "m", 0, draw(5), 1 + draw(300), 0, draw(3) - 1, keys, ends,
+            holder=max(-1, draw(9) - 6), among=((), (), (), (0,), (1, 2))[draw(5)],
+        )  # fmt: skip
         self.arrived += 1
         self.core.arrive(arrival, self.now_s)
 
     def sent(self, draw: Callable[[int], int]) -> int | None:
         found = sorted(self.at_server)
         return found[draw(len(found))] if found else None
+
+
+def look(world: World, draw: Callable[[int], int]) -> None:
+    """A scrape that says something, or cannot be read."""
+    load = (draw(5), draw(5), draw(10) / 10)
+    server = draw(len(world.core.servers))
+    if draw(4):
+        world.core.observe(server, load, [], world.now_s)
+    else:
+        world.core.unobserved(server, world.now_s)
 
 
 def step(world: World, draw: Callable[[int], int]) -> None:
@@ -118,8 +129,7 @@ def step(world: World, draw: Callable[[int], int]) -> None:
     elif kind == 5:
         core.unhealthy(draw(len(core.servers)), "told to", world.now_s)
     elif kind == 6:
-        load = (draw(5), draw(5), draw(10) / 10)
-        core.observe(draw(len(core.servers)), load, [], world.now_s)
+        look(world, draw)
     elif kind == 7 and core.requests:
         gone = sorted(core.requests)[draw(len(core.requests))]
         world.at_server.discard(gone)
@@ -183,7 +193,7 @@ def test_every_request_ends_once_and_a_replay_decides_the_same(
     path = tmp_path_factory.mktemp("log") / "log"
     head: dict[str, Any] = {"settings": chosen, "seed": 7, "folder": "."}
     with closing(EventLogFile(path, head)) as log:
-        play(data, GatewayCore(GatewayFile.read(chosen).policies(Path(), 7), log.record))
+        play(data, GatewayCore(GatewayFile.read(chosen).policies(Path(), 7, {}), log.record))
     report = audit(path)
     assert (report.difference, report.cut) == ("", False)
 

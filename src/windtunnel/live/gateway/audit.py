@@ -111,7 +111,8 @@ def _begin(path: Path, raw: bytes) -> tuple[GatewayCore, list[bytes]]:
         made.append(log_line(now_s, kind, subject, reason, data))
 
     folder = Path(head.data.get("folder") or ".")
-    return GatewayCore(settings.policies(folder, seed), record), made
+    objectives = head.data.get("objectives", {})
+    return GatewayCore(settings.policies(folder, seed, objectives), record), made
 
 
 def _tell(core: GatewayCore, line: LogLine, path: Path, number: int) -> None:

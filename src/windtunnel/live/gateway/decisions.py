@@ -30,7 +30,7 @@ from windtunnel.routing.availability import Availability, BreakerLimits, RetryBu
 from windtunnel.routing.build import RouterInputs, build_router
 from windtunnel.routing.custom import RequestLabels
 from windtunnel.routing.prefixes import CacheJournal
-from windtunnel.routing.router import NoServer, Routed, Router, SplitDecider
+from windtunnel.routing.router import NO_SERVER_READY, NoServer, Routed, Router, SplitDecider
 from windtunnel.routing.settings import RouterSettings, SplitSettings
 from windtunnel.workload.request import NEVER, PrefixChain, Request
 
@@ -108,6 +108,8 @@ class RequestArrival(NamedTuple):
     prefix_ends: Sequence[int] = ()
     holder: int = -1
     """The server that has what the request refers to; it is preferred to any other."""
+    among: Sequence[int] = ()
+    """The only servers that may have it; empty: all."""
 
 
 class ClassOfService(NamedTuple):
@@ -238,12 +240,13 @@ class LiveServer:
 class LiveRequest:
     """A request from its arrival to its one end."""
 
-    __slots__ = ("holder", "plane", "record", "state", "tried", "unplaced_s")
+    __slots__ = ("among", "holder", "plane", "record", "state", "tried", "unplaced_s")
 
-    def __init__(self, record: Request, plane: "ModelPlane", holder: int) -> None:
+    def __init__(self, record: Request, plane: "ModelPlane", arrival: RequestArrival) -> None:
         self.record: Final = record
         self.plane: Final = plane
-        self.holder: Final = holder
+        self.holder: Final = arrival.holder
+        self.among: Final = tuple(arrival.among)
         self.state = QUEUED
         self.tried: list[int] = []
         self.unplaced_s = 0.0
@@ -432,7 +435,7 @@ class GatewayCore:
         )
         record.slo, record.tenant, record.adapter = arrival.slo, arrival.tenant, adapter
         record.session = arrival.session
-        self.requests[arrival.id] = LiveRequest(record, plane, arrival.holder)
+        self.requests[arrival.id] = LiveRequest(record, plane, arrival)
         self._budget.arrived()
         target_s = NEVER if class_.ttft_s == math.inf else now_s + class_.ttft_s
         ticket = Ticket(
@@ -679,20 +682,14 @@ class GatewayCore:
     def _place(self, one: LiveRequest, now_s: float) -> None:
         """Sends an admitted request to a server that it was not sent to before, if there is one."""
         plane, record = one.plane, one.record
-        candidates = plane.candidates
-        others = [number for number in candidates if number not in one.tried]
         choice: Routed | NoServer
-        if one.holder in others:
-            choice = Routed(one.holder, HOLDS_STATE)
-        elif one.tried and others and others != candidates:
-            plane.router.set_candidates(others)
+        if not one.tried and one.holder < 0 and not one.among:
             choice = plane.router.choose(record, now_s)
-            plane.router.set_candidates(candidates)
         else:
-            choice = plane.router.choose(record, now_s)
+            choice = self._choose_among(one, now_s)
         number = int(record.id)
         if isinstance(choice, NoServer):
-            if one.tried:
+            if one.tried or one.among:
                 self._refuse(one, NO_SERVER, len(one.tried), self.policies.attempts, now_s)
                 return
             one.state = UNPLACED
@@ -715,6 +712,23 @@ class GatewayCore:
             plane.caches.sent(server, record.prefix)
         if not live.availability.allows(live.in_flight, now_s):
             self._reconsider(now_s)
+
+    @staticmethod
+    def _choose_among(one: LiveRequest, now_s: float) -> Routed | NoServer:
+        """For a request that not every candidate may have, or that one should have."""
+        router, candidates = one.plane.router, one.plane.candidates
+        allowed = [n for n in candidates if n in one.among] if one.among else candidates
+        if not allowed:
+            return NoServer(NO_SERVER_READY)
+        others = [n for n in allowed if n not in one.tried] or allowed
+        if one.holder in others:
+            return Routed(one.holder, HOLDS_STATE)
+        if others == candidates:
+            return router.choose(one.record, now_s)
+        router.set_candidates(others)
+        choice = router.choose(one.record, now_s)
+        router.set_candidates(candidates)
+        return choice
 
     def _split(self, one: LiveRequest, now_s: float) -> int:
         """The server that computes the prompt for the one that was chosen; -1: that one itself."""
@@ -796,4 +810,6 @@ def _arrival_data(arrival: RequestArrival) -> dict[str, Plain]:
     }
     if arrival.holder >= 0:
         data["holder"] = arrival.holder
+    if arrival.among:
+        data["among"] = list(arrival.among)
     return data

@@ -52,7 +52,7 @@ class Program:
         environment: Mapping[str, str],
         reload: Callable[[], Configuration],
     ) -> None:
-        settings, written, folder = configuration
+        settings, written, folder, objectives = configuration
         self.settings = settings
         self._environment: Final = environment
         self._reload: Final = reload
@@ -62,9 +62,11 @@ class Program:
         record: Record | None = None
         if live.log is not None:
             head = {"settings": written, "seed": seed, "folder": str(folder)}
+            if objectives:
+                head["objectives"] = objectives
             self._log_file = EventLogFile(Path(live.log), head)
             record = self._log_file.record
-        core = GatewayCore(settings.policies(folder, seed), record)
+        core = GatewayCore(settings.policies(folder, seed, objectives), record)
         limits = live.limits
         secret = os.urandom(32)
         start_s = monotonic_s()
@@ -129,7 +131,7 @@ class Program:
             scheme = "https" if tls is not None else "http"
             ready(url_of(bound).replace("http://", f"{scheme}://"))
             try:
-                async with self._admin():
+                async with self._admin(), self._picker():
                     await stop.wait()
                     await self._drain(server)
             finally:
@@ -242,7 +244,32 @@ class Program:
         for pool in proxy.pools:
             pool.close()
 
-    # The other port.
+    # Other ports.
+
+    @contextlib.asynccontextmanager
+    async def _picker(self) -> Any:
+        """The Endpoint Picker, where it is wanted."""
+        live = self.settings.live
+        if live.picker is None:
+            yield
+            return
+        import grpc
+
+        from windtunnel.live.gateway.picker.service import PickerService
+
+        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        server.add_generic_rpc_handlers(PickerService(self.proxy).handlers())
+        if live.certificate is not None and live.certificate_key is not None:
+            pair = (Path(live.certificate_key).read_bytes(), Path(live.certificate).read_bytes())
+            credentials = grpc.ssl_server_credentials([pair])
+            self.picker_port = server.add_secure_port(live.picker.listen, credentials)
+        else:
+            self.picker_port = server.add_insecure_port(live.picker.listen)
+        await server.start()
+        try:
+            yield
+        finally:
+            await server.stop(0)
 
     @contextlib.asynccontextmanager
     async def _admin(self) -> Any:
@@ -336,6 +363,15 @@ def run_gateway(
 ) -> Program:
     """Runs until Ctrl-C or SIGTERM; a second signal ends it at once."""
     settings = configuration.settings
+    if settings.live.picker is not None:
+        try:
+            import windtunnel.live.gateway.picker.service  # noqa: F401
+        except ImportError as error:
+            raise InputError(
+                f"an Endpoint Picker needs packages that are not installed ({error.name})",
+                where="live.picker",
+                hint="pip install 'windtunnel[picker]'",
+            ) from None
     address = split_address(settings.live.listen)
     assert address is not None
     connections_allowed(2 * settings.live.limits.connections)

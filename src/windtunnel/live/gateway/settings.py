@@ -2,7 +2,7 @@
 
 import ipaddress
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySettings
 from windtunnel.core.errors import InputError
 from windtunnel.live.gateway.decisions import ClassOfService, Policies
+from windtunnel.live.gateway.picker.resources import read_resources
 from windtunnel.routing.availability import BreakerLimits
 from windtunnel.routing.settings import RouterSettings, SplitSettings
 from windtunnel.settings.document import parse_document, read_text
@@ -26,6 +27,7 @@ NOUN = "gateway"
 KEYS = "live, serving and slo"
 LONGEST_S = "24h"
 DEFAULT_PORT = 8080
+DEFAULT_PICKER_PORT = 9002
 
 Address = Annotated[str, Text("HOST:PORT, such as 127.0.0.1:8080")]
 Variable = Annotated[str, Text("the name of an environment variable")]
@@ -200,6 +202,24 @@ class TraceFileSettings(Section):
     )
 
 
+class PickerSettings(Section):
+    """The Endpoint Picker of a Gateway API implementation: Envoy carries requests, this decides."""
+
+    listen: Address = Field(
+        default=f"127.0.0.1:{DEFAULT_PICKER_PORT}", description="Where Envoy connects, by gRPC."
+    )
+    manifests: list[Annotated[str, FilePath("a file")]] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Files with InferencePools, whose ports servers must have, and "
+        "InferenceObjectives, which are classes of service.",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if split_address(self.listen) is None:
+            yield where.fault("listen", f"{self.listen!r} is no address", "HOST:PORT")
+
+
 class LiveSettings(Section):
     """What only makes sense live: addresses, keys, limits."""
 
@@ -233,6 +253,11 @@ class LiveSettings(Section):
         default_factory=list,
         max_length=10_000,
         description="Keys of clients; left out: no key is asked for.",
+    )
+    picker: PickerSettings | None = Field(
+        default=None,
+        description="Answers Envoy as an Endpoint Picker, beside the proxy (needs the extra "
+        "`picker`); left out: it does not.",
     )
     health: HealthSettings = Field(default_factory=HealthSettings, description="Health checks.")
     scrape: ScrapeSettings = Field(default_factory=ScrapeSettings, description="Load of servers.")
@@ -333,8 +358,8 @@ class GatewayFile(Section):
     def tenants(self) -> list[str]:
         return list(dict.fromkeys((DEFAULT_TENANT, *(one.tenant for one in self.live.clients))))
 
-    def classes(self) -> tuple[ClassOfService, ...]:
-        """All classes, `standard` first."""
+    def classes(self, objectives: Mapping[str, int]) -> tuple[ClassOfService, ...]:
+        """All classes, `standard` first, InferenceObjectives last."""
         found = []
         for name in self.class_names:
             one = self.slo.get(name)
@@ -342,9 +367,14 @@ class GatewayFile(Section):
             priority = BUILT_IN_PRIORITIES[name] if written is None else written
             ttft_s = math.inf if one is None or one.ttft_s is None else one.ttft_s
             found.append(ClassOfService(name, priority, ttft_s))
+        found += [
+            ClassOfService(name, priority, math.inf)
+            for name, priority in objectives.items()
+            if name not in self.class_names
+        ]
         return tuple(found)
 
-    def policies(self, folder: Path, seed: int) -> Policies:
+    def policies(self, folder: Path, seed: int, objectives: Mapping[str, int]) -> Policies:
         """What the decisions follow."""
         live = self.live
         breaker = live.breaker
@@ -352,7 +382,7 @@ class GatewayFile(Section):
             router=self.serving.router,
             admission=self.serving.admission,
             split=self.serving.disaggregation,
-            classes=self.classes(),
+            classes=self.classes(objectives),
             tenants=self.tenants,
             breaker=BreakerLimits(
                 breaker.consecutive, breaker.share, breaker.open_s, breaker.longest_s
@@ -410,6 +440,8 @@ class Configuration(NamedTuple):
     settings: GatewayFile
     written: dict[str, Any]
     folder: Path
+    objectives: dict[str, int]
+    """Priorities of InferenceObjectives, by name."""
 
 
 def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]) -> Configuration:
@@ -440,4 +472,29 @@ def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]
             where=str(path) if path is not None else None,
             allowed="--server URL, or live.servers in the file",
         )
-    return Configuration(found, document.data, folder)
+    objectives: dict[str, int] = {}
+    if found.live.picker is not None:
+        resources = read_resources(found.live.picker.manifests)
+        objectives = resources.objectives
+        _check_endpoints(found.live.servers, resources.ports)
+    return Configuration(found, document.data, folder, objectives)
+
+
+def _check_endpoints(servers: Sequence[ServerEntry], ports: frozenset[int]) -> None:
+    """Envoy is told addresses: names would have to be resolved there, and are not."""
+    for entry in servers:
+        parts = urlsplit(entry.url)
+        try:
+            ipaddress.ip_address(parts.hostname or "")
+        except ValueError:
+            raise InputError(
+                f"{entry.url!r} is no IP address, and an Endpoint Picker names only those",
+                where="live.servers",
+                hint="live.servers_dns resolves a name to the addresses behind it",
+            ) from None
+        if ports and parts.port not in ports:
+            raise InputError(
+                f"the port of {entry.url!r} is not one of the InferencePool",
+                where="live.servers",
+                allowed=", ".join(str(port) for port in sorted(ports)),
+            )

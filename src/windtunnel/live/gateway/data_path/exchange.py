@@ -102,7 +102,6 @@ class Exchange(AnswerReceiver):
         "_body",
         "_bytes_kept",
         "_collects",
-        "_fields",
         "_head_line",
         "_kept",
         "_moved",
@@ -116,6 +115,7 @@ class Exchange(AnswerReceiver):
         "api",
         "arrived_s",
         "client",
+        "fields",
         "first_byte_s",
         "head_in",
         "id",
@@ -134,7 +134,7 @@ class Exchange(AnswerReceiver):
     def __init__(
         self,
         proxy: "Proxy",
-        client: ClientConnection,
+        client: ClientConnection | None,
         head: RequestHead,
         fields: BodyFields,
         number: int,
@@ -142,8 +142,8 @@ class Exchange(AnswerReceiver):
     ) -> None:
         super().__init__()
         self._proxy: Final = proxy
-        self._fields: Final = fields
-        self.client: ClientConnection | None = client
+        self.fields: Final = fields
+        self.client = client
         self.head_in: Final = head
         self.number: Final = number
         self.arrived_s: Final = arrived_s
@@ -178,7 +178,7 @@ class Exchange(AnswerReceiver):
         """`body` goes to servers; `usage_asked`: the gateway wants the usage, the client not."""
         self.api = api
         self._body = body
-        if self._fields.stream:
+        if self.fields.stream:
             done = api != RESPONSES
             self.stream = EventStream(strips_usage=usage_asked, ends_with_done=done)
         if api == RESPONSES:
@@ -213,6 +213,13 @@ class Exchange(AnswerReceiver):
 
     def refuse(self, reason: str, seen: float, limit: float) -> None:
         """It gets no answer from any server."""
+        status, body, own = self._refusal(reason, seen, limit)
+        client, self.client = self.client, None
+        if client is not None:
+            client.reply(status, body, own)
+
+    def _refusal(self, reason: str, seen: float, limit: float) -> tuple[int, bytes, bytes]:
+        """Ends a refused request; the status, body and headers that its client gets."""
         status, message = STATUSES[reason], MESSAGES[reason]
         if reason == "server-failed" and self._status in (429, 504):
             status = self._status
@@ -221,20 +228,16 @@ class Exchange(AnswerReceiver):
             status, message = 502, "The server did not accept the gateway."
         if reason not in ("server-failed", "no-server"):
             message = f"{message} ({reason}: {seen:g}, limit {limit:g})"
-        own = self._own_headers(reason)
+        own = self.own_headers(reason)
         wait_s = 0.0
         if reason == "bucket-short":
             wait_s = max((one.wait_s(seen) for one in self._proxy.limits_of(self)), default=0.0)
         self.said = status
         self._finish(REJECTED if status in (429, 413) else FAILED, reason, told=True)
-        client = self.client
-        if client is not None:
-            self.client = None
-            if status in (429, 503):
-                after = self._retry_after or b"%d" % self._proxy.retry_after_s(wait_s)
-                own += b"retry-after: %b\r\n" % after
-            body = error_body(status, message, code=reason)
-            client.reply(status, body, own)
+        if status in (429, 503):
+            after = self._retry_after or b"%d" % self._proxy.retry_after_s(wait_s)
+            own += b"retry-after: %b\r\n" % after
+        return status, error_body(status, message, code=reason), own
 
     def stop(self, reason: str) -> None:
         """It was sent, and has to make way."""
@@ -285,7 +288,7 @@ class Exchange(AnswerReceiver):
         client = self.client
         assert client is not None
         self.said = status
-        self._head_line = client.begin(status, headers, self._own_headers(self.reason), size)
+        self._head_line = client.begin(status, headers, self.own_headers(self.reason), size)
 
     def data(self, data: bytes) -> None:
         """A piece of the answer's body."""
@@ -322,8 +325,8 @@ class Exchange(AnswerReceiver):
                 self._cut(CUT_OFF, what, "The answer was cut off.", 502)
                 return
             self.usage = stream.usage
-        elif self._bytes_kept <= KEPT_BODY:
-            self.usage = usage_of(b"".join(self._kept))
+        else:
+            self.usage = self._kept_usage()
         self.client = None
         self._finish(COMPLETED, self.reason)
         client.end(self._head_line, data)
@@ -422,7 +425,7 @@ class Exchange(AnswerReceiver):
         """An answer that was kept: an error, as OpenAI writes errors, or one with hosts in it."""
         body = b"".join(self._kept)
         client, self.client = self.client, None
-        own = self._own_headers(self.reason)
+        own = self.own_headers(self.reason)
         status = self.said = self._status
         if status < 400:
             self.usage = usage_of(body)
@@ -444,7 +447,7 @@ class Exchange(AnswerReceiver):
         self.drop_connection()
         client, self.client = self.client, None
         begun = not self._head_line and self.first_byte_s >= 0.0 and not self._collects
-        own = self._own_headers(reason)
+        own = self.own_headers(reason)
         self.said = self.said if begun else status
         self._finish(outcome, reason)
         if client is None:
@@ -466,13 +469,18 @@ class Exchange(AnswerReceiver):
         self.reason = reason
         self._proxy.ended(self, told=told)
 
+    def _kept_usage(self) -> TokenUsage | None:
+        """Of an answer that is no stream, and not too large."""
+        return usage_of(b"".join(self._kept)) if self._bytes_kept <= KEPT_BODY else None
+
     def _strand(self) -> None:
         """KV that was computed for a server which has not begun to answer is fetched by none."""
         if self._moved and self.first_byte_s < 0.0:
             self._moved = False
             self._proxy.metrics.stranded += 1
 
-    def _own_headers(self, reason: str) -> bytes:
+    def own_headers(self, reason: str) -> bytes:
+        """Header lines that the gateway adds to an answer."""
         own = b"x-request-id: %b\r\n" % self.id
         if self._proxy.explains and self.head_in.get(b"x-windtunnel-explain") is not None:
             name = self._proxy.server_name(self.server)
@@ -489,7 +497,7 @@ class Exchange(AnswerReceiver):
 
     @property
     def streams(self) -> bool:
-        return bool(self._fields.stream)
+        return bool(self.fields.stream)
 
     @property
     def output_tokens(self) -> int:

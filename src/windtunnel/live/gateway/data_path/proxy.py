@@ -14,6 +14,7 @@ from windtunnel.core.random import fresh_seed
 from windtunnel.live.gateway.access_log import AccessLog
 from windtunnel.live.gateway.data_path.bodies import (
     FORBIDDEN_FIELDS,
+    BodyFields,
     PromptReader,
     read_body,
     with_usage,
@@ -113,7 +114,7 @@ class Proxy:
         self._exchanges: Final[dict[int, Exchange]] = {}
         self._arrivals: Final[dict[int, RequestArrival]] = {}
         self._keys: dict[bytes, KeyHolder] = {}
-        self._classes: Final = {
+        self.class_numbers: Final = {
             one.name.encode(): number for number, one in enumerate(core.policies.classes)
         }
         self._sessions: Final[dict[str, int]] = {}
@@ -215,26 +216,43 @@ class Proxy:
     def _begin(
         self, client: ClientConnection, head: RequestHead, path: bytes, body: bytes, began_s: float
     ) -> None:
+        holder = self.identify(head)
+        fields = self.read(head, path, body)
+        exchange = Exchange(self, client, head, fields, self.arrived, began_s)
+        self.start(exchange, path, body, holder, ())
+
+    def read(self, head: RequestHead, path: bytes, body: bytes) -> BodyFields:
+        """What decisions need of a request for a model that there is; else a ClientError."""
         if head.method != b"POST":
             raise ClientError(405, f"{path.decode()} is asked with POST.")
-        holder = self._identify(head)
         kind = head.get(b"content-type")
         if kind is not None and not kind.lower().startswith(b"application/json"):
             raise ClientError(415, "The content type must be application/json.")
         if self.stopping:
             raise ClientError(503, "The gateway is stopping.")
         fields = read_body(body)
-        model = fields.model
-        if model is None:
+        if fields.model is None:
             raise ClientError(400, "The request names no model.", param="model")
-        if not self.core.knows(model):
+        if not self.core.knows(fields.model):
             if not self.core.models():
                 raise ClientError(503, "No server is ready.", code="no-server")
-            message = f"The model `{model[:200]}` does not exist."
+            message = f"The model `{fields.model[:200]}` does not exist."
             raise ClientError(404, message, code="model_not_found", param="model")
-        number = self.arrived
-        self.arrived += 1
-        exchange = Exchange(self, client, head, fields, number, began_s)
+        return fields
+
+    def start(
+        self,
+        exchange: Exchange,
+        path: bytes,
+        body: bytes,
+        holder: KeyHolder,
+        among: tuple[int, ...],
+    ) -> None:
+        """A request that was read arrives; `among`: only these servers may have it."""
+        head, fields, number = exchange.head_in, exchange.fields, exchange.number
+        slo = self._class_of(head, holder)
+        model = fields.model
+        assert model is not None
         exchange.id = self._id_of(head)
         exchange.model = model
         prompt = fields.prompt_bytes()
@@ -254,15 +272,19 @@ class Proxy:
             number,
             model,
             holder.tenant,
-            self._class_of(head, holder),
+            slo,
             self._prompts.tokens(model, len(prompt)),
             fields.output_tokens,
             self._session(head, fields.session_id),
             keys,
             ends,
             self._holder(path, fields.previous_response_id, holder.tenant),
+            among,
         )
-        client.exchange = exchange
+        assert number == self.arrived
+        self.arrived += 1
+        if exchange.client is not None:
+            exchange.client.exchange = exchange
         self._exchanges[number] = exchange
         self._arrivals[number] = arrival
         self.core.arrive(arrival, self.now_s())
@@ -389,7 +411,12 @@ class Proxy:
 
     # Parts of a request.
 
-    def _identify(self, head: RequestHead) -> KeyHolder:
+    @property
+    def asks_keys(self) -> bool:
+        return bool(self._keys)
+
+    def identify(self, head: RequestHead) -> KeyHolder:
+        """Who asks; a key that is missing or not known is a ClientError."""
         if not self._keys:
             return KeyHolder(0, ())
         given = head.get(b"authorization") or b""
@@ -412,11 +439,11 @@ class Proxy:
         asked = head.get(b"x-slo-class")
         if asked is None:
             return holder.classes[0] if holder.classes else 0
-        number = self._classes.get(asked)
+        number = self.class_numbers.get(asked)
         if number is None or (holder.classes and number not in holder.classes):
             allowed = [
                 name.decode()
-                for name, one in self._classes.items()
+                for name, one in self.class_numbers.items()
                 if not holder.classes or one in holder.classes
             ]
             message = f"There is no such class of service; allowed: {', '.join(allowed)}."
@@ -537,7 +564,7 @@ class Proxy:
             client.reply(200, b"", own)
             return
         if path == b"/v1/models" or path.startswith(b"/v1/models/"):
-            self._identify(head)
+            self.identify(head)
             if head.method != b"GET":
                 raise ClientError(405, "Models are asked for with GET.")
             name = path[len(b"/v1/models/") :].decode("utf-8", "replace")
@@ -549,7 +576,7 @@ class Proxy:
         self, client: ClientConnection, head: RequestHead, name: bytes, what: bytes, own: bytes
     ) -> None:
         """A stored answer is where it was made."""
-        tenant = self._identify(head).tenant
+        tenant = self.identify(head).tenant
         allowed = [method.decode() for method, ends in METHODS.items() if what in ends]
         if head.method.decode("latin-1") not in allowed:
             raise ClientError(405, f"This is asked with {' or '.join(allowed)}.")

@@ -1,0 +1,134 @@
+"""A request whose bytes pass through Envoy: decided here, carried there."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from windtunnel.live.gateway.data_path.bodies import BodyFields
+from windtunnel.live.gateway.data_path.errors import error_body
+from windtunnel.live.gateway.data_path.exchange import (
+    COMPLETED,
+    CUT_OFF,
+    EVICTED,
+    FAILED,
+    LEFT,
+    LEFT_STATUS,
+    MESSAGES,
+    STATUSES,
+    Exchange,
+)
+from windtunnel.live.gateway.data_path.http import RequestHead
+
+if TYPE_CHECKING:
+    from windtunnel.live.gateway.data_path.proxy import Proxy
+
+UNDECIDED: Final = 0
+PICKED: Final = 1
+REFUSED: Final = 2
+STOPPED: Final = 3
+
+
+class PickedRequest(Exchange):
+    """An exchange without connections. The picker's stream reports what passes, and is called back
+    when there is a decision: `state` says which.
+    """
+
+    __slots__ = ("_decided", "prefill", "refusal", "refusal_headers", "refusal_status", "state")
+
+    def __init__(
+        self,
+        proxy: "Proxy",
+        head: RequestHead,
+        fields: BodyFields,
+        number: int,
+        arrived_s: float,
+        decided: Callable[[], None],
+    ) -> None:
+        super().__init__(proxy, None, head, fields, number, arrived_s)
+        self.state = UNDECIDED
+        self.prefill = -1
+        self.refusal = b""
+        self.refusal_headers = b""
+        self.refusal_status = 0
+        self._decided: Final = decided
+
+    # What was decided.
+
+    def send(self, server: int, reason: str, prefill: int) -> None:
+        self.server = server
+        self.reason = reason
+        self.prefill = prefill
+        self.attempt += 1
+        self.sent_s = self._proxy.now_s()
+        self.state = PICKED
+        self._decided()
+
+    def refuse(self, reason: str, seen: float, limit: float) -> None:
+        status, self.refusal, self.refusal_headers = self._refusal(reason, seen, limit)
+        self.refusal_status = status
+        self.state = REFUSED
+        self._decided()
+
+    def stop(self, reason: str) -> None:
+        status = STATUSES.get(reason, 503)
+        self.refusal = error_body(status, MESSAGES.get(reason, reason), code=reason)
+        self.refusal_headers = self.own_headers(reason)
+        self.refusal_status = status
+        self.said = self.said or status
+        self.state = STOPPED
+        self._finish(EVICTED, reason)
+        self._decided()
+
+    # What passes.
+
+    @property
+    def body(self) -> bytes:
+        """What goes to the server."""
+        return self._body
+
+    def answer_began(self, status: int, *, is_stream: bool) -> None:
+        """The head of the server's answer has come; there is no second try from here."""
+        proxy = self._proxy
+        now_s = proxy.now_s()
+        self.said = self._status = status
+        if self.prefill >= 0:
+            self.prefill = -1
+            proxy.core.prefilled(self.number, now_s, good=True)
+        if not is_stream or status >= 400:
+            self.stream = None
+        proxy.core.answered(self.number, now_s, good=status < 500)
+        proxy.pump()
+
+    def answer_data(self, data: bytes, *, last: bool) -> bytes:
+        """A piece of the answer's body; what of it goes to the client."""
+        if data:
+            data = self._follow(data)
+        if last:
+            data += self._answer_ended()
+        return data
+
+    def answer_ended(self) -> None:
+        """The answer ended with trailers, or had no body."""
+        if not self.over:
+            self._answer_ended()
+
+    def left(self) -> None:
+        """Envoy has closed the stream: before the answer began its client left, else who knows."""
+        if not self.over:
+            begun = self.first_byte_s >= 0.0
+            reason = "the answer was not passed on whole" if begun else "the client left"
+            self.said = self.said or LEFT_STATUS
+            self._finish(CUT_OFF if begun else LEFT, reason)
+
+    def _answer_ended(self) -> bytes:
+        held, outcome, reason = b"", COMPLETED, self.reason
+        if self.stream is not None:
+            held = self.stream.end()
+            self.usage = self.stream.usage
+            if not self.stream.done:
+                outcome, reason = CUT_OFF, "the server ended its answer early"
+        else:
+            self.usage = self._kept_usage()
+        if self._status >= 400:
+            outcome, reason = FAILED, f"status {self._status}"
+        self._finish(outcome, reason)
+        return held

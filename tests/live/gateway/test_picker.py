@@ -1,0 +1,512 @@
+"""The Endpoint Picker: the messages of its protocol, and decisions that are those of the proxy."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.live.gateway.bed import (
+    DONE,
+    USAGE_EVENT,
+    Bed,
+    FakeServer,
+    Received,
+    answer,
+    bed,
+    chat,
+    event,
+    friendly,
+    run,
+)
+from windtunnel.core.errors import InputError
+from windtunnel.live.gateway import program
+from windtunnel.live.gateway.audit import audit
+from windtunnel.live.gateway.settings import read_settings
+
+pytest.importorskip("grpc")
+messages = pytest.importorskip("envoy.service.ext_proc.v3.external_processor_pb2")
+
+import grpc  # noqa: E402
+from envoy.config.core.v3.base_pb2 import HeaderMap, HeaderValue  # noqa: E402
+
+from windtunnel.live.gateway.picker.service import PickerService, PickerStream  # noqa: E402
+
+PICKER = ("live.picker={listen: '127.0.0.1:0'}",)
+DESTINATION = "x-gateway-destination-endpoint"
+
+
+class FakeEnvoy:
+    """One stream of external processing, in the order in which Envoy sends."""
+
+    def __init__(self, it: Bed) -> None:
+        self._in: asyncio.Queue[Any] = asyncio.Queue()
+        self.out: asyncio.Queue[Any] = asyncio.Queue()
+        self._service = PickerService(it.program.proxy)
+        self.task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        await PickerStream(self._service, self._in.get, self.out.put).run()
+
+    def send(self, **message: Any) -> None:
+        self._in.put_nowait(messages.ProcessingRequest(**message))
+
+    def head(
+        self,
+        path: str = "/v1/chat/completions",
+        method: str = "POST",
+        *,
+        end: bool = False,
+        subset: list[str] | None = None,
+        **headers: str,
+    ) -> None:
+        given = {":method": method, ":path": path, "content-type": "application/json"}
+        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+        listed = [HeaderValue(key=name, raw_value=value.encode()) for name, value in given.items()]
+        head = messages.HttpHeaders(headers=HeaderMap(headers=listed), end_of_stream=end)
+        message = messages.ProcessingRequest(request_headers=head)
+        if subset is not None:
+            hint = message.metadata_context.filter_metadata["envoy.lb.subset_hint"]
+            hint["x-gateway-destination-endpoint-subset"] = subset
+        self._in.put_nowait(message)
+
+    def body(self, data: bytes, *, last: bool = True) -> None:
+        self.send(request_body=messages.HttpBody(body=data, end_of_stream=last))
+
+    def ask(self, body: Any = None, **headers: str) -> None:
+        self.head(**headers)  # type: ignore[arg-type]
+        self.body(json.dumps(chat() if body is None else body).encode())
+
+    async def next(self) -> Any:
+        return await asyncio.wait_for(self.out.get(), 10)
+
+    async def picked(self) -> tuple[str, bytes]:
+        """The endpoint that was picked, and the body that comes back."""
+        first = await self.next()
+        assert first.WhichOneof("response") == "request_headers", first
+        common = first.request_headers.response
+        changes = {one.header.key: one.header for one in common.header_mutation.set_headers}
+        named = changes[DESTINATION].raw_value.decode()
+        assert common.clear_route_cache
+        assert first.dynamic_metadata["envoy.lb"][DESTINATION] == named
+        body, last = b"", False
+        while not last:
+            piece = (await self.next()).request_body.response.body_mutation.streamed_response
+            body += piece.body
+            last = piece.end_of_stream
+        return named, body
+
+    async def refused(self) -> Any:
+        found = await self.next()
+        assert found.WhichOneof("response") == "immediate_response", found
+        return found.immediate_response
+
+    def answer_head(self, status: int = 200, kind: str = "application/json") -> None:
+        listed = [
+            HeaderValue(key=":status", raw_value=str(status).encode()),
+            HeaderValue(key="content-type", raw_value=kind.encode()),
+        ]
+        self.send(response_headers=messages.HttpHeaders(headers=HeaderMap(headers=listed)))
+
+    async def answer(self, *pieces: bytes, stream: bool = False) -> bytes:
+        """A whole answer of the server; what of it goes to the client."""
+        self.answer_head(kind="text/event-stream" if stream else "application/json")
+        assert (await self.next()).WhichOneof("response") == "response_headers"
+        for piece in pieces:
+            self.send(response_body=messages.HttpBody(body=piece))
+        self.send(response_body=messages.HttpBody(end_of_stream=True))
+        body, last = b"", False
+        while not last:
+            found = (await self.next()).response_body.response.body_mutation.streamed_response
+            body += found.body
+            last = found.end_of_stream
+        return body
+
+    async def end(self) -> None:
+        self._in.put_nowait(grpc.aio.EOF)
+        await self.task
+
+
+async def known(it: Bed, count: int) -> None:
+    await it.until(lambda: len(it.core.requests) == count)
+
+
+async def gone(it: Bed, number: int) -> None:
+    await it.until(lambda: number not in it.core.requests)
+
+
+def endpoint(server: FakeServer) -> str:
+    return f"127.0.0.1:{server.port}"
+
+
+def test_a_request_in_pieces_is_picked_at_its_end_and_comes_back_whole() -> None:
+    async def test() -> None:
+        async with bed(friendly, friendly, sets=PICKER) as it:
+            large = chat() | {"messages": [{"role": "user", "content": "x" * 200_000}]}
+            sent = json.dumps(large).encode()
+            envoy = FakeEnvoy(it)
+            envoy.head()
+            for start in range(0, len(sent), 40_000):
+                assert envoy.out.empty()
+                envoy.body(sent[start : start + 40_000], last=False)
+            envoy.body(b"")
+            named, body = await envoy.picked()
+            assert named in [endpoint(one) for one in it.servers]
+            assert body == sent
+            assert sum(one.in_flight for one in it.core.servers) == 1
+            assert await envoy.answer(
+                b'{"usage": {"prompt_tokens": 50000,', b'"completion_tokens": 2}}'
+            )
+            await envoy.end()
+            model = it.program.proxy.metrics.of("m")
+            assert (model.prompt_tokens, model.output_tokens) == (50_000, 2)
+            it.settled()
+
+    run(test())
+
+
+def test_the_usage_of_a_stream_is_asked_for_and_taken_out_again() -> None:
+    async def test() -> None:
+        async with bed(friendly, sets=PICKER) as it:
+            envoy = FakeEnvoy(it)
+            envoy.ask(chat(stream=True))
+            _, body = await envoy.picked()
+            assert json.loads(body)["stream_options"] == {"include_usage": True}
+            got = await envoy.answer(
+                event("a")[:20], event("a")[20:], USAGE_EVENT + DONE, stream=True
+            )
+            assert got == event("a") + DONE
+            await envoy.end()
+            assert it.program.proxy.metrics.of("m").output_tokens == 3
+            it.settled()
+
+    run(test())
+
+
+def test_what_is_not_inference_is_picked_at_its_head_and_trailers_pass() -> None:
+    async def test() -> None:
+        async with bed(friendly, friendly, sets=PICKER) as it:
+            envoy = FakeEnvoy(it)
+            envoy.head("/v1/models", "GET", end=True)
+            found = await envoy.next()
+            changes = found.request_headers.response.header_mutation.set_headers
+            assert [one.header.key for one in changes] == [DESTINATION]
+            envoy.answer_head()
+            assert (await envoy.next()).WhichOneof("response") == "response_headers"
+            envoy.send(response_body=messages.HttpBody(body=b"x"))
+            assert (await envoy.next()).WhichOneof("response") == "response_body"
+            envoy.send(response_trailers=messages.HttpTrailers())
+            assert (await envoy.next()).WhichOneof("response") == "response_trailers"
+            await envoy.end()
+
+            envoy = FakeEnvoy(it)
+            envoy.head()
+            envoy.body(json.dumps(chat()).encode(), last=False)
+            envoy.send(request_trailers=messages.HttpTrailers())
+            kinds = [(await envoy.next()).WhichOneof("response") for _ in range(3)]
+            assert kinds == ["request_headers", "request_body", "request_trailers"]
+            envoy.answer_head()
+            await envoy.next()
+            envoy.send(response_trailers=messages.HttpTrailers())
+            await envoy.next()
+            await envoy.end()
+            it.settled()
+
+    run(test())
+
+
+def test_a_subset_limits_the_choice_and_one_without_servers_is_503() -> None:
+    async def test() -> None:
+        async with bed(friendly, friendly, friendly, sets=PICKER) as it:
+            for server in it.servers:
+                for _ in range(2):
+                    envoy = FakeEnvoy(it)
+                    envoy.head(subset=["10.0.0.1:80", endpoint(server)])
+                    envoy.body(json.dumps(chat()).encode())
+                    assert (await envoy.picked())[0] == endpoint(server)
+                    await envoy.answer(b"{}")
+                    await envoy.end()
+            for subset in (["10.0.0.1:80"], []):
+                envoy = FakeEnvoy(it)
+                envoy.head(subset=subset)
+                envoy.body(json.dumps(chat()).encode())
+                refused = await envoy.refused()
+                assert (refused.status.code, json.loads(refused.body)["error"]["code"]) == (
+                    503,
+                    "no-server",
+                )
+                await envoy.end()
+            it.servers[0].healthy = False
+            await it.until(lambda: not it.core.servers[0].availability.healthy)
+            envoy = FakeEnvoy(it)
+            envoy.head(subset=[endpoint(it.servers[0])])
+            envoy.body(json.dumps(chat()).encode())
+            assert (await envoy.refused()).status.code == 503
+            await envoy.end()
+            it.settled()
+
+    run(test())
+
+
+FLOW = "serving.admission={policy: flow-control, detector: {kind: concurrency, max_per_server: 1}"
+
+
+def test_requests_are_held_refused_and_given_up() -> None:
+    async def test() -> None:
+        async with bed(friendly, sets=(*PICKER, f"{FLOW}, max_waiting: 1}}")) as it:
+            first, second, third = FakeEnvoy(it), FakeEnvoy(it), FakeEnvoy(it)
+            first.ask()
+            await first.picked()
+            second.ask()
+            await it.until(lambda: len(it.core.requests) == 2)
+            third.ask()
+            refused = await third.refused()
+            assert (refused.status.code, json.loads(refused.body)["error"]["code"]) == (
+                429,
+                "queue-full",
+            )
+            headers = {one.header.key for one in refused.headers.set_headers}
+            assert headers == {"content-type", "retry-after", "x-request-id"}
+            second.task.cancel()  # as gRPC does when Envoy resets the stream
+            await it.until(lambda: len(it.core.requests) == 1)
+            bad = FakeEnvoy(it)
+            bad.ask({"model": "none"})
+            assert (await bad.refused()).status.code == 404
+            await first.answer(b"{}")
+            for envoy in (first, third, bad):
+                await envoy.end()
+            it.settled()
+            outcomes = {key[1:]: n for key, n in it.program.proxy.metrics.outcomes.items()}
+            assert outcomes[("client_left", "the client left")] == 1
+            assert outcomes[("rejected", "queue-full")] == 1
+
+    run(test())
+
+
+def test_an_answer_that_makes_way_is_stopped_by_the_picker() -> None:
+    async def test() -> None:
+        async with bed(friendly, sets=(*PICKER, f"{FLOW}, eviction: true}}")) as it:
+            low, high = FakeEnvoy(it), FakeEnvoy(it)
+            low.ask(chat(stream=True), x_slo_class="batch")
+            await low.picked()
+            low.answer_head(kind="text/event-stream")
+            await low.next()
+            low.send(response_body=messages.HttpBody(body=event("one")))
+            await low.next()
+            high.ask(x_slo_class="critical")
+            assert (await low.refused()).status.code == 429
+            await low.task
+            await high.picked()
+            await high.answer(b"{}")
+            await high.end()
+            it.settled()
+
+    run(test())
+
+
+def test_objectives_and_fairness_ids_are_classes_and_tenants(tmp_path: Path) -> None:
+    manifest = tmp_path / "pool.yaml"
+    manifest.write_text(
+        "apiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjective\nmetadata: {name: gold}\n"
+        "spec: {priority: 7, poolRef: {name: p}}\n---\napiVersion: v1\nkind: Service\n"
+        "metadata: {name: other}\n"
+    )
+    log = tmp_path / "log"
+    sets = (
+        f"live.picker={{listen: '127.0.0.1:0', manifests: [{manifest}]}}",
+        f"live.log={log}",
+        f"{FLOW}}}",
+    )
+
+    async def test() -> None:
+        async with bed(friendly, sets=sets) as it:
+            streams = [FakeEnvoy(it) for _ in range(4)]
+            streams[0].ask()
+            await streams[0].picked()
+            for number, name in ((1, ""), (2, "gold"), (3, "unknown")):
+                more = {"x-gateway-inference-objective": name} if name else {}
+                streams[number].ask(**more, x_gateway_inference_fairness_id=f"team-{number}")
+                await known(it, number + 1)
+            await streams[0].answer(b"{}")
+            for number in (2, 1, 3):
+                await streams[number].picked()
+                await streams[number].answer(b"{}")
+            for envoy in streams:
+                await envoy.end()
+            assert it.core.policies.tenants == ["default", "team-1", "team-2", "team-3"]
+            it.settled()
+
+    run(test())
+    assert audit(log).difference == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "server", "said"),
+    [
+        ("kind: InferencePool\napiVersion: inference.networking.k8s.io/v1\nmetadata: {name: p}\n"
+         "spec: {selector: {}, targetPorts: [{number: 8000}]}\n",
+         "http://10.0.0.1:8001", "8000"),
+        ("kind: InferencePool\napiVersion: inference.networking.k8s.io/v1\nmetadata: {name: p}\n"
+         "spec: {selector: {}, targetPorts: []}\n", "http://10.0.0.1:8001", "targetPorts"),
+        ("kind: InferencePol\napiVersion: inference.networking.k8s.io/v1\n",
+         "http://10.0.0.1:8001", "InferencePool"),
+        ("", "http://server:8000", "no IP address"),
+    ],
+)  # fmt: skip
+def test_bad_manifests_and_names_are_sentences(
+    tmp_path: Path, text: str, server: str, said: str
+) -> None:
+    listed = "[]"
+    if text:
+        (tmp_path / "pool.yaml").write_text(text)
+        listed = f"[{tmp_path / 'pool.yaml'}]"
+    with pytest.raises(InputError, match=said):
+        read_settings(None, [f"live.picker={{manifests: {listed}}}"], [server])
+
+
+# The same decisions.
+
+Op = tuple[str, int, int, int, bool]
+
+
+class ThroughProxy:
+    """Requests over sockets; each is answered when its turn has come."""
+
+    def __init__(self) -> None:
+        self.go: dict[str, asyncio.Event] = {}
+        self.it: Bed
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
+
+    async def script(
+        self, received: Received, writer: asyncio.StreamWriter, server: FakeServer
+    ) -> None:
+        await self.go[received.json["user"]].wait()
+        await friendly(received, writer, server)
+
+    async def start(self, number: int, body: dict[str, Any], headers: dict[str, str]) -> None:
+        self.go[f"{number}"] = asyncio.Event()
+        before = self.it.program.proxy.arrived
+        self._tasks[number] = asyncio.ensure_future(self.it.ask(body, headers=headers))
+        await self.it.until(lambda: self.it.program.proxy.arrived > before)
+
+    async def finish(self, number: int) -> None:
+        self.go[f"{number}"].set()
+        await self._tasks[number]
+
+
+class ThroughPicker:
+    """The same requests over streams of external processing."""
+
+    def __init__(self) -> None:
+        self.it: Bed
+        self._streams: dict[int, FakeEnvoy] = {}
+        self._stream: dict[int, bool] = {}
+        self.script = friendly
+
+    async def start(self, number: int, body: dict[str, Any], headers: dict[str, str]) -> None:
+        envoy = self._streams[number] = FakeEnvoy(self.it)
+        self._stream[number] = body["stream"]
+        before = self.it.program.proxy.arrived
+        envoy.ask(body, **headers)
+        await self.it.until(lambda: self.it.program.proxy.arrived > before)
+
+    async def finish(self, number: int) -> None:
+        envoy = self._streams[number]
+        first = await envoy.next()
+        if first.WhichOneof("response") == "immediate_response":
+            await envoy.end()
+            return
+        await envoy.next()
+        pieces = (
+            (event("one") + event("two"), USAGE_EVENT, DONE)
+            if self._stream[number]
+            else (answer(),)
+        )
+        await envoy.answer(*pieces, stream=self._stream[number])
+        await envoy.end()
+
+
+def ops() -> st.SearchStrategy[list[Op]]:
+    """Starts and ends of requests: prompt, class, session, stream."""
+    one = st.tuples(
+        st.sampled_from(["start", "start", "finish"]),
+        st.integers(0, 3),
+        st.integers(0, 2),
+        st.integers(0, 2),
+        st.booleans(),
+    )
+    return st.lists(one, min_size=5, max_size=25)
+
+
+async def decided(way: Any, chosen: list[Op], sets: tuple[str, ...], log: Path) -> list[Any]:
+    """The decisions about a sequence of requests that go that way."""
+    async with bed(*[way.script] * 3, sets=(*sets, f"live.log={log}")) as it:
+        way.it = it
+        running: list[int] = []
+        number = 0
+        for kind, prompt, slo, session, stream in chosen:
+            if kind == "start":
+                text = f"{prompt} says " * 300
+                messages_ = [{"role": "user", "content": text}]
+                body = chat(stream=stream, user=f"{number}") | {"messages": messages_}
+                classes = ("standard", "critical", "batch")
+                headers = {"x-slo-class": classes[slo], "x-session-id": f"s{session}"}
+                await way.start(number, body, headers)
+                running.append(number)
+                number += 1
+            elif running:
+                sent = [
+                    n for n in running if n in it.core.requests and it.core.requests[n].state == 2
+                ]
+                if sent:
+                    running.remove(sent[0])
+                    await way.finish(sent[0])
+                    await gone(it, sent[0])
+        while running:
+            ready = [
+                n for n in running if n not in it.core.requests or it.core.requests[n].state == 2
+            ]
+            running.remove(ready[0])
+            await way.finish(ready[0])
+            await gone(it, ready[0])
+        it.settled()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    kinds = ("request.admitted", "request.queued", "request.rejected", "request.evicted")
+    return [
+        (line["kind"], line["subject"], line.get("reason"), line.get("data"))
+        for line in lines
+        if line["kind"] in (*kinds, "request.routed", "request.arrived")
+        and line["data"].pop("prefix_keys", 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "router", ["{policy: weighted, cache_delay: 0s}", "{policy: session-sticky}"]
+)
+@settings(max_examples=5, deadline=None)
+@given(chosen=ops())
+def test_proxy_and_picker_decide_the_same(
+    tmp_path_factory: pytest.TempPathFactory, router: str, chosen: list[Op]
+) -> None:
+    sets = (
+        *PICKER,
+        f"serving.router={router}",
+        "serving.admission={policy: flow-control, max_waiting: 6, "
+        "detector: {kind: concurrency, max_per_server: 2}}",
+        "live.scrape.interval=1h",
+        "live.health.interval=1h",
+        "live.breaker.consecutive=1000",
+    )
+    folder = tmp_path_factory.mktemp("logs")
+
+    async def test() -> None:
+        proxied = await decided(ThroughProxy(), chosen, sets, folder / "proxy")
+        picked = await decided(ThroughPicker(), chosen, sets, folder / "picker")
+        assert picked == proxied
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(program, "fresh_seed", lambda: 7)
+        run(test())
