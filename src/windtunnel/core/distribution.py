@@ -22,17 +22,16 @@ class Distribution:
     def __init__(self, exact: int = EXACT_VALUES) -> None:
         self._exact: Final = exact
         self.kept: list[float] = []
-        self._total = 0.0
         self.folded: Histogram | None = None
-        self._sorted = True
+        self._total = 0.0  # of the first `_summed` values, which are summed before they are sorted
+        self._summed = 0
+        self._sorted = 0  # how many there were when they were last sorted
 
     def add(self, value: float) -> None:
         if self.folded is not None:
             self.folded.add(value, 1)
             return
         self.kept.append(value)
-        self._total += value
-        self._sorted = False
         if len(self.kept) > self._exact:
             self.fold()
 
@@ -63,15 +62,23 @@ class Distribution:
     def mean(self) -> float:
         if self.folded is not None:
             return self.folded.mean()
+        self._sum()
         return self._total / len(self.kept) if self.kept else math.nan
 
     def quantile(self, share: float) -> float:
         if self.folded is not None:
             return self.folded.quantile(share)
-        if not self._sorted:
+        if self._sorted < len(self.kept):
+            self._sum()
             self.kept.sort()
-            self._sorted = True
+            self._sorted = len(self.kept)
         return quantile_of(self.kept, share)
+
+    def _sum(self) -> None:
+        """Adds up values that came since the last time, in the order in which they came."""
+        for index in range(self._summed, len(self.kept)):
+            self._total += self.kept[index]
+        self._summed = len(self.kept)
 
 
 def quantile_of(ordered: list[float], share: float) -> float:

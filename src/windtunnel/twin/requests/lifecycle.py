@@ -54,6 +54,8 @@ ENCODED: Final = 1
 AGAIN: Final = 4
 TIMEOUT: Final = 9
 
+NO_SCORES: Final[list[tuple[int, float]]] = []
+
 LONGEST_WAIT_S: Final = 3600.0
 """The most that a request waits before it is sent again, however often it was."""
 
@@ -188,7 +190,7 @@ class RequestLifecycle(RequestPort):
         if service.is_outdated:
             service.update(self.cluster, int(request.model))
         service.probe(router, now_s)
-        scores: list[tuple[int, float]] = []
+        scores = NO_SCORES
         if self._event_log is not None:
             scores = router.explain(request, now_s)
         decision = router.choose(request, now_s)

@@ -34,6 +34,7 @@ UNFINISHED: Final = "unfinished"
 OUTCOMES: Final = (COMPLETED, REJECTED, TIMED_OUT, DROPPED, UNFINISHED)
 
 ROWS_PER_BATCH: Final = 65_536
+NO_ACCOUNTS: Final[list[Account]] = []
 
 
 class RowSink(Protocol):
@@ -143,17 +144,23 @@ class Recorder:
         ):
             self._open_accounts()
         self.classes[request.slo].requests += 1
-        for account in self._accounts(request):
+        self.total.arrive(request)
+        self.sources[request.source].arrive(request)
+        self._tenant(request).arrive(request)
+        for account in self._optional_accounts(request):
             account.arrive(request)
         if request.session >= 0:
             self.sessions.arrive(request)
 
-    def _accounts(self, request: Request) -> list[Account]:
-        """All accounts that a request counts in, beside that of its class."""
+    def _tenant(self, request: Request) -> TenantAccount:
         tenant: i64 = request.tenant
-        if tenant > MOST_TENANTS:
-            tenant = MOST_TENANTS
-        found: list[Account] = [self.total, self.sources[request.source], self.tenants[tenant]]
+        return self.tenants[tenant if tenant < MOST_TENANTS else MOST_TENANTS]
+
+    def _optional_accounts(self, request: Request) -> list[Account]:
+        """Those of its adapter and its model, where there are any."""
+        if request.adapter < 0 and not self.models:
+            return NO_ACCOUNTS
+        found: list[Account] = []
         if request.adapter >= 0:
             found.append(self.adapters.of(int(request.adapter)))
         if self.models:
@@ -184,7 +191,10 @@ class Recorder:
     def _fail(self, request: Request, outcome: str) -> None:
         self.reasons.add(outcome, reason_of(request, outcome))
         self.classes[request.slo].fail(outcome)
-        for account in self._accounts(request):
+        self.total.fail(outcome)
+        self.sources[request.source].fail(outcome)
+        self._tenant(request).fail(outcome)
+        for account in self._optional_accounts(request):
             account.fail(outcome)
 
     def _measure(self, request: Request) -> None:
@@ -213,11 +223,14 @@ class Recorder:
         account.completed += 1
         account.attained += good
         account.latencies.add(request, ttft_s, tpot_s, e2e_s)
-        for one in self._accounts(request):
+        self.total.complete(request, good)
+        self.sources[request.source].complete(request, good)
+        tenant = self._tenant(request)
+        tenant.complete(request, good)
+        tenant.ttft.add(ttft_s)
+        tenant.e2e.add(e2e_s)
+        for one in self._optional_accounts(request):
             one.complete(request, good)
-            if isinstance(one, TenantAccount):
-                one.ttft.add(ttft_s)
-                one.e2e.add(e2e_s)
         if self.models:
             self.models[request.model].latencies.add(request, ttft_s, tpot_s, e2e_s)
         self._count_servers(request, ttft_s, e2e_s)
