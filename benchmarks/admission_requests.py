@@ -31,7 +31,7 @@ def uncontended() -> None:
 
 
 class Crowd:
-    """An endpoint that is full, with so many waiting; whoever is served queues again."""
+    """An endpoint that is full, with so many waiting; a call that is served queues again."""
 
     def __init__(self, waiters: int) -> None:
         self.requests, self.now = admission(), 0.0

@@ -32,7 +32,7 @@ MARGIN = 0.9
 """Of the promises that another breaks, ours may break so many when it is tuned: seeds differ."""
 
 Outcome = tuple[float, float, int]
-"""The share of promises kept, dollars, and changes of size."""
+"""SLO attainment, dollars, and changes of size."""
 
 
 def play(contestant: str, knob: Knob, shape: str, seed: int) -> Outcome:
@@ -102,9 +102,9 @@ def against(theirs: float) -> float:
 
 def claim(name: str, theirs: Outcome, ours: Outcome) -> Claim:
     equal = 1.0 - ours[0] <= EQUAL * (1.0 - theirs[0])
-    kept = f"{ours[0]:.2%} of promises kept against {theirs[0]:.2%}"
+    kept = f"{ours[0]:.2%} SLO attainment against {theirs[0]:.2%}"
     return Claim(
-        f"dollars for as many promises kept as {name} keeps, {kept}",
+        f"dollars at the attainment of {name}, {kept}",
         ours=ours[1] if equal else float("inf"),
         baseline=theirs[1],
         most=1.0,
@@ -124,7 +124,7 @@ def main(wanted: list[str]) -> None:
             if name not in (OURS, FIXED):
                 ours = tuning.tuned(OURS, against(tuning.outcome(name, best)[0]))
                 claims.append(claim(name, theirs, held_out.outcome(OURS, ours)))
-    print("tuning (promise kept, dollars, changes of size):")
+    print("tuning (SLO attainment, dollars, changes of size):")
     tuning.show()
     print("held out:")
     held_out.show()

@@ -2,9 +2,9 @@
 
 Run it with `python examples/incidents/storm.py`. 256 callers share an endpoint that serves 8
 calls at once, a second each, and refuses the rest with a 429; their limit of 64 was guessed. By
-the old rule whoever is refused, or finds the limit reached, looks again 50 ms later. Ours hands a
-free place to the next in line, learns from refusals that there are eight places, and wakes nobody
-for nothing. Both run on a clock of their own: nothing here waits or is measured.
+the old rule a caller that is refused, or finds the limit reached, looks again 50 ms later. Ours
+hands a free slot to the next caller in the queue, learns from refusals that there are eight slots,
+and wakes no caller for nothing. Both run on a simulated clock: nothing waits or is measured.
 """
 
 from heapq import heappop, heappush
@@ -74,7 +74,7 @@ class Polling:
 
 
 class Told:
-    """Ours: request admission keeps the line and learns the limit; whoever waits is woken once."""
+    """Ours: request admission keeps a queue, learns the limit, and wakes each call once."""
 
     def __init__(self) -> None:
         self.endpoint, self.now_s = Endpoint(), 0.0

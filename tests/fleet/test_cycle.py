@@ -240,7 +240,7 @@ def test_a_need_of_more_than_there_is_starves_for_nobody() -> None:
     plan = world.cycle()
     assert verdicts(plan) == [NO_MATCHING_SUPPLY]
     assert plan.shortfalls[0].reason == (
-        "short of 4 cpu, 16 memory: all machines that match, whoever has them, are too few"
+        "short of 4 cpu, 16 memory: all machines that match, free or in use, are too few"
     )
 
 

@@ -18,7 +18,7 @@ from windtunnel.cli.options import json_option
 from windtunnel.cli.places import Output
 
 TOOLS = ("dev", "docs")
-"""Extras for those who change windtunnel, not for those who use it."""
+"""Extras for developing windtunnel, not for using it."""
 WIDEST = 1_000
 NAME = re.compile(r"[ <>=!~\[(]")
 """What ends the name of a package in a requirement."""

@@ -20,5 +20,5 @@ def unix_s() -> float:
 
 
 lap_s: Final = time.perf_counter
-"""As `monotonic_s`, for those who measure themselves thousands of times a second: no function of
+"""As `monotonic_s`, for code that measures itself thousands of times a second: no function of
 ours is called around it."""

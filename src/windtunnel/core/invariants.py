@@ -1,6 +1,6 @@
 """What must always hold, by name: each invariant is a name, a sentence and a check.
 
-The tables of invariants live with the state they speak of; this module runs them. A check returns
+The tables of invariants live with the state they check; this module runs them. A check returns
 None when all is well and otherwise what it saw, so a failure reads as `name: sentence; saw ...`.
 """
 

@@ -164,7 +164,7 @@ class Processes(Generic[Task, Value]):
                 worker.end()
 
     def _hand_out(self, waiting: "_Waiting") -> bool:
-        """Gives everybody something to do, and tells whether anybody has."""
+        """Gives every worker a task, and returns whether any has one."""
         for depth in range(1, MOST_AHEAD + 1):
             for worker in self._workers:
                 if len(worker.tasks) < min(depth, worker.ahead) and waiting:

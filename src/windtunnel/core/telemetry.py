@@ -94,7 +94,7 @@ def _is_torn(path: Path) -> bool:
 
 
 class Telemetry:
-    """The way from those who know something to the sinks that want it."""
+    """Carries events from their sources to the sinks that want them."""
 
     def __init__(self, *sinks: Sink) -> None:
         self._sinks = sinks

@@ -60,7 +60,7 @@ class BlockPool:
         self._listed: i64 = 0  # free and in runs
         self.free: i64 = self.blocks
         self.lowest_free: i64 = self.blocks
-        self.leaked: i64 = 0  # neither free nor anybody's, for good
+        self.leaked: i64 = 0  # neither free nor held by a request, for good
         self._chains: Final[dict[int, Chain]] = {}
         self._own: Final[dict[int, Chain]] = {}  # preempted requests' own blocks, by request id
         self._ends: Final = BlockRun(None, 0, 0, False)  # noqa: FBT003 - a ring: after it the oldest run, before it the newest

@@ -31,7 +31,7 @@ from windtunnel.workload.request import (
 
 
 class Schedule(Actor):
-    """What a server has and how it plans a step. `Server` adds time and those who call."""
+    """What a server has and how it plans a step. `Server` adds time and the calls from outside."""
 
     def __init__(self, index: int, limits: EngineLimits, model: StepTimeModel) -> None:
         super().__init__(index)

@@ -1,4 +1,4 @@
-"""Limiters: what stands between a recommendation and a decision, one pure step after another.
+"""Limiters: the pure steps from a recommendation to a decision.
 
 A limiter only looks; it learns in `record`, after the decision. So a chain can be run again without
 one of them, and an explanation says what would have been decided then.

@@ -168,7 +168,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
     patience: ClassVar[Stabilization | None] = None
     """What holds where `stabilization` is left out; None: the policy has windows of its own."""
     unused: ClassVar[dict[str, str]] = {}
-    """Keys of this class that the policy has no use for, with a hint for those who write them."""
+    """Keys of this class that the policy has no use for, with a hint for each."""
 
     pools: dict[PoolName, PoolBounds] = Field(
         default_factory=dict,

@@ -245,7 +245,7 @@ INVARIANTS = (
     ),
     Invariant(
         "gateway-agrees",
-        "whoever waits at the gateway or was let in is known to it, and nobody else",
+        "the gateway knows exactly the requests that are queued there or were admitted",
         _gateways_agree,
     ),
     Invariant(
@@ -270,7 +270,7 @@ INVARIANTS = (
     ),
     Invariant(
         "line-moves",
-        "whoever was let in waits for a server only while none is ready",
+        "an admitted request waits for a server only while none is ready",
         _nobody_waits_in_vain,
     ),
     Invariant(

@@ -361,7 +361,7 @@ class ProgressSettings(Section):
 
 
 class ServingSettings(Section):
-    """The servers, and what stands before them."""
+    """The servers, and the gateway and router in front of them."""
 
     @model_validator(mode="before")
     @classmethod

@@ -122,7 +122,7 @@ WHY: Final = (
 """By verdict: the reason in words."""
 
 
-TOO_FEW: Final = "all machines that match, whoever has them, are too few"
+TOO_FEW: Final = "all machines that match, free or in use, are too few"
 
 
 def in_words(

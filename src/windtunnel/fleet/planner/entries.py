@@ -61,7 +61,7 @@ class MachineEntry:
         self.resting = False  # its drain was taken back in this cycle: nobody may take it
 
     def is_free(self) -> bool:
-        """Whether anybody may have it."""
+        """Whether any need may have it."""
         if self.state == IDLE:
             return self.planned in (NOTHING, DELETE)
         return self.state == SPECULATIVE and self.planned == NOTHING

@@ -144,7 +144,7 @@ class Inventory:
     def insert(self, machine: Machine) -> MachineEntry:
         """Adds a machine whose record was checked."""
         if machine.id in self.entries:
-            raise InputError("it is there already", where=f"machine {machine.id!r}")
+            raise InputError("already exists", where=f"machine {machine.id!r}")
         entry = MachineEntry(machine.id, self.stock(machine.shape))
         self.entries[machine.id] = entry
         entry.host = machine.host

@@ -138,5 +138,5 @@ def both(one: dict[Stock, int], other: dict[Stock, int]) -> dict[Stock, int]:
 
 
 def free_of(stocks: list[Stock]) -> dict[Stock, int]:
-    """The machines of some stocks that anybody may have."""
+    """The machines of some stocks that any need may have."""
     return {stock: stock.free_count for stock in stocks if stock.free_count}

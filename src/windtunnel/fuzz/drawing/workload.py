@@ -36,7 +36,7 @@ class TrafficDraw:
         return any("ttft" in slo for name, slo in self.classes.items() if name in used)
 
     def tenants(self) -> list[str]:
-        """Names that a budget may speak of."""
+        """Names that a budget may use."""
         names: dict[str, None] = {}
         for source in self.sources:
             tenant = source.get("tenant", "default")

@@ -182,7 +182,7 @@ def scheduler_of(pod: Mapping[str, Any]) -> str:
 def stable_hash(value: object) -> str:
     """Ten letters that depend on what was written and not on its order, the program or the day.
 
-    It is taken before defaults are filled in: a new default is not a change of anybody's pods.
+    It is taken before defaults are filled in: a new default does not change existing pods.
     """
     text = json.dumps([HASH_FORM, value], sort_keys=True, separators=(",", ":"))
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

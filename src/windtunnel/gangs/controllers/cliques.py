@@ -140,7 +140,7 @@ def _outdated(owner: PodCliqueSet, clique: PodClique) -> list[Pod]:
     serving = shelves.old_ready[: _takeable(owner, clique)]
     taken += [clique.pods[name] for _, _, name in serving]
     if owner.spec.update.type == COHERENT:
-        above = max(0, tally.active - clique.replicas)  # what stands in does not count as moved
+        above = max(0, tally.active - clique.replicas)  # a surge pod does not count as moved
         moved = max(0, tally.updated - above)
         return taken[: max(0, allowance(owner, clique.replica, clique.role) - moved)]
     return taken

@@ -253,7 +253,7 @@ def _outdated(owner: PodCliqueSet, group: ScalingGroup, extent: int) -> list[int
         fit = is_available(members)
         available += fit
         if not is_old(owner, members):
-            new += index < group.replicas  # what stands in does not count as moved
+            new += index < group.replicas  # a surge replica does not count as moved
         elif fit:
             serving.append(index)
         else:

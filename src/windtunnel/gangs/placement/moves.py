@@ -25,7 +25,7 @@ class Attempt:
         self.siblings: Final = siblings  # gangs of the family, by number of the domain
         self.remembered: Final = remembered
         self.shapes: list[PodShape] = []  # that room is counted by
-        self.finest = -1  # the narrowest level that the gang speaks of
+        self.finest = -1  # the narrowest level that the gang names
         for key in keys_of(gang):
             self.finest = max(self.finest, self.tree.level(key))
         self.within: Place = self.tree.root  # where the gang is looked for a place

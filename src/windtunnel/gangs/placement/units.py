@@ -90,7 +90,7 @@ def could_hold(space: Space, tree: Tree, place: Place, loads: list[UnitLoad]) ->
 
 
 def keys_of(gang: GangAsk) -> list[str]:
-    """Every label that a gang's constraints speak of."""
+    """Every label that a gang's constraints name."""
     packs = [gang.pack, *[part.pack for part in gang.parts], *[g.pack for g in gang.groups]]
     keys = [key for pack in packs if pack is not None for key in (pack.required, pack.preferred)]
     spreads = [gang.spread, *[group.spread for group in gang.groups]]

@@ -235,7 +235,7 @@ def _claim(output: Path) -> AppendedFile:
         file = AppendedFile(output, os.O_EXCL)
     except FileExistsError:
         hint = "--resume goes on with it; -o names another file"
-        raise OutputError("is there already", where=str(output), hint=hint) from None
+        raise OutputError("already exists", where=str(output), hint=hint) from None
     file.lock()
     return file
 

@@ -1,4 +1,4 @@
-"""What stands behind the step times of a model: measurements, and how far from them it was."""
+"""The evidence for the step times of a model: measurements, and its error against them."""
 
 from __future__ import annotations
 

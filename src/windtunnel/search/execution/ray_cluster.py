@@ -1,4 +1,4 @@
-"""Runs plans on Ray: one that is started here, or a cluster that is there already.
+"""Runs plans on Ray: one that is started here, or an existing cluster.
 
 A task is one run, and what it gives does not depend on where it ran. Every machine of a cluster
 must have this code, and the files that a scenario names under the same paths; other code is told
@@ -133,14 +133,14 @@ def _begin(ray: Any, on: str, jobs: int | None) -> None:
         reason = str(error).strip().splitlines()[0]
         what = f"there is no Ray to connect to: {reason}"
         hint = "`ray start --head` starts one, `--on ray` needs none"
-        if on.startswith(ADDRESS):  # somebody is at the door
+        if on.startswith(ADDRESS):  # something listens there
             what = f"the cluster answers, but lets nobody in: {reason}"
             hint = "if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to its own"
         raise WindtunnelError(what, where=f"--on {on}", hint=hint) from error
 
 
 def _refuse_the_unreachable(on: str) -> None:
-    """Asks at the door first: Ray itself would try for minutes."""
+    """Tries the port first: Ray itself would try for minutes."""
     host, _, port = on.removeprefix(ADDRESS).partition(":")
     where = f"--on {on}"
     if not host or not (port or str(USUAL_PORT)).isdecimal():

@@ -411,7 +411,7 @@ class Race:
         return msgspec.structs.replace(said, instead=instead)
 
     def _closest(self) -> int | None:
-        """Who attained most, judged by the longest runs that anybody had."""
+        """Who attained most, judged by the longest runs of any candidate."""
         known = [
             (said.attained or 0.0, said.share or 0.0, -(said.cost or 0.0), -number)
             for number, said in self._verdicts.items()

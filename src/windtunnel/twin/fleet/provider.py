@@ -141,7 +141,7 @@ class SimulatedProvider:
         if fault:
             raise InputError(fault, where=f"machine {machine.id!r}")
         if machine.id in self._machines:
-            raise InputError("it is there already", where=f"machine {machine.id!r}")
+            raise InputError("already exists", where=f"machine {machine.id!r}")
         self._set(machine)
 
     def offer(self, shape: MachineShape, places: int) -> None:

@@ -277,7 +277,7 @@ class RequestLifecycle(RequestPort):
         self._route(again)
 
     def lose(self, server: Server, reason: str) -> None:
-        """Who is there leaves before anybody is sent elsewhere: the gateway may speak meanwhile."""
+        """All requests leave before any is sent elsewhere: the gateway may decide meanwhile."""
         concerned = self.in_flight.lost(server)
         pool = self.cluster.replicas[server.index].pool
         for request in concerned:
@@ -475,7 +475,7 @@ class RequestLifecycle(RequestPort):
         if request.server >= 0:
             self._leave(request)
         if outcome == COMPLETED:
-            # Servers speak of their own times, before they become the client's.
+            # Servers report their own times, before they become the client's.
             if service.router.reads_signals:
                 self.cluster.observe_latency(request)
             self._overheads[request.server].reach_client(request)

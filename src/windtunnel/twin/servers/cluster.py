@@ -172,7 +172,7 @@ class Cluster:
         self.agenda.moved(server)
 
     def crash(self, server: Server, now_s: float) -> None:
-        """A server that no request has to do with any more ends as it stands."""
+        """Ends a server that no longer has any request."""
         server.crash(now_s)
         self.agenda.moved(server)
 

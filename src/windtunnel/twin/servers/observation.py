@@ -29,7 +29,7 @@ from windtunnel.workload.settings.sources import models_of
 
 AN_HOUR_S = 3600.0
 WITHOUT_END = 10**12
-"""Accelerators of a kind of which there are as many as anybody wants."""
+"""Accelerators of a kind without a limit."""
 
 
 class EngineTimes(StepTimes):

@@ -130,7 +130,7 @@ def _profile(pool: PoolSettings) -> Profile:
 
 
 def evidence_of(pool: PoolSettings, shape: ModelShape | None, model: StepTimeModel) -> Evidence:
-    """What stands behind a pool's step times; `model` is the one that gives them."""
+    """The evidence for a pool's step times; `model` is the one that gives them."""
     kind = pool.step_time.model
     if kind == "physics":
         assert shape is not None, "a scenario without a model is refused when it is loaded"

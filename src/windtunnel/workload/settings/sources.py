@@ -225,7 +225,7 @@ class SourceSettings(Section):
     )
     timeout_s: Timeout | None = Field(
         default=None,
-        description="How long after its arrival whoever sent a request gives up; "
+        description="How long after a request's arrival its client gives up; "
         "left out, everyone waits.",
     )
 
@@ -414,7 +414,7 @@ class ReplaySettings(Section):
     )
     timeout_s: Timeout | None = Field(
         default=None,
-        description="How long after its arrival whoever sent a request gives up. "
+        description="How long after a request's arrival its client gives up. "
         "Left out: as the trace says, or never.",
     )
 

@@ -104,7 +104,7 @@ class BehaviorStep:
 def steps(
     history: TargetHistory, now_s: float, recommended: int, current: int, *, panic: bool
 ) -> list[BehaviorStep]:
-    """What stands in the way of a recommendation, in order. None of it turns a change round."""
+    """What limits a recommendation, in order. None of it turns a change round."""
     if panic:
         return _panic_steps(history, now_s, current)
     if recommended < current:

@@ -15,7 +15,7 @@ _WRAP = 2**64
 
 
 class MooncakeLine(msgspec.Struct, gc=False):
-    """One line as it stands in the file; further keys are not needed."""
+    """One line of the file; further keys are not needed."""
 
     timestamp: float
     input_length: int

@@ -31,7 +31,7 @@ NAME_PLACES = tuple(COLUMNS.index(name) for name in (*NAMES, *MODELS))
 
 
 class TraceLine(msgspec.Struct, gc=False, omit_defaults=True):
-    """One line as it stands in the file; its fields are those of TraceRequest, in order."""
+    """One line of the file; its fields are those of TraceRequest, in order."""
 
     arrived: float
     prompt_tokens: int
