@@ -129,9 +129,9 @@ class Program:
             ]
             loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
             scheme = "https" if tls is not None else "http"
-            ready(url_of(bound).replace("http://", f"{scheme}://"))
             try:
                 async with self._admin(), self._picker():
+                    ready(url_of(bound).replace("http://", f"{scheme}://"))
                     await stop.wait()
                     await self._drain(server)
             finally:
@@ -285,6 +285,8 @@ class Program:
         server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
         self.admin_url = url_of(bound)
         task = asyncio.get_running_loop().create_task(server.serve([bound]))
+        while not server.started and not task.done():
+            await asyncio.sleep(0.001)
         try:
             yield
         finally:
