@@ -165,14 +165,6 @@ happens: [{at: 1m, crash: web-0-a}]
     assert "CrashLoopBackOff" in ask(tmp_path, manifest, "--wide", cluster=crashing).output
 
 
-def test_a_wish_that_is_not_looked_at_is_told(tmp_path: Path) -> None:
-    manifest = pod_clique_set([clique("a", 1)])
-    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ["x"]}}
-    manifest["spec"]["template"]["cliques"][0]["spec"]["podSpec"]["affinity"] = affinity
-    done = ask(tmp_path, manifest, "--nodes", "1")
-    assert "note: PodCliqueSet web: a: affinity.podAffinity is not looked at here" in done.stderr
-
-
 def test_the_example_waits_for_lack_of_wide_racks() -> None:
     words = ["status", str(EXAMPLES / "disaggregated.yaml"), "--json", "-", "--check"]
     narrow = CliRunner().invoke(gangs, [*words, "--cluster", str(EXAMPLES / "cluster.yaml")])

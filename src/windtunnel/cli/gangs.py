@@ -131,7 +131,7 @@ def status(
     from windtunnel.gangs.status import status_of
     from windtunnel.report.terminal.gangs import show_status
     from windtunnel.report.terminal.layout import screen
-    from windtunnel.twin.kubernetes.build import LONGEST_S, ignored, play
+    from windtunnel.twin.kubernetes.build import LONGEST_S, play
 
     keep_apart({"the manifests": file, "--cluster": cluster}, {"--json": json_to})
     manifests = _load(file)
@@ -145,8 +145,6 @@ def status(
     if not out.alone:
         show_status(found, screen(), wide=wide)
     _tell_skipped(manifests)
-    for sentence in ignored(manifests):
-        click.echo(f"note: {sentence}", err=True)
     loops = driver.cluster.recycle_loops()
     for sentence in loops:
         click.echo(f"note: {sentence}", err=True)

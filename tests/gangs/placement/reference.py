@@ -3,10 +3,11 @@
 Nothing here is clever. Property tests hold the search to it.
 """
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodAsk, PodRules
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodAsk, PodRules, PodTerm
 from windtunnel.gangs.placement.space import NodeRoom, Space, Tree
 from windtunnel.gangs.placement.units import keys_of
 
+Placed = list[tuple[PodRules, NodeRoom]]
 Assignment = list[tuple[GroupAsk, str]]
 """The node of each pod, those included that had one before."""
 
@@ -27,10 +28,10 @@ def _try(
     pods: list[tuple[GroupAsk, PodAsk]],
     free: dict[str, list[int]],
     assigned: Assignment,
-    placed: list[tuple[PodRules, NodeRoom]],
+    placed: Placed,
 ) -> bool:
     if not pods:
-        return keeps_the_rules(space, tree, gang, assigned)
+        return keeps_the_rules(space, tree, gang, assigned) and can_follow([], placed)
     group, pod = pods[0]
     for name in sorted(free):
         node, left = space.by_name[name], free[name]
@@ -57,6 +58,26 @@ def _try(
         if found:
             return True
     return False
+
+
+def can_follow(there: Placed, coming: Placed) -> bool:
+    """Whether pods can come in some order, each near those that it has to be near by then."""
+    for number, (rules, node) in enumerate(coming):
+        if all(_is_near(term, rules, node, there) for term in rules.joins):
+            rest = [*coming[:number], *coming[number + 1 :]]
+            if can_follow([*there, coming[number]], rest):
+                return True
+            if not rules.matches:
+                return False  # whoever comes after it can do so before it
+    return not coming
+
+
+def _is_near(term: PodTerm, rules: PodRules, node: NodeRoom, there: Placed) -> bool:
+    if term.key not in node.labels:
+        return False
+    found = [other.labels[term.key] for one, other in there
+             if term in one.matches and term.key in other.labels]  # fmt: skip
+    return node.labels[term.key] in found or (not found and term in rules.matches)
 
 
 def in_the_way(rules: PodRules, node: NodeRoom, other: PodRules, there: NodeRoom) -> bool:

@@ -6,7 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.gangs.placement.clusters import GPU, cluster, free_gpus
-from tests.gangs.placement.reference import can_be_placed, in_the_way, keeps_the_rules
+from tests.gangs.placement.reference import (
+    can_be_placed,
+    can_follow,
+    in_the_way,
+    keeps_the_rules,
+)
 from windtunnel.gangs.placement.asks import (
     GangAsk,
     GroupAsk,
@@ -70,22 +75,28 @@ def gangs(draw: st.DrawFn, space: Space) -> GangAsk:
     """Up to three groups of up to three pods, packed and spread at every level."""
     groups = []
     names = [node.name for node in space.nodes]
-    terms = [space.keep_apart(key) for key in draw(st.lists(st.sampled_from(KEYS), max_size=2))]
+    terms = [space.term(key) for key in draw(st.lists(st.sampled_from(KEYS), max_size=2))]
     some = st.lists(st.sampled_from(terms), unique=True).map(tuple) if terms else st.just(())
+    # Who has to be near others comes after them: with pods that keep away from each other besides,
+    # or with parts, some other order might do.
+    near = [space.term(key, near=True) for key in draw(st.lists(st.sampled_from(KEYS), max_size=1))]
+    near = [] if terms else near
+    close = st.sampled_from([(), (), tuple(near)])
     for number in range(draw(st.integers(1, 3))):
         selector = None
         if draw(st.integers(0, 4)) == 0:
             selector = Selector([[Requirement("host", "NotIn", [draw(st.sampled_from(names))])]])
         rules = PodRules(
-            selector, draw(tolerations), draw(preferences), None, draw(some), draw(some), draw(some)
-        )
+            selector, draw(tolerations), draw(preferences), None, draw(some), draw(some),
+            (*draw(some), *draw(close)), draw(close), draw(close),
+        )  # fmt: skip
         shape = space.shape({GPU: draw(st.integers(0, 2))}, rules)
         minimum = draw(st.integers(1, 3 if number == 0 else 2))
         bound = draw(st.lists(st.sampled_from(names), max_size=1))
         pods = [PodAsk(f"{number}-{pod}", shape) for pod in range(minimum - len(bound))]
         groups.append(GroupAsk(f"g{number}", minimum, pods, bound, draw(packs), draw(spreads)))
     parts = []
-    if len(groups) > 1 and draw(st.booleans()):
+    if len(groups) > 1 and not near and draw(st.booleans()):
         pack = PackConstraint(draw(st.sampled_from(LEVELS)), draw(st.sampled_from(LEVELS)))
         parts.append(PartAsk("p", [group.name for group in groups[:2]], pack))
     return GangAsk("g", groups, parts=parts, pack=draw(packs), topology="t")
@@ -116,6 +127,7 @@ def test_a_gang_is_placed_exactly_when_a_placement_exists(data: st.DataObject) -
         for (rules, node), (other, there) in combinations(placed, 2):
             assert not in_the_way(rules, node, other, there)
         assert all(rules.admits(node.labels, node.taints) for rules, node in placed)
+        assert can_follow([], placed)
         assert all(amount >= 0 for amount in free_gpus(space))
     else:
         assert not done.bindings

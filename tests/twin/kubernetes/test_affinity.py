@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.gangs.manifests import clique, pod_clique_set
+from tests.gangs.scenarios.live import Live
 from tests.twin.kubernetes.by_hand import QUICK, World
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.placement.constraints import check_pod_spec, taint_of
@@ -200,6 +202,96 @@ def test_a_term_without_a_selector_is_about_no_pod() -> None:
     assert world.nodes("a") == ["n0", "n0"]
 
 
+# Pods that have to be near others.
+
+
+def together(key: str, *cliques: str, required: bool = True, **more: Any) -> dict[str, Any]:
+    """Has to be, or would rather be, near the pods of some cliques."""
+    return {"podAffinity": apart(key, *cliques, required=required, **more)["podAntiAffinity"]}
+
+
+def racks(world: World, clique: str) -> list[str]:
+    return sorted(world.view.nodes[node].labels["rack"] for node in world.nodes(clique) if node)
+
+
+def test_pods_that_have_to_be_near_each_other_are_in_one_domain_that_holds_them() -> None:
+    world = World(6)  # two nodes of one GPU in each rack
+    world.gang("one", 1)
+    checked(world)
+    assert racks(world, "one") == ["r0"]
+    world.gang("a", 2, 20.0, affinity=together("rack", "a"))
+    world.gang("large", 3, 20.0, affinity=together("rack", "large"))
+    world.gang("host", 2, 20.0, affinity=together(HOST, "host"))
+    checked(world)
+    assert racks(world, "a") == ["r1", "r1"]
+    assert world.nodes("large") == [""] * 3
+    assert world.cluster.scheduler.verdicts["large"] == (
+        Waiting.NEAR,
+        "large keeps its pods together: no rack has room for 3 of them",
+    )
+    assert world.nodes("host") == [""] * 2
+
+
+def test_a_pod_waits_for_those_that_it_has_to_be_near() -> None:
+    world = World(6, gpus=2)
+    world.gang("worker", 3, affinity=together("rack", "leader"))
+    checked(world)
+    assert world.cluster.scheduler.verdicts["worker"] == (
+        Waiting.NEAR,
+        "worker has to be near pods that its affinity selects, and none has a node",
+    )
+    world.gang("leader", 1, 20.0, nodeSelector={"rack": "r1"})
+    checked(world)
+    assert racks(world, "worker") == ["r1"] * 3
+    world.gang("other", 1, 40.0, affinity=together("rack", "leader"))
+    checked(world)
+    assert world.cluster.scheduler.verdicts["other"] == (
+        Waiting.NEAR,
+        "it needs 1 pod in a rack with pods that the affinity of other selects; 0 fit there",
+    )
+
+
+@pytest.mark.parametrize("leader", ["zebra", "alpha"])
+def test_an_affinity_is_met_within_a_gang(leader: str) -> None:
+    """The leader goes first, to a rack that has room for its workers as well."""
+    worker = clique("worker", 3)
+    affinity = together("rack", f"web-0-{leader}")
+    worker["spec"]["podSpec"]["affinity"] = affinity
+    manifest = pod_clique_set([worker, clique(leader, 1)])
+    sizes = [2, 3, 5, 4]  # nodes by rack; each has room for one pod
+    homes = [f"r{rack}" for rack, size in enumerate(sizes) for _ in range(size)]
+    live = Live(manifest, nodes=14, labels=lambda number: {"rack": homes[number]})
+    assert live.ready() == 4
+    assert len(live.domains("rack")) == 1
+    assert live.domains("rack") <= {"r2", "r3"}
+
+
+def test_a_preferred_affinity_gives_way() -> None:
+    world = World(6)
+    world.gang("leader", 1, nodeSelector={"rack": "r2"})
+    checked(world)
+    world.gang("worker", 2, 20.0, affinity=together("rack", "leader", required=False))
+    checked(world)
+    assert racks(world, "worker") == ["r0", "r2"]
+    world.gang("alone", 1, 40.0, affinity=together("rack", "nobody", required=False))
+    checked(world)
+    assert racks(world, "alone") == ["r0"]
+
+
+def test_several_terms_are_about_pods_that_all_of_them_select() -> None:
+    world = World(4, gpus=4)
+    world.gang("a", 1, nodeSelector={"rack": "r0"})
+    world.gang("b", 1, nodeSelector={"rack": "r1"})
+    checked(world)
+    terms = [
+        *together("rack", "a", "b")["podAffinity"][REQUIRED],
+        *together(HOST, "b")["podAffinity"][REQUIRED],
+    ]
+    world.gang("near", 1, 20.0, affinity={"podAffinity": {REQUIRED: terms}})
+    checked(world)
+    assert world.nodes("near") == world.nodes("b")
+
+
 def test_a_gang_that_makes_way_takes_its_anti_affinity_along() -> None:
     world = World(2)
     world.view.priorities["high"] = 100
@@ -219,7 +311,8 @@ def test_a_gang_that_makes_way_takes_its_anti_affinity_along() -> None:
         ({"tolerations": [{"key": "a", "effect": "Never"}]}, "'Never' is not an effect"),
         ({"tolerations": [{"key": "a", "tolerationSeconds": 1}]}, "of tolerations of NoExecute"),
         ({"affinity": prefers(r0=101)}, "101 is not a weight; allowed: 1 to 100"),
-        ({"affinity": apart("", "a")}, "a term has no topologyKey"),
+        ({"affinity": apart("", "a")}, "podAntiAffinity: a term has no topologyKey"),
+        ({"affinity": together("", "a")}, "podAffinity: a term has no topologyKey"),
     ],
 )
 def test_a_constraint_that_says_nothing_is_refused(spec: dict[str, Any], says: str) -> None:

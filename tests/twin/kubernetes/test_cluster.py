@@ -7,7 +7,7 @@ import pytest
 from tests.twin.kubernetes.by_hand import QUICK, World
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.objects import RUNNING
-from windtunnel.gangs.placement.constraints import not_looked_at, selector_of
+from windtunnel.gangs.placement.constraints import selector_of
 from windtunnel.gangs.templates import Pack
 from windtunnel.twin.kubernetes.cluster import BACKOFF_S, LONGEST_BACKOFF_S
 from windtunnel.twin.kubernetes.times import PodTimes, VaryingTime
@@ -324,12 +324,6 @@ def test_numbers_in_labels_are_compared() -> None:
     assert matches("Lt", "7")
     assert not matches("Lt", "many")
     assert not matches("Gt", None)
-
-
-def test_what_a_spec_asks_for_in_vain_is_named() -> None:
-    spec = {"affinity": {"podAffinity": {"x": 1}}, "topologySpreadConstraints": [{"maxSkew": 1}]}
-    assert not_looked_at(spec) == ["affinity.podAffinity", "topologySpreadConstraints"]
-    assert not_looked_at({}) == []
 
 
 def test_times_are_drawn_from_streams_and_repeat_by_seed() -> None:

@@ -96,15 +96,18 @@ class Preference:
 
 
 @dataclass(eq=False)
-class AntiAffinity:
-    """Pods that keep away from others: no two of them in one domain, which a node label names."""
+class PodTerm:
+    """Pods that others keep away from, or want to be near: in one domain, which a label names."""
 
     number: int
     key: str
+    near: bool = False
     matching: dict[str, int] = field(default_factory=dict)
-    """By domain: the pods there that are kept away from,"""
+    """By domain: the pods there that it is about,"""
     holding: dict[str, int] = field(default_factory=dict)
     """and those that keep away from them."""
+    domains: int = 0
+    """In how many domains pods are that it is about."""
 
 
 @dataclass(eq=False)
@@ -116,11 +119,15 @@ class PodRules:
     preferences: tuple[Preference, ...] = ()
     least: int | None = None
     """Only nodes of this score or a better one."""
-    avoids: tuple[AntiAffinity, ...] = ()
-    shuns: tuple[AntiAffinity, ...] = ()
+    avoids: tuple[PodTerm, ...] = ()
+    shuns: tuple[PodTerm, ...] = ()
     """What it would rather keep away from."""
-    matches: tuple[AntiAffinity, ...] = ()
-    """What others keep away from it by."""
+    matches: tuple[PodTerm, ...] = ()
+    """What others keep away from it by, or want to be near it by."""
+    joins: tuple[PodTerm, ...] = ()
+    """What it has to be near,"""
+    likes: tuple[PodTerm, ...] = ()
+    """and what it would like to be near."""
 
     def __post_init__(self) -> None:
         own = [term for term in self.avoids if term in self.matches]
@@ -132,8 +139,13 @@ class PodRules:
     def key(self) -> str:
         """Equal for equal rules."""
         selector = "" if self.selector is None else self.selector.says()
-        terms = [[one.number for one in some] for some in (self.avoids, self.shuns, self.matches)]
+        kinds = (self.avoids, self.shuns, self.joins, self.likes, self.matches)
+        terms = [[one.number for one in some] for some in kinds]
         return f"{selector}{self.tolerations}{self.preferences}{self.least}{terms}"
+
+    def founds(self, term: PodTerm) -> bool:
+        """Whether such a pod may be the first of those that it has to be near itself."""
+        return term.domains == 0 and term in self.matches
 
     def tolerates(self, taint: Taint) -> bool:
         return any(one.covers(taint) for one in self.tolerations)

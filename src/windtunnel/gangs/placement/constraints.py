@@ -1,7 +1,7 @@
 """Placement constraints of pod specs and annotations: node selectors, affinity, taints, spread."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from windtunnel.core.errors import InputError
@@ -29,6 +29,9 @@ NODE_NAME: Final = "metadata.name"
 """The one field of nodes that `matchFields` knows; the space has it among the labels."""
 UNREACHABLE: Final[Taint] = ("node.kubernetes.io/unreachable", "", NO_EXECUTE)
 """What Kubernetes puts on a machine that has failed."""
+
+NO_NAMESPACE: Final = ""
+"""Of a term that is about no pod."""
 
 Fields = Mapping[str, object]
 
@@ -98,8 +101,8 @@ def taint_of(text: str) -> Taint:
 
 
 @dataclass(frozen=True)
-class ApartTerm:
-    """One term of a pod anti-affinity: which pods, by labels and namespace, in which domains."""
+class AffinityTerm:
+    """One term of a pod (anti-)affinity: which pods, by labels and namespace, in which domains."""
 
     topology_key: str
     requirements: tuple[tuple[str, str, tuple[str, ...]], ...]
@@ -107,6 +110,8 @@ class ApartTerm:
     namespaces: tuple[str, ...]
     """Empty: all of them."""
     required: bool
+    near: bool
+    """Of an affinity; else of an anti-affinity."""
 
     def matches(self, pod: Pod) -> bool:
         """Whether it is about a pod."""
@@ -119,50 +124,71 @@ class ApartTerm:
         )
 
 
-def apart_of(pod: Pod) -> list[ApartTerm]:
-    """Which pods a pod keeps away from, or would rather keep away from."""
-    return _apart_terms(pod.template.pod_spec, pod_labels(pod), names.namespace(pod.clique))
+def terms_of(pod: Pod) -> list[AffinityTerm]:
+    """Which pods a pod keeps away from or is near, or would rather."""
+    return _terms(pod.template.pod_spec, pod_labels(pod), names.namespace(pod.clique))
 
 
 def check_pod_spec(pod_spec: Fields) -> None:
     """Raises an InputError for constraints that nobody could keep."""
     rules_of(pod_spec)
-    _apart_terms(pod_spec, {}, "")
+    _terms(pod_spec, {}, "")
 
 
-def _apart_terms(pod_spec: Fields, own: dict[str, str], namespace: str) -> list[ApartTerm]:
-    affinity = _mapping(_mapping(pod_spec, "affinity"), "podAntiAffinity")
-    terms = [(term, True) for term in _list(affinity, REQUIRED)]
-    for one in _list(affinity, PREFERRED):
-        _weight(one)
-        terms.append((_mapping(one, "podAffinityTerm"), False))
-    found = []
-    for term, required in terms:
-        key, where = term.get("topologyKey"), "affinity.podAntiAffinity"
-        if not isinstance(key, str) or not key:
-            raise InputError("a term has no topologyKey", where=where)
-        if not isinstance(term.get("labelSelector"), Mapping):
-            continue  # as Kubernetes has it: it is about no pod
-        selector = _mapping(term, "labelSelector")
-        wanted = _equal(_mapping(selector, "matchLabels"))
-        wanted += _requirements(selector, "matchExpressions", where)
-        same = [str(label) for label in _plain_list(term, "matchLabelKeys")]
-        wanted += _equal({label: own[label] for label in same if label in own})
-        spaces = tuple(str(one) for one in _plain_list(term, "namespaces"))
-        if not spaces and not isinstance(term.get("namespaceSelector"), Mapping):
-            spaces = (namespace,)
-        plain = tuple((one.key, one.operator, tuple(one.values)) for one in wanted)
-        found.append(ApartTerm(key, plain, spaces, required))
-    return found
+def _terms(pod_spec: Fields, own: dict[str, str], namespace: str) -> list[AffinityTerm]:
+    found: list[AffinityTerm] = []
+    for kind in ("podAntiAffinity", "podAffinity"):
+        where, near = f"affinity.{kind}", kind == "podAffinity"
+        affinity = _mapping(_mapping(pod_spec, "affinity"), kind)
+        required = [
+            _term(term, own, namespace, where, near=near) for term in _list(affinity, REQUIRED)
+        ]
+        if near and len(required) > 1:
+            # As Kubernetes has it: near pods that all terms select, by the key of each.
+            wanted = tuple(dict.fromkeys(one for term in required for one in term.requirements))
+            spaces = _common([term.namespaces for term in required])
+            required = [replace(one, requirements=wanted, namespaces=spaces) for one in required]
+        found += required
+        for one in _list(affinity, PREFERRED):
+            _weight(one)
+            term = _mapping(one, "podAffinityTerm")
+            found.append(_term(term, own, namespace, where, near=near, required=False))
+    # One that selects nothing is about no pod: nobody is kept away by it, or can be near it.
+    return [term for term in found if term.near or NO_NAMESPACE not in term.namespaces]
 
 
-def not_looked_at(pod_spec: Fields) -> list[str]:
-    """Wishes about nodes that this cluster does not know, in the words of the spec."""
-    affinity = _mapping(pod_spec, "affinity")
-    found = ["affinity.podAffinity"] if affinity.get("podAffinity") else []
-    if pod_spec.get("topologySpreadConstraints"):
-        found.append("topologySpreadConstraints")
-    return found
+def _term(
+    term: Fields,
+    own: dict[str, str],
+    namespace: str,
+    where: str,
+    *,
+    near: bool,
+    required: bool = True,
+) -> AffinityTerm:
+    key = term.get("topologyKey")
+    if not isinstance(key, str) or not key:
+        raise InputError("a term has no topologyKey", where=where)
+    if not isinstance(term.get("labelSelector"), Mapping):
+        return AffinityTerm(key, (), (NO_NAMESPACE,), required, near)
+    selector = _mapping(term, "labelSelector")
+    wanted = _equal(_mapping(selector, "matchLabels"))
+    wanted += _requirements(selector, "matchExpressions", where)
+    same = [str(label) for label in _plain_list(term, "matchLabelKeys")]
+    wanted += _equal({label: own[label] for label in same if label in own})
+    spaces = tuple(str(one) for one in _plain_list(term, "namespaces"))
+    if not spaces and not isinstance(term.get("namespaceSelector"), Mapping):
+        spaces = (namespace,)
+    plain = tuple((one.key, one.operator, tuple(one.values)) for one in wanted)
+    return AffinityTerm(key, plain, spaces, required, near)
+
+
+def _common(spaces: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """The namespaces that are in all lists, of which an empty one stands for all of them."""
+    named = [some for some in spaces if some]
+    if not named:
+        return ()
+    return tuple(one for one in named[0] if all(one in some for some in named)) or (NO_NAMESPACE,)
 
 
 def _weight(item: Fields) -> int:

@@ -116,7 +116,8 @@ class Enter(Move):
             return self._first.pop()
         if not self.unit.loads:
             return None
-        room = self.attempt.space.room(self.attempt.tree, self.unit.loads[0].counted)
+        space = self.attempt.space
+        room = space.room(self.attempt.tree, space.anywhere(self.unit.loads[0].counted))
         number = room.ring(outer, level).after(self._count, self._place)
         if number < 0:
             return None
@@ -230,7 +231,7 @@ class Fill(Move):
                 return False
         elif not self._next_counts():
             return False
-        while not (self._within_spread() and self._kept_apart()):
+        while not (self._within_spread() and self._kept_apart() and self._kept_together()):
             if not self._next_counts():
                 return False
         for place, count in zip(self._nodes, self._counts, strict=True):
@@ -267,11 +268,16 @@ class Fill(Move):
         for shape in [load.counted] if self.attempt.soft else [*load.wishes, load.shape]:
             room = self.attempt.space.room(self.attempt.tree, shape)
             while self._left and room.slots[domain.number]:
-                most = 1 if shape.rules.apart else room.slots[domain.number]
+                rules = shape.rules
+                if any(rules.founds(term) for term in rules.joins):
+                    if not self._found(domain, shape):
+                        break
+                    continue
+                most = 1 if rules.apart else room.slots[domain.number]
                 part = min(self._left, most)
                 self._pour(domain, part, shape)
                 self._left -= part
-        if self._left:  # pods that keep away from each other in wide domains: counting says more
+        if self._left:  # pods that are kept apart or together in wide domains: counting says more
             self.take_back()
         return self._left == 0
 
@@ -289,6 +295,26 @@ class Fill(Move):
             part = min(count, room.slots[number])
             self._pour(self.attempt.tree.places[number], part, shape)
             count -= part
+
+    def _found(self, domain: Place, shape: PodShape) -> bool:
+        """Puts the first of pods that have to be near each other where all that are left fit."""
+        keys = [term.key for term in shape.rules.joins if shape.rules.founds(term)]
+        slots = self.attempt.space.room(self.attempt.tree, shape).slots
+        leaves: dict[tuple[str | None, ...], list[Place]] = {}
+        for leaf in self.attempt.tree.within(domain, NODES) or [domain]:
+            if slots[leaf.number] and leaf.node is not None:
+                labels = leaf.node.labels
+                leaves.setdefault(tuple([labels.get(key) for key in keys]), []).append(leaf)
+        best: list[Place] = []
+        fewest = 0
+        for together in leaves.values():
+            count = sum([slots[leaf.number] for leaf in together])
+            if count >= self._left and (not best or count < fewest):
+                best, fewest = together, count
+        if best:
+            self._put(min(best, key=lambda leaf: (slots[leaf.number], leaf.number)), 1)
+            self._left -= 1
+        return bool(best)
 
     def _spread(self) -> SpreadLimit | None:
         spread = self._load.group.spread
@@ -365,7 +391,7 @@ class Fill(Move):
             slots = self.attempt.space.room(self.attempt.tree, shape).slots
             if slots[one.number] != slots[other.number]:
                 return False
-            for term in (*shape.rules.avoids, *shape.rules.matches):
+            for term in (*shape.rules.avoids, *shape.rules.joins, *shape.rules.matches):
                 if one.node.labels.get(term.key) != other.node.labels.get(term.key):
                     return False
         return True
@@ -422,6 +448,17 @@ class Fill(Move):
                     if domain in taken:
                         return False
                     taken.add(domain)
+        return True
+
+    def _kept_together(self) -> bool:
+        """Whether the first pods of those that have to be near each other are in one domain."""
+        rules = self._load.counted.rules
+        for term in rules.joins:
+            if rules.founds(term):
+                used = zip(self._nodes, self._counts, strict=True)
+                nodes = [place.node for place, count in used if count]
+                if len({node.labels.get(term.key) for node in nodes if node is not None}) > 1:
+                    return False
         return True
 
 

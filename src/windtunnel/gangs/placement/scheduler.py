@@ -14,7 +14,6 @@ from windtunnel.gangs.commands import Command, Delete, Emit, PatchGangPlacement,
 from windtunnel.gangs.objects import GANG, NORMAL, TRUE, WARNING, Node, Pod, PodGang
 from windtunnel.gangs.placement.asks import (
     HOSTNAME,
-    AntiAffinity,
     GangAsk,
     GroupAsk,
     PackConstraint,
@@ -22,15 +21,16 @@ from windtunnel.gangs.placement.asks import (
     PodAsk,
     PodRules,
     PodShape,
+    PodTerm,
     Tie,
 )
 from windtunnel.gangs.placement.constraints import (
     NODE_NAME,
-    ApartTerm,
-    apart_of,
+    AffinityTerm,
     reuses,
     rules_of,
     spread_of,
+    terms_of,
 )
 from windtunnel.gangs.placement.placer import Binding, Member, Pass, Victim, VictimsBelow
 from windtunnel.gangs.placement.space import Space, Tree
@@ -241,11 +241,11 @@ class GangScheduler:
         """When somebody's patience ends: then a pass is due, even if nothing has changed."""
         self._freed = -1  # how much had become free at the last pass
         self._shapes: Final[dict[str, PodShape]] = {}
-        """By template; by pod where some pods keep away from others."""
-        self.anti_affinity: Final[dict[ApartTerm, AntiAffinity]] = {}
+        """By template; by pod where some pods have terms about others."""
+        self.terms: Final[dict[AffinityTerm, PodTerm]] = {}
         """Terms of pods that were seen, and the pods that they are about, counted by domain."""
         self._seen: Final[dict[str, None]] = {}
-        """Templates without anti-affinity, and pods whose terms are known."""
+        """Templates without terms, and pods whose terms are known."""
         self._levels: Final[dict[str, list[str]]] = {}
         self.verdicts: Final[dict[str, tuple[Waiting, str]]] = {}
         """Of the gangs that wait."""
@@ -315,39 +315,41 @@ class GangScheduler:
             self._placer.gone(name, "")
 
     def _see(self, pod: Pod) -> None:
-        """Learns whom a pod keeps away from."""
+        """Learns whom a pod keeps away from, and whom it wants to be near."""
         kind = f"{pod.clique}/{pod.index}/{pod.template_hash}"
         if kind in self._seen:
             return
-        terms = apart_of(pod)
+        terms = terms_of(pod)
         self._seen[kind if terms else pod.template_hash] = None
-        for term in [term for term in terms if term not in self.anti_affinity]:
+        for term in [term for term in terms if term not in self.terms]:
             self._shapes.clear()
             for known in self._gangs.values():
                 for group in known.by_group.values():
                     group.asks = None
-            made = self.anti_affinity[term] = self.space.keep_apart(term.topology_key)
+            made = self.terms[term] = self.space.term(term.topology_key, near=term.near)
             for other in self._view.pods.values():
                 if other.node and term.matches(other):
                     node = self.space.by_name[other.node]
-                    self.space.count_apart(node, PodRules(matches=(made,)), 1)
+                    self.space.count_terms(node, PodRules(matches=(made,)), 1)
 
     def shape_of(self, pod: Pod) -> PodShape:
         kind = pod.template_hash
-        if self.anti_affinity:  # what counts are the labels that a pod has
+        if self.terms:  # what counts are the labels that a pod has
             kind = f"{pod.clique}/{pod.index}/{kind}"
         shape = self._shapes.get(kind)
         if shape is None:
             rules = rules_of(pod.template.pod_spec)
-            if self.anti_affinity:
-                own, known = apart_of(pod), self.anti_affinity
+            if self.terms:
+                far = [term for term in terms_of(pod) if not term.near]
+                near = [term for term in terms_of(pod) if term.near]
+                known = self.terms
                 rules = replace(
                     rules,
-                    avoids=tuple(known[term] for term in own if term.required),
-                    shuns=tuple(known[term] for term in own if not term.required),
-                    matches=tuple(
-                        made for term, made in self.anti_affinity.items() if term.matches(pod)
-                    ),
+                    avoids=tuple(known[term] for term in far if term.required),
+                    shuns=tuple(known[term] for term in far if not term.required),
+                    joins=tuple(known[term] for term in near if term.required),
+                    likes=tuple(known[term] for term in near if not term.required),
+                    matches=tuple(made for term, made in known.items() if term.matches(pod)),
                 )
             shape = self._shapes[kind] = self.space.shape(pod.requests, rules)
         return shape
@@ -396,8 +398,11 @@ class GangScheduler:
     def report(self, planned: Planned, now_s: float) -> list[Command]:
         """What is to be written, once the bindings are in the view; evictions come last."""
         done, commands = planned.done, list[Command]()
+        near = False
         for binding in done.bindings:
             pod = self._view.pods.get(binding.pod)
+            if pod is not None and self.terms:
+                near = near or any(term.near for term in self.shape_of(pod).rules.matches)
             self._news = self._gangs[binding.gang].follow(binding.pod, pod) or self._news
         if self._whole:
             self._check_admitted(done)
@@ -413,7 +418,8 @@ class GangScheduler:
             if ask.name in placed:
                 self._placed(ask, now_s, commands)
         self._evict(done, now_s, commands)
-        self._freed = self.space.freed
+        # Pods that others want to be near are like room that became free.
+        self._freed = -1 if near else self.space.freed
         return commands
 
     def _check_admitted(self, done: Pass) -> None:

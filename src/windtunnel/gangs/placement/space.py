@@ -13,9 +13,9 @@ from typing import Final
 from windtunnel.core.units import format_size
 from windtunnel.gangs.placement.asks import (
     PREFER_NO_SCHEDULE,
-    AntiAffinity,
     PodRules,
     PodShape,
+    PodTerm,
     Taint,
 )
 
@@ -214,9 +214,14 @@ def free_slots(node: NodeRoom, shape: PodShape) -> int:
 
 
 def _is_kept_away(node: NodeRoom, rules: PodRules) -> bool:
-    """Whether pods in one of the domains of a node keep such pods away, or the other way round."""
+    """Whether such pods keep away from pods in a domain of a node, or those from them; or whether
+    pods that they have to be near are not there."""
     for term in rules.avoids:
         if term.matching.get(node.labels.get(term.key, "")):
+            return True
+    for term in rules.joins:
+        domain = node.labels.get(term.key, "")
+        if not (domain and (term.matching.get(domain) or rules.founds(term))):
             return True
     return any(term.holding.get(node.labels.get(term.key, "")) for term in rules.matches)
 
@@ -389,7 +394,7 @@ class Space:
         self._trees: Final[dict[str, Tree]] = {}
         self._ending: Final[dict[int, NodeRoom]] = {}  # nodes on which pods are about to end
         self._fits: Final[dict[int, bool]] = {}  # by shape: whether it fits on an empty node
-        self._by_label: Final[dict[str, dict[str, list[NodeRoom]]]] = {}  # of keys to keep apart by
+        self._by_label: Final[dict[str, dict[str, list[NodeRoom]]]] = {}  # of keys of terms
         self._terms = 0
         self._has_soft_taints = False
         self._wishes: Final[dict[int, tuple[int, list[PodShape]]]] = {}
@@ -469,14 +474,14 @@ class Space:
             node.free.append(0)
             node.capacity.append(0)
 
-    def keep_apart(self, key: str) -> AntiAffinity:
-        """Pods that keep away from others by a node label, none of which is there yet."""
+    def term(self, key: str, *, near: bool = False) -> PodTerm:
+        """Pods that others keep away from (or are near) by a node label; none is there yet."""
         self._terms += 1
         if key not in self._by_label:
             named = self._by_label[key] = {}
             for node in self.nodes:
                 named.setdefault(node.labels.get(key, ""), []).append(node)
-        return AntiAffinity(self._terms, key)
+        return PodTerm(self._terms, key, near)
 
     def shape(self, needs: dict[str, float], rules: PodRules | None = None) -> PodShape:
         """The one object for these needs; a need of nothing is no need."""
@@ -499,10 +504,10 @@ class Space:
     def wishes(self, shape: PodShape) -> list[PodShape]:
         """The shape on the nodes that its pods like best, then on more and more of them.
 
-        What they would rather keep away from counts for more than what they prefer of a node.
+        Which pods they would rather be near, or far from, counts for more than which nodes.
         """
         rules = shape.rules
-        if not (rules.preferences or rules.shuns or self._has_soft_taints):
+        if not (rules.preferences or rules.shuns or rules.likes or self._has_soft_taints):
             return []
         known = self._wishes.get(shape.number)
         if known is not None and known[0] == len(self.nodes):
@@ -515,9 +520,10 @@ class Space:
         best = sorted(scores, reverse=True)[:MOST_SCORES]
         leasts = [*best[: len(scores) - 1], None]
         made = []
-        if rules.shuns:
-            avoids = (*rules.avoids, *rules.shuns)
-            made = [self._variant(shape, replace(rules, avoids=avoids, least=n)) for n in leasts]
+        if rules.shuns or rules.likes:
+            avoids, joins = (*rules.avoids, *rules.shuns), (*rules.joins, *rules.likes)
+            kept = replace(rules, avoids=avoids, joins=joins)
+            made = [self._variant(shape, replace(kept, least=least)) for least in leasts]
         made += [self._variant(shape, replace(rules, least=least)) for least in leasts[:-1]]
         self._wishes[shape.number] = (len(self.nodes), made)
         return made
@@ -531,6 +537,11 @@ class Space:
             self.shapes.append(found)
             self._by_needs[key] = found
         return found
+
+    def anywhere(self, shape: PodShape) -> PodShape:
+        """The shape of pods that need not be near others: those may come in the same placement."""
+        rules = shape.rules
+        return self._variant(shape, replace(rules, joins=())) if rules.joins else shape
 
     def fits_empty(self, shape: PodShape) -> bool:
         """Whether a pod of a shape would fit on any node, were it empty and open."""
@@ -580,7 +591,7 @@ class Space:
         for resource, parts in shape.needs:
             node.free[resource] += parts * count
         if shape.rules.avoids or shape.rules.matches:
-            self.count_apart(node, shape.rules, -count)
+            self.count_terms(node, shape.rules, -count)
         for tree in self._trees.values():
             if node.usable:
                 leaf = tree.leaves[node.number]
@@ -588,18 +599,26 @@ class Space:
                     tree.add_to_totals(leaf, resource, parts * count)
             tree.refresh(node)
 
-    def count_apart(self, node: NodeRoom, rules: PodRules, pods: int) -> None:
-        """So many more pods are on a node (or fewer): who keeps away from whom there."""
+    def count_terms(self, node: NodeRoom, rules: PodRules, pods: int) -> None:
+        """So many more pods are on a node (or fewer): who keeps away from whom, or is near."""
         counted = [(term, term.matching) for term in rules.matches]
         counted += [(term, term.holding) for term in rules.avoids]
         for term, counts in counted:
             domain = node.labels.get(term.key, "")
             before = counts.get(domain, 0)
             counts[domain] = before + pods if domain else 0
-            if (before > 0) != (counts[domain] > 0):
-                for other in self._by_label[term.key][domain]:
-                    for tree in self._trees.values():
-                        tree.refresh(other)
+            if (before > 0) == (counts[domain] > 0):
+                continue
+            named = self._by_label[term.key]
+            affected = named[domain]
+            if counts is term.matching:
+                few = term.domains
+                term.domains += 1 if pods > 0 else -1
+                if term.near and 0 in (few, term.domains):  # the first may be anywhere
+                    affected = [other for nodes in named.values() for other in nodes]
+            for other in affected:
+                for tree in self._trees.values():
+                    tree.refresh(other)
 
     def set_usable(self, node: NodeRoom, *, usable: bool) -> None:
         """Whether pods may come to a node: not when it is cordoned or has failed."""

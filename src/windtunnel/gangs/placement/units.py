@@ -72,11 +72,13 @@ class FoundPlace:
 def could_hold(space: Space, tree: Tree, place: Place, loads: list[UnitLoad]) -> bool:
     """Whether a place has the room by count: for each shape alone, and for the sum of all."""
     if len(loads) == 1:
-        return space.room(tree, loads[0].counted).slots[place.number] >= len(loads[0].pods)
+        room = space.room(tree, space.anywhere(loads[0].counted))
+        return room.slots[place.number] >= len(loads[0].pods)
     counts: dict[int, int] = {}
     sums: dict[int, int] = {}
     for load in loads:
-        counts[load.counted.number] = counts.get(load.counted.number, 0) + len(load.pods)
+        shape = space.anywhere(load.counted)
+        counts[shape.number] = counts.get(shape.number, 0) + len(load.pods)
         for resource, amount in load.shape.needs:
             sums[resource] = sums.get(resource, 0) + amount * len(load.pods)
     for number, count in counts.items():
@@ -121,14 +123,33 @@ def units_of(gang: GangAsk, wanted: dict[str, list[PodAsk]], space: Space) -> li
             key=lambda load: (-weight(space, load.shape), -len(load.pods), load.group.name)
         )
     ordered = [whole]
-    _put_within(whole, units, ordered, space)
+    _put_within(whole, units, ordered, space, _turns(whole.loads))
     return [unit for unit in ordered if unit.loads or unit.parent is None]
 
 
-def _put_within(parent: Unit, units: list[Unit], ordered: list[Unit], space: Space) -> None:
+def _turns(loads: list[UnitLoad]) -> dict[str, int]:
+    """By group with pods that have to be near pods of others: how late it comes, after those."""
+    turns: dict[str, int] = {}
+    late = [load for load in loads if load.shape.rules.joins]
+    for _ in late:
+        for load in late:
+            rules = load.shape.rules
+            terms = [term for term in rules.joins if term not in rules.matches]
+            for other in loads:
+                if any(term in other.shape.rules.matches for term in terms):
+                    turn = min(len(late), turns.get(other.group.name, 0) + 1)
+                    turns[load.group.name] = max(turns.get(load.group.name, 0), turn)
+    return turns
+
+
+def _put_within(
+    parent: Unit, units: list[Unit], ordered: list[Unit], space: Space, turns: dict[str, int]
+) -> None:
     inside = [unit for unit in units if unit.parent is parent and unit.loads]
     inside.sort(
         key=lambda unit: (
+            max([turns.get(load.group.name, 0) for load in unit.loads]),
+            any(load.shape.rules.joins for load in unit.loads),
             unit.pack is None,
             -weight(space, unit.loads[0].shape),
             -unit.pods(),
@@ -137,7 +158,7 @@ def _put_within(parent: Unit, units: list[Unit], ordered: list[Unit], space: Spa
     )
     for unit in inside:
         ordered.append(unit)
-        _put_within(unit, units, ordered, space)
+        _put_within(unit, units, ordered, space, turns)
 
 
 def _loads(group: GroupAsk, pods: list[PodAsk], space: Space) -> list[UnitLoad]:

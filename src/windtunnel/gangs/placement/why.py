@@ -23,6 +23,7 @@ class Waiting(Enum):
     NO_DOMAIN = "NoDomainHoldsIt"
     PINNED = "ItsDomainIsFull"
     SPREAD = "KeptApart"
+    NEAR = "KeptTogether"
     ARRANGEMENT = "NoArrangement"
     PATIENCE = "SearchCutShort"
     ENDINGS = "WaitsForEndings"
@@ -48,6 +49,9 @@ def why_not(space: Space, search: Search) -> tuple[Waiting, str]:
         packed = _packed(space, search, unit)
         if packed is not None:
             return packed
+    near = _kept_near(space, search)
+    if near:
+        return Waiting.NEAR, near
     apart = _kept_apart(space, search)
     if apart:
         return Waiting.SPREAD, apart
@@ -72,6 +76,30 @@ def _kept_apart(space: Space, search: Search) -> str:
     for load in search.units[0].loads:
         if load.shape.rules.apart:
             return _apart(space, search, load)
+    return ""
+
+
+def _kept_near(space: Space, search: Search) -> str:
+    """Pods that have to be near others, which are nowhere or have no room; empty: there are none.
+
+    Where others of the gang are what they have to be near, it is a matter of arrangement.
+    """
+    loads = search.units[0].loads
+    for load in loads:
+        rules, name, count = load.shape.rules, load.group.name, len(load.pods)
+        for term in rules.joins:
+            level = _level(space, term.key)
+            if rules.founds(term):
+                return f"{name} keeps its pods together: no {level} has room for {count} of them"
+            if term.domains:
+                slots = space.room(search.attempt.tree, load.shape).slots
+                fit = slots[search.attempt.tree.root.number]
+                if fit < count:
+                    fits = f"{fit} {'fits' if fit == 1 else 'fit'} there"
+                    need = f"it needs {_count(count, 'pod')} in a {level}"
+                    return f"{need} with pods that the affinity of {name} selects; {fits}"
+            elif not any(term in other.shape.rules.matches for other in loads):
+                return f"{name} has to be near pods that its affinity selects, and none has a node"
     return ""
 
 

@@ -10,7 +10,6 @@ from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
 from windtunnel.gangs.placement.asks import HOSTNAME
 from windtunnel.gangs.placement.constraints import (
     check_pod_spec,
-    not_looked_at,
     reuses,
     spread_of,
     taint_of,
@@ -64,16 +63,6 @@ def _check(named: NamedSet, levels: dict[str, dict[str, str]]) -> None:
     except InputError as error:
         error.say_of(f"PodCliqueSet {named.name}")
         raise
-
-
-def ignored(manifests: Manifests) -> list[str]:
-    """Wishes of pods that this cluster does not know, in sentences."""
-    return [
-        f"PodCliqueSet {named.name}: {clique.name}: {wish} is not looked at here"
-        for named in manifests.sets
-        for clique in named.spec.cliques
-        for wish in not_looked_at(clique.pod_spec)
-    ]
 
 
 def add_levels(

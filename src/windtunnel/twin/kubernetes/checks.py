@@ -43,8 +43,8 @@ def _miscounted(cluster: SimCluster) -> str | None:
 
 
 def _apart(cluster: SimCluster) -> str | None:
-    """The pods that others keep away from, counted anew; and no two that keep away are together."""
-    for term, kept in cluster.scheduler.anti_affinity.items():
+    """The pods that terms are about, counted anew; and no two that keep away are together."""
+    for term, kept in cluster.scheduler.terms.items():
         counts: dict[str, int] = {}
         for pod in cluster.view.pods.values():
             if pod.node and term.matches(pod):
@@ -54,6 +54,8 @@ def _apart(cluster: SimCluster) -> str | None:
         counts.pop("", None)
         if counts != {domain: count for domain, count in kept.matching.items() if count}:
             return f"{kept.matching} by {term.topology_key}, where {counts} are"
+        if kept.domains != len(counts):
+            return f"{kept.domains} domains of {term.topology_key}, where {len(counts)} have pods"
         for domain, count in counts.items():
             holding = kept.holding.get(domain, 0) if term.required else 0
             if holding and holding + count > 2:
