@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from windtunnel.live.gateway.audit import audit
 from windtunnel.live.gateway.data_path.bodies import (
-    PromptReader,
     read_body,
     with_usage,
     without_fields,
 )
+from windtunnel.live.gateway.data_path.prompts import PromptReader
 from windtunnel.live.gateway.decisions import (
     SEND,
     SENT,

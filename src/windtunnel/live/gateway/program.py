@@ -20,8 +20,8 @@ from windtunnel.core.errors import InputError, OutputError, printable
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.gateway.access_log import AccessLog
-from windtunnel.live.gateway.data_path.bodies import PromptReader
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
+from windtunnel.live.gateway.data_path.prompts import PromptReader
 from windtunnel.live.gateway.data_path.proxy import SWEEP_S, KeyHolder, Proxy, ProxyLimits
 from windtunnel.live.gateway.data_path.server_side import ServerAddress, ServerPool
 from windtunnel.live.gateway.decisions import GatewayCore, Record

@@ -4,29 +4,16 @@ A body is passed on as the client wrote it. Fields are added by inserting bytes 
 brace; only a body with a field that must not pass is written anew.
 """
 
-import hashlib
 from typing import Any, Final
 
 import msgspec
-import xxhash
 
 from windtunnel.live.gateway.data_path.errors import ClientError
+from windtunnel.live.gateway.data_path.prompts import LARGEST_TOKENS
 
-LARGEST_TOKENS: Final = 10_000_000
-FIRST_BLOCK_BYTES: Final = 512
-LATER_BLOCK_BYTES: Final = 4096
-FIRST_BLOCKS: Final = 64
-MOST_BLOCKS: Final = 256
-"""Of a prompt: 64 blocks of 512 bytes and 192 of 4 KiB; what follows is not compared."""
-
-BYTES_PER_TOKEN: Final = 4
-"""To begin with; what servers report as usage corrects it."""
-RATE_OF_LEARNING: Final = 0.02
 NO_OPTIONS: Final = msgspec.Raw(b"")
 
 ASK_FOR_USAGE: Final = b'"stream_options":{"include_usage":true},'
-FORBIDDEN_FIELDS: Final = (b'"kv_transfer_params"',)
-"""They name hosts; only the gateway itself may send them."""
 
 
 class BodyFields(msgspec.Struct):
@@ -47,6 +34,8 @@ class BodyFields(msgspec.Struct):
     session_id: str | None = None
     previous_response_id: str | None = None
     user: str | None = None
+    kv_transfer_params: msgspec.Raw = NO_OPTIONS
+    """They name hosts: only the gateway itself may send them."""
 
     @property
     def asks_for_usage(self) -> bool:
@@ -61,9 +50,8 @@ class BodyFields(msgspec.Struct):
     def prompt_bytes(self) -> bytes:
         """What the server will compute, as it was written."""
         for part in (self.messages, self.prompt, self.input):
-            written = memoryview(part)
-            if written:
-                return bytes(memoryview(self.tools)) + bytes(written)
+            if part is not NO_OPTIONS:
+                return bytes(self.tools) + bytes(part)
         return b""
 
 
@@ -100,10 +88,9 @@ def with_usage(body: bytes) -> bytes:
     taken it out before.
     """
     start = body.index(b"{") + 1
-    rest = body[start:].lstrip()
-    if rest.startswith(b"}"):
-        return body[:start] + ASK_FOR_USAGE[:-1] + rest
-    return body[:start] + ASK_FOR_USAGE + rest
+    is_empty = body[start : start + 64].lstrip().startswith(b"}")
+    asked = ASK_FOR_USAGE[:-1] if is_empty else ASK_FOR_USAGE
+    return b"".join((body[:start], asked, memoryview(body)[start:]))
 
 
 def without_fields(body: bytes, names: tuple[str, ...]) -> bytes:
@@ -117,54 +104,3 @@ def with_fields(body: bytes, added: dict[str, Any]) -> bytes:
     data: dict[str, Any] = dict(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
     data.update(added)
     return msgspec.json.encode(data)
-
-
-class PromptReader:
-    """Prompts as prefix chains and token counts, without a tokenizer.
-
-    Blocks of a prompt's bytes are hashed in a chain with a secret of this process, so that files
-    may have the keys without telling prompts. Model, adapter and salt are part of the first hash:
-    equal text shares nothing across them. The number of tokens is estimated from the number of
-    bytes, by a ratio that is learned from the usage that servers report.
-    """
-
-    def __init__(self, secret: bytes) -> None:
-        self._secret: Final = secret
-        self._bytes_per_token: Final[dict[str, float]] = {}
-
-    def tokens(self, model: str, size: int) -> int:
-        """About how many tokens so many bytes of a prompt are."""
-        return max(1, round(size / self._bytes_per_token.get(model, BYTES_PER_TOKEN)))
-
-    def learn(self, model: str, size: int, tokens: int) -> None:
-        """A server reported the usage of a prompt of this size."""
-        if size > 0 and 0 < tokens <= LARGEST_TOKENS:
-            known = self._bytes_per_token.get(model, BYTES_PER_TOKEN)
-            seen = min(max(size / tokens, 0.25), 64.0)
-            self._bytes_per_token[model] = known + RATE_OF_LEARNING * (seen - known)
-
-    def chain(self, model: str, salt: str, prompt: bytes) -> tuple[list[int], list[int]]:
-        """Keys of the prompt's blocks, and the token at which each ends.
-
-        Ends go by the first estimate for ever: a prefix has the same ends in every prompt.
-        """
-        size = len(prompt)
-        if size < FIRST_BLOCK_BYTES:
-            return [], []
-        state = xxhash.xxh3_64_intdigest(f"{model}\0{salt}".encode())
-        secret, hashed, keyed = self._secret, xxhash.xxh3_64_intdigest, hashlib.blake2b
-        keys: list[int] = []
-        ends: list[int] = []
-        place, block = 0, FIRST_BLOCK_BYTES
-        while len(keys) < MOST_BLOCKS:
-            if len(keys) == FIRST_BLOCKS:
-                block = LATER_BLOCK_BYTES
-            until = place + block
-            if until > size:
-                break
-            state = hashed(prompt[place:until], state)
-            digest = keyed(state.to_bytes(8, "little"), digest_size=8, key=secret).digest()
-            keys.append(int.from_bytes(digest, "little") >> 1)
-            ends.append(until // BYTES_PER_TOKEN)
-            place = until
-        return keys, ends

@@ -334,10 +334,9 @@ class Exchange(AnswerReceiver):
     def _follow(self, data: bytes) -> bytes:
         """Takes note of a piece; what of it goes to the client."""
         proxy = self._proxy
-        now_s = proxy.now_s()
-        proxy.streams.touch(self, now_s)
+        self.last_s = proxy.swept_s
         if self.first_byte_s < 0.0:
-            self.first_byte_s = now_s
+            self.first_byte_s = proxy.now_s()
         if self._responses:
             self._responses -= 1
             if proxy.made_response(self, data):

@@ -13,9 +13,8 @@ from windtunnel.admission.gateway import Allowance
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.gateway.access_log import AccessLog
 from windtunnel.live.gateway.data_path.bodies import (
-    FORBIDDEN_FIELDS,
+    NO_OPTIONS,
     BodyFields,
-    PromptReader,
     read_body,
     with_usage,
     without_fields,
@@ -24,9 +23,10 @@ from windtunnel.live.gateway.data_path.client_side import ClientConnection
 from windtunnel.live.gateway.data_path.errors import ClientError
 from windtunnel.live.gateway.data_path.exchange import COMPLETED, RESPONSES, Exchange
 from windtunnel.live.gateway.data_path.http import RequestHead
+from windtunnel.live.gateway.data_path.prompts import PromptReader
 from windtunnel.live.gateway.data_path.responses import ASKED, METHODS, ResponseOwners, Retrieval
 from windtunnel.live.gateway.data_path.server_side import AnswerReceiver, ServerPool
-from windtunnel.live.gateway.data_path.timing import Deadlines
+from windtunnel.live.gateway.data_path.timing import Deadlines, ProgressDeadlines
 from windtunnel.live.gateway.decisions import REFUSE, SEND, GatewayCore, RequestArrival
 from windtunnel.live.gateway.metrics import GatewayMetrics
 from windtunnel.live.gateway.request_trace import RequestTrace
@@ -107,7 +107,7 @@ class Proxy:
         self.stalled: Final = Deadlines[ClientConnection](limits.stall_s)
         self.lingering: Final = Deadlines[ClientConnection](LINGER_S)
         self.first_bytes: Final = Deadlines[AnswerReceiver](limits.first_byte_s)
-        self.streams: Final = Deadlines[AnswerReceiver](limits.silence_s)
+        self.streams: Final = ProgressDeadlines[AnswerReceiver](limits.silence_s)
         self.connections: Final[set[ClientConnection]] = set()
         self._asks_usage: Final = asks_usage
         self._prompts: Final = prompts
@@ -122,7 +122,7 @@ class Proxy:
         self.arrived = 0
         self.ended_per_s = 0.0  # requests, in the last `RATE_WINDOW_S`
         self._ends = 0
-        self._swept_s = now_s()
+        self.swept_s = now_s()  # a clock that costs nothing to read, and is a little late
         self._ids = 0
         self._id_start: Final = f"wt-{fresh_seed():016x}-".encode()
         self._pumping = False
@@ -261,8 +261,8 @@ class Proxy:
         asks = bool(
             self._asks_usage and fields.stream and not fields.asks_for_usage and path in STREAMING
         )
-        if any(name in body for name in FORBIDDEN_FIELDS):
-            body = without_fields(body, tuple(name[1:-1].decode() for name in FORBIDDEN_FIELDS))
+        if fields.kv_transfer_params is not NO_OPTIONS:
+            body = without_fields(body, ("kv_transfer_params",))
         if asks:
             if fields.stream_options is not None:
                 body = without_fields(body, ("stream_options",))
@@ -369,11 +369,11 @@ class Proxy:
     def sweep(self) -> None:
         """Every deadline, ten times a second; each costs what is late."""
         now_s = self.now_s()
-        passed_s = now_s - self._swept_s
+        passed_s = now_s - self.swept_s
         if passed_s > 0.0:
             share = min(1.0, passed_s / RATE_WINDOW_S)
             self.ended_per_s += share * (self._ends / passed_s - self.ended_per_s)
-            self._ends, self._swept_s = 0, now_s
+            self._ends, self.swept_s = 0, now_s
         for connection in self.heads.expired(now_s):
             connection.late()
         for connection in self.idle.expired(now_s):

@@ -87,7 +87,7 @@ class Retrieval(AnswerReceiver):
         self._head_line = client.begin(status, headers, self._own, content_length(headers))
 
     def data(self, data: bytes) -> None:
-        self._proxy.streams.touch(self, self._proxy.now_s())
+        self.last_s = self._proxy.swept_s
         if self._client is not None:
             self._client.write(self._head_line, data)
             self._head_line = b""

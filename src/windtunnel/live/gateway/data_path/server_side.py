@@ -6,18 +6,21 @@ from typing import Final, cast
 
 import httptools
 
+from windtunnel.live.gateway.data_path.timing import Progress
+
 MOST_IDLE: Final = 256
 IDLE_S: Final = 4.0
 """vLLM closes idle connections after 5 s: ours are dropped before."""
 LARGEST_HEAD: Final = 256 << 10
 
 
-class AnswerReceiver:
+class AnswerReceiver(Progress):
     """Who a request was sent for: it gets the answer, and hears when there is none."""
 
     __slots__ = ("attempt", "connection", "over")
 
     def __init__(self) -> None:
+        super().__init__()
         self.connection: ServerConnection | None = None
         self.attempt = 0
         self.over = False

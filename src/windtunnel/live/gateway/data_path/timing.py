@@ -1,5 +1,6 @@
 """Deadlines: all things of one kind have one time limit, so that the oldest is always first."""
 
+import heapq
 from collections.abc import Iterator
 from typing import Final, Generic, TypeVar
 
@@ -7,7 +8,7 @@ Thing = TypeVar("Thing")
 
 
 class Deadlines(Generic[Thing]):
-    """Things that are late `limit_s` after they were added, or made progress."""
+    """Things that are late `limit_s` after they were added."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -20,11 +21,6 @@ class Deadlines(Generic[Thing]):
         self._since.pop(thing, None)
         self._since[thing] = now_s
 
-    def touch(self, thing: Thing, now_s: float) -> None:
-        """It has made progress, if it is here at all: its time starts again."""
-        if self._since.pop(thing, None) is not None:
-            self._since[thing] = now_s
-
     def remove(self, thing: Thing) -> None:
         self._since.pop(thing, None)
 
@@ -36,3 +32,66 @@ class Deadlines(Generic[Thing]):
                 return
             del self._since[thing]
             yield thing
+
+
+class Progress:
+    """Something that goes on piece by piece."""
+
+    __slots__ = ("last_s",)
+
+    def __init__(self) -> None:
+        self.last_s = 0.0  # of its last piece, on a clock that may be a sweep behind
+
+
+Going = TypeVar("Going", bound=Progress)
+
+
+class ProgressDeadlines(Generic[Going]):
+    """Things that are late `limit_s` after their last piece.
+
+    A piece costs its owner an assignment to `last_s`, and nothing here: a thing is looked at when
+    the time since an earlier piece is over, and then again when that since the last would be.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self._first: Final[dict[Going, float]] = {}  # not looked at yet, in order of time
+        self._later: Final[dict[Going, int]] = {}  # looked at, with the number of the next look
+        self._looks: Final[list[tuple[float, int, Going]]] = []  # a heap of when, number, what
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._later)
+
+    def add(self, thing: Going, now_s: float) -> None:
+        self.remove(thing)
+        thing.last_s = now_s
+        self._first[thing] = now_s
+
+    def remove(self, thing: Going) -> None:
+        if self._first.pop(thing, None) is None:
+            self._later.pop(thing, None)
+
+    def expired(self, now_s: float) -> list[Going]:
+        """Those that are late; they are removed."""
+        late: list[Going] = []
+        while self._first:
+            thing, since_s = next(iter(self._first.items()))
+            if now_s - since_s < self.limit_s:
+                break
+            del self._first[thing]
+            self._look(thing, now_s, late)
+        while self._looks and self._looks[0][0] <= now_s:
+            _, number, thing = heapq.heappop(self._looks)
+            if self._later.get(thing) == number:
+                del self._later[thing]
+                self._look(thing, now_s, late)
+        return late
+
+    def _look(self, thing: Going, now_s: float, late: list[Going]) -> None:
+        if now_s - thing.last_s >= self.limit_s:
+            late.append(thing)
+            return
+        self._number += 1
+        self._later[thing] = self._number
+        heapq.heappush(self._looks, (thing.last_s + self.limit_s, self._number, thing))
