@@ -1,6 +1,7 @@
 """`windtunnel explain` walks from an effect to its causes, through all layers of a run."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from windtunnel.cli.explain import explain
+from windtunnel.cli.report import report
 from windtunnel.cli.simulate import simulate
 from windtunnel.core.errors import InputError
 
@@ -284,6 +286,21 @@ def test_a_folder_that_is_no_run(surge: Path, tmp_path: Path) -> None:
     (tmp_path / "control.jsonl").unlink()
     (tmp_path / "events.jsonl").write_bytes((surge / "control.jsonl").read_bytes())
     assert "big: 1 creating" in told(tmp_path, "--at", "90s")
+
+
+def test_a_log_that_was_cut_off_is_noticed(surge: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cut"
+    shutil.copytree(surge, folder)
+    log = folder / "control.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    without_end, without_middle = lines[:-1], [*lines[:3], *lines[4:]]
+    torn = [*lines[:-1], lines[-1][:20]]
+    for left in ([], lines[:2], without_end, without_middle, torn):
+        log.write_bytes(b"".join(left))
+        for command, options in ((explain, ["--at", "1s"]), (report, [])):
+            done = CliRunner().invoke(command, [str(folder), *options])
+            assert isinstance(done.exception, InputError), done.output
+            assert re.search(r"control\.jsonl.*(cut off|damaged)", str(done.exception))
 
 
 def test_a_run_of_another_version_is_a_sentence(surge: Path, tmp_path: Path) -> None:

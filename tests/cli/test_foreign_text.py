@@ -120,7 +120,8 @@ def test_what_a_trace_or_a_folder_says(said: Command, tmp_path: Path) -> None:
     said("simulate", tmp_path / "one.yaml", "-o", run)
     log = [
         {"time": 0.0, "kind": "fault.began", "subject": f"fault/{EVIL}", "reason": EVIL,
-         "data": {"kind": EVIL, "until": None, "subjects": [EVIL]}}
+         "data": {"kind": EVIL, "until": None, "subjects": [EVIL]}},
+        {"time": 0.0, "kind": "log.closed", "subject": "run", "data": {"lines": 1}},
     ]  # fmt: skip
     (run / "control.jsonl").write_text("".join(json.dumps(one) + "\n" for one in log))
     for options in ("", "--at 0s", "--decision fault-1", "--request 0", "--json -"):

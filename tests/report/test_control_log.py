@@ -17,5 +17,6 @@ def test_a_log_that_would_grow_too_long_says_since_when(tmp_path: Path) -> None:
     log.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     kinds = ["scaling.kept", "machine.idle", "replica.ready", "fleet.short", "control.cut"]
-    assert [line["kind"] for line in lines] == kinds
-    assert (lines[-1]["time"], lines[-1]["data"]) == (1.0, {"missing": 2})
+    assert [line["kind"] for line in lines] == [*kinds, "log.closed"]
+    assert (lines[-2]["time"], lines[-2]["data"]) == (1.0, {"missing": 2})
+    assert lines[-1]["data"] == {"lines": 5}

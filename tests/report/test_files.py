@@ -8,8 +8,8 @@ import pytest
 
 from tests.twin.runs import one_server
 from windtunnel.analysis import run_folder as contents
-from windtunnel.core.errors import OutputError
-from windtunnel.core.files import DRAFT
+from windtunnel.core.errors import InputError, OutputError
+from windtunnel.core.files import DRAFT, Draft
 from windtunnel.report.files.folder import RunFolder, WholeFile, result_bytes
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import load_text
@@ -83,6 +83,74 @@ def test_a_run_that_fails_keeps_the_events_of_the_one_before(tmp_path: Path) -> 
     with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path):
         raise KeyboardInterrupt
     assert everything(tmp_path) == [contents.EVENTS]
+
+
+def test_a_folder_is_exchanged_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with RunFolder(path) as folder:
+        fill(folder)
+    path.chmod(0o750)
+    reader = os.open(path, os.O_RDONLY)
+    before = sorted(os.listdir(reader))
+    with RunFolder(path) as folder:
+        fill(folder, "name=b")
+        # A reader that has the old folder open still has all of it.
+        assert sorted(os.listdir(reader)) == before
+    os.close(reader)
+    assert path.stat().st_mode & 0o777 == 0o750
+    assert everything(tmp_path) == sorted(["run", *(f"run/{name}" for name in FILES)])
+
+
+def test_a_killed_process_leaves_a_draft_that_the_next_run_removes(tmp_path: Path) -> None:
+    dead, living = (Draft(tmp_path) for _ in range(2))
+    assert dead._lock is not None
+    os.close(dead._lock)  # as the system does when a process is killed
+    mine = tmp_path / f"{DRAFT}notes.txt"
+    mine.write_text("a file is no draft")
+    with RunFolder(tmp_path / "run") as folder:
+        assert not dead.path.exists()
+        assert living.path.exists()
+        fill(folder)
+    assert everything(tmp_path / "run") == FILES
+    living.remove()
+    assert mine.exists()
+
+
+def test_files_of_others_stay_and_a_kill_while_files_are_replaced_is_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunFolder(tmp_path) as folder:
+        plan = load_text(one_server())
+        folder.finish(run(plan, rows=folder.rows(), events=folder.events()))
+    (tmp_path / "notes.txt").write_text("mine")
+    replace = Path.replace
+
+    def killed(self: Path, target: Path) -> Path:
+        if target.name == contents.RESULT:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path) as folder:
+        fill(folder, "name=b")
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="replacing these files"):
+        contents.result_of(tmp_path)
+    with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path):
+        raise KeyboardInterrupt
+    assert everything(tmp_path) == sorted([*FILES, "notes.txt"])
+    assert contents.result_of(tmp_path)["name"] == "b"
+    assert json.loads((tmp_path / "scenario.json").read_text())["name"] == "b"
+
+
+def test_two_runs_into_one_folder_leave_one_of_them_whole(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with RunFolder(path) as one, RunFolder(path) as other:
+        fill(one, "name=a")
+        fill(other, "name=b")
+    assert everything(tmp_path) == sorted(["run", *(f"run/{name}" for name in FILES)])
+    for name in ("result.json", "scenario.json"):
+        assert json.loads((path / name).read_text())["name"] == "b"
 
 
 def test_every_name_of_a_file_is_in_the_list() -> None:

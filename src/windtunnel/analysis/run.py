@@ -13,7 +13,6 @@ from windtunnel.analysis.latencies import FirstTokens, Latencies, LatencyCounts
 from windtunnel.analysis.run_folder import (
     CONTROL,
     REQUESTS,
-    RESULT,
     SCENARIO,
     TIMELINE,
     TOKEN_GAPS,
@@ -21,6 +20,7 @@ from windtunnel.analysis.run_folder import (
     batches_of,
     json_of,
     parquet_of,
+    result_of,
     series_of,
 )
 from windtunnel.analysis.slowest import Slowest
@@ -44,7 +44,7 @@ class AnalyzedRun(msgspec.Struct, frozen=True):
 
 def read_run(folder: Path) -> AnalyzedRun:
     """Reads a folder that `simulate` wrote; a missing or damaged file is a sentence."""
-    result, scenario = json_of(folder / RESULT), json_of(folder / SCENARIO)
+    result, scenario = result_of(folder), json_of(folder / SCENARIO)
     series = series_of(folder / TIMELINE)
     latencies, shares = Latencies(scenario, result), TimeShares(result)
     slowest, endings = Slowest(result), EndingCounts(result)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windtunnel.analysis.phases import Owner, RequestRow
+from windtunnel.core import files
 from windtunnel.core.errors import InputError
 
 RESULT = "result.json"
@@ -87,6 +88,14 @@ def json_of(path: Path) -> dict[str, Any]:
         raise _fault(path, f"cannot read it: {(error.strerror or str(error)).lower()}") from error
     except msgspec.DecodeError as error:
         raise _fault(path, f"it is damaged: {error}") from error
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """What `result.json` of a run says; a folder whose files are being replaced is a sentence."""
+    if folder.is_dir() and any(one.name.startswith(files.READY) for one in folder.iterdir()):
+        what = "a run is replacing these files, or was killed meanwhile"
+        raise InputError(what, where=str(folder), hint="simulate again into the same folder")
+    return json_of(folder / RESULT)
 
 
 def scenario_of(path: Path) -> dict[str, Any]:

@@ -1,20 +1,24 @@
 """Reads whole files, bounded: a pipe or a device never ends, and its size reads as 0; writes whole.
 
-A file that is written gets its name when it is complete.
+A file that is written gets its name when it is complete. Until then it is in a draft, which the
+next process that writes there removes if its own is dead.
 """
 
 import os
-import threading
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from windtunnel.core.errors import InputError, one_sentence_per
 
 MOST_FAULTS_SHOWN = 10
-DRAFT = ".draft-"
-"""What the name of a file begins with that is not complete."""
+DRAFT = ".windtunnel-draft-"
+"""What the name of a folder begins with that has files which are not complete."""
+READY = ".windtunnel-ready-"
+"""The same of one whose files are complete, and are to replace those around it one by one."""
 
 T = TypeVar("T")
 
@@ -37,17 +41,99 @@ def read_bounded(path: Path, most_bytes: int, *, subject: str = "the file") -> b
     return data
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that is there whole or not at all, whatever else writes the same."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{DRAFT}{os.getpid()}-{threading.get_ident()}-{path.name}")
-    try:
-        draft.write_bytes(content)
-        draft.replace(path)
-    except BaseException:
+class Draft:
+    """A folder for files that are not complete, beside the place where they will be.
+
+    Its process holds a lock on it as long as it lives. A draft that nobody holds was left by a
+    process that is dead: making one removes the others of that kind in the same place.
+    """
+
+    def __init__(self, place: Path) -> None:
+        remove_dead_drafts(place)
+        self._lock: int | None = None
+        while self._lock is None:
+            # One that is not held yet may be taken for dead: then there is another try.
+            self.path = Path(tempfile.mkdtemp(dir=place, prefix=DRAFT))
+            try:
+                self._lock = hold(self.path)
+            except OSError:
+                return  # a file system without locks, where no draft is ever taken for dead
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Removes it with all that is in it; once more does nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def remove_dead_drafts(place: Path) -> None:
+    """Removes drafts in a folder whose processes are gone."""
+    with os.scandir(place) as entries:
+        found = [one.path for one in entries if one.name.startswith(DRAFT)]
+    for path in found:
+        lock = None
         with suppress(OSError):
-            draft.unlink()
+            lock = hold(Path(path))
+        if lock is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def hold(folder: Path, *, wait: bool = False) -> int | None:
+    """Locks a folder until the number that it gives is closed.
+
+    None: another process holds it, or has removed it.
+    """
+    import fcntl
+
+    try:
+        file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if os.path.samestat(os.fstat(file), folder.lstat()):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError:
+        os.close(file)
         raise
+    os.close(file)
+    return None
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Waits until no other process is alone in a folder; where there are no locks, never."""
+    lock = None
+    with suppress(OSError):
+        while lock is None and folder.is_dir():
+            lock = hold(folder, wait=True)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def write_whole(path: Path, content: bytes, *, drafts: Path | None = None) -> None:
+    """Writes a file that is there whole or not at all, whatever else writes the same.
+
+    Until it is whole it is in the folder `drafts`, of the same file system, or beside its place.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with Draft(drafts or path.parent) as draft:
+        whole = draft.path / path.name
+        whole.write_bytes(content)
+        whole.replace(path)
 
 
 def read_lines(path: Path, most_bytes: int, read: Callable[[bytes, str], T]) -> list[T]:

@@ -14,6 +14,7 @@ from typing import IO, Protocol
 import msgspec
 
 from windtunnel.core.errors import OutputError
+from windtunnel.core.vocabulary import CLOSED
 
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
@@ -82,6 +83,24 @@ class JsonlSink:
 
     def close(self) -> None:
         self._file.close()
+
+
+class RunLog(JsonlSink):
+    """The log of a run that ends: its last line counts the others, so that a cut is noticed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._lines = 0
+        self._time_s = 0.0
+
+    def record(self, event: Event) -> None:
+        self._lines += 1
+        self._time_s = event.time
+        super().record(event)
+
+    def close(self) -> None:
+        super().record(Event(self._time_s, CLOSED, "run", data={"lines": self._lines}))
+        super().close()
 
 
 def _is_torn(path: Path) -> bool:

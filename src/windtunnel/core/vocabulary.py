@@ -29,7 +29,9 @@ SUPERSEDED: Final = "scaling.superseded"
 FAULT_BEGAN: Final = "fault.began"
 FAULT_ENDED: Final = "fault.ended"
 CUT: Final = "control.cut"
-"""The last line of a log that is not complete: since when, and how much is missing."""
+"""A line at the end of a log that was bounded: since when, and how much is missing."""
+CLOSED: Final = "log.closed"
+"""The last line of a log, with the number of those before it: a file without it was cut off."""
 REPLICA_STATES: Final = ("pending", "starting", "ready", "draining", "gone")
 REPLICA_KINDS: Final = tuple([f"replica.{state}" for state in REPLICA_STATES])
 KINDS: Final = (

@@ -18,7 +18,8 @@ from windtunnel.twin.results.timeline import Timeline
 from windtunnel.twin.servers.autoscaling import Autoscaling
 from windtunnel.twin.servers.lifecycle import Lifecycle
 
-EVENTS_PER_LOOK: Final = 16_384
+EVENTS_PER_LOOK: Final = 1_024
+"""Of requests and servers; one of the control plane may take long by itself."""
 
 
 class ControlPlane:
@@ -163,7 +164,10 @@ class Simulation:
         look: Callable[["Simulation"], None],
         check: Callable[["Simulation"], None] | None = None,
     ) -> None:
-        """Runs to the end. `look` is called now and then, `check` after every event."""
+        """Runs to the end. `look` is called now and then, `check` after every event.
+
+        Signals come through in `look`, which is a function of plain Python.
+        """
         try:
             self._run(look, check)
         except NeverRests as endless:
@@ -192,6 +196,7 @@ class Simulation:
             steps_s = steps.next_s()
             if steps_s < now_s:
                 component, now_s = steps, steps_s
+            first: Component | None = None
             if controlled or lifecycle.next_s() < now_s:
                 first = self._first_of_control(now_s)
                 if first is not None:
@@ -209,7 +214,7 @@ class Simulation:
                 self.lifecycle.retire(now_s)
             if check is not None:
                 check(self)
-            if self.events % EVENTS_PER_LOOK == 0:
+            if self.events % EVENTS_PER_LOOK == 0 or first is not None:
                 look(self)
                 self.progress.look(self.events, len(self.servers), now_s)
 

@@ -14,6 +14,7 @@ from windtunnel.analysis.run_folder import CONTROL, EVENTS
 from windtunnel.core.errors import InputError
 from windtunnel.core.vocabulary import (
     APPLIED,
+    CLOSED,
     CUT,
     FAULT_BEGAN,
     FAULT_ENDED,
@@ -313,7 +314,8 @@ def read_history(folder: Path) -> ControlHistory:
         hint = "give a folder that `windtunnel simulate` has written"
         raise InputError(f"there is no {CONTROL}", where=str(folder), hint=hint)
     decoder = msgspec.json.Decoder(LoggedEvent)
-    found = []
+    found: list[LoggedEvent] = []
+    number = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if any(mark in line for mark in OF_REQUESTS):
@@ -322,4 +324,8 @@ def read_history(folder: Path) -> ControlHistory:
                 found.append(decoder.decode(line))
             except msgspec.MsgspecError as error:
                 raise InputError(f"line {number} is damaged: {error}", where=str(path)) from error
+    closed = found.pop() if found and found[-1].kind == CLOSED else None
+    if closed is None or closed.data.get("lines") != number - 1:
+        what = f"it was cut off: its last line should be {CLOSED} and count all others"
+        raise InputError(what, where=f"{path}, line {number}", hint="simulate again")
     return ControlHistory(found)

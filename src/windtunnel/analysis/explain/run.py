@@ -12,13 +12,12 @@ from windtunnel.analysis.phases import RequestRow
 from windtunnel.analysis.run_folder import (
     OF_REQUESTS,
     REQUESTS,
-    RESULT,
     SCENARIO,
     TIMELINE,
     Series,
     batches_of,
-    json_of,
     parquet_of,
+    result_of,
     scenario_of,
     series_of,
 )
@@ -45,7 +44,7 @@ class RunReader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.result: dict[str, Any] = json_of(folder / RESULT)
+        self.result: dict[str, Any] = result_of(folder)
 
     @property
     def end_s(self) -> float:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from windtunnel.core.telemetry import Event, JsonlSink
+from windtunnel.core.telemetry import Event, RunLog
 from windtunnel.core.vocabulary import CUT, KEPT
 
 MOST_EVENTS = 100_000
@@ -15,7 +15,7 @@ class ControlLog:
     """Takes the events of a control plane until there are too many."""
 
     def __init__(self, path: Path, most: int = MOST_EVENTS, most_kept: int = MOST_KEPT) -> None:
-        self._sink = JsonlSink(path)
+        self._sink = RunLog(path)
         self._left = most
         self._kept_left = most_kept
         self._missing = 0

@@ -1,8 +1,9 @@
 """Writes what a run leaves, all of it or nothing: a file gets its name when it is whole."""
 
+import errno
 import os
 import shutil
-import tempfile
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,13 +14,15 @@ import msgspec
 
 from windtunnel.analysis import run_folder
 from windtunnel.core.errors import OutputError
-from windtunnel.core.files import DRAFT
-from windtunnel.core.telemetry import JsonlSink
+from windtunnel.core.files import DRAFT, READY, Draft, alone_in
+from windtunnel.core.telemetry import RunLog
 from windtunnel.report.files.control_log import ControlLog
 from windtunnel.report.files.requests import RequestRows
 from windtunnel.report.files.timeline import write_timeline, write_token_gaps
 from windtunnel.twin.run import Run
 
+STALE = ".stale"
+"""In a folder of files that are ready: which others are to go."""
 ANOTHER_FOLDER = "choose another folder with -o"
 
 
@@ -39,24 +42,30 @@ def _sentences(path: Path, hint: str) -> Iterator[None]:
 
 
 class WholeFolder:
-    """A folder whose files appear together. It is made at once: a bad place is found at once.
+    """A folder whose files appear together. Its place is tried at once: a bad one is found at once.
 
-    `owned` are the files that it may have. Those that are not written this time are taken away,
-    for they are of an earlier run; files of other names are not touched.
+    Files are written beside it, and the finished folder takes the place of the old one in a single
+    step. `owned` are the files that it may have: those that are not written this time are of an
+    earlier run, and go. Files of other names stay. With such files in it the folder cannot be
+    exchanged, nor where the system has no such call: then files are replaced one by one, and what
+    a process did not finish that was killed meanwhile is finished by the next.
     """
 
     def __init__(self, path: Path, owned: Sequence[str] = ()) -> None:
         self.path = path
+        self._real = Path(os.path.realpath(path))
         self._owned = owned
         self._made: list[Path] = []
         try:
             with self._place():
                 self._refuse_a_file()
-                self._made += (folder for folder in path.parents if not folder.exists())
-                if not path.exists():
-                    self._made.insert(0, path)
-                path.mkdir(parents=True, exist_ok=True)
-                self._draft = Path(tempfile.mkdtemp(dir=path, prefix=DRAFT))
+                self._made += (one for one in self._real.parents if not one.exists())
+                self._real.parent.mkdir(parents=True, exist_ok=True)
+                self._drafts = self._beside()
+                with alone_in(self._real):
+                    _finish_replacing(self._real)
+                self._draft = self._drafts.path / self._real.name
+                self._draft.mkdir()
         except OutputError:
             self._unmake()
             raise
@@ -69,19 +78,9 @@ class WholeFolder:
         with self._place():
             for name, content in files.items():
                 (self._draft / name).write_bytes(content)
-            finished = sorted(self._draft.iterdir())
-            for file in finished:
-                if (self.path / file.name).is_dir():
-                    (self.path / file.name).open(
-                        "wb"
-                    )  # says that it cannot, before any is replaced
-            for file in finished:
-                file.replace(self.path / file.name)
-            names = [file.name for file in finished]
-            for name in self._owned:
-                old = self.path / name
-                if name not in names and (old.is_file() or old.is_symlink()):
-                    old.unlink()
+            with alone_in(self._real):
+                if not (self._is_new() or self._is_exchanged()):
+                    self._replace_files()
 
     def __exit__(
         self,
@@ -89,9 +88,53 @@ class WholeFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        shutil.rmtree(self._draft, ignore_errors=True)
+        self._drafts.remove()
         if kind is not None:
             self._unmake()
+
+    def _beside(self) -> Draft:
+        """A draft in the same folder as this one; in this one where that is another's."""
+        if not self._real.exists():
+            return Draft(self._real.parent)
+        if not os.access(self._real, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if self._real.is_mount():
+            return Draft(self._real)
+        try:
+            return Draft(self._real.parent)
+        except OSError:
+            return Draft(self._real)
+
+    def _is_new(self) -> bool:
+        """Puts the folder in place where there is none."""
+        if self._real.exists():
+            return False
+        try:
+            self._draft.rename(self._real)
+        except OSError:
+            return False  # another run was faster
+        return True
+
+    def _is_exchanged(self) -> bool:
+        """Takes the place of a folder that has files of ours alone, in one step."""
+        names = {*self._owned, *(file.name for file in self._draft.iterdir())}
+        with os.scandir(self._real) as entries:
+            if not all(one.name in names and one.is_file(follow_symlinks=False) for one in entries):
+                return False
+        if self._real.samefile(Path.cwd()):
+            return False  # it would be a folder without a name
+        shutil.copymode(self._real, self._draft)
+        return exchange(self._draft, self._real)
+
+    def _replace_files(self) -> None:
+        for file in self._draft.iterdir():
+            if (self._real / file.name).is_dir():
+                (self._real / file.name).open("wb")  # says that it cannot, before any is replaced
+        stale = [name for name in self._owned if not (self._draft / name).exists()]
+        (self._draft / STALE).write_bytes(msgspec.json.encode(stale))
+        _finish_replacing(self._real)
+        self._draft.rename(self._real / self._drafts.path.name.replace(DRAFT, READY))
+        _finish_replacing(self._real)
 
     def _place(self) -> Any:
         return _sentences(self.path, ANOTHER_FOLDER)
@@ -108,13 +151,44 @@ class WholeFolder:
                 folder.rmdir()
 
 
+def _finish_replacing(folder: Path) -> None:
+    """Puts files in place that are complete; those of a process that was killed meanwhile too."""
+    if not folder.is_dir():
+        return
+    for ready in sorted(one for one in folder.iterdir() if one.name.startswith(READY)):
+        stale = ready / STALE
+        names = stale.read_bytes() if stale.is_file() else b"[]"
+        for name in msgspec.json.decode(names, type=list[str]):
+            old = folder / name
+            if old.is_file() or old.is_symlink():
+                old.unlink()
+        for file in sorted(ready.iterdir()):
+            if file != stale:
+                file.replace(folder / file.name)
+        shutil.rmtree(ready)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Gives two folders each other's names in one step; False where the system cannot."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    try:
+        call = ctypes.CDLL(None).renameat2
+    except AttributeError:
+        return False
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(call(here, os.fsencode(one), here, os.fsencode(other), swap) == 0)
+
+
 class RunFolder(WholeFolder):
     """The folder of one run."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, run_folder.ALL)
         self._rows: RequestRows | None = None
-        self._events: JsonlSink | None = None
+        self._events: RunLog | None = None
         self._control: ControlLog | None = None
 
     def rows(self) -> RequestRows:
@@ -122,9 +196,9 @@ class RunFolder(WholeFolder):
         self._rows = RequestRows(self._draft / run_folder.REQUESTS)
         return self._rows
 
-    def events(self) -> JsonlSink:
+    def events(self) -> RunLog:
         """A sink for the decisions of this run."""
-        self._events = JsonlSink(self._draft / run_folder.EVENTS)
+        self._events = RunLog(self._draft / run_folder.EVENTS)
         return self._events
 
     def control(self) -> ControlLog:
@@ -171,15 +245,13 @@ class WholeFile:
     def __init__(self, path: Path, option: str) -> None:
         self._path = path
         self._option = option
-        self._draft: Path | None = None
+        self._draft: Draft | None = None
         with self._place():
             if path.is_dir():
                 path.open("wb")  # says that it cannot
             # A device or a pipe is written to; only a file can be put in place of another.
             if path.is_file() or not path.exists():
-                self._draft = Path(
-                    tempfile.mkdtemp(dir=Path(os.path.realpath(path)).parent, prefix=DRAFT)
-                )
+                self._draft = Draft(Path(os.path.realpath(path)).parent)
 
     def __enter__(self) -> Self:
         return self
@@ -190,13 +262,13 @@ class WholeFile:
             if self._draft is None:
                 self._path.write_bytes(content)
                 return
-            whole = self._draft / "whole"
+            whole = self._draft.path / "whole"
             whole.write_bytes(content)
             whole.replace(os.path.realpath(self._path))
 
     def __exit__(self, *_: object) -> None:
         if self._draft is not None:
-            shutil.rmtree(self._draft, ignore_errors=True)
+            self._draft.remove()
 
     def _place(self) -> Any:
         return _sentences(self._path, f"choose another file with {self._option}")

@@ -47,7 +47,8 @@ class Cache:
         file = self._file(address)
         content = msgspec.json.encode(CachedPoint(address, _digest(metrics), metrics))
         try:
-            write_whole(file, content)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(file, content, drafts=self.folder)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             what = f"a finished point cannot be kept: {reason}"

@@ -8,6 +8,7 @@ import math
 from typing import Final
 
 from windtunnel.core import vocabulary
+from windtunnel.core.interrupts import breathe
 from windtunnel.core.loop import Clock, Component, EventQueue
 from windtunnel.engine.server import Server
 from windtunnel.routing.router import NoServer
@@ -56,6 +57,7 @@ TIMEOUT: Final = 9
 
 NO_SCORES: Final[list[tuple[int, float]]] = []
 
+ENDED_PER_BREATH: Final = 1_024
 LONGEST_WAIT_S: Final = 3600.0
 """The most that a request waits before it is sent again, however often it was."""
 
@@ -548,9 +550,11 @@ class RequestLifecycle(RequestPort):
         for service in self.services:
             service.unplaced.clear()
         self.legs = 0
-        for request in rest:
+        for number, request in enumerate(rest):
             self._take_back(request)
             self.recorder.end(request, UNFINISHED)
+            if number % ENDED_PER_BREATH == 0:
+                breathe()
         self.traffic.stop(self.now_s)
 
 
