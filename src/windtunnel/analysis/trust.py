@@ -158,7 +158,8 @@ def as_section(findings: Sequence[TrustFinding]) -> dict[str, Any]:
 def _partial(run: RunFacts) -> list[TrustFinding]:
     if run.partial is None:
         return []
-    return [TrustFinding("partial", DOUBT, run.partial, {"seconds": run.seconds})]
+    says = f"{run.partial[:1].upper()}{run.partial[1:]}."
+    return [TrustFinding("partial", DOUBT, says, {"seconds": run.seconds})]
 
 
 def _completed(run: RunFacts) -> list[TrustFinding]:

@@ -4,6 +4,7 @@ Commands are imported when they run. Their names and one-line helps stand in the
 that `windtunnel --help` imports none of them.
 """
 
+import atexit
 import importlib
 import io
 import os
@@ -11,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import click
@@ -19,7 +20,16 @@ import click
 import windtunnel
 from windtunnel._forms import FormRefused
 
+NO_MEMORY = (
+    "cannot allocate memory",
+    "failed to map segment",
+    "can't start new thread",
+    "failed to launch worker thread",
+)
+"""What the system and libraries say when memory is short, in exceptions of many kinds."""
+
 EXIT_USAGE = 2
+EXIT_EARLY = 3
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
@@ -95,10 +105,27 @@ def cli() -> None:
     """Simulate LLM inference servers in virtual time, and compare the simulation with real ones."""
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Runs a command line and exits: 0 done, 2 bad input, 3 an invariant broke, 130 interrupted.
+def program() -> NoReturn:
+    """The `windtunnel` program: as `main`, but it ends at once, whatever is in memory.
 
-    143 is terminated by the system.
+    The interpreter would take millions of objects apart one by one first.
+    """
+    try:
+        main()
+    except SystemExit as left:  # what led to it, and so all that it had in memory, stays alive here
+        status = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
+        atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to run them
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # a reader that has left; a stream that is closed
+                stream.flush()
+        os._exit(status)
+    raise AssertionError("main exits")
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs a command line and exits: 0 done, 2 bad input, 130 interrupted, 143 terminated.
+
+    3 is for an invariant that broke, and for a run that ended before its time.
     """
     try:
         from windtunnel.core.errors import WindtunnelError
@@ -106,6 +133,7 @@ def main(args: Sequence[str] | None = None) -> None:
         click.echo(f"windtunnel: {refused}", err=True)
         sys.exit(EXIT_USAGE)
     _bear_any_letter()
+    _spare_address_space()
     try:
         with _orderly_termination():
             code = cli.main(args, prog_name="windtunnel", standalone_mode=False)
@@ -125,10 +153,33 @@ def main(args: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         _say(error.format_message())
         sys.exit(error.exit_code)
-    except OSError as error:
+    except Exception as error:
+        if _is_short_of_memory(error):
+            _say("there is not enough memory, and nothing was written (`ulimit -v` may be too low)")
+            sys.exit(EXIT_EARLY)
+        if not isinstance(error, OSError):
+            raise
         _say(f"the system refused: {(error.strerror or str(error)).lower()}")
         sys.exit(EXIT_USAGE)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _is_short_of_memory(error: Exception) -> bool:
+    """Whether memory or address space was short, whatever a library makes of that."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or any(sign in said for sign in NO_MEMORY)
+
+
+def _spare_address_space() -> None:
+    """Where `ulimit -v` bounds it, libraries shall not reserve hundreds of megabytes or end us."""
+    try:
+        import resource
+    except ImportError:
+        return
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "ARROW_IO_THREADS"):
+            os.environ.setdefault(name, "1")
 
 
 def _bear_any_letter() -> None:

@@ -9,11 +9,11 @@ import click
 
 from windtunnel.cli.places import Output, folder_of, in_folder, keep_apart, note, traces_of
 from windtunnel.core.errors import InputError
-from windtunnel.core.units import parse_duration
+from windtunnel.core.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from windtunnel.search.execution.cache import Cache
-    from windtunnel.search.execution.workers import Outcome
+    from windtunnel.search.execution.workers import Outcome, Workers
     from windtunnel.search.sweep.sweep import Sweep
 
 MOST_SEEDS = 200
@@ -55,6 +55,11 @@ class QuantityOption(click.ParamType):  # type: ignore[type-arg]  # generic sinc
 
 TIME = QuantityOption(parse_duration, lambda time_s: time_s > 0.0, "is no time", "more than 0s")
 MOMENT = QuantityOption(parse_duration, lambda time_s: time_s >= 0.0, "is before the start")
+
+
+MEMORY = QuantityOption(
+    parse_size, lambda size: size > 0, "is no memory", "a size such as 4GiB or 512MiB"
+)
 
 
 class NamedPlace(click.ParamType):  # type: ignore[type-arg]
@@ -118,6 +123,11 @@ def workers_option(says: str = "How many processes. [default: as many as pay]") 
     return option("--workers", click.IntRange(1, MOST_WORKERS), says)
 
 
+def memory_option() -> Option:
+    says = "End a run that uses more, with what it has done until then. "
+    return option("--memory", MEMORY, says + "[default: 80% of what is available]", metavar="SIZE")
+
+
 def concurrency_option(default: int, says: str) -> Option:
     return option("--concurrency", click.IntRange(1, MOST_CONCURRENCY), says, default, metavar="N")
 
@@ -150,6 +160,7 @@ run_options = together(
         "Where finished runs are kept. [default: points in the folder of -o]",
         metavar="DIR",
     ),
+    memory_option(),
 )
 """Of every command that runs many points."""
 
@@ -175,6 +186,13 @@ def cache_of(asked: Mapping[str, Any], folder: Path | None) -> "Cache | None":
     if asked["cache"] is not None:
         return Cache(Path(asked["cache"]))
     return None if folder is None else Cache(folder / POINTS)
+
+
+def workers_of(asked: Mapping[str, Any], cache: "Cache | None") -> "Workers":
+    """Those that `--on`, `--jobs` and `--memory` ask for."""
+    from windtunnel.search.execution.workers import Workers
+
+    return Workers(on=asked["on"], jobs=asked["jobs"], cache=cache, memory_bytes=asked["memory"])
 
 
 def say_kept(cache: "Cache | None", what: str) -> None:
@@ -223,7 +241,6 @@ class PointsCommand:
 
     def _outcomes(self, identity: dict[str, Any]) -> "list[Outcome]":
         from windtunnel.report.terminal.progress import bar
-        from windtunnel.search.execution.workers import Workers
         from windtunnel.search.sweep.folder import check, claim, identity_of
         from windtunnel.search.sweep.sweep import run_sweep
 
@@ -234,7 +251,7 @@ class PointsCommand:
         cache = cache_of(asked, folder)
         ended = 0
         try:
-            with Workers(on=asked["on"], jobs=asked["jobs"], cache=cache) as workers:
+            with workers_of(asked, cache) as workers:
                 if folder is not None:
                     claim(folder, identity)
 

@@ -20,6 +20,7 @@ from windtunnel.cli.options import (
     seed_option,
     seeds_option,
     set_option,
+    workers_of,
 )
 from windtunnel.cli.places import Output, folder_of, in_folder, keep_apart, traces_of
 from windtunnel.core.errors import InputError
@@ -112,13 +113,12 @@ def _answer(
     origin: "Origin", question: "Question", asked: dict[str, Any], folder: Path | None
 ) -> dict[str, Any]:
     from windtunnel.report.terminal.progress import counting
-    from windtunnel.search.execution.workers import Workers
     from windtunnel.search.plan.planner import answer
 
     cache = cache_of(asked, folder)
     try:
         with (
-            Workers(on=asked["on"], jobs=asked["jobs"], cache=cache) as workers,
+            workers_of(asked, cache) as workers,
             counting("whole runs at most", sys.stderr) as count,
         ):
             return answer(

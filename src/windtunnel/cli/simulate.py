@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windtunnel.cli.main import EXIT_EARLY, EXIT_INTERRUPTED
 from windtunnel.cli.options import (
     FILE,
     PLACE,
     QuantityOption,
     json_option,
+    memory_option,
     option,
     output_option,
     seed_option,
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from windtunnel.twin.run import Run
     from windtunnel.twin.scenario.plan import ScenarioPlan
 
-EXIT_PARTIAL = 3
 FEWEST_SEEDS, USUAL_SEEDS = 2, 10
 NOT_TEXT = {
     b"PAR1": "Parquet",
@@ -86,6 +87,7 @@ NOT_TEXT = {
     "With --trust: how far step times may be off, as in 5%. [default: what was measured]",
     metavar="SHARE",
 )
+@memory_option()
 @workers_option("With --trust: how many processes. [default: as many as pay]")
 def simulate(
     scenario: Path,
@@ -97,6 +99,7 @@ def simulate(
     seed: int | None,
     check: bool,  # noqa: FBT001 - click passes options by name
     trust: bool,  # noqa: FBT001 - click passes options by name
+    memory: int | None,
     **repeats: Any,
 ) -> None:
     """Run a scenario and show what happened.
@@ -106,12 +109,11 @@ def simulate(
     Exit 3: an invariant broke, or the run ended before its time and the results are partial.
     """
     from windtunnel.analysis.run_folder import ALL, EVENTS
+    from windtunnel.cli.watch import RunWatch
     from windtunnel.report.files.folder import RunFolder
     from windtunnel.report.files.perfetto import PerfettoTrace
     from windtunnel.report.files.requests import RowSinks
-    from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.progress import progress
-    from windtunnel.report.terminal.run import show
     from windtunnel.twin.run import run
 
     if events and json_to == STANDARD_OUTPUT and output is None:
@@ -134,19 +136,20 @@ def simulate(
         trace = PerfettoTrace(plan)
         if trace_file is not None:
             sinks.append(trace)
-        with progress(plan.duration_s, sys.stderr) as look:
+        watch = out.enter_context(RunWatch(memory))
+        with progress(plan.duration_s, sys.stderr) as shown:
             done = run(
                 plan,
                 rows=RowSinks(sinks) if sinks else None,
                 events=every,
                 decisions=log,
                 check=check,
-                look=look,
+                look=watch.looking(shown),
             )
         if trust and done.result["partial"] is None:
             _repeat(done, **repeats)
         if folder is not None:
-            folder.finish(done)
+            folder.finish(done, page=not watch.is_interrupted)
             if events:
                 also["every decision with its reason"] = folder.path / EVENTS
         if trace_file is not None and perfetto is not None:
@@ -155,11 +158,27 @@ def simulate(
         out.json(done.result)
     if trace.cut:
         note(f"{perfetto}: {trace.cut}")
-    if not out.alone:
-        show(done.result, plan.slos, folder.path if folder else None, screen(), also)
-    if done.result["partial"] is not None:
-        note(f"the results are partial: {done.result['partial']}")
-        sys.exit(EXIT_PARTIAL)
+    _tell(done, plan, folder.path if folder else None, also, alone=out.alone)
+
+
+def _tell(
+    done: "Run", plan: "ScenarioPlan", place: Path | None, also: Mapping[str, Path], *, alone: bool
+) -> None:
+    """Shows what happened; where the run ended early, exits with the status that says so."""
+    from windtunnel.cli.watch import BY_INTERRUPT
+    from windtunnel.report.terminal.layout import screen
+    from windtunnel.report.terminal.run import show
+
+    partial = done.result["partial"]
+    interrupted = done.result["ended_by"] == BY_INTERRUPT
+    if not alone:
+        show(done.result, plan.slos, None if interrupted else place, screen(), also)
+    if partial is not None:
+        note(f"the results are partial: {partial}")
+    if interrupted and place is not None:
+        note(f"they are in {place}; `windtunnel report {place}` writes the page")
+    if partial is not None:
+        sys.exit(EXIT_INTERRUPTED if interrupted else EXIT_EARLY)
 
 
 def _refuse_options_of_repeats(repeats: Mapping[str, Any], *, trust: bool) -> None:

@@ -1,9 +1,55 @@
-"""Lets signals through: compiled code never looks for them, a call of plain Python does."""
+"""Ctrl-C in long work: it comes through compiled code, and leaves a little time to keep results."""
+
+import gc
+import signal
+import threading
+from typing import Self
+
+GRACE_CPU_S = 0.6
+"""CPU time for results that are worth keeping, from Ctrl-C on."""
 
 
 def breathe() -> None:
     """Runs what signals have asked for: loops of compiled code that may be long call it.
 
-    This module is not compiled: the interpreter looks for signals when a function of its own
-    begins. Ctrl-C then raises here.
+    Compiled code never looks for signals. This module is not compiled: the interpreter looks when
+    a function of its own begins, and Ctrl-C then raises here.
     """
+
+
+class Interruption:
+    """Ctrl-C while there is something to keep: `asked` says that the work shall end by itself.
+
+    KeyboardInterrupt is raised before `may_ask` is set, at a second Ctrl-C, and when the work took
+    longer than its grace: nothing goes on for more than about a second of CPU time.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.may_ask = False
+        self._before: list[tuple[int, object]] = []
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in ((signal.SIGINT, self._ask), (signal.SIGPROF, _interrupt)):
+                self._before.append((number, signal.signal(number, handler)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+        for number, handler in self._before:
+            signal.signal(number, handler)  # type: ignore[arg-type]  # as it was given
+        self._before.clear()
+
+    def _ask(self, *_: object) -> None:
+        if self.asked or not self.may_ask:
+            raise KeyboardInterrupt
+        self.asked = True
+        # Looking for garbage among all that a run has in memory takes seconds.
+        gc.freeze()
+        signal.setitimer(signal.ITIMER_PROF, GRACE_CPU_S)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -8,6 +8,7 @@ import msgspec
 
 from windtunnel.analysis.figures import FIGURES
 from windtunnel.core.errors import InputError, WindtunnelError, nearest
+from windtunnel.twin.ceiling import MemoryCeiling
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -90,10 +91,13 @@ Answers = Iterator[tuple[int, Outcome]]
 """Outcomes as they come, with the numbers of their plans."""
 
 
-def measured(plan: ScenarioPlan) -> Outcome:
-    """One point, in whatever process this is."""
+def measured(plan: ScenarioPlan, memory_bytes: int | None = None, processes: int = 1) -> Outcome:
+    """One point, in whatever process this is.
+
+    `memory_bytes` are for so many processes together; None: most of what is available.
+    """
     try:
-        result = run(plan).result
+        result = run(plan, look=MemoryCeiling.of(memory_bytes, processes).look).result
         if result["partial"] is not None:
             return FailedRun(result["partial"])
         return MeasuredRun(measure(result))

@@ -58,9 +58,9 @@ def run(
 
     `rows` receives the ended requests in batches, `events` every decision, and `decisions` those of
     the control plane: all but what concerns single requests. `check` runs every invariant after
-    every event instead of only at the end. `look` is called every few thousand events with the
-    simulation. `step_scales` make the steps of some pools longer or shorter. A
-    `scaler` takes the place of the one that the plan's `scaling` asks for.
+    every event instead of only at the end. `look` is called every thousand events with the
+    simulation, and after each of the control plane. `step_scales` make the steps of some pools
+    longer or shorter. A `scaler` takes the place of the one that the plan's `scaling` asks for.
     """
     checker = InvariantChecker(EVERY_INVARIANT if plan.on_machines else INVARIANTS)
     telemetry = Telemetry(events) if events is not None else None
@@ -102,6 +102,9 @@ def _no_collection() -> Iterator[None]:
     gc.disable()
     try:
         yield
+    except BaseException:
+        gc.freeze()  # nor after it was interrupted, when all that it has in memory is still there
+        raise
     finally:
         if enabled:
             gc.enable()

@@ -186,6 +186,10 @@ class RunFolder(WholeFolder):
     """The folder of one run."""
 
     def __init__(self, path: Path) -> None:
+        # Before the run, for after Ctrl-C there is no time; before there is a draft, since it ends
+        # the process where memory is short.
+        import pyarrow.parquet  # noqa: F401
+
         super().__init__(path, run_folder.ALL)
         self._rows: RequestRows | None = None
         self._events: RunLog | None = None
@@ -223,10 +227,11 @@ class RunFolder(WholeFolder):
             self._close()
         super().__exit__(kind, error, trace)
 
-    def finish(self, run: Run) -> None:
-        """Puts the finished files in place, and the report that is made from them."""
-        from windtunnel.report.page.render import report_page
+    def finish(self, run: Run, *, page: bool = True) -> None:
+        """Puts the finished files in place, and the report that is made from them if it is wanted.
 
+        `windtunnel report` makes it later.
+        """
         assert self._rows is not None, "a folder without requests has no report"
         draft = self._draft
         with self._place():
@@ -236,7 +241,12 @@ class RunFolder(WholeFolder):
             (draft / run_folder.SCENARIO).write_bytes(result_bytes(run.plan.data()))
             write_timeline(draft / run_folder.TIMELINE, run.plan, run.timeline)
             write_token_gaps(draft / run_folder.TOKEN_GAPS, run.token_gaps)
-            self.put({run_folder.REPORT: report_page(draft).encode()})
+            self.put({run_folder.REPORT: self._page()} if page else {})
+
+    def _page(self) -> bytes:
+        from windtunnel.report.page.render import report_page
+
+        return report_page(self._draft).encode()
 
 
 class WholeFile:

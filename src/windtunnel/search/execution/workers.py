@@ -6,6 +6,7 @@ numbers of their plans: for equal bytes, put them in that order.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Generic, TypeVar
 
 from windtunnel.core.clock import cpu_s
@@ -66,12 +67,18 @@ class Workers(ExitStack):
     """Runs plans and measures them; a cluster stays connected until the end."""
 
     def __init__(
-        self, *, on: str = LOCAL, jobs: int | None = None, cache: Cache | None = None
+        self,
+        *,
+        on: str = LOCAL,
+        jobs: int | None = None,
+        cache: Cache | None = None,
+        memory_bytes: int | None = None,
     ) -> None:
         """`on` is where they run: `local`, or a Ray (`ray`, `auto` or `ray://HOST:PORT`).
 
         `jobs` is how many run at once, None: as many as pay. What a `cache` has is not run again,
-        and what ends is kept there; failures are not.
+        and what ends is kept there; failures are not. All runs on this machine together may use
+        `memory_bytes`, None: most of what is available; one that would use more fails.
         """
         if jobs is not None and jobs < 1:
             raise InputError(f"jobs is {jobs}", allowed="1 or more, or None for as many as pay")
@@ -82,7 +89,9 @@ class Workers(ExitStack):
         self._cache = cache
         self.found = 0
         """How many of the last plans the cache had."""
-        self._local = self.enter_context(SpreadTasks[ScenarioPlan, Outcome](measured, jobs))
+        most = processors() if jobs is None else jobs
+        one_run = partial(measured, memory_bytes=memory_bytes, processes=most)
+        self._local = self.enter_context(SpreadTasks[ScenarioPlan, Outcome](one_run, jobs))
         self._cluster: RayCluster | None = None
 
     def __enter__(self) -> "Workers":

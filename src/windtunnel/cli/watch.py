@@ -1,0 +1,58 @@
+"""Watches a run from outside: its progress, its memory, and Ctrl-C."""
+
+from collections.abc import Callable
+from typing import Self
+
+from windtunnel.cli.places import note
+from windtunnel.core.interrupts import Interruption
+from windtunnel.core.units import format_duration
+from windtunnel.twin.ceiling import MemoryCeiling
+from windtunnel.twin.simulation import Simulation
+
+BY_INTERRUPT = "interrupt"
+
+Look = Callable[[Simulation], None]
+
+
+class RunWatch:
+    """Ends a run early that uses too much memory, or that somebody interrupts."""
+
+    def __init__(self, memory_bytes: int | None) -> None:
+        self._ceiling = MemoryCeiling.of(memory_bytes)
+        self._interruption = Interruption()
+        self._reached: tuple[int, float] | None = None  # requests ended, and when, in the run
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._interruption.asked
+
+    def __enter__(self) -> Self:
+        self._interruption.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._interruption.__exit__()
+        if kind is KeyboardInterrupt and self._reached is not None:
+            self._say_what_was_lost(*self._reached)
+
+    def looking(self, shown: Look | None) -> Look:
+        """What a run calls now and then; it calls `shown`, too."""
+
+        def look(simulation: Simulation) -> None:
+            self._reached = simulation.recorder.ended, simulation.now_s
+            self._interruption.may_ask = True
+            if self._interruption.asked:
+                at = format_duration(simulation.now_s)
+                simulation.end_early(BY_INTERRUPT, f"the run was interrupted at {at}")
+            self._ceiling.look(simulation)
+            if shown is not None:
+                shown(simulation)
+
+        return look
+
+    def _say_what_was_lost(self, ended: int, now_s: float) -> None:
+        """The same run ends where this one was given up, with all results, if it is asked to."""
+        note(
+            f"{ended:,} requests had ended, at {format_duration(now_s)} of simulated time; nothing "
+            f"is written, for that would take a while (--set duration={now_s:.6g}s runs this far)"
+        )

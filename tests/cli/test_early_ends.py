@@ -1,0 +1,134 @@
+"""Runs that Ctrl-C, a memory ceiling or the system ends: what is written, what is said."""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.twin.runs import one_server
+from windtunnel.cli.main import main
+from windtunnel.report.terminal import progress
+from windtunnel.twin.simulation import Simulation
+
+ENDLESS = one_server(count=10**9, rate="100/s")
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "one.yaml"
+    path.write_text(ENDLESS)
+    return path
+
+
+def status_of(*args: object) -> int:
+    with pytest.raises(SystemExit) as left:
+        main([str(one) for one in args])
+    assert isinstance(left.value.code, int)
+    return left.value.code
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def ctrl_c(monkeypatch: pytest.MonkeyPatch, presses: int) -> None:
+    """Interrupts the run so often, at each look."""
+    left = [signal.SIGINT] * presses
+
+    @contextmanager
+    def interrupting(*_: object) -> Iterator[object]:
+        def look(_: Simulation) -> None:
+            while left:
+                signal.raise_signal(left.pop())
+
+        yield look
+
+    monkeypatch.setattr(progress, "progress", interrupting)
+
+
+def test_ctrl_c_keeps_what_a_run_has_done(
+    scenario: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    ctrl_c(monkeypatch, 1)
+    assert status_of("simulate", scenario, "-o", tmp_path / "run") == 130
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["ended_by"] == "interrupt"
+    assert "interrupted at" in result["partial"]
+    assert result["requests"]["arrived"] > 1_000
+    assert "report.html" not in files(tmp_path / "run")
+    said = capsys.readouterr()
+    assert "simulated, partial" in said.out
+    assert f"`windtunnel report {tmp_path / 'run'}` writes the page" in said.err
+    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+    assert status_of("report", tmp_path / "run") == 0
+    assert ", partial" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_second_ctrl_c_ends_it_at_once_and_says_how_to_get_so_far(
+    scenario: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ctrl_c(monkeypatch, 2)
+    assert status_of("simulate", scenario, "-o", tmp_path / "run") == 130
+    assert files(tmp_path) == ["one.yaml"]
+    said = capsys.readouterr().err
+    assert "nothing is written" in said
+    assert "--set duration=" in said
+
+
+def test_a_run_ends_at_its_memory_ceiling(
+    scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of("simulate", scenario, "-o", tmp_path / "run", "--memory", "1MiB") == 3
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["ended_by"] == "memory"
+    assert "the results are partial: the memory ceiling of 1 MiB" in capsys.readouterr().err
+    assert "report.html" in files(tmp_path / "run")
+
+
+def test_a_search_counts_such_a_run_as_failed(
+    scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = ("--vary", "serving.pools.0.replicas=1,2", "--seeds", 1, "--jobs", 1)
+    status_of("sweep", scenario, *points, "--memory", "1MiB", "--json", tmp_path / "found.json")
+    assert "the memory ceiling of 1 MiB was reached" in (tmp_path / "found.json").read_text()
+
+
+@pytest.mark.parametrize("given", ["0", "-1GiB", "much", "4 parsecs"])
+def test_a_ceiling_that_is_none(
+    scenario: Path, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of("simulate", scenario, "--memory", given) == 2
+    assert "--memory: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mebibytes", [60, 180, 400, 700])
+def test_a_limit_of_the_address_space_is_a_sentence_and_leaves_no_draft(
+    scenario: Path, tmp_path: Path, mebibytes: int
+) -> None:
+    scenario.write_text(one_server(count=10**9, rate="1000000/s"))
+    limit = mebibytes << 20
+    done = subprocess.run(
+        [sys.executable, "-m", "windtunnel", "simulate", str(scenario), "-o", tmp_path / "run"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "memory" in done.stderr
+    assert [name for name in files(tmp_path) if "draft" in name] == []
