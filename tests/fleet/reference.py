@@ -13,6 +13,7 @@ from tests.fleet.reference_rows import (
     ReferenceRow,
     coverage,
     is_free,
+    room_of,
     size,
     stage_of,
     total,
@@ -45,6 +46,7 @@ from windtunnel.fleet.planner.actions import (
     NeedVerdict,
     in_words,
 )
+from windtunnel.fleet.planner.auction import Ask, Choice, is_worth_it, share_out
 from windtunnel.fleet.planner.costs import (
     PINNED,
     RECLAIM_GRACE_S,
@@ -86,12 +88,20 @@ class _Cycle:
         """Not to be drained after all: nobody counts on them before the next cycle."""
         self.actions: list[Action] = []
         self.withdrawn: list[str] = []
+        self.acquired: list[tuple[ReferenceRow, list[Action]]] = []
+        """What each need that lacked something got, in the order of service."""
 
     def run(self, now_s: float) -> tuple[list[Machine], CyclePlan]:
         self.seed()
         for row in self.rows:
             if not row.whole:
+                before = len(self.actions)
                 self.acquire(row)
+                self.acquired.append((row, self.actions[before:]))
+        if self.exchange():
+            for row in self.rows:
+                if not row.whole and not row.same:
+                    self.acquire(row)  # of what others no longer need
         self.settle_promises()
         shortfalls = [self.preempt(row) for row in self.rows if not row.whole]
         self.reclaim()
@@ -178,22 +188,31 @@ class _Cycle:
         fitting = [m for m in mine if row.matches(m)]
         if row.domain:
             fitting = [m for m in fitting if row.domain_of(m) == row.domain]
+        kept = self.chosen(row, fitting)
+        for machine in kept:
+            self.credit(row, machine)
+        row.whole = not self.left(row)
+        self.spare(m for m in mine if m not in kept)
+
+    def chosen(self, row: ReferenceRow, fitting: Sequence[Machine]) -> list[Machine]:
+        """Of some machines those that a need keeps."""
+        kept: list[Machine] = []
         if row.skew:
             fitting = self.evenly(row, sorted(fitting, key=row.keep_order))
-        kept: dict[str, None] = {}
-        while fitting and self.left(row):
+        while fitting and (left := row.unplaced(kept)):
             machine = fitting[0]
             if not row.skew:
-                left = self.left(row)
+                first = min(stage_of(m) for m in fitting)
                 machine = min(
-                    fitting,
-                    key=lambda m: (stage_of(m), row.price(left, m), m.shape.key(), m.id),
+                    [m for m in fitting if stage_of(m) == first],
+                    key=lambda m: (row.price(left, m), m.shape.key(), m.id),
                 )
+                if not row.helps(left, machine):  # nor does any other of its stage
+                    fitting = [m for m in fitting if stage_of(m) != first]
+                    continue
             fitting = [m for m in fitting if m.id != machine.id]
-            self.credit(row, machine)
-            kept[machine.id] = None
-        row.whole = not self.left(row)
-        self.spare(m for m in mine if m.id not in kept)
+            kept.append(machine)
+        return kept
 
     def evenly(self, row: ReferenceRow, machines: Sequence[Machine]) -> list[Machine]:
         """One of each domain, then a second one of each, and so on."""
@@ -208,6 +227,7 @@ class _Cycle:
     # Phase 1, then: what each need can get, by priority.
 
     def acquire(self, row: ReferenceRow) -> None:
+        before = len(self.actions)
         if row.same:
             self.settle_domain(row)
             if not row.domain:
@@ -215,15 +235,29 @@ class _Cycle:
         for machine in self.spare_of(row):
             if not self.left(row):
                 break
+            if not row.helps(self.left(row), machine):
+                continue
             if not row.skew or self.allowed(row, machine):
                 self.adopt(row, machine, SURPLUS_REASON)
         while self.left(row):
-            free = self.free_for(row)
+            free = [m for m in self.free_for(row) if row.helps(self.left(row), m)]
             if not free:
                 break
             left = self.left(row)
             self.take(row, min(free, key=lambda m: self.take_order(row, left, m)))
         row.whole = not self.left(row)
+        if row.whole:
+            self.tidy(row, [one for one in self.actions[before:] if one.kind != ADOPT])
+
+    def tidy(self, row: ReferenceRow, taken: Sequence[Action]) -> None:
+        """Gives back what a need just took and would not keep."""
+        kept = [m.id for m in self.chosen(row, self.has(row))]
+        needless = [one for one in taken if one.machine not in kept]
+        if len(needless) == len(row.credited) - len(kept):
+            for one in needless:
+                row.credited.remove(one.machine)
+                self.change(self.machines[one.machine], NOTHING, None)
+                self.actions.remove(one)
 
     def spare_of(self, row: ReferenceRow) -> list[Machine]:
         """What the cluster has to spare and this need can use."""
@@ -247,14 +281,12 @@ class _Cycle:
 
     def take_order(
         self, row: ReferenceRow, left: Sequence[Resources], machine: Machine
-    ) -> tuple[bool, float, str, str]:
-        """Idle before speculative; then by what a unit costs; then by shape, then by id."""
-        return (
-            machine.state == SPECULATIVE,
-            row.price(left, machine),
-            machine.shape.key(),
-            machine.id,
-        )
+    ) -> tuple[int, bool, float, str, str]:
+        """For the largest unit that is left; then idle before speculative; then by what a unit
+        costs; then by shape, then by id."""
+        largest, price = row.price(left, machine)
+        created = machine.state == SPECULATIVE
+        return (largest, created, price, machine.shape.key(), machine.id)
 
     def allowed(self, row: ReferenceRow, machine: Machine, more: Sequence[Machine] = ()) -> bool:
         """Whether one more in this machine's domain keeps a spread within its skew."""
@@ -296,6 +328,83 @@ class _Cycle:
         priority = row.need.profile.priority
         action = Action(kind, machine.id, cluster, row.key, grace_s, priority, cost, reason)
         self.actions.append(action)
+
+    # What needs exchange of what they just took.
+
+    def exchange(self) -> bool:
+        """Idle machines and places in quotas apart; with needs that are short, else without."""
+        changed: list[ReferenceRow] = []
+        for kind, state in ((BOOTSTRAP, IDLE), (PROVISION, SPECULATIVE)):
+            asking = [
+                (row, taken)
+                for row, taken in self.acquired
+                if not row.domain_key
+                and len(row.need.sizes()) == 1
+                and row not in changed
+                and all(one.kind == kind for one in taken)
+            ]
+            if any(row.whole for row, _ in asking):
+                rows = self.exchange_some(asking, state)
+                rows = rows or self.exchange_some([one for one in asking if one[0].whole], state)
+                changed += rows
+        return bool(changed)
+
+    def exchange_some(
+        self, asking: Sequence[tuple[ReferenceRow, list[Action]]], state: int
+    ) -> list[ReferenceRow]:
+        """The needs that have other machines now."""
+        taken = {one.machine: row for row, actions in asking for one in actions}
+        kinds = [(row.need.profile.fingerprint(), row.need.min_unit) for row, _ in asking]
+        pools: dict[tuple[object, ...], list[Machine]] = {}
+        for machine in sorted(self.machines.values(), key=lambda m: (m.shape.key(), m.id)):
+            users = [
+                kind for kind, (row, _) in zip(kinds, asking, strict=True) if row.matches(machine)
+            ]
+            shape = machine.shape
+            alike = (shape.resources, shape.price_per_hour, shape.interruption_probability)
+            available = is_free(machine) or machine.id in taken
+            if users and machine.state == state and available:
+                pools.setdefault((*alike, *users), []).append(machine)
+        asks = [
+            self.ask(row, kinds.index(kind), actions, list(pools.values()))
+            for (row, actions), kind in zip(asking, kinds, strict=True)
+        ]
+        free = [len(pool) for pool in pools.values()]
+        is_short = not all(row.whole for row, _ in asking)
+        if not is_worth_it(free, together(asks), is_short=is_short):
+            return []
+        shares = share_out(free, asks)
+        if shares is None:
+            return []
+        moved = [at for at, share in enumerate(shares) if share != asks[at].has]
+        for at in moved:
+            row, actions = asking[at]
+            for one in actions:
+                row.credited.remove(one.machine)
+                self.change(self.machines[one.machine], NOTHING, None)
+                self.actions.remove(one)
+        for at in moved:
+            row, _ = asking[at]
+            for choice, count in zip(asks[at].choices, shares[at], strict=True):
+                pool = [self.machines[m.id] for m in list(pools.values())[choice.stock]]
+                for machine in [m for m in pool if is_free(m)][:count]:
+                    self.take(row, machine)
+            row.whole = not self.left(row)
+        return [asking[at][0] for at in moved]
+
+    def ask(
+        self, row: ReferenceRow, kind: int, actions: list[Action], pools: list[list[Machine]]
+    ) -> Ask:
+        """The units that a need has no machine for but those that it just took."""
+        taken = [one.machine for one in actions]
+        choices = [
+            Choice(at, room_of(pool[0], row.need.min_unit), row.cost(pool[0]))
+            for at, pool in enumerate(pools)
+            if row.matches(pool[0])
+        ]
+        has = [sum(m.id in taken for m in pools[one.stock]) for one in choices]
+        before = [m for m in self.has(row) if m.id not in taken]
+        return Ask(kind, len(row.unplaced(before)), choices, has)
 
     # The one domain of a gang.
 
@@ -364,7 +473,8 @@ class _Cycle:
             if row.whole or (row.same and not row.domain):
                 continue
             for machine in self.promises(row):
-                if self.fits(row, machine) and self.left(row, coming):
+                left = self.left(row, coming)
+                if self.fits(row, machine) and left and row.helps(left, machine):
                     wanted[machine.id] = None
                     coming.append(machine)
         for machine in list(self.machines.values()):
@@ -400,15 +510,18 @@ class _Cycle:
         if row.same and not row.domain:
             return self.verdict(row, [])
         coming = [m for m in self.promises(row) if self.fits(row, m)]
-        while self.left(row, coming):
+        while left := self.left(row, coming):
             victims = [
                 m
                 for m in self.victims(row)
-                if self.fits(row, m) and (not row.skew or self.allowed(row, m, coming))
+                if self.fits(row, m)
+                and row.helps(left, m)
+                and (not row.skew or self.allowed(row, m, coming))
             ]
             if not victims:
                 return self.verdict(row, coming)
-            machine = victims[0]
+            largest = min(row.largest(left, m) for m in victims)
+            machine = next(m for m in victims if row.largest(left, m) == largest)
             self.uncredit(machine)
             if machine.cluster == row.need.cluster:
                 self.adopt(row, machine, OWN_VICTIM_REASON)
@@ -472,6 +585,18 @@ class _Cycle:
             ):
                 self.change(machine, DELETE, None)
                 self.actions.append(Action(DELETE, machine.id, reason=DELETE_REASON))
+
+
+def together(asks: Iterable[Ask]) -> list[Ask]:
+    """What needs of one kind ask for and have, as one."""
+    kinds: dict[int, Ask] = {}
+    for ask in asks:
+        has, units = [0] * len(ask.choices), 0
+        if ask.kind in kinds:
+            has, units = kinds[ask.kind].has, kinds[ask.kind].units
+        has = [one + more for one, more in zip(has, ask.has, strict=True)]
+        kinds[ask.kind] = Ask(ask.kind, units + ask.units, ask.choices, has)
+    return list(kinds.values())
 
 
 def amounts_of(units: Iterable[Resources]) -> list[tuple[str, int]]:

@@ -61,6 +61,12 @@ def without(units: Sequence[Resources], machine: Machine) -> list[Resources]:
     return others
 
 
+def room_of(machine: Machine, size: Resources) -> int:
+    """How many units of a size fit on a machine, and nothing else."""
+    offered = dict(machine.shape.resources)
+    return min(offered.get(name, 0) // amount for name, amount in size if amount)
+
+
 def is_free(machine: Machine) -> bool:
     """Whether anybody may have it: idle or speculative, and not planned for somebody."""
     if machine.state == IDLE:
@@ -92,12 +98,17 @@ class ReferenceRow:
     def same(self) -> bool:
         return bool(self.need.profile.same_key)
 
-    def unit_cost(self, machine: Machine) -> float:
-        """What the largest unit costs on a machine that is full of them."""
-        offered = dict(machine.shape.resources)
-        return self.cost(machine) / min(
-            offered.get(name, 0) // amount for name, amount in self.need.min_unit
-        )
+    def unit_cost(self, machine: Machine) -> tuple[int, float]:
+        """Whether all units fit on a machine, else which is the largest that does; and what such a
+        unit costs on a machine that is full of them."""
+        sizes = [self.need.min_unit]
+        if not self.domain_key:
+            sizes += [size for size, _ in self.need.sizes()]
+        for tier, size in enumerate(sizes):
+            room = room_of(machine, size)
+            if room:
+                return tier, self.cost(machine) / room
+        return len(sizes), math.inf
 
     def unplaced(self, machines: Iterable[Machine]) -> list[Resources]:
         """The units that find no room: machine by machine, the largest that fits goes in."""
@@ -109,12 +120,24 @@ class ReferenceRow:
     def holds(self, machines: Iterable[Machine]) -> bool:
         return not self.unplaced(machines)
 
-    def price(self, left: Sequence[Resources], machine: Machine) -> float:
-        """What a machine costs for a unit of those that it would take, small ones in proportion."""
+    def helps(self, left: Sequence[Resources], machine: Machine) -> bool:
+        """Whether a machine takes something of what is left."""
+        return len(without(left, machine)) < len(left)
+
+    def largest(self, left: Sequence[Resources], machine: Machine) -> int:
+        """The number of the largest size of which a machine would take some."""
+        stays = without(left, machine)
+        sizes = [size for size, _ in self.need.sizes()]
+        taken = (at for at, size in enumerate(sizes) if stays.count(size) < left.count(size))
+        return next(taken, len(sizes))
+
+    def price(self, left: Sequence[Resources], machine: Machine) -> tuple[int, float]:
+        """The largest size that a machine would take; then what it costs for a unit of those that
+        it would take, small ones in proportion."""
         stays = without(left, machine)
         sizes = [size for size, _ in self.need.sizes()]
         if len(sizes) == 1:
-            return self.cost(machine) / (len(left) - len(stays))
+            return 0, self.cost(machine) / (len(left) - len(stays))
         largest = {name: max(dict(size)[name] for size in sizes) for name in self.want}
         worth = 0.0
         for size in sizes:
@@ -122,9 +145,9 @@ class ReferenceRow:
             for name, amount in size:
                 share += amount / largest[name]
             worth += (left.count(size) - stays.count(size)) * (share / len(size))
-        return self.cost(machine) / worth
+        return self.largest(left, machine), self.cost(machine) / worth if worth else math.inf
 
-    def keep_order(self, machine: Machine) -> tuple[int, float, str]:
+    def keep_order(self, machine: Machine) -> tuple[int, tuple[int, float], str]:
         """Machines that are there first; of these, the cheapest for a unit."""
         return (stage_of(machine), self.unit_cost(machine), machine.id)
 
@@ -136,10 +159,9 @@ class ReferenceRow:
     def matches(self, machine: Machine) -> bool:
         """Whether this machine may be counted for this need."""
         attributes = machine.shape.attributes()
-        offered = dict(machine.shape.resources)
         return (
             accepts_all(self.need.profile.requirements, attributes)
-            and all(offered.get(name, 0) >= amount for name, amount in self.need.min_unit)
+            and math.isfinite(self.unit_cost(machine)[1])
             and (not self.domain_key or self.domain_key in attributes)
             and self.cost(machine) < math.inf
         )

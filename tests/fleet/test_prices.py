@@ -48,13 +48,13 @@ class Mix:
         total = {name: amount * count for name, amount in unit.items()}
         return need(f"c{number % 3}", profile(priority=number), total, unit)
 
-    def machines(self, shapes: list[MachineShape]) -> list[Machine]:
-        """Enough of every shape for everything."""
+    def machines(self, shapes: list[MachineShape], plenty: float = 2.0) -> list[Machine]:
+        """Of every shape so many times as many as everything takes."""
         asked = sum(dict(one.aggregate)["gpu"] for one in self.needs)
         return [
             idle(f"{like.instance_type}-{number:04}", like)
             for like in shapes
-            for number in range(2 * asked // dict(like.resources)["gpu"])
+            for number in range(int(plenty * asked) // dict(like.resources)["gpu"])
         ]
 
     def wanted(self) -> dict[str, list[Need]]:
@@ -74,6 +74,24 @@ def test_a_mix_costs_little_more_than_the_bound(seed: int) -> None:
     gap = fleet_gap(planner)
     assert gap.rows == len(mix.needs)
     assert gap.gap <= 0.05
+
+
+@pytest.mark.parametrize("plenty", [0.1, 0.15, 0.3])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_mix_with_scarce_machines_costs_little_more(seed: int, plenty: float) -> None:
+    """All machines together are 1.5 to 4.5 times what is needed: those that are cheap for several
+    needs go to the ones that gain most by them. Served one after the other, they cost up to 22 %
+    more than the bound."""
+    mix, planner = Mix(100 + seed), Planner()
+    planner.inventory.load(mix.machines(mix.shapes, plenty))
+    for cluster, some in mix.wanted().items():
+        planner.needs.replace(cluster, some)
+    planner.cycle(0.0)
+    gap = fleet_gap(planner)
+    assert gap.rows >= len(mix.needs) - 3  # units of eight may find too few large machines
+    assert gap.gap <= 0.03
+    again = planner.cycle(1.0)
+    assert (again.actions, again.withdrawn) == ([], [])
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -46,6 +46,20 @@ def test_units_without_room_are_what_is_missing() -> None:
     assert short.reason.startswith("short of 6 gpu: ")
 
 
+def test_small_units_may_have_machines_that_large_ones_do_not_fit_on() -> None:
+    """One large machine is all there is for the unit of eight; the rest fits on small ones."""
+    planner = Planner()
+    small = shape("h2", "a", {"gpu": 2}, price_per_hour=2.0)
+    planner.inventory.load([idle("l", EIGHT), *(idle(f"s{n}", small) for n in range(4))])
+    planner.needs.replace("east", [gpus(8, 8), gpus(3, 1)])
+    plan = planner.cycle(0.0)
+    assert not plan.shortfalls
+    assert [one.machine for one in plan.actions] == ["l", "s0", "s1"]
+    planner.needs.replace("east", [gpus(8, 8), gpus(8, 8), gpus(3, 1)])
+    (short,) = planner.cycle(10.0).shortfalls
+    assert short.reason.startswith("short of 8 gpu: ")
+
+
 def test_a_machine_that_is_half_full_keeps_what_it_has() -> None:
     """Two units of six hold on to two machines, though twelve of sixteen would be free."""
     planner = Planner()

@@ -18,6 +18,7 @@ POOL_BUILD: Final = "pool_build"
 TAKE: Final = "take"
 TAKE_CO_LOCATED: Final = "take_co_located"
 TAKE_SPREAD: Final = "take_spread"
+EXCHANGE: Final = "exchange"
 PREEMPTION: Final = "preempt"
 RECLAIMING: Final = "reclaim"
 RELEASING: Final = "release"
@@ -29,6 +30,7 @@ PARTS: Final = (
     TAKE,
     TAKE_CO_LOCATED,
     TAKE_SPREAD,
+    EXCHANGE,
     PREEMPTION,
     RECLAIMING,
     RELEASING,

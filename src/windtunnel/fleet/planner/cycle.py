@@ -12,6 +12,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.fleet.instruments import (
     CALLS_TOTAL,
     CYCLE,
+    EXCHANGE,
     HINTS,
     PHASE_1,
     PHASE_2,
@@ -46,6 +47,7 @@ from windtunnel.fleet.planner.actions import (
 from windtunnel.fleet.planner.costs import RECLAIM_GRACE_S
 from windtunnel.fleet.planner.domains import find_whole, settle
 from windtunnel.fleet.planner.entries import THERE, MachineEntry, NeedRow, Supply
+from windtunnel.fleet.planner.exchange import Exchange
 from windtunnel.fleet.planner.hints import Hints
 from windtunnel.fleet.planner.inventory import Inventory
 from windtunnel.fleet.planner.moves import Moves
@@ -67,6 +69,7 @@ class Planner:
         self._supplies: Final = Supplies(self.inventory)
         self.needs: Final = NeedsTable(self.inventory, self._supplies)
         self._moves: Final = Moves(self.inventory, self._supplies)
+        self._exchange: Final = Exchange(self._moves)
         self._preemption: Final = Preemption(self._moves)
         self._hints: Final = Hints(self._supplies)
         self._short: list[NeedRow] = []
@@ -174,13 +177,20 @@ class Planner:
             if together and (path != before or together == ROWS_PER_LAP):
                 told.laps(before, together)
                 together = 0
+            began = len(self._moves.actions)
             self._acquire(row, supplies.of(row))
+            self._exchange.note(row, began)
             calls[path] = calls.get(path, 0) + 1
             together += 1
         if together:
             told.laps(path, together)
         for name, times in calls.items():
             told.count(CALLS_TOTAL, (name,), times)
+        if self._exchange.run():
+            for row in wanting:
+                if not row.whole and not row.same:
+                    self._acquire(row, supplies.of(row))  # of what others no longer need
+        told.lap(EXCHANGE)
         return [row for row in wanting if not row.whole]
 
     def _acquire(self, row: NeedRow, supply: Supply) -> None:
@@ -192,10 +202,13 @@ class Planner:
                 return
         if row.cluster.surplus and not row.whole:
             moves.adopt_spare(row, supply)
+        began = len(moves.actions)
         moves.take(row, supply)
         row.whole = not any(row.left)
         if moves.is_mixed(row):
-            self.inventory.touch(row)  # the last machine may have made an earlier one needless
+            if row.whole:
+                moves.tidy(row, began)
+            self.inventory.touch(row)  # it may be able to do without something that it had
 
     def _preempt(self, short: list[NeedRow]) -> list[NeedVerdict]:
         """Phase 2: what must leave needs of lower priority; and what is said of those that lack."""

@@ -338,17 +338,27 @@ def _offers(stocks: list[Stock], costs: list[float], rooms: list[int]) -> list[O
 
 
 class Supply:
-    """The stocks that will do for needs of one kind, the cheapest for a unit first."""
+    """The stocks that will do for needs of one kind: those for the largest units first, and of
+    these the cheapest for a unit."""
 
     def __init__(
-        self, order: list[Stock], costs: list[float], rooms: list[int], domain_key: str
+        self,
+        key: "tuple[str, Sizing]",
+        order: list[Stock],
+        costs: list[float],
+        rooms: list[int],
+        unit_costs: list[tuple[int, float]],
+        domain_key: str,
     ) -> None:
+        self.key: Final = key
         self.order: Final = order
         self.costs: Final = costs
         self.rooms: Final = rooms
-        """Of each stock: how many of the largest unit fit on one machine."""
-        self.unit_costs: Final = [cost / room for cost, room in zip(costs, rooms, strict=True)]
-        """Of each stock: what the largest unit costs on a machine that is full of them."""
+        """Of each stock: how many units fit on one machine where each is as large as the largest in
+        everything; 0 where only smaller ones do."""
+        self.unit_costs: Final = unit_costs
+        """Of each stock: 0 where every unit fits on its machines, else by the largest that does;
+        and what such a unit costs on a machine that is full of them."""
         self.rank: Final[dict[Stock, int]] = {stock: at for at, stock in enumerate(order)}
         self.offers: Final = _offers(order, costs, rooms)
         self.domains: Final[dict[str, list[Stock]]] = {}
@@ -377,11 +387,15 @@ class Supply:
 class Pattern:
     """What one machine takes of units that are left."""
 
-    __slots__ = ("taken", "worth")
+    __slots__ = ("largest", "taken", "worth")
 
     def __init__(self, taken: list[int], worth: float) -> None:
         self.taken: Final = taken  # by size
         self.worth: Final = worth  # in units of the largest size
+        self.largest = 0
+        """The number of the largest size of which it takes some; that of no size for nothing."""
+        while self.largest < len(taken) and not taken[self.largest]:
+            self.largest += 1
 
 
 class Sizing:
@@ -393,6 +407,17 @@ class Sizing:
         self.weights: Final = [_share(size, sizes) for size in sizes]
         self.patterns: Final[dict[int, dict[tuple[int, ...], Pattern]]] = {}
         """By kind of machine and the units that are left."""
+
+    def room(self, at: int, amounts: list[int]) -> int:
+        """How many units of a size fit on a machine with these amounts, and nothing else."""
+        size = self.sizes[at]
+        return min(
+            [
+                amounts[self.resources[place]] // size[place]
+                for place in range(len(size))
+                if size[place]
+            ]
+        )
 
 
 def _share(size: list[int], sizes: list[list[int]]) -> float:
@@ -447,7 +472,6 @@ class NeedRow:
         self.sizing = NO_UNITS  # the sizes of its units
         self.counts: tuple[int, ...] = ()  # how many units there are of each size
         self.supply: Supply | None = None
-        self.supply_number = 0  # of all that ask the same of machines
         self.domain_key = ""  # of its Same, or of its spread
         self.same = False
         self.skew = 0

@@ -54,10 +54,11 @@ class Hints:
 
 def _look(supply: Supply) -> tuple[int, float]:
     """How sure a machine is, and the price of the one that would be next."""
-    for stock in supply.order:
+    whole = [stock for stock in supply.order if supply.rooms[supply.rank[stock]]]
+    for stock in whole:
         if stock.idle_count:
             return (HIGH, stock.price)
-    for stock in supply.order:
+    for stock in whole:
         if stock.quota_count:
             return (MEDIUM, stock.price)
     return (NONE, 0.0)

@@ -30,7 +30,16 @@ from windtunnel.fleet.planner.entries import (
     Supply,
 )
 from windtunnel.fleet.planner.inventory import Inventory
-from windtunnel.fleet.planner.packing import add, left_over, unit_price
+from windtunnel.fleet.planner.packing import (
+    add,
+    could_spare,
+    fill,
+    helps,
+    largest_taken,
+    left_over,
+    pattern,
+    unit_price,
+)
 from windtunnel.fleet.planner.supply import Supplies
 from windtunnel.fleet.states import IDLE, SPECULATIVE
 
@@ -55,10 +64,20 @@ class Moves:
 
     def gain(self, row: NeedRow, stock: Stock, count: int) -> None:
         """A row has so many machines more (or fewer) of a stock."""
-        add(row.bag, stock, count)
         supply = row.supply
         if supply is not None:
-            row.left = left_over(row, supply, row.bag)
+            rank = supply.rank[stock]
+            is_last = count > 0
+            for other in row.bag:
+                if supply.rank[other] > rank:
+                    is_last = False
+            add(row.bag, stock, count)
+            if is_last and len(row.left) > 1:
+                row.left = fill(row, row.left, stock, count)  # none is filled after them
+            else:
+                row.left = left_over(row, supply, row.bag)
+        else:
+            add(row.bag, stock, count)
 
     def is_mixed(self, row: NeedRow) -> bool:
         """Whether a row has machines that are not all alike."""
@@ -139,6 +158,8 @@ class Moves:
         chosen: list[MachineEntry] = []
         while by_stock and any(row.left):
             stock = self._cheapest(row, supply, list(by_stock))
+            if not helps(row, row.left, stock):
+                break
             free = by_stock[stock]
             count = _how_many(row, supply.rooms[supply.rank[stock]], len(free))
             chosen += reversed(free[-count:])
@@ -181,7 +202,7 @@ class Moves:
         return kept
 
     def in_keep_order(self, supply: Supply, entries: list[MachineEntry]) -> list[MachineEntry]:
-        """Machines that are there first; of these, the cheapest for a unit."""
+        """Machines that are there first; of these, as the supply has them."""
         ranked = [
             (entry.stage(), supply.unit_costs[supply.rank[entry.stock]], entry.id, place)
             for place, entry in enumerate(entries)
@@ -190,15 +211,19 @@ class Moves:
         return [entries[place] for _, _, _, place in ranked]
 
     def _cheapest(self, row: NeedRow, supply: Supply, stocks: list[Stock]) -> Stock:
-        """Of some stocks the one that costs least for a unit of what is left; then by key."""
+        """Of the stocks that take the largest unit which is left, the one that costs least for a
+        unit; then by key."""
         best = stocks[0]
         if len(stocks) > 1:
-            least = math.inf
+            size, least = len(row.left) + 1, math.inf
             for stock in stocks:
                 rank = supply.rank[stock]
                 price = unit_price(row, stock, supply.rooms[rank], supply.costs[rank])
-                if price < least or (price == least and stock.key < best.key):
-                    best, least = stock, price
+                largest = largest_taken(row, row.left, stock)
+                if largest < size or (
+                    largest == size and (price < least or (price == least and stock.key < best.key))
+                ):
+                    best, size, least = stock, largest, price
         return best
 
     def credit(self, row: NeedRow, entry: MachineEntry) -> None:
@@ -233,6 +258,8 @@ class Moves:
         for entry in self.in_keep_order(supply, spare):
             if not any(row.left):
                 break
+            if not helps(row, row.left, entry.stock):
+                continue
             if row.skew:
                 value = entry.stock.attributes[row.domain_key]
                 if value not in self.open_domains(row, supply, {}):
@@ -253,10 +280,11 @@ class Moves:
         return [value for value, count in counts.items() if count <= ceiling]
 
     def take(self, row: NeedRow, supply: Supply) -> None:
-        """Takes free machines until all units fit: idle ones, and where there are none, others.
+        """Takes free machines until all units fit.
 
-        Each time, the machine that costs least for a unit of what is still left: anywhere, in the
-        domain of a gang, or in the domains that are open to a spread.
+        Each time one that takes the largest unit which is left: an idle one, or else one that can
+        be created; of these, the one that costs least for a unit. Anywhere, in the domain of a
+        gang, or in the domains that are open to a spread.
         """
         offers = supply.domain_offers[row.domain] if row.domain else supply.offers
         while any(row.left):
@@ -264,32 +292,77 @@ class Moves:
                 offers = []
                 for value in self.open_domains(row, supply, {}):
                     offers = offers + supply.domain_offers[value]
-            has_taken = self._take_best(row, offers, IDLE)
-            if not has_taken and not self._take_best(row, offers, SPECULATIVE):
+            best, room, cost, size = self._best(row, offers, IDLE, len(row.left))
+            state = IDLE
+            if best is None or size > _first(row.left):
+                other, other_room, other_cost, _ = self._best(row, offers, SPECULATIVE, size)
+                if other is not None:
+                    best, room, cost, state = other, other_room, other_cost, SPECULATIVE
+            if best is None:
                 return
+            free = best.idle_count if state == IDLE else best.quota_count
+            count = 1 if row.skew else _how_many(row, room, free)
+            self._take_some(row, best, state, count, cost)
+            self.gain(row, best, count)
 
-    def _take_best(self, row: NeedRow, offers: list[Offer], state: int) -> bool:
-        """Takes machines in a state from the cheapest stock. False where there are none."""
+    def take_some(self, row: NeedRow, stock: Stock, state: int, count: int) -> None:
+        """Takes so many free machines of a stock in a state; there are as many."""
+        supply = self.supplies.of(row)
+        self._take_some(row, stock, state, count, supply.costs[supply.rank[stock]])
+        self.gain(row, stock, count)
+
+    def tidy(self, row: NeedRow, began: int) -> None:
+        """Gives back what a row took since some action and would not keep: the last machine may
+        have made an earlier one needless."""
+        supply = self.supplies.of(row)
+        if not could_spare(row, row.bag):
+            return
+        bag, left = row.bag, row.left
+        held = [entry for entry in row.held if entry.stage() != NOT_COMING and not entry.spare]
+        kept = {entry.id: None for entry in self.kept(row, supply, held)}
+        row.bag, row.left = bag, left
+        needless = [one for one in self.actions[began:] if one.machine not in kept]
+        if len(needless) == len(held) - len(kept):
+            for action in needless:
+                self.give_back(row, action.machine)
+                self.actions.remove(action)
+
+    def give_back(self, row: NeedRow, machine: str) -> None:
+        """A machine that a row took in this cycle is free again."""
+        entry = self.inventory.entries[machine]
+        self.inventory.plan(entry, NOTHING, None)
+        self.gain(row, entry.stock, -1)
+
+    def _best(
+        self, row: NeedRow, offers: list[Offer], state: int, below: int
+    ) -> tuple[Stock | None, int, float, int]:
+        """The stock to take a machine in a state from, with its room and cost, and the number of
+        the largest size that it takes, which is lower than the one given; or none."""
         epoch = self.inventory.frees
+        left = row.left
         best: Stock | None = None
-        least, room, cost = math.inf, 0, 0.0
+        size, least, room, cost = below, math.inf, 0, 0.0
         for offer in offers:
             stock = offer.first(state, epoch)
             if stock is None:
                 continue
-            price = unit_price(row, stock, offer.room, offer.cost)
-            if best is None or price < least or (price == least and stock.key < best.key):
-                best, least, room, cost = stock, price, offer.room, offer.cost
-        if best is None:
-            return False
-        free = best.idle_count if state == IDLE else best.quota_count
-        count = 1 if row.skew else _how_many(row, room, free)
-        self._take_some(row, best, state, count, cost)
-        self.gain(row, best, count)
-        return True
+            if len(left) == 1:
+                price = offer.cost / (offer.room if offer.room < left[0] else left[0])
+                largest = 0
+            else:
+                found = pattern(row, left, stock)
+                price = offer.cost / found.worth if found.worth else math.inf
+                largest = found.largest
+            if largest < size or (
+                best is not None
+                and largest == size
+                and (price < least or (price == least and stock.key < best.key))
+            ):
+                best, size, least = stock, largest, price
+                room, cost = offer.room, offer.cost
+        return best, room, cost, size
 
     def _take_some(self, row: NeedRow, stock: Stock, state: int, count: int, cost: float) -> None:
-        """Takes so many free machines in a state; there are as many."""
         kind = BOOTSTRAP if state == IDLE else PROVISION
         reason = IDLE_REASON if state == IDLE else SPECULATIVE_REASON
         # As objects, since compiled code would make one for each action out of plain numbers.
@@ -308,6 +381,14 @@ class Moves:
         self.actions.append(
             Action(kind, entry.id, row.cluster.name, row.key, 0.0, row.priority, cost, reason)
         )
+
+
+def _first(left: tuple[int, ...]) -> int:
+    """The number of the largest size that is left."""
+    at = 0
+    while not left[at]:
+        at += 1
+    return at
 
 
 def _how_many(row: NeedRow, room: int, free: int) -> int:

@@ -1,10 +1,11 @@
 """Whether the units of a need fit on machines: each machine is filled with the largest that fit.
 
-Machines are filled in one order, the cheapest for a unit first, so that the answer depends on which
-machines there are and not on how they came. All units fit on each machine of a supply, one at a
-time; so every machine more takes something, as long as something is left.
+Machines are filled in one order, that of the supply, so that the answer depends on which machines
+there are and not on how they came. Machines that host every unit come first; what only has room for
+small ones takes what these leave.
 """
 
+import math
 from typing import Final
 
 from windtunnel.fleet.planner.entries import NeedRow, Pattern, Sizing, Stock, Supply
@@ -94,11 +95,23 @@ def unit_price(row: NeedRow, stock: Stock, room: int, cost: float) -> float:
     """What a machine costs for a unit of what it would take of those that the row still lacks.
 
     It has room for so many of the largest. Smaller units count by their share of the largest.
+    Infinite where it would take none.
     """
     left = row.left
     if len(left) == 1:
         return cost / (room if room < left[0] else left[0])
-    return cost / pattern(row, left, stock).worth
+    worth = pattern(row, left, stock).worth
+    return cost / worth if worth else math.inf
+
+
+def largest_taken(row: NeedRow, left: tuple[int, ...], stock: Stock) -> int:
+    """The number of the largest size of which a machine takes some of what is left."""
+    return 0 if len(left) == 1 else pattern(row, left, stock).largest
+
+
+def helps(row: NeedRow, left: tuple[int, ...], stock: Stock) -> bool:
+    """Whether a machine takes something of what is left."""
+    return largest_taken(row, left, stock) < len(left)
 
 
 def total(row: NeedRow, bag: dict[Stock, int]) -> list[int]:
@@ -109,6 +122,19 @@ def total(row: NeedRow, bag: dict[Stock, int]) -> list[int]:
         for at in range(len(found)):
             found[at] += count * stock.amounts[resources[at]]
     return found
+
+
+def could_spare(row: NeedRow, bag: dict[Stock, int]) -> bool:
+    """Whether a machine is no larger in anything than what its row has too much of."""
+    have, resources = total(row, bag), row.sizing.resources
+    for stock in bag:
+        is_small = True
+        for at in range(len(have)):
+            if stock.amounts[resources[at]] > have[at] - row.want[at]:
+                is_small = False
+        if is_small:
+            return True
+    return False
 
 
 def missing(row: NeedRow, left: tuple[int, ...]) -> list[int]:

@@ -25,7 +25,15 @@ from windtunnel.fleet.planner.entries import (
     Takeable,
 )
 from windtunnel.fleet.planner.moves import Moves
-from windtunnel.fleet.planner.packing import add, both, covers, free_of, left_over
+from windtunnel.fleet.planner.packing import (
+    add,
+    both,
+    covers,
+    free_of,
+    helps,
+    largest_taken,
+    left_over,
+)
 from windtunnel.fleet.states import DRAINING
 
 
@@ -70,6 +78,8 @@ class Preemption:
         for entry in self._coming(row, supply):
             if not any(left):
                 break
+            if not helps(row, left, entry.stock):
+                continue
             wanted[entry.id] = entry
             add(bag, entry.stock, 1)
             left = left_over(row, supply, bag)
@@ -83,7 +93,8 @@ class Preemption:
     def preempt(self, row: NeedRow) -> tuple[int, ...]:
         """Takes from lower priorities what a row lacks; gives the units that it still would lack.
 
-        Each time, the best machine to take of those that a spread allows.
+        Each time, the best machine to take of those that a spread allows, for the largest unit that
+        any of them would take.
         """
         moves = self._moves
         supply = moves.supplies.of(row)
@@ -102,7 +113,12 @@ class Preemption:
                 stocks = []
                 for value in moves.open_domains(row, supply, coming):
                     stocks = stocks + supply.domains[value]
-            victim = self._victim(row, stocks)
+            victim: MachineEntry | None = None
+            for size in range(len(left)):
+                useful = [one for one in stocks if largest_taken(row, left, one) == size]
+                victim = self._victim(row, useful) if useful else None
+                if victim is not None:
+                    break
             if victim is None:
                 break
             if not self._take(row, supply, victim):

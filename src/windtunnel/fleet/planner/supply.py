@@ -8,10 +8,9 @@ from typing import Final
 
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.planner.costs import effective_cost
-from windtunnel.fleet.planner.entries import NeedRow, Stock, Supply
+from windtunnel.fleet.planner.entries import NeedRow, Sizing, Stock, Supply
 from windtunnel.fleet.planner.inventory import Inventory
 from windtunnel.fleet.requirements import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, MachineRequirement
-from windtunnel.fleet.shape import Resources
 
 
 class Supplies:
@@ -22,8 +21,7 @@ class Supplies:
         self._by_value: Final[dict[str, dict[str, int]]] = {}
         self._by_key: Final[dict[str, int]] = {}
         self._indexed = 0
-        self._numbers: Final[dict[tuple[str, Resources], int]] = {}  # by what is asked of machines
-        self._made: Final[dict[int, Supply]] = {}
+        self._made: Final[dict[tuple[str, Sizing], Supply]] = {}  # by what is asked of machines
         self._asked: Final[dict[NeedRow, Need]] = {}
         self._fresh: Final[dict[NeedRow, None]] = {}
         self.builds = 0
@@ -33,8 +31,6 @@ class Supplies:
         self._leave(row)
         self._asked[row] = need
         self._fresh[row] = None
-        key = (row.key.fingerprint, need.min_unit)
-        row.supply_number = self._numbers.setdefault(key, len(self._numbers))
 
     def forget(self, row: NeedRow) -> None:
         self._leave(row)
@@ -42,8 +38,11 @@ class Supplies:
         self._fresh.pop(row, None)
 
     def _leave(self, row: NeedRow) -> None:
-        if row.supply is not None:
-            del row.supply.members[row]
+        supply = row.supply
+        if supply is not None:
+            del supply.members[row]
+            if not supply.members:
+                self._made.pop(supply.key, None)
             row.supply = None
 
     def all(self) -> list[Supply]:
@@ -79,16 +78,22 @@ class Supplies:
         """The supply of a row that is asked for."""
         found = row.supply
         if found is None:
-            found = self._made.get(row.supply_number)
+            key = (row.key.fingerprint, row.sizing)
+            found = self._made.get(key)
             if found is None:
-                found = self._build(self._asked[row], row.domain_key)
-                self._made[row.supply_number] = found
+                found = self._build(self._asked[row], key, row.domain_key)
+                self._made[key] = found
             row.supply = found
             found.members[row] = None
         return found
 
-    def _build(self, need: Need, domain_key: str) -> Supply:
+    def _build(self, need: Need, key: tuple[str, Sizing], domain_key: str) -> Supply:
+        """Stocks whose machines host every unit, and after them those that host only small ones.
+
+        Gangs and spreads count machines by domain, and ask that each hosts every unit.
+        """
         self.builds += 1
+        sizing = key[1]
         mask = (1 << self._indexed) - 1
         for one in need.profile.requirements:
             mask &= self._accepting(one)
@@ -100,23 +105,30 @@ class Supplies:
         order: list[Stock] = []
         costs: list[float] = []
         rooms: list[int] = []
-        found: list[tuple[float, str, int]] = []
+        found: list[tuple[int, float, str, int]] = []
         while mask:
             lowest = mask & -mask
             mask ^= lowest
             stock = inventory.stocks[lowest.bit_length() - 1]
             cost = effective_cost(stock.price, stock.probability, bucket)
             room = min([stock.amounts[number] // amount for number, amount in unit])
-            if cost < math.inf and room:
-                found.append((cost / room, stock.key, len(order)))
+            tier, hosts = 0, room
+            while not hosts and not domain_key and tier < len(sizing.sizes):
+                hosts = sizing.room(tier, stock.amounts)
+                tier += 1
+            if cost < math.inf and hosts:
+                found.append((tier, cost / hosts, stock.key, len(order)))
                 order.append(stock)
                 costs.append(cost)
                 rooms.append(room)
         found.sort()
+        places = [at for _, _, _, at in found]
         return Supply(
-            [order[at] for _, _, at in found],
-            [costs[at] for _, _, at in found],
-            [rooms[at] for _, _, at in found],
+            key,
+            [order[at] for at in places],
+            [costs[at] for at in places],
+            [rooms[at] for at in places],
+            [(tier, price) for tier, price, _, _ in found],
             domain_key,
         )
 

@@ -129,10 +129,11 @@ class NeedsTable:
         row.turn = (need.arrival_s, row.key)
         row.want = [amount for _, amount in need.aggregate]
         units = need.sizes()
-        row.sizing = self._inventory.sizing(tuple([size for size, _ in units]))
+        sizing = self._inventory.sizing(tuple([size for size, _ in units]))
         row.counts = tuple([count for _, count in units])
-        if before is None or before.min_unit != need.min_unit:
+        if before is None or row.sizing is not sizing:
             self._supplies.ask(row, need)
+            row.sizing = sizing
         self._inventory.touch(row)
         return row
 

@@ -243,8 +243,9 @@ class Coordinator:
         if wish.need.profile.same_key:
             offers, missing = self._in_one_domain(receiver, offers, wish)
         for _, donor, free in offers:
-            usable = _usable(free.shape, wish.need.min_unit)
-            count = max((-(-left // usable[name]) for name, left in missing.items()), default=0)
+            usable = _usable(free.shape, wish.unit)
+            lacking = [(left, usable[name]) for name, left in missing.items() if left > 0]
+            count = max((-(-left // amount) for left, amount in lacking), default=0)
             if count <= 0:
                 break
             idle = min(count, free.idle)
@@ -263,7 +264,7 @@ class Coordinator:
                 idle = free.idle - math.floor(MARGIN * free.idle)
                 quota = free.quota if wish.age >= QUOTA_AGE else 0
                 shape = free.shape
-                units = _units(shape, need.min_unit)
+                units = _units(shape, wish.unit)
                 if idle + quota <= 0 or not units:
                     continue
                 cost = effective_cost(
@@ -294,10 +295,10 @@ class Coordinator:
                 attributes = own.shape.attributes()
                 suits = accepts_all(need.profile.requirements, attributes)
                 if suits and attributes[key] == domain:
-                    _take(missing, own, need.min_unit)
+                    _take(missing, own, wish.unit)
             left = dict(missing)
             for _, _, free in by_domain[domain]:
-                _take(left, free, need.min_unit)
+                _take(left, free, wish.unit)
             if all(amount <= 0 for amount in left.values()):
                 return by_domain[domain], missing
         return [], {}
@@ -323,7 +324,7 @@ class Coordinator:
 def _units(shape: MachineShape, unit: Resources) -> int:
     """How many units fit on one machine, each as a whole."""
     offered = dict(shape.resources)
-    return min(offered.get(name, 0) // amount for name, amount in unit)
+    return min(offered.get(name, 0) // amount for name, amount in unit if amount)
 
 
 def _usable(shape: MachineShape, unit: Resources) -> dict[str, int]:

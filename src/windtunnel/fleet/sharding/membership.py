@@ -80,7 +80,13 @@ class ShardMember:
                 row = self._shard.planner.inventory.rows[key]
                 names = [name for name, _ in need.aggregate]
                 lacking = tuple(zip(names, missing(row, row.left), strict=True))
-                wishes.append(Shortfall(need, lacking, self._ages[key]))
+                sizes = [
+                    size for size, left in zip(row.sizing.sizes, row.left, strict=True) if left
+                ]
+                unit = need.min_unit
+                if sizes and not row.domain_key:
+                    unit = tuple(zip(names, map(max, zip(*sizes, strict=True)), strict=True))
+                wishes.append(Shortfall(need, lacking, unit, self._ages[key]))
         return wishes
 
     def obey(

@@ -28,6 +28,8 @@ class Shortfall(msgspec.Struct, frozen=True):
 
     need: Need
     missing: Resources
+    unit: Resources
+    """What a machine must offer to be of use: the largest unit that has no room."""
     age: int
     """For how many cycles."""
 

@@ -58,11 +58,6 @@ class BoundGroup(msgspec.Struct, frozen=True):
     sizing: Sizing
     counts: list[int]
 
-    def room(self, size: list[int], stock: Stock) -> int:
-        """How many units of one size a machine takes, if it takes nothing else."""
-        amounts = [stock.amounts[resource] for resource in self.sizing.resources]
-        return min(have // want for have, want in zip(amounts, size, strict=True) if want)
-
 
 class BoundModel:
     """The assignment as a program: how many machines of each stock each group of needs has.
@@ -102,7 +97,7 @@ class BoundModel:
                 machines = self._variable(cost, whole=1)
                 self._entries.append((places[stock], machines, 1.0))
                 if len(asked) == 1:
-                    share = group.room(group.sizing.sizes[0], stock) / group.counts[0]
+                    share = group.sizing.room(0, stock.amounts) / group.counts[0]
                     self._entries.append((asked[0], machines, -share))
                 else:
                     self._divide(group, stock, machines, asked, limits)
@@ -119,20 +114,22 @@ class BoundModel:
         self, group: BoundGroup, stock: Stock, machines: int, asked: list[int], limits: list[float]
     ) -> None:
         """Units of several sizes on the machines of a stock, within what these offer."""
-        units = [self._variable(0.0, whole=0) for _ in group.sizing.sizes]
-        for at, resource in enumerate(group.sizing.resources):
+        sizing = group.sizing
+        rooms = [sizing.room(size, stock.amounts) for size in range(len(sizing.sizes))]
+        units = {size: self._variable(0.0, whole=0) for size, room in enumerate(rooms) if room}
+        for at, resource in enumerate(sizing.resources):
             offered = stock.amounts[resource]
+            if not offered:
+                continue  # no unit that asks for it is among those that fit
             self._entries.append((len(limits), machines, -1.0))
             self._entries.extend(
-                (len(limits), unit, size[at] / offered)
-                for unit, size in zip(units, group.sizing.sizes, strict=True)
+                (len(limits), unit, sizing.sizes[size][at] / offered)
+                for size, unit in units.items()
             )
             limits.append(0.0)
-        for unit, size, count, row in zip(
-            units, group.sizing.sizes, group.counts, asked, strict=True
-        ):
-            self._entries.append((row, unit, -1.0 / count))
-            self._entries.append((len(limits), unit, 1.0 / group.room(size, stock)))
+        for size, unit in units.items():
+            self._entries.append((asked[size], unit, -1.0 / group.counts[size]))
+            self._entries.append((len(limits), unit, 1.0 / rooms[size]))
             self._entries.append((len(limits), machines, -1.0))
             limits.append(0.0)
 

@@ -1,0 +1,271 @@
+"""Who gets which machines where several needs want the same: an auction among them.
+
+Served one after the other, the first need takes machines that it could do without and another could
+not. In an auction each bids for the machines that are cheapest for a unit, and pays up to what its
+second choice would cost it; who is outbid looks elsewhere. Nobody pays these prices: they only say
+who gains most by a machine. When no units are left, the sum is close to the least there could be.
+"""
+
+from typing import Final
+
+FIRST_STEP: Final = 0.005
+"""By how much of the mean cost of a machine a bid is above the last one at least; it doubles as
+often as everybody could have bid for everything, so that an auction ends."""
+MOST_ROUNDS: Final = 12
+"""After so many doublings there are not enough machines for all, and it is given up."""
+MOST_BIDDERS: Final = 200
+"""Where there are more needs, those of one kind bid as one."""
+LEAST_SAVING: Final = 0.001
+"""The share of the cost that must be saved: else everybody keeps what he has."""
+NOBODY: Final = -1
+
+
+class Choice:
+    """Machines that would do for a need: which ones, how many units fit on one, and its cost."""
+
+    __slots__ = ("cost", "room", "stock")
+
+    def __init__(self, stock: int, room: int, cost: float) -> None:
+        self.stock: Final = stock
+        self.room: Final = room
+        self.cost: Final = cost
+
+
+class Ask:
+    """A need: so many units of one size, what it could take, and how many of each it has now."""
+
+    __slots__ = ("choices", "has", "kind", "units")
+
+    def __init__(self, kind: int, units: int, choices: list[Choice], has: list[int]) -> None:
+        self.kind: Final = kind  # the same for all that have the same choices
+        self.units: Final = units
+        self.choices: Final = choices
+        self.has: Final = has
+
+
+def is_worth_it(free: list[int], kinds: list[Ask], *, is_short: bool) -> bool:
+    """Whether needs should try to share out machines anew, by what those of one kind have together.
+
+    Whole machines for each need are left aside, so that thousands of needs are looked at as some
+    kinds. Where a need is short it is enough that there are machines for all.
+    """
+    left = list(free)
+    for ask in kinds:
+        for at, choice in enumerate(ask.choices):
+            left[choice.stock] -= ask.has[at]
+    if len(kinds) < 2 or not _is_contended(left, kinds):
+        return False
+    bidders = [Bidder(ask.units, ask.choices) for ask in kinds]
+    if not Auction(free, bidders).run():
+        return False
+    before, after = 0.0, 0.0
+    for ask, bidder in zip(kinds, bidders, strict=True):
+        before += _cost_of_units(ask, ask.has)
+        after += _cost_of_units(ask, bidder.held)
+    return is_short or after < before * (1.0 - LEAST_SAVING)
+
+
+def _cost_of_units(ask: Ask, held: list[int]) -> float:
+    """What some machines cost, but for the room that is left on them."""
+    cost, room = 0.0, 0
+    for at, choice in enumerate(ask.choices):
+        cost += held[at] * choice.cost
+        room += held[at] * choice.room
+    return cost * ask.units / room if room > ask.units else cost
+
+
+def share_out(free: list[int], asks: list[Ask]) -> list[list[int]] | None:
+    """How many of each of its choices every need shall have, so that none is short: where some are
+    now, or where that is cheaper than now. None where everybody keeps what he has.
+
+    `free` counts the machines of each stock, with those that the needs have.
+    """
+    groups: dict[int, list[Ask]] = {}
+    for number, ask in enumerate(asks):
+        groups.setdefault(ask.kind if len(asks) > MOST_BIDDERS else number, []).append(ask)
+    bidders = {
+        number: Bidder(sum([ask.units for ask in group]), group[0].choices)
+        for number, group in groups.items()
+    }
+    if not Auction(free, list(bidders.values())).run():
+        return None
+    left = list(free)
+    for bidder in bidders.values():
+        for at, choice in enumerate(bidder.choices):
+            left[choice.stock] -= bidder.held[at]
+    shares: dict[Ask, list[int]] = {}
+    for number, group in groups.items():
+        for ask in group:
+            share = _take(ask, bidders[number].held, left)
+            if share is None:
+                return None
+            shares[ask] = share
+    found = [shares[ask] for ask in asks]
+    return found if _is_better(asks, found) else None
+
+
+def _is_better(asks: list[Ask], shares: list[list[int]]) -> bool:
+    """Whether a need is short with what it has now, or all together pay less."""
+    before, after = 0.0, 0.0
+    for ask, share in zip(asks, shares, strict=True):
+        room = 0
+        for at, choice in enumerate(ask.choices):
+            room += ask.has[at] * choice.room
+            before += ask.has[at] * choice.cost
+            after += share[at] * choice.cost
+        if room < ask.units:
+            return True
+    return after < before * (1.0 - LEAST_SAVING)
+
+
+def _is_contended(left: list[int], kinds: list[Ask]) -> bool:
+    """Whether a stock that needs of two kinds could use is used up."""
+    wanted: dict[int, int] = {}
+    for ask in kinds:
+        for choice in ask.choices:
+            if not left[choice.stock]:
+                wanted[choice.stock] = wanted.get(choice.stock, 0) + 1
+                if wanted[choice.stock] > 1:
+                    return True
+    return False
+
+
+def _take(ask: Ask, quota: list[int], left: list[int]) -> list[int] | None:
+    """What one need takes of what its kind has, and of what is left where that is not enough."""
+    share = [0] * len(quota)
+    room = 0
+    while room < ask.units:
+        best, least, own = -1, 0.0, False
+        for at, choice in enumerate(ask.choices):
+            mine = quota[at] > 0
+            if mine < own or not (mine or left[choice.stock]):
+                continue
+            fits = ask.units - room
+            price = choice.cost / (choice.room if choice.room < fits else fits)
+            if best < 0 or mine > own or price < least:
+                best, least, own = at, price, mine
+        if best < 0:
+            return None
+        choice = ask.choices[best]
+        count = (ask.units - room) // choice.room
+        most = quota[best] if own else left[choice.stock]
+        count = 1 if not count else count if count < most else most
+        if own:
+            quota[best] -= count
+        else:
+            left[choice.stock] -= count
+        share[best] += count
+        room += count * choice.room
+    for at, choice in enumerate(ask.choices):  # the last one may have made others needless
+        spare = (room - ask.units) // choice.room
+        count = spare if spare < share[at] else share[at]
+        share[at] -= count
+        room -= count * choice.room
+        left[choice.stock] += count
+    return share
+
+
+class Bidder:
+    """One need, or all of a kind."""
+
+    __slots__ = ("choices", "held", "lacks", "units")
+
+    def __init__(self, units: int, choices: list[Choice]) -> None:
+        self.units: Final = units
+        self.choices: Final = choices
+        self.lacks = units  # units without a machine
+        self.held: Final = [0] * len(choices)  # machines, by choice
+
+    def change(self, at: int, count: int) -> None:
+        """It has so many machines more, or fewer."""
+        self.held[at] += count
+        room = 0
+        for place, choice in enumerate(self.choices):
+            room += self.held[place] * choice.room
+        self.lacks = self.units - room if room < self.units else 0
+
+
+class Lot:
+    """Machines of one stock that one bidder has for one price."""
+
+    __slots__ = ("at", "count", "holder", "price")
+
+    def __init__(self, price: float, holder: int, at: int, count: int) -> None:
+        self.price: Final = price
+        self.holder: Final = holder
+        self.at: Final = at  # which choice of its holder it is
+        self.count = count
+
+
+class Auction:
+    """Machines by stock, and those who bid for them."""
+
+    def __init__(self, free: list[int], bidders: list[Bidder]) -> None:
+        self._bidders: Final = bidders
+        self._lots: Final = [[Lot(0.0, NOBODY, 0, count)] if count else [] for count in free]
+        costs = [choice.cost for bidder in bidders for choice in bidder.choices]
+        self._bids_a_round: Final = len(costs)
+        self._step = FIRST_STEP * sum(costs) / len(costs) if costs else 0.0
+        self._alone: Final = max(costs, default=0.0)
+        """How far above the price a need goes that has no second choice."""
+
+    def run(self) -> bool:
+        """Lets everybody bid until all units have a machine. False where that was given up."""
+        bidders = self._bidders
+        turns = list(range(len(bidders)))
+        at, bids = 0, 0
+        while at < len(turns):
+            number = turns[at]
+            at += 1
+            while bidders[number].lacks:
+                bids += 1
+                if bids % self._bids_a_round == 0:
+                    self._step *= 2.0
+                    if bids == MOST_ROUNDS * self._bids_a_round:
+                        return False
+                if not self._bid(number, turns):
+                    return False
+        return True
+
+    def _bid(self, number: int, turns: list[int]) -> bool:
+        """One bid; who loses machines by it has another turn. False where nothing is left."""
+        bidder = self._bidders[number]
+        best, best_value, second = -1, 0.0, -1.0
+        found: Lot | None = None
+        for at, choice in enumerate(bidder.choices):
+            lot = self._cheapest(choice.stock, number)
+            if lot is None:
+                continue
+            room = choice.room if choice.room < bidder.lacks else bidder.lacks
+            value = (choice.cost + lot.price) / room
+            if best < 0 or value < best_value:
+                if best >= 0:
+                    second = best_value
+                best, best_value, found = at, value, lot
+            elif second < 0.0 or value < second:
+                second = value
+        if found is None:
+            return False
+        choice = bidder.choices[best]
+        room = choice.room if choice.room < bidder.lacks else bidder.lacks
+        above = (second - best_value) * room if second >= 0.0 else self._alone
+        count = bidder.lacks // room
+        count = count if count < found.count else found.count
+        found.count -= count
+        if not found.count:
+            self._lots[choice.stock].remove(found)
+        price = found.price + above + self._step
+        self._lots[choice.stock].append(Lot(price, number, best, count))
+        bidder.change(best, count)
+        if found.holder != NOBODY:
+            self._bidders[found.holder].change(found.at, -count)
+            turns.append(found.holder)
+        return True
+
+    def _cheapest(self, stock: int, but: int) -> Lot | None:
+        """The machines of a stock with the lowest price, leaving out those of one bidder."""
+        best: Lot | None = None
+        for lot in self._lots[stock]:
+            if lot.holder != but and (best is None or lot.price < best.price):
+                best = lot
+        return best

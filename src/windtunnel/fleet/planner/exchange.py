@@ -1,0 +1,220 @@
+"""Machines that were taken in this cycle go to other needs where the sum is cheaper, or where one
+that is short gets some.
+
+Nothing of it has begun. Needs with units of one size take part, wherever their machines are; gangs,
+spreads and needs with several sizes keep what they took. Idle machines and places in quotas are
+exchanged apart from each other, so that no need waits for a machine that it could have at once.
+"""
+
+from typing import Final
+
+from windtunnel.fleet.planner.actions import BOOTSTRAP, PROVISION, Action
+from windtunnel.fleet.planner.auction import Ask, Choice, is_worth_it, share_out
+from windtunnel.fleet.planner.entries import NeedRow, Stock, Supply
+from windtunnel.fleet.planner.moves import Moves
+from windtunnel.fleet.planner.packing import add
+from windtunnel.fleet.states import IDLE, SPECULATIVE
+
+
+class Exchange:
+    """The needs of a cycle that may exchange what they took."""
+
+    def __init__(self, moves: Moves) -> None:
+        self._moves: Final = moves
+        # In the order of service: needs, and which actions are theirs. Plain lists, since a first
+        # cycle has thousands of them.
+        self._rows: Final[list[NeedRow]] = []
+        self._begins: Final[list[int]] = []
+        self._ends: Final[list[int]] = []
+        self._changed: Final[dict[NeedRow, None]] = {}
+        self._gone: Final[dict[int, None]] = {}  # actions that are not in the plan after all
+
+    def note(self, row: NeedRow, began: int) -> None:
+        """A need that lacked something has taken what it could; what it took are the last actions,
+        from one on."""
+        if not row.domain_key and len(row.counts) == 1:
+            self._rows.append(row)
+            self._begins.append(began)
+            self._ends.append(len(self._moves.actions))
+
+    def run(self) -> bool:
+        """Lets needs exchange what they took: with those that are short, or else without. Gives
+        whether anything changed."""
+        for state, kind in ((IDLE, BOOTSTRAP), (SPECULATIVE, PROVISION)):
+            numbers = [number for number in range(len(self._rows)) if self._is_all(number, kind)]
+            whole = [number for number in numbers if self._rows[number].whole]
+            if whole and not self._try(numbers, state) and len(whole) < len(numbers):
+                self._try(whole, state)
+        self._rows.clear()
+        self._begins.clear()
+        self._ends.clear()
+        if not self._changed:
+            return False
+        self._changed.clear()
+        kept: list[Action] = []
+        for at, action in enumerate(self._moves.actions):
+            if at not in self._gone:
+                kept.append(action)
+        self._moves.actions[:] = kept
+        self._gone.clear()
+        return True
+
+    def _is_all(self, number: int, kind: int) -> bool:
+        """Whether a need took machines by one kind of action only, and still has them. What a
+        cluster had to spare comes first, then idle machines."""
+        actions, begin, end = self._moves.actions, self._begins[number], self._ends[number]
+        return self._rows[number] not in self._changed and (
+            begin == end or (actions[begin].kind == kind and actions[end - 1].kind == kind)
+        )
+
+    def _try(self, numbers: list[int], state: int) -> bool:
+        """Exchanges machines in a state where that is better."""
+        rows = self._rows
+        pools = Pools(state)
+        is_short = False
+        for number in numbers:
+            pools.join(rows[number], self._taken(number))
+            is_short = is_short or not rows[number].whole
+        if not pools.divide() or not is_worth_it(pools.free, pools.asks(), is_short=is_short):
+            return False
+        asks = [pools.ask(rows[number], self._taken(number)) for number in numbers]
+        shares = share_out(pools.free, asks)
+        if shares is None:
+            return False
+        changed = [at for at, share in enumerate(shares) if share != asks[at].has]
+        for at in changed:
+            self._give_back(numbers[at])
+        for at in changed:
+            row = rows[numbers[at]]
+            for choice, count in zip(asks[at].choices, shares[at], strict=True):
+                self._take(row, pools.pools[choice.stock], count, state)
+            row.whole = not any(row.left)
+        return True
+
+    def _taken(self, number: int) -> dict[Stock, int]:
+        """What a need took, by stock."""
+        row, begin, end = self._rows[number], self._begins[number], self._ends[number]
+        if end - begin == len(row.held):
+            return row.bag
+        taken: dict[Stock, int] = {}
+        for at in range(begin, end):
+            entry = self._moves.inventory.entries[self._moves.actions[at].machine]
+            add(taken, entry.stock, 1)
+        return taken
+
+    def _give_back(self, number: int) -> None:
+        """What a need took is free again, and not in the plan."""
+        row = self._rows[number]
+        self._changed[row] = None
+        for at in range(self._begins[number], self._ends[number]):
+            self._gone[at] = None
+            self._moves.give_back(row, self._moves.actions[at].machine)
+
+    def _take(self, row: NeedRow, stocks: list[Stock], count: int, state: int) -> None:
+        """Takes so many machines of a pool; there are as many."""
+        for stock in stocks:
+            free = stock.idle_count if state == IDLE else stock.quota_count
+            some = free if free < count else count
+            if some:
+                self._moves.take_some(row, stock, state, some)
+                count -= some
+        assert not count
+
+
+class Pools:
+    """Machines that are free or were just taken, by what is alike to every need of an exchange."""
+
+    def __init__(self, state: int) -> None:
+        self._state: Final = state
+        self._kinds: Final[dict[int, int]] = {}  # by id of a supply
+        self._supplies: Final[list[Supply]] = []
+        self._units: Final[list[int]] = []
+        self._taken: Final[list[dict[Stock, int]]] = []
+        self._choices: list[list[Choice]] = []
+        self.pools: Final[list[list[Stock]]] = []
+        self.free: Final[list[int]] = []
+        self._number: Final[dict[Stock, int]] = {}
+
+    def join(self, row: NeedRow, taken: dict[Stock, int]) -> None:
+        """One more need, with what it took."""
+        supply = row.supply
+        assert supply is not None
+        kind = self._kinds.get(id(supply))
+        if kind is None:
+            kind = len(self._kinds)
+            self._kinds[id(supply)] = kind
+            self._supplies.append(supply)
+            self._units.append(0)
+            self._taken.append({})
+        self._units[kind] += _units(row, supply, taken)
+        mine = self._taken[kind]
+        for stock, count in taken.items():
+            mine[stock] = mine.get(stock, 0) + count
+
+    def divide(self) -> bool:
+        """Puts stocks that are alike together. False where there is nobody to exchange with."""
+        if len(self._supplies) < 2:
+            return False
+        users: dict[Stock, int] = {}
+        for kind, supply in enumerate(self._supplies):
+            for stock in supply.order:
+                users[stock] = users.get(stock, 0) | (1 << kind)
+        taken: dict[Stock, int] = {}
+        for mine in self._taken:
+            for stock, count in mine.items():
+                taken[stock] = taken.get(stock, 0) + count
+        alike: dict[tuple[int, float, float, int], int] = {}
+        for stock in sorted(users, key=_by_key):
+            free = stock.idle_count if self._state == IDLE else stock.quota_count
+            free += taken.get(stock, 0)
+            if free:
+                key = (stock.kind, stock.price, stock.probability, users[stock])
+                number = alike.setdefault(key, len(alike))
+                if number == len(self.pools):
+                    self.pools.append([])
+                    self.free.append(0)
+                self.pools[number].append(stock)
+                self.free[number] += free
+                self._number[stock] = number
+        self._choices = [self._choices_of(supply) for supply in self._supplies]
+        return True
+
+    def _choices_of(self, supply: Supply) -> list[Choice]:
+        choices: list[Choice] = []
+        for at, some in enumerate(self.pools):
+            rank = supply.rank.get(some[0])
+            if rank is not None:
+                choices.append(Choice(at, supply.rooms[rank], supply.costs[rank]))
+        return choices
+
+    def asks(self) -> list[Ask]:
+        """What all needs of one kind ask for together, of each kind."""
+        kinds = range(len(self._supplies))
+        return [self._ask(kind, self._units[kind], self._taken[kind]) for kind in kinds]
+
+    def ask(self, row: NeedRow, taken: dict[Stock, int]) -> Ask:
+        """What a need asks for beside what it had before, with what it took."""
+        supply = row.supply
+        assert supply is not None
+        return self._ask(self._kinds[id(supply)], _units(row, supply, taken), taken)
+
+    def _ask(self, kind: int, units: int, taken: dict[Stock, int]) -> Ask:
+        by_pool: dict[int, int] = {}
+        for stock, count in taken.items():
+            number = self._number[stock]
+            by_pool[number] = by_pool.get(number, 0) + count
+        choices = self._choices[kind]
+        return Ask(kind, units, choices, [by_pool.get(one.stock, 0) for one in choices])
+
+
+def _units(row: NeedRow, supply: Supply, taken: dict[Stock, int]) -> int:
+    """The units of a need that had no machine before it took some."""
+    units = row.counts[0]
+    if taken is not row.bag:
+        for stock, count in row.bag.items():
+            units -= (count - taken.get(stock, 0)) * supply.rooms[supply.rank[stock]]
+    return units
+
+
+def _by_key(stock: Stock) -> str:
+    return stock.key

@@ -1,0 +1,221 @@
+"""Needs exchange what they took in a cycle: the sum is near the optimum, and nobody loses."""
+
+import math
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.fleet.test_equivalence import Both
+from tests.fleet.worlds import idle, quota
+from windtunnel.core.random import Stream
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.need import Need, need, profile
+from windtunnel.fleet.planner.actions import CyclePlan
+from windtunnel.fleet.planner.auction import MOST_BIDDERS, Ask, Choice, is_worth_it, share_out
+from windtunnel.fleet.planner.cycle import Planner
+from windtunnel.fleet.shape import shape
+
+SMALL = shape("small", "a", {"gpu": 2, "memory": 64}, price_per_hour=2.2)
+LARGE = shape("large", "a", {"gpu": 8, "memory": 256}, price_per_hour=8.0)
+RICH = shape("rich", "a", {"gpu": 8, "memory": 512}, price_per_hour=7.9)
+
+
+def ask(cluster: str, gpus: int, unit: int, memory: int, priority: int) -> Need:
+    one = {"gpu": unit, "memory": memory}
+    total = {name: amount * (gpus // unit) for name, amount in one.items()}
+    return need(cluster, profile(priority=priority), total, one)
+
+
+def first_cycle(machines: list[Machine], *wanted: Need) -> tuple[CyclePlan, dict[str, str]]:
+    """The plan, and the types that each cluster gets."""
+    planner = Planner()
+    planner.inventory.load(machines)
+    for one in wanted:
+        planner.needs.replace(one.cluster, [one])
+    plan = planner.cycle(0.0)
+    taken: dict[str, str] = {}
+    for action in plan.actions:
+        taken[action.cluster] = taken.get(action.cluster, "") + action.machine[0]
+    again = planner.cycle(1.0)
+    assert (again.actions, again.withdrawn) == ([], [])
+    return plan, taken
+
+
+def test_a_machine_goes_to_the_need_that_gains_most_by_it() -> None:
+    """Served first, the need of little memory would take the rich machine, which is the cheapest;
+    the other one has room for four units there and for two on a large one."""
+    machines = [idle("r1", RICH), idle("l1", LARGE), idle("l2", LARGE)]
+    poor, rich = ask("poor", 8, 1, 32, priority=2), ask("rich", 8, 2, 128, priority=1)
+    assert first_cycle(machines, poor)[1] == {"poor": "r"}
+    assert first_cycle(machines, poor, rich)[1] == {"poor": "l", "rich": "r"}
+
+
+def test_one_that_is_short_gets_a_machine_that_another_can_do_without() -> None:
+    """Units of one GPU fit on small machines, a unit of eight does not, whatever its priority."""
+    machines = [idle("l1", LARGE), *(idle(f"s{n}", SMALL) for n in range(4))]
+    many, one = ask("many", 8, 1, 8, priority=2), ask("one", 8, 8, 64, priority=1)
+    plan, taken = first_cycle(machines, many, one)
+    assert not plan.shortfalls
+    assert taken == {"many": "ssss", "one": "l"}
+
+
+def test_where_there_are_too_few_for_all_the_first_keeps_what_it_has() -> None:
+    machines = [idle("l1", LARGE), *(idle(f"s{n}", SMALL) for n in range(3))]
+    many, one = ask("many", 8, 1, 8, priority=2), ask("one", 8, 8, 64, priority=1)
+    plan, taken = first_cycle(machines, many, one)
+    assert [one.need.cluster for one in plan.shortfalls] == ["one"]
+    assert taken == {"many": "l"}
+
+
+def test_nobody_waits_for_a_machine_that_must_be_created_where_an_idle_one_is_dearer() -> None:
+    dear = shape("dear", "a", {"gpu": 8, "memory": 256}, price_per_hour=99.0)
+    machines = [idle("d1", dear), quota("l1", LARGE), quota("r1", RICH)]
+    poor, rich = ask("poor", 4, 1, 64, priority=2), ask("rich", 8, 2, 128, priority=1)
+    assert first_cycle(machines, poor, rich)[1] == {"poor": "d", "rich": "r"}
+
+
+@st.composite
+def tight_worlds(draw: st.DrawFn) -> Both:
+    """Machines of several kinds, about as many as needs of one size take."""
+    kinds = draw(st.lists(st.sampled_from([SMALL, LARGE, RICH]), min_size=2, max_size=12))
+    machines = [
+        idle(f"m{number:02}", like) if draw(st.booleans()) else quota(f"m{number:02}", like)
+        for number, like in enumerate(kinds)
+    ]
+    wanted = [
+        ask(
+            draw(st.sampled_from(["east", "west"])),
+            unit * draw(st.integers(1, 6)),
+            unit,
+            draw(st.sampled_from([16, 64, 128])),
+            draw(st.integers(0, 3)),
+        )
+        for unit in draw(st.lists(st.sampled_from([1, 2, 4]), min_size=2, max_size=5))
+    ]
+    return Both(machines, wanted)
+
+
+@given(both=tight_worlds(), data=st.data())
+@settings(max_examples=80)
+def test_it_is_as_the_obvious_cycle_has_it(both: Both, data: st.DataObject) -> None:
+    both.cycle()
+    for _ in range(2):
+        both.now_s += 10.0
+        both.happen(data)
+        both.cycle()
+
+
+class Tight:
+    """Needs of one size in a few kinds, and about enough machines for them."""
+
+    def __init__(self, seed: int, needs: int) -> None:
+        draw = Stream(seed, "tight")
+        self.free = [draw.integer(1, 3 * needs) for _ in range(6)]
+        prices = [1.0 + 9.0 * draw.uniform() for _ in self.free]
+        kinds = [
+            [
+                Choice(at, draw.integer(1, 8), price)
+                for at, price in enumerate(prices)
+                if draw.uniform() < 0.7
+            ]
+            for _ in range(6)
+        ]
+        self.asks: list[Ask] = []
+        left = list(self.free)
+        for number in range(needs):
+            choices = kinds[number % len(kinds)]
+            self.asks.append(Ask(number % len(kinds), draw.integer(1, 9), choices, []))
+            self._greedily(self.asks[-1], left)
+
+    def _greedily(self, one: Ask, left: list[int]) -> None:
+        one.has.extend([0] * len(one.choices))
+        room = 0
+        while room < one.units:
+            open_ = [at for at, each in enumerate(one.choices) if left[each.stock]]
+            if not open_:
+                return
+            best = min(open_, key=lambda at: one.choices[at].cost / one.choices[at].room)
+            one.has[best] += 1
+            left[one.choices[best].stock] -= 1
+            room += one.choices[best].room
+
+    @property
+    def is_whole(self) -> bool:
+        return all(room_of(one, one.has) >= one.units for one in self.asks)
+
+    def optimum(self, *, whole: bool) -> float:
+        """The least that machines for all cost, by HiGHS; infinite where there is no way."""
+        np = pytest.importorskip("numpy")
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+        columns = [(n, each) for n, one in enumerate(self.asks) for each in one.choices]
+        matrix = np.zeros((len(self.asks) + len(self.free), len(columns)))
+        for at, (number, each) in enumerate(columns):
+            matrix[number, at] = each.room
+            matrix[len(self.asks) + each.stock, at] = 1
+        low = [float(one.units) for one in self.asks] + [-np.inf] * len(self.free)
+        high = [np.inf] * len(self.asks) + [float(count) for count in self.free]
+        done = milp(
+            [each.cost for _, each in columns],
+            constraints=LinearConstraint(matrix, low, high),
+            integrality=np.full(len(columns), int(whole)),
+            bounds=Bounds(0, np.inf),
+            options={"time_limit": 5.0},
+        )
+        return math.inf if done.fun is None else float(done.fun)
+
+
+def room_of(one: Ask, counts: list[int]) -> int:
+    return sum(count * each.room for count, each in zip(counts, one.choices, strict=True))
+
+
+def cost_of(asks: list[Ask], shares: list[list[int]]) -> float:
+    return sum(
+        count * each.cost
+        for one, share in zip(asks, shares, strict=True)
+        for count, each in zip(share, one.choices, strict=True)
+    )
+
+
+@given(seed=st.integers(0, 10**6), needs=st.sampled_from([4, 30, MOST_BIDDERS + 60]))
+@settings(max_examples=40, deadline=None)
+def test_shares_hold_every_need_and_use_no_machine_twice(seed: int, needs: int) -> None:
+    tight = Tight(seed, needs)
+    shares = share_out(tight.free, tight.asks)
+    if shares is None:
+        return
+    used = [0] * len(tight.free)
+    for one, share in zip(tight.asks, shares, strict=True):
+        room = room_of(one, share)
+        assert room >= one.units
+        for count, each in zip(share, one.choices, strict=True):
+            used[each.stock] += count
+            assert not count or room - each.room < one.units  # none is needless
+    assert all(count <= free for count, free in zip(used, tight.free, strict=True))
+    if tight.is_whole:
+        assert cost_of(tight.asks, shares) < cost_of(tight.asks, [one.has for one in tight.asks])
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_shares_are_near_the_optimum(seed: int) -> None:
+    tight = Tight(seed, 12)
+    best = tight.optimum(whole=True)
+    assume(best < math.inf and tight.is_whole)
+    shares = share_out(tight.free, tight.asks) or [one.has for one in tight.asks]
+    assert cost_of(tight.asks, shares) <= 1.15 * best
+    if is_worth_it(tight.free, tight.asks, is_short=False):
+        assert tight.optimum(whole=False) < cost_of(tight.asks, [one.has for one in tight.asks])
+
+
+def test_on_average_shares_are_within_four_percent_of_the_optimum() -> None:
+    paid, best = 0.0, 0.0
+    for seed in range(40):
+        tight = Tight(seed, 12)
+        least = tight.optimum(whole=True)
+        if least < math.inf and tight.is_whole:
+            shares = share_out(tight.free, tight.asks) or [one.has for one in tight.asks]
+            paid, best = paid + cost_of(tight.asks, shares), best + least
+    assert best > 0.0
+    assert paid <= 1.04 * best
