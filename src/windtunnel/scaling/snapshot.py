@@ -13,7 +13,8 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 LARGEST: Final = 1e15
-"""No count, length or time in a snapshot is larger; one that is must be a mistake."""
+MOST: Final = 10**15
+"""No length or time in a snapshot is larger, and no count; one that is must be a mistake."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -246,9 +247,9 @@ def _can_be(value: float) -> bool:
 
 def _answers(replica: ReplicaView) -> bool:
     return (
-        replica.waiting >= 0
-        and replica.running >= 0
-        and replica.expected >= 0
+        0 <= replica.waiting <= MOST
+        and 0 <= replica.running <= MOST
+        and 0 <= replica.expected <= MOST
         and _can_be(replica.kv_tokens_used)
         and _can_be(replica.kv_tokens)
         and _can_be(replica.ttft_s)
@@ -270,7 +271,7 @@ def _flow_numbers(flow: Flow) -> list[float]:
 
 
 def _counts(flow: Flow) -> bool:
-    counted = flow.arrived >= 0 and flow.completed >= 0 and flow.met >= 0
+    counted = 0 <= flow.arrived <= MOST and 0 <= flow.completed <= MOST and 0 <= flow.met <= MOST
     return counted and _can_be(flow.interval_s)
 
 
@@ -279,7 +280,7 @@ def _is_sound(model: Model) -> bool:
         for replica in variant.replicas:
             if not _answers(replica):
                 return False
-    waiting = model.queued >= 0 and _can_be(model.queued_prompt_tokens)
+    waiting = 0 <= model.queued <= MOST and _can_be(model.queued_prompt_tokens)
     return waiting and _counts(model.flow) and all(map(_can_be, _flow_numbers(model.flow)))
 
 
@@ -299,7 +300,7 @@ def _cleaned(model: Model) -> Model:
         ),
         latencies=MeanLatencies(ttft_s=numbers[4], tpot_s=numbers[5], e2e_s=numbers[6]),
     )
-    queued = max(0, model.queued)
+    queued = model.queued if 0 <= model.queued <= MOST else 0
     tokens = model.queued_prompt_tokens
     return replace(
         model,
