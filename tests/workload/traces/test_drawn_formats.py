@@ -123,7 +123,7 @@ def test_stages_follow_each_other_and_groups_share_prefixes(tmp_path: Path) -> N
     assert detected(path) == "inference-perf"
     found = read(path)
     assert [one.arrived_s for one in found[:3]] == [0.0, 0.1, 0.2]
-    assert [round(one.arrived_s, 6) for one in found[29:32]] == [2.9, 3.0, 3.05]
+    assert [round(one.arrived_s, 6) for one in found[29:32]] == [2.9, 4.0, 4.05]
     assert len(found) == 70
     assert {(one.prompt_tokens, one.output_tokens, one.model) for one in found} == {
         (150, 20, "small")
@@ -132,6 +132,48 @@ def test_stages_follow_each_other_and_groups_share_prefixes(tmp_path: Path) -> N
     assert {one.prefix_ends for one in found} == {(100,)}
     assert sum(one.adapter == "sql" for one in found) / 70 == pytest.approx(0.75, abs=0.15)
     assert read(path) == found
+
+
+def test_answers_of_no_tokens_are_left_out_of_a_pool(tmp_path: Path) -> None:
+    lengths = {**LENGTHS, "output_tokens": "{0: 0.25, 9: 0.75}"}
+    client(tmp_path, 1, "0,10,1.0,,0,0\n", {"0": lengths})
+    found = read(tmp_path)
+    assert {one.output_tokens for one in found} == {9}
+    assert len(found) == pytest.approx(0.75 * 6000, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("spread", "mean", "deviation"),
+    [
+        ("{type: normal, mean: 300, std_dev: 40}", 300, 40),
+        ("{type: lognormal, mean: 150, std_dev: 60, min: 1, max: 4096}", 150, 60),
+        ("{type: poisson, mean: 400}", 400, 20),
+        ("{mean: 300, variance: 900, std_dev: 0}", 300, 30),
+        ("{type: uniform, min: 100, max: 700}", 400, 173.2),
+        ("{type: fixed, mean: 2000}", 2000, 0),
+        ("2000", 2000, 0),
+        # Azzalini's: mean + d sqrt(2/pi), and a variance of 1 - 2 d^2/pi, with d = 2/sqrt(5).
+        ("{type: skew_normal, mean: 300, std_dev: 50, skew: 2}", 335.7, 35.0),
+        ("{}", 512, 192.7),  # as inference-perf: 200, cut at 10 and 1024
+    ],
+)
+def test_distributions_of_lengths(
+    spread: str, mean: float, deviation: float, tmp_path: Path
+) -> None:
+    text = SHARED.replace("question_len: 50", f"question_len: {spread}")
+    text = text.replace("{rate: 20, duration: 2}", "{rate: 1000, duration: 20}")
+    found = [one.prompt_tokens - 100 for one in read(written(tmp_path, text))]
+    assert sum(found) / len(found) == pytest.approx(mean, rel=0.01)
+    spread_found = math.sqrt(sum((one - mean) ** 2 for one in found) / len(found))
+    assert spread_found == pytest.approx(deviation, rel=0.03, abs=0.01)
+
+
+def test_every_group_has_a_system_prompt_of_its_own_length(tmp_path: Path) -> None:
+    text = SHARED.replace("system_prompt_len: 100", "system_prompt_len: {mean: 400, max: 800}")
+    found = read(written(tmp_path, text))
+    assert len({(one.prefix_keys, one.prefix_ends) for one in found}) == 3
+    assert len({one.prefix_ends for one in found}) == 3
+    assert all(one.prompt_tokens == one.prefix_ends[0] + 50 for one in found)
 
 
 def test_lengths_are_drawn_within_their_bounds(tmp_path: Path) -> None:
@@ -151,6 +193,8 @@ def test_lengths_are_drawn_within_their_bounds(tmp_path: Path) -> None:
         ("type: poisson", "type: concurrent", "load.type: input should be 'constant'"),
         ("type: random", "type: shareGPT", "data.type: input should be 'synthetic'"),
         ("mean: 200", "mean: .nan", "data.input_distribution.mean"),
+        ("min: 10, max: 500", "min: 600, max: 500", "min is 600, and max is 500"),
+        ("type: poisson", "type: concurrent", "arrivals: {process: closed"),
         ("output_distribution", "outputs", "data.output_distribution is missing"),
         ("data:", "data: [", "the file is not YAML"),
     ],

@@ -1,17 +1,18 @@
 """Configurations of inference-perf: stages of load, and prompts of drawn lengths.
 
 Requests are drawn from the file as inference-perf would send them; the same file always gives the
-same requests. Of `load` its `type` constant or poisson, `stages` with `rate` and `duration`, and
-`lora_traffic_split` are read; of `data` the types `synthetic`, `random` and `shared_prefix`.
+same requests. Of `load` its `type` constant or poisson, `stages` with `rate` and `duration`, the
+`interval` between them and `lora_traffic_split` are read; of `data` the types `synthetic`, `random`
+and `shared_prefix`.
 """
 
 import math
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.files import read_bounded
@@ -32,22 +33,55 @@ class _Part(BaseModel):
 
 
 class Spread(_Part):
-    """A distribution of token counts."""
+    """A distribution of token counts; what is left out is as in inference-perf."""
 
-    type: Literal["normal", "uniform", "fixed"] = "normal"
-    mean: float = Field(ge=1, le=MOST_TOKENS)
-    std_dev: float = Field(default=0.0, ge=0, le=MOST_TOKENS)
-    min: int = Field(default=1, ge=0, le=MOST_TOKENS)
-    max: int = Field(default=MOST_TOKENS, ge=1, le=MOST_TOKENS)
+    type: Literal["normal", "skew_normal", "lognormal", "uniform", "poisson", "fixed"] = "normal"
+    mean: float = Field(default=512.0, ge=1, le=MOST_TOKENS)
+    std_dev: float = Field(default=200.0, ge=0, le=MOST_TOKENS)
+    variance: float | None = Field(default=None, ge=0, le=MOST_TOKENS**2)
+    skew: float = Field(default=0.0, ge=-1e6, le=1e6)
+    min: int = Field(default=10, ge=0, le=MOST_TOKENS)
+    max: int = Field(default=1024, ge=1, le=MOST_TOKENS)
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min is {self.min}, and max is {self.max}")
+        return self
 
     def draw(self, stream: Stream) -> int:
+        if self.type == "fixed":
+            return int(self.mean)
+        wide = self.std_dev if self.variance is None else math.sqrt(self.variance)
         if self.type == "uniform":
             drawn = stream.between(self.min, self.max)
-        elif self.type == "fixed" or not self.std_dev:
-            drawn = self.mean
+        elif self.type == "lognormal":
+            drawn = stream.lognormal(self.mean, wide / self.mean)
+        elif self.type == "poisson":  # of hundreds of tokens: as good as normal
+            drawn = stream.normal(self.mean, math.sqrt(self.mean))
+        elif self.type == "skew_normal":
+            drawn = self.mean + wide * _skewed(self.skew, stream)
         else:
-            drawn = stream.normal(self.mean, self.std_dev)
+            drawn = stream.normal(self.mean, wide)
         return max(1, self.min, min(self.max, math.floor(drawn + 0.5)))
+
+
+def _skewed(skew: float, stream: Stream) -> float:
+    """By Azzalini's method: of two normal numbers that go together, one in the way of the other."""
+    along = skew / math.hypot(1.0, skew)
+    sign, other = stream.normal(0.0, 1.0), stream.normal(0.0, 1.0)
+    drawn = along * sign + math.sqrt(1.0 - along * along) * other
+    return drawn if sign >= 0 else -drawn
+
+
+def _spread(value: Any) -> Any:
+    """A bare number of tokens is always the same."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"type": "fixed", "mean": value}
+    return value
+
+
+Tokens = Annotated[Spread, BeforeValidator(_spread)]
 
 
 class Stage(_Part):
@@ -68,6 +102,7 @@ class Load(_Part):
     """When requests are sent."""
 
     type: Literal["constant", "poisson"] = "constant"
+    interval: float = Field(default=1.0, ge=0, le=LONGEST_TRACE_S)
     stages: list[Stage] = Field(min_length=1, max_length=10_000)
     lora_traffic_split: list[Split] | None = None
 
@@ -76,9 +111,9 @@ class SharedPrefix(_Part):
     """System prompts that groups of requests share."""
 
     num_groups: int = Field(default=10, ge=1, le=10**6)
-    system_prompt_len: int = Field(default=100, ge=1, le=MOST_TOKENS)
-    question_len: int = Field(default=50, ge=1, le=MOST_TOKENS)
-    output_len: int = Field(default=50, ge=1, le=MOST_TOKENS)
+    system_prompt_len: Tokens = Spread(type="fixed", mean=100)
+    question_len: Tokens = Spread(type="fixed", mean=50)
+    output_len: Tokens = Spread(type="fixed", mean=50)
     question_distribution: Spread | None = None
     output_distribution: Spread | None = None
     enable_multi_turn_chat: Literal[False] = False
@@ -138,7 +173,10 @@ def _configuration(path: Path) -> Configuration:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         what = f"{place}: {first['msg'][0].lower()}{first['msg'][1:]}"
-        raise InputError(what, where=str(path)) from None
+        hint = None
+        if first["input"] == "concurrent":
+            hint = "write a workload with arrivals: {process: closed, users: N, think: 0s}"
+        raise InputError(what, where=str(path), hint=hint) from None
 
 
 def _requests(plan: Configuration, path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
@@ -160,7 +198,7 @@ def _requests(plan: Configuration, path: Path, notes: TraceNotes) -> Iterator[Tr
                 time_s += arrivals.exponential(gap_s)
             else:
                 time_s = start_s + sent * gap_s
-        start_s = end_s
+        start_s = end_s + plan.load.interval
 
 
 class _Prompts:
@@ -169,17 +207,16 @@ class _Prompts:
     def __init__(self, plan: Configuration, path: Path) -> None:
         data, self._model = plan.data, plan.server.model_name
         self._stream = Stream(0, "inference-perf.prompts")
-        self._groups, self._shared = 0, 0
+        self._shared: list[int] = []  # tokens of the system prompt, by group
         splits = plan.load.lora_traffic_split or []
         self._adapters = [one.name for one in splits]
         self._upto = list(accumulate(one.split for one in splits))
         if data.type == "shared_prefix":
             prefix = data.shared_prefix or _missing(path, "data.shared_prefix")
-            self._groups, self._shared = prefix.num_groups, prefix.system_prompt_len
-            question = Spread(type="fixed", mean=prefix.question_len)
-            answer = Spread(type="fixed", mean=prefix.output_len)
-            self._prompts = prefix.question_distribution or question
-            self._answers = prefix.output_distribution or answer
+            system = Stream(0, "inference-perf.groups")
+            self._shared = [prefix.system_prompt_len.draw(system) for _ in range(prefix.num_groups)]
+            self._prompts = prefix.question_distribution or prefix.question_len
+            self._answers = prefix.output_distribution or prefix.output_len
         else:
             self._prompts = data.input_distribution or _missing(path, "data.input_distribution")
             self._answers = data.output_distribution or _missing(path, "data.output_distribution")
@@ -188,12 +225,14 @@ class _Prompts:
         stream = self._stream
         keys: tuple[int, ...] = ()
         ends: tuple[int, ...] = ()
-        if self._groups:
-            keys = (key_of(f"group-{stream.integer(0, self._groups - 1)}"),)
-            ends = (self._shared,)
+        shared = 0
+        if self._shared:
+            group = stream.integer(0, len(self._shared) - 1)
+            shared = self._shared[group]
+            keys, ends = (key_of(f"group-{group}"),), (shared,)
         return TraceRequest(
             time_s,
-            self._shared + self._prompts.draw(stream),
+            shared + self._prompts.draw(stream),
             self._answers.draw(stream),
             model=self._model,
             adapter=self._adapters[pick(self._upto, stream)] if self._adapters else None,

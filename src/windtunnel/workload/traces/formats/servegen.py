@@ -3,8 +3,8 @@
 `chunk-N-trace.csv` has a row for each window of ten minutes or so: its start, the client's rate,
 the cv of its gaps, and which distribution they had, with its shape and scale.
 `chunk-N-dataset.json` has the lengths that prompts and answers had, for windows by their start.
-Requests are drawn from both: gaps have the fitted shape and the rate of their window. The same
-folder always gives the same requests.
+Requests are drawn from both: gaps have the fitted shape and the rate of their window; those of no
+tokens are left out. The same folder always gives the same requests.
 """
 
 import math
@@ -58,7 +58,7 @@ class LengthTable:
             if found is None:
                 raise ValueError(f"{text[at : at + 40]!a} is not a number of tokens and its share")
             share = seconds(found[2])
-            if share < 0 or not 1 <= int(found[1]) <= MOST_TOKENS:
+            if share < 0 or int(found[1]) > MOST_TOKENS:
                 raise ValueError(f"{found[0].strip()!a} is not a number of tokens and its share")
             self.values.append(int(found[1]))
             shares.append(share)
