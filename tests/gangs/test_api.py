@@ -210,6 +210,16 @@ FAULTS: list[tuple[str, Change, str]] = [
         "terminationDelay: '0s' is too small; allowed: a duration above 0s",
     ),
     ("spread", lambda m: put(topologySpreadConstraints=[])(the_pod(m)), "not allowed in a clique"),
+    (
+        "toleration",
+        lambda m: put(tolerations=[{"operator": "Like", "key": "a"}])(the_pod(m)),
+        "podSpec.tolerations: 'Like' is not an operator; allowed: Equal, Exists",
+    ),
+    (
+        "affinity",
+        lambda m: put(affinity={"podAffinity": [1]})(the_pod(m)),
+        "podSpec.affinity: podAffinity is not a mapping",
+    ),
     ("node name", lambda m: put(nodeName="n1")(the_pod(m)), "podSpec.nodeName: not allowed"),
     (
         "no container",

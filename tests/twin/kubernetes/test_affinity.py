@@ -264,6 +264,12 @@ def test_an_affinity_is_met_within_a_gang(leader: str) -> None:
     assert live.ready() == 4
     assert len(live.domains("rack")) == 1
     assert live.domains("rack") <= {"r2", "r3"}
+    live = Live(manifest, nodes=5, labels=lambda number: {"rack": homes[number]})
+    assert live.placed == 0
+    assert live.why("web-0") == (
+        "web-0-worker has to be in one rack with other pods of its gang, and none has room for all "
+        "of them"
+    )
 
 
 def test_a_preferred_affinity_gives_way() -> None:
@@ -313,6 +319,29 @@ def test_a_gang_that_makes_way_takes_its_anti_affinity_along() -> None:
         ({"affinity": prefers(r0=101)}, "101 is not a weight; allowed: 1 to 100"),
         ({"affinity": apart("", "a")}, "podAntiAffinity: a term has no topologyKey"),
         ({"affinity": together("", "a")}, "podAffinity: a term has no topologyKey"),
+        ({"affinity": {"podAffinity": [1]}}, "affinity: podAffinity is not a mapping"),
+        ({"affinity": {"podAffinity": {REQUIRED: {}}}}, f"affinity: {REQUIRED} is not a list"),
+        ({"affinity": {"podAffinity": {REQUIRED: ["x"]}}}, "has an item that is not a mapping"),
+        ({"tolerations": {"key": "a"}}, "tolerations: tolerations is not a list"),
+        (
+            {
+                "affinity": {
+                    "podAffinity": {
+                        REQUIRED: [
+                            {
+                                "topologyKey": "k",
+                                "labelSelector": {
+                                    "matchExpressions": [
+                                        {"key": "a", "operator": "Gt", "values": ["1"]}
+                                    ]
+                                },
+                            }
+                        ]
+                    }
+                }
+            },
+            "podAffinity: 'Gt' is not an operator; allowed: In, NotIn, Exists, DoesNotExist$",
+        ),
     ],
 )
 def test_a_constraint_that_says_nothing_is_refused(spec: dict[str, Any], says: str) -> None:

@@ -1,7 +1,7 @@
 """The pod spec of a clique: what is checked of it, what it asks for, and its stable hash.
 
 A pod spec is Kubernetes' own and passed on as it is written. Only its outer keys are known here,
-so that a typing mistake is found, and the few values that the gang layer uses.
+so that a typing mistake is found, and the values that the gang layer and its placement use.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.core.errors import InputError, nearest
+from windtunnel.gangs.placement.constraints import check_pod_spec
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import is_not, shown
@@ -54,6 +55,11 @@ def pod_spec_faults(pod: Mapping[str, Any], path: KeyPath, *, new: bool) -> list
     for key in ("containers", "initContainers"):
         faults += _list_faults(pod.get(key), (*path, key), needed=key == "containers")
     faults += _amount_faults(pod.get("overhead"), (*path, "overhead"))
+    try:
+        check_pod_spec(pod)
+    except InputError as error:
+        inside = (error.where or "").split(".")
+        faults.append(Fault((*path, *inside), error.what, error.allowed))
     scheduler = pod.get("schedulerName")
     if scheduler is not None and not isinstance(scheduler, str):
         faults.append(Fault((*path, "schedulerName"), is_not(scheduler, "text"), "a name"))

@@ -20,6 +20,7 @@ from windtunnel.gangs.placement.asks import (
 )
 from windtunnel.gangs.pod_manifest import pod_labels
 
+NODES: Final = "affinity.nodeAffinity"
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _NO_VALUES = ("Exists", "DoesNotExist")
 _ONE_NUMBER = ("Gt", "Lt")
@@ -202,9 +203,7 @@ def _equal(labels: Fields) -> list[Requirement]:
     return [Requirement(key, "In", [str(value)]) for key, value in sorted(labels.items())]
 
 
-def _requirements(
-    term: Fields, key: str, where: str = "affinity.nodeAffinity"
-) -> list[Requirement]:
+def _requirements(term: Fields, key: str, where: str = NODES) -> list[Requirement]:
     return [_requirement(item, where) for item in _list(term, key)]
 
 
@@ -213,9 +212,10 @@ def _requirement(item: Fields, where: str) -> Requirement:
     values = item.get("values") or []
     if not isinstance(key, str) or not key:
         raise InputError("a match expression has no key", where=where)
-    if not isinstance(operator, str) or operator not in OPERATORS:
+    known = OPERATORS if where == NODES else OPERATORS[:4]  # Gt and Lt are of nodes alone
+    if not isinstance(operator, str) or operator not in known:
         what = f"{operator!r} is not an operator"
-        raise InputError(what, where=where, allowed=", ".join(OPERATORS))
+        raise InputError(what, where=where, allowed=", ".join(known))
     if not isinstance(values, list):
         raise InputError(f"the values of {key} are not a list", where=where)
     texts = [str(value) for value in values]
@@ -230,16 +230,27 @@ def _requirement(item: Fields, where: str) -> Requirement:
 
 def _mapping(owner: Fields, key: str) -> Fields:
     found = owner.get(key)
+    if found is not None and not isinstance(found, Mapping):
+        raise InputError(f"{key} is not a mapping", where=_section(key))
     return found if isinstance(found, Mapping) else {}
 
 
 def _list(owner: Fields, key: str) -> list[Fields]:
-    return [item for item in _plain_list(owner, key) if isinstance(item, Mapping)]
+    found = [item for item in _plain_list(owner, key) if isinstance(item, Mapping)]
+    if len(found) < len(_plain_list(owner, key)):
+        raise InputError(f"{key} has an item that is not a mapping", where=_section(key))
+    return found
 
 
 def _plain_list(owner: Fields, key: str) -> list[object]:
     found = owner.get(key)
+    if found is not None and not isinstance(found, list):
+        raise InputError(f"{key} is not a list", where=_section(key))
     return found if isinstance(found, list) else []
+
+
+def _section(key: str) -> str:
+    return key if key in ("tolerations", "nodeSelector") else "affinity"
 
 
 SPREAD: Final = "windtunnel.dev/spread"

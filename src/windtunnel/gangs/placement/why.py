@@ -80,10 +80,7 @@ def _kept_apart(space: Space, search: Search) -> str:
 
 
 def _kept_near(space: Space, search: Search) -> str:
-    """Pods that have to be near others, which are nowhere or have no room; empty: there are none.
-
-    Where others of the gang are what they have to be near, it is a matter of arrangement.
-    """
+    """Pods that have to be near others, which are nowhere or have no room; empty: none have to."""
     loads = search.units[0].loads
     for load in loads:
         rules, name, count = load.shape.rules, load.group.name, len(load.pods)
@@ -100,6 +97,9 @@ def _kept_near(space: Space, search: Search) -> str:
                     return f"{need} with pods that the affinity of {name} selects; {fits}"
             elif not any(term in other.shape.rules.matches for other in loads):
                 return f"{name} has to be near pods that its affinity selects, and none has a node"
+            elif not search.cut:
+                others = f"{name} has to be in one {level} with other pods of its gang"
+                return f"{others}, and none has room for all of them"
     return ""
 
 

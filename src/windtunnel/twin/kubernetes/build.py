@@ -9,7 +9,6 @@ from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
 from windtunnel.gangs.placement.asks import HOSTNAME
 from windtunnel.gangs.placement.constraints import (
-    check_pod_spec,
     reuses,
     spread_of,
     taint_of,
@@ -59,7 +58,6 @@ def _check(named: NamedSet, levels: dict[str, dict[str, str]]) -> None:
         reuses(named.spec.annotations)
         for clique in named.spec.cliques:
             spread_of(clique.annotations, "", levels)
-            check_pod_spec(clique.pod_spec)
     except InputError as error:
         error.say_of(f"PodCliqueSet {named.name}")
         raise
