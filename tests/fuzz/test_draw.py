@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,19 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.admission.gateway import ORDERS
+from windtunnel.fuzz.documents import read_document, write_document
 from windtunnel.fuzz.draw import draw
-from windtunnel.fuzz.trial import load_document
+from windtunnel.fuzz.drawing.models import MODELS
+from windtunnel.fuzz.trial import loaded
 from windtunnel.routing.build import POLICIES as ROUTERS
 from windtunnel.scaling.build import POLICIES as SCALERS
 from windtunnel.scaling.build import word_of
+from windtunnel.twin.faults.kinds import KINDS
 
 SEEDS = st.integers(0, 2**40)
 
 
 @given(SEEDS)
 def test_the_loader_takes_what_is_drawn(seed: int) -> None:
-    plan = load_document(draw(seed))
-    assert plan.seed == seed
+    with loaded(draw(seed)) as plan:
+        assert plan.seed == seed
 
 
 @given(SEEDS)
@@ -66,6 +70,32 @@ def test_every_choice_is_drawn() -> None:
     assert len(chosen["distribution"]) == 7
     for key in ("session", "population", "timeout", "offload", "lora", "encode", "duration"):
         assert alone[key] > 20, key
+    assert alone["trace"] > 20
+    assert len(chosen["model"] & set(MODELS)) == 2
+    assert chosen["cluster"] == {"east", "west"}
+    autoscalers = {"HorizontalPodAutoscaler", "ScaledObject", "PodAutoscaler", "Service"}
+    assert chosen["kind"] >= {*KINDS, *autoscalers}
+
+
+@pytest.mark.once
+def test_every_role_may_be_scaled_to_zero_at_once() -> None:
+    seen: Counter[tuple[str, str]] = Counter()
+    for seed in range(400):
+        document = draw(seed)
+        bounds = document.get("scaling", {}).get("pools", {})
+        drain = document["serving"].get("drain", {}).get("policy", "wait")
+        for pool in document["serving"]["pools"]:
+            if bounds.get(pool["name"], {"min": 1})["min"] == 0:
+                seen[pool.get("role", "both"), drain] += 1
+    assert all(seen[role, "immediate"] for role in ("prefill", "decode", "both")), seen
+
+
+def test_files_beside_a_scenario_are_read_again(tmp_path: Path) -> None:
+    for seed in range(20):
+        document = draw(seed)
+        path = tmp_path / f"{seed}.yaml"
+        write_document(path, document)
+        assert read_document(path) == document
 
 
 @pytest.mark.once

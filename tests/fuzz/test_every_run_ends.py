@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.core.sinks import MemorySink
 from windtunnel.fuzz.draw import draw
-from windtunnel.fuzz.trial import load_document
+from windtunnel.fuzz.trial import loaded
 from windtunnel.twin.run import run
 
 
@@ -13,7 +13,8 @@ from windtunnel.twin.run import run
 def test_a_run_ends_and_loses_nobody(seed: int) -> None:
     document = draw(seed)
     sink = MemorySink()
-    result = run(load_document(document), events=sink).result
+    with loaded(document) as plan:
+        result = run(plan, events=sink).result
     requests = result["requests"]
     left = sum(requests[name] for name in requests if name != "arrived")
     assert requests["arrived"] == left

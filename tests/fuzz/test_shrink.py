@@ -58,6 +58,25 @@ def test_who_is_left_out_is_forgotten_by_name() -> None:
     assert {"pools": [{"name": "main"}], "bounds": {"main": 1}} in tried
 
 
+def test_files_go_with_their_names_and_get_shorter() -> None:
+    rows = "arrived,prompt_tokens,output_tokens\n" + "1,2,3\n" * 40
+    document = {
+        "workload": [{"name": "a"}, {"trace": {"path": "t.csv"}}],
+        "scaling": {"manifests": ["s.yml"]},
+        "files": {"t.csv": rows, "s.yml": [{"kind": "Service"}]},
+    }
+
+    def breaks(candidate: dict[str, Any]) -> Breach | None:
+        trace = candidate.get("files", {}).get("t.csv", "")
+        return ODD if trace.count("1,2,3") >= 3 else None
+
+    small, _ = shrink(document, ODD, breaks)
+    assert small == {
+        "workload": [{"trace": {"path": "t.csv"}}],
+        "files": {"t.csv": "arrived,prompt_tokens,output_tokens\n" + "1,2,3\n" * 3},
+    }
+
+
 @given(st.integers(0, 10_000), st.integers(0, 60))
 def test_it_keeps_the_cause_and_its_tries(seed: int, tries: int) -> None:
     document = draw(seed)

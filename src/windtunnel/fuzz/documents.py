@@ -1,7 +1,7 @@
 """Scenarios as files: written as a person would, whole or not at all, and read again.
 
-A scenario with gangs has its manifests in files beside it. Here both are one document: what the
-files have stands in it under `files`, which is no key of a scenario.
+A scenario may name files that lie beside it: manifests and traces. Here all is one document: what
+the files have stands in it under `files`, which is no key of a scenario.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from windtunnel.settings.drawing import Values
 
 ENDING = ".yaml"
 FILES = "files"
-"""Where a document has what lies beside the scenario: by name, a list of manifests."""
+"""Where a document has what lies beside the scenario: by name, a list of manifests, or text."""
 BESIDE = ".yml"
 """The ending of what is no scenario itself, so that a folder of scenarios can have it too."""
 
@@ -39,7 +39,8 @@ def write_document(path: Path, document: Values, note: str = "") -> None:
     if isinstance(beside, dict):
         for name, manifests in beside.items():
             listed = manifests if isinstance(manifests, list) else [manifests]
-            _write(path.with_name(Path(name).name), _text(listed))
+            text = manifests if isinstance(manifests, str) else _text(listed)
+            _write(path.with_name(Path(name).name), text)
     _write(path, lines + text_of(document))
 
 
@@ -54,11 +55,24 @@ def _write(path: Path, text: str) -> None:
 def read_document(path: Path) -> Values:
     """What a file has, unchecked; what is no scenario at all is an InputError."""
     document: Values = parse_document(read_text(path), str(path)).data
-    gangs = document.get("gangs")
-    names = gangs.get("manifests") if isinstance(gangs, dict) else None
-    if isinstance(names, list):
-        document[FILES] = {name: _manifests(path.with_name(name)) for name in names}
+    files: Values = {}
+    for section in ("gangs", "scaling"):
+        for name in _below(document, section, "manifests") or []:
+            files[name] = _manifests(path.with_name(name))
+    for entry in document.get("workload") or []:
+        name = _below(entry, "trace", "path")
+        if name is not None:
+            files[name] = read_text(path.with_name(name))
+    if files:
+        document[FILES] = files
     return document
+
+
+def _below(value: Any, *keys: str) -> Any:
+    """What is there under these keys; None where something on the way is no mapping."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _manifests(path: Path) -> list[Values]:

@@ -5,6 +5,8 @@ from windtunnel.fuzz.documents import BESIDE, FILES
 from windtunnel.fuzz.drawing.cluster import draw_cluster
 from windtunnel.fuzz.drawing.faults import draw_faults, draw_retries, fault_context
 from windtunnel.fuzz.drawing.gateway import draw_gateway, looks_at_servers
+from windtunnel.fuzz.drawing.manifests import draw_manifests
+from windtunnel.fuzz.drawing.models import draw_clusters, draw_models
 from windtunnel.fuzz.drawing.scaling import draw_scaling
 from windtunnel.fuzz.drawing.serving import (
     MODEL,
@@ -15,6 +17,7 @@ from windtunnel.fuzz.drawing.serving import (
     draw_split,
 )
 from windtunnel.fuzz.drawing.swarm import Swarm
+from windtunnel.fuzz.drawing.traces import draw_trace
 from windtunnel.fuzz.drawing.workload import draw_traffic
 from windtunnel.settings.drawing import Values
 
@@ -27,16 +30,28 @@ def draw(seed: int) -> Values:
     dice = swarm.dice("scenario")
     duration_s = dice.span(1.0, 90.0) if swarm.has("duration") else None
     traffic = draw_traffic(swarm, duration_s)
-    pools = draw_pools(swarm, traffic)
+    pools = draw_models(swarm, traffic, draw_pools(swarm, traffic))
+    clusters = draw_clusters(swarm, pools)
     scaling = draw_scaling(swarm, pools, traffic.lasts_s)
+    files: Values = {}
     file = f"gangs-{seed}{BESIDE}"
     cluster = draw_cluster(swarm, pools, scaling, traffic.lasts_s, file)
+    if cluster.gangs is not None:
+        files[file] = cluster.manifests
     moves = scaling is not None or cluster.gangs is not None or cluster.fleet is not None
     context = fault_context(pools, cluster, traffic.lasts_s, scales=scaling is not None)
     faults = draw_faults(swarm, context)
     gateway = draw_gateway(swarm, traffic)
+    trace = draw_trace(swarm, traffic, pools.models, f"trace-{seed}")
+    if trace is not None:
+        files[trace[0]["trace"]["path"]] = trace[1]
+    file = f"scaling-{seed}{BESIDE}"
+    manifests = draw_manifests(swarm, scaling, file) if scaling is not None else None
+    if manifests is not None:
+        scaling, files[file] = manifests
     serving: Values = {
         "pools": pools.pools,
+        "clusters": clusters,
         "router": draw_router(swarm, watched=looks_at_servers(gateway)),
         "admission": gateway,
         "disaggregation": draw_split(swarm, pools),
@@ -48,14 +63,14 @@ def draw(seed: int) -> Values:
         "name": f"fuzz-{seed}",
         "seed": seed,
         "duration": duration_s,
-        "model": MODEL if pools.needs_model else None,
-        "workload": traffic.sources,
+        "model": MODEL if pools.needs_model and not pools.models else None,
+        "workload": [*traffic.sources, *([trace[0]] if trace is not None else [])],
         "slo": traffic.classes or None,
         "serving": {key: value for key, value in serving.items() if value is not None},
         "scaling": scaling,
         "gangs": cluster.gangs,
         "fleet": cluster.fleet,
         "faults": faults or None,
-        FILES: {file: cluster.manifests} if cluster.gangs is not None else None,
+        FILES: files or None,
     }
     return {key: value for key, value in scenario.items() if value is not None}

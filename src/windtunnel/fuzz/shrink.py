@@ -95,7 +95,11 @@ def _simplify(best: Shrunk) -> bool:
 
 def _plainer(value: Any) -> Iterator[Any]:
     """What could stand instead, the plainest first."""
-    if isinstance(value, dict) and "distribution" in value:
+    if isinstance(value, str) and value.count("\n") > 2:  # a file: fewer lines, the first stays
+        first, *lines = value.splitlines(keepends=True)
+        half = len(lines) // 2
+        yield from (first + "".join(part) for part in (lines[:half], lines[half:], lines[:-1]))
+    elif isinstance(value, dict) and "distribution" in value:
         yield value.get("mean", value.get("value", value.get("min", 1)))
     elif isinstance(value, bool) or not isinstance(value, int | float):
         return
@@ -142,11 +146,30 @@ def _without(document: Values, path: Path) -> Values:
     if len(path) == 1 and isinstance(made.get("serving"), dict):
         for key in ALONG.get(str(path[0]), ()):
             _forget(made["serving"], key)
-    if path == ("gangs",):
-        made.pop(FILES, None)
     if isinstance(gone, dict) and isinstance(gone.get("name"), str):
         _forget(made, gone["name"])
+    _drop_files(made)
     return made
+
+
+def _drop_files(document: Values) -> None:
+    """Leaves out what lies beside a scenario that does not name it any more."""
+    rest = [value for key, value in document.items() if key != FILES]
+    named = set(_texts(rest))
+    files = document.get(FILES)
+    if isinstance(files, dict):
+        kept = {name: content for name, content in files.items() if name in named}
+        document[FILES] = kept
+        if not kept:
+            del document[FILES]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for below in value.values() if isinstance(value, dict) else value:
+            yield from _texts(below)
 
 
 def _forget(value: Any, name: str) -> None:

@@ -3,6 +3,8 @@
 import hashlib
 import re
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -70,7 +72,8 @@ def attempt(document: Values, *, twice: bool = False) -> Breach | None:
     With `twice` it is run again, with listeners and without checks: nothing may change by that.
     """
     try:
-        return _run(load_document(document), twice=twice)
+        with loaded(document) as plan:
+            return _run(plan, twice=twice)
     except InputError as refusal:
         return Breach(REFUSED, _without_place(refusal), FOLDER.sub("", str(refusal)))
     except NeverRests as endless:
@@ -109,20 +112,24 @@ def _circle(sentence: str) -> Breach:
 def probe(document: Values) -> Breach | None:
     """Only loads a scenario that may be nonsense: a refusal is right, if it is a sentence."""
     try:
-        load_document(document)
+        with loaded(document):
+            return None
     except InputError:
         return None
     except Exception as error:  # noqa: BLE001 - as above
         return escaped(error)
-    return None
 
 
-def load_document(document: Values) -> ScenarioPlan:
-    """By way of a file, so that everything is looked up that a user's file has looked up."""
+@contextmanager
+def loaded(document: Values) -> Iterator[ScenarioPlan]:
+    """By way of a file, so that everything is looked up that a user's file has looked up.
+
+    Files beside it are there until the end of the block: a run reads its traces as it goes.
+    """
     with TemporaryDirectory(prefix="windtunnel-fuzz-") as folder:
         path = Path(folder, "scenario.yaml")
         write_document(path, document)
-        return load(path)
+        yield load(path)
 
 
 def digest_of(done: Run) -> str:
@@ -148,7 +155,7 @@ def _look(simulation: Simulation) -> None:
 
 def _without_place(refusal: InputError) -> str:
     """The fault without the line of the file, which shrinking moves."""
-    path = (refusal.where or "").rpartition(": ")[2]
+    path = FOLDER.sub("", refusal.where or "").rpartition(": ")[2]
     return f"{path}: {refusal.what}"
 
 

@@ -43,6 +43,11 @@ class Pools:
         self.roles: list[str] = [pool.get("role", "both") for pool in pools]
 
     @property
+    def models(self) -> list[str]:
+        """Those that pools name; empty where none does."""
+        return sorted({pool["model"] for pool in self.pools if "model" in pool})
+
+    @property
     def is_split(self) -> bool:
         return any(role != "both" for role in self.roles)
 

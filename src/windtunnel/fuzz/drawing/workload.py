@@ -139,11 +139,16 @@ def _process(dice: Dice, rate: float) -> Values:
 def _curve(dice: Dice, lasts_s: float) -> tuple[object, bool]:
     """A curve, and whether traffic ends with it."""
     at_s = dice.span(0.05, 1.0) * lasts_s
-    kind = dice.pick("points", "diurnal", "spike", "ramp_down", "end")
+    kind = dice.pick("points", "recorded", "diurnal", "spike", "ramp_down", "end")
     if kind == "points":
         times = sorted(dice.span(0.01, 1.5) * lasts_s for _ in range(dice.few(1, 4)))
         points = [[time_s, dice.pick(0, 0.5, 1, 3)] for time_s in times]
         return [*points, [times[-1], dice.pick(0.5, 1, 2)]], False
+    if kind == "recorded":  # as a curve that was fitted to a trace: many points, empty stretches
+        step_s, count = dice.span(0.005, 0.1) * lasts_s, dice.few(2, 60)
+        factors = [dice.pick(0, 0.2, 1, 1, 4) for _ in range(count)]
+        points = [[step_s * number, factor] for number, factor in enumerate(factors)]
+        return [*points, [step_s * count, 1]], False
     if kind == "diurnal":
         peak_s, period_s = dice.span(0.01, 1.0) * lasts_s, dice.span(0.2, 3.0) * lasts_s
         return {"diurnal": {"ratio": dice.span(1, 30), "peak": peak_s, "period": period_s}}, False
