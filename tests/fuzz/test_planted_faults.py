@@ -139,7 +139,7 @@ def test_fleet_a_machine_that_nobody_pays_for(plant: Plant) -> None:
 
 
 def test_twin_a_request_that_a_drain_loses(plant: Plant) -> None:
-    def lose(right: Any, requests: RequestLifecycle, request: Request) -> None:
+    def lose(right: Any, requests: RequestLifecycle, request: Request, *_: Any) -> None:
         requests._withdraw(request)
         requests._leave(request)
 
