@@ -13,12 +13,13 @@ from windtunnel.fleet.checks import INVARIANTS, Fleet
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.planner.actions import CyclePlan
+from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.requirements import requirement
 from windtunnel.fleet.shape import INSTANCE_TYPE
 from windtunnel.fleet.shard import Shard
-from windtunnel.fleet.sharding.coordinator import LEASE_S, Books, Coordinator
+from windtunnel.fleet.sharding.coordinator import IDLE_AGE, LEASE_S, Books, Coordinator
 from windtunnel.fleet.sharding.membership import ShardMember
-from windtunnel.fleet.sharding.messages import Release, ShardReport, Take
+from windtunnel.fleet.sharding.messages import FreeMachines, Release, ShardReport, Take
 from windtunnel.fleet.states import CONFIGURED
 from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
@@ -144,6 +145,44 @@ def test_a_gang_gets_all_of_its_machines_in_one_domain() -> None:
     came = federation.configured("east")
     assert len(came) == 5
     assert len({int(name[1:]) % 2 for name in came}) == 1
+
+
+def test_a_spread_gets_machines_of_the_domains_that_lack_some() -> None:
+    """It has one in zone a; for two more, one comes from each of the other zones."""
+    shard = Shard("s1")
+    inventory, planner = shard.planner.inventory, shard.planner
+    inventory.load([idle("m1", shape_of(zone="a")), idle("l1", shape_of("large", "b"))])
+    wanted = ask(machines=3, skew=1)
+    planner.needs.replace("east", [wanted])
+    member = ShardMember(shard)
+    for now_s in range(IDLE_AGE):
+        member.note(planner.cycle(float(now_s)))
+    (wish,) = member.report().wishes
+    assert wish.full == ()  # zone a is the only one that the shard knows of
+    coordinator = Coordinator()
+    for name in ("s1", "s2"):
+        coordinator.add_shard(name)
+    free = tuple(FreeMachines(shape_of(zone=zone), 5, 0) for zone in "abc")
+    coordinator.report(ShardReport("s2", free=free), 0.0)
+    wish = msgspec.structs.replace(wish, full=("a",))
+    coordinator.report(ShardReport("s1", wishes=(wish,)), 1.0)
+    orders = coordinator.report(ShardReport("s2", free=free), 2.0)
+    assert [(one.shape.zone, one.idle) for one in orders if isinstance(one, Release)] == [
+        ("b", 1),
+        ("c", 1),
+    ]
+
+
+def test_a_shard_says_which_domains_of_a_spread_are_full() -> None:
+    planner = Planner()
+    planner.inventory.load([idle("m1"), idle("m2"), quota("m3", shape_of(zone="b"))])
+    planner.needs.replace("east", [ask(machines=2, skew=1)])
+    planner.cycle(0.0)
+    (row,) = planner.inventory.rows.values()
+    assert (row.whole, planner.full_domains(row)) == (True, [])
+    planner.needs.replace("east", [ask(machines=4, skew=1)])
+    planner.cycle(1.0)
+    assert (row.whole, planner.full_domains(row)) == (False, ["a"])
 
 
 def test_what_a_donor_needs_itself_stays() -> None:

@@ -105,6 +105,14 @@ class Planner:
         """The machines that will do for a row that is asked for."""
         return self._supplies.of(row)
 
+    def full_domains(self, row: NeedRow) -> list[str]:
+        """The domains of a spread that may have no more machines before others do."""
+        if not row.skew:
+            return []
+        supply = self._supplies.of(row)
+        may_grow = self._moves.open_domains(row, supply, {})
+        return [value for value in supply.values if value not in may_grow]
+
     def would_keep(self, row: NeedRow, entries: list[MachineEntry]) -> list[MachineEntry]:
         """What a row would keep of some machines that fit, if all of them were there."""
         return self._moves.would_keep(row, entries)

@@ -242,12 +242,19 @@ class Coordinator:
         offers, missing = self._offers(receiver, wish), dict(wish.missing)
         if wish.need.profile.same_key:
             offers, missing = self._in_one_domain(receiver, offers, wish)
+        over, grown = wish.need.profile.spread_over, list(wish.full)
         for _, donor, free in offers:
+            domain = free.shape.attributes().get(over.key, "") if over else ""
+            if over and domain in grown:
+                continue
             usable = _usable(free.shape, wish.unit)
             lacking = [(left, usable[name]) for name, left in missing.items() if left > 0]
             count = max((-(-left // amount) for left, amount in lacking), default=0)
             if count <= 0:
                 break
+            if over:  # one for each domain, so that it stays even
+                count = 1
+                grown.append(domain)
             idle = min(count, free.idle)
             quota = min(count - idle, free.quota)
             self._begin(donor, receiver, free.shape, idle, quota, key)

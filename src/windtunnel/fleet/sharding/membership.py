@@ -86,7 +86,8 @@ class ShardMember:
                 unit = need.min_unit
                 if sizes and not row.domain_key:
                     unit = tuple(zip(names, map(max, zip(*sizes, strict=True)), strict=True))
-                wishes.append(Shortfall(need, lacking, unit, self._ages[key]))
+                full = tuple(self._shard.planner.full_domains(row))
+                wishes.append(Shortfall(need, lacking, unit, full, self._ages[key]))
         return wishes
 
     def obey(

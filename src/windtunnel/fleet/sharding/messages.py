@@ -30,6 +30,8 @@ class Shortfall(msgspec.Struct, frozen=True):
     missing: Resources
     unit: Resources
     """What a machine must offer to be of use: the largest unit that has no room."""
+    full: tuple[str, ...]
+    """The domains of its spread in which one more machine would be too many."""
     age: int
     """For how many cycles."""
 
