@@ -148,6 +148,13 @@ _FACTS: Final[dict[str, Callable[[GatewayCore, int, LogLine], None]]] = {
     decisions.CACHE_SIZE: lambda core, server, line: core.cache_size(
         server, line.data["tokens"], line.time
     ),
+    decisions.CACHE_TOLD: lambda core, server, line: core.cache_told(
+        server,
+        [(key, end) for key, end in line.data["stored"]],
+        line.data["removed"],
+        line.time,
+        cleared=line.data["cleared"],
+    ),
     decisions.TENANT: lambda core, _, line: core.add_tenant(line.data["name"], line.time),
     decisions.ARRIVED: lambda core, request, line: core.arrive(
         RequestArrival(id=request, **line.data), line.time

@@ -51,6 +51,7 @@ UNDRAINED: Final = "server.undrained"
 OBSERVED: Final = "server.observed"
 UNOBSERVED: Final = "server.unobserved"
 CACHE_SIZE: Final = "server.cache"
+CACHE_TOLD: Final = "server.cached"
 ARRIVED: Final = "request.arrived"
 ANSWERED: Final = "request.answered"
 FAILED: Final = "request.failed"
@@ -145,11 +146,11 @@ class Policies(NamedTuple):
     seed: int
 
 
-class SentPrefixes:
-    """Stands in for caches that cannot be seen: what was sent to a server is cached there.
+class PrefixCaches:
+    """What servers have cached: as they tell it, or else what was sent to them.
 
-    A server is taken to keep as many tokens as its KV cache holds, and to evict the prefix that was
-    used longest ago.
+    A server that tells nothing is taken to keep as many tokens as its KV cache holds, and to evict
+    the prefix that was used longest ago.
     """
 
     def __init__(self) -> None:
@@ -158,6 +159,7 @@ class SentPrefixes:
         self._held: Final[list[int]] = []
         self._recent: Final[list[dict[int, int]]] = []
         self._changes: Final[list[list[int] | None]] = []
+        self._tells: Final[list[bool]] = []
 
     def join(self) -> None:
         self._block_sizes.append(1)
@@ -165,6 +167,7 @@ class SentPrefixes:
         self._held.append(0)
         self._recent.append({})
         self._changes.append(None)
+        self._tells.append(False)
 
     def set_capacity(self, server: int, tokens: int) -> None:
         self._most[server] = tokens
@@ -178,7 +181,32 @@ class SentPrefixes:
         self._recent[server].clear()
         self._held[server] = 0
 
+    def lost(self, server: int) -> None:
+        """The server cannot be reached; one that tells of its cache will say when it is empty."""
+        if not self._tells[server]:
+            self.forget(server)
+
+    def told(
+        self, server: int, stored: list[tuple[int, int]], removed: list[int], *, cleared: bool
+    ) -> None:
+        """The server says what has come and gone; from now on only that counts."""
+        if cleared or not self._tells[server]:
+            self.forget(server)
+            self._tells[server] = True
+        changes = self._changes[server]
+        if changes is None:
+            changes = []  # no router reads them
+        recent = self._recent[server]
+        for key, end in stored:
+            recent[key] = end
+            changes += (server, key, end)
+        for key in removed:
+            if recent.pop(key, 0):
+                changes += (server, key, 0)
+
     def sent(self, server: int, prefix: PrefixChain) -> None:
+        if self._tells[server]:
+            return
         changes = self._changes[server]
         if changes is None:
             changes = []  # no router reads them
@@ -260,7 +288,7 @@ class ModelPlane:
     ) -> None:
         self.name: Final = name
         self.signals: Final = Signals([], policies.router.staleness_s, [])
-        self.caches: Final = SentPrefixes()
+        self.caches: Final = PrefixCaches()
         self.candidates: list[int] = []
         self.prefillers: list[int] = []
         self.unplaced: Final[dict[int, LiveRequest]] = {}
@@ -337,7 +365,7 @@ class GatewayCore:
         self._fact(now_s, UNHEALTHY, f"server/{server}", reason)
         self.servers[server].availability.healthy = False
         for plane in self.planes.values():
-            plane.caches.forget(server)
+            plane.caches.lost(server)
         self._reconsider(now_s)
 
     def drain(self, server: int, now_s: float) -> None:
@@ -387,6 +415,24 @@ class GatewayCore:
         for plane in self._planes_of(server):
             plane.caches.set_capacity(server, tokens)
 
+    def cache_told(
+        self,
+        server: int,
+        stored: list[tuple[int, int]],
+        removed: list[int],
+        now_s: float,
+        *,
+        cleared: bool,
+    ) -> None:
+        """Prefixes that a server says it has now, or has no longer."""
+        if self._record is not None:
+            kept: list[Plain] = [[key, end] for key, end in stored]
+            gone: list[Plain] = [*removed]
+            data: dict[str, Plain] = {"cleared": cleared, "stored": kept, "removed": gone}
+            self._record(now_s, CACHE_TOLD, f"server/{server}", "", data)
+        for plane in self._planes_of(server):
+            plane.caches.told(server, stored, removed, cleared=cleared)
+
     def add_tenant(self, name: str, now_s: float) -> None:
         """A tenant that the configuration did not name at the start."""
         self._fact(now_s, TENANT, "gateway", name=name)
@@ -396,6 +442,10 @@ class GatewayCore:
 
     def knows(self, model: str) -> bool:
         return model in self._names
+
+    def base_of(self, model: str) -> str:
+        """The base model of an adapter, or the model itself."""
+        return self._names[model][0].name
 
     def models(self) -> list[ModelCard]:
         """Those that clients can ask for now, each once, in order of name."""

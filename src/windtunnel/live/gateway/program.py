@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import logging
 import os
 import signal
@@ -27,6 +28,9 @@ from windtunnel.live.gateway.data_path.server_side import ServerAddress, ServerP
 from windtunnel.live.gateway.decisions import GatewayCore, Record
 from windtunnel.live.gateway.discovery import Discovery
 from windtunnel.live.gateway.event_log import EventLogFile
+from windtunnel.live.gateway.kv.blocks import CacheChange, ServerBlocks
+from windtunnel.live.gateway.kv.events import KvEventReader
+from windtunnel.live.gateway.kv.tokens import ModelTokenizer
 from windtunnel.live.gateway.metrics import registry_of
 from windtunnel.live.gateway.probes import ServerProbe
 from windtunnel.live.gateway.request_trace import RequestTrace
@@ -69,6 +73,7 @@ class Program:
         core = GatewayCore(settings.policies(folder, seed, objectives), record)
         limits = live.limits
         secret = os.urandom(32)
+        prompts = PromptReader(secret)
         start_s = monotonic_s()
         self.proxy: Final = Proxy(
             core,
@@ -83,7 +88,7 @@ class Program:
                 limits.first_byte_s,
                 limits.silence_s,
             ),
-            PromptReader(secret),
+            prompts,
             lambda: monotonic_s() - start_s,
             explains=live.explain,
             asks_usage=live.usage,
@@ -97,6 +102,14 @@ class Program:
         self._discovery: Final = Discovery(live.servers_file, live.servers_dns, self._found_servers)
         self._probes: Final[dict[str, tuple[int, ServerProbe, list[asyncio.Task[None]]]]] = {}
         self._server_keys: Final[dict[str, str]] = {}
+        self._prompts: Final = prompts
+        if live.tokenizers:
+            _need("tokenizers", "live.tokenizers", "tokenizers")
+            self.proxy.tokenizers = {
+                model: ModelTokenizer(Path(path)) for model, path in live.tokenizers.items()
+            }
+        if live.kv_events is not None:
+            _need("zmq", "live.kv_events", "kv-events")
         self._use_keys(live)
 
     async def run(self, bound: Any, ready: Callable[[str], None], stop: asyncio.Event) -> None:
@@ -181,7 +194,27 @@ class Program:
         probe = ServerProbe(proxy, number, address, self._session, live.health, live.scrape)
         loop = asyncio.get_running_loop()
         watches = [loop.create_task(probe.watch_health()), loop.create_task(probe.watch_load())]
+        if live.kv_events is not None:
+            watches.append(loop.create_task(self._follow_cache(number, address.host, entry)))
         self._probes[url] = (number, probe, watches)
+
+    async def _follow_cache(self, number: int, host: str, entry: ServerEntry) -> None:
+        """The KV-cache events of a server, from when it is known which model it has."""
+        settings, core = self.settings.live.kv_events, self.proxy.core
+        assert settings is not None
+        if entry.kv_events_port is not None:
+            settings = settings.model_copy(update={"port": entry.kv_events_port})
+        while not core.servers[number].models:
+            await asyncio.sleep(self.settings.live.health.interval_s)
+        card = core.servers[number].models[0]
+
+        def changed(change: CacheChange) -> None:
+            now_s = self.proxy.now_s()
+            cleared = change.cleared
+            core.cache_told(number, change.stored, change.removed, now_s, cleared=cleared)
+
+        blocks = ServerBlocks(card.parent or card.name, self._prompts.key)
+        await KvEventReader(host, settings, blocks, changed).watch()
 
     def _on_hangup(self) -> None:
         """SIGHUP: servers and keys are read again; what is under way goes on."""
@@ -366,14 +399,7 @@ def run_gateway(
     """Runs until Ctrl-C or SIGTERM; a second signal ends it at once."""
     settings = configuration.settings
     if settings.live.picker is not None:
-        try:
-            import windtunnel.live.gateway.picker.service  # noqa: F401
-        except ImportError as error:
-            raise InputError(
-                f"an Endpoint Picker needs packages that are not installed ({error.name})",
-                where="live.picker",
-                hint="pip install 'windtunnel[picker]'",
-            ) from None
+        _need("grpc", "live.picker", "picker")
     address = split_address(settings.live.listen)
     assert address is not None
     connections_allowed(2 * settings.live.limits.connections)
@@ -385,6 +411,16 @@ def run_gateway(
 
     run_until_stopped(main)
     return program
+
+
+def _need(package: str, where: str, extra: str) -> None:
+    """A package of an extra has to be there."""
+    if importlib.util.find_spec(package) is None:
+        raise InputError(
+            f"the package {package} is not installed",
+            where=where,
+            hint=f"pip install 'windtunnel[{extra}]'",
+        )
 
 
 def _address(entry: ServerEntry, environment: Mapping[str, str]) -> ServerAddress:

@@ -18,6 +18,7 @@ from windtunnel.routing.settings import RouterSettings, SplitSettings
 from windtunnel.settings.document import parse_document, read_text
 from windtunnel.settings.faults import Fault, checker_faults, input_error
 from windtunnel.settings.fields import Duration, FilePath, Flag, Name, Number, Size, Text, Whole
+from windtunnel.settings.manifests import FreeText
 from windtunnel.settings.overrides import apply_override
 from windtunnel.settings.section import Context, Section, faults_of, located
 from windtunnel.workload.request import DEFAULT_SLO, DEFAULT_TENANT
@@ -55,6 +56,10 @@ class ServerEntry(Section):
     ca: Annotated[str, FilePath("a file of certificates")] | None = Field(
         default=None,
         description="Certificates to check an https server against; left out: the system's.",
+    )
+
+    kv_events_port: Annotated[int, Whole(1, 65535)] | None = Field(
+        default=None, description="Where it publishes them; left out: `live.kv_events.port`."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -220,6 +225,20 @@ class PickerSettings(Section):
             yield where.fault("listen", f"{self.listen!r} is no address", "HOST:PORT")
 
 
+class KvEventSettings(Section):
+    """KV-cache events of servers (vLLM's `--kv-events-config`): what they have cached, exactly."""
+
+    port: Annotated[int, Whole(1, 65535)] = Field(
+        default=5557, description="Where servers publish them (`endpoint`)."
+    )
+    replay_port: Annotated[int, Whole(1, 65535)] | None = Field(
+        default=None,
+        description="Where servers repeat them (`replay_endpoint`); left out: what is missed once "
+        "makes all that is known of a server void.",
+    )
+    topic: Annotated[str, FreeText()] = Field(default="", description="The topic; empty: all.")
+
+
 class LiveSettings(Section):
     """What only makes sense live: addresses, keys, limits."""
 
@@ -258,6 +277,16 @@ class LiveSettings(Section):
         default=None,
         description="Answers Envoy as an Endpoint Picker, beside the proxy (needs the extra "
         "`picker`); left out: it does not.",
+    )
+    tokenizers: dict[str, Annotated[str, FilePath("a folder with tokenizer.json")]] = Field(
+        default_factory=dict,
+        description="Tokenizers by model, as Hugging Face has them, with the template of chats in "
+        "tokenizer_config.json (needs the extra `tokenizers`). Left out: tokens are estimated.",
+    )
+    kv_events: KvEventSettings | None = Field(
+        default=None,
+        description="Follow the KV caches of servers (needs the extra `kv-events`, and "
+        "`tokenizers`); left out: what was sent to a server counts as cached there.",
     )
     health: HealthSettings = Field(default_factory=HealthSettings, description="Health checks.")
     scrape: ScrapeSettings = Field(default_factory=ScrapeSettings, description="Load of servers.")
@@ -303,6 +332,10 @@ class LiveSettings(Section):
         if (self.certificate is None) != (self.certificate_key is None):
             yield where.fault(
                 "certificate", "a certificate and its key go together", "both, or neither"
+            )
+        if self.kv_events is not None and not self.tokenizers:
+            yield where.fault(
+                "kv_events", "events are of tokens, and there is no tokenizer", hint="tokenizers"
             )
         seen: set[str] = set()
         for number, entry in enumerate(self.servers):

@@ -68,13 +68,13 @@ class PromptReader:
             state = hashed(prompt[place:until], state)
             key = known.get(state)
             if key is None:
-                key = known[state] = self._key(state)
+                key = known[state] = self.key(state)
             keys.append(key)
             ends.append(until // BYTES_PER_TOKEN)
             place = until
         return keys, ends
 
-    def _key(self, state: int) -> int:
+    def key(self, state: int) -> int:
         """The state of a chain, under the secret: it says nothing about the text."""
         data = state.to_bytes(8, "little")
         digest = hashlib.blake2b(data, digest_size=8, key=self._secret).digest()

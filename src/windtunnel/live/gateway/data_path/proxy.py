@@ -28,6 +28,7 @@ from windtunnel.live.gateway.data_path.responses import ASKED, METHODS, Response
 from windtunnel.live.gateway.data_path.server_side import AnswerReceiver, ServerPool
 from windtunnel.live.gateway.data_path.timing import Deadlines, ProgressDeadlines
 from windtunnel.live.gateway.decisions import REFUSE, SEND, GatewayCore, RequestArrival
+from windtunnel.live.gateway.kv.tokens import ModelTokenizer
 from windtunnel.live.gateway.metrics import GatewayMetrics
 from windtunnel.live.gateway.request_trace import RequestTrace
 
@@ -100,6 +101,7 @@ class Proxy:
         self.stopping = False
         self.redact: Callable[[str], str] = lambda text: text
         """Takes the keys of servers out of a text: servers repeat what they were sent."""
+        self.tokenizers: dict[str, ModelTokenizer] = {}
         self.access_log: AccessLog | None = None
         self.responses: Final = ResponseOwners()
         self.heads: Final = Deadlines[ClientConnection](limits.request_s)
@@ -257,7 +259,7 @@ class Proxy:
         exchange.model = model
         prompt = fields.prompt_bytes()
         exchange.prompt_bytes = len(prompt)
-        keys, ends = self._prompts.chain(model, fields.cache_salt or "", prompt)
+        tokens, keys, ends = self._prompt(model, fields.cache_salt or "", prompt, body)
         asks = bool(
             self._asks_usage and fields.stream and not fields.asks_for_usage and path in STREAMING
         )
@@ -273,7 +275,7 @@ class Proxy:
             model,
             holder.tenant,
             slo,
-            self._prompts.tokens(model, len(prompt)),
+            tokens,
             fields.output_tokens,
             self._session(head, fields.session_id),
             keys,
@@ -410,6 +412,22 @@ class Proxy:
                 exchange.stop("stopping")
 
     # Parts of a request.
+
+    def _prompt(
+        self, model: str, salt: str, prompt: bytes, body: bytes
+    ) -> tuple[int, list[int], list[int]]:
+        """Tokens of a prompt and its prefix chain: exact with a tokenizer, else by its bytes."""
+        prompts = self._prompts
+        if self.tokenizers:
+            tokenizer = self.tokenizers.get(self.core.base_of(model))
+            exact = None
+            if tokenizer is not None:
+                exact = tokenizer.read(msgspec.json.decode(body), model, salt)
+            if exact is not None:
+                keys = [prompts.key(state) for state, _ in exact.boundaries]
+                return exact.tokens, keys, [end for _, end in exact.boundaries]
+        keys, ends = prompts.chain(model, salt, prompt)
+        return prompts.tokens(model, len(prompt)), keys, ends
 
     @property
     def asks_keys(self) -> bool:

@@ -1,0 +1,1 @@
+"""What is known of the KV caches of servers, by tokens: events and tokenizers."""

@@ -1,0 +1,139 @@
+"""Prompts as chains of hashed tokens, with the tokenizers of the models (extra `tokenizers`).
+
+A key stands for all tokens up to a boundary: every 64 tokens at first, later every 512. What a
+server says of its cache and what a client asks for have the same keys if they have the same tokens.
+"""
+
+import array
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import xxhash
+
+from windtunnel.core.errors import InputError
+
+UNIT: Final = 16
+FIRST_STRIDE: Final = 64
+LATER_STRIDE: Final = 512
+FIRST_TOKENS: Final = 4096
+MOST_KEYED: Final = 131_072
+"""Tokens of a prompt; what follows is not compared."""
+MOST_TOKENIZED: Final = 64 << 10
+"""Characters of a prompt: the rest is estimated. A tokenizer takes about 10 ms for them."""
+UNSURE: Final = 32
+"""Tokens at a cut that the whole text might not have."""
+
+
+class TokenChain(NamedTuple):
+    """Tokens so far: the hash of whole units, their number, and those that fill no unit yet."""
+
+    state: int
+    tokens: int
+    rest: tuple[int, ...]
+
+    @staticmethod
+    def start(model: str, salt: str) -> "TokenChain":
+        return TokenChain(xxhash.xxh3_64_intdigest(f"{model}\0{salt}".encode()), 0, ())
+
+    def marked(self, mark: str) -> "TokenChain":
+        """The same with something that is not a token."""
+        return self._replace(state=xxhash.xxh3_64_intdigest(mark.encode(), self.state))
+
+    def extended(self, more: Any) -> tuple["TokenChain", list[tuple[int, int]]]:
+        """With more tokens; the state and end of each boundary that they reach."""
+        state, count = self.state, self.tokens
+        data = array.array("q", (*self.rest, *more))
+        whole = len(data) - len(data) % UNIT
+        found = []
+        for place in range(0, whole, UNIT):
+            state = xxhash.xxh3_64_intdigest(data[place : place + UNIT].tobytes(), state)
+            count += UNIT
+            if count % (FIRST_STRIDE if count <= FIRST_TOKENS else LATER_STRIDE) == 0:
+                found.append((state, count))
+        return TokenChain(state, count, tuple(data[whole:])), found
+
+
+class TokenizedPrompt(NamedTuple):
+    tokens: int
+    boundaries: list[tuple[int, int]]
+    """The state of the chain at each, and the token at which it is."""
+
+
+class ModelTokenizer:
+    """The tokenizer of one model, and the template of its chats."""
+
+    def __init__(self, folder: Path) -> None:
+        import jinja2.sandbox
+        import tokenizers
+
+        file = folder / "tokenizer.json" if folder.is_dir() else folder
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # noqa: BLE001 - the library raises Exception itself
+            raise InputError(f"there is no tokenizer here: {error}", where=str(file)) from None
+        self._names: dict[str, Any] = {}
+        self._template: Any = None
+        settings = file.parent / "tokenizer_config.json"
+        if settings.is_file():
+            data = msgspec.json.decode(settings.read_bytes())
+            for name in ("bos_token", "eos_token"):
+                token = data.get(name)
+                self._names[name] = token["content"] if isinstance(token, dict) else token or ""
+            written = data.get("chat_template")
+            if isinstance(written, list):
+                written = next((one["template"] for one in written if one["name"] == "default"), "")
+            if written:
+                world = jinja2.sandbox.ImmutableSandboxedEnvironment(
+                    trim_blocks=True, lstrip_blocks=True
+                )
+                world.globals["raise_exception"] = _refuse
+                self._template = world.from_string(written)
+
+    def read(self, body: dict[str, Any], model: str, salt: str) -> TokenizedPrompt | None:
+        """The tokens of a request; None: they depend on what is not known here."""
+        prompt = body.get("prompt")
+        if isinstance(prompt, list) and prompt and all(isinstance(one, int) for one in prompt):
+            return self._chained(prompt, len(prompt), model, salt)
+        if isinstance(prompt, str):
+            text, is_chat = prompt, False
+        else:
+            rendered = self._rendered(body)
+            if rendered is None:
+                return None
+            text, is_chat = rendered, True
+        ids = self._tokenizer.encode(text[:MOST_TOKENIZED], add_special_tokens=not is_chat).ids
+        count = len(ids)
+        if len(text) > MOST_TOKENIZED:
+            count = round(count * len(text) / MOST_TOKENIZED)
+            ids = ids[:-UNSURE]
+        return self._chained(ids, count, model, salt)
+
+    def _rendered(self, body: dict[str, Any]) -> str | None:
+        messages = body.get("messages")
+        if self._template is None or not isinstance(messages, list):
+            return None
+        more = body.get("chat_template_kwargs")
+        try:
+            rendered = self._template.render(
+                messages=messages,
+                tools=body.get("tools"),
+                add_generation_prompt=body.get("add_generation_prompt", True),
+                **self._names,
+                **(more if isinstance(more, dict) else {}),
+            )
+        except Exception:  # noqa: BLE001 - a template may do anything with what a client wrote
+            return None
+        return str(rendered)
+
+    @staticmethod
+    def _chained(ids: list[int], count: int, model: str, salt: str) -> TokenizedPrompt:
+        try:
+            _, found = TokenChain.start(model, salt).extended(ids[:MOST_KEYED])
+        except OverflowError:
+            found = []
+        return TokenizedPrompt(max(1, count), [one for one in found if one[1] < count])
+
+
+def _refuse(message: str) -> None:
+    raise ValueError(message)
