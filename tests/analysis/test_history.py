@@ -88,13 +88,13 @@ def test_a_fault_that_took_a_server_is_the_root_until_the_server_is_replaced() -
         ]
     )
     result = {"scaling": None}
-    during = why_short(log, result, CapacityWait("main", 50.0, 95.0, "main 0"), "a wait")
+    during = why_short(log, result, CapacityWait("main", 50.0, 95.0, "main 0", 50.0), "a wait")
     assert (during.root.layer, during.root.ids) == ("fault", ["fault-1"])
     said = " ".join(step.says for step in during.steps)
     assert "main 1 was lost: its machine was lost (big-1 failed at 30 s: burnt)" in said
     assert "main 2 was the first: pending for 30.0 s, starting for 30.0 s" in said
     assert "for the other 5.0 s it stayed queued on main 0" in said
-    later = why_short(log, result, CapacityWait("main", 100.0, 120.0, "main 0"), "a wait")
+    later = why_short(log, result, CapacityWait("main", 100.0, 120.0, "main 0", 100.0), "a wait")
     assert "a fixed number of servers" in later.root.says
 
 
@@ -121,7 +121,9 @@ def test_a_fault_of_a_rack_a_zone_or_of_later_took_the_servers_on_its_machines(
             replica(90.0, "ready", 2, machines=["big-2"]),
         ]
     )
-    chain = why_short(log, {"scaling": None}, CapacityWait("main", 50.0, 80.0, "main 0"), "a wait")
+    chain = why_short(
+        log, {"scaling": None}, CapacityWait("main", 50.0, 80.0, "main 0", 50.0), "a wait"
+    )
     assert (chain.root.layer, chain.root.ids) == ("fault", ["fault-2"])
     assert [life.is_struck_by(log.faults["fault-2"]) for life in log.lives] == [False, True, False]
 
@@ -140,7 +142,7 @@ def test_a_need_that_cannot_be_met_is_the_root_of_who_waits_for_it() -> None:
         ]
     )
     result: dict[str, Any] = {"scaling": {}}
-    chain = why_short(log, result, CapacityWait("main", 30.0, 60.0, "main 0"), "a wait")
+    chain = why_short(log, result, CapacityWait("main", 30.0, 60.0, "main 0", 30.0), "a wait")
     assert (chain.root.layer, chain.root.ids) == ("fleet", ["fleet-3"])
     assert log.short(90.0) == []
 
@@ -156,7 +158,9 @@ def test_a_fault_is_blamed_for_missing_machines_only_if_the_fleet_had_none_since
         fault(since_s, "fleet", kind="quota-exhaustion"),
     ]
     history = ControlHistory([*BEGINNING, *sorted(log, key=lambda one: one.time)])
-    chain = why_short(history, {"scaling": None}, CapacityWait("main", 30.0, 60.0, ""), "a wait")
+    chain = why_short(
+        history, {"scaling": None}, CapacityWait("main", 30.0, 60.0, "", 30.0), "a wait"
+    )
     assert chain.root.layer == layer
 
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from tests.report.page.runs import SPLIT, STUCK, full, run_into
 from windtunnel.analysis.endings import EndingCounts
+from windtunnel.analysis.explain.request import SlowRequest, slow_requests
 from windtunnel.analysis.phases import PHASES, RequestRow
 from windtunnel.analysis.run import read_run
-from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN, SlowRequest
+from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN
 from windtunnel.analysis.time_shares import MOMENTS, TimeShares, moments_of, phases_of_many
 from windtunnel.core.vocabulary import ENCODING
 
@@ -108,8 +109,7 @@ def test_shares_add_up_and_the_slowest_are_slower(tmp_path: Any) -> None:
 
 def slowest(folder: Any, upto: str) -> list[SlowRequest]:
     run = read_run(folder)
-    slots = [16] * len(run.series.names)
-    return run.slowest.requests(upto, run.series, slots)
+    return slow_requests(run, run.slowest.requests(upto), upto)
 
 
 def test_the_worst_are_the_worst_and_who_gave_up_waited_until_then(tmp_path: Any) -> None:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -71,6 +72,9 @@ faults: [{at: 0s, kind: quota-exhaustion}]
 """No server ever comes: there is no machine, and none can be had."""
 
 
+NO_QUOTA = "root cause: quota-exhaustion (at 0 s) struck fleet until the end"
+
+
 def run_of(text: str, place: Path) -> Path:
     scenario, folder = place / "scenario.yaml", place / "run"
     scenario.write_text(text)
@@ -100,8 +104,9 @@ def test_a_request_is_explained_down_to_the_machine_and_to_the_decision(surge: P
     assert found["ttft"] > 10.0
     (chain,) = found["chains"]
     layers = [step["layer"] for step in chain["steps"]]
-    assert layers[:5] == ["server", "pool", "autoscaler", "server", "machine"]
-    _, pool, decided, came, machine = chain["steps"][:5]
+    assert layers[:6] == ["server", "pool", "pool", "autoscaler", "server", "machine"]
+    _, pool, since, decided, came, machine = chain["steps"][:6]
+    assert since["says"] == "requests have been queued on its servers since 1 min 2 s"
     assert pool["says"].startswith("main had 2 of 4 servers ready; 2 pending, the first since")
     assert decided["ids"] == ["scaling-5"]
     assert "2 -> 4" in decided["says"]
@@ -111,8 +116,11 @@ def test_a_request_is_explained_down_to_the_machine_and_to_the_decision(surge: P
     assert "the machine big-1" in machine["says"]
     root = chain["root"]
     assert (root["layer"], root["ids"]) == ("machine", ["fleet-1"])
-    # All parts together are the time from the decision until the server was ready.
-    assert sum(root["seconds"].values()) == pytest.approx(sum(came["seconds"].values()))
+    # All parts together are the time from the first that was queued until the server was ready.
+    ready_s = came["time"] + sum(came["seconds"].values())
+    assert sum(root["seconds"].values()) == pytest.approx(ready_s - since["time"])
+    assert [cause["cause"] for cause in found["causes"]] == ["machine", "decode", "prefill"]
+    assert sum(cause["seconds"] for cause in found["causes"]) == pytest.approx(found["e2e"])
     assert max(root["seconds"], key=root["seconds"].__getitem__).endswith("to be created")
 
 
@@ -213,11 +221,15 @@ def test_who_never_got_a_server_waited_for_machines_that_a_fault_kept_away(nobod
 
 
 def test_who_waits_for_a_server_to_be_ready_is_counted(nobody: Path) -> None:
-    slow = data(nobody)["requests"]
+    found = data(nobody)
+    slow = found["requests"]
     assert [one["why"] for one in slow[:2]] == [
-        "queued for 29 s until a server was ready, 1 queued",
-        "queued for 28 s until a server was ready, 2 queued",
+        f"queued for 29 s until a server was ready, 1 queued; {NO_QUOTA}",
+        f"queued for 28 s until a server was ready, 2 queued; {NO_QUOTA}",
     ]
+    (total,) = found["causes"]
+    assert (total["cause"], total["requests"], total["ids"]) == ("fault", 10, ["fault-1"])
+    assert total["seconds"] == pytest.approx(sum(range(20, 30)))
     says = [step["says"] for step in data(nobody, "--at", "20s")["layers"]]
     assert "10 requests queued until a server is ready" in says
     page = (nobody / "report.html").read_text()
@@ -227,7 +239,8 @@ def test_who_waits_for_a_server_to_be_ready_is_counted(nobody: Path) -> None:
 def test_who_was_sent_to_a_server_that_came_later_waited_for_it(tmp_path: Path) -> None:
     run = run_of(CRASH, tmp_path)
     why = {one["request"]: one["why"] for one in data(run)["requests"]}
-    assert why[2] == "queued for 4 s until a server was ready, 2 queued"
+    crash = "root cause: engine-crash (at 2 s) struck main-0"
+    assert why[2] == f"queued for 4 s until a server was ready, 2 queued; {crash}"
 
 
 def test_who_is_turned_away_hears_the_verdict(tmp_path: Path) -> None:
@@ -307,6 +320,54 @@ def test_a_run_of_another_version_is_a_sentence(surge: Path, tmp_path: Path) -> 
     folder = tmp_path / "old"
     shutil.copytree(surge, folder)
     (folder / "scenario.json").write_text('{"pools": []}')
-    result = CliRunner().invoke(explain, [str(folder), "--request", "0"])
+    result = CliRunner().invoke(explain, [str(folder), "--request", "200"])
     assert isinstance(result.exception, InputError)
     assert "another version wrote it" in str(result.exception)
+
+
+SIX = """\
+name: six
+duration: 120s
+workload:
+  - {name: chat, arrivals: {process: poisson, rate: 26/s}, prompt_tokens: 300,
+     output_tokens: {distribution: uniform, min: 50, max: 250}}
+serving:
+  pools:
+    - {name: main, accelerator: h200, replicas: 6, tensor_parallel: 8,
+       engine: {kv_blocks: 2000, max_num_seqs: 16},
+       step_time: {model: linear, fixed: 15ms, per_prefill_token: 30us, per_decode: 400us}}
+  startup: {load: {mean: 20s}}
+  router: {policy: least-loaded}
+fleet:
+  replaced_after: 30s
+  pools:
+    - {name: big, accelerator: h200, accelerators: 8, machines: {max: 8}, price_per_hour: 36,
+       provisioning: {mean: 30s}}
+faults: [{at: 40s, kind: machine-loss, select: {count: 2}}]
+"""
+"""Six machines, of which two are lost without notice."""
+
+
+def test_every_slow_request_names_the_loss_of_machines_and_its_tries(tmp_path: Path) -> None:
+    run = run_of(SIX, tmp_path)
+    found = data(run)
+    assert {one["request"] for one in found["requests"]}
+    assert all("root cause: machine-loss (at 40 s) struck big-" in one["why"]
+               for one in found["requests"])  # fmt: skip
+    (total,) = found["causes"]
+    assert (total["cause"], total["requests"], total["ids"]) == ("fault", 100, ["fault-1"])
+    page = (run / "report.html").read_text()
+    assert page.count("root cause: machine-loss (at 40 s) struck big-") == 16
+    assert "with room to spare" not in page
+    retried = [
+        row["id"] for row in pq.read_table(run / "requests.parquet").to_pylist() if row["retries"]
+    ]
+    assert len(retried) > 10
+    for number in retried:
+        one = data(run, "--request", str(number))
+        (lost,) = one["tries"]
+        assert (lost["ended"], lost["reason"]) == (40.0, "its machine was lost")
+        assert "fault" in [cause["cause"] for cause in one["causes"]]
+        roots = [chain["root"].get("ids") for chain in one["chains"]]
+        assert 40.0 - lost["routed"] < 0.1 * one["e2e"] or ["fault-1"] in roots
+    assert "lost tries" in told(run, "--request", str(retried[0]))

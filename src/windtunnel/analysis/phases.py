@@ -23,7 +23,7 @@ GATEWAY, ENCODE, RETRY, UNPLACED, QUEUE, PREFILL, ROOM, TRANSFER, START, DECODE 
 NAMES = {
     GATEWAY: "queued at the gateway",
     ENCODE: "encoding media",
-    RETRY: "tries that were lost",
+    RETRY: "in lost tries",
     UNPLACED: "waiting for a ready server",
     QUEUE: "queued",
     PREFILL: "prefill",

@@ -23,6 +23,7 @@ from windtunnel.analysis.run_folder import (
     result_of,
     series_of,
 )
+from windtunnel.analysis.saturation import slots_of
 from windtunnel.analysis.slowest import Slowest
 from windtunnel.analysis.time_shares import TimeShares
 
@@ -40,6 +41,15 @@ class AnalyzedRun(msgspec.Struct, frozen=True):
     endings: EndingCounts
     first_tokens: FirstTokens
     history: ControlHistory  # of the control plane; empty in folders of older versions
+
+    @property
+    def slots(self) -> list[int]:
+        return slots_of(self.series, self.scenario)
+
+    @property
+    def end_s(self) -> float:
+        end_s: float = self.result["simulated_seconds"]
+        return end_s
 
 
 def read_run(folder: Path) -> AnalyzedRun:

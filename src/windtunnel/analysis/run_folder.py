@@ -68,6 +68,26 @@ class Series(msgspec.Struct, frozen=True):
         """Which of the servers it is; None when it is none of them."""
         return next((place for place, name in enumerate(self.names) if name == owner), None)
 
+    def backlog_since(self, pool: str, time_s: float, *, only_model: bool) -> float:
+        """Since when requests have been queued for a pool, at least one per server.
+
+        No later than `time_s`, and that itself where the queues are shorter. Requests that wait for
+        a server to be ready count where there is one model: then they are for this pool.
+        """
+        import numpy as np
+
+        places = [place for place, (name, _) in enumerate(self.names) if name == pool]
+        if not places:
+            return time_s
+        waiting = self.servers["waiting"][: self.sample_at(time_s) + 1, places]
+        total = np.nansum(waiting, axis=1)
+        if only_model:
+            total += self.whole["in_line"][: len(total)]
+        queued = total >= np.maximum(1, (~np.isnan(waiting)).sum(axis=1))
+        short = np.flatnonzero(~queued)
+        first = int(short[-1]) if len(short) else 0
+        return min(time_s, float(self.times[first]) if len(short) else 0.0)
+
     def sample_at(self, time_s: float) -> int:
         """The first sample at or after a time."""
         return min(int(self.times.searchsorted(time_s)), len(self.times) - 1)

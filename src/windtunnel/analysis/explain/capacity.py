@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from windtunnel.analysis.explain.history import (
+    BLINDS,
+    DISTURBS,
     GONE,
     MACHINE_FAILED,
     READY,
@@ -25,6 +27,7 @@ from windtunnel.analysis.explain.steps import (
     MACHINE,
     POOL,
     SERVER,
+    Cause,
     CauseChain,
     CauseStep,
     count,
@@ -34,7 +37,7 @@ from windtunnel.analysis.explain.steps import (
 
 MOST_NAMED = 3
 """Faults, losses and reasons that are listed one by one."""
-SHUTS = ("quota-exhaustion", "provider-outage")
+SHUTS = ("quota-exhaustion", "provider-outage", "capacity-shortage")
 """Faults in which the provider gives no machine."""
 INFINITE = float("inf")
 
@@ -44,6 +47,7 @@ class DelayPart(msgspec.Struct, frozen=True):
 
     seconds: float
     layer: str
+    cause: Cause
     says: str
     at_s: float
     ids: list[str] = []
@@ -57,6 +61,9 @@ class CapacityWait(msgspec.Struct, frozen=True):
     end_s: float
     server: str
     """The one that it waited at, such as `main 3`; empty for none."""
+    since_s: float
+    """Since when requests have been queued in that pool without a break: what made them wait then
+    makes this one wait now."""
 
 
 def why_short(
@@ -64,11 +71,14 @@ def why_short(
 ) -> CauseChain:
     """From a wait to what made it: the whole way through pool, autoscaler, gangs and machines."""
     steps = [ready(history, wait)]
+    if wait.since_s < wait.start_s:
+        says = f"requests have been queued on its servers since {moment(wait.since_s)}"
+        steps.append(CauseStep(wait.since_s, POOL, says))
     lost = _lost(history, wait)
     faults = [
         one
         for one in history.faults.values()
-        if one.overlaps(wait.start_s, wait.end_s) or any(life.is_struck_by(one) for life in lost)
+        if one.overlaps(wait.since_s, wait.end_s) or any(life.is_struck_by(one) for life in lost)
     ]
     steps += [of_fault(one) for one in faults[:MOST_NAMED]]
     steps += [loss(history, life) for life in lost[:MOST_NAMED]]
@@ -80,6 +90,8 @@ def why_short(
     limited = _limited(history, wait)
     steps += limited
     blamed = _blamed(faults, lost, wait) or _shut(faults, coming, root)
+    if blamed is None and root is not None and root.layer == AUTOSCALER:
+        blamed = next((one for one in faults if one.kind in BLINDS), None)
     if blamed is not None:
         root = of_fault(blamed)
     elif limited and (root is None or _outlasts(coming, wait)):
@@ -94,7 +106,7 @@ def why_short(
 def _outlasts(coming: list[ReplicaLife], wait: CapacityWait) -> bool:
     """Whether it waited longer after the last of these replicas was ready than before."""
     last_s = max(life.since.get(READY, INFINITE) for life in coming)
-    return wait.end_s - last_s > last_s - wait.start_s
+    return wait.end_s - last_s > last_s - wait.since_s
 
 
 def ready(history: ControlHistory, wait: CapacityWait) -> CauseStep:
@@ -118,7 +130,7 @@ def of_fault(fault: FaultHistory) -> CauseStep:
     more = len(fault.subjects) - MOST_NAMED
     others = f" and {more} more" if more > 0 else ""
     says = f"{fault.kind} ({fault.reason}) struck {whom}{others}{fault.until}"
-    return CauseStep(fault.at_s, FAULT, says, [fault.id])
+    return CauseStep(fault.at_s, FAULT, says, [fault.id], cause=Cause.FAULT)
 
 
 def _lost(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
@@ -134,7 +146,7 @@ def _lost(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
         if life.pool == wait.pool
         and life.was_lost
         and life.since[GONE] <= wait.end_s
-        and back.get(life.server, life.since[GONE]) > wait.start_s
+        and back.get(life.server, life.since[GONE]) > wait.since_s
     ]
 
 
@@ -150,7 +162,7 @@ def loss(history: ControlHistory, life: ReplicaLife) -> CauseStep:
         ]
         if failed:
             says += f" ({machine} failed at {moment(failed[-1].time)}: {failed[-1].reason})"
-    return CauseStep(gone_s, SERVER, says)
+    return CauseStep(gone_s, SERVER, says, cause=Cause.LOST_SERVER)
 
 
 def _coming(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
@@ -160,8 +172,8 @@ def _coming(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
         for life in history.lives
         if life.pool == wait.pool
         and life.asked_s <= wait.end_s
-        and life.since.get(READY, INFINITE) > wait.start_s
-        and life.since.get(GONE, INFINITE) > wait.start_s
+        and life.since.get(READY, INFINITE) > wait.since_s
+        and life.since.get(GONE, INFINITE) > wait.since_s
         and life.since.get(READY) != life.asked_s
     ]
     found.sort(key=lambda life: (life.since.get(READY, INFINITE), life.server))
@@ -213,7 +225,13 @@ def _unplaced(history: ControlHistory, life: ReplicaLife) -> list[CauseStep]:
         and life.asked_s <= one.time < placed_s
     }
     return [
-        CauseStep(one.time, GANG, f"the gang {name} was unschedulable: {one.reason}", [one.id])
+        CauseStep(
+            one.time,
+            GANG,
+            f"the gang {name} was unschedulable: {one.reason}",
+            [one.id],
+            cause=Cause.GANG,
+        )
         for name, one in list(reported.items())[:MOST_NAMED]
     ]
 
@@ -242,7 +260,8 @@ def _way(life: ReplicaLife) -> CauseStep:
         says = f"{life.title} was abandoned at {moment(life.since[GONE])}: {life.ended}"
     else:
         says = f"{life.title} never became ready: {order[-1]} until the end"
-    return CauseStep(life.asked_s, SERVER, says, [], seconds)
+    cause = Cause.COLD_START if STARTING in life.since else Cause.GANG
+    return CauseStep(life.asked_s, SERVER, says, [], seconds, cause)
 
 
 def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait) -> list[CauseStep]:
@@ -254,9 +273,16 @@ def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait)
             continue
         if came.end_s is None or came.end_s > wait.end_s:
             says = f"the machine {machine} was ordered, and had not arrived"
-            steps.append(CauseStep(came.order.time, MACHINE, says, [came.order.id]))
+            ids = [came.order.id]
+            steps.append(CauseStep(came.order.time, MACHINE, says, ids, cause=Cause.MACHINE))
     steps += [
-        CauseStep(one.time, FLEET, f"the fleet was short of {one.name}: {one.reason}", [one.id])
+        CauseStep(
+            one.time,
+            FLEET,
+            f"the fleet was short of {one.name}: {one.reason}",
+            [one.id],
+            cause=Cause.QUOTA,
+        )
         for one in history.short(wait.end_s, wait.pool)[:MOST_NAMED]
     ]
     return steps
@@ -269,29 +295,27 @@ def _parts(history: ControlHistory, life: ReplicaLife, wait: CapacityWait) -> li
     decision = history.decisions.get(life.by) if life.instead_of is None else None
     if decision is not None:
         seen_s = decision.data["seen"]
-        parts.append(
-            DelayPart(
-                seen_s - wait.start_s, AUTOSCALER, "until its next evaluation", wait.start_s, ids
-            )
-        )
-        parts.append(
-            DelayPart(decision.time - seen_s, AUTOSCALER, "until metrics reached it", seen_s)
-        )
-        delay_s = life.asked_s - decision.time
-        parts.append(DelayPart(delay_s, AUTOSCALER, "until its order was applied", decision.time))
+        for start_s, end_s, until in (
+            (wait.since_s, seen_s, "until its next evaluation"),
+            (seen_s, decision.time, "until metrics reached it"),
+            (decision.time, life.asked_s, "until its order was applied"),
+        ):
+            took_s = end_s - start_s
+            parts.append(DelayPart(took_s, AUTOSCALER, Cause.AUTOSCALER, until, start_s, ids))
     placed_s = life.since.get(STARTING, life.since[READY])
     at_s = life.asked_s
     for came in arrivals_of(history, life)[-1:]:
         order = came.order
         cycle = "until the fleet's next cycle"
-        parts.append(DelayPart(order.time - at_s, FLEET, cycle, at_s, [order.id]))
+        parts.append(DelayPart(order.time - at_s, FLEET, Cause.MACHINE, cycle, at_s, [order.id]))
         at_s = max(at_s, order.time)
         for part, seconds in came.seconds.items():
             says = f"for the machine {came.machine} {part}"
-            parts.append(DelayPart(seconds, MACHINE, says, at_s, [order.id]))
+            parts.append(DelayPart(seconds, MACHINE, Cause.MACHINE, says, at_s, [order.id]))
             at_s += seconds
-    parts.append(DelayPart(placed_s - at_s, GANG, "to be placed", at_s))
-    parts.append(DelayPart(life.since[READY] - placed_s, SERVER, "to load the model", placed_s))
+    parts.append(DelayPart(placed_s - at_s, GANG, Cause.GANG, "to be placed", at_s))
+    load_s = life.since[READY] - placed_s
+    parts.append(DelayPart(load_s, SERVER, Cause.COLD_START, "to load the model", placed_s))
     return [part for part in parts if part.seconds > 0.0]
 
 
@@ -303,7 +327,7 @@ def _longest(parts: list[DelayPart], life: ReplicaLife) -> CauseStep:
         f"{longest.says}"
     )
     seconds = {part.says: part.seconds for part in parts}
-    return CauseStep(longest.at_s, longest.layer, says, longest.ids, seconds)
+    return CauseStep(longest.at_s, longest.layer, says, longest.ids, seconds, longest.cause)
 
 
 def _limited(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
@@ -318,6 +342,7 @@ def _limited(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
             f"{found.id} wanted {found.data['recommended']} and was limited by {limit['name']} to "
             f"{limit['after']}: {limit['reason']}",
             [found.id],
+            cause=Cause.QUOTA,
         )
         for limit in found.data["limits"]
         if limit["after"] < limit["before"]
@@ -327,10 +352,14 @@ def _limited(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
 def _blamed(
     faults: list[FaultHistory], lost: list[ReplicaLife], wait: CapacityWait
 ) -> FaultHistory | None:
-    """The fault that took a server, or that made slow the one that was waited at."""
-    slowed = wait.server.replace(" ", "-")
+    """The fault that took a server of the pool, made one slow or kept requests from it."""
     found = [one for one in faults if any(life.is_struck_by(one) for life in lost)]
-    found += [one for one in faults if slowed in one.subjects]
+    disturbing = (one for one in faults if one.kind in DISTURBS)
+    found += [
+        one
+        for one in disturbing
+        if any(subject.rpartition("-")[0] == wait.pool for subject in one.subjects)
+    ]
     return found[0] if found else None
 
 
@@ -355,9 +384,10 @@ def _none_starting(
         says = (
             f"{wait.pool} has a fixed number of servers, and requests arrive faster than they end"
         )
-        return CauseStep(wait.start_s, POOL, says)
+        return CauseStep(wait.start_s, POOL, says, cause=Cause.QUEUE)
     found = history.last_decision(wait.pool, wait.end_s)
     if found is None:
-        return CauseStep(wait.start_s, AUTOSCALER, "the autoscaler had made no decision yet")
+        says = "the autoscaler had made no decision yet"
+        return CauseStep(wait.start_s, AUTOSCALER, says, cause=Cause.AUTOSCALER)
     says = f"{found.id} at {moment(found.time)} kept {found.data['target']}: {found.reason}"
-    return CauseStep(found.time, AUTOSCALER, says, [found.id])
+    return CauseStep(found.time, AUTOSCALER, says, [found.id], cause=Cause.AUTOSCALER)

@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 
 from windtunnel.analysis.explain.steps import moment
+from windtunnel.analysis.phases import Owner
 from windtunnel.analysis.run_folder import CONTROL, EVENTS
 from windtunnel.core.errors import InputError
 from windtunnel.core.vocabulary import (
     APPLIED,
     CLOSED,
     CUT,
+    ENGINE_CRASHED,
     FAULT_BEGAN,
     FAULT_ENDED,
     KEPT,
@@ -33,6 +35,21 @@ SHORT, MET = "fleet.short", "fleet.met"
 MACHINE_FAILED = "machine.failed"
 LOSSES = ("machine-loss", "rack-loss", "zone-loss")
 """Faults that take machines as they begin; the failures of machines follow at once."""
+CRASHES = ("engine-crash", "crash-loop")
+TAKES = (*LOSSES, *CRASHES, "spot-reclaim")
+"""Faults that take servers."""
+SLOWS, LEAK = ("slow-machine",), ("kv-leak",)
+PARTITION, RATE_LIMITS = ("router-partition",), ("rate-limit-storm",)
+DISTURBS = (*SLOWS, *LEAK, *PARTITION, *RATE_LIMITS)
+"""Faults that leave servers where they are, and make them serve less."""
+BLINDS = (
+    "clock-skew",
+    "controller-restart",
+    "metric-blackout",
+    "metric-lag",
+    "partial-scrape",
+)
+"""Faults that make an autoscaler late, or wrong."""
 UNSCHEDULABLE, SCHEDULED = "gang.Unschedulable", "gang.Scheduled"
 PENDING, STARTING, READY, DRAINING, GONE = STATES = (
     "pending",
@@ -106,8 +123,12 @@ class ReplicaLife(msgspec.Struct):
         return GONE in self.since and self.ended != DRAINED and READY in self.since
 
     def is_struck_by(self, fault: "FaultHistory") -> bool:
-        """Whether it went while a fault struck it, or a machine that it was on."""
+        """Whether it went because a fault struck it, or a machine that it was on."""
         gone_s = self.since.get(GONE, float("inf"))
+        if fault.kind not in TAKES:
+            return False
+        if fault.kind in CRASHES and self.ended == ENGINE_CRASHED:
+            return fault.overlaps(gone_s, gone_s)  # replacements that crash again are not named
         names = {f"{self.pool}-{self.number}", *self.machines}
         if fault.overlaps(gone_s, gone_s) and names.intersection(fault.subjects):
             return True
@@ -151,6 +172,11 @@ class FaultHistory(msgspec.Struct):
     def overlaps(self, start_s: float, end_s: float) -> bool:
         return self.at_s <= end_s and (self.until_s is None or self.until_s >= start_s)
 
+    def overlap_s(self, start_s: float, end_s: float) -> float:
+        """For how long it lasted of a span of time; 0 where they only touch."""
+        until_s = end_s if self.until_s is None else min(self.until_s, end_s)
+        return max(0.0, until_s - max(self.at_s, start_s))
+
 
 class Credit(msgspec.Struct):
     """Replicas that a decision has requested and that have not been seen yet."""
@@ -168,6 +194,7 @@ class ControlHistory:
         self.applied: dict[str, LoggedEvent] = {}  # by decision
         self.by_pool: dict[str, list[LoggedEvent]] = {}  # decisions of the autoscaler
         self.lives: list[ReplicaLife] = []
+        self.by_owner: dict[Owner, ReplicaLife] = {}
         self.of_machine: dict[str, list[LoggedEvent]] = {}
         self.faults: dict[str, FaultHistory] = {}
         self.cut: LoggedEvent | None = None
@@ -233,6 +260,7 @@ class ControlHistory:
             life.cluster = data.get("cluster", "")
             self._servers[server] = life
             self.lives.append(life)
+            self.by_owner.setdefault((life.pool, life.number), life)
             if one.time > 0.0 or one.reason != RUN_BEGINS:
                 self._attribute(life)
         life.since = {**life.since, state: one.time}

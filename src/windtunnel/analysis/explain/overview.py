@@ -3,6 +3,13 @@
 import msgspec
 
 from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent
+from windtunnel.analysis.explain.request import (
+    WORTH_SHARE,
+    SlowRequest,
+    account,
+    ranked,
+    slow_requests,
+)
 from windtunnel.analysis.explain.run import RunReader
 from windtunnel.analysis.explain.steps import (
     AUTOSCALER,
@@ -14,12 +21,16 @@ from windtunnel.analysis.explain.steps import (
     moment,
     took,
 )
-from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN, SlowRequest
+from windtunnel.analysis.phases import RequestRow
+from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN
 from windtunnel.core.vocabulary import RESIZED
 from windtunnel.gangs.controllers.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
 
 TERMINATIONS = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
 HOW_MANY = 3
+RANKED = 100
+"""Requests whose causes are added up: the slowest to the end."""
+MOST_CAUSES = 5
 MOST_DECISIONS = 8
 
 
@@ -32,8 +43,20 @@ class Slow(msgspec.Struct, frozen=True):
     why: str
 
 
+class CauseTotal(msgspec.Struct, frozen=True):
+    """What a cause cost the slowest requests."""
+
+    cause: str
+    seconds: float
+    requests: int
+    says: str
+    ids: list[str]
+
+
 class Overview(msgspec.Struct, frozen=True):
     requests: list[Slow]
+    causes: list[CauseTotal]
+    """Of the slowest requests together, the costliest first."""
     decisions: list[CauseStep]
     cut: str
     """What is missing in the log; empty when it is complete."""
@@ -42,15 +65,30 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 def overview(run: RunReader) -> Overview:
-    slowest = run.slowest()
+    slowest = run.slowest(RANKED)
     slow: dict[int, Slow] = {}
     for upto, word in ((FIRST_TOKEN, "to the first token"), (FINISHED, "to the end")):
-        for found in slowest.requests(upto, run.series, run.slots)[:HOW_MANY]:
+        for found in slow_requests(run, slowest.requests(upto)[:HOW_MANY], upto):
             slow.setdefault(found.request.id, _slow(found, word))
     history = run.history
     cut = "" if history.cut is None else f"after {moment(history.cut.time)} {history.cut.reason}"
     partial = run.result.get("partial") or ""
-    return Overview(list(slow.values()), _important(history), cut, partial)
+    causes = _causes(run, slowest.requests(FINISHED))
+    return Overview(list(slow.values()), causes, _important(history), cut, partial)
+
+
+def _causes(run: RunReader, rows: list[tuple[float, RequestRow]]) -> list[CauseTotal]:
+    totals: dict[tuple[str, ...], CauseTotal] = {}
+    for _, row in rows:
+        for one in ranked(run, account(run, row)):
+            key = (one.cause, *one.ids)
+            before = totals.get(key, CauseTotal(one.cause, 0.0, 0, one.says, one.ids))
+            totals[key] = msgspec.structs.replace(
+                before, seconds=before.seconds + one.excess, requests=before.requests + 1
+            )
+    found = sorted(totals.values(), key=lambda one: -one.seconds)
+    least_s = WORTH_SHARE * sum(one.seconds for one in found)
+    return [one for one in found if one.seconds > least_s][:MOST_CAUSES]
 
 
 def _slow(found: SlowRequest, word: str) -> Slow:

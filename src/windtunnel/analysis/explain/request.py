@@ -1,37 +1,88 @@
-"""Explains one request: where its time went, and what it waited for, down to a root cause."""
-
-import math
-from typing import Any
+"""Explains one request: its time interval by interval, and the cause of each down to its root."""
 
 import msgspec
 
+from windtunnel.analysis.explain.account import PAUSED, Interval, intervals_of
 from windtunnel.analysis.explain.capacity import CapacityWait, loss, of_fault, ready, why_short
-from windtunnel.analysis.explain.history import ReplicaLife
-from windtunnel.analysis.explain.run import FullRequestRow, RunReader
+from windtunnel.analysis.explain.history import LEAK, RATE_LIMITS, SLOWS, FaultHistory
+from windtunnel.analysis.explain.run import FullRequestRow, RunFacts, RunReader
+from windtunnel.analysis.explain.sentences import is_long_prompt, sentence, state_of
 from windtunnel.analysis.explain.steps import (
+    AUTOSCALER,
     GATEWAY,
     REQUEST,
     SERVER,
+    Cause,
     CauseChain,
     CauseStep,
     count,
     moment,
     took,
 )
-from windtunnel.analysis.phases import DECODE, NAMES, QUEUE, ROOM, UNPLACED, Owner, Phase
+from windtunnel.analysis.phases import (
+    DECODE,
+    ENCODE,
+    NAMES,
+    PREFILL,
+    QUEUE,
+    RETRY,
+    ROOM,
+    START,
+    TRANSFER,
+    UNPLACED,
+    LostTry,
+    Owner,
+    Phase,
+    RequestRow,
+)
 from windtunnel.analysis.phases import GATEWAY as AT_GATEWAY
 from windtunnel.analysis.saturation import KV_FULL
-from windtunnel.analysis.slowest import Slowest
+from windtunnel.analysis.slowest import FIRST_TOKEN, NOT_THERE
+from windtunnel.core.vocabulary import DRAINED, RATE_LIMITED, RESIZED
 
 FOR_ROOM = (AT_GATEWAY, UNPLACED, QUEUE, ROOM)
 """Phases in which a request waits for servers to have room."""
+OWN_WORK = {
+    ENCODE: Cause.ENCODING,
+    QUEUE: Cause.QUEUE,
+    PREFILL: Cause.PREFILL,
+    TRANSFER: Cause.TRANSFER,
+    START: Cause.DECODE,
+    DECODE: Cause.DECODE,
+    PAUSED: Cause.PREEMPTION,
+}
+PREEMPTED = "preempted"
 REJECTED = "rejected"
 WORTH_S = 1e-3
 """Waits that are shorter need no explanation."""
+WORTH_SHARE = 0.1
+"""Causes that took a smaller part of a request's time are ranked, without their steps."""
+MOST_CHAINS = 3
+MOST_TRIES = 3
+"""Tries that a chain names one by one."""
+
+
+class RankedCause(msgspec.Struct, frozen=True):
+    """A root cause, and the seconds of a request that went to it."""
+
+    cause: str
+    seconds: float
+    excess: float
+    """What it cost: of prefill and decode, the seconds beyond those of the mean request."""
+    says: str
+    layer: str
+    ids: list[str]
+
+
+class Accounted(msgspec.Struct, frozen=True):
+    """An interval of a request's time, and why it was spent so."""
+
+    interval: Interval
+    chain: CauseChain
 
 
 class ExplainedRequest(msgspec.Struct, frozen=True):
-    """A request, the phases that it passed through, and why the longest of them were long."""
+    """A request, the phases that it passed through, and the causes of what took longest."""
 
     request: int
     headline: str
@@ -39,41 +90,136 @@ class ExplainedRequest(msgspec.Struct, frozen=True):
     ttft: float | None
     e2e: float
     phases: list[Phase]
+    tries: list[LostTry]
+    """Before its last one."""
+    causes: list[RankedCause]
+    """By what they cost; their seconds add up to the whole."""
     chains: list[CauseChain]
 
 
+class SlowRequest(msgspec.Struct, frozen=True):
+    """A slow request: how long it took, in phases, and why; `still` when it never got there."""
+
+    request: RequestRow
+    took_s: float
+    still: str
+    phases: list[Phase]
+    why: str
+    causes: list[RankedCause]
+
+
 def explain_request(run: RunReader, number: int) -> ExplainedRequest:
-    row = run.request(number)
+    return explain_row(run, run.request(number))
+
+
+def explain_row(run: RunFacts, row: RequestRow) -> ExplainedRequest:
     phases = row.phases(run.end_s)
     end_s = run.end_s if row.finished is None else row.finished
     ttft = None if row.first_token is None else row.first_token - row.arrived
-    before = [phase for phase in phases if phase.name != DECODE and phase.took_s > WORTH_S]
-    longest = [max(before, key=lambda phase: phase.took_s)] if before else []
-    longest += [
-        phase
-        for phase in phases
-        if phase.name == DECODE and phase.took_s > max((one.took_s for one in longest), default=0.0)
-    ]
-    chains = [_chain(run, row, phase) for phase in longest or phases[-1:]]
-    if row.outcome == REJECTED:
-        chains = chains if longest else [_rejected(run, row, phases[0])]
+    accounts = account(run, row)
+    causes = ranked(run, accounts)
+    least_s = WORTH_SHARE * (end_s - row.arrived)
+    worth = [cause for cause in causes if cause.excess > least_s] or causes[:1]
+    chains = [longest_of(accounts, cause).chain for cause in worth[:MOST_CHAINS]]
+    if row.outcome == REJECTED and sum(cause.seconds for cause in causes) <= WORTH_S:
+        chains = [_rejected(run, row, accounts[0].interval)]
     return ExplainedRequest(
-        number, _headline(row, ttft, end_s), row.outcome, ttft, end_s - row.arrived, phases, chains
+        row.id,
+        _headline(row, ttft, end_s),
+        row.outcome,
+        ttft,
+        end_s - row.arrived,
+        phases,
+        row.lost_tries or [],
+        causes,
+        chains,
     )
 
 
-def _rejected(run: RunReader, row: FullRequestRow, phase: Phase) -> CauseChain:
+def slow_requests(
+    run: RunFacts, rows: list[tuple[float, RequestRow]], upto: str
+) -> list[SlowRequest]:
+    """Rows that `Slowest` kept up to `first_token` or `finished`, each with its causes."""
+    return [_slow(run, row, took_s, upto) for took_s, row in rows]
+
+
+def _slow(run: RunFacts, row: RequestRow, took_s: float, upto: str) -> SlowRequest:
+    phases, accounts = row.phases(run.end_s), account(run, row)
+    if upto == FIRST_TOKEN and row.first_token is not None:
+        phases = [phase for phase in phases if phase.name != DECODE] or phases
+        first_s = row.first_token
+        accounts = [one for one in accounts if one.interval.end_s <= first_s] or accounts
+    there = row.outcome == "completed" or (upto == FIRST_TOKEN and row.first_token is not None)
+    causes = ranked(run, accounts)
+    longest = longest_of(accounts, causes[0])
+    why = sentence(run, row, longest.interval)
+    if causes[0].says != why:
+        why += f"; root cause: {causes[0].says}"
+    if row.preemptions and longest.interval.name != PAUSED:
+        times = "once" if row.preemptions == 1 else f"{row.preemptions} times"
+        why += f"; preempted {times}, and computed again"
+    still = "" if there else NOT_THERE[row.outcome]
+    return SlowRequest(row, took_s, still, phases, why, causes)
+
+
+def account(run: RunFacts, row: RequestRow) -> list[Accounted]:
+    """Every interval of a request's time with its cause, in order and without gaps."""
+    return [
+        Accounted(interval, _chain(run, row, interval)) for interval in intervals_of(row, run.end_s)
+    ]
+
+
+def ranked(run: RunFacts, accounts: list[Accounted]) -> list[RankedCause]:
+    """The causes by what they cost, the most first; then those that cost next to nothing."""
+    usual_s = _usual(run)
+    roots: dict[tuple[str, ...], CauseStep] = {}
+    seconds: dict[tuple[str, ...], float] = {}
+    for one in sorted(accounts, key=lambda one: -one.interval.took_s):
+        key = (one.chain.root.cause, *one.chain.root.ids)
+        roots.setdefault(key, one.chain.root)
+        seconds[key] = seconds.get(key, 0.0) + one.interval.took_s
+    found = []
+    for key, root in roots.items():
+        excess_s = max(0.0, seconds[key] - usual_s.get(root.cause, 0.0))
+        found.append(
+            RankedCause(root.cause, seconds[key], excess_s, root.says, root.layer, root.ids)
+        )
+    least_s = WORTH_SHARE * sum(seconds.values())
+
+    def cost(cause: RankedCause) -> tuple[float, float]:
+        return -cause.excess if cause.excess > least_s else 0.0, -cause.seconds
+
+    return sorted(found, key=cost)
+
+
+def _usual(run: RunFacts) -> dict[str, float]:
+    """Seconds of a mean request's own work, by cause."""
+    latency = run.result["latency"]
+    if not run.result["requests"]["completed"]:
+        return {}
+    first_s, end_s, queued_s = (latency[name]["mean"] for name in ("ttft", "e2e", "queue"))
+    return {Cause.DECODE: end_s - first_s, Cause.PREFILL: first_s - queued_s}
+
+
+def longest_of(accounts: list[Accounted], cause: RankedCause) -> Accounted:
+    """The longest interval that a cause took."""
+    found = (one for one in accounts if one.chain.root.says == cause.says)
+    return max(found, key=lambda one: one.interval.took_s)
+
+
+def _rejected(run: RunFacts, row: RequestRow, phase: Phase) -> CauseChain:
     """A request that was refused as it came: nothing was waited for."""
-    wait = CapacityWait(_answering(run, row), phase.start_s, phase.end_s, "")
+    wait = CapacityWait(_answering(run, row), phase.start_s, phase.end_s, "", phase.start_s)
     steps = [*_first_steps(run, row, phase), ready(run.history, wait)]
     return CauseChain("it was rejected at once", steps, _gateway_decision(row, phase))
 
 
-def _gateway_decision(row: FullRequestRow, phase: Phase) -> CauseStep:
-    return CauseStep(phase.end_s, GATEWAY, f"the gateway rejected it: {row.reason}")
+def _gateway_decision(row: RequestRow, phase: Phase) -> CauseStep:
+    says = f"the gateway rejected it: {row.reason}"
+    return CauseStep(phase.end_s, GATEWAY, says, cause=Cause.ADMISSION)
 
 
-def _headline(row: FullRequestRow, ttft: float | None, end_s: float) -> str:
+def _headline(row: RequestRow, ttft: float | None, end_s: float) -> str:
     parts = [f"request {row.id} of {row.source}, {row.outcome.replace('_', ' ')}"]
     if ttft is not None:
         parts.append(f"first token after {took(ttft)}")
@@ -83,60 +229,125 @@ def _headline(row: FullRequestRow, ttft: float | None, end_s: float) -> str:
     return ": ".join([parts[0], ", ".join(parts[1:])])
 
 
-def _chain(run: RunReader, row: FullRequestRow, phase: Phase) -> CauseChain:
-    about = f"{took(phase.took_s)} {NAMES[phase.name]}"
-    steps = _first_steps(run, row, phase)
-    if phase.name not in FOR_ROOM or _has_room(run, row, phase):
-        return _at_work(run, row, phase, about, steps)
-    pool = row.prompt_server[0] if phase.name != ROOM else row.pool
-    wait = CapacityWait(
-        pool or _answering(run, row),
-        phase.start_s,
-        phase.end_s,
-        "" if row.pool is None else _title(row.prompt_server),
-    )
+def _chain(run: RunFacts, row: RequestRow, interval: Interval) -> CauseChain:
+    name = interval.name
+    about = f"{took(interval.took_s)} {NAMES.get(name, PREEMPTED)}"
+    if name == RETRY:
+        return _lost_try(run, row, interval, about)
+    before = interval.lost
+    if before is not None and before.reason == RATE_LIMITED:
+        return _refused(run, interval, before, about)
+    steps = _first_steps(run, row, interval)
+    if name not in FOR_ROOM or interval.took_s <= WORTH_S or _has_room(run, row, interval):
+        return _at_work(run, row, interval, about, steps)
+    pool = row.prompt_server[0] if name != ROOM else row.pool
+    pool = pool or _answering(run, row)
+    server = "" if name in (AT_GATEWAY, UNPLACED) else _title(row.prompt_server)
+    only_model = not run.result.get("models")
+    since_s = run.series.backlog_since(pool, interval.start_s, only_model=only_model)
+    wait = CapacityWait(pool, interval.start_s, interval.end_s, server, since_s)
     chain = why_short(run.history, run.result, wait, about)
     return CauseChain(about, [*steps, *chain.steps], chain.root)
 
 
-def _at_work(
-    run: RunReader, row: FullRequestRow, phase: Phase, about: str, before: list[CauseStep]
-) -> CauseChain:
-    """Time that went to the request itself: unless its server was slowed, or lost with it."""
-    why = Slowest(run.result).why(row, phase, run.series, run.slots)
-    steps = [*before, CauseStep(phase.start_s, SERVER, why)]
-    root = steps[-1]
-    life = _life_of(run, row.server)
-    if life is not None:
-        if row.outcome == "dropped" and life.since.get("gone") == row.finished:
-            root = loss(run.history, life)
-            steps.append(root)
-        names = {f"{life.pool}-{life.number}", *life.machines}
-        struck = [
-            fault
-            for fault in run.history.faults.values()
-            if fault.overlaps(phase.start_s, phase.end_s) and names.intersection(fault.subjects)
-        ]
-        if struck:
-            root = of_fault(struck[0])
+def _lost_try(run: RunFacts, row: RequestRow, interval: Interval, about: str) -> CauseChain:
+    """Time on a server that did not finish the request: whatever ended that cost all of it."""
+    lost = interval.lost
+    assert lost is not None
+    tries = [*(row.lost_tries or []), *([] if lost in (row.lost_tries or []) else [lost])]
+    steps = [_try(number, one) for number, one in enumerate(tries[:MOST_TRIES], 1)]
+    history = run.history
+    owners = dict.fromkeys([lost.server, row.prompt_server])
+    lives = [life for owner in owners if (life := history.by_owner.get(owner)) is not None]
+    life = next((one for one in lives if one.since.get("gone") == lost.ended), None)
+    life = life or next(iter(lives), None)
+    if lost.reason == DRAINED or life is None:
+        return CauseChain(about, steps, _drain(run, lost))
+    gone = loss(history, life)
+    struck = [fault for fault in history.faults.values() if life.is_struck_by(fault)]
+    root = of_fault(struck[0]) if struck else gone
+    return CauseChain(about, [*steps, gone], root)
+
+
+def _try(number: int, lost: LostTry) -> CauseStep:
+    sent_s = lost.ended if lost.routed is None else lost.routed
+    parts = [f"sent to {_title(lost.server)} at {moment(sent_s)}"]
+    if lost.scheduled is not None:
+        parts.append(f"running from {moment(lost.scheduled)}")
+    if lost.first_token is not None:
+        parts.append(f"first token at {moment(lost.first_token)}")
+    says = f"try {number}: {', '.join(parts)}, given up at {moment(lost.ended)}: {lost.reason}"
+    seconds = {"on the server": lost.ended - sent_s}
+    return CauseStep(sent_s, REQUEST, says, [], seconds)
+
+
+def _drain(run: RunFacts, lost: LostTry) -> CauseStep:
+    """The decision that made a server go."""
+    decision = run.history.last_decision(lost.pool, lost.ended)
+    ids = [decision.id] if decision is not None and decision.kind == RESIZED else []
+    says = f"{_title(lost.server)} was drained"
+    return CauseStep(lost.ended, AUTOSCALER, says, ids, cause=Cause.DRAIN)
+
+
+def _refused(run: RunFacts, interval: Interval, lost: LostTry, about: str) -> CauseChain:
+    """A wait before a request is sent again that servers had refused."""
+    steps = [_try(1, lost)]
+    storms = _struck(run, interval, RATE_LIMITS, lost.server)
+    root = (
+        of_fault(storms[0])
+        if storms
+        else CauseStep(lost.ended, SERVER, lost.reason, cause=Cause.ADMISSION)
+    )
     return CauseChain(about, steps, root)
 
 
-def _has_room(run: RunReader, row: FullRequestRow, phase: Phase) -> bool:
+def _struck(
+    run: RunFacts, phase: Phase, kinds: tuple[str, ...], owner: Owner
+) -> list[FaultHistory]:
+    """Faults of some kinds that struck a server during a good part of a phase."""
+    name = f"{owner[0]}-{owner[1]}"
+    return [
+        fault
+        for fault in run.history.faults.values()
+        if fault.kind in kinds
+        and fault.overlap_s(phase.start_s, phase.end_s) >= WORTH_SHARE * phase.took_s
+        and name in fault.subjects
+    ]
+
+
+def _at_work(
+    run: RunFacts, row: RequestRow, interval: Interval, about: str, before: list[CauseStep]
+) -> CauseChain:
+    """Time that went to the request itself, unless a fault slowed its server."""
+    prompt = interval.name in (QUEUE, PREFILL)
+    owner = row.prompt_server if prompt else row.server
+    cause = OWN_WORK.get(interval.name, Cause.QUEUE)
+    if interval.name == PREFILL and is_long_prompt(run, row):
+        cause = Cause.LONG_PROMPT
+    says = sentence(run, row, interval)
+    step = CauseStep(interval.start_s, SERVER, says, cause=cause)
+    kinds = (*SLOWS, *LEAK) if interval.name == PAUSED else SLOWS
+    struck = _struck(run, interval, kinds, owner)
+    root = of_fault(struck[0]) if struck and interval.took_s > WORTH_S else step
+    return CauseChain(about, [*before, step], root)
+
+
+def _has_room(run: RunFacts, row: RequestRow, phase: Phase) -> bool:
     """Whether its server could have taken it at once, but for what it was doing just then."""
-    if phase.name != QUEUE or row.pool is None:
+    if phase.name != QUEUE:
         return False
-    came_s = _ready_s(run, row.prompt_server)
-    state = _numbers(run, row.prompt_server, run.series.sample_at(phase.start_s))
-    if state is None or (came_s is not None and came_s > phase.start_s):
+    state = state_of(run, row.prompt_server, run.series.sample_at(phase.start_s))
+    if state is None:
         return False
-    return bool(state["running"] < state["slots"] and state["kv"] < KV_FULL)
+    waiting, running, kv_used, slots = state
+    return running < slots and kv_used < KV_FULL and waiting <= running
 
 
-def _answering(run: RunReader, row: FullRequestRow) -> str:
+def _answering(run: RunFacts, row: RequestRow) -> str:
     """The first pool that a request could have gone to that was sent nowhere."""
     pools = [pool for pool in run.scenario["serving"]["pools"] if pool["role"] != "prefill"]
-    ours = [pool for pool in pools if row.model in (None, pool.get("model"))]
+    model = row.model if isinstance(row, FullRequestRow) else None
+    ours = [pool for pool in pools if model in (None, pool.get("model"))]
     return str((ours or pools)[0]["name"])
 
 
@@ -144,77 +355,29 @@ def _title(owner: Owner) -> str:
     return f"{owner[0]} {owner[1]}"
 
 
-def _first_steps(run: RunReader, row: FullRequestRow, phase: Phase) -> list[CauseStep]:
-    """What the request itself met: other servers before, the gateway, the line at its server."""
-    steps = []
-    if row.retries or row.redirects:
-        lost = f"{count(row.retries, 'time')} because its server was lost" if row.retries else ""
-        sent = f"{count(row.redirects, 'time')} because it drained" if row.redirects else ""
-        says = f"it was restarted on another server: {' and '.join(filter(None, (lost, sent)))}"
-        steps.append(CauseStep(row.arrived, REQUEST, says))
-    if row.preemptions:
-        says = f"it was preempted {count(row.preemptions, 'time')}, and computed again"
-        steps.append(CauseStep(phase.start_s, SERVER, says))
+def _first_steps(run: RunFacts, row: RequestRow, phase: Phase) -> list[CauseStep]:
+    """What the request itself met: the gateway, or the queue of its server."""
     sample = run.series.sample_at(phase.start_s)
-    whole = run.series.whole
     if phase.name == AT_GATEWAY:
-        waiting = int(whole["at_gateway"][sample])
+        waiting = int(run.series.whole["at_gateway"][sample])
         says = f"{count(waiting, 'request')} queued at the gateway"
-        steps.append(CauseStep(phase.start_s, GATEWAY, says))
-        if row.outcome == REJECTED:
-            steps.append(_gateway_decision(row, phase))
-    elif phase.name == UNPLACED:
-        steps.append(CauseStep(phase.start_s, SERVER, "no server was ready"))
-    elif phase.name in FOR_ROOM:
-        steps.append(_at_its_server(run, row, phase, sample))
-    return steps
+        steps = [CauseStep(phase.start_s, GATEWAY, says)]
+        return [*steps, _gateway_decision(row, phase)] if row.outcome == REJECTED else steps
+    if phase.name == UNPLACED:
+        return [CauseStep(phase.start_s, SERVER, "no server was ready")]
+    if phase.name in FOR_ROOM:
+        return [_at_its_server(run, row, phase, sample)]
+    return []
 
 
-def _at_its_server(run: RunReader, row: FullRequestRow, phase: Phase, sample: int) -> CauseStep:
+def _at_its_server(run: RunFacts, row: RequestRow, phase: Phase, sample: int) -> CauseStep:
     owner = row.server if phase.name == ROOM else row.prompt_server
-    came_s = _ready_s(run, owner)
-    if came_s is not None and came_s > phase.start_s:
-        says = (
-            f"{_title(owner)}, where it ran in the end, became ready only at "
-            f"{moment(came_s)}, {took(came_s - phase.start_s)} later"
-        )
-        return CauseStep(
-            phase.start_s, SERVER, says, [], {"until it was ready": came_s - phase.start_s}
-        )
-    state = _numbers(run, owner, sample)
+    state = state_of(run, owner, sample)
     if state is None:
         return CauseStep(phase.start_s, SERVER, f"it was queued on {_title(owner)}")
+    waiting, running, kv_used, slots = state
     says = (
-        f"{_title(owner)} had {state['waiting']:,} queued and {state['running']:,} of "
-        f"{state['slots']:,} slots taken, {state['kv']:.0%} of its KV blocks in use"
+        f"{_title(owner)} had {waiting:,} queued and {running:,} of "
+        f"{slots:,} slots taken, {kv_used:.0%} of its KV blocks in use"
     )
     return CauseStep(phase.start_s, SERVER, says)
-
-
-def _life_of(run: RunReader, owner: Owner) -> ReplicaLife | None:
-    found = (life for life in run.history.lives if (life.pool, life.number) == owner)
-    return next(found, None)
-
-
-def _ready_s(run: RunReader, owner: Owner) -> float | None:
-    life = _life_of(run, owner)
-    return None if life is None else life.since.get("ready")
-
-
-def _numbers(run: RunReader, owner: Owner, sample: int) -> dict[str, Any] | None:
-    """The state of a server at a sample; None where it did not exist."""
-    place = run.series.place_of(owner)
-    if place is None:
-        return None
-    values = {
-        name: float(run.series.servers[name][sample, place])
-        for name in ("waiting", "running", "kv_used")
-    }
-    if any(math.isnan(value) for value in values.values()):
-        return None
-    return {
-        "waiting": int(values["waiting"]),
-        "running": int(values["running"]),
-        "kv": values["kv_used"],
-        "slots": run.slots[place],
-    }

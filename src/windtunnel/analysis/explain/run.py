@@ -3,7 +3,7 @@
 import sys
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -39,6 +39,23 @@ class FullRequestRow(RequestRow, frozen=True, kw_only=True):
     """Which of several models it was for."""
 
 
+class RunFacts(Protocol):
+    """What explanations need of a finished run."""
+
+    @property
+    def result(self) -> dict[str, Any]: ...
+    @property
+    def scenario(self) -> dict[str, Any]: ...
+    @property
+    def series(self) -> Series: ...
+    @property
+    def history(self) -> ControlHistory: ...
+    @property
+    def slots(self) -> list[int]: ...
+    @property
+    def end_s(self) -> float: ...
+
+
 class RunReader:
     """A run that has ended."""
 
@@ -67,9 +84,9 @@ class RunReader:
     def slots(self) -> list[int]:
         return slots_of(self.series, self.scenario)
 
-    def slowest(self) -> Slowest:
+    def slowest(self, how_many: int) -> Slowest:
         """The slowest requests; all rows are read for it."""
-        slowest = Slowest(self.result)
+        slowest = Slowest(self.result, how_many)
         for batch in batches_of(self.folder / REQUESTS):
             slowest.add(batch)
         return slowest

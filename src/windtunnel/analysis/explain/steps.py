@@ -1,5 +1,7 @@
 """What an explanation is made of: steps, each with its time, its layer, and where it leads."""
 
+from enum import StrEnum
+
 import msgspec
 
 from windtunnel.core.units import format_duration
@@ -18,6 +20,30 @@ FAULT = "fault"
 LONG_S = 600.0
 
 
+class Cause(StrEnum):
+    """What a request's time went to."""
+
+    FAULT = "fault"
+    LOST_SERVER = "lost server"
+    DRAIN = "drain"
+    ADMISSION = "admission"
+    QUOTA = "quota"
+    """A limit on replicas, or no machine to be had."""
+    AUTOSCALER = "autoscaler delay"
+    MACHINE = "machine"
+    """Ordering, creating and joining one."""
+    GANG = "gang wait"
+    COLD_START = "cold start"
+    QUEUE = "queue"
+    """Other requests had taken the servers."""
+    ENCODING = "encoding"
+    LONG_PROMPT = "long prompt"
+    PREFILL = "prefill"
+    TRANSFER = "transfer"
+    PREEMPTION = "preemption"
+    DECODE = "decode"
+
+
 class CauseStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """One fact on the way to a cause; `ids` are decisions that can be asked about further."""
 
@@ -27,6 +53,8 @@ class CauseStep(msgspec.Struct, frozen=True, omit_defaults=True):
     ids: list[str] = []
     seconds: dict[str, float] = {}
     """The durations that it is about, exactly."""
+    cause: str = ""
+    """Of a root: what kind of cause it is, a `Cause`."""
 
 
 class CauseChain(msgspec.Struct, frozen=True):

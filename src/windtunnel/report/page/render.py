@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windtunnel.analysis.explain.request import SlowRequest, slow_requests
 from windtunnel.analysis.figures import LATENCIES, NOTHING, OUTCOMES
 from windtunnel.analysis.phases import NAMES, PHASES, Owner
 from windtunnel.analysis.run import AnalyzedRun, read_run
@@ -19,7 +20,7 @@ from windtunnel.analysis.saturation import (
     slots_of,
     stretches_of,
 )
-from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN, SlowRequest
+from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration
 from windtunnel.report.page import tables
@@ -114,7 +115,7 @@ def _values(run: AnalyzedRun) -> dict[str, Any]:
         "fleet": fleet_size(series),
         "heat": heat,
         "worst": [
-            _slowest(title, run.slowest.requests(upto, series, slots))
+            _slowest(title, slow_requests(run, run.slowest.requests(upto), upto))
             for title, upto in (("to the first token", FIRST_TOKEN), ("to the end", FINISHED))
         ],
         "phase_names": NAMES,

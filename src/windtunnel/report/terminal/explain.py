@@ -6,10 +6,10 @@ from rich.console import Console
 
 from windtunnel.analysis.explain.decision import ExplainedDecision
 from windtunnel.analysis.explain.moment import ExplainedMoment, decision_lines
-from windtunnel.analysis.explain.overview import Overview, in_words
+from windtunnel.analysis.explain.overview import RANKED, Overview, in_words
 from windtunnel.analysis.explain.request import ExplainedRequest
-from windtunnel.analysis.explain.steps import CauseStep, moment, took
-from windtunnel.analysis.phases import NAMES
+from windtunnel.analysis.explain.steps import CauseStep, count, moment, took
+from windtunnel.analysis.phases import NAMES, LostTry
 from windtunnel.report.terminal.layout import INDENT, NARROW, print_table, say
 
 Explained = ExplainedRequest | ExplainedMoment | ExplainedDecision | Overview
@@ -32,10 +32,21 @@ def _request(one: ExplainedRequest, console: Console) -> None:
     console.print()
     rows = []
     for phase in one.phases:
-        share = f"{phase.took_s / one.e2e:.0%}" if one.e2e else "-"
+        share = _share(phase.took_s, one)
         ends = (moment(phase.start_s), moment(phase.end_s))
         rows.append((NAMES[phase.name], took(phase.took_s), share, *ends))
     print_table(console, ("phase", "took", "share", "from", "to"), rows)
+    if one.tries:
+        console.print()
+        tries = [
+            (f"{lost.pool} {lost.replica}", *map(_when, _times(lost)), lost.reason)
+            for lost in one.tries
+        ]
+        heads = ("lost tries", "sent", "running", "first token", "given up", "because")
+        print_table(console, heads, tries)
+    console.print()
+    costs = [(cause.cause, took(cause.seconds), _share(cause.seconds, one)) for cause in one.causes]
+    print_table(console, ("cause", "took", "share"), costs)
     for chain in one.chains:
         console.print()
         say(console, f"why {chain.about}", "bold")
@@ -43,6 +54,18 @@ def _request(one: ExplainedRequest, console: Console) -> None:
             _step(step, console)
         ids = f" [{', '.join(chain.root.ids)}]" if chain.root.ids else ""
         _line(f"root cause ({chain.root.layer}): {chain.root.says}{ids}", console)
+
+
+def _share(seconds: float, one: ExplainedRequest) -> str:
+    return f"{seconds / one.e2e:.0%}" if one.e2e else "-"
+
+
+def _times(lost: LostTry) -> tuple[float | None, ...]:
+    return lost.routed, lost.scheduled, lost.first_token, lost.ended
+
+
+def _when(time_s: float | None) -> str:
+    return "-" if time_s is None else moment(time_s)
 
 
 def _moment(one: ExplainedMoment, console: Console) -> None:
@@ -81,6 +104,14 @@ def _overview(one: Overview, folder: str, console: Console) -> None:
         _line(in_words(slow), console)
     if not one.requests:
         _line("there were none", console)
+    if one.causes:
+        console.print()
+        say(console, f"causes, by what they cost the slowest {RANKED} requests", "bold")
+    for cause in one.causes:
+        ids = f" [{', '.join(cause.ids)}]" if cause.ids else ""
+        evidence = f": {cause.says}" if cause.ids else ""
+        many = count(cause.requests, "request")
+        _line(f"{took(cause.seconds)} {cause.cause}, {many}{evidence}{ids}", console)
     console.print()
     say(console, "largest decisions", "bold")
     for step in one.decisions:

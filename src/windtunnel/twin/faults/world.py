@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from windtunnel.core.random import Stream
+from windtunnel.core.vocabulary import ENGINE_CRASHED
 from windtunnel.twin.servers.replicas import DRAINING, GONE, PENDING, READY, Pool, Replica
 from windtunnel.twin.servers.signal_faults import SignalFaults
 
@@ -22,8 +23,6 @@ ROUTERS: Final = "routers"
 AUTOSCALER: Final = "autoscaler"
 GANGS: Final = "gangs"
 FLEET: Final = "fleet"
-
-ENGINE_CRASHED: Final = "its engine crashed"
 
 
 Value = TypeVar("Value")

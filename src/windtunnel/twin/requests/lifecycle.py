@@ -10,6 +10,7 @@ from typing import Final
 from windtunnel.core import vocabulary
 from windtunnel.core.interrupts import breathe
 from windtunnel.core.loop import Clock, Component, EventQueue
+from windtunnel.core.vocabulary import DRAINED, RATE_LIMITED, SERVER_LOST
 from windtunnel.engine.server import Server
 from windtunnel.routing.router import NoServer
 from windtunnel.twin.faults.world import RateLimits
@@ -21,7 +22,7 @@ from windtunnel.twin.requests.in_flight import InFlight
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.requests.splitting import Splitting
 from windtunnel.twin.results.event_log import EventLog
-from windtunnel.twin.results.reasons import DRAINED, RATE_LIMITED, SERVER_LOST, stage_of
+from windtunnel.twin.results.reasons import stage_of
 from windtunnel.twin.results.recorder import (
     COMPLETED,
     DROPPED,

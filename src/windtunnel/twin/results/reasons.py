@@ -10,15 +10,6 @@ from typing import Final
 from windtunnel.core.vocabulary import ENCODING, general
 from windtunnel.workload.request import BACKING_OFF, UNPLACED, UNSET, Request
 
-SERVER_LOST: Final = "its server was lost"
-"""Of a request that had begun anew as often as it may, when its server was lost again."""
-
-RATE_LIMITED: Final = "its server said that there are too many requests"
-"""Of a request that had been sent again as often as it may."""
-
-DRAINED: Final = "its server was drained"
-"""Of a try that ended because its server was to go."""
-
 MOST_REASONS: Final = 64
 """Different reasons of one outcome that are told apart; the rest share one name."""
 OTHER: Final = "other reasons"

@@ -1,0 +1,69 @@
+"""The account of a request: its whole life in intervals without gaps, each spent on one thing."""
+
+from collections.abc import Iterable, Sequence
+
+from windtunnel.analysis.phases import RETRY, UNPLACED, LostTry, Phase, RequestRow
+from windtunnel.core.vocabulary import SERVER_LOST
+
+PAUSED = "paused"
+"""Beside the phases: preempted, until it runs again."""
+DROPPED = "dropped"
+
+
+class Interval(Phase, frozen=True):
+    """A part of a request's time: one phase, one try, or one wait after a preemption."""
+
+    lost: LostTry | None = None
+    """The try that it was, in vain; in a wait for a server, the try before it."""
+
+
+def intervals_of(row: RequestRow, end_s: float) -> list[Interval]:
+    """All of them in order, from its arrival to its end, or to that of the run."""
+    last = _last_try(row)
+    found: list[Interval] = []
+    for phase in row.phases(end_s):
+        if phase.name == RETRY:
+            found += _tries(row.lost_tries or [], phase)
+        elif last is not None and last.routed is not None and phase.start_s >= last.routed:
+            found.append(Interval(RETRY, phase.start_s, last.ended, last))
+            break
+        elif phase.name == UNPLACED:
+            before = row.lost_tries[-1] if row.lost_tries else None
+            found.append(Interval(UNPLACED, phase.start_s, phase.end_s, before))
+        else:
+            found += _around(row.pauses or [], phase)
+    return [one for one in found if one.took_s > 0.0] or found[-1:]
+
+
+def _last_try(row: RequestRow) -> LostTry | None:
+    """The last try of a request that was lost with its server, and not retried."""
+    if row.outcome != DROPPED or row.reason != SERVER_LOST or row.finished is None:
+        return None
+    assert row.pool is not None
+    assert row.replica is not None
+    times = (row.routed, row.scheduled, row.first_token)
+    return LostTry(row.pool, row.replica, *times, row.finished, SERVER_LOST)
+
+
+def _tries(tries: Iterable[LostTry], phase: Phase) -> list[Interval]:
+    """Tries in vain, and the waits for a server before each."""
+    found, at_s, before = [], phase.start_s, None
+    for one in tries:
+        routed_s = one.ended if one.routed is None else one.routed
+        found.append(Interval(UNPLACED, at_s, routed_s, before))
+        found.append(Interval(RETRY, routed_s, one.ended, one))
+        at_s, before = one.ended, one
+    return found
+
+
+def _around(pauses: Sequence[float], phase: Phase) -> list[Interval]:
+    """A phase, with the waits after preemptions cut out of it."""
+    found, at_s = [], phase.start_s
+    for place in range(0, len(pauses), 2):
+        start_s = max(pauses[place], at_s)
+        end_s = pauses[place + 1] if place + 1 < len(pauses) else phase.end_s
+        end_s = min(end_s, phase.end_s)
+        if start_s < end_s:
+            found += [Interval(phase.name, at_s, start_s), Interval(PAUSED, start_s, end_s)]
+            at_s = end_s
+    return [*found, Interval(phase.name, at_s, phase.end_s)]

@@ -1,0 +1,142 @@
+"""What a request did in an interval of its time, in a sentence with the numbers of its server."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from windtunnel.analysis.explain.account import PAUSED, Interval
+from windtunnel.analysis.phases import (
+    DECODE,
+    ENCODE,
+    GATEWAY,
+    PREFILL,
+    QUEUE,
+    RETRY,
+    ROOM,
+    TRANSFER,
+    UNPLACED,
+    Owner,
+    RequestRow,
+)
+from windtunnel.analysis.saturation import KV_FULL
+from windtunnel.core.units import format_duration
+
+if TYPE_CHECKING:
+    from windtunnel.analysis.explain.run import RunFacts
+
+LONG = 2.0
+"""A prompt or a response this many times the mean is called long."""
+SLOW = 1.5
+"""Tokens this many times as far apart as the median's are called slow."""
+WITHOUT_SERVER = {
+    GATEWAY: ("at the gateway", "at_gateway"),
+    UNPLACED: ("until a server was ready", "in_line"),
+}
+"""Queues that are no server's: where, and the column of their length."""
+
+
+def sentence(run: RunFacts, row: RequestRow, interval: Interval) -> str:
+    """What took so long."""
+    took = format_duration(interval.took_s)
+    if interval.name == PREFILL:
+        return _prefill(run, row, took)
+    if interval.name == DECODE:
+        return _decode(run, row, interval.took_s)
+    if interval.name in (RETRY, PAUSED):
+        return _in_vain(row, interval, took)
+    sample = run.series.sample_at(interval.start_s)
+    if interval.name in WITHOUT_SERVER:
+        where, column = WITHOUT_SERVER[interval.name]
+        return f"queued for {took} {where}, {int(run.series.whole[column][sample]):,} queued"
+    if interval.name == QUEUE:
+        return f"queued for {took}{_why_it_waited(run, row, sample)}"
+    return _moving(run, row, interval, sample, took)
+
+
+def is_long_prompt(run: RunFacts, row: RequestRow) -> bool:
+    return row.prompt_tokens > LONG * _mean(run, "prompt") > 0
+
+
+def state_of(run: RunFacts, owner: Owner, sample: int) -> tuple[int, int, float, int] | None:
+    """Of a server at a sample: queued, running, share of KV in use, slots; None: not there."""
+    place = run.series.place_of(owner)
+    if place is None:
+        return None
+    servers = run.series.servers
+    waiting, running, kv_used = (
+        float(servers[name][sample, place]) for name in ("waiting", "running", "kv_used")
+    )
+    if math.isnan(waiting) or math.isnan(running) or math.isnan(kv_used):
+        return None
+    return int(waiting), int(running), kv_used, run.slots[place]
+
+
+def _mean(run: RunFacts, tokens: str) -> float:
+    mean: float = run.result["tokens"][tokens] / (run.result["requests"]["completed"] or 1)
+    return mean
+
+
+def _in_vain(row: RequestRow, interval: Interval, took: str) -> str:
+    if interval.name == PAUSED:
+        times = "once" if row.preemptions == 1 else f"{row.preemptions} times"
+        return f"waited {took} to run again after it was preempted, {times} in all"
+    lost = interval.lost
+    assert lost is not None
+    return f"{took} on {lost.pool} {lost.replica} came to nothing: {lost.reason}"
+
+
+def _moving(run: RunFacts, row: RequestRow, interval: Interval, sample: int, took: str) -> str:
+    if interval.name == ENCODE:
+        return f"its images or sound took {took} to encode, with the wait for an encoder"
+    if interval.name == TRANSFER:
+        moving = int(run.series.whole["transfers"][sample])
+        others = f", with {moving:,} transfers on the link" if moving > 1 else ""
+        return f"its KV cache took {took} to move ({row.prompt_tokens:,} tokens){others}"
+    state = state_of(run, row.server, sample)
+    full = f": {state[2]:.0%} of its KV blocks were in use" if state is not None else ""
+    if interval.name == ROOM:
+        return f"its KV cache waited {took} for KV blocks on the decode server{full}"
+    return f"waited {took} for its first token on the decode server{full}"
+
+
+def _prefill(run: RunFacts, row: RequestRow, took: str) -> str:
+    if row.outcome == "unfinished" and row.first_token is None:
+        return "the run ended while its prompt was being computed, or computed again"
+    if row.first_token is None and row.prefilled is None:
+        return f"its prompt was still being computed after {took}"
+    if is_long_prompt(run, row):
+        times = row.prompt_tokens / _mean(run, "prompt")
+        return f"its long prompt took {took} to compute, {times:.1f} times the mean length"
+    return f"its prompt took {took} to compute, in steps shared with other requests"
+
+
+def _decode(run: RunFacts, row: RequestRow, took_s: float) -> str:
+    tokens = row.output_tokens
+    if row.outcome == "unfinished":
+        return f"still on its {tokens:,} output tokens at the end of the run"
+    if row.outcome == "timed_out":
+        return f"its client left {format_duration(took_s)} into a response of {tokens:,} tokens"
+    each_s = took_s / max(tokens - 1, 1)
+    each = f"{tokens:,} tokens at {format_duration(each_s)} each"
+    median_s = run.result["latency"]["tpot"]["p50"]
+    if median_s and each_s > SLOW * median_s:
+        return f"slow tokens: {each}, {each_s / median_s:.1f} times the median"
+    if tokens > LONG * _mean(run, "output"):
+        return f"a long response: {each}"
+    return f"its response of {each}"
+
+
+def _why_it_waited(run: RunFacts, row: RequestRow, sample: int) -> str:
+    """What its server looked like when it came."""
+    state = state_of(run, row.prompt_server, sample)
+    if state is None:
+        return ""
+    waiting, running, kv_used, slots = state
+    if running >= slots:
+        return f": all {slots} slots of its server were taken, {waiting} queued"
+    if kv_used >= KV_FULL:
+        return f": {kv_used:.0%} of its server's KV blocks were in use, {waiting} queued"
+    if waiting > running:
+        return f": {waiting} queued on its server, and {running} running"
+    return " with room to spare: a long step, or prompts ahead of it, came first"

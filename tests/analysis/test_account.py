@@ -1,0 +1,256 @@
+"""The account of a request covers its whole life, and names the cause that was planted."""
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.analysis.test_phases import END_S, requests
+from windtunnel.analysis.explain.account import intervals_of
+from windtunnel.analysis.explain.request import explain_row
+from windtunnel.analysis.explain.run import RunReader
+from windtunnel.analysis.explain.steps import Cause
+from windtunnel.analysis.phases import LostTry, RequestRow
+from windtunnel.analysis.run_folder import REQUESTS, batches_of
+from windtunnel.core.vocabulary import SERVER_LOST
+from windtunnel.report.files.folder import RunFolder
+from windtunnel.twin.run import run as run_plan
+from windtunnel.twin.scenario.load import load_text
+
+Rows = tuple[RunReader, dict[int, RequestRow]]
+
+
+@st.composite
+def interrupted(draw: st.DrawFn) -> RequestRow:
+    """A request that was lost and preempted at times that fit, and often at the same instants."""
+    row = draw(requests())
+    changed: dict[str, Any] = {}
+    if row.restarted is not None:
+        began = row.admitted if row.encoded is None else row.encoded
+        assert began is not None
+        cuts = sorted(draw(st.lists(st.floats(began, row.restarted), min_size=1, max_size=6)))
+        cuts[-1] = row.restarted
+        tries, at_s = [], began
+        for ended in cuts:
+            routed = draw(st.none() | st.floats(at_s, ended))
+            tries.append(LostTry("main", 0, routed, None, None, ended, "its engine crashed"))
+            at_s = ended
+        changed["lost_tries"] = tries
+    if row.scheduled is not None:
+        end_s = END_S if row.finished is None else row.finished
+        changed["pauses"] = sorted(draw(st.lists(st.floats(row.scheduled, end_s), max_size=7)))
+    if row.outcome == "timed_out" and row.routed is not None and draw(st.booleans()):
+        changed |= {"outcome": "dropped", "reason": SERVER_LOST}
+        changed |= {"pool": "main", "replica": 0}
+    return msgspec.structs.replace(row, **changed)
+
+
+@given(interrupted())
+def test_intervals_cover_the_life_of_a_request_without_gaps(row: RequestRow) -> None:
+    now_s = row.arrived
+    for one in intervals_of(row, END_S):
+        assert one.start_s == now_s
+        assert one.end_s >= now_s
+        now_s = one.end_s
+    assert now_s == (END_S if row.finished is None else row.finished)
+
+
+SCENARIO = """\
+name: planted
+seed: $seed
+workload:
+  - {name: chat, count: 240, arrivals: {process: poisson, rate: 3/s$curve,
+     prompt_tokens: $prompt, output_tokens: {distribution: uniform, min: 20, max: 100}}
+$source
+serving:
+  pools:
+    - {name: main, $servers, engine: {kv_blocks: $blocks, max_num_seqs: $slots},
+       step_time: {model: linear, fixed: 20ms, per_prefill_token: 50us, per_decode: 1ms}}
+  startup: {load: {mean: $load}}
+  router: {policy: least-loaded}
+$more
+"""
+"""Three servers that have time to spare."""
+CALM = {
+    "curve": "}",
+    "prompt": "100",
+    "source": "",
+    "servers": "replicas: 3",
+    "blocks": "4000",
+    "slots": "16",
+    "load": "15s",
+    "more": "",
+}
+BURST = {
+    "curve": "}, rate_curve: [[0s, 1.0], [$at, 1.0], [$soon, 6.0], [$late, 6.0], [$calm, 1.0]]",
+    "slots": "4",
+    "load": "1ms",
+    "more": "scaling: {policy: saturation, interval: 1s, pools: {main: {min: 3, max: 9}}}",
+}
+"""Six times the traffic for a while, and an autoscaler that has as many servers at once."""
+FLEET = """\
+fleet:
+  cycle: 1s
+  pools:
+    - {name: big, accelerator: h200, accelerators: 8, machines: {initial: $machines, max: 20},
+       price_per_hour: 36, provisioning: {mean: $create}}
+"""
+MACHINES = BURST | {
+    "servers": "replicas: 3, accelerator: h200, tensor_parallel: 8",
+    "more": f"{BURST['more']}\n{FLEET}",
+}
+
+
+MANIFEST = """\
+apiVersion: grove.io/v1alpha1
+kind: PodCliqueSet
+metadata: {name: chat}
+spec:
+  replicas: 3
+  template:
+    cliques:
+      - name: engine
+        spec:
+          roleName: engine
+          replicas: 2
+          minAvailable: 2
+          podSpec:
+            containers:
+              - {name: engine, image: "engine:1", resources: {requests: {nvidia.com/gpu: "4"}}}
+"""
+GANGS = MACHINES | {
+    "servers": f"{MACHINES['servers']}, clique: chat",
+    "machines": "20",
+    "create": "40s",
+    "place": "1ms",
+    "more": MACHINES["more"]
+    + "gangs: {manifests: [$manifest], times: {image_pull: 1ms, startup: 1ms, ending: 1ms, "
+    "scheduling: $place}}",
+}
+"""Servers of two pods each."""
+
+
+class Plant(msgspec.Struct, frozen=True):
+    """A cause, a scenario without it, and what changes with it."""
+
+    cause: Cause
+    base: dict[str, str]
+    changed: dict[str, str]
+    touches: Callable[[RequestRow], bool | None] | None = None
+    """Which requests it touches; left out: those that take a second longer than without it."""
+
+
+def of_fault(kind: str) -> Plant:
+    return Plant(Cause.FAULT, {}, {"more": f"faults: [{{at: $at, kind: {kind}}}]"})
+
+
+def was_preempted(row: RequestRow) -> bool | None:
+    assert row.finished is not None
+    pauses = row.pauses or []
+    paused_s = sum(pauses[1::2]) - sum(pauses[::2])
+    long = paused_s > 0.25 * (row.finished - row.arrived)
+    return True if long else None if row.preemptions else False
+
+
+def has_long_prompt(row: RequestRow) -> bool:
+    return row.prompt_tokens > 10_000
+
+
+PLANTS = {
+    "crash": of_fault("engine-crash, select: {count: 2}"),
+    "slow machine": of_fault("slow-machine, factor: 20, for: 20s"),
+    "rate limit": of_fault("rate-limit-storm, for: 5s"),
+    "partition": of_fault("router-partition, for: 9s, select: {count: all}"),
+    "queue": Plant(Cause.QUEUE, BURST | {"more": "", "slots": "64"}, {"slots": "4"}),
+    "preemption": Plant(
+        Cause.PREEMPTION,
+        BURST | {"more": "", "prompt": "16", "slots": "16"},
+        {"blocks": "20"},
+        was_preempted,
+    ),
+    "long prompt": Plant(
+        Cause.LONG_PROMPT,
+        {},
+        {
+            "source": "  - {name: huge, count: 3, arrivals: {process: constant, rate: 0.05/s}, "
+            "prompt_tokens: 20000, output_tokens: 20}"
+        },
+        has_long_prompt,
+    ),
+    "cold start": Plant(Cause.COLD_START, BURST, {"load": "30s"}),
+    "autoscaler": Plant(
+        Cause.AUTOSCALER, BURST, {"more": BURST["more"].replace("interval: 1s", "interval: 60s")}
+    ),
+    "quota": Plant(Cause.QUOTA, BURST, {"more": BURST["more"].replace("max: 9", "max: 3")}),
+    "machine": Plant(
+        Cause.MACHINE, MACHINES | {"machines": "9", "create": "40s"}, {"machines": "3"}
+    ),
+    "gang": Plant(Cause.GANG, GANGS, {"place": "30s"}),
+}
+
+
+def run_of(folder: Path, values: dict[str, str], seed: int, at_s: float) -> Rows:
+    times = zip(("at", "soon", "late", "calm"), (0.0, 1.0, 12.0, 13.0), strict=True)
+    manifest = folder.with_suffix(".yaml")
+    manifest.write_text(MANIFEST)
+    values = (
+        CALM
+        | values
+        | {"manifest": str(manifest)}
+        | {name: f"{at_s + after_s:.1f}s" for name, after_s in times}
+    )
+    text = SCENARIO.replace("$seed", str(seed))
+    for _ in range(2):  # values may have places of their own
+        for name, value in values.items():
+            text = text.replace(f"${name}", value)
+    with RunFolder(folder) as place:
+        place.finish(run_plan(load_text(text), rows=place.rows(), decisions=place.control()))
+    return RunReader(folder), {
+        row["id"]: msgspec.convert(row, RequestRow)
+        for batch in batches_of(folder / REQUESTS)
+        for row in batch.to_pylist()
+    }
+
+
+def named(run: RunReader, row: RequestRow) -> set[str]:
+    """The root causes that `explain` gives of a request, after checking that none is missing."""
+    found = explain_row(run, row)
+    assert sum(cause.seconds for cause in found.causes) == pytest.approx(found.e2e)
+    return {chain.root.cause for chain in found.chains}
+
+
+def took_s(run: RunReader, row: RequestRow) -> float:
+    return (run.end_s if row.finished is None else row.finished) - row.arrived
+
+
+@pytest.mark.parametrize("name", PLANTS)
+@settings(max_examples=2, deadline=None, phases=[Phase.generate])
+@given(seed=st.integers(1, 1000), at_s=st.floats(25.0, 35.0))
+def test_a_planted_cause_is_named_for_the_requests_that_it_touched_and_for_no_others(
+    name: str, seed: int, at_s: float
+) -> None:
+    plant = PLANTS[name]
+    with TemporaryDirectory() as place:
+        base_run, base = run_of(Path(place, "base"), plant.base, seed, at_s)
+        run, rows = run_of(Path(place, "run"), plant.base | plant.changed, seed, at_s)
+        touched = untouched = 0
+        for number, row in rows.items():
+            if plant.touches is not None:
+                is_touched = plant.touches(row)
+            else:
+                later_s = took_s(run, row) - took_s(base_run, base[number])
+                # Of waits that are as long in both runs it cannot be said what caused them.
+                scheduled_s = run.end_s if row.scheduled is None else row.scheduled
+                waited = scheduled_s - row.arrived > 0.05 * took_s(run, row)
+                is_touched = True if later_s > 1.0 else None
+                if abs(later_s) < 1e-3 and not waited:
+                    is_touched = False
+            if is_touched is not None:
+                assert (plant.cause in named(run, row)) == is_touched, (number, row)
+                touched, untouched = touched + is_touched, untouched + (not is_touched)
+        assert min(touched, untouched) > 0
