@@ -311,6 +311,7 @@ class Proxy:
                 tpot_s = (now_s - first_s) / (output - 1)
             model = metrics.of(exchange.model)
             model.duration.add(now_s - exchange.arrived_s)
+            model.queued.add(exchange.sent_s - exchange.arrived_s)
             if exchange.streams:
                 model.first_token.add(ttft_s)
                 if tpot_s > 0.0:
