@@ -1,14 +1,17 @@
-"""One gang of thousands of pods: CPU time from an empty cluster to the last ready pod is linear.
+"""One gang of thousands of pods: CPU time of its start and of a rolling update is linear.
 
 The pods of one clique are all its minimum, become ready one after the other, and may be placed in
-any rack. What is measured is what `windtunnel gangs status` does after it has read its files.
+any rack. What is measured is what `windtunnel gangs status` does after it has read its files, and
+then an update to another image, one pod after the other.
 """
 
 from functools import partial
 
 from benchmarks.claim import Claim, least_cpu_s, report
-from windtunnel.gangs.api.load import load_manifests_text
+from windtunnel.core.clock import cpu_s
+from windtunnel.gangs.api.load import Manifests, load_manifests_text
 from windtunnel.twin.kubernetes.build import play
+from windtunnel.twin.kubernetes.driver import Driver
 from windtunnel.twin.kubernetes.settings import SimClusterSettings
 
 SIZES = (1_000, 4_000, 16_000)
@@ -30,21 +33,48 @@ spec:
           minAvailable: {size}
           podSpec:
             containers:
-              - {{name: main, image: "vllm:1", resources: {{requests: {{nvidia.com/gpu: "1"}}}}}}
+              - name: main
+                image: "vllm:{version}"
+                resources: {{requests: {{nvidia.com/gpu: "1"}}}}
 """
 
 
-def run(size: int) -> None:
-    manifests = load_manifests_text(MANIFEST.format(size=size), "web.yaml")
+def manifest(size: int, version: int) -> Manifests:
+    return load_manifests_text(MANIFEST.format(size=size, version=version), "web.yaml")
+
+
+def run(size: int) -> Driver:
     row = {"name": "n", "count": size // 8, "capacity": {"nvidia.com/gpu": 8}, "per": {"rack": 4}}
     times = {"readiness": {"mean": "90s"}, "startup": {"mean": "3s"}}
     cluster = SimClusterSettings.read({"nodes": [row], "times": times})
-    view = play(cluster, manifests).cluster.view
-    assert sum(pod.ready for pod in view.pods.values()) == size
+    driver = play(cluster, manifest(size, 1))
+    assert sum(pod.ready for pod in driver.cluster.view.pods.values()) == size
+    return driver
+
+
+def update_s(size: int) -> float:
+    driver = run(size)
+    started_s = cpu_s()
+    driver.cluster.server.change_spec("web", manifest(size, 2).sets[0].spec)
+    driver.run()
+    took_s = cpu_s() - started_s
+    assert not driver.cluster.view.sets["web"].status.updating
+    return took_s
 
 
 def main() -> None:
     run(8)  # imports
+    updates = {size: min(update_s(size) for _ in range(2)) for size in SIZES[:2]}
+    report(
+        Claim(
+            "a rolling update of a clique of 4,000 pods, for each pod",
+            ours=1e6 * updates[4_000] / 4_000,
+            baseline=1e6 * updates[1_000] / 1_000,
+            most=LINEAR,
+            unit="CPU us",
+            against="with 1,000 pods",
+        )
+    )
     took = {size: least_cpu_s(partial(run, size)) for size in SIZES}
     for size in SIZES:
         print(f"{size:6,} pods: {took[size]:.3f} CPU s", flush=True)

@@ -154,10 +154,16 @@ def test_everything_that_would_be_created_is_there_and_says_what_it_goes_with() 
         (reference,) = pod["metadata"]["ownerReferences"]
         assert reference["kind"] == "PodClique"
         assert reference["name"] == pod["metadata"]["labels"]["grove.io/podclique"]
-    for one in (one for found in kinds.values() for one in found):
+    everyone = [one for found in kinds.values() for one in found]
+    uids = {one["metadata"]["uid"]: (one["kind"], one["metadata"]["name"]) for one in everyone}
+    assert len(uids) == len(everyone)
+    of_set = {one["metadata"]["ownerReferences"][0]["uid"] for one in kinds["PodGang"]}
+    assert len(of_set) == 1
+    uids[of_set.pop()] = ("PodCliqueSet", "web")
+    for one in everyone:
         (reference,) = one["metadata"]["ownerReferences"]
         assert reference["apiVersion"] == "grove.io/v1alpha1"
-        assert reference["uid"]
+        assert uids[reference["uid"]] == (reference["kind"], reference["name"])
         assert reference["controller"] is True
 
 

@@ -76,6 +76,7 @@ def _manifest(owner: PodCliqueSet, above: Thing, thing: Owned, labels: dict[str,
     metadata: Json = {
         "name": names.short(thing.name),
         "namespace": names.namespace(owner.name),
+        "uid": thing.uid,
         "labels": {**labels, **common},
         "ownerReferences": [reference],
     }
