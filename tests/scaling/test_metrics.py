@@ -1,5 +1,7 @@
 """Every name of a metric leads to the number that is meant."""
 
+from dataclasses import replace
+
 import pytest
 
 from windtunnel.core.errors import InputError
@@ -12,6 +14,7 @@ from windtunnel.scaling.snapshot import (
     ReplicaSpec,
     ReplicaView,
     RequestLengths,
+    TtftPercentiles,
     Variant,
 )
 
@@ -29,7 +32,8 @@ def group() -> Group:
     spec = ReplicaSpec(max_num_seqs=10)
     variant = Variant("v", spec=spec, replicas=REPLICAS, counts=ReplicaCounts(target=2))
     lengths = RequestLengths(100.0, output_tokens=20.0)
-    flow = Flow(10.0, arrived=40, completed=40, lengths=lengths)
+    ttft = TtftPercentiles(0.9, 1.5, 3.0)
+    flow = Flow(10.0, arrived=40, completed=40, lengths=lengths, ttft=ttft)
     model = Model("m", [variant], flow=flow, queued=4)
     return Group(model, "both", [variant], "m/both")
 
@@ -42,6 +46,11 @@ def group() -> Group:
         ("concurrency", 5.0, 10.0),
         ("vllm:kv_cache_usage_perc", 0.5, 0.75),
         ("ttft", 0.25, 0.75),
+        ("ttft_p90", 0.9, 0.9),
+        ("dynamo_ttft_p95_seconds", 1.5, 1.5),
+        ("ttft_p99", 3.0, 3.0),
+        ("gpu_kv_cache_usage_percent", 50.0, 75.0),
+        ("sglang:kv_available_tokens", 50.0, 125.0),
         ("tpot", 0.0625, 0.1875),
         ("rps", 2.0, 4.0),
         ("vllm_num_requests_waiting", 2.0, 6.0),
@@ -92,3 +101,17 @@ def test_one_pool_of_several_sees_its_part_of_the_traffic(
     assert metric("rps").of_group(first) == 4.0 * expected
     assert metric("queue_depth").of_group(first) == 8 * expected
     assert metric("rps").of_group(Group(model, "prefill", [prefill], "m/prefill")) == 4.0
+
+
+@pytest.mark.parametrize("name", ["ttft", "tpot", "ttft_p90", "ttft_p99"])
+def test_times_are_unknown_while_requests_are_there_and_none_completes(name: str) -> None:
+    """An overloaded pool must not shrink because nothing that would tell of it has ended."""
+    measured, busy = metric(name), group()
+    assert measured.is_known(busy)
+    silent = [replace(one, ttft_s=0.0, tpot_s=0.0) for one in REPLICAS]
+    variant = replace(busy.variants[0], replicas=silent)
+    stuck = replace(busy.model, variants=[variant], flow=Flow(10.0, arrived=40))
+    assert not measured.is_known(Group(stuck, "both", [variant], "m/both"))
+    idle = replace(busy.variants[0], replicas=[ReplicaView("a"), ReplicaView("b")])
+    empty = replace(stuck, variants=[idle], queued=0)
+    assert measured.is_known(Group(empty, "both", [idle], "m/both"))

@@ -1,9 +1,14 @@
 """What servers report of their times: their own, and neither the gateway's nor the client's."""
 
+from itertools import pairwise
+
+import numpy
 import pytest
 
 from tests.twin.runs import one_server
+from tests.twin.scaled import Script
 from tests.twin.test_disaggregation import PARTS, SPLIT, Rows
+from tests.twin.test_lifecycle import elastic
 from windtunnel.core.signals import Signals
 from windtunnel.twin.compose import compose
 from windtunnel.twin.run import run
@@ -85,3 +90,19 @@ def test_a_server_that_was_slow_gets_requests_again(scorer: str) -> None:
     assert min(shares) > 0.1
     while_slow = [request.server for request in rows.requests if 16.0 < request.sent_s < 25.0]
     assert while_slow.count(0) < 0.05 * len(while_slow)
+
+
+def test_an_autoscaler_sees_percentiles_of_what_completed_since_it_looked() -> None:
+    rows, script = Rows(), Script({})
+    text = elastic(count=200, rate="9/s", slots=2, output=12, interval="3s")
+    run(load_text(text), rows=rows, scaler=script)
+    first = numpy.array([one.first_token_s - one.arrived_s for one in rows.requests])
+    ended = numpy.array([one.finished_s for one in rows.requests])
+    compared = 0
+    for before, after in pairwise([0.0, *(one.taken_s for one in script.seen)]):
+        seen = next(one for one in script.seen if one.taken_s == after).models[0].flow.ttft
+        those = first[(ended > before) & (ended <= after)]
+        wanted = numpy.percentile(those, [90, 95, 99]) if len(those) else [0.0, 0.0, 0.0]
+        assert [seen.p90_s, seen.p95_s, seen.p99_s] == pytest.approx(wanted)
+        compared += len(those)
+    assert compared > 100

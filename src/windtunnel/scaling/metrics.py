@@ -21,12 +21,18 @@ KV_USED: Final = "kv_used"
 KV_PERCENT: Final = "kv_percent"
 KV_FREE: Final = "kv_free"
 TTFT: Final = "ttft"
+TTFT_P90: Final = "ttft_p90"
+TTFT_P95: Final = "ttft_p95"
+TTFT_P99: Final = "ttft_p99"
 TPOT: Final = "tpot"
 RATE: Final = "rate"
 PROMPT_RATE: Final = "prompt_rate"
 OUTPUT_RATE: Final = "output_rate"
 BATCH_PERCENT: Final = "batch_percent"
 RATES: Final = (RATE, PROMPT_RATE, OUTPUT_RATE)
+PERCENTILES: Final = (TTFT_P90, TTFT_P95, TTFT_P99)
+TIMES: Final = (TTFT, TPOT, *PERCENTILES)
+OF_FLOW: Final = (*RATES, *PERCENTILES)
 """What is counted at the gateway, and no replica is asked for."""
 
 SUM: Final = "sum"
@@ -88,9 +94,11 @@ NAMES: Final[dict[str, list[str]]] = {
         "vllm:time_to_first_token_seconds",
         "sglang:time_to_first_token_seconds",
         "dynamo_frontend_time_to_first_token_seconds",
-        "dynamo_ttft_p95_seconds",
         "kthena_router_request_prefill_duration_seconds",
     ],
+    TTFT_P90: ["ttft_p90"],
+    TTFT_P95: ["ttft_p95", "dynamo_ttft_p95_seconds"],
+    TTFT_P99: ["ttft_p99"],
     TPOT: [
         "tpot",
         "time_per_output_token_seconds",
@@ -120,7 +128,16 @@ OF_REPLICA: Final[dict[str, Callable[[ReplicaView], float]]] = {
 }
 """What a replica itself has of each."""
 
-DRAWN: Final = ("num_requests_waiting", "running", "concurrency", "kv_used", "ttft", "tpot", "rate")
+DRAWN: Final = (
+    "num_requests_waiting",
+    "running",
+    "concurrency",
+    "kv_used",
+    "ttft",
+    "ttft_p95",
+    "tpot",
+    "rate",
+)
 """One name of each, for scenarios of the fuzzer."""
 
 
@@ -137,17 +154,17 @@ class Metric:
         self.quantity: Final = quantity
 
     def of_replica(self, replica: ReplicaView, group: Group) -> float:
-        if self.quantity in RATES:
-            return _rate(group, self.quantity) / max(1, group.ready)
+        if self.quantity in OF_FLOW:
+            return self._of_flow(group) / self._among(group)
         if self.quantity == BATCH_PERCENT:
             most = group.variants[0].spec.max_num_seqs
             return 100.0 * replica.running / most if most > 0 else 0.0
         return OF_REPLICA[self.quantity](replica)
 
     def of_replicas(self, group: Group) -> list[float]:
-        """One value a replica that answered; a rate, which nobody is asked for, has all of them."""
-        if self.quantity in RATES:
-            return [_rate(group, self.quantity) / max(1, group.ready)] * group.ready
+        """One value a replica that answered; all of them have what nobody is asked for."""
+        if self.quantity in OF_FLOW:
+            return [self._of_flow(group) / self._among(group)] * group.ready
         return [
             self.of_replica(replica, group)
             for variant in group.variants
@@ -159,8 +176,8 @@ class Metric:
 
         Or the mean of the replicas, or the largest value; 0 where there is none.
         """
-        if self.quantity in RATES:
-            return _rate(group, self.quantity)
+        if self.quantity in OF_FLOW:
+            return self._of_flow(group)
         values = self.of_replicas(group)
         if aggregate == LARGEST:
             return max(values, default=0.0)
@@ -171,19 +188,39 @@ class Metric:
             total += group.model.queued * share(group)
         return total
 
+    def _of_flow(self, group: Group) -> float:
+        if self.quantity in RATES:
+            return _rate(group, self.quantity)
+        ttft = group.model.flow.ttft
+        if self.quantity == TTFT_P90:
+            return ttft.p90_s
+        return ttft.p95_s if self.quantity == TTFT_P95 else ttft.p99_s
+
+    def _among(self, group: Group) -> int:
+        """Among how many replicas the number of a flow is shared out."""
+        return max(1, group.ready) if self.quantity in RATES else 1
+
     @property
     def natural(self) -> str:
         """How one number is made of it where nobody says so: times are means, the rest are sums."""
-        return MEAN if self.quantity in (TTFT, TPOT) else SUM
+        return MEAN if self.quantity in TIMES else SUM
 
     def missing(self, group: Group) -> int:
         """How many replicas it is not known of."""
-        return 0 if self.quantity in (*RATES, QUEUED) else group.missing
+        return 0 if self.quantity in (*OF_FLOW, QUEUED) else group.missing
 
     def is_known(self, group: Group) -> bool:
-        """Whether anything is: of one replica at least, where there are some."""
+        """Whether anything is: of one replica at least, where there are some.
+
+        Where requests are there and none has completed, nothing is known of how long they take.
+        """
+        flow = group.model.flow
+        if self.quantity in PERCENTILES:
+            return flow.completed > 0 or group.work() == 0
+        if self.quantity in (TTFT, TPOT) and not any(self.of_replicas(group)):
+            return group.work() == 0 and group.missing == 0
         if self.quantity in RATES:
-            return group.model.flow.interval_s > 0
+            return flow.interval_s > 0
         return self.missing(group) == 0 or group.missing < group.ready
 
 

@@ -144,6 +144,15 @@ class MeanLatencies:
 
 
 @dataclass(frozen=True)
+class TtftPercentiles:
+    """Of the requests that completed in an interval; 0: none did."""
+
+    p90_s: float = 0.0
+    p95_s: float = 0.0
+    p99_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Flow:
     """The traffic of a model over the `interval_s` before the snapshot."""
 
@@ -155,10 +164,14 @@ class Flow:
     """Of those that completed: within the targets of their class."""
     lengths: RequestLengths = field(default_factory=RequestLengths)
     latencies: MeanLatencies = field(default_factory=MeanLatencies)
+    ttft: TtftPercentiles = field(default_factory=TtftPercentiles)
 
 
 def joined(flows: list[Flow]) -> Flow:
-    """One flow of several intervals, means weighted by what they are means of."""
+    """One flow of several intervals, means weighted by what they are means of.
+
+    Percentiles of several intervals are not known.
+    """
     arrived = completed = met = came = ended = 0
     interval_s = prompt = squares = output = hits = ttft_s = tpot_s = e2e_s = 0.0
     for flow in flows:
@@ -258,7 +271,7 @@ def _answers(replica: ReplicaView) -> bool:
 
 
 def _flow_numbers(flow: Flow) -> list[float]:
-    lengths, latencies = flow.lengths, flow.latencies
+    lengths, latencies, ttft = flow.lengths, flow.latencies, flow.ttft
     return [
         lengths.prompt_tokens,
         lengths.prompt_cv,
@@ -267,6 +280,9 @@ def _flow_numbers(flow: Flow) -> list[float]:
         latencies.ttft_s,
         latencies.tpot_s,
         latencies.e2e_s,
+        ttft.p90_s,
+        ttft.p95_s,
+        ttft.p99_s,
     ]
 
 
@@ -299,6 +315,7 @@ def _cleaned(model: Model) -> Model:
             numbers[0], prompt_cv=numbers[1], output_tokens=numbers[2], prefix_hit=numbers[3]
         ),
         latencies=MeanLatencies(ttft_s=numbers[4], tpot_s=numbers[5], e2e_s=numbers[6]),
+        ttft=TtftPercentiles(numbers[7], numbers[8], numbers[9]),
     )
     queued = model.queued if 0 <= model.queued <= MOST else 0
     tokens = model.queued_prompt_tokens

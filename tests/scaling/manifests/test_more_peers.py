@@ -275,7 +275,7 @@ def test_metrics_of_dynamos_frontend() -> None:
         policy="keda",
         metrics=[
             KedaMetric(
-                name="dynamo_frontend_time_to_first_token_seconds",
+                name="ttft_p95",
                 target=0.5,
                 type="total",
                 aggregate="avg",
@@ -288,7 +288,9 @@ def test_metrics_of_dynamos_frontend() -> None:
         least=1,
         pools={"decode": PoolBounds(min=1, max=10)},
     )
-    assert found.notes == [
+    assert not found.notes
+    median = DYNAMO.replace("histogram_quantile(0.95", "histogram_quantile(0.5")
+    assert read_texts([(median, "a.yaml")], ScenarioNames(POOLS)).notes == [
         "ScaledObject decode: a quantile of dynamo_frontend_time_to_first_token_seconds is read as "
         "the mean since the last look"
     ]

@@ -62,7 +62,17 @@ def test_what_is_no_quantity(written: object) -> None:
         (
             "histogram_quantile(0.95, sum(rate(dynamo_frontend_time_to_first_token_seconds_bucket"
             '{a="b"}[5m])) by (le))',
-            "dynamo_frontend_time_to_first_token_seconds",
+            "ttft_p95",
+            "avg",
+        ),
+        (
+            "histogram_quantile(.5, sum(rate(vllm:time_to_first_token_seconds_bucket[5m])))",
+            "vllm:time_to_first_token_seconds",
+            "avg",
+        ),
+        (
+            "histogram_quantile(0.99, sum(rate(vllm:inter_token_latency_seconds_bucket[5m])))",
+            "vllm:inter_token_latency_seconds",
             "avg",
         ),
         (

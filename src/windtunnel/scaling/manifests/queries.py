@@ -3,8 +3,9 @@
 Not a query language: a metric that is known here, or the rate of a counter of requests, summed,
 averaged or the largest over the replicas of the target. Label matchers choose the target's own
 replicas in a cluster, and a window only smooths, so that both are passed over. Of a histogram the
-mean is known: a quantile of it, or its sum over its count, is read as that. Any query can be read
-where the scenario says which metric a name in it is.
+mean is known, and of times to the first token some percentiles: another quantile, or its sum over
+its count, is read as the mean. Any query can be read where the scenario says which metric a name in
+it is.
 """
 
 import re
@@ -12,7 +13,16 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.metrics import LARGEST, MEAN, SUM, metric
+from windtunnel.scaling.metrics import (
+    LARGEST,
+    MEAN,
+    SUM,
+    TTFT,
+    TTFT_P90,
+    TTFT_P95,
+    TTFT_P99,
+    metric,
+)
 
 DESIRED: Final = ("wva_desired_replicas", "inferno_desired_replicas")
 """What the workload variant autoscaler publishes for an HPA, or for KEDA; and once did."""
@@ -33,9 +43,10 @@ ALLOWED: Final = (
 )
 
 _LEFT_OUT = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|\b(?:by|without|on)\s*\([^()]*\)")
-_QUANTILE = re.compile(r"\s*histogram_quantile\s*\(\s*0?\.[0-9]+\s*,(.*)\)\s*", re.DOTALL)
+_QUANTILE = re.compile(r"\s*histogram_quantile\s*\(\s*(0?\.[0-9]+)\s*,(.*)\)\s*", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _TOKEN = re.compile(r"\s*(?:([A-Za-z_:][A-Za-z0-9_:]*)|([()])|(\S))")
+PERCENTILES: Final = {0.9: TTFT_P90, 0.95: TTFT_P95, 0.99: TTFT_P99}
 LONGEST_QUERY: Final = 4096
 
 
@@ -97,7 +108,11 @@ def _understood(text: str) -> Asked:
     quantile = _QUANTILE.fullmatch(text)
     halves = text.split("/")
     if quantile:
-        return _of_histogram(_words(quantile[1]), "_bucket", "a quantile")
+        found = _of_histogram(_words(quantile[2]), "_bucket", "a quantile")
+        percentile = PERCENTILES.get(float(quantile[1]))
+        if percentile and metric(found.name).quantity == TTFT:
+            return Asked(percentile, MEAN)
+        return found
     if len(halves) == 2:
         above, below = (_words(half) for half in halves)
         if above[-1] == below[-1].removesuffix("_count") + "_sum":

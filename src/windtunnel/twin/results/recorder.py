@@ -105,6 +105,7 @@ class Recorder:
         self.models: Final = [ModelAccount(name) for name in names.models] if several else []
         self.has_gateway = False  # whether requests may wait before they are let in
         self.gateway: Final = Distribution()
+        self.ttft_lately: list[list[float]] | None = None  # by model, for an autoscaler
         self._open_accounts()
 
     def _open_accounts(self) -> None:
@@ -234,6 +235,8 @@ class Recorder:
         if self.models:
             self.models[request.model].latencies.add(request, ttft_s, tpot_s, e2e_s)
         self._count_servers(request, ttft_s, e2e_s)
+        if self.ttft_lately is not None:
+            self.ttft_lately[request.model].append(ttft_s)
         if request.session >= 0:
             self.sessions.complete(request, ttft_s)
         if self.outcomes[COMPLETED] == EXACT_VALUES:

@@ -3,6 +3,7 @@
 import math
 from typing import Final
 
+from windtunnel.core.distribution import quantile_of
 from windtunnel.models.step_time.model import StepTimeModel, StepWork
 from windtunnel.scaling.build import ScalingSetup
 from windtunnel.scaling.snapshot import (
@@ -16,6 +17,7 @@ from windtunnel.scaling.snapshot import (
     RequestLengths,
     Snapshot,
     StepTimes,
+    TtftPercentiles,
     Variant,
 )
 from windtunnel.twin.requests.in_flight import InFlight
@@ -70,11 +72,11 @@ def _over(amount: float, count: float) -> float:
     return amount / count if count > 0 else 0.0
 
 
-def flow_between(before: Totals, after: Totals, interval_s: float) -> Flow:
-    """The traffic between two sums."""
+def flow_between(before: Totals, after: Totals, interval_s: float, ttft_s: list[float]) -> Flow:
+    """The traffic between two sums, and the times to first tokens of what completed."""
     arrived, completed = after.arrived - before.arrived, after.completed - before.completed
     output = after.output - before.output
-    ttft_s, writing_s = after.ttft_s - before.ttft_s, after.writing_s - before.writing_s
+    first_s, writing_s = after.ttft_s - before.ttft_s, after.writing_s - before.writing_s
     prompt = _over(after.asked - before.asked, arrived)
     square = _over(after.asked_squares - before.asked_squares, arrived)
     return Flow(
@@ -89,10 +91,20 @@ def flow_between(before: Totals, after: Totals, interval_s: float) -> Flow:
             prefix_hit=_over(after.hits - before.hits, after.prompt - before.prompt),
         ),
         latencies=MeanLatencies(
-            ttft_s=_over(ttft_s, completed),
+            ttft_s=_over(first_s, completed),
             tpot_s=_over(writing_s, output - completed),
-            e2e_s=_over(ttft_s + writing_s, completed),
+            e2e_s=_over(first_s + writing_s, completed),
         ),
+        ttft=percentiles_of(ttft_s),
+    )
+
+
+def percentiles_of(ttft_s: list[float]) -> TtftPercentiles:
+    if not ttft_s:
+        return TtftPercentiles()
+    ordered = sorted(ttft_s)
+    return TtftPercentiles(
+        quantile_of(ordered, 0.90), quantile_of(ordered, 0.95), quantile_of(ordered, 0.99)
     )
 
 
@@ -120,6 +132,8 @@ class FleetObserver:
         ]
         self._taken_s = 0.0
         self._totals = self._sums()
+        self._ttft_s: Final[list[list[float]]] = [[] for _ in self._names]
+        recorder.ttft_lately = self._ttft_s
         self._heard: dict[int, tuple[int, int, float, float]] = {}  # by server, at the last look
         self.missed: Final[dict[int, int]] = {}  # servers: how many faults hide the metrics of each
 
@@ -127,9 +141,11 @@ class FleetObserver:
         """The run as it is, and as it is seen: without servers whose metrics are missed."""
         totals = self._sums()
         flows = [
-            flow_between(before, after, now_s - self._taken_s)
-            for before, after in zip(self._totals, totals, strict=True)
+            flow_between(before, after, now_s - self._taken_s, ttft_s)
+            for before, after, ttft_s in zip(self._totals, totals, self._ttft_s, strict=True)
         ]
+        for lately in self._ttft_s:
+            lately.clear()
         self._taken_s, self._totals = now_s, totals
         replicas = {
             int(one.server.index): self._replica(one, now_s)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
-from windtunnel.scaling.metrics import RATES, Metric, metric, with_missing
+from windtunnel.scaling.metrics import RATES, TIMES, Metric, metric, with_missing
 from windtunnel.scaling.policies.kthena.behavior import Histories
 from windtunnel.scaling.policies.kthena.recommend import NoData, Reading, recommend
 from windtunnel.scaling.policies.kthena.settings import KthenaSettings, Metrics
@@ -73,6 +73,8 @@ class Recommender(Analyzer):
         read: list[Metric] = []
         queries = self._settings.queries
         for measured in (self._measured[name] for name in targets):
+            if measured.quantity in TIMES and not measured.is_known(group):
+                continue
             if measured.quantity in RATES:
                 external[measured.name] = measured.of_group(group)
             elif measured.name in queries:
