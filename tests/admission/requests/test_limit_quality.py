@@ -3,28 +3,32 @@
 from collections.abc import Callable
 
 import pytest
+from benchmarks.admission_grid import draw, run
 from benchmarks.admission_quality import (
     CASES,
     CHANCE_LEAST,
-    EFFICIENCY_LEAST,
     Chance,
     Client,
     PerSecond,
     Provider,
     Times,
     chance_cases,
+    efficiency_least,
     refusals_most,
     semaphore_s,
 )
 
 from windtunnel import admission
 
+GRID = (4, 5, 8, 10, 13, 14, 16, 17, 19, 20, 22, 23, 25, 26, 28, 34, 35, 41, 43, 58)
+"""Cheap ones of the grid's cases, of every kind."""
+
 
 @pytest.mark.parametrize(("name", "provider", "ideal_s"), CASES, ids=[case[0] for case in CASES])
 def test_limits_are_found(name: str, provider: Callable[[], Provider], ideal_s: float) -> None:
     for seed in (1, 2):
         client = Client(provider(), seed=seed).run()
-        assert ideal_s / client.now >= EFFICIENCY_LEAST
+        assert ideal_s / client.now >= efficiency_least(name)
         assert 100.0 * client.refused / client.answered <= refusals_most(name)
 
 
@@ -44,7 +48,22 @@ def test_a_hard_rate_is_found_whatever_is_in_flight(rate: int, service_s: float)
     client = Client(PerSecond(rate), times=times).run()
     ideal_s = (times.requests - rate) / rate
     assert ideal_s / client.now >= 0.95
-    assert 100.0 * client.refused / client.answered <= 6.5
+    assert 100.0 * client.refused / client.answered <= 5.0
+
+
+@pytest.mark.parametrize("seed", GRID)
+def test_limits_of_the_grid_are_found(seed: int) -> None:
+    """Strict spacing, windows of a second and a minute, limits that change, wrong Retry-After."""
+    found = run(draw(seed))
+    assert found.part >= 0.95
+    assert found.refused <= 5.0
+
+
+def test_a_limit_is_found_among_refusals_by_chance() -> None:
+    """It backed off as far as it could: what is refused at any rate was taken for a limit."""
+    found = run(draw(15)._replace(chance=0.08, then=1.0))
+    assert found.part >= 0.85
+    assert found.refused <= 10.0
 
 
 def test_the_same_seed_is_the_same_run() -> None:

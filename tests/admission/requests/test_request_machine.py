@@ -38,7 +38,7 @@ class RequestMachine(RuleBasedStateMachine):
         self.admission = RequestAdmission(
             "run",
             Streams(7),
-            AimdSettings(startup_ramp_s=ramp_s, jitter_fraction=jitter, successes_until_increase=3),
+            AimdSettings(startup_ramp_s=ramp_s, jitter_fraction=jitter),
             make_limiter=gradient if limiter is not None else None,
         )
         self.admission.register("p", "m", "a", 5, 0.0)

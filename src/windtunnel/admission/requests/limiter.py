@@ -2,29 +2,29 @@
 
 A limiter is shown each admission and each outcome; it says how many may be in flight now, until
 when none may start, and when that may change by itself. A refusal delays the call that got it. All
-calls wait only while refusals are many of recent calls: then for the longest Retry-After among
-them, which is never shortened and which a little chance prolongs. Afterwards starts are spread.
-`RequestLimiter` has a fixed limit beside that; `AimdLimiter` learns it from refusals:
+calls wait only after a run of refusals that is no chance: then for the longest Retry-After among
+them, which is never shortened and which a little chance prolongs. Which refusals are chance and
+which are a limit on the rate of starts is found by `Pace`.
+`RequestLimiter` has a fixed limit beside that; `AimdLimiter` learns it:
 
 - it starts by growing from 1 to its maximum over a short ramp, so that a low limit is met by a
   few requests, not by all of them;
-- two refusals above the level that was proven, one soon after the other, end the growth: that is
-  where the provider stops, a soft ceiling. One by itself may be chance;
-- refusals at a proven level are counted. More than 4 in 100 over a stretch of starts take off the
-  places that refused calls hold. An alarm, three in a row or five that few others outweigh, cuts
-  by a factor, once for all that is in flight;
-- a run of successes raises the limit towards the ceiling by a step; beyond it the limiter probes,
-  soon where the ceiling was met once, and less often where it was met again.
+- a level is *proven* when a call that made it full was not refused. Refusals above it say how many
+  the provider serves at once, a soft ceiling: the limit goes back below them, and nothing stops.
+  One by itself may be chance, unless it is where the ceiling was met before;
+- refusals at a proven level have another cause, and are left to the pace;
+- timeouts in a row cut the limit by a factor, once for all that is in flight;
+- the limit grows again by 1 after 8 to 40 starts, and then as far again as it has come, whenever
+  that is proven.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from windtunnel.admission.reasons import Outcome
-from windtunnel.admission.requests.pace import Pace
+from windtunnel.admission.requests.pace import TOLERATED, Pace
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 
@@ -32,39 +32,18 @@ NEVER: Final = float("inf")
 COOLDOWN_S: Final = 0.25
 JITTER_FRACTION: Final = 0.01
 
-_STEP_S_MIN: Final = 0.02
-_STEP_S_MAX: Final = 1.0
-_STEP_REJECTIONS: Final = 1.2
-"""A step of careful growth lasts this many times what a refusal takes to come back."""
 _COOLDOWN_DOUBLINGS_MAX: Final = 6
-_REST_DOUBLINGS_MAX: Final = 30
 _REST_SERVICES: Final = 0.25
-"""The first rest after a refusal without Retry-After, in times that an answer takes."""
-_ALARM: Final = 5.0
-"""So many refusals that no answers outweigh are many."""
-_ALARM_RUN: Final = 3
-"""So are so many that started one after another."""
-_CLEARED: Final = 3.125
-"""What a start takes from the suspicion, in shares that are tolerated; a refusal adds 1."""
-_GROWTH_PART: Final = 20
-"""Within this part of a ceiling is at the ceiling."""
-_QUICK_PART: Final = 10
-"""A step of growth is 1, and this part of the limit."""
-_PROBES_AT_ONCE: Final = 2
-"""A ceiling that was met so often again is one: the limit rests there before it is tried."""
-_ANSWERS_BEFORE_PROBE: Final = (8, 16, 32, 40)
-"""By how often the ceiling was met again."""
-_GROWTH_SERVICES: Final = 0.25
-"""A step beyond a ceiling lasts at least so much of the time that an answer takes."""
-_NOTCH_MAX: Final = 8
-_MANY: Final = 0.2
-_TRIAL_REFUSALS: Final = 2
-_IN_VAIN: Final = 4
-"""So many stretches at ever slower paces with too many refusals, and the pace is given up."""
-_TOLERATED: Final = 0.04
-"""The share of a stretch of starts that may be refused by chance."""
-_DOUBT_REJECTIONS: Final = 3.0
-"""How long growth waits for a second refusal, in times that a refusal takes."""
+"""The first rest after a run of refusals without Retry-After, in times that an answer takes."""
+_IDLE_S: Final = 1.0
+"""So long without a call in flight, although one could start, nobody asks."""
+_PROBE_STARTS: Final = (8, 16, 32, 40)
+"""Starts at a limit before one more is tried, by how often it was refused there: what was refused
+once may be chance, and of a limit that was met again and again 2.5 of 100 starts are refused."""
+_KNOWN_REFUSALS: Final = 1.5
+"""A start that was not refused within so many times what a refusal takes was accepted."""
+_REFUSALS_UNTIL_CEILING: Final = 2
+"""So many refusals above the proven level, less those that were accepted there, are a ceiling."""
 _TIMEOUTS_UNTIL_CUT: Final = 3
 """So many timeouts in a row mean overload; one now and then is the weather."""
 
@@ -79,35 +58,24 @@ _LOCAL: Final = (Outcome.LOCAL_CANCELLED, Outcome.LOCAL_TIMEOUT)
 class AimdSettings:
     """How fast a limit grows and shrinks.
 
-    decrease_factor: what a rate limit at a proven level leaves of the limit.
-    increase_step: what a run of successes adds.
-    successes_until_increase: the length of that run; any failure starts it anew.
-    cooldown_s: how long nothing starts at most after a rate limit without Retry-After, and less
-      where answers take less than four times that; doubled while the refusals go on without a
-      success in between.
+    decrease_factor: what timeouts in a row leave of the limit.
+    cooldown_s: how long nothing starts at most after a run of refusals without Retry-After, and
+      less where answers take less than four times that; doubled while nothing succeeds.
     startup_ramp_s: how long the first growth to the maximum takes; 0 starts at the maximum.
-    probe_after_s: how long the limit rests at its soft ceiling before it tries one more, where an
-      answer takes a second or longer; in proportion less where it takes less.
     jitter_fraction: by how much of itself a wait may be prolonged, so that processes which were
       refused together do not come back together.
     """
 
     decrease_factor: float = 0.75
-    increase_step: int = 1
-    successes_until_increase: int = 25
     cooldown_s: float = COOLDOWN_S
     startup_ramp_s: float = 0.6
-    probe_after_s: float = 6.0
     jitter_fraction: float = JITTER_FRACTION
 
     def __post_init__(self) -> None:
         for name, is_right, allowed in (
             ("decrease_factor", 0.0 < self.decrease_factor < 1.0, "above 0, below 1"),
-            ("increase_step", self.increase_step >= 1, "1 or more"),
-            ("successes_until_increase", self.successes_until_increase >= 1, "1 or more"),
             ("cooldown_s", 0.0 <= self.cooldown_s < NEVER, "0 or more"),
             ("startup_ramp_s", 0.0 <= self.startup_ramp_s < NEVER, "0 or more"),
-            ("probe_after_s", self.probe_after_s >= 0.0, "0 or more"),
             ("jitter_fraction", 0.0 <= self.jitter_fraction <= 1.0, "0 to 1"),
         ):
             if not is_right:
@@ -123,18 +91,17 @@ class Admission:
         self.epoch: Final = epoch
         self.in_flight: Final = in_flight
         self.number: Final = number
+        self.is_full = False
+        """Whether it took the last place of the limit."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestLimiter:
-    """A fixed limit that stops while many are refused; what every limiter can do.
+    """A fixed limit, and a pace where the provider limits the rate; what every limiter can do.
 
-    A refusal (a rate limit, an overloaded server) is held against the answers around it: each adds
-    to a suspicion from which eight answers take it away again. A few refusals among many answers
-    change nothing, and only the call that was told to wait waits. At an alarm nothing starts for
-    the longest Retry-After among them, or for `cooldown_s`, doubled while nothing succeeds; a
-    stream prolongs that by up to `jitter_fraction`. Its end lets one request start, then more in
-    each step, then all. An alarm soon after another sets a pace.
+    After a run of refusals nothing starts for the longest Retry-After among them, or for
+    `cooldown_s`, doubled while nothing succeeds; a stream prolongs that by up to
+    `jitter_fraction`. Its end lets one request start, and more when that one was not refused.
     """
 
     def __init__(
@@ -155,22 +122,17 @@ class RequestLimiter:
         self._stream: Final = stream
         self._cooldown_s: Final = cooldown_s
         self._jitter_fraction: Final = jitter_fraction
-        self._rejection_s = 0.0
+        self._refusal_s = 0.0
         self._service_s = 0.0
-        self._suspicion = 0.0
-        self._asked_until_s = 0.0
-        self._alarms = 0
-        self._alarmed_s = NEVER
-        self._tolerated = _TOLERATED
-        self._in_vain = 0
-        self._stretch_s = 0.0
-        self._starts = 0
-        self._refusals = 0
-        self._through_since = 0
-        self._resuming = 0
+        self._ended_s = NEVER
+        self._is_resuming = False
+        self._first_number = 0
+        """The start that shows whether a wait was long enough."""
         self._number = 0
-        self._last_refused = 0
+        self._last_refused = -1
         self._run = 0
+        self._run_needed = 0
+        self._run_asked_s = 0.0
 
     def room(self, in_flight: int, now: float) -> int:
         """How many more may start now; 0 or less for none."""
@@ -188,21 +150,16 @@ class RequestLimiter:
 
     def admit(self, in_flight: int, now: float) -> Admission:
         """A request starts and is the `in_flight`-th."""
-        self.pace.start(now)
-        self._starts += 1
-        self._through_since += 1
-        self._suspicion -= _CLEARED * self._tolerated
-        if self._suspicion <= 0.0:
-            self._suspicion = 0.0
-            self._alarms = 0
-            self._asked_until_s = 0.0
-        if self._starts >= self.pace.stretch:
-            self._close_stretch(now)
-        if self._resuming > 0:
-            # As many as may be in flight are spread over the time that one takes.
-            self._resuming -= 1
-            took_s = self._service_s if self._service_s > 0.0 else self._step_s() * self.limit
-            self.pace.space(now + took_s / self.limit)
+        pace = self.pace
+        if in_flight == 1:
+            idle_s = now - max(self._ended_s, self.blocked_until_s, pace.next_s)
+            if idle_s > _IDLE_S:
+                pace.idle(idle_s)
+        pace.start(now, self._refusal_s)
+        if self._is_resuming:
+            self._is_resuming = False
+            self._first_number = self._number + 1
+            pace.space(now + _KNOWN_REFUSALS * self._refusal_s)
         self._number += 1
         return Admission(now, self.epoch, in_flight, self._number)
 
@@ -215,6 +172,7 @@ class RequestLimiter:
         now: float,
     ) -> None:
         """A request ended; tokens are what it took, negative when that is not known."""
+        self._ended_s = now
         if outcome is _RATE_LIMITED or outcome is _OVERLOADED:
             self._refused(admission, retry_after_s, now)
         elif outcome is _SUCCESS:
@@ -225,93 +183,63 @@ class RequestLimiter:
         self.limit = maximum
 
     def _refused(self, admission: Admission, retry_after_s: float, now: float) -> None:
-        """Counts a refusal against the answers before it; many of them are an alarm.
+        """Counts a refusal, and stops after a run of them.
 
-        Refusals of one burst count as one: of those in flight at an alarm, the longest wait is
-        kept to, and a later, shorter one never shortens it.
+        Refusals of one burst count as one: of those in flight at a stop, the longest wait is kept
+        to, and a later, shorter one never shortens it.
         """
         took_s = now - admission.at_s
-        known_s = self._rejection_s
-        self._rejection_s = took_s if known_s == 0.0 else known_s + 0.3 * (took_s - known_s)
+        known_s = self._refusal_s
+        self._refusal_s = took_s if known_s == 0.0 else known_s + 0.3 * (took_s - known_s)
         asked_until_s = now + retry_after_s if retry_after_s > 0.0 else 0.0
-        if admission.at_s >= self._alarmed_s:
-            self._through_since -= 1
         if admission.epoch != self.epoch:
             if now < self.blocked_until_s:
                 self._block(asked_until_s, now)
             return
-        if self._explains(admission, now):
+        if admission.in_flight > self.limit:
+            self.pace.forgive()  # it started before the limit was lowered
             return
-        self._refusals += 1
-        self._run = self._run + 1 if admission.number == self._last_refused + 1 else 1
+        if admission.number != self._last_refused + 1:
+            self._run = 0
+            self._run_asked_s = 0.0
+            self._run_needed = self.pace.run
+        self._run += 1
+        self._run_asked_s = max(self._run_asked_s, asked_until_s)
         self._last_refused = admission.number
-        self._suspicion = min(_ALARM, self._suspicion + 1.0 + _CLEARED * self._tolerated)
-        if self._run >= _ALARM_RUN:
-            self._suspicion = _ALARM
-        self._asked_until_s = max(self._asked_until_s, asked_until_s)
-        if self._suspicion >= _ALARM:
-            self._alarm(admission, now)
+        first = 1 if self.pace.chance <= TOLERATED else 2
+        is_again = admission.number == self._first_number + first - 1 and self._run >= first
+        if is_again or self._run >= self._run_needed:
+            self._stop(now)
+        elif self._explains(admission, now):
+            self.pace.forgive()
+        else:
+            self.pace.refuse(admission.at_s, now)
 
     def _explains(self, admission: Admission, now: float) -> bool:  # noqa: ARG002
         """Whether a refusal says only that the limit grew too far; that is taken back."""
         return False
 
-    def _close_stretch(self, now: float) -> None:
-        """Looks at what became of the last few starts, and begins to count anew."""
-        elapsed_s = max(1e-6, now - self._stretch_s)
-        through_per_s = (self._starts - self._refusals) / elapsed_s
-        if self._refusals <= self._tolerated * self._starts:
-            self._in_vain = 0
-            self.pace.grow(self._starts / elapsed_s)
-        elif self.pace.per_s == NEVER:
-            self._shrink(through_per_s, self._refusals / elapsed_s)
-        else:
-            self.pace.hold(through_per_s, now)
-            self._in_vain += 1
-            if self._in_vain >= _IN_VAIN:
-                # As many are refused however slow the pace: it is not the rate.
-                self.pace.drop()
-                self._tolerated = min(0.5, 2.0 * self._refusals / self._starts)
-        self._begin_stretch(now)
-
-    def _begin_stretch(self, now: float) -> None:
-        self._stretch_s = now
-        self._starts = self._refusals = 0
-
-    def _shrink(self, through_per_s: float, refused_per_s: float) -> None:
-        """More are refused than by chance."""
-
-    def _alarm(self, admission: Admission, now: float) -> None:
-        """Many of the recent answers are refusals: one reaction for all that is in flight."""
-        through, elapsed_s = self._starts - self._refusals, now - self._stretch_s
-        self._alarms += 1
-        if self._alarms == 1:
-            self._alarmed_s = now
-            self._through_since = 0
-        elif self._alarms > 2:
-            # By now the waits between are part of the rate.
-            through, elapsed_s = self._through_since, now - self._alarmed_s
+    def _stop(self, now: float) -> None:
+        """Nothing is taken now: one reaction for all that is in flight."""
         self.epoch += 1
-        if through > 0 and elapsed_s > 0.0 and (self._alarms > 1 or self.pace.per_s < NEVER):
-            self.pace.begin(through / elapsed_s, now)
-        self._lower(admission)
         self.consecutive_rate_limits += 1
-        self._block(self._asked_until_s, now)
-        self._asked_until_s = 0.0
-        self._begin_stretch(max(now, self.blocked_until_s))
-
-    def _lower(self, admission: Admission) -> None:
-        """Takes the limit down after an alarm."""
+        self._block(self._run_asked_s, now)
+        self.pace.forgive()
+        self.pace.stop(now, self.blocked_until_s)
+        self._run = 0
+        self._run_asked_s = 0.0
 
     def _block(self, asked_until_s: float, now: float) -> None:
-        """Lets nothing start until then, or for a rest where no reply says how long."""
-        wait_s = asked_until_s - now if asked_until_s > now else self._rest_s()
+        """Lets nothing start until then; where no reply says how long, or too short, for a rest."""
+        wait_s = asked_until_s - now
+        if wait_s <= 0.0 or self.consecutive_rate_limits > 1:
+            wait_s = max(wait_s, self._rest_s())
         if now + wait_s <= self.blocked_until_s:
             return
         self.blocked_until_s = now + wait_s
         if self._stream is not None and self._jitter_fraction > 0.0:
             self.blocked_until_s += wait_s * self._jitter_fraction * self._stream.uniform()
-        self._resuming = self.limit
+        self._is_resuming = True
 
     def _served(self, admission: Admission, now: float) -> bool:
         """A request was answered; whether it started after whatever was last reacted to."""
@@ -328,15 +256,8 @@ class RequestLimiter:
         first_s = self._cooldown_s
         if 0.0 < self._service_s * _REST_SERVICES < first_s:
             first_s = self._service_s * _REST_SERVICES
-        doublings = max(0, min(self.consecutive_rate_limits - 1, _REST_DOUBLINGS_MAX))
         most_s = self._cooldown_s * 2.0**_COOLDOWN_DOUBLINGS_MAX
-        return min(most_s, first_s * 2.0**doublings)
-
-    def _step_s(self) -> float:
-        step_s = _STEP_REJECTIONS * self._rejection_s
-        if step_s < _STEP_S_MIN:
-            return _STEP_S_MIN
-        return step_s if step_s < _STEP_S_MAX else _STEP_S_MAX
+        return min(most_s, first_s * 2.0 ** min(30, self.consecutive_rate_limits - 1))
 
 
 class AimdLimiter(RequestLimiter):
@@ -350,17 +271,18 @@ class AimdLimiter(RequestLimiter):
             jitter_fraction=settings.jitter_fraction,
         )
         self._settings: Final = settings
-        self._streak = 0
         self._timeouts = 0
-        self._is_growing = False
-        self._is_doubted = False
-        self._grow_at_s = NEVER
         self._proven = 0
-        self._notch = 0
-        self._settled_s = 0.0
-        self._trial_refusals = 0
-        self._failed_probes = 0
-        self._probe_at_s = 0.0
+        self._beyond: Final[dict[int, Admission]] = {}
+        """Calls above the proven level that may still be refused, by their numbers."""
+        self._against = 0
+        """Refusals at the doubted level and above, less the calls accepted there."""
+        self._doubted = 0
+        self._met = 0
+        self._is_growing = False
+        self._grown_from = 0
+        self._grow_at_s = 0.0
+        self._starts = 0
         self._ramp_target = 0
         self._ramp_start_s = now
         if settings.startup_ramp_s > 0.0 and maximum > 1:
@@ -368,48 +290,65 @@ class AimdLimiter(RequestLimiter):
             self.limit = 1
 
     def room(self, in_flight: int, now: float) -> int:
-        if now < self.blocked_until_s or now < self.pace.next_s:
+        if now < self.blocked_until_s:
             return 0
         if self._ramp_target > 0:
             self._climb_ramp(now)
-        if self._is_growing:
-            self._grow(in_flight, now)
-        return self.limit - in_flight
+        elif in_flight >= self.limit:
+            self._grow(now)
+        return 0 if now < self.pace.next_s else self.limit - in_flight
 
     def next_change_s(self, in_flight: int, now: float) -> float:
         soonest = super().next_change_s(in_flight, now)
-        if now < self.blocked_until_s:
+        if now < self.blocked_until_s or in_flight < self.limit:
             return soonest
         if self._ramp_target > 0:
             soonest = min(soonest, self._ramp_step_due_s())
-        if self._is_growing and in_flight >= self.limit:
-            soonest = min(soonest, max(self._grow_at_s, self.pace.next_s))
-        return max(now, soonest)
+        elif self._is_growing and self.limit < self.maximum:
+            if self._against <= 0 and self.limit < self._proven + self._step():
+                soonest = min(soonest, self._grow_at_s)
+            elif self._beyond:
+                oldest = next(iter(self._beyond.values()))
+                soonest = min(soonest, oldest.at_s + self._known_s())
+        return max(now, self.pace.next_s, soonest)
+
+    def admit(self, in_flight: int, now: float) -> Admission:
+        admission = super().admit(in_flight, now)
+        if in_flight >= self.limit:
+            self._starts += 1
+            admission.is_full = True
+        if in_flight > self._proven:
+            self._settle(now)
+            self._beyond[admission.number] = admission
+        return admission
 
     def end(
         self,
         admission: Admission,
         outcome: Outcome,
-        tokens: int,  # noqa: ARG002 - refusals do not depend on size
+        tokens: int,
         retry_after_s: float,
         now: float,
     ) -> None:
-        if outcome is _RATE_LIMITED or outcome is _OVERLOADED:
-            self._streak = 0
-            self._refused(admission, retry_after_s, now)
-        elif outcome is _SUCCESS:
-            if self._served(admission, now):
-                self._succeeded(admission, now)
-        elif outcome not in _LOCAL:
-            self._streak = 0
-            self._timeouts = self._timeouts + 1 if outcome is _TIMEOUT else 0
+        if self._beyond:
+            self._beyond.pop(admission.number, None)
+        if outcome is _TIMEOUT:
+            self._ended_s = now
+            self._timeouts += 1
             if self._timeouts >= _TIMEOUTS_UNTIL_CUT and admission.epoch == self.epoch:
                 self._timeouts = 0
                 self.epoch += 1
-                self._lower(admission)
+                self.limit = max(1, int(self.limit * self._settings.decrease_factor))
+                self.ceiling = max(self.limit, admission.in_flight - 1)
+                self._ramp_target = self._proven = 0
+                self._rest_at_limit()
+            return
+        if outcome not in _LOCAL:
+            self._timeouts = 0
+        super().end(admission, outcome, tokens, retry_after_s, now)
 
     def set_maximum(self, maximum: int) -> None:
-        """A lower cap holds at once. A higher one is used at once unless rate limits say less."""
+        """A lower cap holds at once. A higher one is used at once unless refusals say less."""
         was_free = self.ceiling == 0 and self.limit >= self.maximum
         self.maximum = maximum
         if self._ramp_target > 0:
@@ -432,136 +371,91 @@ class AimdLimiter(RequestLimiter):
             self.limit += 1
         if self.limit >= self._ramp_target:
             self._ramp_target = 0
-            self._settled_s = now + 2.0 * self._service_s
 
-    def _grow(self, in_flight: int, now: float) -> None:
-        """A little more each step while all that is allowed is used."""
-        if in_flight >= self.limit and now >= self._grow_at_s:
-            is_known = (
-                self._failed_probes >= _PROBES_AT_ONCE
-                and self.limit <= self.ceiling + self.ceiling // _GROWTH_PART
-            )
-            self.limit += 1 if is_known else 1 + self.limit // _QUICK_PART
-            self._is_doubted = False
-            step_s = self._step_s()
-            if is_known:
-                step_s = max(step_s, _GROWTH_SERVICES * self._service_s)
-            self._grow_at_s = now + step_s
-            self._settled_s = now + 2.0 * self._service_s
-            if self._notch > 0:
-                self.limit += self._notch - 1
-                self._is_growing = False
-            if self.limit >= self.maximum:
-                self.limit = self.maximum
-                self._is_growing = False
+    def _known_s(self) -> float:
+        return _KNOWN_REFUSALS * self._refusal_s
 
-    def _explains(self, admission: Admission, now: float) -> bool:
-        """A refusal above the level that was proven ends the growth there, and stops nothing."""
-        if admission.in_flight > self.limit and not self._is_doubted:
-            return True  # it started before the limit was lowered
-        is_growing = self._ramp_target > 0 or self._is_growing or now < self._settled_s
-        if not is_growing:
-            return False
-        if admission.in_flight <= self._proven:
-            if self._failed_probes < _PROBES_AT_ONCE or self._ramp_target > 0:
-                return False
-            self._trial_refusals += 1
-            if self._trial_refusals < _TRIAL_REFUSALS:
-                return False
-            self._proven = max(1, self.ceiling)
-            self.epoch += 1
-        self._ramp_target = 0
-        if not self._is_doubted and admission.in_flight > self.ceiling + 1:
-            # Chance perhaps: where the provider stops, the next one is refused as well, and soon.
-            self._is_doubted = self._is_growing = True
-            self.limit = max(self._proven, admission.in_flight)
-            self._grow_at_s = now + _DOUBT_REJECTIONS * max(_STEP_S_MIN, self._rejection_s)
-            return True
-        self._is_growing = False
-        self._settled_s = 0.0
-        self._trial_refusals = 0
-        self._notch = min(1, self._notch)
-        self.limit = max(1, self._proven, min(self.limit, admission.in_flight) - 1)
-        is_confirmed = (
-            self.ceiling > 0 and self.limit <= self.ceiling + self.ceiling // _GROWTH_PART
-        )
-        self._failed_probes = self._failed_probes + 1 if is_confirmed else 0
-        self.ceiling = self.limit
-        self._rest_before_probe(now)
-        return True
-
-    def _shrink(self, through_per_s: float, refused_per_s: float) -> None:
-        """Takes off the places that refused calls hold; many of them, and what answers need stays.
-
-        Both are rates times the time that one of them takes.
-        """
-        lowered = self.limit - max(1, round(refused_per_s * self._rejection_s))
-        if refused_per_s > _MANY * through_per_s:
-            lowered = min(lowered, math.ceil(through_per_s * self._service_s))
-        self.limit = self.ceiling = max(1, lowered)
-        self._proven = min(self._proven, self.limit)
-        self._ramp_target = 0
-        self._is_growing = False
-
-    def _rest_before_probe(self, now: float) -> None:
-        rest_s = 0.0
-        if self._failed_probes >= _PROBES_AT_ONCE:
-            rest_s = max(1.0, self._settings.probe_after_s * min(1.0, self._service_s))
-        self._probe_at_s = now + rest_s
-
-    def _lower(self, admission: Admission) -> None:
-        proven = max(1, admission.in_flight - 1)
-        cut = max(1, int(self.limit * self._settings.decrease_factor))
-        if self._ramp_target > 0 or self._is_growing:
-            self.limit = proven
-        elif self._resuming > 0:
-            self.limit = max(1, min(self.limit // 2, proven))
-        else:
-            self.limit = cut
-        self._ramp_target = 0
-        self._is_growing = False
-        self._proven = min(self._proven, self.limit)
-        self.ceiling = max(proven, self.limit)
-        self._failed_probes = _PROBES_AT_ONCE
-        self._notch = 1
-        self._rest_before_probe(max(self.blocked_until_s, self._asked_until_s))
-
-    def _succeeded(self, admission: Admission, now: float) -> None:
-        self._timeouts = 0
-        self._proven = max(self._proven, min(self.limit, admission.in_flight))
-        if self._proven >= self.maximum:
-            self.ceiling = 0
-            self._failed_probes = 0
-        if self._ramp_target > 0:
-            return
-        self._streak += 1
+    def _grow(self, now: float) -> None:
+        """All that is allowed is used: a little more, once this level is proven."""
         if self.limit >= self.maximum:
             return
-        if self.ceiling == 0 or self.limit < self.ceiling:
-            if self._streak >= self._settings.successes_until_increase:
-                self._streak = 0
-                top = self.ceiling if self.ceiling > 0 else self.maximum
-                self.limit = min(top, self.limit + self._settings.increase_step)
-        elif (
-            self._streak >= self._answers_before_probe()
-            and now >= self._probe_at_s
-            and self._suspicion == 0.0
-            and not self._is_growing
-        ):
-            self._probe(now)
+        self._settle(now)
+        if self._is_growing:
+            step = self._step()
+            is_doubted = self._against > 0
+            if not is_doubted and self.limit < self._proven + step and now >= self._grow_at_s:
+                self.limit += 1
+                # One after the other: a provider may allow more, and no two at the same moment.
+                self._grow_at_s = now + self._known_s() / step
+        elif self._starts >= _PROBE_STARTS[min(self._met, 3)]:
+            self._is_growing = True
+            self._grown_from = self._proven
+            # At any moment: calls that began together end together, and leave no room for more.
+            phase = self._stream.uniform() if self._stream is not None else 0.0
+            self._grow_at_s = now + phase * self._service_s
 
-    def _probe(self, now: float) -> None:
-        """Begins to grow; after an alarm by one step, and by more after each that held."""
-        if self._notch > 0 and self.limit > self.ceiling:
+    def _step(self) -> int:
+        """How far the limit may be above the proven level: as far as this growth has come."""
+        return 1 + max(0, self._proven - self._grown_from)
+
+    def _settle(self, now: float) -> None:
+        """Takes calls for accepted that would have been refused by now."""
+        beyond, known_s = self._beyond, self._known_s()
+        while beyond and known_s > 0.0:
+            oldest = next(iter(beyond.values()))
+            if now < oldest.at_s + known_s:
+                break
+            del beyond[oldest.number]
+            self._prove(oldest.in_flight)
+
+    def _prove(self, level: int) -> None:
+        """A call was accepted that was the `level`-th in flight."""
+        if self._against > 0 and level >= self._doubted:
+            self._against -= 1
+        elif level > self._proven:
+            self._proven = min(level, self.limit)
+            if self._proven >= self.limit:
+                self._beyond.clear()
+            if self._proven >= self.maximum:
+                self.ceiling = 0
+
+    def _explains(self, admission: Admission, now: float) -> bool:
+        """Refusals above the level that was proven end the growth there, and stop nothing."""
+        self._settle(now)
+        if admission.in_flight <= self._proven or not admission.is_full:
+            return False
+        if self._against == 0 or admission.in_flight < self._doubted:
+            self._doubted = admission.in_flight
+        self._against += 1
+        self.limit = self._doubted
+        if self._ramp_target > 0:
+            self._ramp_target = 0
+            self._is_growing = True
+            self._grown_from = self._proven
+        is_known = 0 < self.ceiling == admission.in_flight - 1
+        if self._against >= (1 if is_known else _REFUSALS_UNTIL_CEILING):
+            self.limit = max(1, self._proven, self._doubted - 1)
+            self._met = self._met + 1 if self.limit == self.ceiling else 0
             self.ceiling = self.limit
-            self._notch = 2 * self._notch if self._notch < _NOTCH_MAX else 0
-        self._streak = 0
-        self._is_growing = True
-        self._grow_at_s = now
-        self._trial_refusals = 0
+            self._rest_at_limit()
+        return True
 
-    def _answers_before_probe(self) -> int:
-        """Few where a ceiling was met once, by chance perhaps; more where it was met again."""
-        if self._failed_probes == 0:
-            return min(_ANSWERS_BEFORE_PROBE[0], 2 * self.limit)
-        return _ANSWERS_BEFORE_PROBE[min(self._failed_probes, 3)]
+    def _rest_at_limit(self) -> None:
+        self._is_growing = False
+        self._starts = 0
+        self._against = 0
+        self._beyond.clear()
+
+    def _stop(self, now: float) -> None:
+        super()._stop(now)
+        self._ramp_target = 0
+        self._proven //= 2
+        self._rest_at_limit()
+        self._is_growing = True
+        self._grown_from = self._proven
+
+    def _served(self, admission: Admission, now: float) -> bool:
+        is_fresh = super()._served(admission, now)
+        if is_fresh and admission.in_flight > self._proven:
+            self._prove(admission.in_flight)
+        return is_fresh
