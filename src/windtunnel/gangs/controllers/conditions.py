@@ -86,18 +86,19 @@ def follow_update(
     done: bool,
 ) -> None:
     """An update starts with the first old part at the turn of its set replica, and ends `done`."""
-    status.update_started_s = before.update_started_s
-    status.update_ended_s = before.update_ended_s
-    status.update_peak = before.update_peak
-    if before.updating:
+    started_s, ended_s, peak = before.update_started_s, before.update_ended_s, before.update_peak
+    begins = turn and old
+    if started_s < 0.0 and not begins:
+        return  # it was never updated
+    if started_s >= 0.0 > ended_s:
         if done or not turn:
-            status.update_ended_s = now_s
-    elif turn and old:
-        status.update_started_s, status.update_ended_s = now_s, NEVER
-        status.update_peak = 0
-    if status.updating:
-        status.update_peak = max(status.update_peak, serving)
+            ended_s = now_s
+    elif begins:
+        started_s, ended_s, peak = now_s, NEVER, 0
+    if ended_s < 0.0:
+        peak = max(peak, serving)
         status.stuck = is_stuck(owner)
+    status.update_started_s, status.update_ended_s, status.update_peak = started_s, ended_s, peak
 
 
 def tell_loss(

@@ -162,9 +162,9 @@ def tell_stranding(
     things: list[PodClique | ScalingGroup] = [*part.cliques.values(), *part.groups.values()]
     for thing in things:
         found = stranded.get(thing.name)
-        if found is None and thing.name in tallies:
-            replicas = tallies[thing.name].broken.values()
-            found = next((one for one in replicas if one.stranded), None)
+        tally = tallies.get(thing.name)
+        if found is None and tally is not None and tally.broken:
+            found = next((one for one in tally.broken.values() if one.stranded), None)
         if found is None:
             conditions.clear(commands, thing, conditions.STRANDED, now_s)
         else:
