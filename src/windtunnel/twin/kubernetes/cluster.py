@@ -44,10 +44,11 @@ NOT_SAID: Final = -1.0
 class _Life:
     """What the cluster knows of a pod that is on a node."""
 
-    __slots__ = ("crashes", "ending", "entry", "running", "steps", "stuck", "unready")
+    __slots__ = ("crashes", "ending", "entry", "overdue", "running", "steps", "stuck", "unready")
 
     def __init__(self) -> None:
         self.entry: Entry | None = None  # its next event
+        self.overdue: Entry | None = None  # the end of its grace, while it holds out
         self.crashes = 0
         self.running = False  # its containers run
         self.steps: list[tuple[float, str]] = []  # what comes of their start, the next one last
@@ -179,6 +180,7 @@ class SimCluster(Component):
         if pod is None or pod.uid != due.uid:
             return
         if due.kind == OVERDUE:
+            self._lives[pod.name].overdue = None
             self.scheduler.overdue(pod)
             self._look(now_s)
             return
@@ -326,14 +328,16 @@ class SimCluster(Component):
             self._plan(pod, GONE, now_s + min(self.dice.draw_s("ending"), grace_s(pod)))
             return
         due = _Due(OVERDUE, pod.name, pod.uid)
-        self._queue.push(max(now_s, pod.deleted_s + grace_s(pod)), 0, due)
+        life.overdue = self._queue.push(max(now_s, pod.deleted_s + grace_s(pod)), 0, due)
         if self._force_after_s < INFINITY:
             self._plan(pod, FORCED, now_s + self._force_after_s)
 
     def _gone(self, pod: Pod) -> None:
         self.scheduler.ended(pod)
         self._set_ready(pod, ready=False)
-        del self._lives[pod.name]
+        overdue = self._lives.pop(pod.name).overdue
+        if overdue is not None:  # nothing is under way for it any more
+            self._queue.cancel(overdue)
         del self._on[pod.node][pod.name]
         self.server.remove_pod(pod)
 
