@@ -301,3 +301,56 @@ def test_what_annotations_cannot_be(before: str, after: str, said: str) -> None:
     assert before in KNATIVE
     (found,) = faults(KNATIVE.replace(before, after))
     assert found == f"spec.template.metadata.annotations.autoscaling.knative.dev/{said}"
+
+
+HTTP = """
+apiVersion: http.keda.sh/v1alpha1
+kind: HTTPScaledObject
+metadata: {name: chat}
+spec:
+  hosts: [chat.example.com]
+  scaleTargetRef: {name: llm, kind: Deployment, service: llm, port: 8000}
+  replicas: {min: 0, max: 12}
+  scaledownPeriod: 120
+  scalingMetric: {requestRate: {targetValue: 4, window: 1m, granularity: 1s}}
+"""
+
+
+def test_an_http_scaled_object() -> None:
+    (found,) = read(HTTP)
+    assert found.policy == KedaSettings(
+        policy="keda",
+        metrics=[KedaMetric(name="request_rate", target=4.0, type="total")],
+        cooldown_s=120.0,
+        pools={"llm": PoolBounds(min=0, max=12)},
+    )
+    build_scaler(ScalingSetup(ScalerTiming(), (found,), {}), ["m"])
+
+
+def test_an_http_scaled_object_of_few_words() -> None:
+    manifest = bent(yaml.safe_load(HTTP), "spec/scalingMetric", None)
+    (found,) = read(bent(manifest, "spec/replicas", {"min": 2}))
+    assert found.policy == KedaSettings(
+        policy="keda",
+        metrics=[KedaMetric(name="concurrency", target=100.0, type="total")],
+        cooldown_s=120.0,
+        least=2,
+        pools={"llm": PoolBounds(min=2, max=100)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("spec/scalingMetric", {}, "spec.scalingMetric: must have one metric"),
+        ("spec/replicas/min", 20, "spec.replicas.min: 20 is more than max, which is 12"),
+        ("spec/scaleTargetRef/name", "x", "spec.scaleTargetRef.name: no pool is called 'x'"),
+        (
+            "spec/scalingMetric/requestRate/targetValue",
+            0,
+            "spec.scalingMetric.requestRate.targetValue: 0 is too small",
+        ),
+    ],
+)
+def test_what_an_http_scaled_object_cannot_be(path: str, value: object, said: str) -> None:
+    assert faults(bent(yaml.safe_load(HTTP), path, value)) == [said]

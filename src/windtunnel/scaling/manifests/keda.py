@@ -1,4 +1,4 @@
-"""KEDA's ScaledObject, as its users write it; its triggers are queries of Prometheus."""
+"""KEDA's ScaledObject, as its users write it, and the HTTPScaledObject of its HTTP add-on."""
 
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
@@ -30,7 +30,7 @@ from windtunnel.scaling.policies.hpa import TOTAL, VALUE, HpaDown, HpaPace, HpaU
 from windtunnel.scaling.policies.keda import KedaMetric, KedaSettings
 from windtunnel.scaling.settings import PoolBounds, refusals
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Flag
+from windtunnel.settings.fields import Flag, Whole
 from windtunnel.settings.manifests import AnyText, Count, Opaque
 from windtunnel.settings.section import ApiSection, Context
 
@@ -207,4 +207,79 @@ class ScaledObject(ScalingManifest, VariantManifest):
             pools={names.pool(spec.scale_target_ref.name): spec.bounds},
             **settings_of(spec),
             **spec.directions(),
+        )
+
+
+class HttpTargetForm(ApiSection, extra="ignore"):
+    """What a replica should have; how a rate is averaged is not used."""
+
+    target_value: Annotated[float, Becomes(KedaMetric, "target")] = Field(
+        default=100.0, description="Of one replica."
+    )
+
+
+class HttpMetricForm(ApiSection):
+    """What asks for replicas: one of the two."""
+
+    concurrency: HttpTargetForm | None = Field(default=None, description="Requests at once.")
+    request_rate: HttpTargetForm | None = Field(default=None, description="Requests a second.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if (self.concurrency is None) == (self.request_rate is None):
+            yield where.fault((), "must have one metric", "concurrency or requestRate")
+
+
+class HttpReplicasForm(ApiSection):
+    """How many replicas there may be."""
+
+    min: Count = Field(default=0, description="The fewest.")
+    max: Most = Field(default=100, description="The most.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.min > self.max:
+            yield where.fault("min", f"{self.min} is more than max, which is {self.max}")
+
+
+class HttpScaledReference(PoolReference):
+    """What is scaled, and the service before it."""
+
+    service: AnyText | None = Field(default=None, description="Not used.")
+    port: Annotated[int, Whole(0, 65535)] = Field(default=0, description="Not used.")
+    port_name: AnyText | None = Field(default=None, description="Not used.")
+
+
+class HttpScaledObjectForm(ApiSection, extra="ignore"):
+    """What an HTTPScaledObject says of scaling; whom it routes where is not read."""
+
+    scale_target_ref: HttpScaledReference = Field(description="What is scaled.")
+    replicas: HttpReplicasForm = Field(
+        default_factory=HttpReplicasForm, description="How many there may be."
+    )
+    scaling_metric: HttpMetricForm = Field(
+        default_factory=lambda: HttpMetricForm(concurrency=HttpTargetForm()),
+        description="What asks; left out: 100 requests at once.",
+    )
+    scaledown_period: Annotated[float, Becomes(KedaSettings, "cooldown_s", SECONDS)] | None = Field(
+        default=None, description="How long it stays before zero."
+    )
+
+
+class HttpScaledObject(ScalingManifest):
+    """An HTTPScaledObject: the HTTP add-on counts requests, and KEDA scales by them."""
+
+    spec: HttpScaledObjectForm = Field(description="What it says.")
+
+    def policy(self, names: ScenarioNames) -> KedaSettings:
+        spec = self.spec
+        name, target = "concurrency", spec.scaling_metric.concurrency
+        if target is None:
+            name, target = "request_rate", spec.scaling_metric.request_rate
+        assert target is not None
+        bounds = PoolBounds(min=spec.replicas.min, max=spec.replicas.max)
+        return KedaSettings(
+            policy="keda",
+            metrics=[KedaMetric(name=name, target=target.target_value, type=TOTAL)],
+            least=max(spec.replicas.min, 1),
+            pools={names.pool(spec.scale_target_ref.name): bounds},
+            **settings_of(spec),
         )

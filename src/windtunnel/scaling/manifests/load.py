@@ -8,7 +8,7 @@ from windtunnel.core.errors import InputError, nearest, one_sentence_per
 from windtunnel.scaling.manifests.aibrix import PodAutoscaler
 from windtunnel.scaling.manifests.fields import Assignment, ScalingManifest, Scope
 from windtunnel.scaling.manifests.hpa import HorizontalPodAutoscaler
-from windtunnel.scaling.manifests.keda import ScaledObject
+from windtunnel.scaling.manifests.keda import HttpScaledObject, ScaledObject
 from windtunnel.scaling.manifests.knative import KnativeService
 from windtunnel.scaling.manifests.kthena import (
     AutoscalingPolicy,
@@ -45,6 +45,7 @@ KINDS: dict[str, ManifestKind] = {
     "AutoscalingPolicyBinding": ManifestKind(KTHENA, AutoscalingPolicyBinding),
     "HorizontalPodAutoscaler": ManifestKind(("autoscaling/v2",), HorizontalPodAutoscaler),
     "ScaledObject": ManifestKind(("keda.sh/v1alpha1",), ScaledObject),
+    "HTTPScaledObject": ManifestKind(("http.keda.sh/v1alpha1",), HttpScaledObject),
     "PodAutoscaler": ManifestKind(("autoscaling.aibrix.ai/v1alpha1",), PodAutoscaler),
     "VariantAutoscaling": ManifestKind(("llmd.ai/v1alpha1",), VariantAutoscaling),
     "Service": ManifestKind(("serving.knative.dev/v1",), KnativeService),

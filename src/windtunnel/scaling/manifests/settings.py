@@ -22,8 +22,8 @@ class ManifestSettings(ScalerTiming):
     """Autoscaling as it is written for a cluster: the manifests say all but when it looks.
 
     Read are AutoscalingPolicy and AutoscalingPolicyBinding of Kthena, HorizontalPodAutoscaler,
-    ScaledObject of KEDA, PodAutoscaler of AIBrix, VariantAutoscaling of llm-d and Service of
-    Knative. A pool that none of them names keeps its size.
+    ScaledObject and HTTPScaledObject of KEDA, PodAutoscaler of AIBrix, VariantAutoscaling of llm-d
+    and Service of Knative. A pool that none of them names keeps its size.
     """
 
     manifests: list[Annotated[str, Text("the path of a file of manifests")]] = Field(
