@@ -356,6 +356,8 @@ def test_headers_of_the_connection_and_of_routing_are_not_forwarded() -> None:
                     "x-prefiller-host-port": "10.0.0.1:80",
                     "X-data-parallel-rank": "3",
                     "x-gateway-inference-objective": "vip",
+                    "x-llm-d-inference-objective": "vip",
+                    "x-data-parallel-host-port": "10.0.0.1:80",
                     "Authorization": "Bearer secret",
                     "Cookie": "a=b",
                     "x-custom": "kept",

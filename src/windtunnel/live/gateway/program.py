@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from windtunnel.core.clock import monotonic_s
 from windtunnel.core.errors import InputError, OutputError, printable
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.emulate.serving import listen, url_of
@@ -41,7 +40,7 @@ from windtunnel.live.gateway.settings import (
     ServerEntry,
     split_address,
 )
-from windtunnel.live.system import connections_allowed, run_until_stopped
+from windtunnel.live.system import connections_allowed, run_until_stopped, settle_memory
 from windtunnel.live.wire.keys import Keys, read_keys
 
 _log = logging.getLogger("windtunnel.gateway")
@@ -74,7 +73,6 @@ class Program:
         limits = live.limits
         secret = os.urandom(32)
         prompts = PromptReader(secret)
-        start_s = monotonic_s()
         self.proxy: Final = Proxy(
             core,
             ProxyLimits(
@@ -89,7 +87,6 @@ class Program:
                 limits.silence_s,
             ),
             prompts,
-            lambda: monotonic_s() - start_s,
             explains=live.explain,
             asks_usage=live.usage,
         )
@@ -405,9 +402,13 @@ def run_gateway(
     connections_allowed(2 * settings.live.limits.connections)
     program = Program(configuration, os.environ, reload)
 
+    def started(url: str) -> None:
+        settle_memory()
+        ready(url, program)
+
     async def main(stop: asyncio.Event) -> None:
         with listen(address.host, address.port) as bound:
-            await program.run(bound, lambda url: ready(url, program), stop)
+            await program.run(bound, started, stop)
 
     run_until_stopped(main)
     return program

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from windtunnel.admission.gateway import Allowance
+from windtunnel.core.clock import lap_s
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.gateway.access_log import AccessLog
 from windtunnel.live.gateway.data_path.bodies import (
@@ -86,14 +87,13 @@ class Proxy:
         core: GatewayCore,
         limits: ProxyLimits,
         prompts: PromptReader,
-        now_s: Callable[[], float],
         *,
         explains: bool,
         asks_usage: bool,
     ) -> None:
         self.core: Final = core
         self.limits: Final = limits
-        self.now_s: Final = now_s
+        self._start_s: Final = lap_s()
         self.explains: Final = explains
         self.metrics: Final = GatewayMetrics()
         self.pools: Final[list[ServerPool]] = []
@@ -124,12 +124,16 @@ class Proxy:
         self.arrived = 0
         self.ended_per_s = 0.0  # requests, in the last `RATE_WINDOW_S`
         self._ends = 0
-        self.swept_s = now_s()  # a clock that costs nothing to read, and is a little late
+        self.swept_s = 0.0  # a clock that costs nothing to read, and is a little late
         self._ids = 0
         self._id_start: Final = f"wt-{fresh_seed():016x}-".encode()
         self._pumping = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = float("inf")
+
+    def now_s(self) -> float:
+        """Since the gateway started."""
+        return lap_s() - self._start_s
 
     def use_keys(self, keys: dict[bytes, KeyHolder]) -> None:
         """Keys of clients by their SHA-256; none: no key is asked for."""

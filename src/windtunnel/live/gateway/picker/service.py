@@ -31,6 +31,11 @@ HINT_NAMESPACE: Final = "envoy.lb.subset_hint"
 DESTINATION: Final = "x-gateway-destination-endpoint"
 SUBSET: Final = "x-gateway-destination-endpoint-subset"
 PREFILLER: Final = "x-prefiller-host-port"
+NOT_FROM_CLIENTS: Final = (
+    "x-encoder-hosts-ports",
+    "x-data-parallel-host-port",
+    "x-data-parallel-rank",
+)
 OBJECTIVES: Final = (b"x-gateway-inference-objective", b"x-llm-d-inference-objective")
 FAIRNESS: Final = (b"x-gateway-inference-fairness-id", b"x-llm-d-inference-fairness-id")
 MOST_TENANTS: Final = 1000
@@ -281,7 +286,7 @@ class PickerStream:
     ) -> None:
         endpoint = self._service.endpoint(server)
         extra[DESTINATION] = endpoint
-        removed = []
+        removed = list(NOT_FROM_CLIENTS)
         if prefill:
             extra[PREFILLER] = prefill
         else:

@@ -1,0 +1,123 @@
+"""CPU of the Endpoint Picker for each request, with the messages that Envoy sends for a stream.
+
+A client in another process plays Envoy: head, body in one piece, the head of the answer and its
+pieces, each returned by the picker. Only the CPU time of the gateway is counted.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from benchmarks.claim import Claim, report
+from benchmarks.gateway_speed import (
+    EVENT,
+    PIECES,
+    SERVERS,
+    cpu_of,
+    free_port,
+    ours,
+    run_loop,
+    wait_for,
+)
+
+AT_ONCE = 32
+REQUESTS = 3000
+WARM_UP = 300
+TARGET_US = 500.0
+PROMPT = 2000
+
+
+async def drive(port: int, requests: int, pieces: int) -> None:
+    """Streams of external processing, `AT_ONCE` at a time."""
+    import grpc
+    from envoy.config.core.v3.base_pb2 import HeaderMap, HeaderValue
+    from envoy.service.ext_proc.v3 import external_processor_pb2 as messages
+    from envoy.service.ext_proc.v3.external_processor_pb2_grpc import ExternalProcessorStub
+
+    def head(**headers: str) -> Any:
+        listed = [HeaderValue(key=name, raw_value=text.encode()) for name, text in headers.items()]
+        return messages.HttpHeaders(headers=HeaderMap(headers=listed))
+
+    asked = head(**{":method": "POST", ":path": "/v1/chat/completions", ":authority": "x",
+                    "content-type": "application/json", "accept": "*/*"})  # fmt: skip
+    text = ("The quick brown fox jumps over the lazy dog. " * 50)[:PROMPT]
+    body = json.dumps({"model": "m", "stream": True, "max_tokens": PIECES,
+                       "messages": [{"role": "user", "content": text}]}).encode()  # fmt: skip
+    answered = head(**{":status": "200", "content-type": "text/event-stream"})
+    first = messages.ProcessingRequest(request_headers=asked)
+    whole = messages.ProcessingRequest(
+        request_body=messages.HttpBody(body=body, end_of_stream=True)
+    )
+    begins = messages.ProcessingRequest(response_headers=answered)
+    piece = messages.ProcessingRequest(response_body=messages.HttpBody(body=EVENT))
+    done = messages.HttpBody(body=b"data: [DONE]\n\n", end_of_stream=True)
+    last = messages.ProcessingRequest(response_body=done)
+    left = requests
+
+    async def one(stub: Any) -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            call = stub.Process()
+            await call.write(first)
+            await call.write(whole)
+            assert (await call.read()).WhichOneof("response") == "request_headers"
+            assert (await call.read()).WhichOneof("response") == "request_body"
+            await call.write(begins)
+            await call.read()
+            for _ in range(pieces):
+                await call.write(piece)
+                await call.read()
+            await call.write(last)
+            await call.read()
+            await call.done_writing()
+
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = ExternalProcessorStub(channel)
+        await asyncio.gather(*(one(stub) for _ in range(AT_ONCE)))
+
+
+def main() -> None:
+    own_us = {1: 0.0, PIECES: 0.0}
+    with tempfile.TemporaryDirectory() as folder:
+        serving = [sys.executable, "-m", "benchmarks.gateway_speed", "serve"]
+        with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True) as upstream:
+            assert upstream.stdout is not None
+            ports = [int(text) for text in upstream.stdout.readline().split()]
+            assert len(ports) == SERVERS
+            port, picker = free_port(), free_port()
+            command = [*ours(ports, port), "--picker-port", str(picker)]
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder) as one:
+                try:
+                    wait_for(port)
+                    driver = [sys.executable, "-m", __spec__.name, "drive", str(picker)]
+                    subprocess.run([*driver, str(WARM_UP), str(PIECES)], check=True)
+                    for pieces in own_us:
+                        before = cpu_of(one.pid)
+                        subprocess.run([*driver, str(REQUESTS), str(pieces)], check=True)
+                        own_us[pieces] = (cpu_of(one.pid) - before) / REQUESTS * 1e6
+                finally:
+                    one.terminate()
+                    upstream.terminate()
+    for pieces, found_us in own_us.items():
+        report(
+            Claim(
+                f"gateway: CPU of the Endpoint Picker per request, answers in pieces: {pieces}",
+                ours=found_us,
+                baseline=TARGET_US,
+                most=1.0,
+                unit="us",
+                against="target",
+            )
+        )
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["drive", port, requests, pieces]:
+            run_loop(drive(int(port), int(requests), int(pieces)))
+        case _:
+            main()
