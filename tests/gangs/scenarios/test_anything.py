@@ -39,19 +39,22 @@ STRATEGIES = [
 ]
 
 _TERM = {"labelSelector": {"matchLabels": {"app.kubernetes.io/part-of": "web"}}}
+_ON_ONE_HOST = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [
+        {**_TERM, "topologyKey": "kubernetes.io/hostname"}
+    ]
+}
+_IN_ONE_RACK = {
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "podAffinityTerm": {**_TERM, "topologyKey": "rack-key"}}
+    ]
+}
 AFFINITIES: list[dict[str, Any]] = [
-    {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {**_TERM, "topologyKey": "kubernetes.io/hostname"}
-        ]
-    },
-    {
-        "preferredDuringSchedulingIgnoredDuringExecution": [
-            {"weight": 1, "podAffinityTerm": {**_TERM, "topologyKey": "rack-key"}}
-        ]
-    },
+    {"podAntiAffinity": _ON_ONE_HOST},
+    {"podAntiAffinity": _IN_ONE_RACK},
+    {"podAffinity": _IN_ONE_RACK},
 ]
-"""Pods that keep away from all pods of their set, on one host or, if it can be, in one rack."""
+"""Pods that keep away from all pods of their set, or would rather be, or not be, in one rack."""
 
 counts = st.integers(1, 3)
 
@@ -65,7 +68,7 @@ def manifests(draw: st.DrawFn) -> dict[str, Any]:
         made = clique(name, replicas, draw(st.integers(1, replicas)))
         affinity = draw(st.sampled_from([None, None, *AFFINITIES]))
         if affinity is not None:
-            made["spec"]["podSpec"]["affinity"] = {"podAntiAffinity": affinity}
+            made["spec"]["podSpec"]["affinity"] = affinity
         return made
 
     lone = [role(f"a{number}") for number in range(draw(st.integers(0, 2)))]
