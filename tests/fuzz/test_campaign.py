@@ -192,6 +192,24 @@ def die_at_four(seed: int) -> FuzzFinding | None:
     return None
 
 
+@pytest.mark.once
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="the size of a process is unknown"
+)
+def test_a_worker_that_wants_too_much_memory_lives() -> None:
+    with Processes(want_memory, 1) as processes:
+        answers = dict(processes.map([1, 64]))
+    assert answers == {0: Returned(value="enough"), 1: Returned(value="MemoryError")}
+
+
+def want_memory(gib: int) -> str:
+    worker.bound_memory()
+    try:
+        return "enough" if bytearray(gib << 30) else ""
+    except MemoryError:
+        return "MemoryError"
+
+
 CLOCKED = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such clock here")
 
 

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 from windtunnel.fuzz.trial import DIED, Breach, TookTooLong, attempt
@@ -21,18 +22,23 @@ LONGEST_TRIAL_S = 30.0
 KILLED_AFTER = 2.0
 """Times as long: then the system ends a process that did not hear."""
 MOST_MEMORY = 4 << 30
-"""Address space of a worker, in bytes: a run that wants more gets a MemoryError."""
+"""Bytes that a worker may add to its address space: a run that wants more gets a MemoryError."""
 
 CAN_FORK = hasattr(os, "fork")
 
 
 def bound_memory() -> None:
-    """From now on this process cannot have more than `MOST_MEMORY`."""
+    """From now on this process gets no more than `MOST_MEMORY`; one that is bounded stays so."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        most = MOST_MEMORY if hard == resource.RLIM_INFINITY else min(MOST_MEMORY, hard)
+        import numpy as np  # noqa: F401 - it reserves much for each processor when it is imported
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            return
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + MOST_MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
