@@ -7,51 +7,28 @@ wait gives up its place, or the lease if that came first.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar, cast
 
 from windtunnel.admission.requests.admission import RequestAdmission
-from windtunnel.admission.requests.endpoint import (
-    QueueTicket,
-    RequestAsk,
-    RequestDenied,
-    RequestLease,
-)
+from windtunnel.admission.requests.endpoint import QueueTicket, RequestAsk, RequestLease
 from windtunnel.admission.requests.limiter import NEVER
-from windtunnel.core.random import Stream, Streams
-from windtunnel.live.admission.leases import (
-    TRIES,
-    HeldLease,
-    Refused,
-    asks_to_make,
-    deadline_s,
-    judge,
-    wait_s,
-)
+from windtunnel.core.random import Streams
+from windtunnel.live.admission.leases import TRIES, HeldLease, Limiter, Tries, ended_of
 
 Said = TypeVar("Said")
 Item = TypeVar("Item")
 
 
-class AsyncLimiter:
+class AsyncLimiter(Limiter):
     """Drives one request admission on one event loop; made inside that loop."""
 
     def __init__(self, admission: RequestAdmission) -> None:
-        self.admission: Final = admission
         self.loop: Final = asyncio.get_running_loop()
-        self._origin_s: Final = self.loop.time()
-        self._now_s = 0.0
-        self._armed_s = NEVER
+        super().__init__(admission, self.loop.time, nullcontext())
         self._timer: asyncio.TimerHandle | None = None
-        self._stream: Final = Stream(0, "live.retries")
-
-    def now(self) -> float:
-        """Seconds since this was made, on the clock of the loop; it never goes back."""
-        now = self.loop.time() - self._origin_s
-        if now > self._now_s:
-            self._now_s = now
-        return self._now_s
 
     def acquire(self, *asks: RequestAsk, timeout: float | None = None) -> "AsyncHeld":
         """A lease while the block runs; of several endpoints asked, the first that has room.
@@ -73,51 +50,20 @@ class AsyncLimiter:
         Each try has a lease of its own. In between it waits for its Retry-After, or for a delay
         that doubles. The last reply is returned, and the last error raised, whatever it is.
         """
-        for attempt in range(tries):
-            error, said = None, None
+        made = Tries(tries, self._stream)
+        wait_s: float | None = 0.0
+        while wait_s is not None:
+            if wait_s > 0.0:
+                await asyncio.sleep(wait_s)
             async with self.acquire(*asks, timeout=timeout) as held:
                 try:
-                    said = await send()
-                except Exception as fault:  # noqa: BLE001 - judged, and raised below
-                    error = fault
-                verdict = judge(said if error is None else error)
-                held.ended(verdict.outcome, observed=verdict.observed)
-            if not verdict.may_pass or attempt + 1 >= tries:
-                break
-            await asyncio.sleep(wait_s(verdict, attempt, self._stream))
-        if error is not None:
-            raise error
-        return cast("Said", said)
-
-    def register(
-        self,
-        provider: str,
-        model: str,
-        alias: str,
-        cap: int,
-        *,
-        requests_per_minute: int = 0,
-        tokens_per_minute: int = 0,
-    ) -> None:
-        """Names an endpoint, or changes its cap; waiters that now may go are woken."""
-        self.admission.register(
-            provider,
-            model,
-            alias,
-            cap,
-            self.now(),
-            requests_per_minute=requests_per_minute,
-            tokens_per_minute=tokens_per_minute,
-        )
-        self.settle()
-
-    def shut_down(self) -> None:
-        """Refuses all that waits and all that comes; leases in flight still come back."""
-        self.admission.shut_down(self.now())
-        self.settle()
+                    made.said, made.error = await send(), None
+                except Exception as fault:  # noqa: BLE001 - judged, and raised at the end
+                    made.error = fault
+                wait_s = made.ended(held)
+        return cast("Said", made.result())
 
     def settle(self) -> None:
-        """Wakes those whose wait is over, and plans the next look; after every change."""
         admission = self.admission
         resolved = admission.take_resolved()
         while resolved:
@@ -142,12 +88,11 @@ class AsyncLimiter:
 
     def _wake(self, ticket: QueueTicket) -> None:
         parked = ticket.user
-        assert isinstance(parked, _Parked)
-        if parked.future.done() or self.loop.is_closed():
+        if not isinstance(parked, _Parked) or parked.future.done() or self.loop.is_closed():
             # Its waiter was cancelled, has another lease, or went down with its loop.
             self.admission.cancel(ticket, self._now_s)
-        elif ticket.lease is not None or not any(other.is_waiting for other in parked.tickets):
-            parked.future.set_result(ticket)
+        elif (ended := ended_of(parked.tickets)) is not None:
+            parked.future.set_result(ended)
 
 
 async def call_all(
@@ -170,9 +115,11 @@ class _Parked:
 
     __slots__ = ("future", "tickets")
 
-    def __init__(self, future: asyncio.Future[QueueTicket]) -> None:
+    def __init__(self, future: asyncio.Future[QueueTicket], tickets: list[QueueTicket]) -> None:
         self.future: Final = future
-        self.tickets: Final[list[QueueTicket]] = []
+        self.tickets: Final = tickets
+        for ticket in tickets:
+            ticket.user = self
 
 
 class AsyncHeld(HeldLease):
@@ -192,14 +139,17 @@ class AsyncHeld(HeldLease):
         limiter = self._limiter
         if asyncio.get_running_loop() is not limiter.loop:
             raise RuntimeError("this limiter belongs to another event loop; make one for each")
-        answer = self._ask(limiter.now())
-        limiter.settle()
-        if isinstance(answer, RequestLease):
-            self.lease = answer
-        elif isinstance(answer, RequestDenied):
-            raise Refused(answer)
-        else:
-            self.take(await self._wait(answer), limiter.now())
+        parked: _Parked | None = None
+        try:
+            answer = limiter.ask(self._asks, self._timeout)
+            if isinstance(answer, RequestLease):
+                self.lease = answer
+            else:
+                parked = _Parked(limiter.loop.create_future(), answer)
+        finally:
+            limiter.settle()
+        if parked is not None:
+            self.take(await self._wait(parked), limiter.now())
         return self
 
     async def __aexit__(
@@ -212,45 +162,14 @@ class AsyncHeld(HeldLease):
         self.give_back(limiter.admission, kind, limiter.now())
         limiter.settle()
 
-    def _ask(self, now: float) -> RequestLease | RequestDenied | _Parked:
-        """A lease where one is to be had, else a place in the queue of every endpoint."""
-        admission = self._limiter.admission
-        asks = asks_to_make(admission, self._asks, now)
-        until_s = deadline_s(self._timeout, now)
-        parked: _Parked | None = None
-        denied: RequestDenied | None = None
-        for ask in asks:
-            answer = admission.acquire(ask, now, until_s)
-            if isinstance(answer, QueueTicket):
-                if parked is None:
-                    parked = _Parked(self._limiter.loop.create_future())
-                parked.tickets.append(answer)
-                answer.user = parked
-            elif isinstance(answer, RequestDenied):
-                denied = answer
-            else:
-                if parked is not None:
-                    parked.future.cancel()
-                    self._leave(parked, None)
-                return answer
-        if parked is not None:
-            return parked
-        assert denied is not None
-        return denied
-
     async def _wait(self, parked: _Parked) -> QueueTicket:
+        limiter, tickets = self._limiter, parked.tickets
         ended: QueueTicket | None = None
         try:
             ended = await parked.future
         finally:
             # A cancelled wait gives up all its places, a served one those it does not need.
-            if ended is None or len(parked.tickets) > 1:
-                self._leave(parked, ended)
-                self._limiter.settle()
+            if ended is None or len(tickets) > 1:
+                limiter.leave(tickets, ended)
+                limiter.settle()
         return ended
-
-    def _leave(self, parked: _Parked, kept: QueueTicket | None) -> None:
-        limiter = self._limiter
-        for ticket in parked.tickets:
-            if ticket is not kept:
-                limiter.admission.cancel(ticket, limiter.now())

@@ -1,7 +1,8 @@
-"""What the limiters for asyncio and for threads share: a held lease, and a refusal as an error."""
+"""What the limiters for asyncio and for threads share: all but how a caller waits and is woken."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 from windtunnel.admission.reasons import Outcome, RequestDenial
@@ -108,19 +109,107 @@ def outcome_of(error: type[BaseException] | None) -> Outcome:
     return Outcome.UNEXPECTED
 
 
-def deadline_s(timeout: float | None, now: float) -> float:
-    return NEVER if timeout is None else now + timeout
+class Limiter:
+    """Drives one request admission on a clock; a driver wakes those whose wait is over."""
+
+    def __init__(
+        self,
+        admission: RequestAdmission,
+        clock: Callable[[], float],
+        guard: AbstractContextManager[object],
+    ) -> None:
+        """`guard` is held while admission changes."""
+        self.admission: Final = admission
+        self._clock: Final = clock
+        self._guard: Final = guard
+        self._origin_s: Final = clock()
+        self._now_s = 0.0
+        self._armed_s = NEVER
+        self._stream: Final = Stream(0, "live.retries")
+
+    def now(self) -> float:
+        """Seconds since this was made; it never goes back. Under the guard only."""
+        now = self._clock() - self._origin_s
+        if now > self._now_s:
+            self._now_s = now
+        return self._now_s
+
+    def settle(self) -> None:
+        """Wakes those whose wait is over, and plans the next look; after every change."""
+        raise NotImplementedError
+
+    def register(
+        self,
+        provider: str,
+        model: str,
+        alias: str,
+        cap: int,
+        *,
+        requests_per_minute: int = 0,
+        tokens_per_minute: int = 0,
+    ) -> None:
+        """Names an endpoint, or changes its cap; waiters that now may go are woken."""
+        with self._guard:
+            self.admission.register(
+                provider,
+                model,
+                alias,
+                cap,
+                self.now(),
+                requests_per_minute=requests_per_minute,
+                tokens_per_minute=tokens_per_minute,
+            )
+            self.settle()
+
+    def shut_down(self) -> None:
+        """Refuses all that waits and all that comes; leases in flight still come back."""
+        with self._guard:
+            self.admission.shut_down(self.now())
+            self.settle()
+
+    def ask(
+        self, asks: tuple[RequestAsk, ...], timeout: float | None
+    ) -> RequestLease | list[QueueTicket]:
+        """A lease where one is to be had, else a place in the queue of every endpoint.
+
+        Of several endpoints that would do, the least loaded that has room. A call that may not
+        start at all gets `Refused`.
+        """
+        assert asks, "there is nothing to ask for"
+        admission, now = self.admission, self.now()
+        if len(asks) > 1:
+            ready = [ask for ask in asks if admission.could_start(ask, now)]
+            asks = (min(ready, key=admission.load),) if ready else asks
+        until_s = NEVER if timeout is None else now + timeout
+        tickets: list[QueueTicket] = []
+        denied: RequestDenied | None = None
+        for ask in asks:
+            answer = admission.acquire(ask, now, until_s)
+            if isinstance(answer, RequestLease):
+                self.leave(tickets, None)
+                return answer
+            if isinstance(answer, QueueTicket):
+                tickets.append(answer)
+            else:
+                denied = answer
+        if not tickets:
+            assert denied is not None
+            raise Refused(denied)
+        return tickets
+
+    def leave(self, tickets: list[QueueTicket], kept: QueueTicket | None) -> None:
+        """Gives up all places but one, and the leases that came for them meanwhile."""
+        for ticket in tickets:
+            if ticket is not kept:
+                self.admission.cancel(ticket, self.now())
 
 
-def asks_to_make(
-    admission: RequestAdmission, asks: tuple[RequestAsk, ...], now: float
-) -> tuple[RequestAsk, ...]:
-    """Of several endpoints that would do the least loaded that has room; all when none has."""
-    assert asks, "there is nothing to ask for"
-    if len(asks) == 1:
-        return asks
-    ready = [ask for ask in asks if admission.could_start(ask, now)]
-    return (min(ready, key=admission.load),) if ready else asks
+def ended_of(tickets: list[QueueTicket]) -> QueueTicket | None:
+    """The ticket that has a lease, or the last when all were denied; None while some wait."""
+    served = next((ticket for ticket in tickets if ticket.lease is not None), None)
+    if served is not None or any(ticket.is_waiting for ticket in tickets):
+        return served
+    return tickets[-1]
 
 
 class Verdict(NamedTuple):
@@ -163,7 +252,29 @@ _STATUSES: Final = {
 }
 
 
-def wait_s(verdict: Verdict, attempt: int, stream: Stream) -> float:
-    """How long a call waits before it is tried again: as it was told, or a delay that doubles."""
-    told_s = verdict.observed.retry_after_s if verdict.observed is not None else 0.0
-    return told_s or retry_delay_s(attempt, stream)
+class Tries:
+    """The tries of one call: what came of the last, and whether there is another."""
+
+    def __init__(self, most: int, stream: Stream) -> None:
+        self.said: object = None
+        self.error: Exception | None = None
+        self._left = most
+        self._made = 0
+        self._stream: Final = stream
+
+    def ended(self, held: HeldLease) -> float | None:
+        """How long to wait before the next: as it was told, or a delay that doubles; None: over."""
+        verdict = judge(self.said if self.error is None else self.error)
+        held.ended(verdict.outcome, observed=verdict.observed)
+        self._left -= 1
+        if not verdict.may_pass or self._left <= 0:
+            return None
+        told_s = verdict.observed.retry_after_s if verdict.observed is not None else 0.0
+        self._made += 1
+        return told_s or retry_delay_s(self._made - 1, self._stream)
+
+    def result(self) -> object:
+        """The last reply; the last error is raised."""
+        if self.error is not None:
+            raise self.error
+        return self.said

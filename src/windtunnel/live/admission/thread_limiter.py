@@ -11,43 +11,24 @@ from types import TracebackType
 from typing import Final, Self, TypeVar, cast
 
 from windtunnel.admission.requests.admission import RequestAdmission
-from windtunnel.admission.requests.endpoint import QueueTicket, RequestAsk, RequestDenied
+from windtunnel.admission.requests.endpoint import QueueTicket, RequestAsk, RequestLease
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.clock import monotonic_s
-from windtunnel.core.random import Stream
-from windtunnel.live.admission.leases import (
-    TRIES,
-    HeldLease,
-    Refused,
-    asks_to_make,
-    deadline_s,
-    judge,
-    wait_s,
-)
+from windtunnel.live.admission.leases import TRIES, HeldLease, Limiter, Tries, ended_of
 
 Said = TypeVar("Said")
 
 
-class ThreadLimiter:
+class ThreadLimiter(Limiter):
     """Drives one request admission from any number of threads."""
 
     def __init__(
         self, admission: RequestAdmission, clock: Callable[[], float] = monotonic_s
     ) -> None:
-        self.admission: Final = admission
         self.lock: Final = threading.Lock()
-        self._clock: Final = clock
-        self._origin_s: Final = clock()
-        self._now_s = 0.0
+        super().__init__(admission, clock, self.lock)
         self._sleepers: Final[dict[str, threading.Condition]] = {}
         self._timekeeper = ""
-        self._armed_s = NEVER
-        self._stream: Final = Stream(0, "live.retries")
-
-    def now(self) -> float:
-        """Seconds since this was made; it never goes back. Under the lock only."""
-        self._now_s = max(self._now_s, self._clock() - self._origin_s)
-        return self._now_s
 
     def acquire(self, *asks: RequestAsk, timeout: float | None = None) -> "ThreadHeld":
         """A lease while the block runs; of several endpoints asked, the first that has room.
@@ -55,29 +36,6 @@ class ThreadLimiter:
         Waits at most `timeout` seconds; one that may not start, or not in time, gets `Refused`.
         """
         return ThreadHeld(self, asks, timeout)
-
-    def register(
-        self,
-        provider: str,
-        model: str,
-        alias: str,
-        cap: int,
-        *,
-        requests_per_minute: int = 0,
-        tokens_per_minute: int = 0,
-    ) -> None:
-        """Names an endpoint, or changes its cap; waiters that now may go are woken."""
-        with self.lock:
-            self.admission.register(
-                provider,
-                model,
-                alias,
-                cap,
-                self.now(),
-                requests_per_minute=requests_per_minute,
-                tokens_per_minute=tokens_per_minute,
-            )
-            self.settle()
 
     def call(
         self,
@@ -87,30 +45,20 @@ class ThreadLimiter:
         timeout: float | None = None,
     ) -> Said:
         """What `send` returns, under a lease; made again after a refusal or what may pass."""
-        for attempt in range(tries):
-            error, said = None, None
+        made = Tries(tries, self._stream)
+        wait_s: float | None = 0.0
+        while wait_s is not None:
+            if wait_s > 0.0:
+                threading.Event().wait(wait_s)
             with self.acquire(*asks, timeout=timeout) as held:
                 try:
-                    said = send()
-                except Exception as fault:  # noqa: BLE001 - judged, and raised below
-                    error = fault
-                verdict = judge(said if error is None else error)
-                held.ended(verdict.outcome, observed=verdict.observed)
-            if not verdict.may_pass or attempt + 1 >= tries:
-                break
-            threading.Event().wait(wait_s(verdict, attempt, self._stream))
-        if error is not None:
-            raise error
-        return cast("Said", said)
-
-    def shut_down(self) -> None:
-        """Refuses all that waits and all that comes; leases in flight still come back."""
-        with self.lock:
-            self.admission.shut_down(self.now())
-            self.settle()
+                    made.said, made.error = send(), None
+                except Exception as fault:  # noqa: BLE001 - judged, and raised at the end
+                    made.error = fault
+                wait_s = made.ended(held)
+        return cast("Said", made.result())
 
     def settle(self) -> None:
-        """Wakes those whose wait is over, and the timekeeper if it must look sooner."""
         for ticket in self.admission.take_resolved():
             sleeper = self._sleepers.get(ticket.id)
             if sleeper is not None:
@@ -125,17 +73,16 @@ class ThreadLimiter:
         self._sleepers.update(dict.fromkeys(names, mine))
         try:
             self.settle()
-            while (ended := _ended(tickets)) is None:
+            while (ended := ended_of(tickets)) is None:
                 if self._timekeeper in ("", *names):
                     self._keep_time(names[0], mine)
                 else:
                     mine.wait()
             return ended
         finally:
-            for ticket in tickets:
-                if ticket is not ended:
-                    self.admission.cancel(ticket, self.now())
-                del self._sleepers[ticket.id]
+            self.leave(tickets, ended)
+            for name in names:
+                del self._sleepers[name]
             if self._timekeeper in names:
                 self._timekeeper = ""
                 self._armed_s = NEVER
@@ -170,29 +117,14 @@ class ThreadHeld(HeldLease):
         _refuse_an_event_loop()
         limiter = self._limiter
         with limiter.lock:
-            now, admission = limiter.now(), limiter.admission
-            until_s = deadline_s(self._timeout, now)
-            tickets: list[QueueTicket] = []
-            denied: RequestDenied | None = None
-            for ask in asks_to_make(admission, self._asks, now):
-                answer = admission.acquire(ask, now, until_s)
-                if isinstance(answer, QueueTicket):
-                    tickets.append(answer)
-                elif isinstance(answer, RequestDenied):
-                    denied = answer
-                else:
-                    self.lease = answer
-                    break
-            if self.lease is not None:
-                for ticket in tickets:
-                    admission.cancel(ticket, now)
+            try:
+                answer = limiter.ask(self._asks, self._timeout)
+            finally:
                 limiter.settle()
-            elif tickets:
-                self.take(limiter.sleep(tickets), limiter.now())
+            if isinstance(answer, RequestLease):
+                self.lease = answer
             else:
-                assert denied is not None
-                limiter.settle()
-                raise Refused(denied)
+                self.take(limiter.sleep(answer), limiter.now())
         return self
 
     def __exit__(
@@ -205,14 +137,6 @@ class ThreadHeld(HeldLease):
         with limiter.lock:
             self.give_back(limiter.admission, kind, limiter.now())
             limiter.settle()
-
-
-def _ended(tickets: list[QueueTicket]) -> QueueTicket | None:
-    """The ticket that has a lease, or the last when all were denied; None while some wait."""
-    served = next((ticket for ticket in tickets if ticket.lease is not None), None)
-    if served is not None or any(ticket.is_waiting for ticket in tickets):
-        return served
-    return tickets[-1]
 
 
 def _refuse_an_event_loop() -> None:
