@@ -30,7 +30,7 @@ def test_the_figures_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert figures["deferred"] == figures["actions"] - 50
     assert figures["cycles_to_converge"] >= figures["actions"] / 50
     assert 0 < figures["bytes_per_machine"] < 400
-    assert {"cold_ms", "warm_ms"} <= set(figures)
+    assert {"cold_ms", "quiet_ms", "warm_ms"} <= set(figures)
     parts = ("list_ms", "cold_ms", "execute_ms")
     for one in (figures, figures["unmerged"]):
         assert one["step_ms"] == pytest.approx(sum(one[name] for name in parts))

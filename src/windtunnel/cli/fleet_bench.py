@@ -37,6 +37,7 @@ def measure(machines: int, needs: int, *, cap: int, seed: int, contention: bool)
     figures |= _step(bench)
     done = bench.converge()
     gc.collect()
+    figures["quiet_ms"] = bench.quiet_ms()
     figures["warm_ms"], figures["warm_fold_ms"] = bench.warm_ms()
     figures |= {
         "satisfied": done.satisfied,
@@ -170,6 +171,7 @@ def table(figures: dict[str, Any]) -> str:
         _line("whole step", _whole(figures)),
         _line("the same, needs unmerged", _whole(figures["unmerged"])),
         _line("roll-ups", f"{figures['rollup_ms']:.1f} ms"),
+        _line("list and cycle, no change", f"{figures['quiet_ms']:.2f} ms"),
         _line("warm cycle, 1 % changed", f"{figures['warm_ms']:.2f} ms"),
         _line("taking note of the change", f"{figures['warm_fold_ms']:.2f} ms"),
         _line("completions folded", f"{figures['events_per_s']:,.0f} a second"),

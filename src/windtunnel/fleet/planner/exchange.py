@@ -26,28 +26,38 @@ class Exchange:
         self._rows: Final[list[NeedRow]] = []
         self._begins: Final[list[int]] = []
         self._ends: Final[list[int]] = []
+        self._idle: Final[list[int]] = []  # numbers of those that took idle machines only, or none
+        self._quota: Final[list[int]] = []  # as above, of places in quotas
         self._changed: Final[dict[NeedRow, None]] = {}
         self._gone: Final[dict[int, None]] = {}  # actions that are not in the plan after all
 
     def note(self, row: NeedRow, began: int) -> None:
         """A need that lacked something has taken what it could; what it took are the last actions,
         from one on."""
-        if not row.domain_key and len(row.counts) == 1:
-            self._rows.append(row)
-            self._begins.append(began)
-            self._ends.append(len(self._moves.actions))
+        if row.domain_key or len(row.counts) > 1:
+            return
+        actions, number = self._moves.actions, len(self._rows)
+        self._rows.append(row)
+        self._begins.append(began)
+        self._ends.append(len(actions))
+        if began == len(actions):
+            self._idle.append(number)
+            self._quota.append(number)
+        elif actions[began].kind == BOOTSTRAP and actions[-1].kind == BOOTSTRAP:
+            self._idle.append(number)  # what its cluster had to spare came first, quotas last
+        elif actions[began].kind == PROVISION:
+            self._quota.append(number)
 
     def run(self) -> bool:
         """Lets needs exchange what they took: with those that are short, or else without. Gives
         whether anything changed."""
-        for state, kind in ((IDLE, BOOTSTRAP), (SPECULATIVE, PROVISION)):
-            numbers = [number for number in range(len(self._rows)) if self._is_all(number, kind)]
-            whole = [number for number in numbers if self._rows[number].whole]
-            if whole and not self._try(numbers, state) and len(whole) < len(numbers):
-                self._try(whole, state)
+        self._run(self._idle, IDLE)
+        if self._changed:
+            self._quota[:] = [at for at in self._quota if self._rows[at] not in self._changed]
+        self._run(self._quota, SPECULATIVE)
+        for some in (self._begins, self._ends, self._idle, self._quota):
+            some.clear()
         self._rows.clear()
-        self._begins.clear()
-        self._ends.clear()
         if not self._changed:
             return False
         self._changed.clear()
@@ -59,13 +69,10 @@ class Exchange:
         self._gone.clear()
         return True
 
-    def _is_all(self, number: int, kind: int) -> bool:
-        """Whether a need took machines by one kind of action only, and still has them. What a
-        cluster had to spare comes first, then idle machines."""
-        actions, begin, end = self._moves.actions, self._begins[number], self._ends[number]
-        return self._rows[number] not in self._changed and (
-            begin == end or (actions[begin].kind == kind and actions[end - 1].kind == kind)
-        )
+    def _run(self, numbers: list[int], state: int) -> None:
+        whole = [number for number in numbers if self._rows[number].whole]
+        if whole and not self._try(numbers, state) and len(whole) < len(numbers):
+            self._try(whole, state)
 
     def _try(self, numbers: list[int], state: int) -> bool:
         """Exchanges machines in a state where that is better."""

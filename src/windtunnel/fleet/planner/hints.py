@@ -29,16 +29,19 @@ class Hints:
         self._next_s = now_s + EVERY_S
         changed: list[Hint] = []
         fresh = self._supplies.take_fresh()
+        told: dict[int, None] = {}  # supplies of which every need was told
         for supply in self._supplies.all():
             answer = _look(supply)
             if supply.answer != answer:
                 supply.answer = answer
+                told[id(supply)] = None
                 for row in supply.members:
                     self._tell_one(row, answer, changed)
         for row in fresh:
-            known = self._supplies.of(row).answer
-            assert known is not None
-            self._tell_one(row, known, changed)
+            supply = self._supplies.of(row)
+            if id(supply) not in told:
+                assert supply.answer is not None
+                self._tell_one(row, supply.answer, changed)
         return changed
 
     def _tell_one(self, row: NeedRow, answer: tuple[int, float], changed: list[Hint]) -> None:

@@ -315,7 +315,10 @@ class Moves:
         """Gives back what a row took since some action and would not keep: the last machine may
         have made an earlier one needless."""
         supply = self.supplies.of(row)
-        if not could_spare(row, row.bag):
+        if len(row.counts) == 1:
+            if not self._has_too_much(row, supply):
+                return
+        elif not could_spare(row, row.bag):
             return
         bag, left = row.bag, row.left
         held = [entry for entry in row.held if entry.stage() != NOT_COMING and not entry.spare]

@@ -77,7 +77,7 @@ class Convergence(msgspec.Struct):
 
 
 class Bench:
-    """One shard on which things are measured, in this order: load, step, converge, warm."""
+    """One shard on which things are measured, in this order: load, step, converge, quiet, warm."""
 
     def __init__(
         self,
@@ -198,6 +198,17 @@ class Bench:
         return following
 
     # Warm cycles.
+
+    def quiet_ms(self) -> float:
+        """A list of what changed since the last one, and a cycle, where nothing has changed."""
+        assert not self.shard.planner.inventory.dirty
+        return min(self._ms(self._look_again) for _ in range(WARM_CYCLES))
+
+    def _look_again(self) -> None:
+        self.shard.fold(Page([], [], self.shard.cursor), self.now_s)
+        plan, orders = self.shard.cycle(self.now_s)
+        assert not plan.actions
+        assert not orders
 
     def warm_ms(self) -> tuple[float, float]:
         """The least of a few cycles after a change, and of taking note of the change before it.
