@@ -279,3 +279,16 @@ def test_a_run_in_which_no_scrape_succeeds_keeps_its_servers(name: str) -> None:
     result = run(plan).result
     assert result["scaling"]["changes"] == 0
     assert result["pools"]["main"]["replicas"]["lost"] == 0
+
+
+@pytest.mark.parametrize("name", ["ttft", "ttft_p95"])
+@pytest.mark.parametrize("policy", ["hpa", "keda"])
+def test_a_pool_in_which_nothing_completes_keeps_its_size(policy: str, name: str) -> None:
+    """All is queued, and no time to a first token has been measured for minutes."""
+    metrics = [{"name": name, "target": 0.5, "type": "value", "aggregate": "avg"}]
+    more = {"cooldown": "30s"} if policy == "keda" else {}
+    decider = scaler(policy, {"metrics": metrics, "down": {"window": 0}, **more})
+    for tick in range(30):
+        stuck = [ReplicaView(f"r{number}", waiting=9, running=9) for number in range(4)]
+        model = Model("m", [variant(4, stuck)], flow=Flow(15.0, arrived=100), queued=20)
+        assert decider.tick(Snapshot(15.0 * tick, [model]), 15.0 * tick)[0].target == 4

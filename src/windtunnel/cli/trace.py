@@ -92,8 +92,9 @@ reading_options = together(
 def trace() -> None:
     """Describe, convert and fit traces of requests.
 
-    Reads Azure, BurstGPT, Mooncake, BLIS and ShareGPT files and Windtunnel's own (Parquet, CSV,
-    JSON lines), packed with gzip or zstd or not, and recognises which is which.
+    Reads Azure, BurstGPT, Mooncake, BLIS, ShareGPT, ServeGen and inference-perf files and
+    Windtunnel's own (Parquet, CSV, JSON lines), packed with gzip or zstd or not, and
+    recognises which is which.
     """
 
 

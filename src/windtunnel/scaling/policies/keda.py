@@ -123,7 +123,10 @@ class KedaActivation(Limiter):
 
     def _is_silent(self, group: Group) -> bool:
         """Whether it cannot be known that it is inactive."""
-        return any(measured.missing(group) for measured, _, _ in self._triggers)
+        return any(
+            measured.missing(group) or not measured.is_known(group)
+            for measured, _, _ in self._triggers
+        )
 
     def _is_active(self, number: int, context: LimitContext) -> bool:
         group = context.groups[number]
