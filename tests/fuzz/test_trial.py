@@ -73,7 +73,7 @@ def test_an_exception_is_told_by_its_kind_and_place(monkeypatch: pytest.MonkeyPa
     assert "Traceback" in breach.sentence
 
 
-def test_a_circle_is_told_by_its_limit() -> None:
+def test_a_livelock_is_told_by_its_limit() -> None:
     crashing = {
         **SMALL,
         "workload": [{**SMALL["workload"][0], "count": 1, "output_tokens": 200}],

@@ -1,4 +1,4 @@
-"""A run that goes round in a circle ends, and says in which."""
+"""A run in a livelock ends, and names the loop."""
 
 import re
 from pathlib import Path
@@ -60,13 +60,13 @@ def test_limits_are_counted_from_the_last_request_that_finished() -> None:
     assert (result["ended_by"], result["requests"]["completed"]) == ("last request", 200)
 
 
-def test_what_happens_while_nothing_is_inside_is_no_circle() -> None:
+def test_what_happens_while_nothing_is_inside_is_no_loop() -> None:
     """A pool that flaps all night waits for nobody."""
     sets = ("workload.0.output_tokens=1", "workload.0.arrivals.rate=1/m", "progress.resizes=5")
     assert flap(*sets)["ended_by"] == "last request"
 
 
-def test_by_default_a_circle_ends_too() -> None:
+def test_by_default_a_livelock_ends_too() -> None:
     result = run(load_text(FLAPPING), scaler=Script({"main": 0}, {"main": 1}, again=True)).result
     assert "request 0 (and 2 more) was restarted 1,001 times" in result["partial"]
 
@@ -108,7 +108,7 @@ def test_a_pool_that_loses_its_servers_for_ever_ends_the_run() -> None:
     assert said.endswith("(progress.losses: 20)")
 
 
-def test_servers_that_are_lost_together_are_no_circle() -> None:
+def test_servers_that_are_lost_together_are_no_loop() -> None:
     sets = ("serving.pools.0.replicas=50", "faults.0.every=null", "faults.0.at=1s")
     result = run(load_text(LOST, sets=(*sets, "faults.0.select.count=all"))).result
     assert (result["pools"]["main"]["replicas"]["lost"], result["partial"]) == (50, None)

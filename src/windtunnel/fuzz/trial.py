@@ -37,7 +37,7 @@ MOST_EVENTS = 300_000
 """Drawn scenarios end within some thousands of events; one that has had so many never will."""
 
 LIMIT = re.compile(r"\(progress\.(\w+)")
-"""The limit that a sentence about a circle names."""
+"""The limit that a sentence about a livelock names."""
 OURS = "windtunnel"
 FOLDER = re.compile(r"\S*windtunnel-fuzz-[^/\\]+[/\\]")
 """The folder of a trial in a sentence, where it is another every time."""
@@ -91,7 +91,7 @@ def attempt(document: Values, *, twice: bool = False) -> Breach | None:
 def _run(plan: ScenarioPlan, *, twice: bool) -> Breach | None:
     checked = run(plan, check=True, look=_look)
     if checked.result["ended_by"] == NO_PROGRESS:
-        return _circle(checked.result["partial"])
+        return _livelock(checked.result["partial"])
     if not twice:
         return None
     rows, events = _Digest(), CountingSink()
@@ -102,8 +102,8 @@ def _run(plan: ScenarioPlan, *, twice: bool) -> Breach | None:
     return Breach(DIFFERS, "digest", f"a second run gives other values under {', '.join(keys)}")
 
 
-def _circle(sentence: str) -> Breach:
-    """A run that went round, by the limit that ended it."""
+def _livelock(sentence: str) -> Breach:
+    """A run without progress, by the limit that ended it."""
     limit = LIMIT.search(sentence)
     name = f"progress.{limit[1]}" if limit is not None else general(sentence)
     return Breach(ENDLESS, name, sentence)

@@ -35,6 +35,6 @@ MOST_FAULTS = 1_000
 MOST_ATTEMPTS = 1_000
 LARGEST_WEIGHT = 10**6
 USUAL_RECYCLES = 30  # of a gang, before it is said to be recycled for ever
-MOST_ROUNDS = 10**9  # that a run may be told to go in a circle
+MOST_ROUNDS = 10**9  # without progress that a run may be allowed
 MOST_CHOICES = 64  # values of one setting that a plan may choose from
 LARGEST_STEP_ERROR = 0.9  # steps that take no time at all would let a run go on for ever

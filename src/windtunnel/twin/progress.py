@@ -1,4 +1,4 @@
-"""Progress of a run: whatever can go round in a circle is counted until a request finishes.
+"""Progress of a run: what can repeat for ever is counted until a request finishes.
 
 A run is a closed loop: an autoscaler takes a server away, its requests begin anew, and that is why
 it adds the server again. Everything that undoes work is counted here by whom it concerns, and each
@@ -15,7 +15,7 @@ from windtunnel.twin.results.recorder import Recorder
 from windtunnel.twin.settings import ProgressSettings
 
 NO_PROGRESS: Final = "no progress"
-"""What ended a run that went round in a circle."""
+"""What ended a run in a livelock."""
 
 # What is counted: the setting that limits it, and what it is in a sentence.
 RESTARTS: Final = 0
@@ -35,7 +35,7 @@ SENTENCES: Final = (
 )
 
 FEWEST_TOLD: Final = 10
-"""Counts below that are no part of a circle."""
+"""Counts below that are not told as part of a loop."""
 
 EarlyEnding = Callable[[str, str], None]
 
@@ -56,7 +56,7 @@ class LoopCount:
         return (self.last_s - self.first_s) / max(1, self.times - 1)
 
     def sentence(self, more: int = 0) -> str:
-        """What went round, how often and why; with `more`, as did so many others of its kind."""
+        """What was repeated, how often and why; `more`: so many others of its kind were, too."""
         member = f"{self.member} (and {more:,} more)" if more else self.member
         every = f"every {format_duration(self.period_s)}"
         why = f" ({self.why})" if self.why else ""
@@ -64,7 +64,7 @@ class LoopCount:
 
 
 class Progress:
-    """Counts what may go round, and ends the run when something did so too often."""
+    """Counts what may repeat for ever, and ends the run when something did too often."""
 
     def __init__(self, recorder: Recorder, limits: ProgressSettings) -> None:
         self._recorder: Final = recorder
@@ -93,7 +93,7 @@ class Progress:
         if count is None:
             count = self._counts[kind, member] = LoopCount(kind, member, now_s)
         elif count.last_s == now_s:
-            return  # a thousand servers that fail together are no circle
+            return  # a thousand servers that fail together are no loop
         count.times += 1
         count.last_s = now_s
         count.why = why
@@ -117,8 +117,8 @@ class Progress:
     def standstill(self, what: str, now_s: float) -> str:
         """The sentence of a run whose time does not go on, with what was counted in it."""
         loops = [one.sentence() for one in self._members()]
-        circle = f": {'; '.join(loops)}" if loops else ""
-        return f"time does not advance beyond {format_duration(now_s)}, after {what}{circle}"
+        told = f": {'; '.join(loops)}" if loops else ""
+        return f"time does not advance beyond {format_duration(now_s)}, after {what}{told}"
 
     def control_only(self, events: int, now_s: float) -> None:
         """Nothing but the control plane has acted for long, and it is not done."""
@@ -145,7 +145,7 @@ class Progress:
         return f"none of the {inside:,} requests inside finished in {lasted}: "
 
     def _members(self) -> list[LoopCount]:
-        """Of each kind, the member that went round most often."""
+        """Of each kind, the member with the highest count."""
         most: dict[int, LoopCount] = {}
         for one in self._counts.values():
             known = most.get(one.kind)

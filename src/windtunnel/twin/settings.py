@@ -323,7 +323,7 @@ Rounds = Annotated[int, Whole(1, MOST_ROUNDS)]
 class ProgressSettings(Section):
     """How often something may happen again while requests are inside and none of them finishes.
 
-    Beyond that the run goes round in a circle: it ends, and says which.
+    Beyond that it is a livelock: the run ends, and names the loop.
     """
 
     restarts: Rounds = Field(
@@ -352,7 +352,7 @@ class ProgressSettings(Section):
         default=100_000,
         description="Events of the control plane in a row, with nothing else between them, while "
         "something is under way (a start-up, an order, a machine). With nothing under way, a tenth "
-        "of that: then nothing is left to wait for, which is no circle.",
+        "of that: then nothing is left to wait for, and nothing repeats.",
     )
     instant: Rounds = Field(
         default=1_000,

@@ -71,7 +71,7 @@ class Scenario(Section):
     )
     progress: Annotated[ProgressSettings, Added()] = Field(
         default_factory=ProgressSettings,
-        description="When a run that goes round in a circle is ended.",
+        description="How often things may repeat without progress before a run is ended.",
     )
     plan: PlanSettings | None = Field(
         default=None,
