@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from windtunnel.cli.options import json_option, option, together
+from windtunnel.cli.options import FiniteRange, json_option, option, together
 from windtunnel.cli.places import Output
 
 MOST = 5_000_000
@@ -69,19 +69,19 @@ def bench(
 @click.option("--profile", default="50k", show_default=True, help="3k, 50k, 100k or 500k machines.")
 @option(
     "--minutes",
-    click.FloatRange(0, min_open=True),
+    FiniteRange(0, min_open=True),
     "Simulated, after the fleet has converged.",
     default=30.0,
 )
 @option(
     "--churn",
-    click.FloatRange(0, 1),
+    FiniteRange(0, 1),
     "The share of units that leave in a minute; as many arrive.",
     default=0.02,
 )
 @option(
     "--losses-per-day",
-    click.FloatRange(0),
+    FiniteRange(0),
     "The share of configured machines that are lost in a day; at most 24.",
     default=0.01,
 )
@@ -98,19 +98,19 @@ def bench(
 )
 @option(
     "--urgent",
-    click.FloatRange(0, 0.05),
+    FiniteRange(0, 0.05),
     "The share of the machines that urgent needs ask for, in bursts: they preempt batch work.",
     default=0.02,
 )
 @option(
     "--process-losses-per-hour",
-    click.FloatRange(0, 60),
+    FiniteRange(0, 60),
     "How often each process of a shard, or the coordinator, dies or stalls; left out: 6 with "
     "several shards, else 0.",
 )
 @option(
     "--cycle-limit-s",
-    click.FloatRange(0, min_open=True),
+    FiniteRange(0, min_open=True),
     "What 99 in 100 cycles may take of the processor, as a whole.",
     default=1.0,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windtunnel.cli.options import PLACE, json_option, option
+from windtunnel.cli.options import LARGEST_SEED, PLACE, FiniteRange, json_option, option
 from windtunnel.cli.places import Output, keep_apart, note
 from windtunnel.core.errors import InputError
 
@@ -19,7 +19,6 @@ MOST_SEEDS = 10**9
 USUAL_SEEDS = 1000
 MOST_HOURS = 24 * 366
 MOST_JOBS = 1024
-LARGEST_SEED = 2**63 - 1
 USUAL_OUTPUT = "fuzz-failures"
 USUAL_CORPUS = "fuzz-corpus"
 EXIT_BROKEN = 3
@@ -35,7 +34,7 @@ EXIT_INTERRUPTED = 130
 )
 @option(
     "--hours",
-    click.FloatRange(0, MOST_HOURS, min_open=True),
+    FiniteRange(0, MOST_HOURS, min_open=True),
     "Draw no more scenarios after so many hours.",
 )
 @option(

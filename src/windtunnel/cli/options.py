@@ -1,5 +1,6 @@
 """Options that several commands share, declared once, and what they do with them."""
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from windtunnel.search.sweep.sweep import Sweep
 
 MOST_SEEDS = 200
+LARGEST_SEED = 2**63 - 1
 MOST_WORKERS = 256
 MOST_CONCURRENCY = 100_000
 
@@ -97,6 +99,18 @@ def option(name: str, kind: Any, says: str, default: Any = None, **more: Any) ->
     return click.option(*name.split(), type=kind, help=says, **more)
 
 
+class FiniteRange(click.FloatRange):
+    """A number in a range; `nan` is in none, and `inf` in none either."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a number that can be used.", param, ctx)
+        return number
+
+
 def json_option(what: str) -> Option:
     says = f"Write {what} to FILE; `-` prints it alone on standard output."
     return option("--json json_to", PLACE, says, metavar="FILE")
@@ -112,7 +126,7 @@ def set_option(says: str = "Override a field of the scenario.") -> Option:
 
 
 def seed_option(says: str = "The first seed. [default: that of the scenario]") -> Option:
-    return option("--seed", int, says)
+    return option("--seed", click.IntRange(0, LARGEST_SEED), says)
 
 
 def seeds_option(fewest: int, default: int | None, says: str) -> Option:

@@ -10,6 +10,7 @@ import click
 
 from windtunnel.cli.options import (
     FILE,
+    FiniteRange,
     QuantityOption,
     cache_of,
     json_option,
@@ -66,7 +67,7 @@ SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
 @seeds_option(FEWEST_SEEDS, USUAL_SEEDS, "How many further seeds test the answer.")
 @option(
     "--budget",
-    click.FloatRange(1),
+    FiniteRange(1),
     "Whole runs that may be spent; a run of a quarter of the length is a quarter of one.",
     default=USUAL_BUDGET,
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from windtunnel.cli.options import FiniteRange
 from windtunnel.core.errors import InputError
 from windtunnel.live.profile_gpu import DecoderShape, measure
 from windtunnel.models.catalog.models import resolve_model
@@ -16,7 +17,7 @@ from windtunnel.models.catalog.models import resolve_model
               help="Dense models, or slices such as llama-3.1-70b-tp8-slice.")  # fmt: skip
 @click.option("-o", "--output", default="step_times.jsonl", show_default=True, metavar="FILE",
               type=click.Path(path_type=Path), help="Where to write.")  # fmt: skip
-@click.option("--limit-minutes", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES",
+@click.option("--limit-minutes", type=FiniteRange(min=0, min_open=True), metavar="MINUTES",
               help="Stop after this long, with what was measured by then.")  # fmt: skip
 def profile(shapes: str, output: Path, limit_minutes: float | None) -> None:
     """Measure this machine's GPU: the times of inference steps of every size.

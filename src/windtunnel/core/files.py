@@ -4,6 +4,7 @@ A file that is written gets its name when it is complete. Until then it is in a 
 next process that writes there removes if its own is dead.
 """
 
+import codecs
 import os
 import shutil
 import tempfile
@@ -143,7 +144,8 @@ def read_lines(path: Path, most_bytes: int, read: Callable[[bytes, str], T]) -> 
     """
     found: list[T] = []
     faults: list[InputError] = []
-    for number, line in enumerate(read_bounded(path, most_bytes).splitlines(), start=1):
+    content = read_bounded(path, most_bytes).removeprefix(codecs.BOM_UTF8)
+    for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
             continue
         try:

@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 SPARE = 64
@@ -28,6 +29,18 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Lets the first error of a group of tasks out as itself."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from group
 
 
 def run_until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:

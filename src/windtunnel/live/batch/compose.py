@@ -28,7 +28,7 @@ from windtunnel.live.batch.endpoints import (
 )
 from windtunnel.live.batch.replies import RefusedRows
 from windtunnel.live.batch.rows import Rows, open_rows
-from windtunnel.live.batch.run import Parts, Runner, row_line, unwrapped
+from windtunnel.live.batch.run import Parts, Runner, row_line
 from windtunnel.live.batch.scheduling import build_scheduler, caps_of, complete_rows
 from windtunnel.live.batch.settings import BatchSettings, LimiterKind
 from windtunnel.live.batch.store import (
@@ -41,7 +41,7 @@ from windtunnel.live.batch.store import (
     open_store,
 )
 from windtunnel.live.batch.tally import BatchTally, BatchView, Ending, Summary, look
-from windtunnel.live.system import connections_allowed
+from windtunnel.live.system import connections_allowed, unwrapped
 from windtunnel.live.wire.keys import Keys, read_keys
 
 RUN = "batch"

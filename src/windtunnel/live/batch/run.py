@@ -6,7 +6,6 @@ bug of ours: it stops the run, and what was finished stays.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
@@ -372,15 +371,3 @@ def _most_tokens(body: dict[str, Any]) -> int:
     """How long the request lets its answer be; 0 when it does not say."""
     most = body.get("max_completion_tokens", body.get("max_tokens"))
     return most if isinstance(most, int) and most > 0 else 0
-
-
-@contextlib.contextmanager
-def unwrapped() -> Any:
-    """Lets the first error of a group of tasks out as itself."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        first: BaseException = group
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        raise first from group

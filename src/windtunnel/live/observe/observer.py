@@ -17,6 +17,7 @@ import msgspec
 
 from windtunnel.live.observe.prompts import PromptWriter
 from windtunnel.live.observe.stream import Answered, BadStream, ErrorInStream
+from windtunnel.live.system import unwrapped
 from windtunnel.live.wire.client import NoReply
 from windtunnel.live.wire.refusals import error_line, refusal_line
 from windtunnel.workload.request import NEVER, Request
@@ -112,6 +113,12 @@ class Observer:
     async def run(self, look: Callable[["Observer"], None] | None = None) -> None:
         """Sends everything. `look` is called whenever something has happened."""
         self._start_s = asyncio.get_running_loop().time()
+        with unwrapped():
+            await self._send_all(look)
+        self._settle()
+        self._traffic.stop(self._clock_s())
+
+    async def _send_all(self, look: Callable[["Observer"], None] | None) -> None:
         tasks: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
             while not self._stopping:
@@ -135,8 +142,6 @@ class Observer:
                 await asyncio.sleep(0)
             for task in list(tasks):
                 task.cancel()
-        self._settle()
-        self._traffic.stop(self._clock_s())
 
     def _clock_s(self) -> float:
         """The scenario's time."""

@@ -67,8 +67,10 @@ def fit_operators(
         errors[title] = error.rounded()
         _extend(largest, title, rows)
     if not errors:
-        tables = ", ".join(f"{kind.table}.parquet" for kind in _CLASSES.values())
-        raise InputError("no operator table was found", where=str(folder), allowed=tables)
+        tables = ", ".join(dict.fromkeys(f"{kind.table}.parquet" for kind in _CLASSES.values()))
+        raise InputError(
+            "no operator table with usable rows was found", where=str(folder), allowed=tables
+        )
     return Profile(
         name=name,
         accelerator=accelerator.name,
@@ -98,14 +100,30 @@ def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:
     if missing:
         what = f"the table has no column {missing[0]!r}"
         raise InputError(what, where=str(path), allowed=", ".join((*kind.columns, "latency")))
+    for column in (*kind.columns, "latency"):
+        held = table.schema.field(column).type
+        if column not in WORDS and not (pa.types.is_integer(held) or pa.types.is_floating(held)):
+            what = f"the column {column!r} holds {held}"
+            raise InputError(what, where=str(path), allowed="numbers")
     rate = FROM_MEMORY * accelerator.hbm_bytes_per_s * 1e-3
     found = [
         row
         for row in table.to_pylist()
-        if kind.keep(row) and _timed(row) and kind.read_bytes(row) < rate * row["latency"]
+        if _whole(row, kind.columns)
+        and kind.keep(row)
+        and _timed(row)
+        and kind.read_bytes(row) < rate * row["latency"]
     ]
     stride = max(1, math.ceil(len(found) / ROWS_PER_FIT))
     return found[::stride]
+
+
+def _whole(row: Row, columns: Sequence[str]) -> bool:
+    """Whether a row has all that a formula needs: sizes above 0, of no token before it 0."""
+    sizes = [row[column] for column in columns if column not in WORDS]
+    if any(size is None or not math.isfinite(size) or size < 0 for size in sizes):
+        return False
+    return all(row[column] for column in columns if column != "step")
 
 
 def _timed(row: Row) -> bool:
@@ -247,6 +265,8 @@ def _all_reduce_s(kernels: Kernels, row: Row) -> float:
     return kernels.all_reduce_s(row["message_size"], row["num_gpus"])
 
 
+WORDS = ("gemm_dtype", "kv_cache_dtype", "moe_dtype", "distribution", "backend")
+"""Columns that hold words; the others hold numbers."""
 _GEMM = ("gemm_dtype", "m", "n", "k")
 _ATTENTION = (
     *("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim"),

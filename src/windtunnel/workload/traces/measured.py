@@ -113,8 +113,11 @@ class MeasuredTrace:
             self._stream.write_table(pa.table(columns, schema=self._schema))
             self._file.flush()
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            raise cannot_write(self.path, error, self._kept()) from error
         self._waiting.clear()
+
+    def _kept(self) -> str:
+        return f"what was written before is in {self._part.name}, which can be read as a trace"
 
     def close(self) -> None:
         """Puts the file in place."""
@@ -126,7 +129,7 @@ class MeasuredTrace:
             self._part.unlink()
             self._file.close()
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            raise cannot_write(self.path, error, self._kept()) from error
 
     def __enter__(self) -> Self:
         return self

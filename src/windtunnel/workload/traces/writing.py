@@ -110,10 +110,10 @@ def _checked(requests: Iterable[TraceRequest], path: Path) -> Iterator[TraceRequ
         yield request
 
 
-def cannot_write(path: Path, error: OSError) -> OutputError:
+def cannot_write(path: Path, error: OSError, hint: str = "") -> OutputError:
     """What the system says of a place, as a sentence."""
     reason = (error.strerror or str(error)).lower()
-    return OutputError(f"cannot be written: {reason}", where=str(path))
+    return OutputError(f"cannot be written: {reason}", where=str(path), hint=hint)
 
 
 def _write(requests: Iterable[TraceRequest], file: Any, name: str, ending: str) -> int:
