@@ -218,6 +218,66 @@ def test_what_is_not_inference_is_picked_at_its_head_and_trailers_pass() -> None
     run(test())
 
 
+def test_stored_responses_are_asked_of_their_server_and_other_paths_are_404() -> None:
+    async def test() -> None:
+        async with bed(friendly, friendly, sets=PICKER) as it:
+            envoy = FakeEnvoy(it)
+            envoy.head("/v1/responses")
+            envoy.body(json.dumps({"model": "m", "input": "x"}).encode())
+            made_by, _ = await envoy.picked()
+            await envoy.answer(b'{"id": "resp_7", "object": "response"}')
+            await envoy.end()
+            for _ in range(3):
+                envoy = FakeEnvoy(it)
+                envoy.head("/v1/responses/resp_7", "GET", end=True)
+                found = await envoy.next()
+                (change,) = found.request_headers.response.header_mutation.set_headers
+                assert change.header.raw_value.decode() == made_by
+                await envoy.end()
+            for method, path in (
+                ("GET", "/v1/responses/resp_8"),
+                ("GET", "/metrics"),
+                ("POST", "/sleep"),
+                ("POST", "/v1/load_lora_adapter"),
+            ):
+                envoy = FakeEnvoy(it)
+                envoy.head(path, method, end=True)
+                assert (await envoy.refused()).status.code == 404
+                await envoy.end()
+            it.settled()
+
+    run(test())
+
+
+def test_the_server_that_computes_a_prompt_is_named_to_the_sidecar(tmp_path: Path) -> None:
+    async def test() -> None:
+        prefill = await FakeServer().start()
+        file = tmp_path / "gateway.yaml"
+        file.write_text(f"live: {{servers: [{{url: '{prefill.url}', role: prefill}}]}}")
+        async with bed(friendly, config=file, sets=PICKER, ready=False) as it:
+            await it.until(
+                lambda: (
+                    len(it.core.servers) == 2
+                    and all(one.availability.healthy for one in it.core.servers)
+                )
+            )
+            envoy = FakeEnvoy(it)
+            envoy.ask()
+            found = (await envoy.next()).request_headers.response.header_mutation
+            named = {one.header.key: one.header.raw_value.decode() for one in found.set_headers}
+            assert named[DESTINATION] == endpoint(it.servers[0])
+            assert named["x-prefiller-host-port"] == endpoint(prefill)
+            assert "x-data-parallel-rank" in found.remove_headers
+            await envoy.next()
+            assert [one.in_flight for one in it.core.servers] == [1, 1]
+            await envoy.answer(answer())
+            await envoy.end()
+            it.settled()
+        await prefill.stop()
+
+    run(test())
+
+
 def test_a_subset_limits_the_choice_and_one_without_servers_is_503() -> None:
     async def test() -> None:
         async with bed(friendly, friendly, friendly, sets=PICKER) as it:

@@ -598,8 +598,13 @@ class Proxy:
     def _ask_owner(
         self, client: ClientConnection, head: RequestHead, name: bytes, what: bytes, own: bytes
     ) -> None:
-        """A stored answer is where it was made."""
-        tenant = self.identify(head).tenant
+        server = self.owner_of(head, name, what, self.identify(head).tenant)
+        retrieval = Retrieval(self, client, server, own)
+        client.exchange = retrieval
+        retrieval.send(head, own)
+
+    def owner_of(self, head: RequestHead, name: bytes, what: bytes, tenant: int) -> int:
+        """The server that has a stored answer; what may not be asked of it is a ClientError."""
         allowed = [method.decode() for method, ends in METHODS.items() if what in ends]
         if head.method.decode("latin-1") not in allowed:
             raise ClientError(405, f"This is asked with {' or '.join(allowed)}.")
@@ -607,9 +612,7 @@ class Proxy:
         if owner is None:
             message = f"The response `{name.decode()}` does not exist."
             raise ClientError(404, message, param="response_id")
-        retrieval = Retrieval(self, client, owner.server, own)
-        client.exchange = retrieval
-        retrieval.send(head, own)
+        return owner.server
 
     def _models(self, name: str) -> bytes:
         cards: Sequence[dict[str, Any]] = [

@@ -20,6 +20,7 @@ from windtunnel.live.gateway.data_path.errors import ClientError
 from windtunnel.live.gateway.data_path.http import RequestHead
 from windtunnel.live.gateway.data_path.picked import PICKED, STOPPED, UNDECIDED, PickedRequest
 from windtunnel.live.gateway.data_path.proxy import ANSWERED_BY_SERVERS, KeyHolder
+from windtunnel.live.gateway.data_path.responses import ASKED
 
 if TYPE_CHECKING:
     from windtunnel.live.gateway.data_path.proxy import Proxy
@@ -260,20 +261,35 @@ class PickerStream:
             self._task.cancel()
 
     async def _pick_any(self, body: bytes | None = None) -> bool:
-        """What is not inference goes to the available server with the fewest requests."""
-        proxy = self._proxy
-        servers = proxy.core.servers
-        now_s = proxy.now_s()
-        among = range(len(servers))
-        if self._subset is not None:
-            among = self._service.servers_at(self._subset)  # type: ignore[assignment]
-        able = [one for one in among if servers[one].availability.allows(0, now_s)]
-        if not able:
-            await self._refuse(ClientError(503, "No server is ready.", code="no-server"))
+        """What is not inference: decided without admission, and at once."""
+        assert self._head is not None
+        try:
+            server = self._server_for(self._head)
+        except ClientError as error:
+            await self._refuse(error)
             return False
-        server = min(able, key=lambda one: (servers[one].in_flight, one))
         await self._send(server, body, "", {}, trailers=False)
         return True
+
+    def _server_for(self, head: RequestHead) -> int:
+        """A stored answer is where it was made; models are asked of the least busy server."""
+        proxy = self._proxy
+        path = head.path.partition(b"?")[0]
+        tenant = self._service.holder_of(head).tenant
+        stored = ASKED.fullmatch(path)
+        if stored is not None:
+            return proxy.owner_of(head, stored.group(1), stored.group(2) or b"", tenant)
+        is_models = path == b"/v1/models" or path.startswith(b"/v1/models/")
+        if head.method != b"GET" or not (is_models or path == b"/health"):
+            raise ClientError(404, "There is nothing at this path.")
+        servers, now_s = proxy.core.servers, proxy.now_s()
+        among = list(range(len(servers)))
+        if self._subset is not None:
+            among = self._service.servers_at(self._subset)
+        able = [one for one in among if servers[one].availability.allows(0, now_s)]
+        if not able:
+            raise ClientError(503, "No server is ready.", code="no-server")
+        return min(able, key=lambda one: (servers[one].in_flight, one))
 
     async def _send(
         self,
