@@ -56,6 +56,7 @@ PASSING = {
     "no text and no tool": Said(200, {"choices": [{"message": {"content": None}}]}),
     "tokens below zero": Said(200, TEXT | {"usage": {"prompt_tokens": -3}}),
     "tokens that are text": Said(200, TEXT | {"usage": {"completion_tokens": "12"}}),
+    "more tokens than there are": Said(200, TEXT | {"usage": {"prompt_tokens": 10**30}}),
     "half a token": Said(200, TEXT | {"usage": {"completion_tokens": 1.5}}),
     "NaN tokens": Said(
         200, b'{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":NaN}}'

@@ -29,6 +29,8 @@ from windtunnel.settings.fields import shown
 OVERLOADED = (503, 529)
 ABOUT_ALL = (403, 404, 405)
 """Refusals that may be about the key, the model or the address, and so about every row."""
+TOKENS_MAX: Final = 10**9
+"""No prompt and no answer has more tokens; a larger number is a fault of the server."""
 INSTEAD_OF_TEXT = ("tool_calls", "function_call", "refusal", "audio")
 """What a message may have in place of text."""
 PASSING = (408, 409, 425)
@@ -187,7 +189,9 @@ def _usage_fault(usage: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else -1
+    if not isinstance(value, int) or isinstance(value, bool):
+        return -1
+    return value if 0 <= value <= TOKENS_MAX else -1
 
 
 # Refused rows
