@@ -11,6 +11,7 @@ from windtunnel.fleet.demand import (
     MachineKind,
     PodRequest,
 )
+from windtunnel.fleet.requirements import accepts_all
 
 EXPECTED = float("inf")
 
@@ -43,6 +44,8 @@ class Bin:
     def takes(self, pod: PodRequest) -> bool:
         """Takes a pod, if there is room for it."""
         if any(self.labels.get(key) != value for key, value in pod.selector.items()):
+            return False
+        if pod.affinity and not any(accepts_all(term, self.labels) for term in pod.affinity):
             return False
         if any(self.free.get(name, 0.0) < amount for name, amount in pod.requests.items()):
             return False
@@ -157,6 +160,7 @@ class ReferenceDemand:
             self.priorities.get(pod.owner, 0),
             now_s,
             pod,
+            next((term for term in pod.affinity if accepts_all(term, kind.labels)), ()),
         )
         self._kind_of[name] = kind
         fresh = [_coming(kind, name) for _ in range(machines)]

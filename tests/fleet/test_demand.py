@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from tests.fleet.reference_demand import ReferenceDemand, SlowNode, SlowPod
 from windtunnel.fleet.demand import ACCELERATOR, CPU, GPU, Demand, MachineKind, PodRequest
+from windtunnel.fleet.requirements import requirement
 
 KINDS = [
     MachineKind({GPU: 8.0, CPU: 16.0}, {ACCELERATOR: "h200"}),
@@ -12,6 +13,13 @@ KINDS = [
     MachineKind({GPU: 8.0, CPU: 32.0}, {ACCELERATOR: "l4", "zone": "z"}),
 ]
 SELECTORS: list[dict[str, str]] = [{}, {ACCELERATOR: "h200"}, {ACCELERATOR: "l4", "zone": "z"}]
+NOT_H200 = requirement(ACCELERATOR, "NotIn", ["h200"])
+AFFINITIES = [
+    (),
+    (),
+    ((requirement("zone", "DoesNotExist"),),),
+    ((NOT_H200, requirement("zone", "In", ["y", "z"])), (requirement("zone", "Exists"),)),
+]
 RACK = "rack"
 
 
@@ -60,6 +68,7 @@ class Both:
                 self.draw.draw(st.sampled_from(["o0", "o1"])),
                 self.now_s,
                 ("q", self.made),
+                self.draw.draw(st.sampled_from(AFFINITIES)),
             )
             self.slow.pods[request.name] = SlowPod(request)
             self.tell(request.name)
@@ -152,3 +161,18 @@ def test_the_same_machines_are_asked_for_as_by_the_reference(data: st.DataObject
         both.step()
     both.look()
     both.look()
+
+
+def test_a_machine_is_asked_for_that_meets_the_affinity_of_a_pod() -> None:
+    """The small h200 would do for its GPUs, but not for its affinity."""
+    demand = Demand("c", KINDS)
+    pod = PodRequest("p", "u", {GPU: 2.0}, {}, affinity=((NOT_H200,),))
+    demand.pod(pod, "", pending=True, gated=False)
+    demand.look(0.0)
+    (row,) = demand.rows
+    assert row.accelerators == 8
+    assert row.need("c").profile.requirements == (NOT_H200,)
+    nowhere = ((requirement(ACCELERATOR, "In", ["tpu"]),),)
+    demand.pod(PodRequest("q", "v", {}, {}, affinity=nowhere), "", pending=True, gated=False)
+    demand.look(1.0)
+    assert list(demand.homeless) == ["q"]

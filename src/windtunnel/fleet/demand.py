@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from windtunnel.fleet.need import Need, need, profile
-from windtunnel.fleet.requirements import IN, SAME, requirement
+from windtunnel.fleet.requirements import IN, SAME, MachineRequirement, accepts_all, requirement
 
 GPU: Final = "nvidia.com/gpu"
 CPU: Final = "cpu"
@@ -31,6 +31,8 @@ PATIENCE_S: Final = 60.0
 Place = tuple[int, int, int]
 """The order of rows: the look that made it, whether it is new, and a number."""
 PodOrder = tuple[float, str, float, str, int]
+NodeTerm = tuple[MachineRequirement, ...]
+"""Requirements on the labels of a node, all of which must hold."""
 Rank = tuple[int, int, int, int, int]
 """The order in which room is filled: machines in the cluster, then those on their way."""
 
@@ -58,6 +60,14 @@ class PodRequest:
     created_s: float = 0.0
     place: tuple[str, int] = ("", 0)
     """Its clique and its index there: orders pods of a gang that are alike."""
+    affinity: tuple[NodeTerm, ...] = ()
+    """Required node affinity: one of these terms must hold; empty: any node."""
+
+    def may_use(self, labels: Mapping[str, str]) -> bool:
+        """Whether it may go to a machine with these labels."""
+        return _matches(labels, self.selector) and (
+            not self.affinity or any(accepts_all(term, labels) for term in self.affinity)
+        )
 
     def order(self) -> PodOrder:
         """Gangs by age, the large pods of each first."""
@@ -79,10 +89,13 @@ class DemandRow:
     since_s: float = 0.0
     pod: PodRequest | None = None
     """The first pod that it was asked for; None after a restart that lost it."""
+    affinity: NodeTerm = ()
+    """What else its machines must meet."""
 
     def need(self, cluster: str) -> Need:
         """The row as a need of whole machines."""
         wanted = [requirement(key, IN, [value]) for key, value in self.selector.items()]
+        wanted += self.affinity
         if self.same:
             wanted.append(requirement(self.same, SAME))
         name, size = (GPU, self.accelerators) if self.accelerators else (CPU, 1)
@@ -144,18 +157,18 @@ class _Index:
     A room that no longer fits is dropped when it is met, and offered again when it has more room.
     """
 
-    __slots__ = ("_heap", "_listed", "_requests", "_selector")
+    __slots__ = ("_heap", "_listed", "_pod", "_requests")
 
-    def __init__(self, requests: Mapping[str, float], selector: Mapping[str, str]) -> None:
-        self._requests: Final = requests
-        self._selector: Final = selector
+    def __init__(self, pod: PodRequest) -> None:
+        self._pod: Final = pod
+        self._requests: Final = pod.requests
         self._heap: Final[list[tuple[Rank, int, _Room]]] = []
         self._listed: Final[dict[int, None]] = {}
 
     def offer(self, room: _Room) -> None:
         if (
             room.number not in self._listed
-            and _matches(room.labels, self._selector)
+            and self._pod.may_use(room.labels)
             and room.fits(self._requests)
         ):
             self._listed[room.number] = None
@@ -178,8 +191,8 @@ class _Shape:
 
     def __init__(self, pod: PodRequest, kind: MachineKind | None) -> None:
         self.kind: Final = kind
-        self.every: Final = _Index(pod.requests, pod.selector)
-        self.young: Final = _Index(pod.requests, pod.selector)
+        self.every: Final = _Index(pod)
+        self.young: Final = _Index(pod)
         """As `every`, without machines that were there for longer than `PATIENCE_S`."""
 
 
@@ -226,7 +239,7 @@ class Demand:
         self._pins: Final[dict[str, int]] = {}  # by row: machines for which it must be kept
         self._rows: Final[dict[str, _Row]] = {}
         self._loose: Final[dict[str, None]] = {}  # rows without a pin
-        self._shapes: Final[dict[tuple[object, object], _Shape]] = {}
+        self._shapes: Final[dict[tuple[object, object, object], _Shape]] = {}
         self._ages: Final[list[tuple[float, int, _Room]]] = []
         self._expected: Final[dict[int, _Room]] = {}  # rooms that pending pods were put in
         self._extra: Final[dict[str, str]] = {}  # by pod: the row that it was given out of turn
@@ -414,10 +427,14 @@ class Demand:
                 shape.young.offer(room)
 
     def _shape(self, pod: PodRequest) -> _Shape:
-        key = (tuple(sorted(pod.requests.items())), tuple(sorted(pod.selector.items())))
+        requests, selector = (
+            tuple(sorted(pod.requests.items())),
+            tuple(sorted(pod.selector.items())),
+        )
+        key = (requests, selector, pod.affinity)
         found = self._shapes.get(key)
         if found is None:
-            kind = self._smallest(pod.selector, int(pod.requests.get(GPU, 0.0)), pod.requests)
+            kind = self._smallest(pod, int(pod.requests.get(GPU, 0.0)))
             found = self._shapes[key] = _Shape(pod, kind)
             rooms = [*self._rooms.values(), *(r for one in self._rows.values() for r in one.coming)]
             for room in rooms:
@@ -474,7 +491,7 @@ class Demand:
         held = sorted(self._of_row.get(row, {}).values(), key=_rank)
         rooms = (one for one in [*held, *self._rows[row].coming] if not one.gone)
         return next(
-            (one for one in rooms if _matches(one.labels, pod.selector) and one.fits(pod.requests)),
+            (one for one in rooms if pod.may_use(one.labels) and one.fits(pod.requests)),
             None,
         )
 
@@ -508,6 +525,7 @@ class Demand:
             self._priorities.get(pod.owner, 0),
             now_s,
             pod,
+            next((term for term in pod.affinity if accepts_all(term, kind.labels)), ()),
         )
         made = self._add(row, (self._looks, 1, self._issued), kind)
         self._await(made, now_s)
@@ -525,7 +543,7 @@ class Demand:
         selector = {} if accelerator is None else {ACCELERATOR: accelerator}
         size = int(node.capacity.get(GPU, 0.0))
         row = DemandRow(name, selector, size, 1, since_s=now_s)
-        kind = self._smallest(selector, size, {})
+        kind = self._smallest(PodRequest("", "", {}, selector), size)
         self._await(self._add(row, (self._looks, 0, room.rank[1]), kind), now_s)
 
     def _add(self, row: DemandRow, place: Place, kind: MachineKind | None) -> _Row:
@@ -559,16 +577,14 @@ class Demand:
             one.coming.append(room)
             self._offer(room, now_s)
 
-    def _smallest(
-        self, selector: Mapping[str, str], accelerators: int, requests: Mapping[str, float]
-    ) -> MachineKind | None:
+    def _smallest(self, pod: PodRequest, accelerators: int) -> MachineKind | None:
         """The smallest kind of machine that matches, so that any that does will do."""
         found = [
             kind
             for kind in self._kinds
-            if _matches(kind.labels, selector)
+            if pod.may_use(kind.labels)
             and kind.capacity.get(GPU, 0.0) >= accelerators
-            and all(kind.capacity.get(name, 0.0) >= amount for name, amount in requests.items())
+            and all(kind.capacity.get(name, 0.0) >= amount for name, amount in pod.requests.items())
         ]
         return min(found, key=lambda kind: kind.capacity.get(GPU, 0.0), default=None)
 

@@ -3,6 +3,7 @@
 from windtunnel.fleet.demand import ACCELERATOR, GPU, PATIENCE_S, MachineKind
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import Node
+from windtunnel.gangs.placement.constraints import REQUIRED
 from windtunnel.gangs.templates import CliqueTemplate, PackDomains, SetSpec
 from windtunnel.twin.infrastructure.demand import ClusterDemand
 from windtunnel.twin.kubernetes.api_server import ApiServer
@@ -18,12 +19,20 @@ class World:
     """Pods of one set, and what is asked for them."""
 
     def __init__(
-        self, *kinds: MachineKind, pods: int, gpus: int, minimum: int = 1, same: bool = False
+        self,
+        *kinds: MachineKind,
+        pods: int,
+        gpus: int,
+        minimum: int = 1,
+        same: bool = False,
+        terms: list[dict[str, object]] | None = None,
     ):
         self.server = ApiServer()
         self.view = self.server.view
         self.view.levels["plain"] = {"rack": RACK}
         spec: dict[str, object] = {"nodeSelector": {ACCELERATOR: "h200"}}
+        if terms is not None:
+            spec["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
         requests = {GPU: float(gpus)}
         role = CliqueTemplate("server", pods, minimum, spec, requests, f"h{gpus}")
         pack = PackDomains("plain", "rack", "") if same else None
@@ -52,6 +61,23 @@ def test_pods_share_machines_that_are_on_their_way() -> None:
     world = World(LARGE, pods=5, gpus=2)
     assert world.ask() == [("c.1", 8, 1), ("c.2", 8, 1)]
     assert world.ask(10.0) == [("c.1", 8, 1), ("c.2", 8, 1)], "and do not ask twice"
+
+
+def test_a_machine_that_the_affinity_of_a_pod_allows() -> None:
+    gold = MachineKind(LARGE.capacity, {**LARGE.labels, "tier": "gold"})
+    exists: dict[str, object] = {"key": "tier", "operator": "Exists"}
+    either: list[dict[str, object]] = [
+        {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["iron"]}]},
+        {"matchExpressions": [exists, {"key": "size", "operator": "Gt", "values": ["1"]}]},
+    ]
+    world = World(SMALL, gold, pods=1, gpus=2, terms=either)
+    assert world.ask() == [("c.1", 8, 1)]
+    (row,) = world.rows.demand.rows
+    assert [one.text() for one in row.need("c").profile.requirements] == [
+        "tier:Exists:",
+        f"{ACCELERATOR}:In:h200",
+    ]
+    assert World(SMALL, gold, pods=1, gpus=2, terms=either[:1]).ask() == []
 
 
 def test_the_smallest_machine_that_holds_a_pod() -> None:

@@ -147,12 +147,10 @@ class Machines(Component):
                 self._closed.append(machine)
 
     def shape_of(self, pool: FleetPool, number: int) -> MachineShape:
-        labels = {**pool.labels, ACCELERATOR: pool.accelerator}
+        labels = self._labels(pool)
         rack = f"{pool.name}-rack-{pool.rack_of(number)}"
         for key in self._levels.get("rack", []):
             labels[key] = rack
-        for key in self._levels.get("zone", []):
-            labels[key] = pool.zone
         kept = number < pool.machines.min
         return shape(
             pool.name,
@@ -170,10 +168,12 @@ class Machines(Component):
 
     def kinds(self) -> list[MachineKind]:
         """The kinds of machines that clusters can ask for."""
-        return [
-            MachineKind(capacity_of(pool), {**pool.labels, ACCELERATOR: pool.accelerator})
-            for pool in self.settings.pools
-        ]
+        return [MachineKind(capacity_of(pool), self._labels(pool)) for pool in self.settings.pools]
+
+    def _labels(self, pool: FleetPool) -> dict[str, str]:
+        """The labels that all machines of a pool have."""
+        zones = dict.fromkeys(self._levels.get("zone", []), pool.zone)
+        return {**pool.labels, ACCELERATOR: pool.accelerator, **zones}
 
     def set_pace(self, pace: float) -> None:
         """How many times as long everything takes that begins from now on."""

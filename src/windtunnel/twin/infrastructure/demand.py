@@ -2,8 +2,11 @@
 
 from typing import Final
 
-from windtunnel.fleet.demand import Demand, MachineKind, PodRequest
+from windtunnel.fleet.demand import Demand, MachineKind, NodeTerm, PodRequest
+from windtunnel.fleet.requirements import OPERATORS, requirement
 from windtunnel.gangs.objects import Node, Pod, PodGang
+from windtunnel.gangs.placement.constraints import NODE_NAME
+from windtunnel.gangs.placement.constraints import selector_of as selector_of_spec
 from windtunnel.gangs.view import View
 
 
@@ -58,6 +61,7 @@ class ClusterDemand:
                 pod.set_name,
                 pod.created_s,
                 (pod.clique, pod.index),
+                affinity_of(pod),
             )
         pending = pod.active and not pod.node
         self.demand.pod(known, pod.node, pending=pending, gated=pod.gated)
@@ -69,6 +73,23 @@ def selector_of(pod: Pod) -> dict[str, str]:
     if not isinstance(wanted, dict):
         return {}
     return {str(key): str(value) for key, value in wanted.items()}
+
+
+def affinity_of(pod: Pod) -> tuple[NodeTerm, ...]:
+    """The terms of a pod's required node affinity. Names of nodes, Gt and Lt are left out: no kind
+    of machine has them."""
+    affinity = pod.template.pod_spec.get("affinity")
+    if not isinstance(affinity, dict) or not affinity.get("nodeAffinity"):
+        return ()
+    found = selector_of_spec({"affinity": {"nodeAffinity": affinity["nodeAffinity"]}})
+    return tuple(
+        tuple(
+            requirement(one.key, one.operator, one.values)
+            for one in term
+            if one.operator in OPERATORS and one.key != NODE_NAME
+        )
+        for term in (found.terms if found is not None else [])
+    )
 
 
 def together(gang: PodGang) -> str:
