@@ -7,8 +7,9 @@ import runpy
 from pathlib import Path
 
 from windtunnel.live.gateway.data_path.exchange import MESSAGES, OUTCOMES, STATUSES
-from windtunnel.live.gateway.decisions import DECISIONS
-from windtunnel.live.gateway.settings import LiveSettings
+from windtunnel.live.gateway.decisions import DECISIONS, GatewayCore
+from windtunnel.live.gateway.metrics import GatewayCollector, GatewayMetrics
+from windtunnel.live.gateway.settings import GatewayFile, LiveSettings
 
 # ruff: noqa: E501 - lines of Markdown
 PAGE = Path(__file__).parent / "reference" / "gateway.md"
@@ -82,6 +83,15 @@ def page() -> str:
         f"({', '.join(f'`{name}`' for name in DECISIONS)}). [`windtunnel audit`]"
         "(../how-to/put-a-gateway-in-front-of-servers.md#check-what-it-decided) replays it.\n"
     )
+    rows = ["## Metrics", "", "| name | type | labels | |", "|---|---|---|---|"]
+    core = GatewayCore(GatewayFile().policies(Path(), 0, {}))
+    for family in GatewayCollector(GatewayMetrics(), core, lambda: 0.0).collect():
+        ending = "_total" if family.type == "counter" else ""
+        labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
+        rows.append(
+            f"| `{family.name}{ending}` | {family.type} | {labels} | {family.documentation} |"
+        )
+    parts.append("\n".join(rows) + "\n")
     script["_add_section"](parts, "live", "live", LiveSettings)
     return "\n".join(parts)
 

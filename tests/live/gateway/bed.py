@@ -342,9 +342,11 @@ async def bed(
         yield found
     finally:
         stop.set()
-        await asyncio.wait_for(running, 40)
-        for server in servers:
-            await server.stop()
+        try:
+            await asyncio.wait_for(running, 40)
+        finally:
+            for server in servers:
+                await server.stop()
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:

@@ -278,6 +278,20 @@ def test_the_server_that_computes_a_prompt_is_named_to_the_sidecar(tmp_path: Pat
     run(test())
 
 
+def test_a_port_that_is_taken_is_a_sentence() -> None:
+    async def test() -> None:
+        taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        port = taken.sockets[0].getsockname()[1]
+        with pytest.raises(InputError, match=f"nothing can listen at 127.0.0.1:{port}"):
+            async with bed(
+                sets=(f"live.picker={{listen: '127.0.0.1:{port}'}}",), ready=False
+            ) as it:
+                await it.until(lambda: False, 0.2)
+        taken.close()
+
+    run(test())
+
+
 def test_a_subset_limits_the_choice_and_one_without_servers_is_503() -> None:
     async def test() -> None:
         async with bed(friendly, friendly, friendly, sets=PICKER) as it:

@@ -17,6 +17,12 @@ FIRST_TOKEN: Final = (
 )  # fmt: skip
 PER_TOKEN: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 MOST_SERIES: Final = 10_000
+HISTOGRAMS: Final = (
+    ("gen_ai_server_request_duration_seconds", "duration", "Completed requests, from arrival."),
+    ("gen_ai_server_time_to_first_token_seconds", "first_token", "Of streams, from arrival."),
+    ("gen_ai_server_time_per_output_token_seconds", "per_token", "Of streams, after the first."),
+    ("windtunnel_queue_seconds", "queued", "From arrival until a server was asked."),
+)
 
 
 class BucketCounts:
@@ -66,6 +72,8 @@ class GatewayMetrics:
         self.early: Final[dict[int, int]] = {}
         self.attempts_failed: Final[dict[int, int]] = {}
         self.bugs = 0
+        self.lost: Final[dict[str, int]] = {}
+        """Lines that could not be written, by file."""
         self.stranded = 0
         """Prompts whose KV no server fetched: it stays on its server until the lease ends."""
         self.connections = 0
@@ -123,8 +131,17 @@ class GatewayCollector:
             "windtunnel_retries", "Requests sent to another server.", value=core.retries
         )
         yield GaugeMetricFamily(
-            "windtunnel_client_connections", "Open now.", value=metrics.connections
+            "windtunnel_client_connections", "Connections of clients.", value=metrics.connections
         )
+        yield CounterMetricFamily(
+            "windtunnel_failures", "Requests that the gateway itself failed on.", value=metrics.bugs
+        )
+        lost = CounterMetricFamily(
+            "windtunnel_lines_lost", "Lines that could not be written.", labels=["file"]
+        )
+        for file, count in metrics.lost.items():
+            lost.add_metric([file], count)
+        yield lost
         queued = GaugeMetricFamily("windtunnel_queued", "Queued requests.", labels=["model"])
         flying = GaugeMetricFamily("windtunnel_in_flight", "Sent, not ended.", labels=["server"])
         up = GaugeMetricFamily("windtunnel_server_up", "1: may get requests.", labels=["server"])
@@ -152,14 +169,8 @@ class GatewayCollector:
             "Prompts computed for a server that never fetched them.",
             value=metrics.stranded,
         )
-        names = {
-            "gen_ai_server_request_duration_seconds": "duration",
-            "gen_ai_server_time_to_first_token_seconds": "first_token",
-            "gen_ai_server_time_per_output_token_seconds": "per_token",
-            "windtunnel_queue_seconds": "queued",
-        }
-        for name, field in names.items():
-            family = HistogramMetricFamily(name, "By model.", labels=["gen_ai_request_model"])
+        for name, field, meaning in HISTOGRAMS:
+            family = HistogramMetricFamily(name, meaning, labels=["gen_ai_request_model"])
             for model, one in metrics.models.items():
                 histogram: BucketCounts = getattr(one, field)
                 family.add_metric([model], histogram.buckets(), histogram.total)

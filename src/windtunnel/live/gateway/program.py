@@ -253,6 +253,7 @@ class Program:
                 self.proxy.sweep()
                 if self._log_file is not None:
                     self._log_file.flush()
+                    self.proxy.metrics.lost["log"] = self._log_file.lost
             except Exception as error:  # noqa: BLE001 - deadlines must be kept whatever happens
                 self.proxy.bug(error)
 
@@ -289,12 +290,20 @@ class Program:
 
         server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         server.add_generic_rpc_handlers(PickerService(self.proxy).handlers())
-        if live.certificate is not None and live.certificate_key is not None:
-            pair = (Path(live.certificate_key).read_bytes(), Path(live.certificate).read_bytes())
-            credentials = grpc.ssl_server_credentials([pair])
-            self.picker_port = server.add_secure_port(live.picker.listen, credentials)
-        else:
-            self.picker_port = server.add_insecure_port(live.picker.listen)
+        try:
+            if live.certificate is not None and live.certificate_key is not None:
+                files = (Path(live.certificate_key), Path(live.certificate))
+                credentials = grpc.ssl_server_credentials(
+                    [tuple(one.read_bytes() for one in files)]
+                )
+                self.picker_port = server.add_secure_port(live.picker.listen, credentials)
+            else:
+                self.picker_port = server.add_insecure_port(live.picker.listen)
+        except RuntimeError:
+            raise InputError(
+                f"nothing can listen at {live.picker.listen}: it is in use, or not an address here",
+                where="live.picker.listen",
+            ) from None
         await server.start()
         try:
             yield

@@ -335,7 +335,9 @@ class LiveSettings(Section):
             )
         if self.kv_events is not None and not self.tokenizers:
             yield where.fault(
-                "kv_events", "events are of tokens, and there is no tokenizer", hint="tokenizers"
+                "kv_events",
+                "events are of tokens, and there is no tokenizer",
+                hint="name them in live.tokenizers",
             )
         seen: set[str] = set()
         for number, entry in enumerate(self.servers):

@@ -398,8 +398,10 @@ class Proxy:
             pool.sweep(asyncio.get_running_loop().time())
         if self.trace is not None:
             self.trace.flush()
+            self.metrics.lost["trace"] = self.trace.lost
         if self.access_log is not None:
             self.access_log.flush()
+            self.metrics.lost["access_log"] = self.access_log.lost
 
     @property
     def under_way(self) -> int:
