@@ -155,16 +155,31 @@ def series_of(path: Path) -> Series:
     of_server = np.asarray(table["replica"].is_valid())
     whole, parts = table.filter(~of_server), table.filter(of_server)
     times = np.asarray(whole["time"], dtype=np.float64)
-    owners = list(zip(parts["pool"].to_pylist(), parts["replica"].to_pylist(), strict=True))
-    index = {owner: place for place, owner in enumerate(dict.fromkeys(owners))}
+    owners, column = _owners_of(parts["pool"], parts["replica"])
     row = np.searchsorted(times, np.asarray(parts["time"], dtype=np.float64))
-    column = np.array([index[owner] for owner in owners], dtype=np.int64)
     servers = {}
     for name in PER_SERVER:
-        servers[name] = np.full((len(times), len(index)), np.nan)
+        servers[name] = np.full((len(times), len(owners)), np.nan)
         servers[name][row, column] = np.asarray(parts[name], dtype=np.float64)
     sums = {name: np.asarray(whole[name], dtype=np.float64) for name in PER_RUN}
-    return Series(times, sums, list(index), servers)
+    return Series(times, sums, owners, servers)
+
+
+def _owners_of(pools: Any, replicas: Any) -> tuple[list[tuple[str, int]], Any]:
+    """The servers in the order in which they come, and for each row which of them it is of."""
+    import numpy as np
+    import pyarrow as pa
+
+    names = pools.cast(pa.string()).combine_chunks().dictionary_encode()
+    numbers = np.asarray(replicas, dtype=np.int64)
+    keys = np.asarray(names.indices, dtype=np.int64) * (1 + numbers.max(initial=0)) + numbers
+    _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    firsts = firsts[order]
+    owners = zip(names.take(pa.array(firsts)).to_pylist(), numbers[firsts].tolist(), strict=True)
+    return list(owners), place[which]
 
 
 def batches_of(path: Path) -> Any:

@@ -1,5 +1,6 @@
 """Watches a run from outside: its progress, its memory, and Ctrl-C."""
 
+import gc
 from collections.abc import Callable
 from typing import Self
 
@@ -10,6 +11,8 @@ from windtunnel.twin.ceiling import MemoryCeiling
 from windtunnel.twin.simulation import Simulation
 
 BY_INTERRUPT = "interrupt"
+MOST_FINISHED = 20_000
+"""Requests and servers that are counted in a moment when a run is interrupted."""
 
 Look = Callable[[Simulation], None]
 
@@ -20,6 +23,7 @@ class RunWatch:
     def __init__(self, memory_bytes: int | None) -> None:
         self._ceiling = MemoryCeiling.of(memory_bytes)
         self._interruption = Interruption()
+        self._collects = False
         self._reached: tuple[int, float] | None = None  # requests ended, and when, in the run
 
     @property
@@ -28,10 +32,14 @@ class RunWatch:
 
     def __enter__(self) -> Self:
         self._interruption.__enter__()
+        self._collects = gc.isenabled()
+        gc.disable()  # looking through millions of objects for garbage takes seconds
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._interruption.__exit__()
+        if self._collects:
+            gc.enable()
         if kind is KeyboardInterrupt and self._reached is not None:
             self._say_what_was_lost(*self._reached)
 
@@ -42,6 +50,9 @@ class RunWatch:
             self._reached = simulation.recorder.ended, simulation.now_s
             self._interruption.may_ask = True
             if self._interruption.asked:
+                recorder = simulation.recorder
+                if recorder.arrived - recorder.ended + len(simulation.servers) > MOST_FINISHED:
+                    raise KeyboardInterrupt
                 at = format_duration(simulation.now_s)
                 simulation.end_early(BY_INTERRUPT, f"the run was interrupted at {at}")
             self._ceiling.look(simulation)

@@ -4,6 +4,7 @@ import math
 from typing import Final
 
 from windtunnel.admission.gateway.driver import GatewayDriver
+from windtunnel.core.interrupts import breathe
 from windtunnel.core.invariants import Invariant
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.results.recorder import UNFINISHED
@@ -16,6 +17,7 @@ EVERYTHING_EVERY: Final = 64
 """Of so many events, one has every server looked at as if it had changed."""
 LISTS_EVERY: Final = 8
 """Of so many events, one has the lists of free blocks walked, which are as long as a cache is."""
+SERVERS_PER_BREATH: Final = 1_024
 UNSEEN: Final = (-1, -1, -1, -1, 0.0)
 
 
@@ -47,6 +49,8 @@ def _blocks_are_conserved(simulation: Simulation) -> str | None:
     while len(marks) < len(simulation.servers):
         marks.append(UNSEEN)
     for server in simulation.servers:
+        if server.index % SERVERS_PER_BREATH == 0:
+            breathe()
         mark = (
             int(server.load),
             int(server.pool.free),
