@@ -5,6 +5,7 @@ pieces, each returned by the picker. Only the CPU time of the gateway is counted
 """
 
 import asyncio
+import importlib.util
 import json
 import subprocess
 import sys
@@ -81,6 +82,9 @@ async def drive(port: int, requests: int, pieces: int) -> None:
 
 
 def main() -> None:
+    if importlib.util.find_spec("grpc") is None:
+        print("grpcio is not installed here: pip install 'windtunnel[picker]'")
+        return
     own_us = {1: 0.0, PIECES: 0.0}
     with tempfile.TemporaryDirectory() as folder:
         serving = [sys.executable, "-m", "benchmarks.gateway_speed", "serve"]

@@ -1,8 +1,9 @@
-"""CPU of the gateway for each proxied streaming request, beside vLLM's router in the same run.
+"""CPU of the gateway for each proxied streaming request, beside its peers in the same run.
 
 Eight fake servers stream an answer of `PIECES` events from another process; a third process sends
-requests over keep-alive connections. Only the CPU time of the proxy between them is counted. vLLM's
-router (PyPI `vllm-router`) is measured where its command is installed, or `VLLM_ROUTER` names it.
+requests over keep-alive connections. Only the CPU time of the proxy between them is counted. The
+routers of vLLM and SGLang (PyPI `vllm-router`, `sglang-router`) are measured where their commands
+are installed, or `VLLM_ROUTER` and `SGLANG_ROUTER` name them.
 """
 
 import asyncio
@@ -236,13 +237,22 @@ def ours(ports: list[int], port: int) -> list[str]:
     ]
 
 
-def theirs(ports: list[int], port: int) -> list[str] | None:
-    router = os.environ.get("VLLM_ROUTER") or shutil.which("vllm-router")
+PEERS = {
+    "vllm-router": ("VLLM_ROUTER", ()),
+    "sglang-router": ("SGLANG_ROUTER", ("launch",)),
+}
+"""The variable that names each command, and what comes before its options."""
+
+
+def theirs(peer: str, ports: list[int], port: int) -> list[str] | None:
+    variable, before = PEERS[peer]
+    router = os.environ.get(variable) or shutil.which(peer)
     if router is None:
+        print(f"{peer} is not installed here: {variable} names its command")
         return None
     urls = [f"http://127.0.0.1:{one}" for one in ports]
     return [
-        *(router, "--host", "127.0.0.1", "--port", str(port), "--policy", "cache_aware"),
+        *(router, *before, "--host", "127.0.0.1", "--port", str(port), "--policy", "cache_aware"),
         *("--prometheus-port", str(free_port()), "--worker-urls", *urls),
     ]
 
@@ -258,9 +268,12 @@ def main() -> None:
                 own_us = measure(ours(ports, port), port, 2000, folder)
                 port = free_port()
                 large_us = measure(ours(ports, port), port, LARGE_PROMPT, folder)
-                port = free_port()
-                peer = theirs(ports, port)
-                peer_us = measure(peer, port, 2000, folder) if peer is not None else None
+                peers_us = {}
+                for peer in PEERS:
+                    port = free_port()
+                    found = theirs(peer, ports, port)
+                    if found is not None:
+                        peers_us[peer] = measure(found, port, 2000, folder)
             finally:
                 upstream.terminate()
         idle_kb = measure_idle(folder)
@@ -294,17 +307,15 @@ def main() -> None:
             against="target",
         )
     )
-    if peer_us is None:
-        print("vllm-router is not installed here: VLLM_ROUTER names its command")
-    else:
+    for peer, peer_us in peers_us.items():
         report(
             Claim(
-                "gateway: CPU per streaming request beside vLLM's router",
+                f"gateway: CPU per streaming request beside {peer}",
                 ours=own_us,
                 baseline=peer_us,
                 most=1.0,
                 unit="us",
-                against="vllm-router, cache_aware",
+                against=f"{peer}, cache_aware",
             )
         )
 
