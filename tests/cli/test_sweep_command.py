@@ -161,12 +161,17 @@ def test_an_interrupt_says_how_to_go_on(sweep: Run, monkeypatch: pytest.MonkeyPa
 
 def test_a_failed_point_is_told_and_the_rest_are_there(sweep: Run) -> None:
     engine = "serving.pools.0.engine"
-    code, out, _ = sweep(
+    asked = [
         *("--vary", f"{engine}.max_num_batched_tokens=64,4096"),
         *("--vary", f"{engine}.max_num_seqs=16,512", "--seeds", "1", "-o", "out"),
-    )
-    assert code == 0
+    ]
+    code, out, err = sweep(*asked)
+    assert code == 1
     assert "failed (point 1): " in out
+    assert err.splitlines()[-1] == "windtunnel: 1 of 4 points failed: 1"
+    code, out, err = sweep(*asked, "--json", "-")
+    assert (code, json.loads(out)["points"][1]["failed"] is None) == (1, False)
+    assert err.splitlines()[-1] == "windtunnel: 1 of 4 points failed: 1"
     assert [row["failed"] is None for row in rows("out")] == [True, False, True, True]
 
 

@@ -153,6 +153,17 @@ def test_words_have_no_direction() -> None:
     assert text(found).splitlines()[3].split()[-1] in ("-", "depends")
 
 
+def test_sobol_with_too_few_samples_says_how_vague_its_shares_are() -> None:
+    study = a_study("sobol", 2)
+    found = indices_of(study, outcomes_of(study, lambda s: float(s[PROMPT])))
+    first = {**found["settings"][0], "total": 0.9, "total_confidence": 0.1}
+    sure = {**found, "settings": [first, *({**first, "total": 0.1} for _ in range(2))]}
+    assert "too few" not in text(sure)
+    vague = {**first, "total": 0.2, "total_confidence": 0.34}
+    said = text({**sure, "settings": [first, vague, vague]})
+    assert "2 samples are too few: shares are known to ±0.34; try --samples 8" in said
+
+
 def test_too_few_samples_are_said() -> None:
     study = a_study("morris", 2)
     found = indices_of(study, outcomes_of(study, lambda s: float(s[PROMPT] > 75)))

@@ -99,6 +99,18 @@ def option(name: str, kind: Any, says: str, default: Any = None, **more: Any) ->
     return click.option(*name.split(), type=kind, help=says, **more)
 
 
+class Seed(click.types.IntParamType):
+    """A seed; what a scenario refuses is refused in the same words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        seed: int = super().convert(value, param, ctx)
+        if not 0 <= seed <= LARGEST_SEED:
+            what = f"seed: {seed} is too {'small' if seed < 0 else 'large'}"
+            allowed = f"a whole number from 0 to {LARGEST_SEED}"
+            raise InputError(what, where=f"--seed {seed}", allowed=allowed)
+        return seed
+
+
 class FiniteRange(click.FloatRange):
     """A number in a range; `nan` is in none, and `inf` in none either."""
 
@@ -126,7 +138,7 @@ def set_option(says: str = "Override a field of the scenario.") -> Option:
 
 
 def seed_option(says: str = "The first seed. [default: that of the scenario]") -> Option:
-    return option("--seed", click.IntRange(0, LARGEST_SEED), says)
+    return option("--seed", Seed(), says)
 
 
 def seeds_option(fewest: int, default: int | None, says: str) -> Option:

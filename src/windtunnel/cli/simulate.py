@@ -168,11 +168,13 @@ def _tell(
     from windtunnel.cli.watch import BY_INTERRUPT
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.run import show
+    from windtunnel.twin.results.chance import draws
 
     partial = done.result["partial"]
     interrupted = done.result["ended_by"] == BY_INTERRUPT
     if not alone:
-        show(done.result, plan.slos, None if interrupted else place, screen(), also)
+        where = None if interrupted else place
+        show(done.result, plan.slos, where, screen(), also, by_chance=draws(plan))
     if partial is not None:
         note(f"the results are partial: {partial}")
     if interrupted and place is not None:

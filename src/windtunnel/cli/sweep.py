@@ -1,5 +1,6 @@
 """`windtunnel sweep`: one scenario at many settings; interrupted, it continues."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windtunnel.cli.options import FILE, PointsCommand, option, point_options
+from windtunnel.cli.places import note
 
 if TYPE_CHECKING:
+    from windtunnel.search.execution.workers import Outcome
     from windtunnel.search.sweep.sweep import Sweep
 
 USUAL_SEEDS = 5
+EXIT_FAILED = 1
+"""Points failed; the others are there."""
+MOST_NAMED = 10
 DESIGNS = ("grid", "random", "sobol")
 
 
@@ -52,11 +58,21 @@ def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **a
     command = PointsCommand("sweep", scenario, planned, asked)
     identity = {"vary": list(varied), "set": list(asked["sets"])}
     identity |= {name: asked[name] for name in ("design", "points", "seeds", "seed")}
-    found = command.run(
-        identity, lambda outcomes: summary_of(planned, outcomes, metrics), sweep_page
-    )
+    summaries = []
+
+    def summarize(outcomes: "list[Outcome]") -> dict[str, Any]:
+        summaries.append(summary_of(planned, outcomes, metrics))
+        return summaries[0]
+
+    found = command.run(identity, summarize, sweep_page)
     if found is not None:
         show(found, command.folder, screen())
+    failed = [point["point"] for point in summaries[0]["points"] if point["failed"] is not None]
+    if failed:
+        named = ", ".join(map(str, failed[:MOST_NAMED]))
+        more = f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
+        note(f"{len(failed)} of {len(summaries[0]['points'])} points failed: {named}{more}")
+        sys.exit(EXIT_FAILED)
 
 
 def _prepare(

@@ -168,7 +168,8 @@ def digest_data(section: Section) -> dict[str, Any]:
 def _drop_added(value: object, data: Any) -> None:
     if isinstance(value, Section) and isinstance(data, dict):
         for name, field in type(value).model_fields.items():
-            key, item = field.alias or name, getattr(value, name)
+            key = field.serialization_alias or field.alias or name
+            item = getattr(value, name)
             is_new = any(isinstance(mark, Added) for mark in field.metadata)
             if is_new and item == field.get_default(call_default_factory=True):
                 del data[key]

@@ -63,6 +63,28 @@ def test_no_request_begins_anew_on_a_server_that_is_lost_with_its_own(fault: str
     assert result["requests"]["completed"] == 100
 
 
+@pytest.mark.parametrize(("share", "lost"), [("0.25", 1), ("0.3", 2), ("0.5", 2), ("1", 4)])
+def test_a_share_of_machines_is_rounded_up(share: str, lost: int) -> None:
+    fault = f"at: 20s, kind: machine-loss, select: {{share: {share}}}"
+    result, _ = faulty(fault, replicas=4, machines="{max: 8}")
+    assert len(result["faults"][0]["subjects"]) == lost
+    assert result["pools"]["main"]["replicas"]["lost"] == lost
+
+
+@pytest.mark.parametrize("kind", ["machine-loss", "rack-loss", "zone-loss"])
+def test_what_was_lost_can_be_had_again_after_the_fault(kind: str) -> None:
+    """All of a pool are lost, and there are no others: servers come back when it is over."""
+
+    def back_s(length_s: float) -> float:
+        fault = f"at: 20s, kind: {kind}, select: {{count: all}}, for: {length_s:g}s"
+        result, events = faulty(fault, machines="{max: 2}")
+        assert result["faults"][0]["until"] == 20.0 + length_s
+        ready = [event.time for event in events if event.kind == "replica.ready"]
+        return min(time_s for time_s in ready if time_s > 20.0)
+
+    assert back_s(150.0) - back_s(90.0) == pytest.approx(60.0, abs=5.0)
+
+
 def test_a_zone_is_lost_whole() -> None:
     result, _ = faulty("at: 20s, kind: zone-loss, select: {zone: zone-1}", machines="{max: 8}")
     assert result["faults"][0]["subjects"] == ["zone-1"]

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.twin.faults.runs import ends, faulty, plain
+from windtunnel.core.errors import InputError
 
 
 def test_a_slow_machine_takes_its_factor_longer_until_it_is_well() -> None:
@@ -157,3 +158,16 @@ def test_a_client_may_leave_while_its_request_waits_to_be_sent_again() -> None:
     sets = ("workload.0.timeout=700ms", "serving.retries={attempts: 9, backoff: 400ms}")
     result, _ = faulty(plain(storm), *sets)
     assert result["reasons"]["timed_out"] == {"the client left while it waited to be sent again": 1}
+
+
+@pytest.mark.parametrize(("share", "crashed"), [("0.34", 2), ("0.5", 2), ("0.75", 3), ("1", 4)])
+def test_a_share_of_servers_is_rounded_up(share: str, crashed: int) -> None:
+    crash = f"at: 1500ms, kind: engine-crash, select: {{share: {share}}}"
+    result, _ = faulty(plain(crash, replicas=4))
+    assert len(result["faults"][0]["subjects"]) == crashed
+
+
+def test_a_share_and_a_count_are_one_too_many() -> None:
+    crash = "at: 1500ms, kind: engine-crash, select: {share: 0.5, count: 2}"
+    with pytest.raises(InputError, match="count is written, too"):
+        faulty(plain(crash, replicas=4))

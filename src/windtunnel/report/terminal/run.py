@@ -61,10 +61,13 @@ def show(
     folder: Path | None,
     console: Console,
     also: Mapping[str, Path] | None = None,
+    *,
+    by_chance: bool = True,
 ) -> None:
     """Prints a result for people, and where its files are; `slos` are those of its scenario.
 
-    `also` are files that were asked for, by what they have.
+    `also` are files that were asked for, by what they have. `by_chance`: whether another seed would
+    change anything.
     """
     targeted = {name for name in result["slo"] if _has_target(slos[name])}
     console.print(_headline(result))
@@ -99,7 +102,7 @@ def show(
         for line in short_lines(result["fleet"]):
             say_indented(console, f"short of {line}")
         console.print()
-    show_trust(result["trust"], console)
+    show_trust(result["trust"], console, by_chance=by_chance)
     if folder is not None:
         console.print()
         say(console, f"open {folder / REPORT}; the results are beside it")

@@ -73,6 +73,10 @@ def _way(one: Mapping[str, Any]) -> str:
     return ", ".join(words) or NOTHING
 
 
+WIDEST_SHARE = 0.2
+"""Half an interval of Sobol's shares, of which no setting's may be wider."""
+
+
 def heads_of(study: Mapping[str, Any]) -> tuple[str, str]:
     """What the two columns of numbers are called."""
     return ("moves it by", "which way") if study["method"] == MORRIS else ("with others", "alone")
@@ -93,17 +97,20 @@ def legend_of(study: Mapping[str, Any]) -> str:
 
 
 def doubt_of(study: Mapping[str, Any]) -> str | None:
-    """A sentence, where even the setting that matters most may not matter."""
+    """A sentence, where even the setting that matters most may not matter, or shares are vague."""
     weight, sure = ("mu_star", "confidence")
     if study["method"] != MORRIS:
         weight, sure = ("total", "total_confidence")
     first = study["settings"][0]
     if first[weight] == 0.0:
         return "Nothing that was varied changes it."
-    if first[sure] < first[weight]:
-        return None
-    more = 4 * study["samples"]
-    return f"{study['samples']} samples are too few: try --samples {more}."
+    more, few = 4 * study["samples"], f"{study['samples']} samples are too few"
+    if first[sure] >= first[weight]:
+        return f"{few}: try --samples {more}."
+    widest = max(one[sure] for one in study["settings"])
+    if study["method"] != MORRIS and widest > WIDEST_SHARE:
+        return f"{few}: shares are known to \N{PLUS-MINUS SIGN}{widest:.2f}; try --samples {more}."
+    return None
 
 
 def headline_of(study: Mapping[str, Any]) -> str:

@@ -16,8 +16,11 @@ FIGURES = (("mean", "p50", "p95", "p99"), ("mean", "p50", "p99"), ("mean", "p99"
 COLOURS = {GOOD: "green", CAUTION: "yellow", DOUBT: "red"}
 
 
-def show_trust(trust: dict[str, Any], console: Console) -> None:
-    """Prints the verdict and a few findings; a run with nothing to say against it gets one line."""
+def show_trust(trust: dict[str, Any], console: Console, *, by_chance: bool) -> None:
+    """Prints the verdict and a few findings; a run with nothing to say against it gets one line.
+
+    `by_chance`: whether another seed would change anything.
+    """
     verdict = trust["verdict"]
     console.print(Text.assemble(("trust", "bold"), "  ", (verdict, COLOURS[verdict])))
     if trust["latency_intervals"] is not None:
@@ -34,7 +37,7 @@ def show_trust(trust: dict[str, Any], console: Console) -> None:
         console.print(text, soft_wrap=True)
     if len(grave) > MOST_LINES:
         console.print(Text(f"{INDENT}and {len(grave) - MOST_LINES} more, in result.json", "dim"))
-    if trust["repeats"] is None:
+    if trust["repeats"] is None and by_chance:
         console.print(Text("figures of one seed: --trust repeats the run for intervals", "dim"))
 
 

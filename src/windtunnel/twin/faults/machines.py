@@ -13,7 +13,7 @@ from windtunnel.settings.fields import Name, Text, Whole
 from windtunnel.settings.section import Context, Section
 from windtunnel.twin.faults.context import FaultContext, MachinePool, context_of
 from windtunnel.twin.faults.kind import InjectedFault
-from windtunnel.twin.faults.servers import ALL
+from windtunnel.twin.faults.servers import ALL, ByCount
 
 if TYPE_CHECKING:
     from windtunnel.twin.infrastructure.faults import FleetMachine
@@ -34,13 +34,14 @@ class QuotaSelect(Section):
         return self.pool in (None, machine.pool) and self.zone in (None, machine.zone)
 
     def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
         pools = context_of(where.root).machines
         if pools:
             yield from _unknown(where, "pool", self.pool, [one.name for one in pools])
             yield from _unknown(where, "zone", self.zone, sorted({one.zone for one in pools}))
 
 
-class DrawnSelect(Section):
+class DrawnSelect(ByCount):
     """Machines, racks or zones that a fault hits, of those that exist then."""
 
     count: Count = Field(
@@ -49,10 +50,18 @@ class DrawnSelect(Section):
 
     @property
     def is_random(self) -> bool:
-        return self.count != ALL
+        return self.draws(self.count)
 
     def matches(self, machine: "FleetMachine") -> bool:
         raise NotImplementedError
+
+    def choose(self, of: list[str], stream: Stream) -> list[str]:
+        """So many of them by chance, in their order, or all."""
+        many = self.number_of(self.count, len(of))
+        if many >= len(of):
+            return of
+        left = of[:]
+        return sorted(left.pop(stream.integer(0, len(left) - 1)) for _ in range(many))
 
 
 class RackSelect(QuotaSelect, DrawnSelect):
@@ -99,7 +108,7 @@ class MachineSelect(RackSelect):
             what = f"the fleet never has a machine {self.machine!r}"
             allowed = ", ".join(_names(one) for one in pools if one.maximum) or "none"
             yield where.fault("machine", what, allowed)
-        for key in ("count", "pool", "zone", "rack"):
+        for key in ("count", "share", "pool", "zone", "rack"):
             if self.written(key):
                 yield where.fault(key, "one machine is named", hint=f"leave out {key} or machine")
 
@@ -113,6 +122,7 @@ class ZoneSelect(DrawnSelect):
         return self.zone in (None, machine.zone)
 
     def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
         zones = sorted({one.zone for one in context_of(where.root).machines})
         if zones:
             yield from _unknown(where, "zone", self.zone, zones)
@@ -140,15 +150,6 @@ class DrawnFault(MachineFault):
     @property
     def is_random(self) -> bool:
         return super().is_random or self.select.is_random
-
-
-def chosen(count: int | str, of: list[str], stream: Stream) -> list[str]:
-    """So many of them by chance, in their order, or all."""
-    if isinstance(count, str) or count >= len(of):
-        return of
-    left = of[:]
-    picked = [left.pop(stream.integer(0, len(left) - 1)) for _ in range(count)]
-    return sorted(picked)
 
 
 def _unknown(where: Context, key: str, word: str | None, words: list[str]) -> Iterator[Fault]:

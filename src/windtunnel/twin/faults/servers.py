@@ -1,5 +1,6 @@
 """Faults of servers: which of them are hit."""
 
+import math
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -8,9 +9,9 @@ from pydantic import Field
 from windtunnel.core.random import Stream
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Name, Whole
+from windtunnel.settings.fields import Name, Number, Whole
 from windtunnel.settings.limits import MOST_REPLICAS
-from windtunnel.settings.section import Context, Section
+from windtunnel.settings.section import Added, Context, Section
 from windtunnel.twin.faults.context import FaultContext, context_of
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.faults.timing import unknown_pool
@@ -18,9 +19,36 @@ from windtunnel.twin.faults.world import World
 from windtunnel.twin.servers.replicas import Replica
 
 ALL = "all"
+ROUNDING = 1e-9
+"""Of a share of a number: 0.07 of 100 are 7."""
 
 
-class ServerSelect(Section):
+class ByCount(Section):
+    """How many of those that exist a fault hits: a number, a share, or all."""
+
+    share: Annotated[Annotated[float, Number(0, 1, above=True)] | None, Added()] = Field(
+        default=None,
+        description="What part of them is drawn, rounded up, in the place of `count`: 0.3 of ten "
+        "are three.",
+    )
+
+    def number_of(self, count: int | str, existing: int) -> int:
+        """How many that is of so many."""
+        if self.share is not None:
+            return math.ceil(self.share * existing - ROUNDING)
+        return existing if isinstance(count, str) else min(count, existing)
+
+    def draws(self, count: int | str) -> bool:
+        """Whether chance says which."""
+        return self.share < 1.0 if self.share is not None else count != ALL
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
+        if self.share is not None and self.written("count"):
+            yield where.fault("share", "count is written, too", hint="leave out share or count")
+
+
+class ServerSelect(ByCount):
     """Servers that a fault hits, of those that exist then."""
 
     pool: Annotated[str, Name()] | None = Field(
@@ -37,7 +65,7 @@ class ServerSelect(Section):
 
     @property
     def is_random(self) -> bool:
-        return self.server is None and self.count != ALL
+        return self.server is None and self.draws(self.count)
 
     def choose(self, world: World, stream: Stream, *, ready_only: bool = False) -> list[Replica]:
         """Ready and draining servers, by number; fewer than asked for if there are no more.
@@ -47,18 +75,21 @@ class ServerSelect(Section):
         found = world.servers(self.pool, ready_only=ready_only)
         if self.server is not None:
             return [one for one in found if one.number == self.server]
-        if isinstance(self.count, str) or self.count >= len(found):
+        many = self.number_of(self.count, len(found))
+        if many >= len(found):
             return found
-        picked = [found.pop(stream.integer(0, len(found) - 1)) for _ in range(self.count)]
+        picked = [found.pop(stream.integer(0, len(found) - 1)) for _ in range(many)]
         picked.sort(key=lambda one: int(one.server.index))
         return picked
 
     def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
         yield from unknown_pool(where, self.pool)
         if self.server is None:
             return
-        if self.written("count"):
-            yield where.fault("count", "one server is named", hint="leave out count or server")
+        for key in ("count", "share"):
+            if self.written(key):
+                yield where.fault(key, "one server is named", hint=f"leave out {key} or server")
         if self.pool is None:
             what = "a number, and no pool that it counts in"
             yield where.fault("server", what, hint="add pool")
@@ -85,10 +116,16 @@ class ServerFault(InjectedFault):
         return {**super().draw(dice, context), **draw_select(dice, context)}
 
 
+def draw_number(dice: Dice) -> Values:
+    """How many are hit."""
+    drawn = dice.pick(1, 2, ALL, 0.4)
+    return {"share" if isinstance(drawn, float) else "count": drawn}
+
+
 def draw_select(dice: Dice, context: FaultContext) -> Values:
     if dice.chance(0.3):
         return {}
-    select: Values = {"count": dice.pick(1, 2, ALL)}
+    select = draw_number(dice)
     if dice.chance(0.5):
         select["pool"] = dice.pick(*context.servers)
     return {"select": select}

@@ -330,7 +330,7 @@ class Machines(Component):
 
     # What goes wrong.
 
-    def lose(self, machine: str, error: str, now_s: float) -> None:
+    def lose(self, machine: str, error: str, now_s: float, back_s: float | None = None) -> None:
         """A machine stops and does not come back; its place can be had again after a while."""
         record = self.provider.get(machine)
         if record is None or record.state in (SPECULATIVE, CREATING, FAILED):
@@ -341,7 +341,8 @@ class Machines(Component):
             self._unaware[machine] = None
         self.provider.lose(machine, error, now_s)
         self.follow(now_s)
-        self._losses.push(now_s + self.settings.replaced_after_s, 0, ("", machine))
+        back_s = self.settings.replaced_after_s if back_s is None else back_s
+        self._losses.push(now_s + back_s, 0, ("", machine))
 
     def warn(self, machine: str, now_s: float) -> None:
         """A machine is going to be taken away: its cluster empties it."""

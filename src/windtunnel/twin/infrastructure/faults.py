@@ -42,10 +42,15 @@ class MachineFaults:
         spot = machine.shape.capacity_type == SPOT
         return FleetMachine(machine.id, pool.name, pool.zone, rack, spot)
 
-    def lose(self, machines: list[str], error: str, now_s: float) -> None:
-        """They stop, and do not come back; machines that are gone already are left out."""
+    def lose(
+        self, machines: list[str], error: str, now_s: float, back_s: float | None = None
+    ) -> None:
+        """They stop, and do not come back; machines that are gone already are left out.
+
+        After `back_s` others can be had in their place; None: after the time of the fleet.
+        """
         for machine in machines:
-            self._machines.lose(machine, error, now_s)
+            self._machines.lose(machine, error, now_s, back_s)
         self._infrastructure.wake(now_s)
 
     def warn(self, machines: list[str], now_s: float) -> None:

@@ -1,12 +1,13 @@
 """`machine-loss`, `rack-loss`, `zone-loss`: machines stop, with the servers on them."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from windtunnel.core.random import Stream
 from windtunnel.core.vocabulary import LOST_IN_FAULT
 from windtunnel.settings.drawing import Dice, Values
+from windtunnel.settings.section import Added
 from windtunnel.twin.faults.context import FaultContext
 from windtunnel.twin.faults.kind import Injection
 from windtunnel.twin.faults.machines import (
@@ -14,9 +15,9 @@ from windtunnel.twin.faults.machines import (
     MachineSelect,
     RackSelect,
     ZoneSelect,
-    chosen,
 )
-from windtunnel.twin.faults.servers import ALL
+from windtunnel.twin.faults.servers import draw_number
+from windtunnel.twin.faults.timing import Length
 from windtunnel.twin.faults.world import World
 
 if TYPE_CHECKING:
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
 class DomainLoss(DrawnFault):
     """Machines that are lost by whole domains: single machines, racks or zones."""
 
+    for_s: Annotated[Length | None, Added()] = Field(
+        default=None,
+        serialization_alias="for_",
+        description="After how long others can be had in their place; left out: "
+        "`fleet.replaced_after`.",
+    )
+
+    @property
+    def length_s(self) -> float | None:
+        return self.for_s
+
     def domain(self, machine: "FleetMachine") -> str:
         """What is lost as a whole, of which a machine is a part."""
         raise NotImplementedError
@@ -33,16 +45,26 @@ class DomainLoss(DrawnFault):
     def prepare(self, world: World, stream: Stream) -> Injection:
         machines = world.machines.existing()
         domains = {one.name: self.domain(one) for one in machines if self.select.matches(one)}
-        lost = chosen(self.select.count, sorted(set(domains.values())), stream)
+        lost = self.select.choose(sorted(set(domains.values())), stream)
         names = [name for name, domain in domains.items() if domain in lost]
-        return Injection(lost, begin=lambda now_s: world.machines.lose(names, LOST_IN_FAULT, now_s))
+        back_s = self.for_s
+
+        def begin(now_s: float) -> None:
+            world.machines.lose(names, LOST_IN_FAULT, now_s, back_s)
+
+        return Injection(lost, begin, None if back_s is None else _over)
 
     @classmethod
     def draw(cls, dice: Dice, context: FaultContext) -> Values:
-        select: Values = {"count": dice.pick(1, 2, ALL)}
+        select = draw_number(dice)
         if dice.chance(0.5):
             select["pool"] = dice.pick(*[one.name for one in context.machines])
-        return {"select": select}
+        back = {"for": context.span_s(dice)} if dice.chance(0.3) else {}
+        return {"select": select, **back}
+
+
+def _over(now_s: float) -> None:
+    """By then the fleet offers machines in the place of those that were lost."""
 
 
 class MachineLoss(DomainLoss):

@@ -17,7 +17,6 @@ from windtunnel.twin.faults.machines import (
     MachineFault,
     MachineSelect,
     QuotaSelect,
-    chosen,
 )
 from windtunnel.twin.faults.servers import ALL
 from windtunnel.twin.faults.timing import Moment
@@ -98,7 +97,7 @@ class SpotReclaim(DrawnFault):
     def prepare(self, world: World, stream: Stream) -> Injection:
         spot = [one for one in world.machines.existing() if one.spot]
         names = [one.name for one in spot if self.select.matches(one)]
-        taken = chosen(self.select.count, names, stream)
+        taken = self.select.choose(names, stream)
 
         def take(now_s: float) -> None:
             world.machines.lose(taken, RECLAIMED, now_s)
