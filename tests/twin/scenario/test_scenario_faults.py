@@ -9,7 +9,10 @@ from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.settings.document import MOST_BYTES
 from windtunnel.twin.scenario.load import load, load_text
 
-KEYS = "name, seed, duration, model, workload, slo, serving, scaling, gangs, fleet, faults, plan"
+KEYS = (
+    "name, seed, duration, model, workload, slo, serving, scaling, gangs, fleet, faults, "
+    "progress, plan"
+)
 NAME = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
 STEP_TIMES = "physics, roofline, linear, table, blis-trained-physics"
 
@@ -285,12 +288,6 @@ RULE_FAULTS = [
         "{distribution: normal, mean: 200, cv: 1, stddev: 9}",
         "7: workload[0].output_tokens.stddev: both stddev and cv are given; "
         "allowed: either stddev or cv",
-    ),
-    (
-        "name: small",
-        "slo: {vip: {ttft: 1s}}",
-        "1: slo.vip.priority: missing, and 'vip' is not a built-in class that has one; "
-        "allowed: a whole number, higher goes first",
     ),
     (
         "kv_blocks: 1000",

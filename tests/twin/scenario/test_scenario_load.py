@@ -228,3 +228,9 @@ def test_tiers_take_the_habits_of_blis_that_they_cannot_have() -> None:
     engine = pool.engine
     assert (engine.last_step_blocks, engine.compute_whole_hits) == (True, True)
     assert (engine.preemption, engine.store_last_token) == ("restart", True)
+
+
+def test_a_class_of_your_own_has_the_priority_of_standard() -> None:
+    plan = load_text(SMALL + "slo: {vip: {ttft: 1s}, late: {priority: -7}, batch: {}}\n")
+    priorities = {name: slo.priority for name, slo in plan.slos.items()}
+    assert (priorities["vip"], priorities["late"], priorities["batch"]) == (3, -7, -1)

@@ -11,7 +11,7 @@ from windtunnel.settings.section import digest_data, located
 from windtunnel.twin.scenario.infrastructure import gang_manifests
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.sections import Scenario
-from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass
+from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass, priority_of
 
 
 def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
@@ -72,7 +72,5 @@ def _slos(spec: Scenario) -> dict[str, SloClass]:
     slos = {}
     for name in sorted({*BUILT_IN_PRIORITIES, *spec.slo}):
         slo = spec.slo.get(name, SloClass())
-        built_in = BUILT_IN_PRIORITIES.get(name)
-        own = built_in if slo.priority is None else slo.priority
-        slos[name] = slo.model_copy(update={"priority": own})
+        slos[name] = slo.model_copy(update={"priority": priority_of(name, slo)})
     return slos

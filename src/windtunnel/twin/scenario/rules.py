@@ -17,6 +17,7 @@ from windtunnel.workload.settings.sources import (
     ReplaySettings,
     SourceSettings,
     WorkloadEntry,
+    priority_of,
 )
 from windtunnel.workload.traces.lines import unpacked_name
 
@@ -30,10 +31,6 @@ def rule_faults(spec: Scenario, folder: Path) -> list[Fault]:
 def _all_faults(spec: Scenario, where: Context) -> Iterator[Fault]:
     yield from workload_faults(spec)
     yield from model_faults(spec)
-    for name, slo in spec.slo.items():
-        if slo.priority is None and name not in BUILT_IN_PRIORITIES:
-            what = f"missing, and {name!r} is not a built-in class that has one"
-            yield Fault(("slo", name, "priority"), what, "a whole number, higher goes first")
     yield from infrastructure_faults(spec)
     yield from _repeated_names(spec.faults)
     yield from lora_faults(spec)
@@ -138,8 +135,8 @@ def lora_faults(spec: Scenario) -> Iterator[Fault]:
 
 
 def _priorities(spec: Scenario) -> dict[str, int]:
-    """Of every class that has one, built-in and the file's own."""
-    own = {name: slo.priority for name, slo in spec.slo.items() if slo.priority is not None}
+    """Of every class, built-in and the file's own."""
+    own = {name: priority_of(name, slo) for name, slo in spec.slo.items()}
     return {**BUILT_IN_PRIORITIES, **own}
 
 

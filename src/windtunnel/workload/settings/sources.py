@@ -33,7 +33,7 @@ from windtunnel.settings.limits import (
 from windtunnel.settings.section import Context, Section, faults_of
 from windtunnel.workload.arrivals import curve_of
 from windtunnel.workload.distributions import Curve, Lengths
-from windtunnel.workload.request import MOST_TURNS
+from windtunnel.workload.request import DEFAULT_SLO, MOST_TURNS
 from windtunnel.workload.settings.arrivals import (
     ArrivalProcess,
     ClosedArrivals,
@@ -438,7 +438,7 @@ class SloClass(Section):
         default=None,
         description="Higher goes first; below 0 may be shed. Left out: what the built-in class has "
         "(critical 4, standard 3, batch -1, sheddable -2, background -3); "
-        "a class of your own needs one.",
+        "a class of your own has that of standard.",
     )
     ttft_s: Target | None = Field(
         default=None, description="Longest time to the first token; left out, no target."
@@ -450,3 +450,10 @@ class SloClass(Section):
         default=None,
         description="Longest time from arrival to the last token; left out, no target.",
     )
+
+
+def priority_of(name: str, slo: SloClass) -> int:
+    """The priority of a class: its own, that of the built-in class, or that of standard."""
+    if slo.priority is not None:
+        return slo.priority
+    return BUILT_IN_PRIORITIES.get(name, BUILT_IN_PRIORITIES[DEFAULT_SLO])
