@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fleet.test_equivalence import Both
@@ -12,7 +12,7 @@ from windtunnel.core.random import Stream
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, need, profile
 from windtunnel.fleet.planner.actions import CyclePlan
-from windtunnel.fleet.planner.auction import MOST_BIDDERS, Ask, Choice, is_worth_it, share_out
+from windtunnel.fleet.planner.auction import MOST_BIDDERS, Ask, Choice, share_out
 from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.shape import shape
 
@@ -144,7 +144,7 @@ class Tight:
     def is_whole(self) -> bool:
         return all(room_of(one, one.has) >= one.units for one in self.asks)
 
-    def optimum(self, *, whole: bool) -> float:
+    def optimum(self) -> float:
         """The least that machines for all cost, by HiGHS; infinite where there is no way."""
         np = pytest.importorskip("numpy")
         from scipy.optimize import Bounds, LinearConstraint, milp
@@ -159,7 +159,7 @@ class Tight:
         done = milp(
             [each.cost for _, each in columns],
             constraints=LinearConstraint(matrix, low, high),
-            integrality=np.full(len(columns), int(whole)),
+            integrality=np.ones(len(columns)),
             bounds=Bounds(0, np.inf),
             options={"time_limit": 5.0},
         )
@@ -197,23 +197,11 @@ def test_shares_hold_every_need_and_use_no_machine_twice(seed: int, needs: int) 
         assert cost_of(tight.asks, shares) < cost_of(tight.asks, [one.has for one in tight.asks])
 
 
-@given(seed=st.integers(0, 10**6))
-@settings(max_examples=25, deadline=None)
-def test_shares_are_near_the_optimum(seed: int) -> None:
-    tight = Tight(seed, 12)
-    best = tight.optimum(whole=True)
-    assume(best < math.inf and tight.is_whole)
-    shares = share_out(tight.free, tight.asks) or [one.has for one in tight.asks]
-    assert cost_of(tight.asks, shares) <= 1.15 * best
-    if is_worth_it(tight.free, tight.asks, is_short=False):
-        assert tight.optimum(whole=False) < cost_of(tight.asks, [one.has for one in tight.asks])
-
-
 def test_on_average_shares_are_within_four_percent_of_the_optimum() -> None:
     paid, best = 0.0, 0.0
     for seed in range(40):
         tight = Tight(seed, 12)
-        least = tight.optimum(whole=True)
+        least = tight.optimum()
         if least < math.inf and tight.is_whole:
             shares = share_out(tight.free, tight.asks) or [one.has for one in tight.asks]
             paid, best = paid + cost_of(tight.asks, shares), best + least
