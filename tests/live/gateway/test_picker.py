@@ -278,6 +278,46 @@ def test_the_server_that_computes_a_prompt_is_named_to_the_sidecar(tmp_path: Pat
     run(test())
 
 
+def test_keys_of_clients_are_asked_for_and_replaced_by_that_of_the_server(tmp_path: Path) -> None:
+    keys = {"CLIENT_KEY": "sk-of-a-client", "SERVER_KEY": "sk-of-the-server"}
+
+    async def test() -> None:
+        guarded = await FakeServer().start()
+        file = tmp_path / "gateway.yaml"
+        file.write_text(
+            f"live:\n  servers: [{{url: '{guarded.url}', key_env: SERVER_KEY}}]\n"
+            "  clients: [{key_env: CLIENT_KEY, tenant: a}]\n"
+        )
+        async with bed(config=file, environment=keys, sets=PICKER, ready=False) as it:
+            await it.until(
+                lambda: (
+                    len(it.core.servers) == 2
+                    and all(one.availability.healthy for one in it.core.servers)
+                )
+            )
+            for path, method in (("/v1/chat/completions", "POST"), ("/v1/models", "GET")):
+                envoy = FakeEnvoy(it)
+                envoy.head(path, method, end=method == "GET", authorization="Bearer wrong")
+                envoy.body(json.dumps(chat()).encode())
+                assert (await envoy.refused()).status.code == 401
+                await envoy.end()
+            for server, wanted in ((guarded, "Bearer sk-of-the-server"), (it.servers[0], None)):
+                envoy = FakeEnvoy(it)
+                envoy.head(subset=[endpoint(server)], authorization="Bearer sk-of-a-client")
+                envoy.body(json.dumps(chat()).encode())
+                found = (await envoy.next()).request_headers.response.header_mutation
+                named = {one.header.key: one.header.raw_value.decode() for one in found.set_headers}
+                assert named.get("authorization") == wanted
+                assert ("authorization" in found.remove_headers) == (wanted is None)
+                await envoy.next()
+                await envoy.answer(answer())
+                await envoy.end()
+            it.settled()
+        await guarded.stop()
+
+    run(test())
+
+
 def test_a_port_that_is_taken_is_a_sentence() -> None:
     async def test() -> None:
         taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)

@@ -303,6 +303,11 @@ class PickerStream:
         endpoint = self._service.endpoint(server)
         extra[DESTINATION] = endpoint
         removed = list(NOT_FROM_CLIENTS)
+        key = self._proxy.pools[server].address.key
+        if key:
+            extra["authorization"] = f"Bearer {key}"
+        elif self._proxy.asks_keys:
+            removed.append("authorization")  # it was for the gateway alone
         if prefill:
             extra[PREFILLER] = prefill
         else:
