@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from tests.report.page.runs import GATED, SPLIT, TALKS
@@ -14,6 +15,7 @@ from tests.twin.infrastructure.worlds import scenario
 from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
+from windtunnel.cli import simulate as command
 from windtunnel.report.page.headline import tiles
 from windtunnel.report.terminal.run import show
 from windtunnel.report.terminal.run_details import fault_lines, short_lines
@@ -349,3 +351,14 @@ def test_what_a_fleet_was_short_of_is_said_with_the_first_named() -> None:
     lines = short_lines({"short": short})
     assert lines[0] == "main/main.0: NO_MATCHING_SUPPLY: too few"
     assert lines[3:] == ["and 2 more, in result.json"]
+
+
+@pytest.mark.parametrize(("process", "by_chance"), [("constant", False), ("poisson", True)])
+def test_other_seeds_are_suggested_only_where_they_change_something(
+    process: str, by_chance: bool, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "one.yaml"
+    scenario.write_text(one_server().replace("process: constant", f"process: {process}"))
+    done = CliRunner().invoke(command.simulate, [str(scenario), "-o", str(tmp_path / "run")])
+    assert done.exit_code == 0
+    assert ("--trust repeats the run" in done.output) == by_chance
