@@ -12,10 +12,24 @@ if TYPE_CHECKING:
 
 DURATIONS: Final = tuple(0.01 * 2**power for power in range(14))
 """The bounds that OpenTelemetry recommends for durations."""
-FIRST_TOKEN: Final = (
+FIRST_TOKEN: Final[tuple[float, ...]] = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
 )  # fmt: skip
-PER_TOKEN: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+PER_TOKEN: Final[tuple[float, ...]] = (
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+)
 MOST_SERIES: Final = 10_000
 HISTOGRAMS: Final = (
     ("gen_ai_server_request_duration_seconds", "duration", "Completed requests, from arrival."),
