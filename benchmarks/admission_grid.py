@@ -11,6 +11,7 @@ answers and 20 s, at the start and after a change.
 
 import math
 from collections import deque
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -216,20 +217,39 @@ SEEDS: Final = range(20_000, 20_120)
 """Not used while the limiter was built."""
 
 
+def alone(found: Found) -> bool:
+    return found.case.chance == 0.0
+
+
+ROWS: Final[tuple[tuple[str, Callable[[Found], bool]], ...]] = (
+    ("a limit alone", alone),
+    ("of these, a token bucket", lambda one: alone(one) and one.case.kind == "bucket"),
+    ("strict spacing (no burst)", lambda one: alone(one) and one.case.kind == "spacing"),
+    ("windows of a second", lambda one: alone(one) and one.case.kind.endswith(" 1 s")),
+    ("windows of a minute", lambda one: alone(one) and one.case.kind.endswith("60 s")),
+    ("a limit that changes half-way", lambda one: alone(one) and one.case.then != 1.0),
+    (
+        "without a Retry-After that is three times too long",
+        lambda one: alone(one) and one.case.retry_after != "long",
+    ),
+    ("a limit, and up to 15 % refused by chance", lambda one: not alone(one)),
+)
+
+
 def main() -> None:
+    """Prints the table of docs/benchmarks.md."""
     found = [run(draw(seed)) for seed in SEEDS]
-    for name, is_chance in (("a limit alone", False), ("a limit, and refusals by chance", True)):
-        cases = [one for one in found if (one.case.chance > 0.0) == is_chance]
+    print("providers | cases | part: p10, p50 | at least 0.95 | refusals: p50, p90 | at most 5")
+    for name, belongs in ROWS:
+        cases = [one for one in found if belongs(one)]
         parts = sorted(one.part for one in cases)
         refused = sorted(one.refused for one in cases)
         few = sum(one.refused <= REFUSALS_MOST for one in cases)
         close = sum(one.part >= PART_LEAST for one in cases)
         tenth, half = len(cases) // 10, len(cases) // 2
         print(
-            f"{name}: {len(cases)} cases; part of the rate: a tenth below {parts[tenth]:.2f}, half "
-            f"below {parts[half]:.2f}, {close} at least {PART_LEAST}; refusals per 100: half below "
-            f"{refused[half]:.1f}, a tenth above {refused[-tenth - 1]:.1f}, {few} at most "
-            f"{REFUSALS_MOST:g}"
+            f"| {name} | {len(cases)} | {parts[tenth]:.2f}, {parts[half]:.2f} | {close} | "
+            f"{refused[half]:.1f}, {refused[-tenth - 1]:.1f} | {few} |"
         )
 
 
