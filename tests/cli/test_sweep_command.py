@@ -144,10 +144,10 @@ def test_two_sweeps_may_share_a_cache_at_once(sweep: Run, tmp_path: Path) -> Non
 def test_an_interrupt_says_how_to_go_on(sweep: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real, count = measured, iter(range(10))
 
-    def interrupted(plan: Any) -> Any:
+    def interrupted(plan: Any, **limits: Any) -> Any:
         if next(count) == 2:
             raise KeyboardInterrupt  # what Python makes of a signal, at a moment of our own
-        return real(plan)
+        return real(plan, **limits)
 
     monkeypatch.setattr("windtunnel.search.execution.workers.measured", interrupted)
     asked = ["--vary", f"{REPLICAS}=1..4", "--seeds", "1", "--jobs", "1", "-o", "out"]

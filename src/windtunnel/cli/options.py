@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.places import Output, folder_of, in_folder, keep_apart, note, traces_of
+from windtunnel.cli.places import (
+    Output,
+    folder_of,
+    in_folder,
+    keep_apart,
+    note,
+    note_estimate,
+    traces_of,
+)
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration, parse_size
 
@@ -274,6 +282,7 @@ class PointsCommand:
         identity = identity_of(self._sweep, identity)
         if folder is not None:
             check(folder, identity)
+        note_estimate(self._sweep.runs[0].plan, runs)
         cache = cache_of(asked, folder)
         ended = 0
         try:

@@ -56,6 +56,15 @@ def note(sentence: str) -> None:
     click.echo(f"windtunnel: {printable(sentence)}", err=True)
 
 
+def note_estimate(plan: "ScenarioPlan", runs: float = 1.0, says: str = "") -> None:
+    """Says before a long or large run what it will take, on standard error."""
+    from windtunnel.twin.estimate import estimate
+
+    sentence = estimate(plan).sentence(runs)
+    if sentence is not None:
+        note(says + sentence)
+
+
 def write_file(option: str, place: Place, text: str) -> None:
     """Writes a file that an option asks for, if it does."""
     with Output() as out:

@@ -23,7 +23,7 @@ from windtunnel.cli.options import (
     set_option,
     workers_of,
 )
-from windtunnel.cli.places import Output, folder_of, in_folder, keep_apart, traces_of
+from windtunnel.cli.places import Output, folder_of, in_folder, keep_apart, note_estimate, traces_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_share
 
@@ -96,6 +96,7 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     output = folder_of(output, json_to, f"plan-{base.name}{ending}")
     read = {"the scenario": scenario, **traces_of(base)}
     keep_apart(read, {**in_folder(output, FILES), "--json": json_to})
+    note_estimate(base, asked["budget"], "at most ")
     with Output(json_to) as out:
         folder = out.folder(output)
         path = folder.path if folder is not None else None
