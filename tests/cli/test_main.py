@@ -123,6 +123,16 @@ def test_an_interruption_says_a_word_and_exits_130(
     assert err.strip() == "windtunnel: interrupted"
 
 
+def test_a_lack_of_memory_does_not_deny_what_was_written(
+    run: Run, failing: Callable[[BaseException], None]
+) -> None:
+    failing(MemoryError())
+    status, _, said = run("fail")
+    assert status == 3
+    assert "not enough memory" in said
+    assert "nothing was written" not in said  # `batch`, `observe`, `sweep` write as they go
+
+
 def test_a_bug_keeps_its_traceback(failing: Callable[[BaseException], None]) -> None:
     failing(ZeroDivisionError("a bug"))
     with pytest.raises(ZeroDivisionError):

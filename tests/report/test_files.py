@@ -9,7 +9,7 @@ import pytest
 from tests.twin.runs import one_server
 from windtunnel.analysis import run_folder as contents
 from windtunnel.core.errors import InputError, OutputError
-from windtunnel.core.files import DRAFT, Draft
+from windtunnel.core.files import DRAFT, READY, Draft
 from windtunnel.report.files.folder import RunFolder, WholeFile, result_bytes
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import load_text
@@ -141,6 +141,22 @@ def test_files_of_others_stay_and_a_kill_while_files_are_replaced_is_mended(
     assert everything(tmp_path) == sorted([*FILES, "notes.txt"])
     assert contents.result_of(tmp_path)["name"] == "b"
     assert json.loads((tmp_path / "scenario.json").read_text())["name"] == "b"
+
+
+def test_a_list_of_files_to_delete_reaches_no_other_files(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    outside, notes = tmp_path / "result.json", path / "notes.txt"
+    listed = [str(outside), "../result.json", "notes.txt", "", ".", "report.html"]
+    for number, stale in enumerate((json.dumps(listed), "no list", "[1]")):
+        ready = path / f"{READY}{number}"
+        ready.mkdir(parents=True)
+        (ready / ".stale").write_text(stale)
+    (path / f"{READY}notes").write_text("a file is no folder")
+    for file in (outside, notes, path / contents.REPORT):
+        file.write_text("before")
+    with RunFolder(path):
+        assert everything(path) == [f"{READY}notes", "notes.txt"]
+    assert outside.exists()
 
 
 def test_two_runs_into_one_folder_leave_one_of_them_whole(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except FormRefused as refused:
         click.echo(f"windtunnel: {refused}", err=True)
         sys.exit(EXIT_USAGE)
-    _bear_any_letter()
+    _replace_unencodable()
     _spare_address_space()
     try:
         with _orderly_termination():
@@ -155,7 +155,8 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except Exception as error:
         if _is_short_of_memory(error):
-            _say("there is not enough memory, and nothing was written (`ulimit -v` may be too low)")
+            lost = "the command stopped early, and results that were not written yet are lost"
+            _say(f"there is not enough memory: {lost} (`ulimit -v` may be too low)")
             sys.exit(EXIT_EARLY)
         if not isinstance(error, OSError):
             raise
@@ -182,7 +183,7 @@ def _spare_address_space() -> None:
             os.environ.setdefault(name, "1")
 
 
-def _bear_any_letter() -> None:
+def _replace_unencodable() -> None:
     """A terminal that lacks a letter shows a question mark; no command fails over it."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

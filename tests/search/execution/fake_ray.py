@@ -83,6 +83,9 @@ class FakeRay(ModuleType):
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 3.0}
 
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Resources": {"CPU": 2.0}}, {"Resources": {"CPU": 1.0}}, {"Resources": {}}]
+
     def remote(self, call: Callable[..., Any]) -> Remote:
         return Remote(self, call)
 

@@ -53,6 +53,23 @@ def test_a_cluster_gets_twice_as_many_runs_as_it_has_processors(
     assert ray.most_flying == 6
 
 
+def test_runs_there_end_at_the_memory_ceiling(ray: FakeRay, plans: list[ScenarioPlan]) -> None:
+    ceilings: list[tuple[int | None, int]] = []
+
+    def seen(code: str, plan: ScenarioPlan, memory_bytes: int | None, processes: int) -> None:
+        ceilings.append((memory_bytes, processes))
+
+    ray.fails = seen
+    longer = [plan.changed(duration_s=20.0) for plan in plans[:2]]
+    outcomes = [one for _, one in evaluate(longer, on="auto", memory_bytes=2 << 20)]
+    assert ceilings == [(2 << 20, 2)] * 2  # two run at once on the widest machine
+    for outcome in outcomes:
+        assert isinstance(outcome, FailedRun)
+        assert "the memory ceiling of 1 MiB was reached" in outcome.sentence
+    list(evaluate(plans[:1], on="auto", jobs=1))
+    assert ceilings[2:] == [(None, 1)]
+
+
 def test_a_ray_that_was_connected_before_stays_so(ray: FakeRay, plans: list[ScenarioPlan]) -> None:
     ray.connected = True
     assert len(list(evaluate(plans[:1], on="ray"))) == 1
@@ -64,7 +81,7 @@ def test_a_ray_that_was_connected_before_stays_so(ray: FakeRay, plans: list[Scen
 def test_a_worker_that_dies_again_and_again_fails_its_point(
     ray: FakeRay, plans: list[ScenarioPlan], error: Exception
 ) -> None:
-    ray.fails = lambda _, plan: error if plan.seed == 1 else None
+    ray.fails = lambda _, plan, *__: error if plan.seed == 1 else None
     outcomes = dict(evaluate(plans[:3], on="ray"))
     assert [type(outcomes[number]) for number in range(3)] == [MeasuredRun, FailedRun, MeasuredRun]
     failed = outcomes[1]
@@ -77,7 +94,7 @@ def test_what_is_cached_is_not_sent(
 ) -> None:
     cache = Cache(tmp_path)
     list(evaluate(plans[:3], jobs=1, cache=cache))
-    ray.fails = lambda _, plan: RayError("sent") if plan.seed < 3 else None
+    ray.fails = lambda _, plan, *__: RayError("sent") if plan.seed < 3 else None
     assert len(list(evaluate(plans[:4], on="ray", cache=cache))) == 4
 
 

@@ -24,9 +24,10 @@ def evaluate(
     on: str = "local",
     jobs: int | None = None,
     cache: Cache | None = None,
+    memory_bytes: int | None = None,
 ) -> Answers:
     """The outcomes of all plans as they end, each with the number of its plan."""
-    with Workers(on=on, jobs=jobs, cache=cache) as workers:
+    with Workers(on=on, jobs=jobs, cache=cache, memory_bytes=memory_bytes) as workers:
         yield from workers.evaluate(plans)
 
 

@@ -23,6 +23,7 @@ from windtunnel.twin.run import Run
 
 STALE = ".stale"
 """In a folder of files that are ready: which others are to go."""
+MOST_STALE_BYTES = 1 << 16
 ANOTHER_FOLDER = "choose another folder with -o"
 
 
@@ -59,11 +60,12 @@ class WholeFolder:
         try:
             with self._place():
                 self._refuse_a_file()
+                self._refuse_below_a_file()
                 self._made += (one for one in self._real.parents if not one.exists())
                 self._real.parent.mkdir(parents=True, exist_ok=True)
                 self._drafts = self._beside()
                 with alone_in(self._real):
-                    _finish_replacing(self._real)
+                    self._finish_replacing()
                 self._draft = self._drafts.path / self._real.name
                 self._draft.mkdir()
         except OutputError:
@@ -132,9 +134,27 @@ class WholeFolder:
                 (self._real / file.name).open("wb")  # says that it cannot, before any is replaced
         stale = [name for name in self._owned if not (self._draft / name).exists()]
         (self._draft / STALE).write_bytes(msgspec.json.encode(stale))
-        _finish_replacing(self._real)
+        self._finish_replacing()
         self._draft.rename(self._real / self._drafts.path.name.replace(DRAFT, READY))
-        _finish_replacing(self._real)
+        self._finish_replacing()
+
+    def _finish_replacing(self) -> None:
+        """Puts complete files in place, also those of a process that was killed meanwhile.
+
+        Anybody may have written the list of files to delete: only owned ones of this folder are.
+        """
+        if not self._real.is_dir():
+            return
+        found = sorted(one for one in self._real.iterdir() if one.name.startswith(READY))
+        for ready in (one for one in found if one.is_dir() and not one.is_symlink()):
+            for name in _listed(ready / STALE):
+                old = self._real / name
+                if name in self._owned and (old.is_file() or old.is_symlink()):
+                    old.unlink()
+            for file in sorted(ready.iterdir()):
+                if file.name != STALE:
+                    file.replace(self._real / file.name)
+            shutil.rmtree(ready)
 
     def _place(self) -> Any:
         return _sentences(self.path, ANOTHER_FOLDER)
@@ -144,6 +164,11 @@ class WholeFolder:
             what = "is a file, not a folder"
             raise OutputError(what, where=str(self.path), hint=ANOTHER_FOLDER)
 
+    def _refuse_below_a_file(self) -> None:
+        above = next(one for one in self._real.parents if one.exists())
+        if not above.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+
     def _unmake(self) -> None:
         """Takes away the folders that were made for this run, as far as nothing else is in them."""
         for folder in self._made:
@@ -151,21 +176,14 @@ class WholeFolder:
                 folder.rmdir()
 
 
-def _finish_replacing(folder: Path) -> None:
-    """Puts files in place that are complete; those of a process that was killed meanwhile too."""
-    if not folder.is_dir():
-        return
-    for ready in sorted(one for one in folder.iterdir() if one.name.startswith(READY)):
-        stale = ready / STALE
-        names = stale.read_bytes() if stale.is_file() else b"[]"
-        for name in msgspec.json.decode(names, type=list[str]):
-            old = folder / name
-            if old.is_file() or old.is_symlink():
-                old.unlink()
-        for file in sorted(ready.iterdir()):
-            if file != stale:
-                file.replace(folder / file.name)
-        shutil.rmtree(ready)
+def _listed(stale: Path) -> list[str]:
+    """The names in a list of files to delete; none where it is absent, or is not such a list."""
+    if stale.is_symlink() or not stale.is_file() or stale.stat().st_size > MOST_STALE_BYTES:
+        return []
+    try:
+        return msgspec.json.decode(stale.read_bytes(), type=list[str])
+    except msgspec.DecodeError:
+        return []
 
 
 def exchange(one: Path, other: Path) -> bool:

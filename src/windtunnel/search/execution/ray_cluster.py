@@ -42,20 +42,28 @@ def check_place(on: str) -> None:
         raise WindtunnelError("Ray is not installed", where=f"--on {on}", hint=INSTALL)
 
 
-def run_there(code: str, plan: ScenarioPlan) -> Outcome | str:
-    """One point on a worker: its outcome, or the digest of code that is not the sweep's."""
+def run_there(
+    code: str, plan: ScenarioPlan, memory_bytes: int | None, processes: int
+) -> Outcome | str:
+    """One point on a worker: its outcome, or the digest of code that is not the sweep's.
+
+    So many workers of its machine together may use `memory_bytes`, None: most of what it has.
+    """
     ours = code_digest()
-    return measured(plan) if ours == code else ours
+    return measured(plan, memory_bytes, processes) if ours == code else ours
 
 
 class RayCluster:
     """A Ray that is connected."""
 
-    def __init__(self, ray: Any, on: str, jobs: int | None) -> None:
+    def __init__(self, ray: Any, on: str, jobs: int | None, memory_bytes: int | None) -> None:
         self._ray = ray
         self._on = on
+        self._memory_bytes = memory_bytes
         cpus = int(ray.cluster_resources().get("CPU", 1))
         self._at_once = AHEAD * max(cpus, 1) if jobs is None else jobs
+        widest = max((int(one["Resources"].get("CPU", 0)) for one in ray.nodes()), default=1)
+        self._processes = max(1, min(self._at_once, widest))  # at once on one machine, at most
         self._task = ray.remote(run_there).options(num_cpus=1, max_retries=RETRIES)
         self._code = code_digest()
 
@@ -66,7 +74,10 @@ class RayCluster:
         try:
             while begun < len(plans) or flying:
                 while begun < len(plans) and len(flying) < self._at_once:
-                    flying[self._task.remote(self._code, plans[begun])] = begun
+                    task = self._task.remote(
+                        self._code, plans[begun], self._memory_bytes, self._processes
+                    )
+                    flying[task] = begun
                     begun += 1
                 ended, _ = self._ray.wait(list(flying), num_returns=1)
                 for task in ended:
@@ -101,8 +112,11 @@ class RayCluster:
 
 
 @contextmanager
-def connected(on: str, jobs: int | None) -> Iterator[RayCluster]:
-    """A cluster for as long as it is needed; a Ray that was connected before stays so."""
+def connected(on: str, jobs: int | None, memory_bytes: int | None = None) -> Iterator[RayCluster]:
+    """A cluster for as long as it is needed; a Ray that was connected before stays so.
+
+    Runs on one of its machines together may use `memory_bytes`, None: most of what it has.
+    """
     check_place(on)
     if on.startswith(ADDRESS):
         _refuse_the_unreachable(on)
@@ -113,7 +127,7 @@ def connected(on: str, jobs: int | None) -> Iterator[RayCluster]:
     if not before:
         _begin(ray, on, jobs)
     try:
-        yield RayCluster(ray, on, jobs)
+        yield RayCluster(ray, on, jobs, memory_bytes)
     finally:
         if not before:
             ray.shutdown()

@@ -77,7 +77,7 @@ class Workers(ExitStack):
         """`on` is where they run: `local`, or a Ray (`ray`, `auto` or `ray://HOST:PORT`).
 
         `jobs` is how many run at once, None: as many as pay. What a `cache` has is not run again,
-        and what ends is kept there; failures are not. All runs on this machine together may use
+        and what ends is kept there; failures are not. All runs on one machine together may use
         `memory_bytes`, None: most of what is available; one that would use more fails.
         """
         if jobs is not None and jobs < 1:
@@ -87,6 +87,7 @@ class Workers(ExitStack):
         self._on = on
         self._jobs = jobs
         self._cache = cache
+        self._memory_bytes = memory_bytes
         self.found = 0
         """How many of the last plans the cache had."""
         most = processors() if jobs is None else jobs
@@ -96,7 +97,7 @@ class Workers(ExitStack):
 
     def __enter__(self) -> "Workers":
         if self._on != LOCAL:
-            self._cluster = self.enter_context(connected(self._on, self._jobs))
+            self._cluster = self.enter_context(connected(self._on, self._jobs, self._memory_bytes))
         return self
 
     def evaluate(self, plans: Sequence[ScenarioPlan]) -> Answers:
