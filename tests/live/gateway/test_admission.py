@@ -401,12 +401,12 @@ def test_sigterm_refuses_the_queue_and_lets_answers_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("live: {servers: [{url: 'ftp://x'}]}", "is no address"),
+        ("live: {servers: [{url: 'ftp://x'}]}", "is not an address"),
         ("live: {servers: [{url: 'http://169.254.169.254'}]}", "link-local"),
         ("live: {servers: [{url: 'http://u:p@x'}]}", "no password"),
         ("live: {servers: [{url: 'http://x/other'}]}", "is not passed on"),
         ("live: {servers: [{url: 'http://x'}, {url: 'http://x'}]}", "listed twice"),
-        ("live: {listen: nowhere}", "no address"),
+        ("live: {listen: nowhere}", "not an address"),
         ("live: {certificate: a.pem}", "go together"),
         ("live: {clients: [{key_env: K, classes: [vip]}]}", "there is no class 'vip'"),
         ("slo: {vip: {}}", "no priority"),

@@ -43,6 +43,11 @@ def test_the_gateway_reads_its_configuration_and_has_the_ports_of_its_pod(
     assert kept < 2 * 1024**3
 
 
+def test_a_node_of_the_gateway_can_be_drained(objects: dict[str, Any]) -> None:
+    budget = objects.get("PodDisruptionBudget", {"spec": {"minAvailable": 0}})["spec"]
+    assert budget["minAvailable"] < objects["Deployment"]["spec"]["replicas"]
+
+
 def test_every_metric_of_the_dashboard_is_published() -> None:
     board = json.loads((DEPLOY / "grafana-gateway.json").read_text(encoding="utf-8"))
     asked = {

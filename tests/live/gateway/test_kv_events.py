@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from tests.live.gateway.bed import Bed, FakeServer, bed, chat, friendly, run
 from windtunnel.core.errors import InputError
 from windtunnel.live.gateway.audit import audit
+from windtunnel.live.gateway.kv import blocks
+from windtunnel.live.gateway.kv import events as kv_events
 from windtunnel.live.gateway.kv.blocks import BadEvents, ServerBlocks, read_batch
 from windtunnel.live.gateway.kv.tokens import ModelTokenizer, TokenChain
 from windtunnel.live.gateway.settings import read_settings
@@ -129,10 +131,65 @@ def test_events_are_read_as_maps_and_as_arrays_and_anything_else_is_refused() ->
             ServerBlocks("m", key).apply([stored([1] * 64) | wrong])
 
 
-@given(st.binary(max_size=60))
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=3)
+    | st.binary(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)  # fmt: skip
+BLOCKS = st.integers(0, 2).flatmap(
+    lambda count: st.fixed_dictionaries(
+        {
+            "type": st.just("BlockStored"),
+            "block_hashes": st.lists(st.integers(0, 9) | ANYTHING, min_size=count, max_size=count),
+            "parent_block_hash": st.none() | st.integers(0, 9) | ANYTHING,
+            "token_ids": st.lists(
+                st.integers(0, 9) | st.integers(-(2**63), 2**64 - 1) | ANYTHING,
+                min_size=2 * count,
+                max_size=2 * count,
+            ),
+            "block_size": st.just(2) | ANYTHING,
+        },
+        optional={
+            "lora_name": st.text(max_size=2) | ANYTHING,
+            "extra_keys": st.lists(ANYTHING, max_size=2) | ANYTHING,
+            "medium": st.just("GPU") | ANYTHING,
+            "group_idx": ANYTHING,
+        },
+    )
+)
+EVENTS = st.lists(
+    BLOCKS
+    | st.fixed_dictionaries(
+        {"type": st.sampled_from(["BlockRemoved", "AllBlocksCleared"]), "block_hashes": ANYTHING}
+    )
+    | BLOCKS.map(lambda event: list(event.values()))
+    | ANYTHING,
+    max_size=4,
+)
+
+
+@given(st.binary(max_size=60) | EVENTS.map(lambda events: msgspec.msgpack.encode([0.0, events])))
 def test_any_message_is_read_or_refused(payload: bytes) -> None:
     with contextlib.suppress(BadEvents):
         ServerBlocks("m", key).apply(read_batch(payload))
+
+
+DEEP = b"\x91" * 100_000 + b"\xc0"
+LARGE = msgspec.msgpack.encode([0.0, [stored([2**63 + n for n in range(16)])]])
+
+
+@pytest.mark.parametrize("payload", [DEEP, LARGE])
+def test_messages_that_are_too_deep_or_have_tokens_too_large_are_refused(payload: bytes) -> None:
+    with pytest.raises(BadEvents):
+        ServerBlocks("m", key).apply(read_batch(payload))
+
+
+def test_more_events_than_are_read_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "MOST_EVENTS", 2)
+    read_batch(msgspec.msgpack.encode([0.0, [stored([1] * 16)] * 2]))
+    with pytest.raises(BadEvents, match="at most 2"):
+        read_batch(msgspec.msgpack.encode([0.0, [stored([1] * 16)] * 3]))
 
 
 def test_prompts_are_tokenized_as_the_model_does(tmp_path: Path) -> None:
@@ -272,9 +329,53 @@ def test_lost_events_are_replayed_and_a_restart_or_a_gap_forgets(tmp_path: Path)
             await it.until(lambda: (cached(it, a), cached(it, b)) == (128, 0))
             await publisher.publish("nonsense")
             await it.until(lambda: cached(it, a) == 0)
+            while not cached(it, a):  # it is followed again
+                await publisher.publish(stored(a))
+                await asyncio.sleep(0.02)
 
     run(test())
     assert audit(tmp_path / "log").difference == ""
+
+
+def test_a_failure_of_any_kind_forgets_what_was_told_and_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with telling(tmp_path) as (it, publisher):
+            monkeypatch.setattr(kv_events, "AGAIN_S", 0.01)
+            a = [1] * 128
+
+            works = kv_events.KvEventReader._apply
+            failed: list[int] = []
+
+            def fails_once(reader: Any, number: int, payload: bytes) -> None:
+                if not failed:
+                    failed.append(number)
+                    raise OSError("no more sockets")
+                works(reader, number, payload)
+
+            monkeypatch.setattr(kv_events.KvEventReader, "_apply", fails_once)
+            await publisher.publish(stored(a))
+            await it.until(lambda: cached(it, [9] * 64) == 0)
+            while not cached(it, a):
+                await publisher.publish(stored(a))
+                await asyncio.sleep(0.02)
+
+    run(test())
+
+
+def test_a_replay_ends_at_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with telling(tmp_path) as (it, publisher):
+            monkeypatch.setattr(kv_events, "MOST_REPLAYED_BYTES", 1000)
+            first, last = [1] * 64, [2] * 64
+            for _ in range(5):
+                await publisher.publish(stored(first), lose=True)
+            await publisher.publish(stored(last))
+            await it.until(lambda: cached(it, last) == 64)
+            assert cached(it, [9] * 64) == 0  # a gap: nothing from before counts
+
+    run(test())
 
 
 def test_a_request_goes_to_the_server_that_says_it_has_its_prompt(tmp_path: Path) -> None:

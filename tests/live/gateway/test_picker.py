@@ -111,9 +111,9 @@ class FakeEnvoy:
         ]
         self.send(response_headers=messages.HttpHeaders(headers=HeaderMap(headers=listed)))
 
-    async def answer(self, *pieces: bytes, stream: bool = False) -> bytes:
+    async def answer(self, *pieces: bytes, stream: bool = False, status: int = 200) -> bytes:
         """A whole answer of the server; what of it goes to the client."""
-        self.answer_head(kind="text/event-stream" if stream else "application/json")
+        self.answer_head(status, kind="text/event-stream" if stream else "application/json")
         assert (await self.next()).WhichOneof("response") == "response_headers"
         for piece in pieces:
             self.send(response_body=messages.HttpBody(body=piece))
@@ -310,7 +310,7 @@ def test_keys_of_clients_are_asked_for_and_replaced_by_that_of_the_server(tmp_pa
                 assert named.get("authorization") == wanted
                 assert ("authorization" in found.remove_headers) == (wanted is None)
                 await envoy.next()
-                await envoy.answer(answer())
+                assert b"sk-of" not in await envoy.answer(b"not sk-of-", b"the-server", status=403)
                 await envoy.end()
             it.settled()
         await guarded.stop()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.gateway.bed import STREAM_HEAD, FakeServer, Received, bed, chunk, run, whole
+from windtunnel.live.gateway.data_path import responses
 
 KEYS = """\
 live:
@@ -124,3 +125,80 @@ def test_a_stored_response_whose_server_is_gone_is_502_and_a_client_that_leaves_
             it.settled()
 
     run(test())
+
+
+SERVER_KEY = "sk-key-of-the-server-789"
+
+
+async def repeats(received: Received, writer: asyncio.StreamWriter, _: FakeServer) -> None:
+    """Refuses what is asked of stored responses, and says with which key it was asked."""
+    if received.line.startswith("POST"):
+        writer.write(whole(b'{"id": "resp_a1"}'))
+        return
+    said = f"no right for {received.headers['authorization']}"
+    body = json.dumps({"error": {"message": said}}).encode()
+    writer.write(b"HTTP/1.1 403 Forbidden\r\ntransfer-encoding: chunked\r\n\r\n")
+    for piece in (body[:30], body[30:]):
+        writer.write(chunk(piece))
+        await writer.drain()
+        await asyncio.sleep(0.01)
+    writer.write(b"0\r\n\r\n")
+
+
+def test_errors_about_stored_responses_are_without_the_servers_key(tmp_path: Path) -> None:
+    async def test() -> None:
+        server = await FakeServer(repeats).start()
+        file = tmp_path / "gateway.yaml"
+        file.write_text(f"live: {{servers: [{{url: '{server.url}', key_env: SERVER}}]}}")
+        async with bed(config=file, environment={"SERVER": SERVER_KEY}, ready=False) as it:
+            await it.until(
+                lambda: any(
+                    one.availability.healthy and one.name == server.url for one in it.core.servers
+                )
+            )
+            await it.servers[0].stop()
+            await it.until(lambda: not it.core.servers[-1].availability.healthy)
+            made = await it.ask({"model": "m", "input": "x"}, path="/v1/responses")
+            assert made.status == 200
+            got = await it.ask(path="/v1/responses/resp_a1", method="GET")
+            assert got.status == 403
+            assert got.json["error"]["message"] == "no right for Bearer [key]"
+            it.settled()
+        await server.stop()
+
+    run(test())
+
+
+def test_requests_about_stored_responses_are_logged_bounded_and_share_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "access.jsonl"
+
+    async def test() -> None:
+        async with bed(stores("a"), sets=(f"live.access_log={log}",)) as it:  # type: ignore[arg-type]
+            server, path = it.servers[0], "/v1/responses/resp_a1"
+            assert (await it.ask({"model": "m", "input": "x"}, path="/v1/responses")).status == 200
+            before = it.program.proxy.pools[0].open
+            for _ in range(3):
+                assert (await it.ask(path=path, method="GET")).status == 200
+            assert it.program.proxy.pools[0].open == before
+
+            async def closes(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+                server.script = stores("a")  # type: ignore[assignment]
+                writer.transport.abort()
+
+            server.script = closes  # as if the connection had been closed while it was idle
+            assert (await it.ask(path=path, method="GET")).status == 200
+            monkeypatch.setattr(responses, "MOST_RETRIEVALS", 0)
+            got = await it.ask(path=path, method="GET")
+            assert (got.status, got.json["error"]["type"]) == (429, "rate_limit_error")
+            it.settled()
+
+    run(test())
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(line["path"], line["status"], line["outcome"]) for line in lines] == [
+        ("/v1/responses", 200, "completed"),
+        *[("/v1/responses/resp_a1", 200, "completed")] * 4,
+        ("/v1/responses/resp_a1", 429, "invalid"),
+    ]
+    assert {"id", "method", "tenant", "server", "duration_s"} <= set(lines[1])

@@ -222,7 +222,7 @@ class PickerSettings(Section):
 
     def check(self, where: Context) -> Iterator[Fault]:
         if split_address(self.listen) is None:
-            yield where.fault("listen", f"{self.listen!r} is no address", "HOST:PORT")
+            yield where.fault("listen", f"{self.listen!r} is not an address", "HOST:PORT")
 
 
 class KvEventSettings(Section):
@@ -233,8 +233,8 @@ class KvEventSettings(Section):
     )
     replay_port: Annotated[int, Whole(1, 65535)] | None = Field(
         default=None,
-        description="Where servers repeat them (`replay_endpoint`); left out: what is missed once "
-        "makes all that is known of a server void.",
+        description="Where servers repeat them (`replay_endpoint`); left out: missed events clear "
+        "the server's index.",
     )
     topic: Annotated[str, FreeText()] = Field(default="", description="The topic; empty: all.")
 
@@ -328,7 +328,7 @@ class LiveSettings(Section):
         for key in ("listen", "admin"):
             value = getattr(self, key)
             if value is not None and split_address(value) is None:
-                yield where.fault(key, f"{value!r} is no address", "HOST:PORT")
+                yield where.fault(key, f"{value!r} is not an address", "HOST:PORT")
         if (self.certificate is None) != (self.certificate_key is None):
             yield where.fault(
                 "certificate", "a certificate and its key go together", "both, or neither"
@@ -454,9 +454,9 @@ def address_fault(url: str) -> str:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        return f"{url[:80]!r} is no address"
+        return f"{url[:80]!r} is not an address"
     if parts.scheme not in ("http", "https") or not host or not url.isascii():
-        return f"{url[:80]!r} is no address"
+        return f"{url[:80]!r} is not an address"
     if parts.username or parts.password or parts.query or parts.fragment:
         return "an address has no user, no password and no '?'"
     if parts.path.rstrip("/") not in ("", "/v1"):

@@ -1,8 +1,16 @@
 """What a gateway says when it cannot answer: OpenAI's error objects, with the right status."""
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
+
+from windtunnel.live.wire.refusals import error_line
+
+KEPT_BODY: Final = 1 << 20
+"""Bytes of an answer that are kept: of an error, or to read its usage."""
+LEFT_STATUS: Final = 499
+"""In the access log, of a client that left before it got a status; as nginx has it."""
 
 TYPES: Final = {
     400: "invalid_request_error",
@@ -26,6 +34,21 @@ def error_body(
     kind = TYPES.get(status, "server_error")
     error = {"message": message, "type": kind, "param": param, "code": code}
     return msgspec.json.encode({"error": error})
+
+
+def server_error(status: int, body: bytes, redact: Callable[[str], str]) -> bytes:
+    """A server's error for a client: without the keys of servers, and as OpenAI writes errors."""
+    body = redacted(body, redact)
+    if b'"error":{' not in body and b'"error": {' not in body:
+        said = error_line(body, redact) or f"The server answered {status}."
+        return error_body(status, said)
+    return body
+
+
+def redacted(body: bytes, redact: Callable[[str], str]) -> bytes:
+    """A body of any encoding without the keys of servers."""
+    shown = redact(body.decode("utf-8", "surrogateescape"))
+    return shown.encode("utf-8", "surrogateescape")
 
 
 class ClientError(Exception):

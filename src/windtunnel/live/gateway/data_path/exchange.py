@@ -10,7 +10,12 @@ import msgspec
 
 from windtunnel.live.gateway.data_path.bodies import BodyFields, with_fields, without_fields
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
-from windtunnel.live.gateway.data_path.errors import error_body
+from windtunnel.live.gateway.data_path.errors import (
+    KEPT_BODY,
+    LEFT_STATUS,
+    error_body,
+    server_error,
+)
 from windtunnel.live.gateway.data_path.http import (
     RequestHead,
     content_length,
@@ -20,7 +25,6 @@ from windtunnel.live.gateway.data_path.http import (
 from windtunnel.live.gateway.data_path.server_side import AnswerReceiver
 from windtunnel.live.gateway.data_path.streams import EventStream
 from windtunnel.live.gateway.data_path.usage import TokenUsage, transfer_of, usage_of
-from windtunnel.live.wire.refusals import error_line
 
 if TYPE_CHECKING:
     from windtunnel.live.gateway.data_path.proxy import Proxy
@@ -53,11 +57,6 @@ NOT_PREFILLED: Final = ("stream_options", "min_tokens", "max_completion_tokens")
 RESPONSES: Final = b"/v1/responses"
 PIECES_WITH_ID: Final = 16
 """Of an answer that its server stores: the first that may name it."""
-KEPT_BODY: Final = 1 << 20
-"""Bytes of an answer that are kept to read its usage."""
-
-LEFT_STATUS: Final = 499
-"""In the access log, of a client that left before it got a status; as nginx has it."""
 
 STATUSES: Final = {
     "queue-full": 429,
@@ -432,11 +431,7 @@ class Exchange(AnswerReceiver):
                 body = without_fields(body, ("kv_transfer_params",))
             self._finish(COMPLETED, self.reason)
         else:
-            shown = self._proxy.redact(body.decode("utf-8", "surrogateescape"))
-            body = shown.encode("utf-8", "surrogateescape")
-            if b'"error":{' not in body and b'"error": {' not in body:
-                said = error_line(body, _as_it_is) or f"The server answered {status}."
-                body = error_body(status, said)
+            body = server_error(status, body, self._proxy.redact)
             self._finish(FAILED, f"status {status}")
         if client is not None:
             client.reply(status, body, own)
@@ -504,10 +499,6 @@ class Exchange(AnswerReceiver):
         if self.usage is not None:
             return self.usage.output
         return self.stream.events if self.stream is not None else 0
-
-
-def _as_it_is(text: str) -> str:
-    return text
 
 
 def _is_event_stream(headers: list[tuple[bytes, bytes]]) -> bool:

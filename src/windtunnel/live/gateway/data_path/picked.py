@@ -4,14 +4,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from windtunnel.live.gateway.data_path.bodies import BodyFields
-from windtunnel.live.gateway.data_path.errors import error_body
+from windtunnel.live.gateway.data_path.errors import LEFT_STATUS, error_body
 from windtunnel.live.gateway.data_path.exchange import (
     COMPLETED,
     CUT_OFF,
     EVICTED,
     FAILED,
     LEFT,
-    LEFT_STATUS,
     MESSAGES,
     STATUSES,
     Exchange,
@@ -112,7 +111,9 @@ class PickedRequest(Exchange):
             self._answer_ended()
 
     def left(self) -> None:
-        """Envoy has closed the stream: before the answer began its client left, else who knows."""
+        """Envoy has closed the stream: before the answer began its client left, otherwise the
+        cause is unknown.
+        """
         if not self.over:
             begun = self.first_byte_s >= 0.0
             reason = "the answer was not passed on whole" if begun else "the client left"

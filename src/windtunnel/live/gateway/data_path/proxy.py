@@ -111,6 +111,7 @@ class Proxy:
         self.first_bytes: Final = Deadlines[AnswerReceiver](limits.first_byte_s)
         self.streams: Final = ProgressDeadlines[AnswerReceiver](limits.silence_s)
         self.connections: Final[set[ClientConnection]] = set()
+        self.retrievals: Final[dict[Retrieval, None]] = {}  # about stored answers, under way
         self._asks_usage: Final = asks_usage
         self._prompts: Final = prompts
         self._exchanges: Final[dict[int, Exchange]] = {}
@@ -230,7 +231,7 @@ class Proxy:
     def read(self, head: RequestHead, path: bytes, body: bytes) -> BodyFields:
         """What decisions need of a request for a model that there is; else a ClientError."""
         if head.method != b"POST":
-            raise ClientError(405, f"{path.decode()} is asked with POST.")
+            raise ClientError(405, f"Use POST for {path.decode()}.")
         kind = head.get(b"content-type")
         if kind is not None and not kind.lower().startswith(b"application/json"):
             raise ClientError(415, "The content type must be application/json.")
@@ -405,12 +406,14 @@ class Proxy:
 
     @property
     def under_way(self) -> int:
-        return len(self._exchanges)
+        return len(self._exchanges) + len(self.retrievals)
 
     def give_up(self) -> None:
         """The time to stop has come: what is under way is cut."""
         for exchange in list(self._exchanges.values()):
             exchange.stop("stopping")
+        for retrieval in list(self.retrievals):
+            retrieval.stop()
 
     def refuse_queued(self) -> None:
         """The gateway stops: what was not sent to a server gets its answer now."""
@@ -580,10 +583,11 @@ class Proxy:
     # What the gateway answers itself.
 
     def _own_answer(self, client: ClientConnection, head: RequestHead, path: bytes) -> None:
-        own = b"x-request-id: %b\r\n" % self._id_of(head)
+        given = self._id_of(head)
+        own = b"x-request-id: %b\r\n" % given
         found = ASKED.fullmatch(path)
         if found is not None:
-            self._ask_owner(client, head, found.group(1), found.group(2) or b"", own)
+            self._ask_owner(client, head, found.group(1), found.group(2) or b"", given)
             return
         if path == b"/health":
             client.reply(200, b"", own)
@@ -598,12 +602,13 @@ class Proxy:
         raise ClientError(404, "There is nothing at this path.")
 
     def _ask_owner(
-        self, client: ClientConnection, head: RequestHead, name: bytes, what: bytes, own: bytes
+        self, client: ClientConnection, head: RequestHead, name: bytes, what: bytes, given: bytes
     ) -> None:
-        server = self.owner_of(head, name, what, self.identify(head).tenant)
-        retrieval = Retrieval(self, client, server, own)
+        tenant = self.identify(head).tenant
+        server = self.owner_of(head, name, what, tenant)
+        retrieval = Retrieval(self, client, head, given, server, tenant)
+        retrieval.send()
         client.exchange = retrieval
-        retrieval.send(head, own)
 
     def owner_of(self, head: RequestHead, name: bytes, what: bytes, tenant: int) -> int:
         """The server that has a stored answer; what may not be asked of it is a ClientError."""

@@ -15,7 +15,7 @@ LARGEST_HEAD: Final = 256 << 10
 
 
 class AnswerReceiver(Progress):
-    """Who a request was sent for: it gets the answer, and hears when there is none."""
+    """Receives a server's response, or the news that there is none."""
 
     __slots__ = ("attempt", "connection", "over")
 

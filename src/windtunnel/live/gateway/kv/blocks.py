@@ -21,6 +21,10 @@ FIELDS: Final = {
 }  # fmt: skip
 """What events written as arrays have, in order, after their name."""
 IN_ACCELERATOR: Final = (None, "GPU")
+WRONG: Final = (
+    LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
+"""What reading an event raises that has other fields, types or ranges than it should."""
 
 
 class CacheChange(NamedTuple):
@@ -48,8 +52,10 @@ def read_batch(payload: bytes) -> list[dict[str, Any]]:
                 event = {"type": name, **dict(zip(FIELDS.get(name, ()), values, strict=False))}  # noqa: PLW2901
             if event["type"] in FIELDS:
                 found.append(event)
-    except (msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
+    except (msgspec.DecodeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise BadEvents(f"this is not a batch of KV-cache events: {error}") from None
+    if len(events) > MOST_EVENTS:
+        raise BadEvents(f"{len(events)} KV-cache events at once; at most {MOST_EVENTS} are read")
     return found
 
 
@@ -90,7 +96,7 @@ class ServerBlocks:
                         self._store(event, stored, removed)
                     else:
                         self._remove(event["block_hashes"], stored, removed)
-            except (LookupError, TypeError, ValueError, AttributeError) as error:
+            except WRONG as error:
                 raise BadEvents(f"a KV-cache event is not as expected: {error!r}") from None
         if len(self._chains) > MOST_BLOCKS:
             return self.forget()

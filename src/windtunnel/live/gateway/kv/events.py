@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MOST_MESSAGE_BYTES: Final = 64 << 20
 MOST_QUEUED: Final = 100_000
+MOST_REPLAYED_BYTES: Final = 256 << 20
+"""Of one replay; what does not fit is a gap."""
 REPLAY_S: Final = 5.0
 AGAIN_S: Final = 1.0
 REPLAY_ENDS: Final = b"\xff" * 8
@@ -40,30 +42,34 @@ class KvEventReader:
         self.forgotten = 0  # how often all was forgotten
 
     async def watch(self) -> None:
-        """Until it is cancelled."""
+        """Until it is cancelled; after any failure all is forgotten, and the next
+        message is the first that counts: one that cannot be read is not asked for again.
+        """
+        while True:
+            try:
+                await self._follow()
+            except Exception as error:  # noqa: BLE001 - a frozen index would mislead routing
+                what = str(error) if isinstance(error, BadEvents) else repr(error)
+                _log.warning("%s: KV-cache events are read anew: %s", self._events_at, what)
+                self._forget()
+            await asyncio.sleep(AGAIN_S)
+
+    async def _follow(self) -> None:
         from zmq.asyncio import Context
         from zmq.constants import IPV6, MAXMSGSIZE, RCVHWM, SUB, SUBSCRIBE
 
-        context = Context()
+        context = Context.instance()
+        socket = context.socket(SUB)
         try:
+            socket.setsockopt(RCVHWM, MOST_QUEUED)
+            socket.setsockopt(MAXMSGSIZE, MOST_MESSAGE_BYTES)
+            socket.setsockopt(IPV6, 1)
+            socket.setsockopt(SUBSCRIBE, self._topic)
+            socket.connect(self._events_at)
             while True:
-                socket = context.socket(SUB)
-                socket.setsockopt(RCVHWM, MOST_QUEUED)
-                socket.setsockopt(MAXMSGSIZE, MOST_MESSAGE_BYTES)
-                socket.setsockopt(IPV6, 1)
-                socket.setsockopt(SUBSCRIBE, self._topic)
-                socket.connect(self._events_at)
-                try:
-                    while True:
-                        await self._take(context, await socket.recv_multipart())
-                except BadEvents as error:
-                    _log.warning("%s: %s", self._events_at, error)
-                    self._forget()
-                finally:
-                    socket.close(0)
-                await asyncio.sleep(AGAIN_S)
+                await self._take(context, await socket.recv_multipart())
         finally:
-            context.destroy(0)
+            socket.close(0)
 
     async def _take(self, context: Any, frames: list[bytes]) -> None:
         if len(frames) < 2 or len(frames[-2]) != 8:
@@ -71,6 +77,7 @@ class KvEventReader:
         number = int.from_bytes(frames[-2], "big")
         if number < self._expected:  # the server counts from 0 again
             self._forget()
+            self._expected = 0
         if number > self._expected:
             await self._fill(context, number)
         if number >= self._expected:
@@ -78,14 +85,13 @@ class KvEventReader:
 
     async def _fill(self, context: Any, until: int) -> None:
         """Asks for what was missed; where the server does not have it, all is forgotten."""
-        first = self._expected
-        for number, payload in await self._replayed(context, first):
+        for number, payload in await self._replayed(context, self._expected):
             if self._expected <= number < until:
                 if number > self._expected and self._expected > 0:
                     self._forget()
                 self._apply(number, payload)
         if self._expected < until:
-            if first > 0:
+            if self._expected > 0:
                 self._forget()
             self._expected = until
 
@@ -102,10 +108,12 @@ class KvEventReader:
             socket.connect(self._replay_at)
             async with asyncio.timeout(REPLAY_S):
                 await socket.send_multipart([b"", first.to_bytes(8, "big")])
-                while len(found) < MOST_QUEUED:
+                size = 0
+                while len(found) < MOST_QUEUED and size < MOST_REPLAYED_BYTES:
                     frames = await socket.recv_multipart()
                     if len(frames) < 2 or frames[-2] == REPLAY_ENDS:
                         break
+                    size += len(frames[-1])
                     found.append((int.from_bytes(frames[-2], "big"), frames[-1]))
         except TimeoutError:
             _log.warning("%s did not replay its KV-cache events in time", self._replay_at)
@@ -120,6 +128,5 @@ class KvEventReader:
             self._changed(change)
 
     def _forget(self) -> None:
-        self._expected = 0
         self.forgotten += 1
         self._changed(self._blocks.forget())

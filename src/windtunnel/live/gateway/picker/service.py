@@ -16,7 +16,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 from envoy.type.v3.http_status_pb2 import HttpStatus
 from google.protobuf.struct_pb2 import Struct
 
-from windtunnel.live.gateway.data_path.errors import ClientError
+from windtunnel.live.gateway.data_path.errors import KEPT_BODY, ClientError, redacted
 from windtunnel.live.gateway.data_path.http import RequestHead
 from windtunnel.live.gateway.data_path.picked import PICKED, STOPPED, UNDECIDED, PickedRequest
 from windtunnel.live.gateway.data_path.proxy import ANSWERED_BY_SERVERS, KeyHolder
@@ -130,6 +130,7 @@ class PickerStream:
         self._body_bytes = 0
         self._began_s = self._proxy.now_s()
         self._request: PickedRequest | None = None
+        self._error: bytearray | None = None  # the server's, until it is whole
 
     async def run(self) -> None:
         try:
@@ -160,6 +161,8 @@ class PickerStream:
             elif kind == "response_trailers":
                 if self._request is not None:
                     self._request.answer_ended()
+                if self._error:
+                    await self._write(Response(response_body=_body(self._shown(), last=False)))
                 await self._write(Response(response_trailers=messages.TrailersResponse()))
             elif not await self._of_request(kind, message):
                 return
@@ -345,6 +348,7 @@ class PickerStream:
             elif one.key == "content-type":
                 kind = one.raw_value or one.value.encode()
         own: list[HeaderValueOption] = []
+        self._error = bytearray() if status >= 400 else None
         request = self._request
         if request is not None:
             own = _headers(request.own_headers(request.reason))
@@ -359,8 +363,16 @@ class PickerStream:
         request = self._request
         if request is not None and not request.over:
             data = request.answer_data(data, last=last)
+        if self._error is not None:
+            self._error += data[: KEPT_BODY - len(self._error)]
+            data = self._shown() if last else b""
         if data or last:
             await self._write(Response(response_body=_body(data, last=last)))
+
+    def _shown(self) -> bytes:
+        """The server's error without its key, which it may repeat."""
+        assert self._error is not None
+        return redacted(bytes(self._error), self._proxy.redact)
 
     async def _refuse(self, error: ClientError) -> None:
         head = self._head
