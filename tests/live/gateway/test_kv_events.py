@@ -220,6 +220,76 @@ def test_what_is_missing_is_a_sentence(tmp_path: Path) -> None:
         read_settings(None, ["live.kv_events={port: 5557}"], ["http://10.0.0.1:8000"])
 
 
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (b"{", "truncated"),
+        (b"\xff", "this cannot be read"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b'{"bos_token": {}}', "missing required field `content`"),
+        (b'{"eos_token": 7}', "eos_token"),
+        (b'{"chat_template": [{"name": "default"}]}', "missing required field `template`"),
+        (b'{"chat_template": {"default": "x"}}', "chat_template"),
+        (b'{"chat_template": "{% for %}"}', "the template of chats cannot be used"),
+    ],
+)
+def test_a_bad_tokenizer_config_is_a_sentence_with_its_path(
+    tmp_path: Path, config: bytes, said: str
+) -> None:
+    folder = tokenizer_in(tmp_path / "t")
+    (folder / "tokenizer_config.json").write_bytes(config)
+    with pytest.raises(InputError) as error:
+        ModelTokenizer(folder)
+    assert said in str(error.value)
+    assert str(error.value).startswith(str(folder / "tokenizer_config.json"))
+
+
+@pytest.mark.parametrize("written", ["", "{", "[]", "{}", '{"model": {"type": "BPE"}}', "null"])
+def test_a_bad_tokenizer_is_a_sentence_with_its_path(tmp_path: Path, written: str) -> None:
+    folder = tokenizer_in(tmp_path / "t")
+    (folder / "tokenizer.json").write_text(written)
+    with pytest.raises(InputError, match="there is no tokenizer here") as error:
+        ModelTokenizer(folder)
+    assert str(folder / "tokenizer.json") in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"m","messages":[1e999999]}',
+        b'{"model":"m","messages":[{"role":"user","content":"\xff"}]}',
+        b'{"model":"m","messages":[],"\\ud800":1,"kv_transfer_params":{}}',
+        b'{"model":"m","messages":[],"\xff":1,"kv_transfer_params":{}}',
+        b'{"model":"m","messages":["\\ud800"]}',
+    ],
+)
+def test_a_malformed_body_is_a_400_with_a_tokenizer(tmp_path: Path, body: bytes) -> None:
+    async def test() -> None:
+        folder = tokenizer_in(tmp_path / "t")
+        async with bed(sets=(f"live.tokenizers={{m: {folder}}}",)) as it:
+            got = await it.ask(body)
+            assert (got.status, got.json["error"]["type"]) == (400, "invalid_request_error")
+            it.settled()
+
+    run(test())
+
+
+def test_a_prompt_that_is_too_large_for_a_template_is_estimated(tmp_path: Path) -> None:
+    async def test() -> None:
+        folder = tokenizer_in(tmp_path / "t")
+        sets = (f"live.tokenizers={{m: {folder}}}", f"live.log={tmp_path / 'log'}")
+        async with bed(sets=sets) as it:
+            for words in (10, 400_000):
+                messages = [{"role": "user", "content": "w7 " * words}]
+                assert (await it.ask(chat() | {"messages": messages})).status == 200
+
+    run(test())
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    found = [one["data"]["prompt_tokens"] for one in lines if one["kind"] == "request.arrived"]
+    assert found[0] == 12
+    assert found[1] == pytest.approx(1_200_000 / 4, rel=0.05)
+
+
 class Publisher:
     """Publishes as vLLM does: numbered batches, and the last ones again for those that ask."""
 

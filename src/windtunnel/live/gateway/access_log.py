@@ -10,40 +10,28 @@ import msgspec
 
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import OutputError
-
-FLUSH_BYTES: Final = 1 << 16
+from windtunnel.live.gateway.lines import LineBuffer
 
 
 class AccessLog:
     """Writes lines; a disk that is full costs lines, which are counted, and nothing else."""
 
     def __init__(self, path: Path) -> None:
-        self.lost = 0
         self._path: Final = path
         self._encode: Final = msgspec.json.Encoder().encode
-        self._buffer: Final[list[bytes]] = []
-        self._buffered = 0
+        self._lines: Final = LineBuffer(self._write)
         self._file: IO[bytes] = self._open()
+
+    @property
+    def lost(self) -> int:
+        return self._lines.lost
 
     def add(self, line: dict[str, Any]) -> None:
         """A request that has ended; the time of its end comes first."""
-        data = self._encode({"time": round(unix_s(), 3), **line}) + b"\n"
-        self._buffer.append(data)
-        self._buffered += len(data)
-        if self._buffered >= FLUSH_BYTES:
-            self.flush()
+        self._lines.add(self._encode({"time": round(unix_s(), 3), **line}) + b"\n")
 
     def flush(self) -> None:
-        """Writes what is buffered; called at least once a second."""
-        if not self._buffer:
-            return
-        data, count = b"".join(self._buffer), len(self._buffer)
-        self._buffer.clear()
-        self._buffered = 0
-        try:
-            self._file.write(data)
-        except (OSError, ValueError):
-            self.lost += count
+        self._lines.flush()
 
     def reopen(self) -> None:
         """A program that rotates logs has moved the file away: a new one is begun."""
@@ -56,6 +44,9 @@ class AccessLog:
         self.flush()
         with contextlib.suppress(OSError):
             self._file.close()
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
 
     def _open(self) -> IO[bytes]:
         try:

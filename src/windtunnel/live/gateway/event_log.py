@@ -9,9 +9,9 @@ import msgspec
 
 from windtunnel.core.errors import OutputError
 from windtunnel.core.telemetry import Event, Plain
+from windtunnel.live.gateway.lines import LineBuffer
 
 STARTED: Final = "gateway.started"
-BUFFER_BYTES: Final = 1 << 16
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -26,9 +26,9 @@ class EventLogFile:
     """Writes lines; a disk that is full costs lines, which are counted, and nothing else."""
 
     def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
-        self.lost = 0
+        self._lines: Final = LineBuffer(self._write)
         try:
-            self._file: IO[bytes] = path.open("wb", buffering=BUFFER_BYTES)
+            self._file: Final[IO[bytes]] = path.open("wb")
         except OSError as error:
             raise OutputError(f"cannot write the log: {error.strerror}", where=str(path)) from None
         self.record(0.0, STARTED, "gateway", "", dict(head))
@@ -36,15 +36,20 @@ class EventLogFile:
     def record(
         self, now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]
     ) -> None:
-        try:
-            self._file.write(log_line(now_s, kind, subject, reason, data))
-        except (OSError, ValueError):
-            self.lost += 1
+        self._lines.add(log_line(now_s, kind, subject, reason, data))
+
+    @property
+    def lost(self) -> int:
+        return self._lines.lost
 
     def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._file.flush()
+        self._lines.flush()
 
     def close(self) -> None:
+        self.flush()
         with contextlib.suppress(OSError):
             self._file.close()
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._file.flush()

@@ -11,9 +11,9 @@ from typing import IO, Any, Final
 import msgspec
 
 from windtunnel.core.errors import OutputError
+from windtunnel.live.gateway.lines import LineBuffer
 
 NAME: Final = "trace-{number:06d}.jsonl"
-FLUSH_BYTES: Final = 1 << 16
 
 
 class RequestTrace:
@@ -21,14 +21,12 @@ class RequestTrace:
 
     def __init__(self, folder: Path, rotate_bytes: int, keep: int, secret: bytes) -> None:
         self.rows = 0
-        self.lost = 0
         self._folder: Final = folder
         self._rotate_bytes: Final = rotate_bytes
         self._keep: Final = keep
         self._secret: Final = secret
         self._encoder: Final = msgspec.json.Encoder()
-        self._buffer: list[bytes] = []
-        self._buffered = 0
+        self._lines: Final = LineBuffer(self._write)
         self._size = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -45,32 +43,26 @@ class RequestTrace:
         return hashlib.blake2b(text.encode(), digest_size=8, key=self._secret).hexdigest()
 
     def add(self, row: dict[str, Any]) -> None:
-        line = self._encoder.encode(row) + b"\n"
         self.rows += 1
-        self._buffer.append(line)
-        self._buffered += len(line)
-        if self._buffered >= FLUSH_BYTES:
-            self.flush()
+        self._lines.add(self._encoder.encode(row) + b"\n")
+
+    @property
+    def lost(self) -> int:
+        return self._lines.lost
 
     def flush(self) -> None:
-        """Writes what is buffered; called at least once a second."""
-        if not self._buffer:
-            return
-        data, count = b"".join(self._buffer), len(self._buffer)
-        self._buffer.clear()
-        self._buffered = 0
-        try:
-            self._file.write(data)
-            self._file.flush()
-            self._size += len(data)
-            if self._size >= self._rotate_bytes:
-                self._file.close()
-                self._number += 1
-                self._file = self._open()
-                for old in self._files()[: -self._keep]:
-                    old.unlink(missing_ok=True)
-        except (OSError, ValueError):
-            self.lost += count
+        self._lines.flush()
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._file.flush()
+        self._size += len(data)
+        if self._size >= self._rotate_bytes:
+            self._file.close()
+            self._number += 1
+            self._file = self._open()
+            for old in self._files()[: -self._keep]:
+                old.unlink(missing_ok=True)
 
     def close(self) -> None:
         self.flush()

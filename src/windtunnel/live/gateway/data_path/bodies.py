@@ -61,12 +61,28 @@ _decoder: Final = msgspec.json.Decoder(BodyFields)
 def read_body(body: bytes) -> BodyFields:
     """The fields of a body; one that is not a JSON object is a ClientError."""
     try:
+        body.decode()  # values that are not looked at are not checked otherwise
         fields = _decoder.decode(body)
+        if b"\\u" in body:
+            _fields(body)  # names of fields may be half of a surrogate pair
     except msgspec.ValidationError as error:
         raise ClientError(400, _without_place(str(error)), param=_param(str(error))) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ClientError(400, f"The body is not JSON: {error}.") from None
     return fields
+
+
+def read_values(body: bytes) -> dict[str, Any]:
+    """All of a body; numbers out of range are a ClientError."""
+    try:
+        found: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ClientError(400, f"The body is not JSON: {error}.") from None
+    return found
+
+
+def _fields(body: bytes) -> dict[str, msgspec.Raw]:
+    return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
 
 
 def _param(message: str) -> str | None:
@@ -95,12 +111,12 @@ def with_usage(body: bytes) -> bytes:
 
 def without_fields(body: bytes, names: tuple[str, ...]) -> bytes:
     """The same object without some fields, written anew."""
-    data = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    data = _fields(body)
     return msgspec.json.encode({name: raw for name, raw in data.items() if name not in names})
 
 
 def with_fields(body: bytes, added: dict[str, Any]) -> bytes:
     """The same object with fields added or replaced, written anew."""
-    data: dict[str, Any] = dict(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+    data: dict[str, Any] = dict(_fields(body))
     data.update(added)
     return msgspec.json.encode(data)

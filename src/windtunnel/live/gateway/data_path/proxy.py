@@ -17,6 +17,7 @@ from windtunnel.live.gateway.data_path.bodies import (
     NO_OPTIONS,
     BodyFields,
     read_body,
+    read_values,
     with_usage,
     without_fields,
 )
@@ -29,7 +30,7 @@ from windtunnel.live.gateway.data_path.responses import ASKED, METHODS, Response
 from windtunnel.live.gateway.data_path.server_side import AnswerReceiver, ServerPool
 from windtunnel.live.gateway.data_path.timing import Deadlines, ProgressDeadlines
 from windtunnel.live.gateway.decisions import REFUSE, SEND, GatewayCore, RequestArrival
-from windtunnel.live.gateway.kv.tokens import ModelTokenizer
+from windtunnel.live.gateway.kv.tokens import MOST_READ, ModelTokenizer
 from windtunnel.live.gateway.metrics import GatewayMetrics
 from windtunnel.live.gateway.request_trace import RequestTrace
 
@@ -431,8 +432,8 @@ class Proxy:
         if self.tokenizers:
             tokenizer = self.tokenizers.get(self.core.base_of(model))
             exact = None
-            if tokenizer is not None:
-                exact = tokenizer.read(msgspec.json.decode(body), model, salt)
+            if tokenizer is not None and len(prompt) <= MOST_READ:
+                exact = tokenizer.read(read_values(body), model, salt)
             if exact is not None:
                 keys = [prompts.key(state) for state, _ in exact.boundaries]
                 return exact.tokens, keys, [end for _, end in exact.boundaries]

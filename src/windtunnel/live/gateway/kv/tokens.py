@@ -21,6 +21,8 @@ MOST_KEYED: Final = 131_072
 """Tokens of a prompt; what follows is not compared."""
 MOST_TOKENIZED: Final = 64 << 10
 """Characters of a prompt: the rest is estimated. A tokenizer takes about 10 ms for them."""
+MOST_READ: Final = 1 << 20
+"""Bytes of a prompt that a template is applied to; larger ones are estimated altogether."""
 UNSURE: Final = 32
 """Tokens at a cut that the whole text might not have."""
 
@@ -60,6 +62,23 @@ class TokenizedPrompt(NamedTuple):
     """The state of the chain at each, and the token at which it is."""
 
 
+class SpecialToken(msgspec.Struct):
+    content: str
+
+
+class NamedTemplate(msgspec.Struct):
+    name: str
+    template: str
+
+
+class TokenizerConfig(msgspec.Struct):
+    """What is needed of tokenizer_config.json."""
+
+    bos_token: str | SpecialToken | None = None
+    eos_token: str | SpecialToken | None = None
+    chat_template: str | list[NamedTemplate] | None = None
+
+
 class ModelTokenizer:
     """The tokenizer of one model, and the template of its chats."""
 
@@ -72,23 +91,29 @@ class ModelTokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
         except Exception as error:  # noqa: BLE001 - the library raises Exception itself
             raise InputError(f"there is no tokenizer here: {error}", where=str(file)) from None
-        self._names: dict[str, Any] = {}
-        self._template: Any = None
         settings = file.parent / "tokenizer_config.json"
-        if settings.is_file():
-            data = msgspec.json.decode(settings.read_bytes())
-            for name in ("bos_token", "eos_token"):
-                token = data.get(name)
-                self._names[name] = token["content"] if isinstance(token, dict) else token or ""
-            written = data.get("chat_template")
+        try:
+            data = settings.read_bytes() if settings.is_file() else b"{}"
+            config = msgspec.json.decode(data, type=TokenizerConfig)
+            self._names: Final = {
+                "bos_token": _content(config.bos_token),
+                "eos_token": _content(config.eos_token),
+            }
+            written = config.chat_template
             if isinstance(written, list):
-                written = next((one["template"] for one in written if one["name"] == "default"), "")
+                written = next((one.template for one in written if one.name == "default"), "")
+            self._template: Any = None
             if written:
                 world = jinja2.sandbox.ImmutableSandboxedEnvironment(
                     trim_blocks=True, lstrip_blocks=True
                 )
                 world.globals["raise_exception"] = _refuse
                 self._template = world.from_string(written)
+        except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+            raise InputError(f"this cannot be read: {error}", where=str(settings)) from None
+        except jinja2.TemplateError as error:
+            what = f"the template of chats cannot be used: {error}"
+            raise InputError(what, where=str(settings)) from None
 
     def read(self, body: dict[str, Any], model: str, salt: str) -> TokenizedPrompt | None:
         """The tokens of a request; None: they depend on what is not known here."""
@@ -133,6 +158,10 @@ class ModelTokenizer:
         except OverflowError:
             found = []
         return TokenizedPrompt(max(1, count), [one for one in found if one[1] < count])
+
+
+def _content(token: str | SpecialToken | None) -> str:
+    return token.content if isinstance(token, SpecialToken) else token or ""
 
 
 def _refuse(message: str) -> None:

@@ -1,0 +1,34 @@
+"""Lines of a file that are written together, by a program that does not stop for a full disk."""
+
+from collections.abc import Callable
+from typing import Final
+
+FLUSH_BYTES: Final = 1 << 16
+
+
+class LineBuffer:
+    """Keeps lines until there are enough to write; those that cannot be written are counted."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self.lost = 0
+        self._write: Final = write
+        self._lines: Final[list[bytes]] = []
+        self._bytes = 0
+
+    def add(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._bytes += len(line)
+        if self._bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what there is; called at least once a second."""
+        if not self._lines:
+            return
+        data, count = b"".join(self._lines), len(self._lines)
+        self._lines.clear()
+        self._bytes = 0
+        try:
+            self._write(data)
+        except (OSError, ValueError):
+            self.lost += count
