@@ -15,7 +15,7 @@ from windtunnel.analysis.explain.account import intervals_of
 from windtunnel.analysis.explain.request import explain_row
 from windtunnel.analysis.explain.run import RunReader
 from windtunnel.analysis.explain.steps import Cause
-from windtunnel.analysis.phases import LostTry, RequestRow
+from windtunnel.analysis.phases import LostTryRow, RequestRow
 from windtunnel.analysis.run_folder import REQUESTS, batches_of
 from windtunnel.core.vocabulary import SERVER_LOST
 from windtunnel.report.files.folder import RunFolder
@@ -38,7 +38,7 @@ def interrupted(draw: st.DrawFn) -> RequestRow:
         tries, at_s = [], began
         for ended in cuts:
             routed = draw(st.none() | st.floats(at_s, ended))
-            tries.append(LostTry("main", 0, routed, None, None, ended, "its engine crashed"))
+            tries.append(LostTryRow("main", 0, routed, None, None, ended, "its engine crashed"))
             at_s = ended
         changed["lost_tries"] = tries
     if row.scheduled is not None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from windtunnel.cli.fuzz import fuzz
 from windtunnel.core.errors import InputError
 from windtunnel.core.processes import Returned
-from windtunnel.fuzz.campaign import Campaign, FuzzFinding, Progress
+from windtunnel.fuzz.campaign import Campaign, CampaignProgress, FuzzFinding
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.trial import Breach
 
@@ -21,7 +21,7 @@ BREACH = Breach("error", "KeyError in twin/x:y", "Traceback\n  there\nKeyError: 
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The campaign finds seed 1 broken, without any worker."""
 
-    def run(self: Campaign, tasks: list[Any], jobs: int, progress: Progress) -> None:
+    def run(self: Campaign, tasks: list[Any], jobs: int, progress: CampaignProgress) -> None:
         for task in tasks:
             found = FuzzFinding(1, BREACH, draw(1)) if task == 1 else None
             self.take(task, Returned(found))
@@ -77,7 +77,7 @@ def test_a_campaign_of_hours_draws_until_they_are_over(
 def test_an_interrupted_campaign_says_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(self: Campaign, tasks: list[Any], jobs: int, progress: Progress) -> None:
+    def run(self: Campaign, tasks: list[Any], jobs: int, progress: CampaignProgress) -> None:
         self.take(0, Returned(None))
         raise KeyboardInterrupt
 

@@ -162,7 +162,7 @@ def test_a_worker_that_was_ended_from_outside_is_told(monkeypatch: pytest.Monkey
     monkeypatch.setattr(worker, "attempt", lambda *_, **__: None)
     found = look_into(Revisit(1, -9))
     assert found is not None
-    assert found.breach.sentence == "the process died: SIGKILL; alone it is well"
+    assert found.breach.sentence == "the process died: SIGKILL; it passes when run alone"
 
 
 @FORKS

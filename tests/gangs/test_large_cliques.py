@@ -180,7 +180,7 @@ def test_what_is_done_is_what_a_look_at_all_pods_gives(
         cliques.act(view, owner, clique, commands)
         assert said(commands) == said(reference.act(view, owner, clique))
         active = [pod.name for pod in clique.pods.values() if pod.active]
-        assert list(clique.shelves.roster) == sorted(active)
+        assert list(clique.pod_index.roster) == sorted(active)
 
 
 # Rosters.

@@ -376,7 +376,7 @@ def test_a_pause_excuses_a_breach_no_longer_than_an_update_that_stands_still() -
     condition = world.view.sets["web"].conditions["Progressing"]
     assert (condition.status, condition.reason) == ("Unknown", "PausedPastDeadline")
     assert condition.message.endswith(
-        "is paused and did not come on for 1200 s: breaches count again"
+        "is paused and made no progress for 1200 s: breaches count again"
     )
     assert not world.events("ProgressDeadlineExceeded"), "a pause is no failure"
     world.crash()

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tests.twin.scaled import Script, scaled
 from windtunnel.cli.explain import explain
 from windtunnel.cli.simulate import simulate
-from windtunnel.core.errors import NeverRests
+from windtunnel.core.errors import NoFixedPoint
 from windtunnel.core.loop import Component
 from windtunnel.twin.compose import compose
 from windtunnel.twin.progress import NO_PROGRESS
@@ -145,7 +145,7 @@ class Restless(Component):
 
 class NeverQuiet(Restless):
     def advance(self, now_s: float) -> None:
-        raise NeverRests("10 rounds of clusters and machines")
+        raise NoFixedPoint("10 rounds of clusters and machines")
 
 
 def stuck(component: Component) -> tuple[str, str, bool]:

@@ -102,7 +102,7 @@ def _following(
     return [phase for phase in found if phase.took_s > 0.0 or phase is found[-1]]
 
 
-class LostTry(msgspec.Struct, frozen=True):
+class LostTryRow(msgspec.Struct, frozen=True):
     """A try on a server that did not finish the request; `routed` is None where it refused."""
 
     pool: str
@@ -138,7 +138,7 @@ class RequestRow(RequestTimes, frozen=True, kw_only=True):
     replica: int | None
     prefill_pool: str | None
     prefill_replica: int | None
-    lost_tries: list[LostTry] | None = None
+    lost_tries: list[LostTryRow] | None = None
     """Those before the one that the times are of."""
     pauses: list[float] | None = None
     """By turns: when it was preempted, and when it ran again."""

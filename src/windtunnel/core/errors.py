@@ -84,7 +84,7 @@ class InvariantBroken(WindtunnelError):
     exit_code = 3
 
 
-class NeverRests(InvariantBroken):
+class NoFixedPoint(InvariantBroken):
     """Controllers find something to do again and again in one instant; says how often."""
 
 

@@ -42,7 +42,7 @@ class Revisit(msgspec.Struct, frozen=True):
 
 Task = int | str | Revisit
 """A seed to draw from, the path of a scenario that failed once, or one of these again."""
-Progress = Callable[[int, int], None]
+CampaignProgress = Callable[[int, int], None]
 """Called with how many tasks have ended, and how many of them found something."""
 
 
@@ -72,7 +72,7 @@ class Campaign:
         failures = [self._failures[key] for key in sorted(self._failures)]
         return {"seeds": self.seeds, "broken": len(failures), "failures": failures}
 
-    def run(self, tasks: Iterable[Task], jobs: int, progress: Progress) -> None:
+    def run(self, tasks: Iterable[Task], jobs: int, progress: CampaignProgress) -> None:
         """Works through all tasks; a failure is on disk before progress is reported."""
         agenda = _Agenda(tasks)
         with Processes(work, jobs) as processes:
@@ -202,7 +202,7 @@ def _revisit(again: Revisit) -> FuzzFinding:
     breach = run(document)
     if breach is None:  # it needs what the worker had done before, or was ended from outside
         died = death(again.status)
-        said = f"{died.sentence}; alone it is well"
+        said = f"{died.sentence}; it passes when run alone"
         return FuzzFinding(again.task, Breach(DIED, died.name, said), document)
     document, breach = shrink(document, breach, run, MOST_TRIES_APART)
     return FuzzFinding(again.task, breach, document)

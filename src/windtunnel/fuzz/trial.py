@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from windtunnel.core.errors import InputError, InvariantBroken, NeverRests
+from windtunnel.core.errors import InputError, InvariantBroken, NoFixedPoint
 from windtunnel.core.telemetry import CountingSink
 from windtunnel.core.vocabulary import general
 from windtunnel.fuzz.documents import write_document
@@ -76,7 +76,7 @@ def attempt(document: Values, *, twice: bool = False) -> Breach | None:
             return _run(plan, twice=twice)
     except InputError as refusal:
         return Breach(REFUSED, _without_place(refusal), FOLDER.sub("", str(refusal)))
-    except NeverRests as endless:
+    except NoFixedPoint as endless:
         return Breach(ENDLESS, general(endless.what), f"it never begins: {endless.what}")
     except InvariantBroken as broken:
         return Breach(INVARIANT, invariant_of(broken), str(broken))

@@ -197,9 +197,9 @@ class Pod(GangMember):
         super().__init__(POD, name, clique.place, clique.template)
         self.owner_uid = clique.uid
         self.counts = 0
-        """What its clique counts it for; kept by the view,"""
+        """What its clique counts it for. The view keeps it."""
         self.turn = 0
-        """like its place among the pods that the clique got."""
+        """Its place among the pods that the clique got. The view keeps it."""
         self.gates: list[str] = [GATE, *clique.template.gates]
         self.node = ""
         self.scheduled_s = NEVER
@@ -304,8 +304,8 @@ class PodTally:
                 self.updated_ready += by
 
 
-class PodShelves:
-    """The pods of a clique that something is done to, so that nobody looks through all of them."""
+class PodIndex:
+    """The pods of a clique by what is to be done to them, without a search through all."""
 
     def __init__(self) -> None:
         self.ended: Final[dict[str, Pod]] = {}
@@ -424,7 +424,7 @@ class PodClique(GangMember):
         self.places: Final[dict[int, Pod]] = {}
         """The last pod that was given each index; kept by the view."""
         self.tally = PodTally()
-        self.shelves: Final = PodShelves()
+        self.pod_index: Final = PodIndex()
         self._turns = 0  # pods that it got so far
 
     def anew(self) -> Thing:
@@ -469,7 +469,7 @@ class PodClique(GangMember):
         if marks != before:
             self.tally.add(before, -1)
             self.tally.add(marks, 1)
-            self.shelves.move(pod, before, marks)
+            self.pod_index.move(pod, before, marks)
             pod.counts = marks
 
     def recount(self) -> None:

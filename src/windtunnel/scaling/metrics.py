@@ -162,7 +162,7 @@ class Metric:
         return OF_REPLICA[self.quantity](replica)
 
     def of_replicas(self, group: Group) -> list[float]:
-        """One value a replica that answered; all of them have what nobody is asked for."""
+        """One value for each replica; figures of the flow are shared out equally."""
         if self.quantity in OF_FLOW:
             return [self._of_flow(group) / self._among(group)] * group.ready
         return [

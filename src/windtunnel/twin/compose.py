@@ -22,7 +22,7 @@ from windtunnel.twin.faults.driver import build_faults
 from windtunnel.twin.infrastructure.event_log import InfrastructureLog
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.infrastructure.settings import MAIN
-from windtunnel.twin.progress import Progress
+from windtunnel.twin.progress import RunProgress
 from windtunnel.twin.requests.encoders import Encoders
 from windtunnel.twin.requests.gateway import SimGateway
 from windtunnel.twin.requests.handoff import Handoff
@@ -70,7 +70,7 @@ def compose(
     )
     names = _names(plan, traffic, cluster)
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
-    progress = Progress(recorder, plan.sections.progress)
+    progress = RunProgress(recorder, plan.sections.progress)
     event_log = _event_log(plan, cluster, telemetry, names) if telemetry is not None else None
     services = _services(plan, traffic, cluster, streams, timers, event_log)
     serving = ServingParts(

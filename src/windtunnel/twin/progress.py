@@ -63,7 +63,7 @@ class LoopCount:
         return f"{SENTENCES[self.kind].format(member)} {self.times:,} times, {every}{why}"
 
 
-class Progress:
+class RunProgress:
     """Counts what may repeat for ever, and ends the run when something did too often."""
 
     def __init__(self, recorder: Recorder, limits: ProgressSettings) -> None:
@@ -92,7 +92,7 @@ class Progress:
         count = self._counts.get((kind, member))
         if count is None:
             count = self._counts[kind, member] = LoopCount(kind, member, now_s)
-        elif count.last_s == now_s:
+        elif now_s <= count.last_s:
             return  # a thousand servers that fail together are no loop
         count.times += 1
         count.last_s = now_s
@@ -105,7 +105,7 @@ class Progress:
         recorder = self._recorder
         ended = recorder.ended
         moved = recorder.arrived + ended
-        if now_s != self._looked_s or moved != self._looked:
+        if now_s > self._looked_s or moved != self._looked:
             self._looked_s, self._looked, self._looked_events = now_s, moved, events
             return
         inside = recorder.arrived - ended

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.core.errors import NeverRests
+from windtunnel.core.errors import NoFixedPoint
 from windtunnel.core.loop import Clock, Component
 from windtunnel.twin.faults.driver import Faults
-from windtunnel.twin.progress import NO_PROGRESS, Progress
+from windtunnel.twin.progress import NO_PROGRESS, RunProgress
 from windtunnel.twin.requests.lifecycle import (
     RequestLifecycle,
     RequestTimers,
@@ -72,7 +72,7 @@ class ControlPlane:
 class Patience:
     """How long a run waits for the control plane to start a server when nothing else can happen."""
 
-    def __init__(self, control: ControlPlane, progress: Progress) -> None:
+    def __init__(self, control: ControlPlane, progress: RunProgress) -> None:
         self._control: Final = control
         self._progress: Final = progress
         self._latest = -1  # the event of the run that was the control plane's latest
@@ -170,7 +170,7 @@ class Simulation:
         """
         try:
             self._run(look, check)
-        except NeverRests as endless:
+        except NoFixedPoint as endless:
             self.is_torn = True
             self.end_early(NO_PROGRESS, self.progress.standstill(endless.what, self.now_s))
         self._finish()

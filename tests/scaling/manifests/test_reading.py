@@ -168,7 +168,7 @@ def test_what_people_keep_beside_it_is_skipped_and_said_once() -> None:
     found = read_texts([(text, "autoscaling.yaml")], ScenarioNames(POOLS))
     assert [one.source for one in found.assignments] == ["AutoscalingPolicy policy"]
     (note,) = found.notes
-    assert note.startswith("scaling.manifests has 1 Deployment, 2 Service too, which nobody reads")
+    assert note.startswith("scaling.manifests has 1 Deployment, 2 Service too, which are ignored")
     assert (
         read_texts([(beside[0] + "---\n" + text, "a.yaml")], ScenarioNames(POOLS))
         .notes[0]

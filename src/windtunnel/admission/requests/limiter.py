@@ -14,8 +14,7 @@ which are a limit on the rate of starts is found by `Pace`.
   One by itself may be chance, unless it is where the ceiling was met before;
 - refusals at a proven level have another cause, and are left to the pace;
 - timeouts in a row cut the limit by a factor, once for all that is in flight;
-- the limit grows again by 1 after 8 to 40 starts, and then as far again as it has come, whenever
-  that is proven.
+- the limit grows again by 1 after 8 to 40 starts, and doubles that growth whenever it is proven.
 """
 
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ _KNOWN_REFUSALS: Final = 1.5
 _REFUSALS_UNTIL_CEILING: Final = 2
 """So many refusals above the proven level, less those that were accepted there, are a ceiling."""
 _TIMEOUTS_UNTIL_CUT: Final = 3
-"""So many timeouts in a row mean overload; one now and then is the weather."""
+"""So many timeouts in a row mean overload; one now and then is noise."""
 
 _SUCCESS: Final = Outcome.SUCCESS
 _RATE_LIMITED: Final = Outcome.RATE_LIMITED

@@ -50,7 +50,7 @@ _TRIAL_STARTS: Final = 50.0
 _COUNTED: Final = 256.0
 """So many starts are remembered for shares and rates; then all counts are halved."""
 _SHARE_GAIN: Final = 1.0 / 64.0
-"""The share of late is that of about 64 starts."""
+"""The recent refusal share is that of about 64 starts."""
 
 # Time: providers allow bursts of up to a second's worth, and count by up to a minute.
 _MEMORY_S: Final = 1.0
@@ -134,7 +134,7 @@ class Pace:
 
     @property
     def run(self) -> int:
-        """So many refused one after another are more than chance, by the share of late."""
+        """So many refused one after another are more than chance, by the recent refusal share."""
         return max(3, math.ceil(_RARE / math.log(max(self.chance, self._share, TOLERATED))))
 
     def start(self, now: float, refusal_s: float) -> None:

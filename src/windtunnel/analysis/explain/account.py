@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from windtunnel.analysis.phases import RETRY, UNPLACED, LostTry, Phase, RequestRow
+from windtunnel.analysis.phases import RETRY, UNPLACED, LostTryRow, Phase, RequestRow
 from windtunnel.core.vocabulary import SERVER_LOST
 
 PAUSED = "paused"
@@ -13,8 +13,8 @@ DROPPED = "dropped"
 class Interval(Phase, frozen=True):
     """A part of a request's time: one phase, one try, or one wait after a preemption."""
 
-    lost: LostTry | None = None
-    """The try that it was, in vain; in a wait for a server, the try before it."""
+    lost: LostTryRow | None = None
+    """The lost attempt; in a wait for a server, the attempt before it."""
 
 
 def intervals_of(row: RequestRow, end_s: float) -> list[Interval]:
@@ -35,18 +35,18 @@ def intervals_of(row: RequestRow, end_s: float) -> list[Interval]:
     return [one for one in found if one.took_s > 0.0] or found[-1:]
 
 
-def _last_try(row: RequestRow) -> LostTry | None:
+def _last_try(row: RequestRow) -> LostTryRow | None:
     """The last try of a request that was lost with its server, and not retried."""
     if row.outcome != DROPPED or row.reason != SERVER_LOST or row.finished is None:
         return None
     assert row.pool is not None
     assert row.replica is not None
     times = (row.routed, row.scheduled, row.first_token)
-    return LostTry(row.pool, row.replica, *times, row.finished, SERVER_LOST)
+    return LostTryRow(row.pool, row.replica, *times, row.finished, SERVER_LOST)
 
 
-def _tries(tries: Iterable[LostTry], phase: Phase) -> list[Interval]:
-    """Tries in vain, and the waits for a server before each."""
+def _tries(tries: Iterable[LostTryRow], phase: Phase) -> list[Interval]:
+    """Lost attempts, and the waits for a server before each."""
     found, at_s, before = [], phase.start_s, None
     for one in tries:
         routed_s = one.ended if one.routed is None else one.routed

@@ -5,7 +5,7 @@ import msgspec
 from windtunnel.analysis.explain.account import PAUSED, Interval, intervals_of
 from windtunnel.analysis.explain.capacity import CapacityWait, loss, of_fault, ready, why_short
 from windtunnel.analysis.explain.history import LEAK, RATE_LIMITS, SLOWS, FaultHistory
-from windtunnel.analysis.explain.run import FullRequestRow, RunFacts, RunReader
+from windtunnel.analysis.explain.run import ExplainedRun, FullRequestRow, RunReader
 from windtunnel.analysis.explain.sentences import is_long_prompt, sentence, state_of
 from windtunnel.analysis.explain.steps import (
     AUTOSCALER,
@@ -30,7 +30,7 @@ from windtunnel.analysis.phases import (
     START,
     TRANSFER,
     UNPLACED,
-    LostTry,
+    LostTryRow,
     Owner,
     Phase,
     RequestRow,
@@ -90,7 +90,7 @@ class ExplainedRequest(msgspec.Struct, frozen=True):
     ttft: float | None
     e2e: float
     phases: list[Phase]
-    tries: list[LostTry]
+    tries: list[LostTryRow]
     """Before its last one."""
     causes: list[RankedCause]
     """By what they cost; their seconds add up to the whole."""
@@ -112,7 +112,7 @@ def explain_request(run: RunReader, number: int) -> ExplainedRequest:
     return explain_row(run, run.request(number))
 
 
-def explain_row(run: RunFacts, row: RequestRow) -> ExplainedRequest:
+def explain_row(run: ExplainedRun, row: RequestRow) -> ExplainedRequest:
     phases = row.phases(run.end_s)
     end_s = run.end_s if row.finished is None else row.finished
     ttft = None if row.first_token is None else row.first_token - row.arrived
@@ -137,13 +137,13 @@ def explain_row(run: RunFacts, row: RequestRow) -> ExplainedRequest:
 
 
 def slow_requests(
-    run: RunFacts, rows: list[tuple[float, RequestRow]], upto: str
+    run: ExplainedRun, rows: list[tuple[float, RequestRow]], upto: str
 ) -> list[SlowRequest]:
     """Rows that `Slowest` kept up to `first_token` or `finished`, each with its causes."""
     return [_slow(run, row, took_s, upto) for took_s, row in rows]
 
 
-def _slow(run: RunFacts, row: RequestRow, took_s: float, upto: str) -> SlowRequest:
+def _slow(run: ExplainedRun, row: RequestRow, took_s: float, upto: str) -> SlowRequest:
     phases, accounts = row.phases(run.end_s), account(run, row)
     if upto == FIRST_TOKEN and row.first_token is not None:
         phases = [phase for phase in phases if phase.name != DECODE] or phases
@@ -162,14 +162,14 @@ def _slow(run: RunFacts, row: RequestRow, took_s: float, upto: str) -> SlowReque
     return SlowRequest(row, took_s, still, phases, why, causes)
 
 
-def account(run: RunFacts, row: RequestRow) -> list[Accounted]:
+def account(run: ExplainedRun, row: RequestRow) -> list[Accounted]:
     """Every interval of a request's time with its cause, in order and without gaps."""
     return [
         Accounted(interval, _chain(run, row, interval)) for interval in intervals_of(row, run.end_s)
     ]
 
 
-def ranked(run: RunFacts, accounts: list[Accounted]) -> list[RankedCause]:
+def ranked(run: ExplainedRun, accounts: list[Accounted]) -> list[RankedCause]:
     """The causes by what they cost, the most first; then those that cost next to nothing."""
     usual_s = _usual(run)
     roots: dict[tuple[str, ...], CauseStep] = {}
@@ -192,7 +192,7 @@ def ranked(run: RunFacts, accounts: list[Accounted]) -> list[RankedCause]:
     return sorted(found, key=cost)
 
 
-def _usual(run: RunFacts) -> dict[str, float]:
+def _usual(run: ExplainedRun) -> dict[str, float]:
     """Seconds of a mean request's own work, by cause."""
     latency = run.result["latency"]
     if not run.result["requests"]["completed"]:
@@ -207,7 +207,7 @@ def longest_of(accounts: list[Accounted], cause: RankedCause) -> Accounted:
     return max(found, key=lambda one: one.interval.took_s)
 
 
-def _rejected(run: RunFacts, row: RequestRow, phase: Phase) -> CauseChain:
+def _rejected(run: ExplainedRun, row: RequestRow, phase: Phase) -> CauseChain:
     """A request that was refused as it came: nothing was waited for."""
     wait = CapacityWait(_answering(run, row), phase.start_s, phase.end_s, "", phase.start_s)
     steps = [*_first_steps(run, row, phase), ready(run.history, wait)]
@@ -229,7 +229,7 @@ def _headline(row: RequestRow, ttft: float | None, end_s: float) -> str:
     return ": ".join([parts[0], ", ".join(parts[1:])])
 
 
-def _chain(run: RunFacts, row: RequestRow, interval: Interval) -> CauseChain:
+def _chain(run: ExplainedRun, row: RequestRow, interval: Interval) -> CauseChain:
     name = interval.name
     about = f"{took(interval.took_s)} {NAMES.get(name, PREEMPTED)}"
     if name == RETRY:
@@ -250,7 +250,7 @@ def _chain(run: RunFacts, row: RequestRow, interval: Interval) -> CauseChain:
     return CauseChain(about, [*steps, *chain.steps], chain.root)
 
 
-def _lost_try(run: RunFacts, row: RequestRow, interval: Interval, about: str) -> CauseChain:
+def _lost_try(run: ExplainedRun, row: RequestRow, interval: Interval, about: str) -> CauseChain:
     """Time on a server that did not finish the request: whatever ended that cost all of it."""
     lost = interval.lost
     assert lost is not None
@@ -269,7 +269,7 @@ def _lost_try(run: RunFacts, row: RequestRow, interval: Interval, about: str) ->
     return CauseChain(about, [*steps, gone], root)
 
 
-def _try(number: int, lost: LostTry) -> CauseStep:
+def _try(number: int, lost: LostTryRow) -> CauseStep:
     sent_s = lost.ended if lost.routed is None else lost.routed
     parts = [f"sent to {_title(lost.server)} at {moment(sent_s)}"]
     if lost.scheduled is not None:
@@ -281,7 +281,7 @@ def _try(number: int, lost: LostTry) -> CauseStep:
     return CauseStep(sent_s, REQUEST, says, [], seconds)
 
 
-def _drain(run: RunFacts, lost: LostTry) -> CauseStep:
+def _drain(run: ExplainedRun, lost: LostTryRow) -> CauseStep:
     """The decision that made a server go."""
     decision = run.history.last_decision(lost.pool, lost.ended)
     ids = [decision.id] if decision is not None and decision.kind == RESIZED else []
@@ -289,7 +289,7 @@ def _drain(run: RunFacts, lost: LostTry) -> CauseStep:
     return CauseStep(lost.ended, AUTOSCALER, says, ids, cause=Cause.DRAIN)
 
 
-def _refused(run: RunFacts, interval: Interval, lost: LostTry, about: str) -> CauseChain:
+def _refused(run: ExplainedRun, interval: Interval, lost: LostTryRow, about: str) -> CauseChain:
     """A wait before a request is sent again that servers had refused."""
     steps = [_try(1, lost)]
     storms = _struck(run, interval, RATE_LIMITS, lost.server)
@@ -302,7 +302,7 @@ def _refused(run: RunFacts, interval: Interval, lost: LostTry, about: str) -> Ca
 
 
 def _struck(
-    run: RunFacts, phase: Phase, kinds: tuple[str, ...], owner: Owner
+    run: ExplainedRun, phase: Phase, kinds: tuple[str, ...], owner: Owner
 ) -> list[FaultHistory]:
     """Faults of some kinds that struck a server during a good part of a phase."""
     name = f"{owner[0]}-{owner[1]}"
@@ -316,7 +316,7 @@ def _struck(
 
 
 def _at_work(
-    run: RunFacts, row: RequestRow, interval: Interval, about: str, before: list[CauseStep]
+    run: ExplainedRun, row: RequestRow, interval: Interval, about: str, before: list[CauseStep]
 ) -> CauseChain:
     """Time that went to the request itself, unless a fault slowed its server."""
     prompt = interval.name in (QUEUE, PREFILL)
@@ -332,7 +332,7 @@ def _at_work(
     return CauseChain(about, [*before, step], root)
 
 
-def _has_room(run: RunFacts, row: RequestRow, phase: Phase) -> bool:
+def _has_room(run: ExplainedRun, row: RequestRow, phase: Phase) -> bool:
     """Whether its server could have taken it at once, but for what it was doing just then."""
     if phase.name != QUEUE:
         return False
@@ -343,7 +343,7 @@ def _has_room(run: RunFacts, row: RequestRow, phase: Phase) -> bool:
     return running < slots and kv_used < KV_FULL and waiting <= running
 
 
-def _answering(run: RunFacts, row: RequestRow) -> str:
+def _answering(run: ExplainedRun, row: RequestRow) -> str:
     """The first pool that a request could have gone to that was sent nowhere."""
     pools = [pool for pool in run.scenario["serving"]["pools"] if pool["role"] != "prefill"]
     model = row.model if isinstance(row, FullRequestRow) else None
@@ -355,7 +355,7 @@ def _title(owner: Owner) -> str:
     return f"{owner[0]} {owner[1]}"
 
 
-def _first_steps(run: RunFacts, row: RequestRow, phase: Phase) -> list[CauseStep]:
+def _first_steps(run: ExplainedRun, row: RequestRow, phase: Phase) -> list[CauseStep]:
     """What the request itself met: the gateway, or the queue of its server."""
     sample = run.series.sample_at(phase.start_s)
     if phase.name == AT_GATEWAY:
@@ -370,7 +370,7 @@ def _first_steps(run: RunFacts, row: RequestRow, phase: Phase) -> list[CauseStep
     return []
 
 
-def _at_its_server(run: RunFacts, row: RequestRow, phase: Phase, sample: int) -> CauseStep:
+def _at_its_server(run: ExplainedRun, row: RequestRow, phase: Phase, sample: int) -> CauseStep:
     owner = row.server if phase.name == ROOM else row.prompt_server
     state = state_of(run, owner, sample)
     if state is None:

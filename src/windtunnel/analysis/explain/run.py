@@ -39,7 +39,7 @@ class FullRequestRow(RequestRow, frozen=True, kw_only=True):
     """Which of several models it was for."""
 
 
-class RunFacts(Protocol):
+class ExplainedRun(Protocol):
     """What explanations need of a finished run."""
 
     @property

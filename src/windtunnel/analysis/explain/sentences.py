@@ -23,7 +23,7 @@ from windtunnel.analysis.saturation import KV_FULL
 from windtunnel.core.units import format_duration
 
 if TYPE_CHECKING:
-    from windtunnel.analysis.explain.run import RunFacts
+    from windtunnel.analysis.explain.run import ExplainedRun
 
 LONG = 2.0
 """A prompt or a response this many times the mean is called long."""
@@ -36,7 +36,7 @@ WITHOUT_SERVER = {
 """Queues that are no server's: where, and the column of their length."""
 
 
-def sentence(run: RunFacts, row: RequestRow, interval: Interval) -> str:
+def sentence(run: ExplainedRun, row: RequestRow, interval: Interval) -> str:
     """What took so long."""
     took = format_duration(interval.took_s)
     if interval.name == PREFILL:
@@ -44,7 +44,7 @@ def sentence(run: RunFacts, row: RequestRow, interval: Interval) -> str:
     if interval.name == DECODE:
         return _decode(run, row, interval.took_s)
     if interval.name in (RETRY, PAUSED):
-        return _in_vain(row, interval, took)
+        return _lost(row, interval, took)
     sample = run.series.sample_at(interval.start_s)
     if interval.name in WITHOUT_SERVER:
         where, column = WITHOUT_SERVER[interval.name]
@@ -54,11 +54,11 @@ def sentence(run: RunFacts, row: RequestRow, interval: Interval) -> str:
     return _moving(run, row, interval, sample, took)
 
 
-def is_long_prompt(run: RunFacts, row: RequestRow) -> bool:
+def is_long_prompt(run: ExplainedRun, row: RequestRow) -> bool:
     return row.prompt_tokens > LONG * _mean(run, "prompt") > 0
 
 
-def state_of(run: RunFacts, owner: Owner, sample: int) -> tuple[int, int, float, int] | None:
+def state_of(run: ExplainedRun, owner: Owner, sample: int) -> tuple[int, int, float, int] | None:
     """Of a server at a sample: queued, running, share of KV in use, slots; None: not there."""
     place = run.series.place_of(owner)
     if place is None:
@@ -72,21 +72,21 @@ def state_of(run: RunFacts, owner: Owner, sample: int) -> tuple[int, int, float,
     return int(waiting), int(running), kv_used, run.slots[place]
 
 
-def _mean(run: RunFacts, tokens: str) -> float:
+def _mean(run: ExplainedRun, tokens: str) -> float:
     mean: float = run.result["tokens"][tokens] / (run.result["requests"]["completed"] or 1)
     return mean
 
 
-def _in_vain(row: RequestRow, interval: Interval, took: str) -> str:
+def _lost(row: RequestRow, interval: Interval, took: str) -> str:
     if interval.name == PAUSED:
         times = "once" if row.preemptions == 1 else f"{row.preemptions} times"
         return f"waited {took} to run again after it was preempted, {times} in all"
     lost = interval.lost
     assert lost is not None
-    return f"{took} on {lost.pool} {lost.replica} came to nothing: {lost.reason}"
+    return f"{took} on {lost.pool} {lost.replica} was lost: {lost.reason}"
 
 
-def _moving(run: RunFacts, row: RequestRow, interval: Interval, sample: int, took: str) -> str:
+def _moving(run: ExplainedRun, row: RequestRow, interval: Interval, sample: int, took: str) -> str:
     if interval.name == ENCODE:
         return f"its images or sound took {took} to encode, with the wait for an encoder"
     if interval.name == TRANSFER:
@@ -100,7 +100,7 @@ def _moving(run: RunFacts, row: RequestRow, interval: Interval, sample: int, too
     return f"waited {took} for its first token on the decode server{full}"
 
 
-def _prefill(run: RunFacts, row: RequestRow, took: str) -> str:
+def _prefill(run: ExplainedRun, row: RequestRow, took: str) -> str:
     if row.outcome == "unfinished" and row.first_token is None:
         return "the run ended while its prompt was being computed, or computed again"
     if row.first_token is None and row.prefilled is None:
@@ -111,7 +111,7 @@ def _prefill(run: RunFacts, row: RequestRow, took: str) -> str:
     return f"its prompt took {took} to compute, in steps shared with other requests"
 
 
-def _decode(run: RunFacts, row: RequestRow, took_s: float) -> str:
+def _decode(run: ExplainedRun, row: RequestRow, took_s: float) -> str:
     tokens = row.output_tokens
     if row.outcome == "unfinished":
         return f"still on its {tokens:,} output tokens at the end of the run"
@@ -127,7 +127,7 @@ def _decode(run: RunFacts, row: RequestRow, took_s: float) -> str:
     return f"its response of {each}"
 
 
-def _why_it_waited(run: RunFacts, row: RequestRow, sample: int) -> str:
+def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int) -> str:
     """What its server looked like when it came."""
     state = state_of(run, row.prompt_server, sample)
     if state is None:

@@ -2,8 +2,9 @@
 
 Served one after the other, the first need takes machines that it could do without and another could
 not. In an auction each bids for the machines that are cheapest for a unit, and pays up to what its
-second choice would cost it; who is outbid looks elsewhere. Nobody pays these prices: they only say
-who gains most by a machine. When no units are left, the sum is close to the least there could be.
+second choice would cost it; an outbid need bids on other machines. Nobody pays these prices: they
+only say which need gains most by a machine. When no units are left, the sum is close to the least
+there could be.
 """
 
 from typing import Final
@@ -16,7 +17,7 @@ MOST_ROUNDS: Final = 12
 MOST_BIDDERS: Final = 200
 """Where there are more needs, those of one kind bid as one."""
 LEAST_SAVING: Final = 0.001
-"""The share of the cost that must be saved: else everybody keeps what he has."""
+"""The share of the cost that must be saved: else needs keep their machines."""
 NOBODY: Final = -1
 
 
@@ -76,7 +77,7 @@ def _cost_of_units(ask: Ask, held: list[int]) -> float:
 
 def share_out(free: list[int], asks: list[Ask]) -> list[list[int]] | None:
     """How many of each of its choices every need shall have, so that none is short: where some are
-    now, or where that is cheaper than now. None where everybody keeps what he has.
+    now, or where that is cheaper than now. None where needs keep their machines.
 
     `free` counts the machines of each stock, with those that the needs have.
     """

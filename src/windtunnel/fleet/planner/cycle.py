@@ -47,7 +47,7 @@ from windtunnel.fleet.planner.actions import (
 from windtunnel.fleet.planner.costs import RECLAIM_GRACE_S
 from windtunnel.fleet.planner.domains import find_whole, settle
 from windtunnel.fleet.planner.entries import THERE, MachineEntry, NeedRow, Supply
-from windtunnel.fleet.planner.exchange import Exchange
+from windtunnel.fleet.planner.exchange import MachineExchange
 from windtunnel.fleet.planner.hints import Hints
 from windtunnel.fleet.planner.inventory import Inventory
 from windtunnel.fleet.planner.moves import Moves
@@ -69,7 +69,7 @@ class Planner:
         self._supplies: Final = Supplies(self.inventory)
         self.needs: Final = NeedsTable(self.inventory, self._supplies)
         self._moves: Final = Moves(self.inventory, self._supplies)
-        self._exchange: Final = Exchange(self._moves)
+        self._exchange: Final = MachineExchange(self._moves)
         self._preemption: Final = Preemption(self._moves)
         self._hints: Final = Hints(self._supplies)
         self._short: list[NeedRow] = []

@@ -16,7 +16,7 @@ from windtunnel.fleet.planner.packing import add
 from windtunnel.fleet.states import IDLE, SPECULATIVE
 
 
-class Exchange:
+class MachineExchange:
     """The needs of a cycle that may exchange what they took."""
 
     def __init__(self, moves: Moves) -> None:
@@ -49,8 +49,9 @@ class Exchange:
             self._quota.append(number)
 
     def run(self) -> bool:
-        """Lets needs exchange what they took: with those that are short, or else without. Gives
-        whether anything changed."""
+        """Lets needs exchange what they took: with those that are short, or else without.
+
+        Returns whether anything changed."""
         self._run(self._idle, IDLE)
         if self._changed:
             self._quota[:] = [at for at in self._quota if self._rows[at] not in self._changed]

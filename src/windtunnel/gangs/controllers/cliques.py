@@ -61,7 +61,7 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
 
 def act(view: View, owner: PodCliqueSet, clique: PodClique, commands: list[Command]) -> None:
     """Adds the pods that are to come and to go, and takes the gates off those that may."""
-    for pod in _in_turn(clique.shelves.ended):
+    for pod in _in_turn(clique.pod_index.ended):
         why = f"it has {pod.phase.lower()}"
         commands.append(Delete(pod, why))
     gone: dict[str, Pod] = {}
@@ -70,7 +70,7 @@ def act(view: View, owner: PodCliqueSet, clique: PodClique, commands: list[Comma
         gone[pod.name] = pod
     missing = _wanted(owner, clique, gone) - (clique.tally.active - len(gone))
     if missing > 0:
-        free = clique.shelves.free_indices(missing, gone.values())
+        free = clique.pod_index.free_indices(missing, gone.values())
         commands += [CreatePod(clique, index) for index in free]
     _let_through(view, clique, gone, commands)
 
@@ -86,7 +86,7 @@ def _wanted(owner: PodCliqueSet, clique: PodClique, gone: dict[str, Pod]) -> int
     extra = surge(owner, clique.template.rolling, clique.replicas)
     if extra == 0:
         return clique.replicas
-    old, above = clique.tally.active - clique.tally.updated, clique.shelves.above(clique.replicas)
+    old, above = clique.tally.active - clique.tally.updated, clique.pod_index.above(clique.replicas)
     for pod in gone.values():
         old -= pod.template_hash != clique.template.hash
         above -= pod.index >= clique.replicas
@@ -133,11 +133,11 @@ def _takeable(owner: PodCliqueSet, clique: PodClique) -> int:
 
 def _outdated(owner: PodCliqueSet, clique: PodClique) -> list[Pod]:
     """The old pods that an update takes now: those that serve nobody, then the oldest others."""
-    tally, shelves = clique.tally, clique.shelves
+    tally, pod_index = clique.tally, clique.pod_index
     if tally.updated == tally.active:
         return []
-    taken = _in_turn(shelves.old_unready)
-    serving = shelves.old_ready[: _takeable(owner, clique)]
+    taken = _in_turn(pod_index.old_unready)
+    serving = pod_index.old_ready[: _takeable(owner, clique)]
     taken += [clique.pods[name] for _, _, name in serving]
     if owner.spec.update.type == COHERENT:
         above = max(0, tally.active - clique.replicas)  # a surge pod does not count as moved
@@ -152,7 +152,7 @@ def _surplus(owner: PodCliqueSet, clique: PodClique) -> list[tuple[Pod, str]]:
     if above <= 0 or clique.tally.updated < clique.tally.active:
         return []
     count = min(above, _takeable(owner, clique))
-    last = clique.shelves.indices[::-1][:count]
+    last = clique.pod_index.indices[::-1][:count]
     return [
         (clique.pods[name], "the update needs no more pods than replicas") for _, _, name in last
     ]
@@ -161,13 +161,13 @@ def _surplus(owner: PodCliqueSet, clique: PodClique) -> list[tuple[Pod, str]]:
 def _let_through(
     view: View, clique: PodClique, gone: dict[str, Pod], commands: list[Command]
 ) -> None:
-    if not clique.shelves.held:
+    if not clique.pod_index.held:
         return
     verdict: GatedPod = held(view, clique)
     if verdict.why:
         return
     commands += [
         Ungate(pod)
-        for pod in _in_turn(clique.shelves.held)
+        for pod in _in_turn(clique.pod_index.held)
         if pod.name in verdict.referred and pod.name not in gone
     ]

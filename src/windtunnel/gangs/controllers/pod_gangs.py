@@ -39,7 +39,7 @@ def keep(
         if clique.tally.active < clique.replicas:
             complete = False
             break
-        group.pods = clique.shelves.roster
+        group.pods = clique.pod_index.roster
     if complete and gang.groups != tuple(groups):
         commands.append(PatchGang(gang, tuple(groups)))
     _initialized(view, gang, now_s, commands, complete=complete)

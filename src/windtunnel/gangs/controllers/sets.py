@@ -204,7 +204,7 @@ def _deadline(
         status.progress, status.progressed_s = progress, now_s
     limit_s = _limit_s(owner)
     due_s = status.progressed_s + limit_s
-    stood = f"did not come on for {limit_s:g} s"
+    stood = f"made no progress for {limit_s:g} s"
     if now_s < due_s:
         says = (TRUE, "UpdateInProgress", f"Revision {number} is rolled out")
         if paused:

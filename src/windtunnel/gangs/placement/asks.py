@@ -143,7 +143,7 @@ class PodRules:
         terms = [[one.number for one in some] for some in kinds]
         return f"{selector}{self.tolerations}{self.preferences}{self.least}{terms}"
 
-    def founds(self, term: PodTerm) -> bool:
+    def may_be_first(self, term: PodTerm) -> bool:
         """Whether such a pod may be the first of those that it has to be near itself."""
         return term.domains == 0 and term in self.matches
 

@@ -269,7 +269,7 @@ class Fill(Move):
             room = self.attempt.space.room(self.attempt.tree, shape)
             while self._left and room.slots[domain.number]:
                 rules = shape.rules
-                if any(rules.founds(term) for term in rules.joins):
+                if any(rules.may_be_first(term) for term in rules.joins):
                     if not self._found(domain, shape):
                         break
                     continue
@@ -298,7 +298,7 @@ class Fill(Move):
 
     def _found(self, domain: Place, shape: PodShape) -> bool:
         """Puts the first of pods that have to be near each other where all that are left fit."""
-        keys = [term.key for term in shape.rules.joins if shape.rules.founds(term)]
+        keys = [term.key for term in shape.rules.joins if shape.rules.may_be_first(term)]
         slots = self.attempt.space.room(self.attempt.tree, shape).slots
         leaves: dict[tuple[str | None, ...], list[Place]] = {}
         for leaf in self.attempt.tree.within(domain, NODES) or [domain]:
@@ -454,7 +454,7 @@ class Fill(Move):
         """Whether the first pods of those that have to be near each other are in one domain."""
         rules = self._load.counted.rules
         for term in rules.joins:
-            if rules.founds(term):
+            if rules.may_be_first(term):
                 used = zip(self._nodes, self._counts, strict=True)
                 nodes = [place.node for place, count in used if count]
                 if len({node.labels.get(term.key) for node in nodes if node is not None}) > 1:

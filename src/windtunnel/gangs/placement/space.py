@@ -221,7 +221,7 @@ def _is_kept_away(node: NodeRoom, rules: PodRules) -> bool:
             return True
     for term in rules.joins:
         domain = node.labels.get(term.key, "")
-        if not (domain and (term.matching.get(domain) or rules.founds(term))):
+        if not (domain and (term.matching.get(domain) or rules.may_be_first(term))):
             return True
     return any(term.holding.get(node.labels.get(term.key, "")) for term in rules.matches)
 

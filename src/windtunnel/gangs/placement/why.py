@@ -86,7 +86,7 @@ def _kept_near(space: Space, search: Search) -> str:
         rules, name, count = load.shape.rules, load.group.name, len(load.pods)
         for term in rules.joins:
             level = _level(space, term.key)
-            if rules.founds(term):
+            if rules.may_be_first(term):
                 return f"{name} keeps its pods together: no {level} has room for {count} of them"
             if term.domains:
                 slots = space.room(search.attempt.tree, load.shape).slots

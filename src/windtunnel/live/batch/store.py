@@ -170,7 +170,7 @@ class Store:
             if is_complete and self._journal.size > len(self._header):
                 _replace(self._journal.path, [self._header])
             elif not is_complete and self._is_untouched():
-                # It came to nothing: the same command may be given again. The output, which is
+                # It failed: the same command may be given again. The output, which is
                 # locked, goes last: a new one then has no journal beside it.
                 self._journal.path.unlink()
                 self.output.path.unlink()

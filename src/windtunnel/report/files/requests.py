@@ -158,7 +158,7 @@ def _type(kind: str) -> Any:
         return pa.list_(pa.float64())
     if kind == "lost_tries":
         types: dict[str, Any] = {"pool": pa.string(), "replica": pa.int32(), "reason": pa.string()}
-        names = phases.LostTry.__struct_fields__
+        names = phases.LostTryRow.__struct_fields__
         return pa.list_(pa.struct([(name, types.get(name, pa.float64())) for name in names]))
     return pa.dictionary(pa.int32(), pa.string()) if kind == NAME else getattr(pa, kind)()
 

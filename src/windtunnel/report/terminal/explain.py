@@ -9,7 +9,7 @@ from windtunnel.analysis.explain.moment import ExplainedMoment, decision_lines
 from windtunnel.analysis.explain.overview import RANKED, Overview, in_words
 from windtunnel.analysis.explain.request import ExplainedRequest
 from windtunnel.analysis.explain.steps import CauseStep, count, moment, took
-from windtunnel.analysis.phases import NAMES, LostTry
+from windtunnel.analysis.phases import NAMES, LostTryRow
 from windtunnel.report.terminal.layout import INDENT, NARROW, print_table, say
 
 Explained = ExplainedRequest | ExplainedMoment | ExplainedDecision | Overview
@@ -60,7 +60,7 @@ def _share(seconds: float, one: ExplainedRequest) -> str:
     return f"{seconds / one.e2e:.0%}" if one.e2e else "-"
 
 
-def _times(lost: LostTry) -> tuple[float | None, ...]:
+def _times(lost: LostTryRow) -> tuple[float | None, ...]:
     return lost.routed, lost.scheduled, lost.first_token, lost.ended
 
 

@@ -112,7 +112,7 @@ def _said_of(beside: Mapping[str, int]) -> list[str]:
         return []
     kinds = ", ".join(f"{count} {kind}" for kind, count in beside.items())
     return [
-        f"scaling.manifests has {kinds} too, which nobody reads: "
+        f"scaling.manifests has {kinds} too, which are ignored: "
         "what servers there are at the start, and what they are like, is said under serving.pools"
     ]
 

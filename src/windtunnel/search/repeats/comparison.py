@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import windtunnel
 from windtunnel.analysis.comparison import TOO_FEW, compared, figures_of
 from windtunnel.core.intervals import CONFIDENCE
-from windtunnel.search.repeats.runs import Progress, Repeat, run_all
+from windtunnel.search.repeats.runs import Repeat, RepeatProgress, run_all
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -30,7 +30,7 @@ class Design(NamedTuple):
 
 
 def compare(
-    designs: Sequence[Design], seeds: int, done: Progress, workers: int | None = None
+    designs: Sequence[Design], seeds: int, done: RepeatProgress, workers: int | None = None
 ) -> dict[str, Any]:
     """Runs all designs with as many seeds, from the first one's on, and says how they differ."""
     first = designs[0].plan.seed

@@ -20,7 +20,7 @@ from windtunnel.analysis.trust import CAUTION, DOUBT, GOOD, TrustFinding, as_sec
 from windtunnel.core.distribution import PERCENTILES
 from windtunnel.core.intervals import next_positive_interval
 from windtunnel.core.units import format_duration
-from windtunnel.search.repeats.runs import Progress, Repeat, run_all
+from windtunnel.search.repeats.runs import Repeat, RepeatProgress, run_all
 from windtunnel.settings.limits import LARGEST_STEP_ERROR
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -45,7 +45,7 @@ def add_intervals(
     plan: ScenarioPlan,
     seeds: int,
     step_error: float | None,
-    done: Progress,
+    done: RepeatProgress,
     workers: int | None = None,
 ) -> None:
     """Repeats the run of a result, and puts what comes of it into its `trust` section.

@@ -17,7 +17,7 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 T = TypeVar("T")
 Want = Callable[[dict[str, Any]], T]
 """What is kept of a result. A worker imports it, so it must be a function of a module."""
-Progress = Callable[[int, int], None]
+RepeatProgress = Callable[[int, int], None]
 """Called with the number of runs that have ended, and with that of all runs."""
 
 
@@ -33,7 +33,7 @@ class Repeat(NamedTuple):
 def run_all(
     repeats: Sequence[Repeat],
     want: Want[T],
-    done: Progress,
+    done: RepeatProgress,
     workers: int | None = None,
 ) -> list[T]:
     """Runs all, with as many `workers` as given, or with as many as pay."""

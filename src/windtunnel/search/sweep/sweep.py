@@ -17,7 +17,7 @@ POINT, SEED, FAILED = "point", "seed", "failed"
 """Columns beside settings and figures."""
 MOST_FAULTS = 20
 
-Progress = Callable[[int, int, int], None]
+SweepProgress = Callable[[int, int, int], None]
 """Is told how many runs have ended, of how many, and how many of those had ended before."""
 
 
@@ -140,7 +140,7 @@ def _without_values(fault: InputError, chosen: Settings) -> str:
     return text
 
 
-def run_sweep(sweep: Sweep, workers: Workers, done: Progress) -> list[Outcome]:
+def run_sweep(sweep: Sweep, workers: Workers, done: SweepProgress) -> list[Outcome]:
     """The outcomes of a sweep's runs, in their order."""
     outcomes: dict[int, Outcome] = {}
     done(0, len(sweep.runs), 0)

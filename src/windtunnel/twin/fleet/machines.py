@@ -7,7 +7,7 @@ reaches the clusters as nodes that join, are drained, and leave.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from windtunnel.core.errors import NeverRests
+from windtunnel.core.errors import NoFixedPoint
 from windtunnel.core.loop import Component, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Plain
@@ -207,7 +207,7 @@ class Machines(Component):
                 return
             self.driver.advance(now_s)
             self.follow(now_s)
-        raise NeverRests(f"{MOST_STEPS:,} steps of the fleet")
+        raise NoFixedPoint(f"{MOST_STEPS:,} steps of the fleet")
 
     def follow(self, now_s: float) -> None:
         """Takes note of what changed at the provider: the one place that knows of every state."""

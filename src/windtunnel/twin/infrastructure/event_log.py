@@ -7,7 +7,7 @@ from windtunnel.gangs.controllers.controller import GROUP_REPLICA_DELETED, SET_R
 from windtunnel.gangs.statuses import ObjectEvent
 from windtunnel.twin.infrastructure.cluster import ServingCluster
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
-from windtunnel.twin.progress import RECLAIMS, RECYCLES, Progress
+from windtunnel.twin.progress import RECLAIMS, RECYCLES, RunProgress
 from windtunnel.twin.servers.replicas import GONE, PENDING, Replica
 
 TERMINATIONS: Final = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
@@ -20,7 +20,7 @@ class InfrastructureLog:
     """Follows the events of clusters and fleet, from the beginning of the run on."""
 
     def __init__(
-        self, infrastructure: Infrastructure, telemetry: Telemetry, progress: Progress
+        self, infrastructure: Infrastructure, telemetry: Telemetry, progress: RunProgress
     ) -> None:
         self._infrastructure: Final = infrastructure
         self._progress: Final = progress

@@ -7,7 +7,7 @@ when the run begins.
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.core.errors import NeverRests
+from windtunnel.core.errors import NoFixedPoint
 from windtunnel.twin.fleet.machines import Machines
 from windtunnel.twin.fleet.unlimited import UnlimitedMachines
 from windtunnel.twin.infrastructure.cluster import ServingCluster
@@ -171,7 +171,7 @@ class Infrastructure(ReplicaBacking):
             any_moved = any_moved or moved
             if not moved and not self._gone and self._due_next_s() > now_s:
                 return any_moved
-        raise NeverRests(f"{MOST_ROUNDS:,} rounds of clusters and machines")
+        raise NoFixedPoint(f"{MOST_ROUNDS:,} rounds of clusters and machines")
 
     def _due_next_s(self) -> float:
         due_s = min(

@@ -7,7 +7,7 @@ pods. With a `delay_s` the cache lags behind the API server by that much.
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from windtunnel.core.errors import NeverRests
+from windtunnel.core.errors import NoFixedPoint
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.loop import Component
 from windtunnel.gangs.commands import Command
@@ -90,7 +90,7 @@ class Driver(Component):
             for command in self.cluster.apply(wanted, self.now_s):
                 self.controller.refused(command)
         verbs = ", ".join(f"{command.verb} {command.kind} {command.name}" for command in wanted[:3])
-        raise NeverRests(f"{MOST_ROUNDS:,} rounds of the controller of gangs ({verbs}, ...)")
+        raise NoFixedPoint(f"{MOST_ROUNDS:,} rounds of the controller of gangs ({verbs}, ...)")
 
     def step(self) -> bool:
         """Goes on to whatever is next; False when nothing is."""

@@ -15,7 +15,7 @@ from windtunnel.engine.server import Server
 from windtunnel.routing.router import NoServer
 from windtunnel.twin.faults.world import RateLimits
 from windtunnel.twin.ports import RequestPort
-from windtunnel.twin.progress import PREEMPTIONS, RESTARTS, Progress
+from windtunnel.twin.progress import PREEMPTIONS, RESTARTS, RunProgress
 from windtunnel.twin.requests.encoders import Encoders
 from windtunnel.twin.requests.gateway import DISPATCH, SimGateway
 from windtunnel.twin.requests.in_flight import InFlight
@@ -88,7 +88,7 @@ class RequestLifecycle(RequestPort):
         traffic: Traffic,
         serving: ServingParts,
         recorder: Recorder,
-        progress: Progress,
+        progress: RunProgress,
         retries: RetrySettings,
         timers: EventQueue,
         event_log: EventLog | None,

@@ -10,7 +10,7 @@ from windtunnel.core.loop import Component, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.vocabulary import RUN_BEGINS
 from windtunnel.twin.ports import ReplicaBacking, RequestPort
-from windtunnel.twin.progress import LOSSES, RESIZES, Progress
+from windtunnel.twin.progress import LOSSES, RESIZES, RunProgress
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.results.event_log import ReplicaLog
 from windtunnel.twin.results.recorder import Recorder
@@ -37,7 +37,7 @@ class Lifecycle(Component):
         self,
         cluster: Cluster,
         recorder: Recorder,
-        progress: Progress,
+        progress: RunProgress,
         services: list[Service],
         load: LoadTime,
         drain: str,
