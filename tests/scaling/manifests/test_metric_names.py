@@ -57,6 +57,14 @@ def test_resources_of_an_hpa_are_what_the_scenario_says() -> None:
     assert found.metrics == [HpaMetric(name="batch_utilization", target=50.0)] * 2
 
 
+def test_an_hpa_without_metrics_is_by_cpu() -> None:
+    (found,) = policies(hpa(), {"cpu": "batch_utilization"})
+    assert isinstance(found, HpaSettings)
+    assert found.metrics == [HpaMetric(name="batch_utilization", target=80.0)]
+    with pytest.raises(InputError, match=r"write scaling\.metrics: \{cpu: batch_utilization\}"):
+        policies(hpa(), {})
+
+
 def test_a_resource_without_its_target() -> None:
     with pytest.raises(InputError, match=r"resource\.target\.averageUtilization: missing"):
         policies(hpa(resource("resource", {"type": "Utilization"})), {"cpu": "running"})

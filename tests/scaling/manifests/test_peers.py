@@ -177,7 +177,7 @@ PODS = "spec.metrics[0].pods"
         (
             "spec/metrics",
             [],
-            "spec.metrics: without metrics it is by CPU, which is not simulated",
+            "spec.metrics: 'cpu' is a resource of the machine, and is not simulated",
         ),
         (
             "spec/metrics/0",

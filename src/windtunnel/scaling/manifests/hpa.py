@@ -41,6 +41,8 @@ from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.manifests import AnyText, Count, Opaque
 from windtunnel.settings.section import ApiSection, Context
 
+CPU, USUAL_CPU_PERCENT = "cpu", 80.0
+"""What Kubernetes scales by where an HPA names no metric."""
 AVERAGE_VALUE = "AverageValue"
 TARGET_TYPES = {
     "Pods": (AVERAGE_VALUE,),
@@ -234,7 +236,9 @@ class HpaForm(ApiSection):
     scale_target_ref: PoolReference = Field(description="What is scaled.")
     min_replicas: Count = Field(default=1, description="The fewest replicas.")
     max_replicas: Most = Field(description="The most replicas.")
-    metrics: list[HpaMetricForm] = Field(default_factory=list, description="The metrics.")
+    metrics: list[HpaMetricForm] = Field(
+        default_factory=list, description="The metrics; left out: 80 % of `cpu`, as in Kubernetes."
+    )
     behavior: HpaBehaviorForm = Field(default_factory=HpaBehaviorForm, description="How fast.")
 
     @property
@@ -251,8 +255,7 @@ class HpaForm(ApiSection):
             what = "must be greater than or equal to `minReplicas`"
             yield where.fault("maxReplicas", what)
         if not self.metrics:
-            what = "without metrics it is by CPU, which is not simulated"
-            yield where.fault("metrics", what, "at least one metric")
+            yield from refusals(where, "metrics", where.root.names.resource, CPU)
         if self.by_wva and len(self.metrics) > 1:
             what = f"other metrics beside {DESIRED[0]} are not simulated"
             yield where.fault("metrics", what)
@@ -274,9 +277,13 @@ class HorizontalPodAutoscaler(ScalingManifest, VariantManifest):
 
     def policy(self, names: ScenarioNames) -> HpaSettings:
         spec = self.spec
+        if spec.metrics:
+            metrics = [one.metric(names) for one in spec.metrics]
+        else:
+            metrics = [HpaMetric(name=names.resource(CPU), target=USUAL_CPU_PERCENT)]
         return HpaSettings(
             policy="hpa",
-            metrics=[one.metric(names) for one in spec.metrics],
+            metrics=metrics,
             pools={names.pool(spec.scale_target_ref.name): spec.bounds},
             **spec.behavior.directions(),
         )
