@@ -94,8 +94,9 @@ def test_a_worker_that_died_is_a_failure(tmp_path: Path) -> None:
 
 def test_a_corpus_runs_as_it_is(tmp_path: Path) -> None:
     """Neither a file that nobody can read nor one that is refused by now is a failure."""
-    for name, text in (("bad", "["), ("refused", "workload: 3")):
-        path = tmp_path / f"{name}.yaml"
+    refused = ("[", "workload: 3", "workload: [{trace: {path: 3}}]", "gangs: {manifests: [{}]}")
+    for number, text in enumerate(refused):
+        path = tmp_path / f"{number}.yaml"
         path.write_text(text)
         assert look_into(str(path)) is None
     assert files_in(tmp_path / "none") == []

@@ -57,11 +57,12 @@ def read_document(path: Path) -> Values:
     document: Values = parse_document(read_text(path), str(path)).data
     files: Values = {}
     for section in ("gangs", "scaling"):
-        for name in _below(document, section, "manifests") or []:
+        manifests = _list(_below(document, section, "manifests"))
+        for name in (one for one in manifests if isinstance(one, str)):
             files[name] = _manifests(path.with_name(name))
-    for entry in document.get("workload") or []:
+    for entry in _list(document.get("workload")):
         name = _below(entry, "trace", "path")
-        if name is not None:
+        if isinstance(name, str):
             files[name] = read_text(path.with_name(name))
     if files:
         document[FILES] = files
@@ -73,6 +74,11 @@ def _below(value: Any, *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def _list(value: Any) -> list[Any]:
+    """A list as it is; nothing where something else was written in its place."""
+    return value if isinstance(value, list) else []
 
 
 def _manifests(path: Path) -> list[Values]:
