@@ -257,7 +257,8 @@ def test_retry_after_grows_with_the_queue() -> None:
         gate = Gate()
         async with bed(gate.script, sets=(f"serving.admission={FLOW}, max_waiting: 30}}",)) as it:
             tasks = [await fill(it, f"{number}") for number in range(31)]
-            it.program.proxy.ended_per_s = 2.0  # as if two ended every second
+            # As if two ended every second; how fast another model is does not matter.
+            it.program.proxy.ended_per_s.update({"m": 2.0, "other": 1000.0})
             got = await it.ask(chat(user="more"))
             assert (got.status, got.json["error"]["code"]) == (429, "queue-full")
             assert 12 <= int(got.headers["retry-after"]) <= 20

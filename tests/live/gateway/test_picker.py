@@ -25,6 +25,7 @@ from tests.live.gateway.bed import (
 from windtunnel.core.errors import InputError
 from windtunnel.live.gateway import program
 from windtunnel.live.gateway.audit import audit
+from windtunnel.live.gateway.discovery import read_list
 from windtunnel.live.gateway.settings import read_settings
 
 pytest.importorskip("grpc")
@@ -33,6 +34,7 @@ messages = pytest.importorskip("envoy.service.ext_proc.v3.external_processor_pb2
 import grpc  # noqa: E402
 from envoy.config.core.v3.base_pb2 import HeaderMap, HeaderValue  # noqa: E402
 
+from windtunnel.live.gateway.picker import service  # noqa: E402
 from windtunnel.live.gateway.picker.service import PickerService, PickerStream  # noqa: E402
 
 PICKER = ("live.picker={listen: '127.0.0.1:0'}",)
@@ -254,7 +256,8 @@ def test_the_server_that_computes_a_prompt_is_named_to_the_sidecar(tmp_path: Pat
         prefill = await FakeServer().start()
         file = tmp_path / "gateway.yaml"
         file.write_text(f"live: {{servers: [{{url: '{prefill.url}', role: prefill}}]}}")
-        async with bed(friendly, config=file, sets=PICKER, ready=False) as it:
+        sets = (*PICKER, f"live.log={tmp_path / 'log'}")
+        async with bed(friendly, config=file, sets=sets, ready=False) as it:
             await it.until(
                 lambda: (
                     len(it.core.servers) == 2
@@ -272,10 +275,18 @@ def test_the_server_that_computes_a_prompt_is_named_to_the_sidecar(tmp_path: Pat
             assert [one.in_flight for one in it.core.servers] == [1, 1]
             await envoy.answer(answer())
             await envoy.end()
+            envoy = FakeEnvoy(it)
+            envoy.ask()
+            await envoy.picked()
+            await envoy.answer(b"{}", status=500)
+            await envoy.end()
             it.settled()
         await prefill.stop()
 
     run(test())
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    told = [line["data"]["good"] for line in lines if line["kind"] == "request.prefilled"]
+    assert told == [True, False]
 
 
 def test_keys_of_clients_are_asked_for_and_replaced_by_that_of_the_server(tmp_path: Path) -> None:
@@ -467,7 +478,7 @@ def test_objectives_and_fairness_ids_are_classes_and_tenants(tmp_path: Path) -> 
          "spec: {selector: {}, targetPorts: []}\n", "http://10.0.0.1:8001", "targetPorts"),
         ("kind: InferencePol\napiVersion: inference.networking.k8s.io/v1\n",
          "http://10.0.0.1:8001", "InferencePool"),
-        ("", "http://server:8000", "no IP address"),
+        ("", "http://server:8000", "not an IP address"),
     ],
 )  # fmt: skip
 def test_bad_manifests_and_names_are_sentences(
@@ -479,6 +490,103 @@ def test_bad_manifests_and_names_are_sentences(
         listed = f"[{tmp_path / 'pool.yaml'}]"
     with pytest.raises(InputError, match=said):
         read_settings(None, [f"live.picker={{manifests: {listed}}}"], [server])
+
+
+def test_files_and_names_of_servers_have_to_fit_the_picker(tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml").write_text(
+        "kind: InferencePool\napiVersion: inference.networking.k8s.io/v1\nmetadata: {name: p}\n"
+        "spec: {selector: {}, targetPorts: [{number: 8000}]}\n"
+    )
+    picker = f"live.picker={{manifests: [{tmp_path / 'pool.yaml'}]}}"
+    named = "live.servers_dns=[{name: vllm, port: 8001}]"
+    with pytest.raises(InputError, match="InferencePool: 8000"):
+        read_settings(None, [picker, named], [])
+    listed = tmp_path / "servers"
+    for text, said in (("http://vllm:8000", "not an IP"), ("http://10.0.0.1:8001", "8000")):
+        listed.write_text(f"http://10.0.0.1:8000\n{text}\n")
+        found = read_settings(None, [picker, f"live.servers_file={listed}"], [])
+        with pytest.raises(InputError, match=said) as error:
+            program.Program(found, {}, pytest.fail)
+        assert str(error.value).startswith(f"{listed}:2")
+        read_list(str(listed), found._replace(ports=None).fault_of)
+
+
+def test_ids_beyond_the_limit_share_a_tenant_and_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "MOST_TENANTS", 3)
+
+    async def test() -> None:
+        async with bed(friendly, sets=PICKER) as it:
+            for name in ("a", "b", "c", "a", "d"):
+                envoy = FakeEnvoy(it)
+                envoy.ask(x_gateway_inference_fairness_id=name)
+                await envoy.picked()
+                await envoy.answer(answer())
+                await envoy.end()
+            assert it.core.policies.tenants == ["default", "a", "b", "(others)"]
+            assert it.program.proxy.metrics.overflowed_tenants == 2
+            it.settled()
+
+    run(test())
+
+
+# Limits.
+
+
+def test_a_request_that_does_not_come_is_408() -> None:
+    async def test() -> None:
+        async with bed(sets=(*PICKER, "live.limits.request=100ms")) as it:
+            envoy = FakeEnvoy(it)
+            envoy.head()
+            envoy.body(b"{", last=False)
+            assert (await envoy.refused()).status.code == 408
+            await envoy.task
+            it.settled()
+
+    run(test())
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_answer_that_does_not_come_or_stands_still_is_504(*, begun: bool) -> None:
+    limits = ("live.limits.first_byte=200ms", "live.limits.silence=200ms")
+
+    async def test() -> None:
+        async with bed(sets=(*PICKER, *limits)) as it:
+            envoy = FakeEnvoy(it)
+            envoy.ask(chat(stream=True))
+            await envoy.picked()
+            if begun:
+                envoy.answer_head(kind="text/event-stream")
+                assert (await envoy.next()).WhichOneof("response") == "response_headers"
+            assert (await envoy.refused()).status.code == 504
+            await envoy.task
+            ((_, outcome, _),) = it.program.proxy.metrics.outcomes
+            assert outcome == ("timed_out" if begun else "failed")
+            it.settled()
+
+    run(test())
+
+
+def test_streams_of_envoy_have_the_limit_of_connections() -> None:
+    async def test() -> None:
+        sets = (*PICKER, "live.limits.connections=1")
+        async with bed(sets=sets) as it:
+            address = f"127.0.0.1:{it.program.picker_port}"
+            async with grpc.aio.insecure_channel(address) as channel:
+                process = channel.stream_stream(
+                    f"/{service.SERVICE}/Process",
+                    request_serializer=messages.ProcessingRequest.SerializeToString,
+                    response_deserializer=messages.ProcessingResponse.FromString,
+                )
+                first = process()
+                await first.write(messages.ProcessingRequest())
+                await asyncio.sleep(0.2)
+                second = process()
+                assert await second.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+                first.cancel()
+
+    run(test())
 
 
 # The same decisions.

@@ -457,6 +457,20 @@ class GatewayCore:
         }
         return [found[name] for name in sorted(found)]
 
+    def least_busy(self, among: Sequence[int] | None, now_s: float) -> int | None:
+        """The available server with the fewest requests, for what any of them can answer."""
+        able = [
+            (self.servers[number].in_flight, number)
+            for number in (range(len(self.servers)) if among is None else among)
+            if self.servers[number].availability.allows(0, now_s)
+        ]
+        return min(able)[1] if able else None
+
+    def queued(self, model: str) -> int:
+        """Requests that are queued for a model and its adapters."""
+        plane, _ = self._names[model]
+        return plane.driver.gateway.queued + len(plane.unplaced)
+
     def allowances(self, model: str, tenant: int, now_s: float) -> list[Allowance]:
         """What a tenant may still ask of a model."""
         plane, _ = self._names[model]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from windtunnel.core.errors import InputError
-from windtunnel.live.gateway.settings import DnsEntry, address_fault
+from windtunnel.live.gateway.settings import DnsEntry
 
 MOST_LISTED: Final = 4096
 FILE_EVERY_S: Final = 1.0
@@ -18,7 +18,7 @@ FILE_EVERY_S: Final = 1.0
 _log = logging.getLogger("windtunnel.gateway")
 
 
-def read_list(path: str) -> list[str]:
+def read_list(path: str, fault_of: Callable[[str], str]) -> list[str]:
     """The addresses in a file, one on each line; `#` starts a comment."""
     try:
         lines = Path(path).read_text("utf-8").splitlines()
@@ -29,7 +29,7 @@ def read_list(path: str) -> list[str]:
         url = line.partition("#")[0].strip().rstrip("/")
         if not url:
             continue
-        what = address_fault(url)
+        what = fault_of(url)
         if what:
             raise InputError(what, where=f"{path}:{number}")
         found.append(url)
@@ -53,12 +53,17 @@ class Discovery:
     """Lists of servers that change while the gateway runs, the last that could be read of each."""
 
     def __init__(
-        self, path: str | None, names: Sequence[DnsEntry], changed: Callable[[], None]
+        self,
+        path: str | None,
+        names: Sequence[DnsEntry],
+        fault_of: Callable[[str], str],
+        changed: Callable[[], None],
     ) -> None:
+        self._fault_of: Final = fault_of
         self._path: Final = path
         self._names: Final = names
         self._changed: Final = changed
-        self._listed: list[str] = [] if path is None else read_list(path)
+        self._listed: list[str] = [] if path is None else read_list(path, self._fault_of)
         self._resolved: Final[dict[int, list[str]]] = {}
 
     def urls(self) -> list[str]:
@@ -75,7 +80,7 @@ class Discovery:
             if _stamp(path) != stamp:
                 stamp = _stamp(path)
                 try:
-                    self._listed = read_list(path)
+                    self._listed = read_list(path, self._fault_of)
                 except InputError as error:
                     _log.error("%s", error)
                 else:

@@ -91,6 +91,8 @@ class GatewayMetrics:
         self.stranded = 0
         """Prompts whose KV no server fetched: it stays on its server until the lease ends."""
         self.connections = 0
+        self.overflowed_tenants = 0
+        """Requests whose tenant has no number of its own."""
 
     def refused_early(self, status: int) -> None:
         """A request that was refused before it was known what it asks for."""
@@ -149,6 +151,11 @@ class GatewayCollector:
         )
         yield CounterMetricFamily(
             "windtunnel_failures", "Requests that the gateway itself failed on.", value=metrics.bugs
+        )
+        yield CounterMetricFamily(
+            "windtunnel_overflowed_tenants",
+            "Requests of fairness ids beyond the limit, which share a tenant.",
+            value=metrics.overflowed_tenants,
         )
         lost = CounterMetricFamily(
             "windtunnel_lines_lost", "Lines that could not be written.", labels=["file"]

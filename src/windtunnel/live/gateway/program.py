@@ -55,11 +55,14 @@ class Program:
         environment: Mapping[str, str],
         reload: Callable[[], Configuration],
     ) -> None:
-        settings, written, folder, objectives = configuration
+        settings, written, folder, objectives, _ = configuration
         self.settings = settings
         self._environment: Final = environment
         self._reload: Final = reload
         live = settings.live
+        self._discovery: Final = Discovery(
+            live.servers_file, live.servers_dns, configuration.fault_of, self._found_servers
+        )
         seed = fresh_seed()
         self._log_file: EventLogFile | None = None
         record: Record | None = None
@@ -96,7 +99,6 @@ class Program:
             )
         if live.access_log is not None:
             self.proxy.access_log = AccessLog(Path(live.access_log))
-        self._discovery: Final = Discovery(live.servers_file, live.servers_dns, self._found_servers)
         self._probes: Final[dict[str, tuple[int, ServerProbe, list[asyncio.Task[None]]]]] = {}
         self._server_keys: Final[dict[str, str]] = {}
         self._prompts: Final = prompts
@@ -288,7 +290,10 @@ class Program:
 
         from windtunnel.live.gateway.picker.service import PickerService
 
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        server = grpc.aio.server(
+            options=[("grpc.so_reuseport", 0)],
+            maximum_concurrent_rpcs=live.limits.connections,
+        )
         server.add_generic_rpc_handlers(PickerService(self.proxy).handlers())
         try:
             if live.certificate is not None and live.certificate_key is not None:

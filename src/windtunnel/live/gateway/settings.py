@@ -477,6 +477,13 @@ class Configuration(NamedTuple):
     folder: Path
     objectives: dict[str, int]
     """Priorities of InferenceObjectives, by name."""
+    ports: frozenset[int] | None = None
+    """That an Endpoint Picker may name; empty: any; None: there is no picker."""
+
+    def fault_of(self, url: str) -> str:
+        """What is wrong with the address of a server here; empty: nothing."""
+        what = address_fault(url)
+        return what or ("" if self.ports is None else _endpoint_fault(url, self.ports))
 
 
 def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]) -> Configuration:
@@ -507,29 +514,33 @@ def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]
             where=str(path) if path is not None else None,
             allowed="--server URL, or live.servers in the file",
         )
-    objectives: dict[str, int] = {}
-    if found.live.picker is not None:
-        resources = read_resources(found.live.picker.manifests)
-        objectives = resources.objectives
-        _check_endpoints(found.live.servers, resources.ports)
-    return Configuration(found, document.data, folder, objectives)
+    if found.live.picker is None:
+        return Configuration(found, document.data, folder, {})
+    resources = read_resources(found.live.picker.manifests)
+    for entry in found.live.servers:
+        what = _endpoint_fault(entry.url, resources.ports)
+        if what:
+            hint = "live.servers_dns resolves a name to the addresses behind it"
+            raise InputError(what, where="live.servers", hint=hint)
+    for number, name in enumerate(found.live.servers_dns):
+        what = _port_fault(f"{name.name}:{name.port}", name.port, resources.ports)
+        if what:
+            raise InputError(what, where=f"live.servers_dns[{number}].port")
+    return Configuration(found, document.data, folder, resources.objectives, resources.ports)
 
 
-def _check_endpoints(servers: Sequence[ServerEntry], ports: frozenset[int]) -> None:
+def _endpoint_fault(url: str, ports: frozenset[int]) -> str:
     """Envoy is told addresses: names would have to be resolved there, and are not."""
-    for entry in servers:
-        parts = urlsplit(entry.url)
-        try:
-            ipaddress.ip_address(parts.hostname or "")
-        except ValueError:
-            raise InputError(
-                f"{entry.url!r} is no IP address, and an Endpoint Picker names only those",
-                where="live.servers",
-                hint="live.servers_dns resolves a name to the addresses behind it",
-            ) from None
-        if ports and parts.port not in ports:
-            raise InputError(
-                f"the port of {entry.url!r} is not one of the InferencePool",
-                where="live.servers",
-                allowed=", ".join(str(port) for port in sorted(ports)),
-            )
+    parts = urlsplit(url)
+    try:
+        ipaddress.ip_address(parts.hostname or "")
+    except ValueError:
+        return f"{url!r} is not an IP address, and an Endpoint Picker names only those"
+    return _port_fault(url, parts.port, ports)
+
+
+def _port_fault(name: str, port: int | None, ports: frozenset[int]) -> str:
+    if not ports or port in ports:
+        return ""
+    allowed = ", ".join(str(one) for one in sorted(ports))
+    return f"the port of {name!r} is not one of the InferencePool: {allowed}"

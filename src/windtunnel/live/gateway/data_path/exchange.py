@@ -234,7 +234,7 @@ class Exchange(AnswerReceiver):
         self.said = status
         self._finish(REJECTED if status in (429, 413) else FAILED, reason, told=True)
         if status in (429, 503):
-            after = self._retry_after or b"%d" % self._proxy.retry_after_s(wait_s)
+            after = self._retry_after or b"%d" % self._proxy.retry_after_s(self.model, wait_s)
             own += b"retry-after: %b\r\n" % after
         return status, error_body(status, message, code=reason), own
 
@@ -447,7 +447,7 @@ class Exchange(AnswerReceiver):
         if client is None:
             return
         if not begun:
-            after = b"retry-after: %d\r\n" % self._proxy.retry_after_s()
+            after = b"retry-after: %d\r\n" % self._proxy.retry_after_s(self.model)
             client.reply(status, error_body(status, message, code=reason), own + after)
         elif self.stream is not None:
             client.cut(b"data: %b\n\n" % error_body(status, message, code=reason))

@@ -13,6 +13,7 @@ from windtunnel.live.gateway.data_path.exchange import (
     LEFT,
     MESSAGES,
     STATUSES,
+    TIMED_OUT,
     Exchange,
 )
 from windtunnel.live.gateway.data_path.http import RequestHead
@@ -59,22 +60,34 @@ class PickedRequest(Exchange):
         self.attempt += 1
         self.sent_s = self._proxy.now_s()
         self.state = PICKED
+        self._proxy.first_bytes.add(self, self.sent_s)
         self._decided()
 
     def refuse(self, reason: str, seen: float, limit: float) -> None:
         status, self.refusal, self.refusal_headers = self._refusal(reason, seen, limit)
         self.refusal_status = status
-        self.state = REFUSED
+        self.state = STOPPED if self.state == PICKED else REFUSED
         self._decided()
 
     def stop(self, reason: str) -> None:
-        status = STATUSES.get(reason, 503)
-        self.refusal = error_body(status, MESSAGES.get(reason, reason), code=reason)
+        self._stop(EVICTED, reason, MESSAGES.get(reason, reason), STATUSES.get(reason, 503))
+
+    def late(self) -> None:
+        """No answer in time, or one that stands still: Envoy is told to end the request."""
+        if self._status == 0:
+            self._status = 504
+            self._fail("no answer in time", again=False)
+        else:
+            message = "The answer stood still for too long."
+            self._stop(TIMED_OUT, "the answer stood still", message, 504)
+
+    def _stop(self, outcome: str, reason: str, message: str, status: int) -> None:
+        self.refusal = error_body(status, message, code=reason)
         self.refusal_headers = self.own_headers(reason)
         self.refusal_status = status
         self.said = self.said or status
         self.state = STOPPED
-        self._finish(EVICTED, reason)
+        self._finish(outcome, reason)
         self._decided()
 
     # What passes.
@@ -89,9 +102,11 @@ class PickedRequest(Exchange):
         proxy = self._proxy
         now_s = proxy.now_s()
         self.said = self._status = status
+        proxy.first_bytes.remove(self)
+        proxy.streams.add(self, now_s)
         if self.prefill >= 0:
             self.prefill = -1
-            proxy.core.prefilled(self.number, now_s, good=True)
+            proxy.core.prefilled(self.number, now_s, good=status < 500)
         if not is_stream or status >= 400:
             self.stream = None
         proxy.core.answered(self.number, now_s, good=status < 500)

@@ -124,8 +124,8 @@ class Proxy:
         self._sessions: Final[dict[str, int]] = {}
         self._session_count = 0
         self.arrived = 0
-        self.ended_per_s = 0.0  # requests, in the last `RATE_WINDOW_S`
-        self._ends = 0
+        self.ended_per_s: Final[dict[str, float]] = {}  # by base model, in `RATE_WINDOW_S`
+        self._ends: Final[dict[str, int]] = {}
         self.swept_s = 0.0  # a clock that costs nothing to read, and is a little late
         self._ids = 0
         self._id_start: Final = f"wt-{fresh_seed():016x}-".encode()
@@ -149,13 +149,13 @@ class Proxy:
     def server_name(self, server: int) -> str:
         return self.core.servers[server].name if server >= 0 else "none"
 
-    def retry_after_s(self, wait_s: float = 0.0) -> int:
+    def retry_after_s(self, model: str, wait_s: float = 0.0) -> int:
         """When a refused client may come again: after `wait_s`, and when the queue is over."""
         if self.stopping:
             return AFTER_STOPPING_S
-        if wait_s <= 0.0 and self.ended_per_s > 0.0:
-            queued = sum(plane.driver.gateway.queued for plane in self.core.planes.values())
-            wait_s = queued / self.ended_per_s
+        per_s = self.ended_per_s.get(self.core.base_of(model), 0.0)
+        if wait_s <= 0.0 and per_s > 0.0:
+            wait_s = self.core.queued(model) / per_s
         return min(max(1, math.ceil(wait_s)), LONGEST_RETRY_S)
 
     def limits_of(self, exchange: Exchange) -> list[Allowance]:
@@ -301,7 +301,8 @@ class Proxy:
     def ended(self, exchange: Exchange, *, told: bool) -> None:
         """An exchange is over; `told`: the decisions know."""
         number = exchange.number
-        self._ends += 1
+        base = self.core.base_of(exchange.model)
+        self._ends[base] = self._ends.get(base, 0) + 1
         del self._exchanges[number]
         arrival = self._arrivals.pop(number)
         self.first_bytes.remove(exchange)
@@ -381,8 +382,11 @@ class Proxy:
         passed_s = now_s - self.swept_s
         if passed_s > 0.0:
             share = min(1.0, passed_s / RATE_WINDOW_S)
-            self.ended_per_s += share * (self._ends / passed_s - self.ended_per_s)
-            self._ends, self.swept_s = 0, now_s
+            for model, ends in self._ends.items():
+                known = self.ended_per_s.get(model, 0.0)
+                self.ended_per_s[model] = known + share * (ends / passed_s - known)
+                self._ends[model] = 0
+            self.swept_s = now_s
         for connection in self.heads.expired(now_s):
             connection.late()
         for connection in self.idle.expired(now_s):

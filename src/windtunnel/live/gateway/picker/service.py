@@ -40,6 +40,8 @@ NOT_FROM_CLIENTS: Final = (
 OBJECTIVES: Final = (b"x-gateway-inference-objective", b"x-llm-d-inference-objective")
 FAIRNESS: Final = (b"x-gateway-inference-fairness-id", b"x-llm-d-inference-fairness-id")
 MOST_TENANTS: Final = 1000
+OVERFLOW: Final = "(others)"
+"""The tenant of every fairness id after the first `MOST_TENANTS`."""
 PIECE: Final = 48 << 10
 """Bytes of a body in one message; Envoy's own pieces are as large."""
 SERVING: Final = b"\x08\x01"
@@ -57,6 +59,7 @@ class PickerService:
         self.proxy: Final = proxy
         self._endpoints: Final[dict[str, int]] = {}
         self._seen_servers = 0
+        self._tenants: Final[dict[str, int]] = {}
 
     def handlers(self) -> list[Any]:
         """What a gRPC server is given."""
@@ -97,16 +100,26 @@ class PickerService:
         proxy = self.proxy
         if proxy.asks_keys:
             return proxy.identify(head)
-        tenants = proxy.core.policies.tenants
-        tenant, named = 0, _first(head, FAIRNESS)
-        if named:
-            name = named[:64].decode("ascii", "replace")
-            if name not in tenants and len(tenants) < MOST_TENANTS:
-                proxy.core.add_tenant(name, proxy.now_s())
-            tenant = tenants.index(name) if name in tenants else 0
+        named = _first(head, FAIRNESS)
+        tenant = self._tenant(named[:64].decode("ascii", "replace")) if named else 0
         objective = _first(head, OBJECTIVES)
         number = proxy.class_numbers.get(objective) if objective else None
         return KeyHolder(tenant, () if number is None else (number,))
+
+    def _tenant(self, name: str) -> int:
+        """The number of a tenant; ids beyond the limit share one, and are counted."""
+        core, known = self.proxy.core, self._tenants
+        tenants = core.policies.tenants
+        if name not in known:
+            for number in range(len(known), len(tenants)):  # configured, or added by a reload
+                known[tenants[number]] = number
+        if name not in known and len(known) >= MOST_TENANTS:
+            self.proxy.metrics.overflowed_tenants += 1
+            name = OVERFLOW
+        if name not in known:
+            known[name] = len(tenants)
+            core.add_tenant(name, self.proxy.now_s())
+        return known[name]
 
 
 class PickerStream:
@@ -130,6 +143,7 @@ class PickerStream:
         self._body_bytes = 0
         self._began_s = self._proxy.now_s()
         self._request: PickedRequest | None = None
+        self._complete = False  # the whole request has come
         self._error: bytearray | None = None  # the server's, until it is whole
 
     async def run(self) -> None:
@@ -148,8 +162,14 @@ class PickerStream:
                 self._request.left()
 
     async def _run(self) -> None:
+        until_s = asyncio.get_running_loop().time() + self._proxy.limits.request_s
         while True:
-            message = await self._read()
+            try:
+                async with asyncio.timeout_at(None if self._complete else until_s):
+                    message = await self._read()
+            except TimeoutError:
+                await self._refuse(ClientError(408, "The request did not come in time."))
+                return
             if message is grpc.aio.EOF:
                 return
             kind = message.WhichOneof("request")
@@ -212,6 +232,7 @@ class PickerStream:
 
     async def _decide(self, *, trailers: bool) -> bool:
         """The request is here: waits until it is decided, and says so; whether it goes on."""
+        self._complete = True
         head, body = self._head, b"".join(self._body)
         self._body = []
         assert head is not None
@@ -265,6 +286,7 @@ class PickerStream:
 
     async def _pick_any(self, body: bytes | None = None) -> bool:
         """What is not inference: decided without admission, and at once."""
+        self._complete = True
         assert self._head is not None
         try:
             server = self._server_for(self._head)
@@ -285,14 +307,13 @@ class PickerStream:
         is_models = path == b"/v1/models" or path.startswith(b"/v1/models/")
         if head.method != b"GET" or not (is_models or path == b"/health"):
             raise ClientError(404, "There is nothing at this path.")
-        servers, now_s = proxy.core.servers, proxy.now_s()
-        among = list(range(len(servers)))
+        among = None
         if self._subset is not None:
             among = self._service.servers_at(self._subset)
-        able = [one for one in among if servers[one].availability.allows(0, now_s)]
-        if not able:
+        server = proxy.core.least_busy(among, proxy.now_s())
+        if server is None:
             raise ClientError(503, "No server is ready.", code="no-server")
-        return min(able, key=lambda one: (servers[one].in_flight, one))
+        return server
 
     async def _send(
         self,
