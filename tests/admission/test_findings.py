@@ -235,6 +235,29 @@ def test_probes_and_full_recovery_are_told_once() -> None:
     assert kinds.count("request_fully_recovered") == 1
 
 
+def test_the_recovery_of_a_soft_ceiling_is_told_once() -> None:
+    """Timeouts in a row cut the limit below the level that was met; it grows back to that."""
+    sink = MemorySink()
+    desk = Desk(cap=8, reporter=EventReporter(Telemetry(sink)))
+    leases = [desk.take() for _ in range(8)]
+    for lease in leases[5:]:
+        desk.end(lease, Outcome.PROVIDER_TIMEOUT)
+    leases[5:] = [desk.take()]
+    for _ in range(20):
+        desk.wait()
+    for second in range(1, 200):
+        ended, leases = leases, []
+        for lease in ended:
+            leases += [ticket.lease for ticket in desk.end(lease) if ticket.lease]
+            desk.wait()
+        leases += [ticket.lease for ticket in desk.sleep_until(float(second)) if ticket.lease]
+    kinds = [event.kind for event in sink.events]
+    assert kinds.count("request_limit_decreased") == 1
+    assert kinds.count("request_soft_ceiling_recovered") == 1
+    assert kinds.count("request_fully_recovered") == 1
+    assert kinds.index("request_soft_ceiling_recovered") < kinds.index("request_fully_recovered")
+
+
 def test_kinds_are_declared_and_never_emitted() -> None:
     """Every word of the vocabulary is used by someone."""
     declared = Path(events.__file__ or "")

@@ -17,6 +17,7 @@ from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 
 SIZES = (1, 2, 4, 8, 16)
+SCARCEST = 0.1
 EAGER = ConsolidationLimits(
     least_saving=0.0, budget_share=1.0, budget_machines=10_000, cooldown_s=20.0
 )
@@ -76,7 +77,7 @@ def test_a_mix_costs_little_more_than_the_bound(seed: int) -> None:
     assert gap.gap <= 0.05
 
 
-@pytest.mark.parametrize("plenty", [0.1, 0.15, 0.3])
+@pytest.mark.parametrize("plenty", [SCARCEST, 0.15, 0.3])
 @pytest.mark.parametrize("seed", range(10))
 def test_a_mix_with_scarce_machines_costs_little_more(seed: int, plenty: float) -> None:
     """All machines together are 1.5 to 4.5 times what is needed: those that are cheap for several
@@ -88,7 +89,8 @@ def test_a_mix_with_scarce_machines_costs_little_more(seed: int, plenty: float) 
         planner.needs.replace(cluster, some)
     planner.cycle(0.0)
     gap = fleet_gap(planner)
-    assert gap.rows >= len(mix.needs) - 3  # units of eight may find too few large machines
+    short = 2 if plenty == SCARCEST else 0  # units of eight may find too few large machines
+    assert gap.rows >= len(mix.needs) - short
     assert gap.gap <= 0.03
     again = planner.cycle(1.0)
     assert (again.actions, again.withdrawn) == ([], [])

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from windtunnel.live.gateway.data_path.timing import Progress, ProgressDeadlines
 
 LIMIT_S = 10.0
-KINDS = ["add", "piece", "piece", "remove", "look"]
 OPS = st.tuples(
     st.sampled_from(["add", "piece", "piece", "remove", "look"]),
     st.integers(0, 4),

@@ -306,7 +306,7 @@ class AimdLimiter(RequestLimiter):
         elif self._is_growing and self.limit < self.maximum:
             if self._against <= 0 and self.limit < self._proven + self._step():
                 soonest = min(soonest, self._grow_at_s)
-            elif self._beyond:
+            elif self._beyond and self._refusal_s > 0.0:  # else only an answer proves the level
                 oldest = next(iter(self._beyond.values()))
                 soonest = min(soonest, oldest.at_s + self._known_s())
         return max(now, self.pace.next_s, soonest)
