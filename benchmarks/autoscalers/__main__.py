@@ -1,10 +1,10 @@
-"""`python -m benchmarks.autoscalers`: who holds the promise for the least money.
+"""`python -m benchmarks.autoscalers`: who attains the SLO for the least money.
 
 Everyone is tuned on some seeds, over all shapes together: on each floor from lax to strict, until
-it keeps the promise as often as it should; of those the cheapest counts, and where there is none,
-what kept it most often. Against each of the others ours is tuned in the same way until it breaks
-fewer promises on those seeds, by a margin. Then all run again on seeds that nobody has seen: the
-same promise for how much of the money?
+SLO attainment is as high as it should be; of those the cheapest counts, and where there is none,
+the one with the highest attainment. Against each of the others ours is tuned in the same way until
+fewer requests miss the SLO on those seeds, by a margin. Then all run again on seeds that nobody has
+seen: the same attainment for how much of the money?
 
 `fixed` is no autoscaler but somebody who knew all of the traffic beforehand and chose one size for
 it: a figure to hold the others against, and not a claim.
@@ -25,11 +25,11 @@ from windtunnel.twin.scenario.load import load_text
 TUNED_ON = (1, 2)
 HELD_OUT = (201, 202, 203)
 GOAL = 0.95
-"""The share of requests for which the promise should be kept."""
+"""The SLO attainment that is wanted."""
 EQUAL = 1.1
-"""Who breaks at most so many times the promises that another breaks keeps as many."""
+"""Attainment counts as equal when at most so many times as many requests miss the SLO."""
 MARGIN = 0.9
-"""Of the promises that another breaks, ours may break so many when it is tuned: seeds differ."""
+"""Of the requests that miss the SLO with another, so many may when ours is tuned: seeds differ."""
 
 Outcome = tuple[float, float, int]
 """SLO attainment, dollars, and changes of size."""
@@ -72,7 +72,7 @@ class Contest:
         return mean(self._played[name, knob])
 
     def tuned(self, name: str, wanted: float) -> Knob:
-        """The cheapest that keeps the promise as often as wanted, or what does most often."""
+        """The cheapest with the SLO attainment that is wanted, or else the highest attainment."""
         tried: list[Knob] = []
         good: list[Knob] = []
         for from_lax_to_strict in CONTESTANTS[name][1]:
@@ -96,7 +96,7 @@ class Contest:
 
 
 def against(theirs: float) -> float:
-    """The share of promises that ours must keep on the seeds of the tuning."""
+    """The SLO attainment that ours must reach on the seeds of the tuning."""
     return 1.0 - MARGIN * (1.0 - theirs)
 
 

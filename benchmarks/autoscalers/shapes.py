@@ -1,6 +1,6 @@
 """The shapes of traffic: half an hour each on a 70-billion model, two to twelve replicas of it.
 
-A replica is four H100s, carries about 8 requests/s of the usual lengths within the promise (first
+A replica is four H100s, carries about 8 requests/s of the usual lengths within the SLO (first
 token in 2 s, then 60 ms a token) and takes 75 s to load.
 """
 

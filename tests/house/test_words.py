@@ -6,19 +6,32 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLACES = ("src", "docs", "examples", "benchmarks", "README.md", "CONTRIBUTING.md")
-KINDS = {".md", ".py", ".yaml"}
+PLACES = (
+    *("src", "docs", "examples", "benchmarks", "deploy"),
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+)
+KINDS = {".md", ".py", ".yaml", ".json"}
+NO_SUFFIX = {"Dockerfile"}
+KEEPS = "(keep|kept|break|broke|hold|held)(s|ing|n)?"
 
 BANNED = {
     r"whoever": "name it: the request, the client, the server",
     r"those who": "name them: requests, callers, users",
     r"what stands (behind|before|between|in the way|on)": "evidence, limits, or what it is",
-    r"promises? (are |is )?kept|kept promises?": "SLO attainment",
+    rf"{KEEPS} [^.;:|]{{0,40}}promises?": "SLO attainment",
+    rf"promises? [^.;:|]{{0,20}}{KEEPS}": "SLO attainment",
+    r"within the promise": "within the SLO",
+    r"nobody reads": "ignored",
+    r"everybody keeps|is outbid": "name it: the need, the request",
+    r"c(a|o)me to nothing": "was lost, failed",
+    r"alone it is well": "passes when run alone",
+    r"share of late": "recent refusal share",
+    r"is the weather": "is noise",
     r"nothing beats": "Pareto front",
     r"on one side of none": "the 95 % confidence interval excludes zero",
     r"scale of ratios": "log scale",
     r"is there already": "already exists",
-    r"(wait|stand|stay|keep|next)s? in line": "queued",
+    r"(wait|stand|stay|keep|next|time)s? in line": "queued",
     r"mishaps?": "fault",
 }
 
@@ -26,7 +39,18 @@ BANNED = {
 def files() -> list[Path]:
     found = [path for place in PLACES for path in sorted((ROOT / place).rglob("*"))]
     found += [ROOT / place for place in PLACES if (ROOT / place).is_file()]
-    return [path for path in found if path.suffix in KINDS and "_build" not in path.parts]
+    return [
+        path
+        for path in found
+        if (path.suffix in KINDS or path.name in NO_SUFFIX) and "_build" not in path.parts
+    ]
+
+
+def test_every_place_is_read_and_a_promise_is_found_in_any_order() -> None:
+    looked = {path.relative_to(ROOT).as_posix() for path in files()}
+    assert {"CHANGELOG.md", "deploy/gateway.yaml", "deploy/Dockerfile"} <= looked
+    for sentence in ("keeps 95 % of promises", "promises that are kept", "broke its promise"):
+        assert any(re.search(rf"\b({words})\b", sentence) for words in BANNED)
 
 
 @pytest.mark.parametrize(("words", "instead"), BANNED.items())

@@ -2,7 +2,7 @@
 
 Every consumer asks for a stream by its own name, so adding a client or a fault never shifts anyone
 else's draws, and two policies face the same arrivals. A stream uses only `Random.random()`, whose
-sequence Python promises to keep, and transforms it here. Each kind of draw but gamma takes a fixed
+sequence Python guarantees, and transforms it here. Each kind of draw but gamma takes a fixed
 number of uniforms.
 """
 

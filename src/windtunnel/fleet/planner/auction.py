@@ -199,7 +199,7 @@ class Lot:
 
 
 class Auction:
-    """Machines by stock, and those who bid for them."""
+    """Machines by stock, and the needs that bid for them."""
 
     def __init__(self, free: list[int], bidders: list[Bidder]) -> None:
         self._bidders: Final = bidders

@@ -1,4 +1,4 @@
-"""NVIDIA Dynamo's SLA planner: predicted load over what a profiled engine does within the promise.
+"""NVIDIA Dynamo's SLA planner: predicted load over what a profiled engine does within the SLO.
 
 Every `adjustment_s` it predicts requests, prompt and answer lengths of the next interval, corrects
 its profile by the latencies that were seen, and sizes prefill and decode apart, within a budget of

@@ -1,7 +1,7 @@
 """What will be needed when a replica asked for now is ready, in requests per second.
 
 The forecast of arrivals, widened until it holds with the stated probability, against what replicas
-carry within the promise by their own step times. What already waits is added: it must be worked off
+carry within the SLO by their own step times. What already waits is added: it must be worked off
 too. The capacity is corrected by experience, but only from times when what was ready should have
 been enough: that answers were late while replicas were missing says nothing about what one carries.
 """
@@ -31,7 +31,7 @@ _COARSE: Final = 1.05
 _LEARN: Final = 0.08
 """How fast experience corrects a capacity: a tick with every answer late takes 8% off."""
 _BUSY_SHARE: Final = 0.8
-"""Of the capacity: with less to do, promises that are kept prove nothing."""
+"""Of the capacity: with less to do, an SLO that is attained proves nothing."""
 _LEAST_TRUST: Final = 0.3
 _MOST_TRUST: Final = 1.25
 _ENOUGH_TICKS: Final = 3
@@ -292,7 +292,7 @@ class Predictive(Analyzer):
         if known is None:
             shape = RequestMix(*lengths)
             carried = Carrier(variant, shape, goal).carried(crowd)
-            if carried.rate <= 0.0:  # a promise nobody can keep: queues shall at least not grow
+            if carried.rate <= 0.0:  # an SLO out of reach: queues shall at least not grow
                 carried = Carrier(variant, shape, Objective()).carried(crowd)
             if len(self._capacities) >= _KEPT_CAPACITIES:
                 self._capacities.clear()

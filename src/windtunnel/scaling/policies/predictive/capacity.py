@@ -1,4 +1,4 @@
-"""What load a replica carries within the promise, from the engine's own step times.
+"""What load a replica carries within the SLO, from the engine's own step times.
 
 In a steady state an engine that takes in `rate` requests per second decodes n of them at once and
 takes T for a step, with n = rate * output * T and T = step(rate * prompt * T, n, n * context).
@@ -20,7 +20,7 @@ _CLOSE: Final = 1e-3
 _KV_SHARE: Final = 0.95
 """Of the KV cache: a fuller one preempts."""
 _BUSY_SHARE: Final = 0.95
-"""Of an engine's time: with no promise to keep, a queue must at least not grow for ever."""
+"""Of an engine's time: without an SLO, a queue must at least not grow for ever."""
 
 
 class RequestMix:
