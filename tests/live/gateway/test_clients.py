@@ -15,6 +15,7 @@ from tests.live.gateway.bed import (
     STREAM_HEAD,
     Bed,
     FakeServer,
+    Received,
     bed,
     chat,
     chunk,
@@ -23,6 +24,7 @@ from tests.live.gateway.bed import (
     read_answer,
     request,
     run,
+    whole,
 )
 from windtunnel.core.clock import unix_s
 from windtunnel.live.gateway.audit import audit
@@ -177,3 +179,40 @@ def test_the_trace_is_replayed_by_a_simulation_and_the_log_by_an_audit(tmp_path:
     assert result["requests"]["completed"] == 20
     report = audit(log)
     assert (report.difference, report.decisions) == ("", 40)
+
+
+def test_requests_without_an_answer_are_in_the_trace_without_tokens_and_not_replayed(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "trace"
+
+    async def picky(received: Received, writer: asyncio.StreamWriter, server: FakeServer) -> None:
+        asked = json.loads(received.body)["max_tokens"]
+        if asked > 1000:
+            writer.write(whole(b'{"error": {"message": "too long"}}', "400 Bad Request"))
+        elif asked == 9:  # it does not say how many tokens came
+            writer.write(whole(b'{"choices": []}'))
+        else:
+            await friendly(received, writer, server)
+
+    async def test() -> None:
+        async with bed(picky, sets=(f"live.trace={{folder: {folder}}}",)) as it:
+            for tokens, status in ((300_000, 400), (9, 200), (5, 200)):
+                assert (await it.ask(chat(max_tokens=tokens))).status == status
+            it.settled()
+
+    run(test())
+    (trace,) = folder.iterdir()
+    rows = [json.loads(line) for line in trace.read_text().splitlines()]
+    found = [(row["outcome"], row["output_tokens"]) for row in rows]
+    assert found == [("failed", 0), ("completed", 9), ("completed", 3)]
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(
+        f"name: replay\nworkload:\n  - trace: {{path: {trace}}}\n"
+        "serving:\n  pools:\n    - name: main\n"
+        "      engine: {kv_blocks: 2000}\n      step_time: {model: linear, fixed: 5ms}\n"
+    )
+    result = simulate(load(scenario))
+    assert result["requests"]["arrived"] == 2
+    (finding,) = [one for one in result["trust"]["findings"] if one["code"] == "left-out"]
+    assert "1 without a prompt or an output were not replayed" in finding["says"]

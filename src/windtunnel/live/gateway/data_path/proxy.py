@@ -528,10 +528,13 @@ class Proxy:
         assert trace is not None
         usage = exchange.usage
         prompt = usage.prompt if usage is not None and usage.prompt else arrival.prompt_tokens
+        output = exchange.output_tokens
+        if not output and usage is None and exchange.outcome == COMPLETED:
+            output = arrival.output_tokens  # an answer came, and nothing counted its tokens
         row: dict[str, Any] = {
             "arrived": exchange.arrived_s,
             "prompt_tokens": prompt,
-            "output_tokens": exchange.output_tokens or arrival.output_tokens,
+            "output_tokens": output,
             "id": f"{exchange.number}",
             "tenant": self.core.policies.tenants[arrival.tenant],
             "slo": self.core.policies.classes[arrival.slo].name,
