@@ -107,6 +107,27 @@ def test_a_search_counts_such_a_run_as_failed(
     assert "the memory ceiling of 1 MiB was reached" in (tmp_path / "found.json").read_text()
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("simulate",), "windtunnel: about 1 G requests: some "),
+        (("sweep", "--seeds", 1, "--jobs", 1), "windtunnel: 2 runs of about 500 M requests each: "),
+    ],
+)
+def test_what_a_large_run_takes_is_told_before_it(
+    scenario: Path,
+    tmp_path: Path,
+    command: tuple[object, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, *options = command
+    if name == "sweep":
+        options += ["--vary", "workload.0.count=10,1000000000"]
+    status_of(name, scenario, *options, "--memory", "1MiB", "-o", tmp_path / "found")
+    assert capsys.readouterr().err.startswith(said)
+
+
 @pytest.mark.parametrize("given", ["0", "-1GiB", "much", "4 parsecs"])
 def test_a_ceiling_that_is_none(
     scenario: Path, given: str, capsys: pytest.CaptureFixture[str]

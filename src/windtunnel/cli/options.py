@@ -282,7 +282,7 @@ class PointsCommand:
         identity = identity_of(self._sweep, identity)
         if folder is not None:
             check(folder, identity)
-        note_estimate(self._sweep.runs[0].plan, runs)
+        note_estimate([run.plan for run in self._sweep.runs])
         cache = cache_of(asked, folder)
         ended = 0
         try:

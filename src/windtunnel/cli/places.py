@@ -1,7 +1,7 @@
 """Where commands write: apart from what they read, whole or not at all, tried before the work."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,11 +56,16 @@ def note(sentence: str) -> None:
     click.echo(f"windtunnel: {printable(sentence)}", err=True)
 
 
-def note_estimate(plan: "ScenarioPlan", runs: float = 1.0, says: str = "") -> None:
-    """Says before a long or large run what it will take, on standard error."""
-    from windtunnel.twin.estimate import estimate
+def note_estimate(plans: "Sequence[ScenarioPlan]", runs: int | None = None, says: str = "") -> None:
+    """Says before long or large runs what they will take, on standard error.
 
-    sentence = estimate(plan).sentence(runs)
+    There are as many runs as plans, or so many.
+    """
+    from windtunnel.twin.estimate import mean_estimate
+
+    if not plans:
+        return
+    sentence = mean_estimate(plans).sentence(len(plans) if runs is None else runs)
     if sentence is not None:
         note(says + sentence)
 

@@ -96,7 +96,7 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     output = folder_of(output, json_to, f"plan-{base.name}{ending}")
     read = {"the scenario": scenario, **traces_of(base)}
     keep_apart(read, {**in_folder(output, FILES), "--json": json_to})
-    note_estimate(base, asked["budget"], "at most ")
+    note_estimate([base], asked["budget"], "at most ")
     with Output(json_to) as out:
         folder = out.folder(output)
         path = folder.path if folder is not None else None

@@ -124,7 +124,7 @@ def simulate(
     plan = load_plan(scenario, sets, seed)
     for sentence in plan.notes:
         note(f"note: {sentence}")
-    note_estimate(plan)
+    note_estimate([plan])
     output = folder_of(output, json_to, f"{plan.name}-{plan.seed}")
     written = {**in_folder(output, ALL), "--json": json_to, "--perfetto": perfetto}
     keep_apart({"the scenario": scenario, **traces_of(plan)}, written)

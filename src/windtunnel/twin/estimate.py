@@ -1,6 +1,8 @@
 """What a run will take, before it starts: requests, CPU time, memory, from its workload alone."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 import windtunnel
@@ -23,6 +25,8 @@ TOKEN_S, QUEUE_S = 0.02, 1.0
 ROW_BYTES = 60.0
 """Of a trace, where only its size is known."""
 CURVE_STEPS = 1_000
+MOST_LOOKED = 100
+GOLDEN_RATIO = 0.6180339887498949
 
 
 class RunEstimate(NamedTuple):
@@ -44,6 +48,21 @@ class RunEstimate(NamedTuple):
             f"{format_duration(cpu_s)} of CPU time, and {format_size(self.memory_bytes)} of memory"
             f"{more}, or more where requests queue up"
         )
+
+
+def mean_estimate(plans: Sequence[ScenarioPlan]) -> RunEstimate:
+    """The mean over runs, and the most memory; of many, a hundred are looked at.
+
+    They are spread by the golden ratio: with an even stride, an axis of a sweep could stand still.
+    """
+    if len(plans) > MOST_LOOKED:
+        plans = [plans[int(one * GOLDEN_RATIO % 1.0 * len(plans))] for one in range(MOST_LOOKED)]
+    found = [estimate(plan) for plan in plans]
+    return RunEstimate(
+        fmean(one.requests for one in found),
+        fmean(one.cpu_s for one in found),
+        max(one.memory_bytes for one in found),
+    )
 
 
 def estimate(plan: ScenarioPlan) -> RunEstimate:
