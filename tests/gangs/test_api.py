@@ -197,7 +197,7 @@ FAULTS: list[tuple[str, Change, str]] = [
     (
         "group autoscaler's most",
         lambda m: put(scaleConfig={"maxReplicas": 1})(the_group(m)),
-        "scaleConfig.maxReplicas: maxReplicas 1 is below minReplicas 2",
+        "scaleConfig.maxReplicas: maxReplicas 1 is below minAvailable 2",
     ),
     (
         "two schedulers",
@@ -557,6 +557,12 @@ def test_what_grove_takes_and_does_not_use_is_noted() -> None:
     one["replicas"] = 4
     one["scaleConfig"] = {"minReplicas": 2, "maxReplicas": 3}
     assert any("maxReplicas 3 is below replicas 4" in note for note in load_set(manifest).warnings)
+    one["scaleConfig"] = {"maxReplicas": 3}
+    loaded = load_set(manifest)
+    assert any("maxReplicas 3 is below replicas 4" in note for note in loaded.warnings)
+    scale = loaded.spec.groups[0].scale
+    assert scale is not None
+    assert (scale.minimum, scale.maximum) == (3, 3)  # an autoscaler that can be made
     one["scaleConfig"] = {"minReplicas": 3, "maxReplicas": 2}
     with pytest.raises(InputError, match="maxReplicas 2 is below minReplicas 3"):
         load_set(manifest)

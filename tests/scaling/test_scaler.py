@@ -1,5 +1,7 @@
 """The frame of an autoscaler: parts in a row, and decisions that explain themselves."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,6 +98,16 @@ def test_old_snapshots_hold() -> None:
     (decision,) = scaler(9).tick(fleet(variant(ready=2)), 46.0)
     assert decision.target == 2
     assert decision.reason == "What is known is 46 s old: nothing is changed."
+
+
+@pytest.mark.parametrize("taken_s", [math.nan, math.inf, -math.inf])
+def test_snapshots_of_no_time_hold_and_later_ones_are_believed(taken_s: float) -> None:
+    one = scaler(9)
+    (decision,) = one.tick(fleet(variant(ready=2), taken_s=taken_s), 5.0)
+    assert decision.target == 2
+    assert decision.reason == f"The snapshot is of {taken_s:g} s, no time: nothing is changed."
+    (decision,) = one.tick(fleet(variant(ready=2)), 5.0)
+    assert decision.target == 9
 
 
 def test_a_model_without_a_policy_holds() -> None:

@@ -12,8 +12,9 @@ from windtunnel.scaling.snapshot import Model, Snapshot, believable
 class Scaler:
     """Answers how many replicas every variant should have, and why. It has no clock of its own.
 
-    A snapshot that is older than `oldest_s`, from the future or from before the last one is not
-    believed: everything stays as it is. Numbers that cannot be are taken for missing.
+    A snapshot that is older than `oldest_s`, from the future, from before the last one or of no
+    time that can be is not believed: everything stays as it is. Numbers that cannot be are taken
+    for missing.
     """
 
     def __init__(self, policies: dict[str, ModelPolicy], oldest_s: float) -> None:
@@ -26,6 +27,9 @@ class Scaler:
     def tick(self, snapshot: Snapshot, now_s: float) -> list[Decision]:
         """One decision a variant, in the order of the snapshot, also for those that stay."""
         age_s, before_s = now_s - snapshot.taken_s, self._taken_s - snapshot.taken_s
+        if not math.isfinite(age_s):
+            what = f"The snapshot is of {snapshot.taken_s:g} s, no time: nothing is changed."
+            return _hold_all(snapshot, what)
         if age_s > self.oldest_s:
             return _hold_all(snapshot, f"What is known is {age_s:g} s old: nothing is changed.")
         if age_s < 0:

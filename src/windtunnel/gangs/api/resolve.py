@@ -122,8 +122,9 @@ def _group(written: GroupTemplateSpec, topology: str) -> GroupTemplate:
 def _bounds(written: ScaleSpec | None, replicas: int) -> ScaleBounds | None:
     if written is None:
         return None
-    lowest = replicas if written.min_replicas is None else written.min_replicas
-    return ScaleBounds(lowest, written.max_replicas, tuple(written.metrics or ()))
+    most = written.max_replicas
+    lowest = min(replicas, most) if written.min_replicas is None else written.min_replicas
+    return ScaleBounds(lowest, most, tuple(written.metrics or ()))
 
 
 def _strategy(manifest: SetManifest) -> UpdateStrategy:

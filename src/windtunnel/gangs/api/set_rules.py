@@ -1,7 +1,7 @@
 """The rules of a PodCliqueSet that concern more than one value, each with its sentence."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from windtunnel.core.errors import nearest
 from windtunnel.gangs.api.pod_spec import pod_spec_faults, scheduler_of
@@ -10,6 +10,7 @@ from windtunnel.gangs.api.set_spec import (
     CliqueTemplateSpec,
     Counts,
     GroupTemplateSpec,
+    ScaleSpec,
     SetManifest,
     SetTemplateSpec,
 )
@@ -110,7 +111,7 @@ def _clique_faults(
             what = f"a member of the scaling group {grouped[0]!r} is not scaled by itself"
             hint = "give the group a scaleConfig"
             faults.append(Fault(place, what, hint=hint))
-        faults += _bounds_faults(place, scale.min_replicas, scale.max_replicas, counts)
+        faults += _bounds_faults(place, scale, counts, {"replicas": counts.replicas})
     if clique.rolling_update is not None and grouped:
         what = f"a member of the scaling group {grouped[0]!r} is updated with its group"
         faults.append(Fault((*path, "rollingUpdate"), what, hint="write it at the group"))
@@ -130,18 +131,20 @@ def _minimum_faults(counts: Counts, path: KeyPath) -> list[Fault]:
     return faults
 
 
-def _bounds_faults(path: KeyPath, minimum: int | None, maximum: int, counts: Counts) -> list[Fault]:
+def _bounds_faults(
+    path: KeyPath, scale: ScaleSpec, counts: Counts, beside: Mapping[str, int]
+) -> list[Fault]:
+    """`beside` are counts that the maximum must reach, beside the minima."""
     faults = []
-    lowest = counts.replicas if minimum is None else minimum
-    if lowest < counts.minimum:
+    lowest, most = scale.min_replicas, scale.max_replicas
+    if lowest is not None and lowest < counts.minimum:
         what = f"minReplicas {lowest} is below minAvailable {counts.minimum}"
         faults.append(Fault((*path, "minReplicas"), what, f"at least {counts.minimum}"))
-    if maximum < lowest:
-        what = f"maxReplicas {maximum} is below minReplicas {lowest}"
-        faults.append(Fault((*path, "maxReplicas"), what, f"at least {lowest}"))
-    elif maximum < counts.replicas:
-        what = f"maxReplicas {maximum} is below replicas {counts.replicas}"
-        faults.append(Fault((*path, "maxReplicas"), what, f"at least {counts.replicas}"))
+    reached = {"minReplicas": lowest or 0, "minAvailable": counts.minimum, **beside}
+    above = [f"{name} {count}" for name, count in reached.items() if count > most]
+    if above:
+        what = f"maxReplicas {most} is below {above[0]}"
+        faults.append(Fault((*path, "maxReplicas"), what, f"at least {max(reached.values())}"))
     return faults
 
 
@@ -161,12 +164,8 @@ def _group_faults(
         elif role in group.clique_names[:number]:
             faults.append(Fault(place, f"the clique {role!r} is there twice"))
     if group.scale_config is not None:
-        scale = group.scale_config
-        place = (*path, "scaleConfig")
-        # Grove does not check the maximum of a group; below the minimum, no autoscaler can be made.
-        most = Counts(min(counts.replicas, scale.max_replicas), counts.minimum)
-        lowest = counts.replicas if scale.min_replicas is None else scale.min_replicas
-        faults += _bounds_faults(place, lowest, scale.max_replicas, most)
+        # Grove does not check the maximum of a group; below a minimum, no autoscaler can be made.
+        faults += _bounds_faults((*path, "scaleConfig"), group.scale_config, counts, {})
     return faults
 
 

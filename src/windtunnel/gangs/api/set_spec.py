@@ -71,7 +71,9 @@ class TopologySpec(ApiSection):
 class ScaleSpec(ApiSection):
     """Makes an autoscaler for a clique or a scaling group."""
 
-    min_replicas: Count | None = Field(default=None, description="Left out: `replicas`.")
+    min_replicas: Count | None = Field(
+        default=None, description="Left out: `replicas`, or `maxReplicas` if that is less."
+    )
     max_replicas: Count = Field(description="The most replicas.")
     metrics: list[Opaque] | None = Field(default=None, description="Metrics of autoscaling/v2.")
 

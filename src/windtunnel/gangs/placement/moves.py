@@ -205,6 +205,7 @@ class Fill(Move):
         self._load: Final = load
         self._started = False
         self._left = 0
+        self._done = 0  # pods in `taken`, while there are any
         self._nodes: list[Place] = []
         self._most: list[int] = []
         self._counts: list[int] = []
@@ -242,9 +243,10 @@ class Fill(Move):
     def _put(self, place: Place, count: int) -> None:
         node = place.node
         assert node is not None
-        done = sum([len(taken.pods) for taken in self.taken])
+        done = self._done if self.taken else 0
         self.attempt.space.shift(node, self._load.shape, -count)
         pods = self._load.pods[done : done + count]
+        self._done = done + len(pods)
         self.taken.append(Taken(node, self._load.shape, pods))
 
     # One way, the one that wastes least.
