@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
               help="A server, as in http://10.0.0.7:8000; may be given several times.")  # fmt: skip
 @click.option("--host", default=None, help="Where to listen. [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), default=None,
-              help="Where to listen; 0 takes a free port. [default: 8080]")  # fmt: skip
+              help="Where to listen; 0 takes a free port. Metrics and /servers are on the port "
+              "after it, unless `live.admin` says where. [default: 8080]")  # fmt: skip
 @click.option("--picker-port", type=click.IntRange(1, 65535), default=None,
               help="Answer Envoy as an Endpoint Picker on this port, too.")  # fmt: skip
 @set_option("Any field of CONFIG, as in serving.router.policy=least-loaded.")
@@ -36,11 +38,14 @@ def gateway(
 ) -> None:
     """Put admission and routing in front of OpenAI-compatible servers.
 
-    CONFIG has the sections `serving` and `slo` of a scenario, with the same effect as in a
-    simulation, and `live` with addresses, keys and limits. SIGHUP reads it again; SIGTERM or Ctrl-C
-    lets answers end and stops.
+    CONFIG has the sections `serving.router`, `serving.admission`, `serving.disaggregation` and
+    `slo` of a scenario, with the same effect as in a simulation, and `live` with addresses, keys
+    and limits. SIGHUP reads it again; SIGTERM or Ctrl-C lets answers end and stops.
+
+    A request may name its class of service, as in `x-slo-class: interactive`, and has its key, if
+    CONFIG lists keys, as OpenAI's clients send it: `authorization: Bearer KEY`.
     """
-    from windtunnel.live.gateway.program import log_to_stderr, run_gateway
+    from windtunnel.live.gateway.program import check_keys, log_to_stderr, run_gateway
     from windtunnel.live.gateway.settings import (
         DEFAULT_PORT,
         Configuration,
@@ -68,16 +73,18 @@ def gateway(
     configuration = read()
     settings = configuration.settings
     if check:
+        check_keys(settings.live, os.environ)
         click.echo("the configuration is valid")
         return
     log_to_stderr()
 
-    def ready(url: str, _: Program) -> None:
+    def ready(url: str, program: Program) -> None:
         count = len(settings.live.servers)
         router = settings.serving.router.policy
         admission = settings.serving.admission.policy
-        click.echo(f"listening on {url}: {count} servers, {router} routing, {admission} admission")
+        policies = f"{count} servers, {router} routing, {admission} admission"
+        click.echo(f"listening on {url}: {policies}; metrics and /servers on {program.admin_url}")
 
     program = run_gateway(configuration, ready, read)
-    ended = sum(program.proxy.metrics.outcomes.values())
-    click.echo(f"stopped; {ended} requests were answered or refused")
+    ended = program.proxy.metrics.answered
+    click.echo(f"stopped; {ended} request{'s were' if ended != 1 else ' was'} answered or refused")

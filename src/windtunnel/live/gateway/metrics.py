@@ -98,6 +98,11 @@ class GatewayMetrics:
         """A request that was refused before it was known what it asks for."""
         self.early[status] = self.early.get(status, 0) + 1
 
+    @property
+    def answered(self) -> int:
+        """Requests that had an answer or a refusal, however early."""
+        return sum(self.outcomes.values()) + sum(self.early.values())
+
     def attempt_failed(self, server: int) -> None:
         self.attempts_failed[server] = self.attempts_failed.get(server, 0) + 1
 

@@ -230,8 +230,7 @@ class Program:
         _log.warning("the configuration was reloaded")
 
     def _use_keys(self, live: LiveSettings) -> None:
-        names = [entry.key_env for entry in live.clients]
-        read_keys(names, self._environment)
+        check_keys(live, self._environment)
         core = self.proxy.core
         tenants = core.policies.tenants
         classes = [one.name for one in core.policies.classes]
@@ -402,6 +401,18 @@ def admin_address(live: LiveSettings) -> HostPort:
     return HostPort("127.0.0.1", listening.port + 1 if listening.port else 0)
 
 
+def check_keys(live: LiveSettings, environment: Mapping[str, str]) -> None:
+    """Every variable that is named holds a key; one that does not is a sentence."""
+    named: dict[str, list[str | None]] = {
+        "clients": [entry.key_env for entry in live.clients],
+        "servers": [entry.key_env for entry in live.servers],
+    }
+    for kind, names in named.items():
+        for number, name in enumerate(names):
+            if name is not None:
+                read_keys([name], environment, f"live.{kind}[{number}].key_env")
+
+
 def run_gateway(
     configuration: Configuration,
     ready: Callable[[str, Program], None],
@@ -444,7 +455,6 @@ def _address(entry: ServerEntry, environment: Mapping[str, str]) -> ServerAddres
     port = parts.port or (443 if parts.scheme == "https" else 80)
     key = ""
     if entry.key_env is not None:
-        read_keys([entry.key_env], environment)
         key = environment[entry.key_env].strip()
     tls = None
     if parts.scheme == "https":

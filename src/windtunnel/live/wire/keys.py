@@ -65,21 +65,23 @@ def named_key(named: str | None, environment: Mapping[str, str]) -> str:
     return named or (DEFAULT_ENV if environment.get(DEFAULT_ENV, "").strip() else "")
 
 
-def read_keys(names: Sequence[str], environment: Mapping[str, str]) -> Keys:
-    """The keys that these variables hold; one that was named must be there."""
+def read_keys(
+    names: Sequence[str], environment: Mapping[str, str], where: str = "--key-env"
+) -> Keys:
+    """The keys that these variables hold; one that was named, `where`, must be there."""
     keys = {}
     for name in dict.fromkeys(names):
         key = environment.get(name, "").strip()
         if not key:
             raise InputError(
                 f"the environment variable {name} is not set",
-                where="--key-env",
+                where=where,
                 hint=f"export {name}=...",
             )
         if not all("!" <= letter <= "~" for letter in key):
             raise InputError(
                 f"the key in {name} has a character that no key has",
-                where="--key-env",
+                where=where,
                 allowed="visible ASCII characters without spaces",
             )
         keys[name] = key

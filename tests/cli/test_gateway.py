@@ -1,0 +1,87 @@
+"""`windtunnel gateway`: what it checks before it starts, and what it says."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from windtunnel.cli.main import main
+
+CONFIG = """\
+live:
+  trace: null
+  servers:
+    - {{url: "http://127.0.0.1:9"{server}}}
+  clients:
+    - {{key_env: TEAM_A_KEY, tenant: team-a}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("server", "variables", "said"),
+    [
+        ("", (), "live.clients[0].key_env: the environment variable TEAM_A_KEY is not set"),
+        (
+            ", key_env: SERVER_KEY",
+            ("TEAM_A_KEY",),
+            "live.servers[0].key_env: the environment variable SERVER_KEY is not set",
+        ),
+        (", key_env: SERVER_KEY", ("TEAM_A_KEY", "SERVER_KEY"), ""),
+    ],
+)
+def test_check_wants_every_key(
+    server: str,
+    variables: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("TEAM_A_KEY", "SERVER_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in variables:
+        monkeypatch.setenv(name, "sk-12345678")
+    config = tmp_path / "gateway.yaml"
+    config.write_text(CONFIG.format(server=server))
+    with pytest.raises(SystemExit) as left:
+        main(["gateway", "--check", str(config)])
+    out, err = capsys.readouterr()
+    if said:
+        assert (left.value.code, out) == (2, "")
+        assert said in err
+    else:
+        assert (left.value.code, out, err) == (0, "the configuration is valid\n", "")
+
+
+@pytest.mark.once
+def test_it_says_where_metrics_are_and_counts_early_refusals(tmp_path: Path) -> None:
+    config = tmp_path / "gateway.yaml"
+    config.write_text(CONFIG.format(server=""))
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        admin = f"127.0.0.1:{found.getsockname()[1]}"
+    arguments = [sys.executable, "-m", "windtunnel", "gateway", str(config), "--port", "0"]
+    process = subprocess.Popen(
+        [*arguments, f"--set=live.admin={admin}"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TEAM_A_KEY": "sk-12345678"},
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.endswith(f"; metrics and /servers on http://{admin}\n")
+        url = line.split()[2].rstrip(":")
+        for _ in range(2):
+            with contextlib.suppress(urllib.error.HTTPError):
+                urllib.request.urlopen(f"{url}/v1/chat/completions", b"{}")
+    finally:
+        process.terminate()
+        said, _ = process.communicate(timeout=30)
+    assert said == "stopped; 2 requests were answered or refused\n"
