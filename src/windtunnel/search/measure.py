@@ -46,12 +46,17 @@ def measure(result: Mapping[str, Any]) -> Metrics:
 GLANCE_S = 1e-3
 
 
+def glance(plan: ScenarioPlan) -> dict[str, Any]:
+    """The result of the first millisecond: what is known of a run before any traffic."""
+    return run(plan.changed(duration_s=GLANCE_S)).result
+
+
 def names_of(plan: ScenarioPlan) -> list[str]:
-    """The figures that runs of a plan have, from a glance at its first millisecond.
+    """The figures that runs of a plan have, from a glance at it.
 
     Rows of a trace may be of further classes of service, which are seen when they come.
     """
-    return list(measure(run(plan.changed(duration_s=GLANCE_S)).result))
+    return list(measure(glance(plan)))
 
 
 def check_name(name: str, plan: ScenarioPlan, where: str) -> None:

@@ -51,6 +51,35 @@ def test_the_answer_is_the_fewest_servers_that_do(shop: Path) -> None:
     assert table.not_tried
 
 
+def test_requests_that_are_cut_off_are_a_caution(shop: Path) -> None:
+    """Long answers under a duration: what ended was in time, and what was cut counts as missed."""
+    sets: dict[str, Any] = {
+        "workload.0.output_tokens": {"distribution": "constant", "value": 60},
+        "workload.0.arrivals.rate": "10/s",
+        "workload.0.count": None,
+        "slo.critical": {"ttft": "400ms"},
+        "plan.replicas": {"min": 2, "max": 4},
+    }
+    cut = wt.plan(shop, sets={**sets, "duration": "3s"}, seeds=2, jobs=1).found
+    (finding,) = [one for one in cut["trust"]["findings"] if one["code"] == "unfinished"]
+    assert finding["severity"] == "doubt"
+    assert finding["figures"]["share"] > 0.05
+    assert finding["figures"]["attained_of_ended"] > 0
+    assert "A `count` of requests instead of `duration`" in finding["says"]
+    ended = wt.plan(shop, sets={**sets, "workload.0.count": 160}, seeds=2, jobs=1).found
+    assert [one["code"] for one in ended["trust"]["findings"]] == ["calibration"]
+    assert cut["best"] is None
+    assert ended["best"] is not None
+
+
+@pytest.mark.parametrize("find", ["deployment", "load", "knee"])
+def test_the_answer_has_the_evidence_for_its_step_times(shop: Path, find: str) -> None:
+    found = wt.plan(shop, find=find, seeds=2, jobs=1).found
+    shown = simulate(load_text(SHOP))["trust"]["findings"]
+    assert found["trust"]["verdict"] == "caution"
+    assert found["trust"]["findings"] == [one for one in shown if one["code"] == "calibration"]
+
+
 def test_the_settings_of_the_answer_make_it(shop: Path) -> None:
     sets: dict[str, Any] = {
         "plan.routers": [{"policy": "round-robin"}, {"policy": "least-loaded"}],

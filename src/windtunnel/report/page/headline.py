@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -179,7 +180,7 @@ class TrustBox(msgspec.Struct, frozen=True):
     intervals: list[tuple[str, list[str]]]  # a row for each latency; none of one run alone
 
 
-def trust_box(result: dict[str, Any]) -> TrustBox:
+def trust_box(result: Mapping[str, Any]) -> TrustBox:
     trust = result["trust"]
     findings = [(one["severity"], MARKS[one["severity"]], one["says"]) for one in trust["findings"]]
     return TrustBox(

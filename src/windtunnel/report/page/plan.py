@@ -11,6 +11,7 @@ import msgspec
 from windtunnel.core.units import format_duration
 from windtunnel.report.page.axes import ACROSS, Tick, anchor_at, path, percent, round_up
 from windtunnel.report.page.document import document
+from windtunnel.report.page.headline import TrustBox, trust_box
 from windtunnel.report.terminal.plan import (
     REASONS,
     PlannedScenario,
@@ -83,6 +84,7 @@ def plan_page(found: Mapping[str, Any], asked: PlannedScenario) -> str:
         "across": ACROSS,
         "tiles": _tiles(found),
         "goal": _goal(found),
+        "trust": _trust(found),
         "searched": searched(found),
         "command": command_of(found["best"], asked) if found.get("best") else None,
         "runners_up": [_row(row, found) for row in found.get("runners_up", ())],
@@ -94,6 +96,13 @@ def plan_page(found: Mapping[str, Any], asked: PlannedScenario) -> str:
         "unit": unit_of(found) if deployment else "",
     }
     return document("plan.html", values, styles=STYLES, filters={})
+
+
+def _trust(found: Mapping[str, Any]) -> TrustBox | None:
+    """As of a run; its runs are of several seeds, as far as those change anything."""
+    if found["trust"] is None:
+        return None
+    return msgspec.structs.replace(trust_box(found), repeated=True)
 
 
 def _row(row: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, str]:
@@ -134,7 +143,7 @@ def _reasons(found: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 def _tiles(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     of = found["searched"]
-    runs = ("runs", str(of["runs"]), f"as long as {of['whole_runs']:.3g} whole")
+    runs = ("runs", str(of["runs"]), f"as long as {of['whole_runs']:.3g} full-length")
     if found["find"] == "load" and found["carried"] is not None:
         carried = found["carried"]
         rate = carried["requests_per_s"]

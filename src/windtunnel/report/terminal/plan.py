@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -18,6 +19,7 @@ from windtunnel.report.terminal.layout import (
     say_indented,
     table_of,
 )
+from windtunnel.report.terminal.trust import show_trust
 
 DATA = "plan.json"
 PAGE = "report.html"
@@ -63,6 +65,9 @@ def show(
         _show_deployment(found, asked, console)
     else:
         _show_curve(found, console)
+    if found["trust"] is not None:
+        console.print()
+        show_trust(found["trust"], console, by_chance=False, data=DATA)
     _show_search(found, console)
     if folder is not None:
         console.print()
@@ -230,9 +235,8 @@ def _why_tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> 
     for longest in (1000, *range(80, 20, -4)):
         cells = []
         for row in rows:
-            why = row["why"]
-            short = why if len(why) <= longest else f"{why[: longest - 3]}..."
-            cells.append((row["label"], number(row, found), short))
+            why = "\n".join(wrap(row["why"], longest))
+            cells.append((row["label"], number(row, found), why))
         yield table_of(("why not", unit_of(found), ""), cells, left=[-1])
 
 
@@ -273,13 +277,16 @@ def _show_search(found: Mapping[str, Any], console: Console) -> None:
 def searched(found: Mapping[str, Any]) -> list[str]:
     """How the answer was come by."""
     of = found["searched"]
-    runs = f"{counted(of['runs'], 'run')}, as long as {of['whole_runs']:.3g} whole"
+    runs = counted(of["runs"], "full-length run")
+    if of["whole_runs"] < of["runs"]:
+        runs = f"{counted(of['runs'], 'run')}, together as long as {of['whole_runs']:.3g} "
+        runs += "full-length runs"
     lines = []
     if found["find"] == "deployment":
         lines.append(
             f"{counted(of['candidates'], 'candidate')} of {counted(of['kinds'], 'kind')}: "
             f"{of['ruled_out_by_bounds']} ruled out before any run, "
-            f"{of['simulated']} simulated in {runs}."
+            f"{of['simulated']} simulated, in {runs}."
         )
         if of["tests"] > 1:
             lines.append(f"{of['tests']} were tested before one was sure enough.")

@@ -16,10 +16,12 @@ FIGURES = (("mean", "p50", "p95", "p99"), ("mean", "p50", "p99"), ("mean", "p99"
 COLOURS = {GOOD: "green", CAUTION: "yellow", DOUBT: "red"}
 
 
-def show_trust(trust: dict[str, Any], console: Console, *, by_chance: bool) -> None:
+def show_trust(
+    trust: dict[str, Any], console: Console, *, by_chance: bool, data: str = "result.json"
+) -> None:
     """Prints the verdict and a few findings; a run with nothing to say against it gets one line.
 
-    `by_chance`: whether another seed would change anything.
+    `by_chance`: whether another seed would change anything. `data` is the file with all findings.
     """
     verdict = trust["verdict"]
     console.print(Text.assemble(("trust", "bold"), "  ", (verdict, COLOURS[verdict])))
@@ -36,7 +38,7 @@ def show_trust(trust: dict[str, Any], console: Console, *, by_chance: bool) -> N
         text.stylize(COLOURS[one["severity"]], start, start + len(one["severity"]) + 1)
         console.print(text, soft_wrap=True)
     if len(grave) > MOST_LINES:
-        console.print(Text(f"{INDENT}and {len(grave) - MOST_LINES} more, in result.json", "dim"))
+        console.print(Text(f"{INDENT}and {len(grave) - MOST_LINES} more, in {data}", "dim"))
     if trust["repeats"] is None and by_chance:
         console.print(Text("figures of one seed: --trust repeats the run for intervals", "dim"))
 

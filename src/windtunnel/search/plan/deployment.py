@@ -31,6 +31,7 @@ from windtunnel.search.plan.space import (
     kinds_of,
 )
 from windtunnel.search.plan.trials import Rules, RunDriver, SearchResources, Trial, head_of
+from windtunnel.search.plan.trust import trust_of_plan
 from windtunnel.search.point import Origin
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.pools import price_of
@@ -246,9 +247,21 @@ def _answer(
             "whole_runs_because": lengths.whole_because or None,
             "reasons": dict(sorted(Counter(str(one["reason"]) for one in rows).items())),
         },
+        "trust": _trust(space, ended, outcomes),
         "not_tried": _not_tried(space, ended),
         "candidates": rows,
     }
+
+
+def _trust(
+    space: DeploymentSpace, ended: RaceResult, outcomes: Mapping[WantedRun, Outcome]
+) -> dict[str, Any] | None:
+    """Of the answer, or of what comes closest; None where nothing could be simulated."""
+    number = ended.closest if ended.best is None else ended.best
+    if number is None:
+        return None
+    runs = ((run.number, outcome) for run, outcome in outcomes.items())
+    return trust_of_plan(space.candidates[number].plan(), runs, space.goal, "candidates")
 
 
 def _by_target(goal: Goal, outcomes: Mapping[WantedRun, Outcome]) -> dict[int, dict[str, float]]:

@@ -23,6 +23,7 @@ from windtunnel.search.plan.bisection import (
 from windtunnel.search.plan.goal import Goal, as_data, trial_of
 from windtunnel.search.plan.run_lengths import counted, lengths_of, shortened, why_whole
 from windtunnel.search.plan.trials import Rules, RunDriver, SearchResources, head_of
+from windtunnel.search.plan.trust import trust_of_plan
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
@@ -137,6 +138,7 @@ def find_load(base: ScenarioPlan, goal: Goal, seeds: int, means: SearchResources
             "test_seeds": list(lengths.test),
             "whole_runs_because": lengths.whole_because or None,
         },
+        "trust": _trust(base, driver.outcomes, goal),
         "not_tried": _not_tried(base),
         "curve": curve,
     }
@@ -190,6 +192,7 @@ def find_knee(
         },
         "seeds": [msgspec.to_builtins(knee) for knee in knees],
         "searched": _searched(driver, means.budget, out_of_budget=search.out_of_budget),
+        "trust": _trust(base, driver.outcomes, goal),
         "not_tried": _not_tried(base),
         "curve": _curve(steady, driver.outcomes, goal),
     }
@@ -200,6 +203,16 @@ def _latency(outcome: Outcome) -> float | None:
         return None
     latency = outcome.metrics[LATENCY]
     return None if latency is None else float(latency)
+
+
+def _trust(
+    base: ScenarioPlan, outcomes: Mapping[WantedLoad, Outcome], goal: Goal | None
+) -> dict[str, Any] | None:
+    """Of the scenario's own servers; None where no run of them ended."""
+    if not any(isinstance(outcome, MeasuredRun) for outcome in outcomes.values()):
+        return None
+    runs = ((run.load, outcome) for run, outcome in outcomes.items())
+    return trust_of_plan(base, runs, goal, "loads")
 
 
 def _searched(

@@ -1,0 +1,74 @@
+"""How far to trust the answer of a plan: evidence for step times, requests that were cut off."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from windtunnel.analysis.trust import (
+    CAUTION,
+    DOUBT,
+    MISLEADING_UNFINISHED,
+    TrustFinding,
+    as_section,
+)
+from windtunnel.search.execution.workers import MeasuredRun, Outcome
+from windtunnel.search.measure import Metrics, glance
+from windtunnel.search.plan.goal import Goal
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+
+def trust_of_plan(
+    answer: ScenarioPlan, runs: Iterable[tuple[Any, Outcome]], goal: Goal | None, what: str
+) -> dict[str, Any]:
+    """The section `trust` of an answer, as that of a run that has no intervals.
+
+    `runs` are the outcomes of a search by the candidate that ran; `what` candidates are called.
+    """
+    seen: dict[Any, list[Metrics]] = {}
+    for candidate, outcome in runs:
+        if isinstance(outcome, MeasuredRun):
+            seen.setdefault(candidate, []).append(outcome.metrics)
+    # What is known of step times does not depend on the traffic: a glance is enough.
+    known = [one for one in glance(answer)["trust"]["findings"] if one["code"] == "calibration"]
+    findings = [TrustFinding(**one) for one in known]
+    section = as_section([*findings, *_unfinished(seen, goal, what)])
+    return {**section, "latency_intervals": None, "repeats": None}
+
+
+def _unfinished(
+    seen: Mapping[Any, list[Metrics]], goal: Goal | None, what: str
+) -> list[TrustFinding]:
+    """Candidates with runs that cut off so many requests that attainment is about the cut."""
+    shares: list[float] = []
+    would = 0
+    for runs in seen.values():
+        cut = [metrics for metrics in runs if _share(metrics) > MISLEADING_UNFINISHED]
+        if cut:
+            shares.append(max(_share(metrics) for metrics in cut))
+            would += goal is not None and any(_misled(metrics, goal) for metrics in cut)
+    if not shares:
+        return []
+    says = f"{len(shares)} of {len(seen)} simulated {what} had runs in which more than "
+    says += f"{MISLEADING_UNFINISHED:.0%} of the requests had not ended when the run did (up to "
+    says += f"{max(shares):.0%}). They count as missed, even if their first token came in time."
+    if would and goal is not None:
+        says += f" Counting only requests that ended, {would} of these {what} would attain "
+        says += f"{100 * goal.attained:.4g}%."
+    says += " A `count` of requests instead of `duration` lets all of them end."
+    figures = {what: len(shares), "share": max(shares), "attained_of_ended": would}
+    return [TrustFinding("unfinished", DOUBT if would else CAUTION, says, figures)]
+
+
+def _share(metrics: Metrics) -> float:
+    return (metrics["requests.unfinished"] or 0) / (metrics["requests.arrived"] or 1)
+
+
+def _misled(metrics: Metrics, goal: Goal) -> bool:
+    """Whether the run misses the target, and attains it for the requests that ended."""
+    misses, attains = False, True
+    for name in goal.classes:
+        count = metrics.get(f"slo.{name}.requests") or 0
+        share = metrics.get(f"slo.{name}.attained") or 0.0
+        ended = count - (metrics.get(f"slo.{name}.unfinished") or 0)
+        misses = misses or (count > 0 and share < goal.attained)
+        attains = attains and ended > 0 and share * count >= goal.attained * ended
+    return misses and attains
