@@ -21,6 +21,7 @@ from tests.live.gateway.bed import (
     whole,
 )
 from windtunnel.live.gateway.audit import audit
+from windtunnel.live.gateway.probes import ServerProbe
 
 
 def status(code: str, more: bytes = b"") -> Script:
@@ -490,3 +491,16 @@ def test_a_log_of_failures_is_replayed_to_the_same_decisions(tmp_path: Path) -> 
     assert f"{log}:{place + 1}: the log has" in audit(log).difference
     log.write_bytes(b"".join(lines)[:-5])
     assert audit(log).cut
+
+
+def test_a_watch_that_ends_is_a_failure_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(_: object) -> None:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(ServerProbe, "watch_load", fails)
+
+    async def test() -> None:
+        async with bed() as it:
+            await it.until(lambda: it.program.proxy.metrics.bugs == 1)
+
+    run(test())

@@ -3,11 +3,13 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.live.gateway.bed import STREAM_HEAD, FakeServer, Received, bed, chunk, run, whole
-from windtunnel.live.gateway.data_path import responses
+from windtunnel.live.gateway.data_path.errors import KEPT_BODY, redacted, server_error
+from windtunnel.live.gateway.data_path.responses import MOST_RETRIEVALS
 
 KEYS = """\
 live:
@@ -170,7 +172,7 @@ def test_errors_about_stored_responses_are_without_the_servers_key(tmp_path: Pat
 
 
 def test_requests_about_stored_responses_are_logged_bounded_and_share_connections(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     log = tmp_path / "access.jsonl"
 
@@ -189,8 +191,10 @@ def test_requests_about_stored_responses_are_logged_bounded_and_share_connection
 
             server.script = closes  # as if the connection had been closed while it was idle
             assert (await it.ask(path=path, method="GET")).status == 200
-            monkeypatch.setattr(responses, "MOST_RETRIEVALS", 0)
+            under_way: dict[Any, None] = it.program.proxy.retrievals
+            under_way.update(dict.fromkeys(range(MOST_RETRIEVALS)))
             got = await it.ask(path=path, method="GET")
+            under_way.clear()
             assert (got.status, got.json["error"]["type"]) == (429, "rate_limit_error")
             it.settled()
 
@@ -202,3 +206,10 @@ def test_requests_about_stored_responses_are_logged_bounded_and_share_connection
         ("/v1/responses/resp_a1", 429, "invalid"),
     ]
     assert {"id", "method", "tenant", "server", "duration_s"} <= set(lines[1])
+
+
+def test_an_error_too_large_to_be_kept_whole_ends_in_no_part_of_a_key() -> None:
+    cut = (b'{"error": {' + b"x" * KEPT_BODY)[: KEPT_BODY - 6] + b"sk-key"
+    assert redacted(cut, lambda text: text) == b""
+    said = json.loads(server_error(403, cut, lambda text: text))["error"]["message"]
+    assert said == "The server answered 403."

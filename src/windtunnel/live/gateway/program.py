@@ -195,7 +195,14 @@ class Program:
         watches = [loop.create_task(probe.watch_health()), loop.create_task(probe.watch_load())]
         if live.kv_events is not None:
             watches.append(loop.create_task(self._follow_cache(number, address.host, entry)))
+        for task in watches:
+            task.add_done_callback(self._watch_ended)
         self._probes[url] = (number, probe, watches)
+
+    def _watch_ended(self, task: asyncio.Task[None]) -> None:
+        """Watches end when they are cancelled; any other end is a bug, and is counted as one."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.proxy.bug(error)
 
     async def _follow_cache(self, number: int, host: str, entry: ServerEntry) -> None:
         """The KV-cache events of a server, from when it is known which model it has."""

@@ -46,7 +46,9 @@ def server_error(status: int, body: bytes, redact: Callable[[str], str]) -> byte
 
 
 def redacted(body: bytes, redact: Callable[[str], str]) -> bytes:
-    """A body of any encoding without the keys of servers."""
+    """A body of any encoding without the keys of servers; empty if it was cut, maybe in a key."""
+    if len(body) >= KEPT_BODY:
+        return b""
     shown = redact(body.decode("utf-8", "surrogateescape"))
     return shown.encode("utf-8", "surrogateescape")
 
