@@ -285,6 +285,13 @@ def test_what_cannot_be_asked_is_a_sentence(
     assert what in str(fault.value)
 
 
+def test_a_file_of_a_run_is_not_its_folder(surge: Path) -> None:
+    with pytest.raises(InputError) as fault:
+        CliRunner().invoke(explain, [str(surge / "result.json")], catch_exceptions=False)
+    said = "result.json: this is a file, not the folder of a run (give the folder that has it: "
+    assert str(fault.value).endswith(f"{said}{surge})")
+
+
 def test_a_folder_that_is_no_run(surge: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
         CliRunner().invoke(explain, [str(tmp_path)], catch_exceptions=False)

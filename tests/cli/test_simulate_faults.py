@@ -134,7 +134,8 @@ def test_a_file_that_cannot_be_is_known_before_the_run(
     ("args", "sentence"),
     [
         (["--seed", "-1"], "--seed -1: seed: -1 is too small"),
-        (["--seed", "x"], "Invalid value for '--seed': 'x' is not a valid integer."),
+        (["--seed", "x"], "Invalid value for '--seed': 'x' is not a whole number."),
+        (["--seeds", "x"], "Invalid value for '--seeds': 'x' is not a whole number."),
         (["-o", ""], "-o: there is no name after it; allowed: a path"),
         (["--json", " "], "--json: there is no name after it; allowed: a path"),
         (["--set", "nonsense"], "--set nonsense: this is not a path and a value"),

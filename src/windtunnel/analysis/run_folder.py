@@ -115,6 +115,11 @@ def result_of(folder: Path) -> dict[str, Any]:
     if folder.is_dir() and any(one.name.startswith(files.READY) for one in folder.iterdir()):
         what = "a run is replacing these files, or was killed meanwhile"
         raise InputError(what, where=str(folder), hint="simulate again into the same folder")
+    if folder.is_file():
+        fault = _fault(folder, "this is a file, not the folder of a run")
+        if folder.name in ALL:
+            fault.hint = f"give the folder that has it: {folder.parent}"
+        raise fault
     return json_of(folder / RESULT)
 
 

@@ -8,6 +8,7 @@ import atexit
 import importlib
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -27,6 +28,9 @@ NO_MEMORY = (
     "failed to launch worker thread",
 )
 """What the system and libraries say when memory is short, in exceptions of many kinds."""
+
+NOT_A_NUMBER = re.compile(r"is not a valid (integer|float)(?: range)?\b")
+"""What click says of a word that is no number."""
 
 EXIT_USAGE = 2
 EXIT_EARLY = 3
@@ -148,7 +152,8 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.exit(EXIT_USAGE)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "windtunnel"
-        _say(f"{error.format_message()} (`{command} --help` lists what it takes)")
+        said = NOT_A_NUMBER.sub(_plain_number, error.format_message())
+        _say(f"{said} (`{command} --help` lists what it takes)")
         sys.exit(error.exit_code)
     except click.ClickException as error:
         _say(error.format_message())
@@ -163,6 +168,10 @@ def main(args: Sequence[str] | None = None) -> None:
         _say(f"the system refused: {(error.strerror or str(error)).lower()}")
         sys.exit(EXIT_USAGE)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _plain_number(found: re.Match[str]) -> str:
+    return "is not a whole number" if found[1] == "integer" else "is not a number"
 
 
 def _is_short_of_memory(error: Exception) -> bool:

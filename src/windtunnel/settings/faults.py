@@ -38,7 +38,8 @@ class Fault(NamedTuple):
     because_of: tuple[KeyPath, ...] = ()
     """Other values that it takes for this to be wrong; an overridden one is then the place."""
     is_note: bool = False
-    """Whether it only says that a setting changes nothing, and the file is good all the same."""
+    """Whether it says that a setting changes nothing or looks wrong, and the file is good all the
+    same."""
 
 
 def dotted(path: KeyPath) -> str:
@@ -93,7 +94,7 @@ def _translate(found: ErrorDetails, top: type[BaseModel]) -> Fault:
     if kind == "missing":
         return _missing(path, location, top)
     if kind == "extra_forbidden":
-        return _unknown_key(path, _type_at(location[:-1], top))
+        return _unknown_key(path, _type_at(location[:-1], top), top)
     if kind == "literal_error":
         return _not_among(path, value, _QUOTED.findall(context["expected"]))
     if kind in ("too_short", "too_long"):
@@ -135,11 +136,14 @@ def _not_among(path: KeyPath, value: object, words: Sequence[str]) -> Fault:
     return Fault(path, is_not(value, "known here"), ", ".join(words), hint)
 
 
-def _unknown_key(path: KeyPath, section: Any) -> Fault:
+def _unknown_key(path: KeyPath, section: Any, top: type[BaseModel]) -> Fault:
     known = list(_fields(section)) if _is_section(section) else []
     key = str(path[-1])
     if key in getattr(section, "to_come", ()):
         return Fault(path, "not simulated yet", hint="leave it out")
+    if len(path) > 1 and key in _fields(top):
+        above = f"`{key}` belongs at the top of the file"
+        return Fault(path, "unknown key", ", ".join(known) or None, above)
     hint = nearest(key, known) if len(key) < 100 else None
     return Fault(path, "unknown key", None if hint else ", ".join(known) or None, hint)
 

@@ -380,6 +380,12 @@ def test_override_fault(override: str) -> None:
     assert sentence(SMALL, override) == f"--set {override}: {SET_FAULTS[override]}"
 
 
+def test_a_key_of_the_top_in_another_place_is_told_where_it_belongs() -> None:
+    found = sentence(SMALL, "workload.0.duration=5m")
+    assert found.startswith("--set workload.0.duration=5m: workload[0].duration: unknown key; ")
+    assert found.endswith("(`duration` belongs at the top of the file)")
+
+
 def test_long_and_strange_overrides_are_quoted_in_one_short_line() -> None:
     found = sentence(SMALL, "name=a\nb\udcff" + "x" * 1000)
     assert found.startswith("--set name=a?b?xxx")
@@ -487,11 +493,23 @@ NOTES = [
         "12: serving.pools[0].clique: the scenario has no `gangs` (add `gangs` with the manifests, "
         "or leave it out: a replica is a pod then)",
     ),
+    (
+        "name: small",
+        "slo: {chat: {ttft: 500, tpot: 50ms}}",
+        "1: slo.chat.ttft: ttft of 500 s: a bare number is seconds "
+        "(500ms? Write 500s if seconds are meant)",
+    ),
+    (
+        "name: small",
+        "slo: {batch: {ttft: 500s, tpot: 40}, chat: {ttft: 2, tpot: 0.05}}",
+        "1: slo.batch.tpot: tpot of 40 s: a bare number is seconds "
+        "(40ms? Write 40s if seconds are meant)",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), NOTES)
-def test_a_setting_that_changes_nothing_is_noted_and_not_refused(
+def test_a_setting_that_changes_nothing_or_looks_wrong_is_noted_and_not_refused(
     old: str, new: str, expected: str
 ) -> None:
     plan = load_text(changed(old, new), "s.yaml")

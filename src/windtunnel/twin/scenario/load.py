@@ -1,6 +1,6 @@
 """Loads a scenario: text, overrides, checks, plan. Whatever is wrong with it is an InputError."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,9 @@ from windtunnel.workload.settings.sources import ReplaySettings, WorkloadEntry
 from windtunnel.workload.traces.formats.registry import named
 
 __all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
+
+LONGEST_BARE_S = {"ttft": 60.0, "tpot": 5.0}
+"""Targets of a class of service that are taken to be meant where they have no unit."""
 
 HARDWARE = ("model", "accelerator", "tensor_parallel", "expert_parallel", "step_time", "engine")
 
@@ -113,8 +116,19 @@ def _plan(document: Document, beside: Sequence[Fault] = ()) -> ScenarioPlan:
     if spec.serving.router.policy not in POLICIES:
         policy: KeyPath = ("serving", "router", "policy")
         place = f"{document.place(policy)}: {dotted(policy)}"
-    notes = notes_of(document, found)
+    notes = notes_of(document, [*found, *_doubtful_seconds(document.data)])
     return msgspec.structs.replace(resolve(spec, file), router_place=place, notes=notes)
+
+
+def _doubtful_seconds(data: Mapping[str, Any]) -> Iterator[Fault]:
+    """Targets of a good scenario without a unit, and so large that milliseconds may be meant."""
+    for name, targets in (data.get("slo") or {}).items():
+        for key, longest_s in LONGEST_BARE_S.items():
+            value = (targets or {}).get(key)
+            if isinstance(value, int | float) and value > longest_s:
+                what = f"{key} of {value:g} s: a bare number is seconds"
+                hint = f"{value:g}ms? Write {value:g}s if seconds are meant"
+                yield Fault(("slo", name, key), what, hint=hint, is_note=True)
 
 
 def file_faults(entries: Sequence[WorkloadEntry]) -> list[tuple[KeyPath, InputError]]:
