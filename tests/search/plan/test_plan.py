@@ -1,6 +1,7 @@
 """Plans as a whole: the answer is that of trying everything, and the same whoever runs it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ def test_the_answer_is_the_fewest_servers_that_do(shop: Path) -> None:
     assert best["cost_per_hour"] == 2.5 * enough[0]
     assert best["low"] >= 0.95
     assert best["reason"] == "best"
+    (alone,) = [row["why"] for row in table if row["runs"] == 1 and row["reason"] == "misses-slo"]
+    assert re.match(r"attains [0-9.]+% in one run: ttft ", alone)
     assert [row["reason"] for row in table if row["cost_per_hour"] < best["cost_per_hour"]]
     assert "least-loaded" in table._repr_html_()
     assert table.not_tried

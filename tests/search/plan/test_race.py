@@ -123,6 +123,17 @@ def test_verdicts_say_why() -> None:
     assert ended.tests == 1
 
 
+def test_one_bad_seed_does_not_rule_out_what_is_near_the_target() -> None:
+    """All runs of one seed miss by seven points; the seeds that follow attain."""
+
+    def run(wish: WantedRun) -> Trial:
+        share = (0.88 if wish.seed == 0 else 0.99) if wish.number == 0 else 0.999
+        return Trial((share,), (REQUESTS,), 0.0)
+
+    ended, _ = played([lane(0, 1.0, 2)], RULES, run)
+    assert ended.best == 0
+
+
 def test_good_on_average_is_not_enough() -> None:
     """A share of 0.951 that runs spread around is not surely above 0.95; one more server is."""
     ended, _ = played([lane(0, 1.0, 2)], RULES, quality({0: 0.951, 1: 0.97}))

@@ -30,6 +30,11 @@ def percent(share: float) -> str:
     return "99.9%" if shown == "100.0" and share < 1.0 else f"{shown}%"
 
 
+def _alone(runs: int) -> str:
+    """What is said of a single run: other seeds may differ more than its bounds say."""
+    return " in one run" if runs == 1 else ""
+
+
 class CandidateLabels:
     """Names say what candidates differ in, and little else."""
 
@@ -90,7 +95,8 @@ class CandidateLabels:
         if reason == FEWER:
             assert verdict.instead is not None
             more = " + ".join(str(one) for one in self._candidates[verdict.instead].servers)
-            return f"even {more} servers attain {percent(verdict.reached or 0.0)}"
+            alone = _alone(verdict.reached_runs)
+            return f"even {more} servers attain {percent(verdict.reached or 0.0)}{alone}"
         return self._attained(verdict, kept)
 
     def _too_slow(self, candidate: Candidate) -> str:
@@ -103,7 +109,7 @@ class CandidateLabels:
         if verdict.attained is None or verdict.low is None or verdict.high is None:
             return "not tried to the end"
         between = f"{percent(verdict.low)} to {percent(verdict.high)}"
-        so_far = f"attains {percent(verdict.attained)} ({between}) so far"
+        so_far = f"attains {percent(verdict.attained)} ({between}){_alone(verdict.runs)} so far"
         return f"{so_far}: not sure, the budget was spent"
 
     def _attained(self, verdict: CandidateVerdict, kept: Mapping[str, float]) -> str:
@@ -120,7 +126,8 @@ class CandidateLabels:
                 for name, one in kept.items()
             ]
             missed = f": {', '.join(targets)}" if len(targets) > 1 else ""
-            return f"attains {share}{part}{missed}"
+            alone = "" if verdict.low == verdict.high else _alone(verdict.runs)
+            return f"attains {share}{part}{alone}{missed}"
         if verdict.reason == NOT_SURE:
             most = percent(verdict.high or 0.0)
             return f"attains {share} ({low} to {most}): not sure enough"

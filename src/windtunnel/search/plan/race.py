@@ -40,8 +40,8 @@ SCREENED = 16
 RUNNERS_UP = 3
 FAR_DEARER = 2.0
 """Runners-up cost at most so many times what the answer does."""
-CLEARLY = 0.02
-"""A run alone may be this much worse than many: caches are cold at first, and chance is in it."""
+CLEARLY = 0.1
+"""A run alone may be this part worse than many: caches are cold at first, and seeds differ."""
 SURE_OF_A_MISS = 0.999
 
 
@@ -94,6 +94,8 @@ class CandidateVerdict(msgspec.Struct, frozen=True):
     """The entrant with more servers that misses too, or the answer that is cheaper."""
     reached: float | None = None
     """What the former attains."""
+    reached_runs: int = 0
+    """In how many runs."""
     sentence: str = ""
 
 
@@ -339,7 +341,9 @@ class Race:
             return True
         rules = self._rules
         if rules.test and len(stage.seeds) == 1:
-            return self._sure(entrant, stage, SURE_OF_A_MISS).high < rules.attained - CLEARLY
+            return self._sure(entrant, stage, SURE_OF_A_MISS).high < rules.attained * (
+                1.0 - CLEARLY
+            )
         return self._sure(entrant, stage, rules.confidence).high < rules.attained
 
     def _sure(self, entrant: Entrant, stage: Stage, confidence: float) -> ShareBounds:
@@ -386,7 +390,11 @@ class Race:
         for fewer in entrants[standing.at : at]:
             reason = UNTRIED if failure else FEWER
             less = CandidateVerdict(
-                reason, cost=self._cost(fewer), instead=loser.number, reached=said.attained
+                reason,
+                cost=self._cost(fewer),
+                instead=loser.number,
+                reached=said.attained,
+                reached_runs=0 if said.low == said.high else said.runs,
             )
             self._verdicts.setdefault(fewer.number, less)
         standing.at = at + 1
