@@ -45,6 +45,9 @@ chunk is taken out again for clients that did not ask for it; `live.usage: false
 connection, of identity (`authorization`, `cookie`) and of routing (`x-gateway-*`, `x-prefiller-host-port`, `x-data-parallel-rank`) do not reach servers.
 `x-request-id` is kept or made; `traceparent` gets a span of the gateway.
 
+A server's answer is written anew as well, without headers of its connection. One with a status below 100 or above 599 is a bad answer (502). If a server sends more than one answer to a request, the client
+gets the first, the connection to the server is dropped, and `windtunnel_unrequested_answers_total` counts it.
+
 | request header | |
 |---|---|
 | `authorization: Bearer KEY` | One of `live.clients`, where there are any. The key says which tenant it is; no header does. |

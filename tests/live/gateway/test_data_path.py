@@ -457,3 +457,29 @@ def test_an_error_of_a_server_is_passed_on_as_openai_writes_errors() -> None:
             it.settled()
 
     run(test())
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/health", "/nope", "/v1/chat/completions"])
+def test_an_answer_to_head_has_no_body(path: str) -> None:
+    async def test() -> None:
+        async with bed() as it:
+            ask = f"HEAD {path} HTTP/1.1\r\nHost: a\r\n"
+            got = await it.raw(f"{ask}\r\n{ask}Connection: close\r\n\r\n".encode())
+            assert got.count(b"HTTP/1.1 ") == 2
+            assert b"{" not in got
+            refused = await it.raw(f"{ask}Host: b\r\n\r\n".encode())
+            assert refused.startswith(b"HTTP/1.1 400 ")
+            assert refused.endswith(b"\r\n\r\n")
+
+    run(test())
+
+
+def test_a_pipelined_request_does_not_change_the_framing_of_the_one_before_it() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            old = b"GET /v1/models HTTP/1.0\r\nHost: a\r\n\r\n"
+            got = await it.raw(request(chat(stream=True)) + old)
+            assert got.count(b"HTTP/1.1 200 ") == 2
+            assert b"\r\n0\r\n\r\nHTTP/1.1 200 " in got
+
+    run(test())

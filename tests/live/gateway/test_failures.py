@@ -17,6 +17,7 @@ from tests.live.gateway.bed import (
     chunk,
     event,
     friendly,
+    request,
     run,
     whole,
 )
@@ -502,5 +503,82 @@ def test_a_watch_that_ends_is_a_failure_that_is_counted(monkeypatch: pytest.Monk
     async def test() -> None:
         async with bed() as it:
             await it.until(lambda: it.program.proxy.metrics.bugs == 1)
+
+    run(test())
+
+
+def raw_answer(data: bytes) -> Script:
+    """Sends these bytes, whatever is asked."""
+
+    async def script(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+        writer.write(data)
+        await writer.drain()
+
+    return script
+
+
+@pytest.mark.parametrize("more", [whole(b"POISON"), b"POISON", whole(b"", "100 Continue")])
+def test_what_a_server_sends_after_its_answer_is_dropped_with_the_connection(more: bytes) -> None:
+    async def test() -> None:
+        async with bed(only_first(raw_answer(whole(b"{}") + more))) as it:
+            got = await it.ask()
+            assert (got.status, got.body, got.whole) == (200, b"{}", True)
+            assert it.program.proxy.metrics.unrequested == {0: 1}
+            assert b"POISON" not in (await it.ask()).body
+            it.settled()
+
+    run(test())
+
+
+@pytest.mark.parametrize("code", ["000 Zero", "099 Low", "600 High", "999 Odd"])
+def test_a_status_that_does_not_exist_is_a_bad_answer(code: str) -> None:
+    async def test() -> None:
+        async with bed(only_first(raw_answer(whole(b"{}", code)))) as it:
+            got = await it.ask()
+            assert got.status == 502
+            assert "between 100 and 599" in got.json["error"]["code"]
+            assert (await it.ask()).status == 200
+            it.settled()
+
+    run(test())
+
+
+def test_a_refusal_with_garbage_after_it_costs_the_other_server_nothing() -> None:
+    async def test() -> None:
+        bad = raw_answer(whole(b"", "503 Busy") + b"garbage")
+        async with bed(bad, friendly, sets=("serving.router.policy=round-robin",)) as it:
+            for _ in range(4):
+                assert (await it.ask()).status == 200
+            assert list(it.program.proxy.metrics.attempts_failed) == [0]
+            it.settled()
+
+    run(test())
+
+
+@pytest.mark.parametrize("code", ["204 No Content", "304 Not Modified"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_without_a_body_has_no_framing(code: str, *, stream: bool) -> None:
+    async def test() -> None:
+        data = f"HTTP/1.1 {code}\r\nconnection: keep-alive, x-hop\r\nx-hop: 1\r\nx-end: 2\r\n\r\n"
+        async with bed(raw_answer(data.encode())) as it:
+            asked = request(chat(stream=stream), headers={"Connection": "close"})
+            got = await it.raw(asked)
+            assert got.startswith(f"HTTP/1.1 {code[:3]} ".encode())
+            assert got.endswith(b"\r\n\r\n")
+            assert b"transfer-encoding" not in got
+            assert b"content-length" not in got
+            assert (b"x-hop" in got, b"x-end: 2" in got) == (False, True)
+            it.settled()
+
+    run(test())
+
+
+def test_a_stream_without_any_event_is_one_502() -> None:
+    async def test() -> None:
+        async with bed(raw_answer(STREAM_HEAD + b"0\r\n\r\n")) as it:
+            got = await it.raw(request(chat(stream=True), headers={"Connection": "close"}))
+            assert got.startswith(b"HTTP/1.1 502 ")
+            assert got.count(b"HTTP/1.1 ") == 1
+            it.settled()
 
     run(test())

@@ -85,6 +85,8 @@ class GatewayMetrics:
         self.models: Final[dict[str, ModelMetrics]] = {}
         self.early: Final[dict[int, int]] = {}
         self.attempts_failed: Final[dict[int, int]] = {}
+        self.unrequested: Final[dict[int, int]] = {}
+        """Connections dropped because a server sent more than its answer, by server."""
         self.bugs = 0
         self.lost: Final[dict[str, int]] = {}
         """Lines that could not be written, by file."""
@@ -105,6 +107,9 @@ class GatewayMetrics:
 
     def attempt_failed(self, server: int) -> None:
         self.attempts_failed[server] = self.attempts_failed.get(server, 0) + 1
+
+    def sent_unrequested(self, server: int) -> None:
+        self.unrequested[server] = self.unrequested.get(server, 0) + 1
 
     def of(self, model: str) -> ModelMetrics:
         found = self.models.get(model)
@@ -174,6 +179,11 @@ class GatewayCollector:
         failed = CounterMetricFamily(
             "windtunnel_attempts_failed", "Requests a server did not answer.", labels=["server"]
         )
+        unrequested = CounterMetricFamily(
+            "windtunnel_unrequested_answers",
+            "Connections dropped: a server sent more than the answer to its request.",
+            labels=["server"],
+        )
         ages = GaugeMetricFamily(
             "windtunnel_scrape_age_seconds", "Since its load was last read.", labels=["server"]
         )
@@ -188,8 +198,9 @@ class GatewayCollector:
                 float(state.healthy and not state.draining and state.breaker.state == 0),
             )
             failed.add_metric([server.name], metrics.attempts_failed.get(number, 0))
+            unrequested.add_metric([server.name], metrics.unrequested.get(number, 0))
             ages.add_metric([server.name], now_s - server.observed_s)
-        yield from (queued, flying, up, failed, ages)
+        yield from (queued, flying, up, failed, unrequested, ages)
         yield CounterMetricFamily(
             "windtunnel_kv_transfers_stranded",
             "Prompts computed for a server that never fetched them.",

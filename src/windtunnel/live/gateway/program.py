@@ -189,7 +189,7 @@ class Program:
             self._server_keys[entry.key_env] = address.key
             proxy.redact = Keys(self._server_keys).redact_text
         number = proxy.core.join(url, entry.slots, proxy.now_s(), entry.role)
-        proxy.pools.append(ServerPool(address, proxy.limits.connect_s))
+        proxy.pools.append(ServerPool(address, proxy.limits.connect_s, number, proxy.metrics))
         probe = ServerProbe(proxy, number, address, self._session, live.health, live.scrape)
         loop = asyncio.get_running_loop()
         watches = [loop.create_task(probe.watch_health()), loop.create_task(probe.watch_load())]

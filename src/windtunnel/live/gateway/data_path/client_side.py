@@ -7,6 +7,7 @@ import httptools
 
 from windtunnel.live.gateway.data_path.errors import ClientError, error_body
 from windtunnel.live.gateway.data_path.http import (
+    BODILESS,
     MOST_HEADERS,
     RequestHead,
     check_head,
@@ -50,7 +51,8 @@ class ClientConnection:
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._began_s = 0.0
-        self._head: RequestHead | None = None
+        self._head: RequestHead | None = None  # of the request that is being read
+        self._answered: RequestHead | None = None  # of the request that is being answered
         self._next: Final[
             list[tuple[RequestHead, bytes, float]]
         ] = []  # sent before the last was answered
@@ -187,14 +189,17 @@ class ClientConnection:
             closes = CLOSE if self._closes else b""
             framing = b"content-length: %d\r\n" % len(body)
             head = response_head(status, [], own + headers + closes, framing)
-            self.transport.write(head + body)
+            self.transport.write(head if _has_no_body(self._answered) else head + body)
         self.done()
 
     def begin(
         self, status: int, headers: list[tuple[bytes, bytes]], own: bytes, size: int
     ) -> bytes:
         """The head of an answer that follows in pieces; a size below 0 is not known."""
-        if size >= 0:
+        if status in BODILESS:
+            self._chunked = False
+            framing = b""
+        elif size >= 0:
             self._chunked = False
             framing = b"content-length: %d\r\n" % size
         elif self._closes_to_end():
@@ -207,7 +212,7 @@ class ClientConnection:
         return response_head(status, headers, own + (CLOSE if self._closes else b""), framing)
 
     def _closes_to_end(self) -> bool:
-        return self._head is not None and self._head.http_10
+        return self._answered is not None and self._answered.http_10
 
     def write(self, first: bytes, data: bytes) -> None:
         """`first` is written as it is, `data` as a piece of the answer's body."""
@@ -274,7 +279,7 @@ class ClientConnection:
         if self.transport is None:
             return
         self.state = ANSWER
-        self._head = head
+        self._answered = head
         self.proxy.heads.remove(self)
         if not head.keep_alive:
             self._closes = True
@@ -293,7 +298,7 @@ class ClientConnection:
             head = response_head(
                 error.status, [], JSON + CLOSE, b"content-length: %d\r\n" % len(error.body)
             )
-            self.transport.write(head + error.body)
+            self.transport.write(head if _has_no_body(self._head) else head + error.body)
             self._linger()
 
     def _linger(self) -> None:
@@ -313,3 +318,8 @@ class ClientConnection:
         head = response_head(status, [], own + JSON + CLOSE, b"content-length: %d\r\n" % len(body))
         self.transport.write(head + body)
         self._linger()
+
+
+def _has_no_body(head: RequestHead | None) -> bool:
+    """Whether the answer to this request is a head alone."""
+    return head is not None and head.method == b"HEAD"

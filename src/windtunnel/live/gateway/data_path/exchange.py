@@ -318,8 +318,9 @@ class Exchange(AnswerReceiver):
         if stream is not None:
             data += stream.end()
             if not stream.done:
-                client.write(self._head_line, data)
-                self._head_line = b""
+                if self.first_byte_s >= 0.0:
+                    client.write(self._head_line, data)
+                    self._head_line = b""
                 what = "the server ended its answer early"
                 self._cut(CUT_OFF, what, "The answer was cut off.", 502)
                 return

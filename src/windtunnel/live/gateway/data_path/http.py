@@ -85,6 +85,8 @@ NOT_RETURNED: Final = HOP_BY_HOP | frozenset(
 )
 
 MOST_HEADERS: Final = 128
+BODILESS: Final = (204, 304)
+"""Statuses of answers that have no body, and so no framing."""
 
 
 class RequestHead:
@@ -123,10 +125,12 @@ def check_head(head: RequestHead) -> None:
 
 def named_by_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
     """Headers that `Connection` declares to be about the connection alone."""
-    for name, value in headers:
-        if name == b"connection":
-            return frozenset(part.strip().lower() for part in value.split(b","))
-    return frozenset()
+    return frozenset(
+        part.strip().lower()
+        for name, value in headers
+        if name == b"connection"
+        for part in value.split(b",")
+    )
 
 
 def content_length(headers: list[tuple[bytes, bytes]]) -> int:
@@ -160,9 +164,10 @@ def response_head(
 ) -> bytes:
     """The head of an answer to a client."""
     reason = REASONS.get(status, b"Status")
+    dropped = named_by_connection(headers)
     lines = [b"HTTP/1.1 %d " % status, reason, b"\r\n", own]
     for name, value in headers:
-        if name not in NOT_RETURNED:
+        if name not in NOT_RETURNED and name not in dropped:
             lines += (name, b": ", value, b"\r\n")
     lines += (framing, b"\r\n")
     return b"".join(lines)

@@ -7,11 +7,14 @@ from typing import Final, cast
 import httptools
 
 from windtunnel.live.gateway.data_path.timing import Progress
+from windtunnel.live.gateway.metrics import GatewayMetrics
 
 MOST_IDLE: Final = 256
 IDLE_S: Final = 4.0
 """vLLM closes idle connections after 5 s: ours are dropped before."""
 LARGEST_HEAD: Final = 256 << 10
+NOT_HTTP: Final = "the server's answer is not valid HTTP"
+BAD_STATUS: Final = "the status of the server's answer is not between 100 and 599"
 
 
 class AnswerReceiver(Progress):
@@ -85,6 +88,8 @@ class ServerConnection:
         self._pieces: Final[list[bytes]] = []
         self._head_done = False
         self._complete = False
+        self._unrequested = False  # more came after the end of the answer
+        self._invalid = ""  # what is wrong with its head
         self._keeps_alive = False
         self._ends_by_closing = False  # its answer has no length
         self._head_bytes = 0
@@ -117,7 +122,8 @@ class ServerConnection:
         self._exchange = exchange
         self.uses += 1
         self.answering = False
-        self._head_done = self._complete = self._ends_by_closing = False
+        self._head_done = self._complete = self._ends_by_closing = self._unrequested = False
+        self._invalid = ""
         self._head_bytes = 0
         assert self.transport is not None
         self.transport.write(request)
@@ -139,7 +145,8 @@ class ServerConnection:
     def data_received(self, data: bytes) -> None:
         exchange = self._exchange
         if exchange is None:
-            self.leave()  # a server that speaks without being asked
+            self._pool.unrequested()
+            self.leave()
             return
         self.answering = True
         if not self._head_done:
@@ -147,12 +154,16 @@ class ServerConnection:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._exchange = None
-            self.leave()
-            exchange.broken("the server's answer is not valid HTTP")
-            return
+            if self._complete:
+                self._unrequested = True
+            else:
+                self._invalid = self._invalid or NOT_HTTP
         if self._exchange is not exchange:
             return  # it has left, by what the head said
+        if self._invalid:
+            self.leave()
+            exchange.broken(self._invalid)
+            return
         if not self._head_done:
             if self._head_bytes > LARGEST_HEAD:
                 self.leave()
@@ -169,13 +180,20 @@ class ServerConnection:
         elif body:
             exchange.data(body)
 
+    def on_message_begin(self) -> None:
+        if self._complete:
+            self._unrequested = True
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         headers, self._headers = self._headers, []
-        if 100 <= status < 200:
+        if self._unrequested or 100 <= status < 200:
+            return
+        if not 200 <= status <= 599:
+            self._invalid = BAD_STATUS
             return
         self._head_done = True
         names = [name for name, _ in headers]
@@ -185,10 +203,11 @@ class ServerConnection:
             exchange.head(status, headers)
 
     def on_body(self, data: bytes) -> None:
-        self._pieces.append(data)
+        if self._head_done and not self._unrequested:
+            self._pieces.append(data)
 
     def on_message_complete(self) -> None:
-        if self._head_done:
+        if self._head_done and not self._complete:
             self._complete = True
             self._keeps_alive = self._parser.should_keep_alive()
 
@@ -196,7 +215,10 @@ class ServerConnection:
         self._exchange = None
         transport = self.transport
         if transport is not None:
-            if self._keeps_alive:
+            if self._unrequested:
+                self._pool.unrequested()
+                transport.abort()
+            elif self._keeps_alive:
                 self._pool.release(self)
             else:
                 transport.close()
@@ -222,10 +244,14 @@ class ServerAddress:
 class ServerPool:
     """Connections to one server."""
 
-    def __init__(self, address: ServerAddress, connect_s: float) -> None:
+    def __init__(
+        self, address: ServerAddress, connect_s: float, number: int, metrics: GatewayMetrics
+    ) -> None:
         self.address: Final = address
         self.open = 0
         self._connect_s: Final = connect_s
+        self._number: Final = number
+        self._metrics: Final = metrics
         self._idle: Final[list[ServerConnection]] = []
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
@@ -250,6 +276,10 @@ class ServerPool:
             self._idle.append(connection)
         elif connection.transport is not None:
             connection.transport.close()
+
+    def unrequested(self) -> None:
+        """A server sent more than its answer; the connection is of no more use."""
+        self._metrics.sent_unrequested(self._number)
 
     def lost(self, connection: ServerConnection) -> None:
         self.open -= 1
