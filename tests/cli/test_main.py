@@ -171,3 +171,15 @@ def test_a_terminal_that_lacks_a_letter_ends_nothing(tmp_path: Path) -> None:
     )
     assert told.stderr == b""
     assert b"?" in told.stdout
+
+
+@pytest.mark.parametrize("name", ["--jobs", "--workers"])
+@pytest.mark.parametrize("command", ["simulate", "compare", "plan", "sweep", "sensitivity", "fuzz"])
+def test_the_number_of_processes_has_both_names_everywhere(
+    run: Run, command: str, name: str
+) -> None:
+    scenario = () if command == "fuzz" else ("none.yaml",)
+    code, _, err = run(command, *scenario, name, "0")
+    assert code == 2
+    assert "0 is not in the range" in err
+    assert "--jobs" in err

@@ -201,7 +201,7 @@ def test_repeats_give_latencies_limits_and_change_nothing_else(simulate: Run) ->
     ("args", "sentence"),
     [
         (["--seeds", "3"], "--seeds: one run has no use for it (add --trust)"),
-        (["--workers", "1"], "--workers: one run has no use for it (add --trust)"),
+        (["--workers", "1"], "--jobs: one run has no use for it (add --trust)"),
         (
             ["--trust", "--seeds", "1"],
             "Invalid value for '--seeds': 1 is not in the range 2<=x<=200",

@@ -11,13 +11,13 @@ from click.core import ParameterSource
 
 from windtunnel.cli.options import (
     FILE,
+    jobs_option,
     json_option,
     option,
     output_option,
     seed_option,
     seeds_option,
     set_option,
-    workers_option,
 )
 from windtunnel.cli.places import Output, Place, folder_of, in_folder, keep_apart, traces_of
 from windtunnel.cli.simulate import load_plan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 USUAL_SEEDS = 5
 MOST_DESIGNS = 12
 LONGEST_NAME = 60
-OF_DESIGNS = {"varied": "--vary", "seeds": "--seeds", "output": "-o", "workers": "--workers"}
+OF_DESIGNS = {"varied": "--vary", "seeds": "--seeds", "output": "-o", "jobs": "--jobs"}
 """Options that a single run has no use for."""
 
 
@@ -48,7 +48,7 @@ OF_DESIGNS = {"varied": "--vary", "seeds": "--seeds", "output": "-o", "workers":
 @seed_option("The first seed. [default: that of the first scenario]")
 @output_option("runs/compare-NAME", "compare.html and compare.json")
 @json_option("compare.json")
-@workers_option()
+@jobs_option()
 @option(
     "--real", FILE, "Compare one scenario with what `windtunnel observe` measured.", metavar="TRACE"
 )
@@ -60,7 +60,7 @@ def compare(
     seed: int | None,
     output: str | None,
     json_to: str | None,
-    workers: int | None,
+    jobs: int | None,
     real: Path | None,
 ) -> None:
     """Compare designs on the same traffic, with confidence intervals.
@@ -93,7 +93,7 @@ def compare(
     with Output(json_to) as out:
         folder = out.folder(place)
         with counting("runs", sys.stderr) as count:
-            found = hold_against(designs, seeds, count, workers)
+            found = hold_against(designs, seeds, count, jobs)
         if folder is not None:
             folder.put({DATA: result_bytes(found), PAGE: comparison_page(found).encode()})
         out.json(found)

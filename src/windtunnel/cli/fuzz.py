@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windtunnel.cli.options import LARGEST_SEED, PLACE, FiniteRange, json_option, option
+from windtunnel.cli.options import (
+    LARGEST_SEED,
+    PLACE,
+    FiniteRange,
+    jobs_option,
+    json_option,
+    option,
+)
 from windtunnel.cli.places import Output, keep_apart, note
 from windtunnel.core.errors import InputError
 
@@ -43,9 +50,7 @@ EXIT_INTERRUPTED = 130
     "The seed of the first one; the others follow it.",
     default=0,
 )
-@option(
-    "--jobs", click.IntRange(1, MOST_JOBS), "How many processes. [default: one for each processor]"
-)
+@jobs_option("How many processes. [default: one for each processor]", MOST_JOBS)
 @option(
     "-o --output",
     PLACE,

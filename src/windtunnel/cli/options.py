@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_SEEDS = 200
 LARGEST_SEED = 2**63 - 1
-MOST_WORKERS = 256
+MOST_JOBS = 256
 MOST_CONCURRENCY = 100_000
 
 Command = Callable[..., Any]
@@ -153,8 +153,11 @@ def seeds_option(fewest: int, default: int | None, says: str) -> Option:
     return option("--seeds", click.IntRange(fewest, MOST_SEEDS), says, default)
 
 
-def workers_option(says: str = "How many processes. [default: as many as pay]") -> Option:
-    return option("--workers", click.IntRange(1, MOST_WORKERS), says)
+def jobs_option(
+    says: str = "How many processes. [default: as many as pay]", most: int = MOST_JOBS
+) -> Option:
+    """`--workers` is a second name of it in every command."""
+    return option("--jobs --workers", click.IntRange(1, most), says)
 
 
 def memory_option() -> Option:
@@ -176,11 +179,7 @@ def key_option() -> Option:
 
 
 run_options = together(
-    option(
-        "--jobs",
-        click.IntRange(1, MOST_WORKERS),
-        "How many runs at once. [default: as many as pay]",
-    ),
+    jobs_option("How many runs at once. [default: as many as pay]"),
     option(
         "--on",
         None,

@@ -12,6 +12,7 @@ from windtunnel.cli.options import (
     FILE,
     PLACE,
     QuantityOption,
+    jobs_option,
     json_option,
     memory_option,
     option,
@@ -19,7 +20,6 @@ from windtunnel.cli.options import (
     seed_option,
     seeds_option,
     set_option,
-    workers_option,
 )
 from windtunnel.cli.places import (
     STANDARD_OUTPUT,
@@ -89,7 +89,7 @@ NOT_TEXT = {
     metavar="SHARE",
 )
 @memory_option()
-@workers_option("With --trust: how many processes. [default: as many as pay]")
+@jobs_option("With --trust: how many processes. [default: as many as pay]")
 def simulate(
     scenario: Path,
     output: str | None,
@@ -192,12 +192,12 @@ def _refuse_options_of_repeats(repeats: Mapping[str, Any], *, trust: bool) -> No
             raise InputError("one run has no use for it", where=option, hint="add --trust")
 
 
-def _repeat(done: "Run", seeds: int | None, step_error: float | None, workers: int | None) -> None:
+def _repeat(done: "Run", seeds: int | None, step_error: float | None, jobs: int | None) -> None:
     from windtunnel.report.terminal.progress import counting
     from windtunnel.search.repeats.intervals import add_intervals
 
     with counting("runs for intervals", sys.stderr) as count:
-        add_intervals(done.result, done.plan, seeds or USUAL_SEEDS, step_error, count, workers)
+        add_intervals(done.result, done.plan, seeds or USUAL_SEEDS, step_error, count, jobs)
 
 
 def load_plan(path: Path, sets: Sequence[str], seed: int | None) -> "ScenarioPlan":

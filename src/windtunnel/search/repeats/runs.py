@@ -42,7 +42,7 @@ def run_all(
         for number, answer in spread.map(repeats):
             if isinstance(answer, Died):
                 what = "a worker process ended before its run did"
-                hint = "memory may be short: --workers 1 runs one at a time"
+                hint = "memory may be short: --jobs 1 runs one at a time"
                 raise WindtunnelError(what, hint=hint)
             answers[number] = answer
             done(len(answers), len(repeats))
