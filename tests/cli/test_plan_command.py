@@ -88,6 +88,17 @@ def test_why_not_has_rows_or_is_not_there(plan: Run) -> None:
     assert "why not" not in out
 
 
+def test_a_long_reason_is_wrapped_and_not_cut(plan: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = plan("--replicas", "1..4", *QUICK)
+    rows = out[out.index("why not") :].partition("\n\n")[0].splitlines()[1:]
+    assert len(rows) > 1
+    assert all(len(row) <= 60 for row in rows)
+    found: dict[str, Any] = json.loads(Path("runs/plan-shop/plan.json").read_text())
+    why = next(row["why"] for row in found["candidates"] if row["servers"] == [1])
+    assert " ".join(" ".join(rows).split()).endswith(why)
+
+
 def test_what_has_ended_is_not_run_again(plan: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     code, first, _ = plan(*QUICK)
     kept = sorted(Path("runs/plan-shop/points").rglob("*.json"))
