@@ -43,7 +43,8 @@ server with the reason why it gets no requests.
 A request is parsed and written anew. Its body passes as it was written, with two exceptions: `stream_options.include_usage` is added to streams (and the usage
 chunk is taken out again for clients that did not ask for it; `live.usage: false` leaves both alone), and `kv_transfer_params` is removed. Headers of the
 connection, of identity (`authorization`, `cookie`) and of routing (`x-gateway-*`, `x-prefiller-host-port`, `x-data-parallel-rank`) do not reach servers.
-`x-request-id` is kept or made; `traceparent` gets a span of the gateway.
+`x-request-id` is kept or made; `traceparent` gets a span of the gateway. `Upgrade` is ignored: the request is answered
+as plain HTTP/1.1. A target may be a whole URL, of which the path counts. A transfer encoding other than `chunked` is refused with 501.
 
 A server's answer is written anew as well, without headers of its connection. One with a status below 100 or above 599 is a bad answer (502). If a server sends more than one answer to a request, the client
 gets the first, the connection to the server is dropped, and `windtunnel_unrequested_answers_total` counts it.

@@ -200,7 +200,7 @@ def test_models_of_servers_that_differ_are_listed_once_each() -> None:
         "/v1/..%2fmetrics",
         "/v1/load_lora_adapter",
         "/V1/chat/completions",
-        "http://other/v1/chat/completions",
+        "http://other/sleep",
     ],
 )
 def test_other_paths_are_never_forwarded(path: str) -> None:
@@ -481,5 +481,68 @@ def test_a_pipelined_request_does_not_change_the_framing_of_the_one_before_it() 
             got = await it.raw(request(chat(stream=True)) + old)
             assert got.count(b"HTTP/1.1 200 ") == 2
             assert b"\r\n0\r\n\r\nHTTP/1.1 200 " in got
+
+    run(test())
+
+
+UPGRADE = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABk"}
+UPGRADE_LINES = "".join(f"{name}: {value}\r\n" for name, value in UPGRADE.items())
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100_000])
+def test_a_request_to_upgrade_is_answered_once_as_plain_http(piece: int) -> None:
+    async def test() -> None:
+        async with bed() as it:
+            chunks = f"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n{UPGRADE_LINES}"
+            body = json.dumps(chat(user="chunks")).encode()
+            data = (
+                request(chat(user="length"), headers=UPGRADE)
+                + f"{chunks}Transfer-Encoding: chunked\r\n\r\n".encode()
+                + chunk(body)
+                + b"0\r\n\r\n"
+                + request(path="/v1/models", method="GET", headers=UPGRADE)
+                + request(chat(user="plain"), headers={"Connection": "close"})
+            )
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+            for start in range(0, len(data), piece):
+                writer.write(data[start : start + piece])
+                await asyncio.sleep(0)
+            got = await reader.read()
+            writer.close()
+            assert got.count(b"HTTP/1.1 200 ") == got.count(b"HTTP/1.1 ") == 4
+            users = [one.json["user"] for one in it.servers[0].requests]
+            assert users == ["length", "chunks", "plain"]
+            assert not any("upgrade" in one.headers for one in it.servers[0].requests)
+            assert not it.program.proxy.metrics.early
+            it.settled()
+
+    run(test())
+
+
+def test_tunnels_and_unknown_transfer_encodings_are_refused_once() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            got = await it.raw(b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\nmore")
+            assert got.startswith(b"HTTP/1.1 400 ")
+            assert got.count(b"HTTP/1.1 ") == 1
+            for more in (b"", UPGRADE_LINES.encode()):
+                head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n" + more
+                got = await it.raw(head + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n")
+                assert got.startswith(b"HTTP/1.1 501 ")
+                assert got.count(b"HTTP/1.1 ") == 1
+            assert not it.servers[0].requests
+
+    run(test())
+
+
+def test_a_whole_url_is_taken_for_its_path() -> None:
+    async def test() -> None:
+        async with bed() as it:
+            got = await it.ask(path="HTTP://gateway:80/v1/chat/completions?a=http://b/c")
+            assert got.status == 200
+            assert it.servers[0].requests[0].line == "POST /v1/chat/completions HTTP/1.1"
+            assert (await it.ask(path="http://gateway/v1/models", method="GET")).status == 200
+            for path in ("http://gateway", "http://gateway?a", "ftp://gateway/v1/models"):
+                assert (await it.ask(path=path, method="GET")).status == 404
 
     run(test())

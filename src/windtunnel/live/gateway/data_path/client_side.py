@@ -11,6 +11,7 @@ from windtunnel.live.gateway.data_path.http import (
     MOST_HEADERS,
     RequestHead,
     check_head,
+    origin_form,
     response_head,
 )
 
@@ -97,7 +98,7 @@ class ClientConnection:
         if self.state <= HEAD:
             self._head_bytes += len(data)
         try:
-            self._parser.feed_data(data)
+            self._feed(data)
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if isinstance(cause, ClientError):
@@ -105,13 +106,26 @@ class ClientConnection:
             else:
                 self.proxy.bug(error)
                 self._refuse(ClientError(500, "The gateway failed."))
-        except httptools.HttpParserUpgrade:
-            self._refuse(ClientError(400, "The gateway speaks HTTP/1.1 and does not upgrade."))
         except httptools.HttpParserError:
             self._refuse(ClientError(400, "The request is not valid HTTP/1.1."))
         else:
             if self.state == HEAD and self._head_bytes > self.proxy.limits.head_bytes:
                 self._refuse(ClientError(431, "The head of the request is too large."))
+
+    def _feed(self, data: bytes) -> None:
+        """Parses data. A request to upgrade is parsed again without it, as HTTP allows."""
+        rest = memoryview(data)
+        while True:
+            try:
+                self._parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+            else:
+                return
+            head = self._head
+            assert head is not None
+            self._parser = httptools.HttpRequestParser(self)
+            self._parser.feed_data(head.without_upgrade())
 
     # httptools' callbacks.
 
@@ -142,12 +156,16 @@ class ClientConnection:
         parser = self._parser
         head = RequestHead(
             parser.get_method(),
-            self._url,
+            origin_form(self._url),
             self._headers,
             http_10=parser.get_http_version() == "1.0",
         )
         head.keep_alive = parser.should_keep_alive()
         self._head = head
+        if parser.should_upgrade():
+            if head.method == b"CONNECT":
+                raise ClientError(400, "The gateway opens no tunnels.")
+            return
         check_head(head)
         if self.state == HEAD:
             self.state = BODY
@@ -169,6 +187,8 @@ class ClientConnection:
         self._body.append(data)
 
     def on_message_complete(self) -> None:
+        if self._parser.should_upgrade():
+            return
         head, parts = self._head, self._body
         assert head is not None
         self._body = []

@@ -4,6 +4,7 @@ A message is parsed and then written anew: nothing that a client put between hea
 reaches a server.
 """
 
+import re
 from typing import Final
 
 from windtunnel.live.gateway.data_path.errors import ClientError
@@ -85,6 +86,7 @@ NOT_RETURNED: Final = HOP_BY_HOP | frozenset(
 )
 
 MOST_HEADERS: Final = 128
+ABSOLUTE: Final = re.compile(rb"https?://[^/?#]+", re.IGNORECASE)
 BODILESS: Final = (204, 304)
 """Statuses of answers that have no body, and so no framing."""
 
@@ -109,13 +111,32 @@ class RequestHead:
                 return value
         return None
 
+    def without_upgrade(self) -> bytes:
+        """The head as a client would have written it that does not ask for another protocol."""
+        lines = [b"%b %b HTTP/1.%d" % (self.method, self.path, 0 if self.http_10 else 1)]
+        lines += [b"%b: %b" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def origin_form(target: bytes) -> bytes:
+    """The path and query of a request's target, which may be a whole URL."""
+    if target.startswith(b"/"):
+        return target
+    found = ABSOLUTE.match(target)
+    if found is None:
+        return target
+    path = target[found.end() :]
+    return path if path.startswith(b"/") else b"/" + path
+
 
 def check_head(head: RequestHead) -> None:
     """What the parser lets pass and HTTP forbids; a fault is a ClientError."""
     hosts = 0
-    for name, _ in head.headers:
+    for name, value in head.headers:
         if name == b"host":
             hosts += 1
+        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise ClientError(501, "The only transfer encoding that is accepted is chunked.")
         elif b"_" in name:
             shown = name[:60].decode("ascii", "replace")
             raise ClientError(400, f"A header name with an underscore is not accepted: {shown!r}.")
