@@ -183,7 +183,8 @@ class _Cycle:
         """Credits what a need has until its units fit.
 
         What is there first; of that, each time the machine that costs least for a unit of what is
-        still left. A spread keeps one of each domain, then a second one of each, and so on.
+        still left; then without those that the others make needless. A spread keeps one of each
+        domain, then a second one of each, and so on.
         """
         fitting = [m for m in mine if row.matches(m)]
         if row.domain:
@@ -212,6 +213,17 @@ class _Cycle:
                     continue
             fitting = [m for m in fitting if m.id != machine.id]
             kept.append(machine)
+        return kept if row.skew or row.unplaced(kept) else self.needed(row, kept)
+
+    def needed(self, row: ReferenceRow, kept: list[Machine]) -> list[Machine]:
+        """Without those that the rest makes needless, the dearest first; of the farthest machines
+        only, so that what is there or idle does not go for what is not."""
+        last = max((far(m) for m in kept), default=(0, False))
+        by_id = sorted(kept, key=lambda m: m.id, reverse=True)
+        for machine in sorted(by_id, key=lambda m: (-row.cost(m), m.shape.key())):
+            rest = [m for m in kept if m.id != machine.id]
+            if far(machine) == last and not row.unplaced(rest):
+                kept = rest
         return kept
 
     def evenly(self, row: ReferenceRow, machines: Sequence[Machine]) -> list[Machine]:
@@ -585,6 +597,11 @@ class _Cycle:
             ):
                 self.change(machine, DELETE, None)
                 self.actions.append(Action(DELETE, machine.id, reason=DELETE_REASON))
+
+
+def far(machine: Machine) -> tuple[int, bool]:
+    """How long it takes until a machine is there."""
+    return (stage_of(machine), machine.state == SPECULATIVE)
 
 
 def together(asks: Iterable[Ask]) -> list[Ask]:

@@ -7,7 +7,7 @@ from tests.fleet.worlds import SAME_RACK, ask, idle, quota, shape_of
 from windtunnel.core.clock import cpu_s
 from windtunnel.core.errors import InputError
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need
+from windtunnel.fleet.need import Need, need, profile
 from windtunnel.fleet.planner.actions import (
     ADOPT,
     BOOTSTRAP,
@@ -121,6 +121,41 @@ def test_a_need_that_shrinks_keeps_the_cheapest() -> None:
     world.want("east", [wish])
     plan = world.cycle()
     assert (plan.actions, plan.withdrawn) == ([], ["m0"])  # the drain had not begun
+
+
+def gpu_world(units: int, *, is_idle: bool) -> Both:
+    """Seven small machines at $1 for a GPU, and large ones that can be created at $9 for eight."""
+    small = shape("small", "a", {"gpu": 1}, price_per_hour=1.0)
+    large = shape("large", "a", {"gpu": 8}, price_per_hour=9.0)
+    create = idle if is_idle else quota
+    machines = [create(f"s{n}", small) for n in range(7)]
+    machines += [quota(f"l{n}", large) for n in range(2)]
+    return Both(machines, [need("east", profile(), {"gpu": units}, {"gpu": 1})])
+
+
+def test_a_machine_that_holds_all_units_makes_those_taken_before_it_needless() -> None:
+    world = gpu_world(8, is_idle=False)
+    assert moves(world.cycle()) == [(PROVISION, "l0")]
+    assert world.cycle().actions == []
+    world = gpu_world(11, is_idle=False)  # three small ones beside it are still needed
+    assert moves(world.cycle()) == [*((PROVISION, f"s{n}") for n in range(3)), (PROVISION, "l0")]
+
+
+def test_what_is_there_is_needless_once_the_larger_machine_is_there() -> None:
+    world = gpu_world(8, is_idle=True)
+    small = [f"s{n}" for n in range(7)]
+    assert moves(world.cycle()) == [*((BOOTSTRAP, name) for name in small), (PROVISION, "l0")]
+    for name in small:
+        step(world, name, CONFIGURING, CONFIGURED)
+    step(world, "l0", CREATING)
+    assert world.cycle().actions == []
+    step(world, "l0", IDLE)
+    assert moves(world.cycle()) == [(BOOTSTRAP, "l0")]
+    step(world, "l0", CONFIGURING)
+    assert world.cycle().actions == []
+    step(world, "l0", CONFIGURED)
+    assert moves(world.cycle()) == [(RECLAIM, name) for name in small]
+    assert world.cycle().actions == []
 
 
 def test_what_one_need_has_to_spare_another_of_the_cluster_adopts() -> None:

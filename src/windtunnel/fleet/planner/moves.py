@@ -119,7 +119,8 @@ class Moves:
         """Of some machines those that a row keeps; they are then what it has.
 
         Machines that are there come first; of these, each time the one that costs least for a unit
-        of what is still left. A spread keeps one of each domain, then a second one, and so on.
+        of what is still left; then those that the others make needless go. A spread keeps one of
+        each domain, then a second one, and so on.
         """
         row.bag = {}
         for entry in fitting:
@@ -135,16 +136,25 @@ class Moves:
         for entry in fitting:
             stages.setdefault(entry.stage(), []).append(entry)
         kept: list[MachineEntry] = []
+        last: list[MachineEntry] = []
         for stage in sorted(stages):
-            kept += self._choose(row, supply, stages[stage])
-        return kept
+            chosen = self._choose(row, supply, stages[stage])
+            if chosen:
+                kept += last
+                last = chosen
+        created = [entry for entry in last if entry.state == SPECULATIVE]
+        if created:
+            kept += [entry for entry in last if entry.state != SPECULATIVE]
+            last = created
+        return kept + self._needed(row, supply, last)
 
     def would_keep(self, row: NeedRow, entries: list[MachineEntry]) -> list[MachineEntry]:
         """What a row would keep of some machines that fit, if all of them were there."""
         bag, left = row.bag, row.left
         row.bag = {}
         row.left = row.counts
-        kept = self._choose(row, self.supplies.of(row), entries)
+        supply = self.supplies.of(row)
+        kept = self._needed(row, supply, self._choose(row, supply, entries))
         row.bag, row.left = bag, left
         return kept
 
@@ -168,6 +178,33 @@ class Moves:
                 del by_stock[stock]
             self.gain(row, stock, count)
         return chosen
+
+    def _needed(
+        self, row: NeedRow, supply: Supply, chosen: list[MachineEntry]
+    ) -> list[MachineEntry]:
+        """Of machines that are equally far, without those that the rest makes needless: the dearest
+        first, all without which every unit still fits. What is nearer stays until they are there.
+        """
+        if any(row.left) or not could_spare(row, row.bag):
+            return chosen
+        by_stock: dict[Stock, list[MachineEntry]] = {}
+        for entry in sorted(chosen, key=_by_id):
+            by_stock.setdefault(entry.stock, []).append(entry)
+        ranked = [
+            (-supply.costs[supply.rank[stock]], stock.key, supply.rank[stock]) for stock in by_stock
+        ]
+        ranked.sort()
+        needless: dict[str, None] = {}
+        for _, _, rank in ranked:
+            stock = supply.order[rank]
+            entries = by_stock[stock]
+            while entries:
+                add(row.bag, stock, -1)
+                if any(left_over(row, supply, row.bag)):
+                    add(row.bag, stock, 1)
+                    break
+                needless[entries.pop().id] = None
+        return [entry for entry in chosen if entry.id not in needless]
 
     def _has_too_much(self, row: NeedRow, supply: Supply) -> bool:
         """Whether units of one size would still fit without one of the machines."""
