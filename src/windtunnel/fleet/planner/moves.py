@@ -365,7 +365,7 @@ class Moves:
         if len(needless) == len(held) - len(kept):
             for action in needless:
                 self.give_back(row, action.machine)
-                self.actions.remove(action)
+            self.actions[began:] = [one for one in self.actions[began:] if one.machine in kept]
 
     def give_back(self, row: NeedRow, machine: str) -> None:
         """A machine that a row took in this cycle is free again."""
