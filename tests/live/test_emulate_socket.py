@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import re
 import signal
 import socket
@@ -131,3 +132,31 @@ def test_the_command_listens_and_stops_when_it_is_asked_to(number: signal.Signal
             process.send_signal(number)
             out, err = process.communicate(timeout=FALLS_SILENT_S)
     assert (process.returncode, out, err) == (0, "stopped; 1 requests were answered\n", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_answers_under_way_end_with_an_error_when_the_command_stops(number: signal.Signals) -> None:
+    with command("--model", "llama-3.1-8b", "--speedup", "0.1") as (process, said):
+        port = int(said.split()[2].rpartition(":")[2])
+
+        def ask(*, stream: bool) -> socket.socket:
+            body = json.dumps(
+                {"model": "llama-3.1-8b", "prompt": "a", "max_tokens": 4000, "stream": stream}
+            )
+            one = socket.create_connection(("127.0.0.1", port), timeout=FALLS_SILENT_S)
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n"
+            one.sendall(f"{head}\r\n{body}".encode())
+            return one
+
+        with ask(stream=True) as stream, ask(stream=False) as plain:
+            got = stream.recv(1 << 16)
+            assert got.startswith(b"HTTP/1.1 200 ")
+            process.send_signal(number)
+            while piece := stream.recv(1 << 16):
+                got += piece
+            *_, event = (line for line in got.splitlines() if line.startswith(b"data: "))
+            assert "stopping" in json.loads(event[6:])["error"]["message"]
+            assert got.endswith(b"\r\n0\r\n\r\n")
+            assert plain.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
+        _, err = process.communicate(timeout=FALLS_SILENT_S)
+    assert (process.returncode, err) == (0, "")

@@ -38,6 +38,8 @@ LONGEST_BODY_S = 120.0
 MOST_REQUESTS = 65_536
 """In flight at once; more are turned away with 503."""
 
+STOPPING = "the server is stopping"
+
 _JSON = (b"content-type", b"application/json")
 _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
@@ -166,7 +168,14 @@ class Answering:
         self._shape = shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI calls it."""
+        """As ASGI calls it; a server that stops cancels it."""
+        try:
+            await self._serve(scope, receive, send)
+        except asyncio.CancelledError:
+            refused = _hang_up(503, STOPPING)
+            await _reply(send, refused.status, refused.body, [_JSON, *refused.headers])
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         came_s = self._intake.clock()
         try:
             job = self._reader.read(await self._body(scope, receive))
@@ -274,25 +283,29 @@ class _Response:
         await send({"type": "http.response.start", "status": 200, "headers": head})
         stops_at = answer.request.output_tokens // 2 if fault.breaks else -1
         sent = 0
-        with _DisconnectWatch(self, receive):
-            while not answer.left:
-                # News that comes while a piece is sent is for the next round.
-                tokens, ended = answer.tokens, answer.ended
-                if 0 <= stops_at <= tokens:
-                    self._backend.leave(answer)
-                    return
-                if tokens > sent:
-                    await _piece(send, self._piece(sent, tokens, last=ended))
-                    sent = tokens
-                if ended:
-                    break
-                await self._news.wait()
-                self._news.clear()
+        end = b""
+        try:
+            with _DisconnectWatch(self, receive):
+                while not answer.left:
+                    # News that comes while a piece is sent is for the next round.
+                    tokens, ended = answer.tokens, answer.ended
+                    if 0 <= stops_at <= tokens:
+                        self._backend.leave(answer)
+                        return
+                    if tokens > sent:
+                        await _piece(send, self._piece(sent, tokens, last=ended))
+                        sent = tokens
+                    if ended:
+                        break
+                    await self._news.wait()
+                    self._news.clear()
+        except asyncio.CancelledError:
+            end = b"data: %b\n\n" % _hang_up(503, STOPPING).body
         if answer.left:
             return
-        end = DONE
-        if tells_usage:
-            end = self._shape.usage(self._head, self._usage()) + DONE
+        if not end:
+            usage = self._shape.usage(self._head, self._usage()) if tells_usage else b""
+            end = usage + DONE
         await send({"type": "http.response.body", "body": end, "more_body": False})
 
     def left(self) -> None:

@@ -68,6 +68,12 @@ class BoundedConnection(HttpToolsProtocol):
         self._of_body += len(body)
         super().on_body(body)
 
+    def hang_up(self) -> None:
+        """Closes it at once; what its client has not read is lost."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # uvloop wakes writers before it says so
+        self.transport.abort()
+
     def _arm(self) -> None:
         self._disarm()
         self._timer = self.loop.call_later(LONGEST_HEAD_S, self._late)

@@ -10,7 +10,13 @@ from windtunnel.core.errors import InputError
 from windtunnel.live.system import run_until_stopped
 
 LONGEST_GOODBYE_S = 2.0
-"""How long answers that are under way may take after a signal to stop."""
+"""How long answers may take after a signal to stop; then they end with an error."""
+HANG_UP_S = 0.1
+"""Until a connection that was closed is known to be."""
+LAST_WRITES_S = 0.5
+"""How long clients may then take to read the error; then their connections are closed."""
+LAST_RESORT_S = 4.0
+"""When uvicorn gives up on what is left, and says so."""
 BACKLOG = 4096
 MOST_CONNECTIONS = 65_536
 IDLE_CONNECTION_S = 75.0
@@ -58,7 +64,7 @@ async def serve(
     """Serves until `stop` is set. `ready` gets the address once it accepts connections."""
     import uvicorn
 
-    from windtunnel.live.emulate.connections import bounded
+    from windtunnel.live.emulate.connections import BoundedConnection, bounded
 
     config = uvicorn.Config(
         build(asyncio.get_running_loop()),
@@ -68,8 +74,8 @@ async def serve(
         ws="none",
         http=bounded(connections),
         backlog=BACKLOG,
+        timeout_graceful_shutdown=LAST_RESORT_S,  # type: ignore[arg-type]
         timeout_keep_alive=IDLE_CONNECTION_S,  # type: ignore[arg-type]  # it only adds them up
-        timeout_graceful_shutdown=LONGEST_GOODBYE_S,  # type: ignore[arg-type]
         server_header=False,
         date_header=False,
     )
@@ -88,6 +94,19 @@ async def serve(
     async def leave() -> None:
         await stop.wait()
         server.should_exit = True
+        await asyncio.sleep(LONGEST_GOODBYE_S)
+        hang_up(only_stalled=True)  # an error would not reach them
+        await asyncio.sleep(HANG_UP_S)
+        for task in server.server_state.tasks:
+            task.cancel()
+        await asyncio.sleep(LAST_WRITES_S)
+        hang_up(only_stalled=False)
+
+    def hang_up(*, only_stalled: bool) -> None:
+        for connection in list(server.server_state.connections):
+            assert isinstance(connection, BoundedConnection)
+            if connection.flow.write_paused or not only_stalled:
+                connection.hang_up()
 
     async with asyncio.TaskGroup() as tasks:
         leaving = tasks.create_task(leave())
