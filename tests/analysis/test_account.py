@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.test_phases import END_S, requests
@@ -229,8 +229,10 @@ def took_s(run: RunReader, row: RequestRow) -> float:
 
 
 @pytest.mark.parametrize("name", PLANTS)
-@settings(max_examples=2, deadline=None, phases=[Phase.generate])
+@settings(max_examples=2, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(seed=st.integers(1, 1000), at_s=st.floats(25.0, 35.0))
+# One gang has its machine and waits to be placed, while machines come for the gangs after it.
+@example(seed=956, at_s=33.729800627934026)
 def test_a_planted_cause_is_named_for_the_requests_that_it_touched_and_for_no_others(
     name: str, seed: int, at_s: float
 ) -> None:
@@ -253,4 +255,5 @@ def test_a_planted_cause_is_named_for_the_requests_that_it_touched_and_for_no_ot
             if is_touched is not None:
                 assert (plant.cause in named(run, row)) == is_touched, (number, row)
                 touched, untouched = touched + is_touched, untouched + (not is_touched)
-        assert min(touched, untouched) > 0
+        assert untouched > 0
+        assume(touched > 0)  # a crash among servers with nothing to do delays nobody

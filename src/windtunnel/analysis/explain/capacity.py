@@ -267,9 +267,10 @@ def _way(life: ReplicaLife) -> CauseStep:
 def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait) -> list[CauseStep]:
     """Why replicas were not placed: their gang, or a fleet without a machine."""
     steps = [step for life in lives[:1] for step in _unplaced(history, life)]
+    gangs = {gang for life in lives for gang in life.gangs}
     for machine in history.of_machine:
         came = arrival_of(history, machine, wait.end_s)
-        if came is None or came.order.data.get("pool") != wait.pool:
+        if came is None or came.order.data.get("gang") not in gangs:
             continue
         if came.end_s is None or came.end_s > wait.end_s:
             says = f"the machine {machine} was ordered, and had not arrived"
@@ -283,8 +284,9 @@ def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait)
             [one.id],
             cause=Cause.QUOTA,
         )
-        for one in history.short(wait.end_s, wait.pool)[:MOST_NAMED]
-    ]
+        for one in history.short(wait.end_s, wait.pool)
+        if one.data.get("gang") in gangs
+    ][:MOST_NAMED]
     return steps
 
 
