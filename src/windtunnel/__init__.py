@@ -5,6 +5,11 @@ as plain data, with the keys of `result.json`. `wt.sweep("scenario.yaml", {...})
 settings, and `wt.plan("scenario.yaml")` finds the cheapest deployment that keeps its SLO.
 """
 
+from windtunnel import _start
+
+if _start.is_program():
+    _start.leave_silently()
+
 from typing import TYPE_CHECKING
 
 from windtunnel._forms import settle as _settle
@@ -52,3 +57,6 @@ if not TYPE_CHECKING:  # a type checker should take a misspelt name for what it 
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
+
+
+_start.listen()

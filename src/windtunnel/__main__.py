@@ -1,6 +1,6 @@
 """`python -m windtunnel` is the `windtunnel` command."""
 
-from windtunnel.cli.main import program
+from windtunnel.cli.program import program
 
 if __name__ == "__main__":
     program()

@@ -37,7 +37,12 @@ BINARY_SUFFIX = EXTENSION_SUFFIXES[0]
 """Carries the Python version and the platform, so binaries for another Python are other files."""
 LIBRARY_PREFIX = "windtunnel_"
 LIBRARY_SUFFIX = "__mypyc"
-_SPEAKS_FOR_ITSELF = ("windtunnel.cli", "windtunnel.cli.main", "windtunnel.__main__")
+_SPEAKS_FOR_ITSELF = (
+    "windtunnel.cli",
+    "windtunnel.cli.main",
+    "windtunnel.cli.program",
+    "windtunnel.__main__",
+)
 
 
 class FormRefused(ImportError):

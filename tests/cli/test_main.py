@@ -121,6 +121,8 @@ def test_an_interruption_says_a_word_and_exits_130(
     code, out, err = run("fail")
     assert (code, out) == (130, "")
     assert err.strip() == "windtunnel: interrupted"
+    failing(ValueError('Error building "model" validator:\n  KeyboardInterrupt: '))
+    assert run("fail") == (130, "", "windtunnel: interrupted\n")
 
 
 def test_a_lack_of_memory_does_not_deny_what_was_written(
@@ -183,3 +185,34 @@ def test_the_number_of_processes_has_both_names_everywhere(
     assert code == 2
     assert "0 is not in the range" in err
     assert "--jobs" in err
+
+
+PRESS = """\
+import os, signal, sys
+
+def press(event, args):
+    if event == "import" and args[0] == "$module":
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(press)
+"""
+"""Presses Ctrl-C as a module is imported; Python runs it before anything of ours."""
+
+
+@pytest.mark.parametrize("with_m", [True, False])
+@pytest.mark.parametrize("module", ["windtunnel._forms", "click", "windtunnel.cli.options"])
+def test_ctrl_c_while_it_imports_ends_it_without_a_word(
+    module: str, tmp_path: Path, *, with_m: bool
+) -> None:
+    program = tmp_path / "windtunnel"
+    program.write_text("from windtunnel.cli.program import program\nprogram()\n")
+    (tmp_path / "sitecustomize.py").write_text(PRESS.replace("$module", module))
+    ended = subprocess.run(
+        [sys.executable, *(("-m", "windtunnel") if with_m else (program,)), "simulate", "--help"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
+        capture_output=True,
+        check=False,
+        timeout=60,
+        cwd=Path(windtunnel.__file__).parents[1],
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")

@@ -61,6 +61,7 @@ def test_a_light_start_imports_nothing_heavy(args: list[str] | None) -> None:
     assert "HEAVY []" in done.stdout
     ours = {
         "windtunnel._forms",
+        "windtunnel._start",
         "windtunnel.cli",
         "windtunnel.cli.main",
         "windtunnel.core",

@@ -56,4 +56,4 @@ def test_the_wheel_has_the_command_and_nothing_beside_the_package(pure_build: Bu
 
 def test_the_installed_command_is_the_command_line(pure_site: Site) -> None:
     entry = pure_site.only("*.dist-info/entry_points.txt").read_text()
-    assert "windtunnel = windtunnel.cli.main:main" in entry
+    assert "windtunnel = windtunnel.cli.program:program" in entry

@@ -169,7 +169,8 @@ def test_the_folder_s_files_are_on_the_page() -> None:
 
 
 def test_exit_codes_are_those_of_the_command() -> None:
-    from windtunnel.cli.main import EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
+    from windtunnel._start import EXIT_INTERRUPTED
+    from windtunnel.cli.main import EXIT_TERMINATED, EXIT_USAGE
     from windtunnel.core.errors import InvariantBroken
 
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)]

@@ -13,7 +13,7 @@ from windtunnel.routing.router import REASONS
 
 ROOT = Path(__file__).parents[2]
 
-ALLOWED = ("_forms", "core", "settings", "routing")
+ALLOWED = ("_forms", "_start", "core", "settings", "routing")
 """Packages that a router may bring along; of workload, requests alone."""
 
 BY_POLICY = {

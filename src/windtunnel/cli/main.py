@@ -19,7 +19,9 @@ from typing import Any, NoReturn
 import click
 
 import windtunnel
+from windtunnel import _start
 from windtunnel._forms import FormRefused
+from windtunnel._start import EXIT_INTERRUPTED
 
 NO_MEMORY = (
     "cannot allocate memory",
@@ -34,7 +36,6 @@ NOT_A_NUMBER = re.compile(r"is not a valid (integer|float)(?: range)?\b")
 
 EXIT_USAGE = 2
 EXIT_EARLY = 3
-EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
 
@@ -74,6 +75,7 @@ class LazyGroup(click.Group):
             return None
         command = getattr(importlib.import_module(f"windtunnel.cli.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
+        _start.listen()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -163,6 +165,9 @@ def main(args: Sequence[str] | None = None) -> None:
             lost = "the command stopped early, and results that were not written yet are lost"
             _say(f"there is not enough memory: {lost} (`ulimit -v` may be too low)")
             sys.exit(EXIT_EARLY)
+        if "KeyboardInterrupt" in str(error):  # pydantic makes an error of its own of one
+            _say("interrupted")
+            sys.exit(EXIT_INTERRUPTED)
         if not isinstance(error, OSError):
             raise
         _say(f"the system refused: {(error.strerror or str(error)).lower()}")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.main import EXIT_EARLY, EXIT_INTERRUPTED
+from windtunnel._start import EXIT_INTERRUPTED
+from windtunnel.cli.main import EXIT_EARLY
 from windtunnel.cli.options import (
     FILE,
     PLACE,
