@@ -52,7 +52,8 @@ def test_operator_timings_give_back_what_made_them(tmp_path: Path) -> None:
 
 def test_a_folder_without_tables_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"no operator table was found; allowed: gemm_perf.parquet"
+        InputError,
+        match=r"no operator table with usable rows was found; allowed: gemm_perf.parquet",
     ):
         fit_operators(tmp_path, A100, load_profile("generic"), name="a", origin="")
 
@@ -77,5 +78,5 @@ def test_a_folder_in_place_of_a_table_is_a_sentence(tmp_path: Path) -> None:
 def test_timings_that_cannot_be_are_left_out(tmp_path: Path, latency: float) -> None:
     row = {"gemm_dtype": "bfloat16", "m": 64, "n": 4096, "k": 4096, "latency": latency}
     pq.write_table(pa.Table.from_pylist([row] * 30), tmp_path / "gemm_perf.parquet")
-    with pytest.raises(InputError, match="no operator table was found"):
+    with pytest.raises(InputError, match="no operator table with usable rows was found"):
         fit_operators(tmp_path, A100, load_profile("generic"), name="a", origin="")

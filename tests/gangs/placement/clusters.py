@@ -25,6 +25,7 @@ def cluster(
         for place, gpus in enumerate(rack):
             name = f"n{number}{place}"
             labels = {"block": f"b{block}", "rack": f"r{number}", "host": name}
+            labels["kubernetes.io/hostname"] = name  # as every kubelet sets it
             own = () if taints is None or name not in taints else (taints[name],)
             space.add_node(name, {GPU: gpus}, labels, own)
     return space

@@ -43,6 +43,8 @@ _KNOWN_REFUSALS: Final = 1.5
 """A start that was not refused within so many times what a refusal takes was accepted."""
 _REFUSALS_UNTIL_CEILING: Final = 2
 """So many refusals above the proven level, less those that were accepted there, are a ceiling."""
+_LONGEST_RUN: Final = 256
+"""Refusals that are remembered: more than any run that stops a limiter."""
 _TIMEOUTS_UNTIL_CUT: Final = 3
 """So many timeouts in a row mean overload; one now and then is noise."""
 
@@ -128,7 +130,8 @@ class RequestLimiter:
         self._first_number = 0
         """The start that shows whether a wait was long enough."""
         self._number = 0
-        self._last_refused = -1
+        self._newest_refused = 0
+        self._refused_lately: Final[set[int]] = set()
         self._run = 0
         self._run_needed = 0
         self._run_asked_s = 0.0
@@ -198,13 +201,11 @@ class RequestLimiter:
         if admission.in_flight > self.limit:
             self.pace.forgive()  # it started before the limit was lowered
             return
-        if admission.number != self._last_refused + 1:
-            self._run = 0
+        self._note_run(admission.number)
+        if self._run == 1:
             self._run_asked_s = 0.0
             self._run_needed = self.pace.run
-        self._run += 1
         self._run_asked_s = max(self._run_asked_s, asked_until_s)
-        self._last_refused = admission.number
         first = 1 if self.pace.chance <= TOLERATED else 2
         is_again = admission.number == self._first_number + first - 1 and self._run >= first
         if is_again or self._run >= self._run_needed:
@@ -213,6 +214,23 @@ class RequestLimiter:
             self.pace.forgive()
         else:
             self.pace.refuse(admission.at_s, now)
+
+    def _note_run(self, number: int) -> None:
+        """How many calls that were started one after another are refused, this one among them.
+
+        Replies may come in another order than their calls were started.
+        """
+        refused = self._refused_lately
+        if number > self._newest_refused + _LONGEST_RUN or len(refused) > _LONGEST_RUN:
+            refused.clear()
+        refused.add(number)
+        self._newest_refused = max(self._newest_refused, number)
+        first = last = number
+        while first - 1 in refused:
+            first -= 1
+        while last + 1 in refused:
+            last += 1
+        self._run = last - first + 1
 
     def _explains(self, admission: Admission, now: float) -> bool:  # noqa: ARG002
         """Whether a refusal says only that the limit grew too far; that is taken back."""
@@ -225,6 +243,7 @@ class RequestLimiter:
         self._block(self._run_asked_s, now)
         self.pace.forgive()
         self.pace.stop(now, self.blocked_until_s)
+        self._refused_lately.clear()
         self._run = 0
         self._run_asked_s = 0.0
 

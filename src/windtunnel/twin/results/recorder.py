@@ -232,6 +232,9 @@ class Recorder:
         tenant.e2e.add(e2e_s)
         for one in self._optional_accounts(request):
             one.complete(request, good)
+            if isinstance(one, TenantAccount):
+                one.ttft.add(ttft_s)
+                one.e2e.add(e2e_s)
         if self.models:
             self.models[request.model].latencies.add(request, ttft_s, tpot_s, e2e_s)
         self._count_servers(request, ttft_s, e2e_s)
