@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.emulated import STEADY
-from windtunnel.cli.emulate import described, served_plan
+from windtunnel.cli.live.emulate import described, served_plan
 from windtunnel.cli.main import main
 
 

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from windtunnel.cli.explain import explain
-from windtunnel.cli.report import report
-from windtunnel.cli.simulate import simulate
+from windtunnel.cli.simulation.explain import explain
+from windtunnel.cli.simulation.report import report
+from windtunnel.cli.simulation.simulate import simulate
 from windtunnel.core.errors import InputError
 
 SURGE = """\

@@ -67,7 +67,7 @@ def test_a_limit_that_was_not_kept_is_exit_code_1(capsys: pytest.CaptureFixture[
 def test_a_limit_that_is_no_number_is_refused_before_the_soak(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windtunnel.cli.fleet_soak.Soak", None)  # nobody may begin one
+    monkeypatch.setattr("windtunnel.cli.controllers.fleet_soak.Soak", None)  # nobody may begin one
     code, _, err = run(capsys, *SHORT, "--cycle-limit-s", "nan")
     assert code == 2
     assert "--cycle-limit-s" in err

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from windtunnel.cli.fuzz import fuzz
+from windtunnel.cli.controllers.fuzz import fuzz
 from windtunnel.core.errors import InputError
 from windtunnel.core.processes import Returned
 from windtunnel.fuzz.campaign import Campaign, CampaignProgress, FuzzFinding

@@ -15,7 +15,7 @@ from tests.gangs.manifests import (
     pod_clique_set,
     workload,
 )
-from windtunnel.cli.gangs import gangs
+from windtunnel.cli.controllers.gangs import gangs
 from windtunnel.core.errors import InputError
 
 

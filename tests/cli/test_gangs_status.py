@@ -8,7 +8,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tests.gangs.manifests import binding, clique, pod_clique_set, workload
-from windtunnel.cli.gangs import gangs
+from windtunnel.cli.controllers.gangs import gangs
 from windtunnel.core.errors import InputError
 from windtunnel.twin.kubernetes.settings import load_cluster
 

@@ -11,7 +11,7 @@ import click
 import pytest
 
 import windtunnel
-from windtunnel.cli.main import COMMANDS, main
+from windtunnel.cli.main import COMMANDS, MODULES, main
 from windtunnel.core.errors import InputError, InvariantBroken, WindtunnelError, one_sentence_per
 
 Run = Callable[..., tuple[int, str, str]]
@@ -44,6 +44,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
         monkeypatch.setattr(module, "fail", fail, raising=False)
         monkeypatch.setitem(sys.modules, "windtunnel.cli.fail", module)
         monkeypatch.setitem(COMMANDS, "fail", "Fails.")
+        monkeypatch.setitem(MODULES, "fail", "windtunnel.cli.fail")
 
     return add
 

@@ -15,7 +15,7 @@ from tests.workload.traces.trace_files import (
     requests_of,
     written,
 )
-from windtunnel.cli.trace import trace
+from windtunnel.cli.simulation.trace import trace
 from windtunnel.core.errors import InputError, OutputError
 from windtunnel.report.terminal.traces import sparkline
 from windtunnel.twin.scenario.load import load_text

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tests.live.inside import Inside
 from tests.live.virtual import run
-from windtunnel.cli.emulate import EmulateOptions, build_intake
+from windtunnel.cli.live.emulate import EmulateOptions, build_intake
 from windtunnel.live.emulate.app import RequestIntake, build_app
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from tests.live.inside import Inside
 from tests.live.virtual import run
-from windtunnel.cli.emulate import EmulateOptions, build_intake
-from windtunnel.cli.observe import traffic_of
+from windtunnel.cli.live.emulate import EmulateOptions, build_intake
+from windtunnel.cli.live.observe import traffic_of
 from windtunnel.live.emulate.app import build_app
 from windtunnel.live.observe.observer import Observer, SendOptions
 from windtunnel.live.observe.prompts import PromptWriter

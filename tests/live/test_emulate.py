@@ -9,7 +9,7 @@ import pytest
 from tests.live.emulated import Emulated, chat, with_server
 from tests.live.inside import InsideReply
 from windtunnel.admission.requests.headers import read_limits
-from windtunnel.cli.emulate import EmulateOptions
+from windtunnel.cli.live.emulate import EmulateOptions
 from windtunnel.live.emulate.faults import RequestRateLimit, ResponseFault
 from windtunnel.live.wire.client import NoReply
 from windtunnel.workload.request import Request

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.live.emulated import FALLS_SILENT_S, plan
-from windtunnel.cli.emulate import EmulateOptions, build_intake
+from windtunnel.cli.live.emulate import EmulateOptions, build_intake
 from windtunnel.live.emulate import app, connections
 from windtunnel.live.emulate.app import build_app
 from windtunnel.live.emulate.serving import MOST_CONNECTIONS, listen, serve

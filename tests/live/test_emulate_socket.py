@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.live.emulated import FALLS_SILENT_S, command, plan
-from windtunnel.cli.emulate import EmulateOptions, build_intake
+from windtunnel.cli.live.emulate import EmulateOptions, build_intake
 from windtunnel.core.errors import InputError
 from windtunnel.live.emulate.app import build_app
 from windtunnel.live.emulate.faults import ResponseFault

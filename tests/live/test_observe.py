@@ -14,8 +14,8 @@ import pytest
 from tests.live.inside import InsideReply
 from tests.live.observed import CLOSED, OPEN, TALKS, observe, plan_of, simulated
 from tests.live.virtual import run
-from windtunnel.cli.emulate import EmulateOptions
-from windtunnel.cli.observe import targets_of, traffic_of
+from windtunnel.cli.live.emulate import EmulateOptions
+from windtunnel.cli.live.observe import targets_of, traffic_of
 from windtunnel.core.errors import OutputError
 from windtunnel.live.emulate.faults import RequestRateLimit, ResponseFault
 from windtunnel.live.observe.observer import Observer, SendOptions

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from tests.twin.test_models import CHAT, CODE, LARGE, LARGE_POOL, SMALL, SMALL_POOL, text
-from windtunnel.cli.emulate import served_plan
+from windtunnel.cli.live.emulate import served_plan
 from windtunnel.core.errors import InputError
 from windtunnel.report.files.requests import RequestRows
 from windtunnel.report.page import tables

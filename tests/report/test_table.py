@@ -15,7 +15,7 @@ from tests.twin.infrastructure.worlds import scenario
 from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
-from windtunnel.cli import simulate as command
+from windtunnel.cli.simulation import simulate as command
 from windtunnel.report.page.headline import tiles
 from windtunnel.report.terminal.run import show
 from windtunnel.report.terminal.run_details import fault_lines, short_lines

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from windtunnel.cli.simulate import simulate
+from windtunnel.cli.simulation.simulate import simulate
 
 ROOT = Path(__file__).parents[2]
 KEPT = Path(__file__).parent / "digests.json"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from windtunnel.cli.explain import explain
-from windtunnel.cli.simulate import simulate
+from windtunnel.cli.simulation.explain import explain
+from windtunnel.cli.simulation.simulate import simulate
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "explain-a-run.md").read_text()

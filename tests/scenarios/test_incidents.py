@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from windtunnel.cli.gangs import gangs
+from windtunnel.cli.controllers.gangs import gangs
 from windtunnel.core.units import format_duration
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.twin.scaled import Script, scaled
-from windtunnel.cli.explain import explain
-from windtunnel.cli.simulate import simulate
+from windtunnel.cli.simulation.explain import explain
+from windtunnel.cli.simulation.simulate import simulate
 from windtunnel.core.errors import NoFixedPoint
 from windtunnel.core.loop import Component
 from windtunnel.twin.compose import compose

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.workload.traces.trace_files import AZURE, BLIS, BLIS_HEADER, BURSTGPT, MOONCAKE, written
-from windtunnel.cli.simulate import simulate as simulate_command
+from windtunnel.cli.simulation.simulate import simulate as simulate_command
 from windtunnel.core.errors import InputError
 from windtunnel.twin.compose import compose
 from windtunnel.twin.run import breathe, run, simulate

@@ -39,29 +39,44 @@ EXIT_EARLY = 3
 EXIT_TERMINATED = 143
 
 
-COMMANDS = {
-    "simulate": "Run a scenario and show what happened.",
-    "compare": "Compare designs on the same traffic, with confidence intervals.",
-    "sweep": "Run a scenario at many settings, and show which are best.",
-    "sensitivity": "Rank the settings that a figure depends on.",
-    "plan": "Find the cheapest deployment that attains an SLO, or the load that one carries.",
-    "report": "Write the report of a run again.",
-    "explain": "Explain a slow request or a scaling decision.",
-    "trace": "Describe, convert and fit traces of requests.",
-    "batch": "Send a file of prompts to OpenAI-compatible servers.",
-    "calibrate": "Fit the step-time model to measurements, or check it against them.",
-    "profile": "Measure this machine's GPU: the times of inference steps of every size.",
-    "emulate": "Serve OpenAI's interface with the timing of a simulated server.",
-    "gateway": "Put admission and routing in front of OpenAI-compatible servers.",
-    "audit": "Replay a gateway's event log and check every decision in it.",
-    "observe": "Send a scenario's traffic to a real server, and measure it.",
-    "gangs": "Check and explain gang manifests, and show how their pods are placed.",
-    "fleet": "Measure the decision cycle of the fleet controller.",
-    "fuzz": "Search for failures: run scenarios drawn from seeds, checking every invariant.",
-    "schema": "Print the JSON Schema of scenario files.",
-    "doctor": "Show what is installed and in which form it runs.",
+SECTIONS = {
+    "Simulation": {
+        "simulate": "Run a scenario and show what happened.",
+        "compare": "Compare designs on the same traffic, with confidence intervals.",
+        "sweep": "Run a scenario at many settings, and show which are best.",
+        "sensitivity": "Rank the settings that a figure depends on.",
+        "plan": "Find the cheapest deployment that attains an SLO, or the load that one carries.",
+        "report": "Write the report of a run again.",
+        "explain": "Explain a slow request or a scaling decision.",
+        "trace": "Describe, convert and fit traces of requests.",
+    },
+    "Live": {
+        "batch": "Send a file of prompts to OpenAI-compatible servers.",
+        "gateway": "Put admission and routing in front of OpenAI-compatible servers.",
+        "audit": "Replay a gateway's event log and check every decision in it.",
+        "emulate": "Serve OpenAI's interface with the timing of a simulated server.",
+        "observe": "Send a scenario's traffic to a real server, and measure it.",
+    },
+    "Controllers": {
+        "gangs": "Check and explain gang manifests, and show how their pods are placed.",
+        "fleet": "Measure the decision cycle of the fleet controller.",
+        "fuzz": "Search for failures: run scenarios drawn from seeds, checking every invariant.",
+    },
+    "Set-up and measurement": {
+        "calibrate": "Fit the step-time model to measurements, or check it against them.",
+        "profile": "Measure this machine's GPU: the times of inference steps of every size.",
+        "schema": "Print the JSON Schema of scenario files.",
+        "doctor": "Show what is installed and in which form it runs.",
+    },
 }
 """What each command does, in one line; it is the function of its name in the module of its name."""
+COMMANDS = {name: says for section in SECTIONS.values() for name, says in section.items()}
+PACKAGES = {"Simulation": "simulation.", "Live": "live.", "Controllers": "controllers."}
+MODULES = {
+    name: f"windtunnel.cli.{PACKAGES.get(title, '')}{name}"
+    for title, section in SECTIONS.items()
+    for name in section
+}
 
 
 class LazyGroup(click.Group):
@@ -73,14 +88,15 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"windtunnel.cli.{cmd_name}"), cmd_name)
+        command = getattr(importlib.import_module(MODULES[cmd_name]), cmd_name)
         assert isinstance(command, click.Command)
         _start.listen()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(section.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """A reader that leaves early, as `head` does, ends a command and is no failure."""
@@ -108,7 +124,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(windtunnel.__version__, message="windtunnel %(version)s")
 def cli() -> None:
-    """Simulate LLM inference servers in virtual time, and compare the simulation with real ones."""
+    """Test the controllers of LLM inference fleets in simulated time, and run them live."""
 
 
 def program() -> NoReturn:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tests.gangs.manifests import clique, group, load, pod_clique_set
 from tests.twin.kubernetes.by_hand import World
-from windtunnel.cli.gangs import gangs
+from windtunnel.cli.controllers.gangs import gangs
 from windtunnel.twin.kubernetes.build import play
 from windtunnel.twin.kubernetes.driver import Driver
 from windtunnel.twin.kubernetes.probes import pod_start

@@ -56,7 +56,7 @@ def bench(
     held by others. All times are of the processor, but with --contention, which compares times on
     the clock.
     """
-    from windtunnel.cli.fleet_bench import measure, table
+    from windtunnel.cli.controllers.fleet_bench import measure, table
 
     with Output(json_to) as out:
         figures = measure(machines, needs, cap=cap, seed=seed, contention=contention)
@@ -122,7 +122,7 @@ def soak(*, profile: str, json_to: str | None, **asked: Any) -> int:
     itself and lies a little. With --shards, processes die or stall and others take over. The exit
     code is 1 where a limit was not kept.
     """
-    from windtunnel.cli.fleet_soak import soak_fleet, table
+    from windtunnel.cli.controllers.fleet_soak import soak_fleet, table
 
     with Output(json_to) as out:
         result = soak_fleet(profile, progress=_progress, **asked)

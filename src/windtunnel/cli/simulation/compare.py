@@ -20,7 +20,7 @@ from windtunnel.cli.options import (
     set_option,
 )
 from windtunnel.cli.places import Output, Place, folder_of, in_folder, keep_apart, traces_of
-from windtunnel.cli.simulate import load_plan
+from windtunnel.cli.simulation.simulate import load_plan
 from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.search.sweep.axes import split_values
 

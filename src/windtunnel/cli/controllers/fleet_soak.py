@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 import windtunnel
-from windtunnel.cli.fleet_bench import reasons_in_words
+from windtunnel.cli.controllers.fleet_bench import reasons_in_words
 from windtunnel.core.clock import cpu_s
 from windtunnel.twin.fleet.bound import CostGap
 from windtunnel.twin.fleet.soak import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from windtunnel.cli.batch import EXIT_DROPPED, EXIT_STALLED
+from windtunnel.cli.live.batch import EXIT_DROPPED, EXIT_STALLED
 from windtunnel.cli.places import Output, keep_apart, note
 from windtunnel.core.errors import InvariantBroken, WindtunnelError, printable
 from windtunnel.core.random import Streams, fresh_seed

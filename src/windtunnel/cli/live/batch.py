@@ -104,7 +104,7 @@ def batch(prompts: Path, **asked: Any) -> int:
     codes: 0 all rows finished, 4 some were dropped or given up, 5 nothing succeeded any more, 2 bad
     input or a server that refuses, 130 interrupted.
     """
-    from windtunnel.cli.batch_run import run
+    from windtunnel.cli.live.batch_run import run
 
     return run(batch_plan(prompts, asked), asked)
 

@@ -1,0 +1,1 @@
+"""Commands of single layers: gangs, the fleet, and fuzzing of the whole."""

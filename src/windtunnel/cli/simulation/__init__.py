@@ -1,0 +1,1 @@
+"""Commands that simulate, compare, plan, and read runs and traces."""
