@@ -233,6 +233,9 @@ def took_s(run: RunReader, row: RequestRow) -> float:
 @given(seed=st.integers(1, 1000), at_s=st.floats(25.0, 35.0))
 # One gang has its machine and waits to be placed, while machines come for the gangs after it.
 @example(seed=956, at_s=33.729800627934026)
+# A storm of refusals ends before a request is sent again; a limit before the queue is served.
+@example(seed=646, at_s=30.870672093491017)
+@example(seed=39, at_s=34.98265695592758)
 def test_a_planted_cause_is_named_for_the_requests_that_it_touched_and_for_no_others(
     name: str, seed: int, at_s: float
 ) -> None:

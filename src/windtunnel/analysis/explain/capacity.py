@@ -333,10 +333,17 @@ def _longest(parts: list[DelayPart], life: ReplicaLife) -> CauseStep:
 
 
 def _limited(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
-    """Limits on the autoscaler while it waited."""
-    found = history.last_decision(wait.pool, wait.end_s)
-    if found is None or found.data["recommended"] <= found.data["target"]:
+    """Limits on the autoscaler while it waited, or while the queue before it grew: the last."""
+    last = history.last_decision(wait.pool, wait.end_s)
+    since_s = wait.since_s if last is None else min(wait.since_s, last.time)
+    limited = [
+        one
+        for one in history.by_pool.get(wait.pool, [])
+        if since_s <= one.time <= wait.end_s and one.data["recommended"] > one.data["target"]
+    ]
+    if not limited:
         return []
+    found = limited[-1]
     return [
         CauseStep(
             found.time,

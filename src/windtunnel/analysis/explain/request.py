@@ -236,7 +236,7 @@ def _chain(run: ExplainedRun, row: RequestRow, interval: Interval) -> CauseChain
         return _lost_try(run, row, interval, about)
     before = interval.lost
     if before is not None and before.reason == RATE_LIMITED:
-        return _refused(run, interval, before, about)
+        return _refused(run, before, about)
     steps = _first_steps(run, row, interval)
     if name not in FOR_ROOM or interval.took_s <= WORTH_S or _has_room(run, row, interval):
         return _at_work(run, row, interval, about, steps)
@@ -289,10 +289,17 @@ def _drain(run: ExplainedRun, lost: LostTryRow) -> CauseStep:
     return CauseStep(lost.ended, AUTOSCALER, says, ids, cause=Cause.DRAIN)
 
 
-def _refused(run: ExplainedRun, interval: Interval, lost: LostTryRow, about: str) -> CauseChain:
+def _refused(run: ExplainedRun, lost: LostTryRow, about: str) -> CauseChain:
     """A wait before a request is sent again that servers had refused."""
     steps = [_try(1, lost)]
-    storms = _struck(run, interval, RATE_LIMITS, lost.server)
+    name = f"{lost.server[0]}-{lost.server[1]}"
+    storms = [  # at the refusal: one that ended soon after it caused the whole wait all the same
+        fault
+        for fault in run.history.faults.values()
+        if fault.kind in RATE_LIMITS
+        and fault.overlaps(lost.ended, lost.ended)
+        and name in fault.subjects
+    ]
     root = (
         of_fault(storms[0])
         if storms
