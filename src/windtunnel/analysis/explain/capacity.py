@@ -264,13 +264,20 @@ def _way(life: ReplicaLife) -> CauseStep:
     return CauseStep(life.asked_s, SERVER, says, [], seconds, cause)
 
 
+def _is_for(event: LoggedEvent, gangs: set[str], pool: str) -> bool:
+    """Whether a machine or a need was for these gangs; where none is named, for their pool."""
+    if event.data.get("gang"):
+        return event.data["gang"] in gangs
+    return event.data.get("pool") == pool
+
+
 def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait) -> list[CauseStep]:
     """Why replicas were not placed: their gang, or a fleet without a machine."""
     steps = [step for life in lives[:1] for step in _unplaced(history, life)]
     gangs = {gang for life in lives for gang in life.gangs}
     for machine in history.of_machine:
         came = arrival_of(history, machine, wait.end_s)
-        if came is None or came.order.data.get("gang") not in gangs:
+        if came is None or not _is_for(came.order, gangs, wait.pool):
             continue
         if came.end_s is None or came.end_s > wait.end_s:
             says = f"the machine {machine} was ordered, and had not arrived"
@@ -285,7 +292,7 @@ def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait)
             cause=Cause.QUOTA,
         )
         for one in history.short(wait.end_s, wait.pool)
-        if one.data.get("gang") in gangs
+        if _is_for(one, gangs, wait.pool)
     ][:MOST_NAMED]
     return steps
 
