@@ -45,9 +45,9 @@ demo: $(INSTALLED)  ## simulate a small fleet and show the result
 	@echo "== windtunnel simulate $(EXAMPLE)"
 	@$(BIN)/windtunnel simulate $(EXAMPLE)
 
-# Compiling keeps one core busy and nothing else, so it goes on beside the tests that do not need it.
-test: check  ## every check, then every test in both forms
-	@$(MAKE) --no-print-directory -j2 test-interpreted compile
+# Types and compiling keep one core busy each, so they go on beside the tests that do not need them.
+test: $(DEVELOPED)  ## every check, and every test in both forms
+	@$(MAKE) --no-print-directory -j3 check test-interpreted compile
 	@$(MAKE) --no-print-directory test-compiled
 	@echo "== all is well"
 
@@ -59,9 +59,10 @@ check: $(DEVELOPED)  ## style, types and import rules
 	@echo "== import rules"
 	@$(BIN)/lint-imports >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 
+# Long runs are left to the compiled tests, where there is a compiler.
 test-interpreted: $(DEVELOPED)  ## every test, on plain Python
 	@echo "== tests, interpreted (SEED=$(SEED) repeats this run)"
-	@WINDTUNNEL_FORM=interpreted $(PYTEST)
+	@WINDTUNNEL_FORM=interpreted $(PYTEST) $(if $(shell command -v cc),-m "not long")
 
 test-compiled: compile  ## the tests again, on compiled modules
 	@if $(PY) setup.py fresh; then \

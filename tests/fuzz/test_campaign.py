@@ -28,6 +28,7 @@ FRESH = 200
 """Seeds of scenarios that nobody has seen: they follow from the commit, as all chance in tests."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(10))
 def test_fresh_scenarios_break_nothing(part: int, request: pytest.FixtureRequest) -> None:
     commit = int(request.config.getoption("--hypothesis-seed") or 0)

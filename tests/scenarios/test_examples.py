@@ -8,6 +8,8 @@ import pytest
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load
 
+pytestmark = pytest.mark.long
+
 FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = (
     "a-day",
