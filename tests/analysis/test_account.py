@@ -234,7 +234,7 @@ def took_s(run: RunReader, row: RequestRow) -> float:
 def test_a_planted_cause_is_named_for_the_requests_that_it_touched_and_for_no_others(
     name: str, seed: int, at_s: float
 ) -> None:
-    judge(name, seed, at_s)
+    assume(judge(name, seed, at_s) > 0)  # a crash of servers with nothing to do delays nobody
 
 
 @pytest.mark.parametrize(
@@ -249,11 +249,11 @@ def test_a_planted_cause_is_named_for_the_requests_that_it_touched_and_for_no_ot
     ],
 )
 def test_a_planted_cause_that_was_once_not_named(name: str, seed: int, at_s: float) -> None:
-    judge(name, seed, at_s)
+    assert judge(name, seed, at_s) > 0
 
 
-def judge(name: str, seed: int, at_s: float) -> None:
-    """Holds what `explain` names to what the same run without the plant shows."""
+def judge(name: str, seed: int, at_s: float) -> int:
+    """Holds causes to what the same run without the plant shows; how many requests it touched."""
     plant = PLANTS[name]
     with TemporaryDirectory() as place:
         base_run, base = run_of(Path(place, "base"), plant.base, seed, at_s)
@@ -274,4 +274,4 @@ def judge(name: str, seed: int, at_s: float) -> None:
                 assert (plant.cause in named(run, row)) == is_touched, (number, row)
                 touched, untouched = touched + is_touched, untouched + (not is_touched)
         assert untouched > 0
-        assume(touched > 0)  # a crash among servers with nothing to do delays nobody
+        return touched
