@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import Phase, assume, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analysis.test_phases import END_S, requests
@@ -229,12 +229,11 @@ def took_s(run: RunReader, row: RequestRow) -> float:
 
 
 @pytest.mark.parametrize("name", PLANTS)
-@settings(max_examples=2, deadline=None, phases=[Phase.generate])
-@given(seed=st.integers(1, 1000), at_s=st.floats(25.0, 35.0))
+@pytest.mark.parametrize(("seed", "at_s"), [(1, 30.0), (5, 27.25)])
 def test_a_planted_cause_is_named_for_the_requests_that_it_touched_and_for_no_others(
     name: str, seed: int, at_s: float
 ) -> None:
-    assume(judge(name, seed, at_s) > 0)  # a crash of servers with nothing to do delays nobody
+    assert judge(name, seed, at_s) > 0
 
 
 @pytest.mark.parametrize(
@@ -246,6 +245,10 @@ def test_a_planted_cause_is_named_for_the_requests_that_it_touched_and_for_no_ot
         ("rate limit", 646, 30.870672093491017),
         # A limit holds while the queue grows, and not when it is served.
         ("quota", 39, 34.98265695592758),
+        pytest.param(
+            *("quota", 246, 29.996317989834303),
+            marks=pytest.mark.xfail(strict=True, reason="a late victim of a limit says queue"),
+        ),
     ],
 )
 def test_a_planted_cause_that_was_once_not_named(name: str, seed: int, at_s: float) -> None:
