@@ -53,6 +53,7 @@ SECTIONS = {
     "Live": {
         "batch": "Send a file of prompts to OpenAI-compatible servers.",
         "gateway": "Put admission and routing in front of OpenAI-compatible servers.",
+        "operate": "Run the gang controllers on a Kubernetes cluster.",
         "audit": "Replay a gateway's event log and check every decision in it.",
         "emulate": "Serve OpenAI's interface with the timing of a simulated server.",
         "observe": "Send a scenario's traffic to a real server, and measure it.",

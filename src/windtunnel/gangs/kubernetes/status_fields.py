@@ -1,0 +1,129 @@
+"""The status of Grove's kinds as their users read it: `kubectl`, autoscalers, other controllers.
+
+What a controller has to remember is beside it, in the field `windtunnel`, as the `statuses` that it
+was given. The rest is worked out from that; nothing here reads it back but conditions.
+"""
+
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+MEMORY: Final = "windtunnel"
+
+
+class StatusPart(Struct, omit_defaults=True, rename="camel"):
+    """A part of a status. What is not known, or has not happened, is left out."""
+
+
+class ConditionFields(StatusPart):
+    """One thing that is known of an object."""
+
+    type: str
+    status: str
+    reason: str
+    last_transition_time: str
+    message: str = ""
+    observed_generation: int = 0
+
+
+class LastError(StatusPart):
+    """What could not be done."""
+
+    code: str
+    description: str
+    observed_at: str
+
+
+class Progress(StatusPart):
+    """When the last update began and ended."""
+
+    update_started_at: str | None = None
+    update_ended_at: str | None = None
+
+
+class ReplicaProgress(Progress):
+    """The update of one set replica."""
+
+    replica_index: int = -1
+
+
+class PartProgress(Progress):
+    """The update of a clique or of a scaling group."""
+
+    pod_clique_set_generation_hash: str = ""
+    pod_template_hash: str = ""
+    updated_pod_cliques_count: int = 0
+    total_pod_cliques_count: int = 0
+
+
+class SetProgress(Progress):
+    """The update of a set."""
+
+    updated_pod_cliques_count: int = 0
+    total_pod_cliques_count: int = 0
+    updated_pod_clique_scaling_groups_count: int = 0
+    total_pod_clique_scaling_groups_count: int = 0
+    currently_updating: list[ReplicaProgress] = field(default_factory=list)
+
+
+class StatusFields(StatusPart):
+    """What the status of every kind has. Counts are written even when they are zero."""
+
+    conditions: list[ConditionFields] = field(default_factory=list)
+
+
+class WorkloadFields(StatusFields):
+    """What can be scaled and updated."""
+
+    observed_generation: int = -1
+    replicas: int = -1
+    updated_replicas: int = -1
+    last_errors: list[LastError] = field(default_factory=list)
+    windtunnel: dict[str, Any] = field(default_factory=dict)
+
+
+class SetFields(WorkloadFields):
+    """Of a PodCliqueSet."""
+
+    available_replicas: int = -1
+    hpa_pod_selector: str = ""
+    current_generation_hash: str = ""
+    update_progress: SetProgress | None = None
+    pod_gang_statuses: list[dict[str, Any]] = field(default_factory=list)
+
+
+class CliqueFields(WorkloadFields):
+    """Of a PodClique."""
+
+    ready_replicas: int = -1
+    scheduled_replicas: int = -1
+    schedule_gated_replicas: int = -1
+    hpa_pod_selector: str = ""
+    current_pod_clique_set_generation_hash: str = ""
+    current_pod_template_hash: str = ""
+    update_progress: PartProgress | None = None
+
+
+class GroupFields(WorkloadFields):
+    """Of a PodCliqueScalingGroup."""
+
+    available_replicas: int = -1
+    scheduled_replicas: int = -1
+    selector: str = ""
+    current_pod_clique_set_generation_hash: str = ""
+    update_progress: PartProgress | None = None
+
+
+class GangFields(StatusFields):
+    """Of a PodGang."""
+
+    phase: str = ""
+    placement_score: float = -1.0
+    why_pending: str = ""
+
+
+class TopologyFields(StatusFields):
+    """Of a ClusterTopologyBinding."""
+
+    observed_generation: int = 0
+    scheduler_topology_statuses: list[dict[str, Any]] = field(default_factory=list)

@@ -1,0 +1,1 @@
+"""The gang layer as a Kubernetes API server holds it."""
