@@ -1,0 +1,1 @@
+"""The simulator held to published measurements of served models, none of which it was fitted to."""

@@ -1,0 +1,198 @@
+"""How far the simulator is off on published measurements, against its targets.
+
+Every point runs as a scenario of its own: so many users in a closed loop, random prompts without
+shared prefixes, the engine's defaults. A point that the simulator refuses is counted and its reason
+printed. Run: python -m benchmarks.truth [--save FILE.json] [--beside FILE.json]
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import windtunnel as wt
+from benchmarks.claim import Claim, report
+from benchmarks.truth.points import Point, points
+from windtunnel.core.distribution import quantile_of
+from windtunnel.twin.scenario.load import load_text
+
+TARGETS = {"tpot": (0.06, 0.20), "ttft": (0.15, 0.40), "throughput": (0.06, None)}
+"""Median and 90th percentile of the absolute relative error."""
+
+FEWEST, MOST_WAVES, MOST_REQUESTS = 3, 5, 2048
+GROUPS: dict[str, Callable[[Point], str]] = {
+    "GPU": lambda point: point.gpu,
+    "model": lambda point: point.family,
+    "dtype": lambda point: point.dtype,
+    "parallelism": lambda point: point.parallelism,
+    "engine": lambda point: point.engine,
+}
+
+
+class Outcome(msgspec.Struct):
+    """What the simulator says of one point."""
+
+    title: str
+    refused: str | None = None
+    verdict: str | None = None
+    measured: dict[str, float] = {}
+    simulated: dict[str, float] = {}
+
+    def error(self, figure: str) -> float:
+        """With its sign: above zero is too slow, or too many tokens."""
+        return self.simulated[figure] / self.measured[figure] - 1.0
+
+
+def scenario(point: Point) -> str:
+    """The point as a scenario; a prompt is random, so no two share a prefix."""
+    low, high = point.spread
+    lengths = {
+        name: tokens
+        if low == high
+        else {
+            "distribution": "uniform",
+            "min": round(low * tokens),
+            "max": round(high * tokens),
+        }
+        for name, tokens in (("prompt_tokens", point.isl), ("output_tokens", point.osl))
+    }
+    waves = min(MOST_WAVES * point.users, max(MOST_REQUESTS, 2 * point.users))
+    load = {
+        "name": "load",
+        "arrivals": {"process": "closed", "users": point.users, "think": "0s"},
+        "count": point.requests or max(FEWEST, waves),
+        **lengths,
+    }
+    pool = {
+        "name": "main",
+        "accelerator": point.gpu,
+        "tensor_parallel": point.tp,
+        "expert_parallel": point.ep,
+        "engine": {"kv_cache_dtype": point.kv, "prefix_caching": False},
+        "step_time": {"model": "physics"},
+    }
+    return json.dumps({"model": point.model, "workload": [load], "serving": {"pools": [pool]}})
+
+
+def measured(point: Point) -> dict[str, float]:
+    """The published figures, in seconds and tokens per second."""
+    found = {
+        "ttft": None if point.ttft_ms is None else 1e-3 * point.ttft_ms,
+        "tpot": None if point.tpot_ms is None else 1e-3 * point.tpot_ms,
+        "throughput": point.output_per_s,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def outcome(point: Point) -> Outcome:
+    try:
+        result = wt.simulate(load_text(scenario(point), f"{point.source}.yaml"))
+    except wt.WindtunnelError as refusal:
+        why = str(refusal).splitlines()[0].split(";")[0]
+        return Outcome(point.title, refused=why, measured=measured(point))
+    return Outcome(
+        point.title,
+        verdict=_evidence(result),
+        measured=measured(point),
+        simulated={
+            "ttft": result["latency"]["ttft"][point.statistic],
+            "tpot": result["latency"][point.gap][point.statistic],
+            "throughput": result["throughput"]["output_tokens_per_s"],
+        },
+    )
+
+
+def _evidence(result: dict[str, Any]) -> str:
+    """How much the result says its step times can be believed."""
+    wanted = ("calibration",)
+    found: list[str] = [
+        one["severity"] for one in result["trust"]["findings"] if one["code"] in wanted
+    ]
+    return max(found, key=("good", "caution", "doubt").index)
+
+
+def errors(outcomes: Sequence[Outcome], figure: str) -> list[float]:
+    return sorted(
+        abs(one.error(figure)) for one in outcomes if one.refused is None and figure in one.measured
+    )
+
+
+def line(title: str, outcomes: Sequence[Outcome]) -> str:
+    parts = [f"{title:28}"]
+    for figure in TARGETS:
+        found = errors(outcomes, figure)
+        cell = ""
+        if found:
+            middle, high = quantile_of(found, 0.5), quantile_of(found, 0.9)
+            cell = f"{figure} {middle:6.1%} p90 {high:6.1%} of {len(found):2}"
+        parts.append(f"{cell:38}")
+    return " ".join(parts).rstrip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--save", type=Path, help="write every point's figures to this file")
+    parser.add_argument("--beside", type=Path, help="compare with a file that --save wrote")
+    options = parser.parse_args()
+    everything = points()
+    found = []
+    for point in everything:
+        found.append(outcome(point))
+        _print_point(found[-1])
+    print()
+    print(line("all", found))
+    for name, group in GROUPS.items():
+        for value in dict.fromkeys(map(group, everything)):
+            chosen = [one for one, p in zip(found, everything, strict=True) if group(p) == value]
+            if any(one.refused is None for one in chosen):
+                print(line(f"{name} {value}", chosen))
+    for verdict in ("good", "caution", "doubt"):
+        print(line(f"trust says {verdict}", [one for one in found if one.verdict == verdict]))
+    if options.beside:
+        before = msgspec.json.decode(options.beside.read_bytes(), type=list[Outcome])
+        answered = {one.title for one in before if one.refused is None}
+        print(line("before", before))
+        print(line("now, on the same points", [one for one in found if one.title in answered]))
+    refused = sum(one.refused is not None for one in found)
+    print(f"{len(found)} points, {refused} refused")
+    if options.save:
+        options.save.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+    _claims(found)
+
+
+def _print_point(one: Outcome) -> None:
+    if one.refused is not None:
+        print(f"{one.title}: refused: {one.refused}", flush=True)
+        return
+    cells = []
+    for figure, value in one.measured.items():
+        unit, scale = ("tok/s", 1.0) if figure == "throughput" else ("ms", 1e3)
+        cells.append(
+            f"{figure} {scale * one.simulated[figure]:.4g} {unit} for {scale * value:.4g} "
+            f"({one.error(figure):+.1%})"
+        )
+    print(f"{one.title}: {', '.join(cells)}; step times {one.verdict}", flush=True)
+
+
+def _claims(found: Sequence[Outcome]) -> None:
+    for figure, (median, high) in TARGETS.items():
+        all_errors = errors(found, figure)
+        for name, share, most in (("median", 0.5, median), ("90th percentile", 0.9, high)):
+            if most is not None and all_errors:
+                report(
+                    Claim(
+                        f"published points, {figure}: {name} of {len(all_errors)} errors",
+                        ours=100 * quantile_of(all_errors, share),
+                        baseline=100 * most,
+                        most=1.0,
+                        unit="%",
+                        against="the target",
+                    )
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Published measurements of served models, each with its source; nothing here was measured by us.
+
+Sources, with the revision that was read:
+`fp8-kv`: vLLM's post of 2026-04-22 about FP8 KV caches (vLLM 0.19.1). At one request at a time it
+  publishes straight lines of the inter-token latency over the prompt's length; two points of each
+  line are taken here.
+`cookbook`: SGLang's cookbook, random prompts of one length, each setting's own version.
+`inferencex`: SemiAnalysis InferenceX, fixtures of its app at 3a600f1, medians. Its client draws
+  lengths between 80 % and 100 % of the nominal ones.
+`tpu`: the TPU snapshot of the same app, whose precision is not stated.
+`recipes`: vllm-project/recipes at 8959cf6. `tops`: vLLM's post of 2026-05-11.
+"""
+
+from typing import NamedTuple
+
+K = 1024
+
+
+class Point(NamedTuple):
+    """A setting that somebody served, and what came out; what was not published is None."""
+
+    source: str
+    engine: str
+    gpu: str
+    model: str
+    family: str  # dense, mixture, latent mixture, hybrid
+    dtype: str
+    tp: int
+    isl: int
+    osl: int
+    users: int
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    output_per_s: float | None = None  # tokens, over all GPUs
+    kv: str = "auto"
+    ep: bool = False
+    spread: tuple[float, float] = (1.0, 1.0)  # lengths are drawn between these parts of isl and osl
+    statistic: str = "mean"
+    gap: str = "tpot"  # what `tpot_ms` is: a mean over a request's tokens, or "itl", of all gaps
+    requests: int = 0  # 0: as many as settle the figures
+
+    @property
+    def parallelism(self) -> str:
+        return f"TP {self.tp}" + (" EP" if self.ep else "")
+
+    @property
+    def title(self) -> str:
+        kv = " kv fp8" if self.kv == "fp8" else ""
+        return (
+            f"{self.gpu} {self.model.rsplit('/', 1)[-1]} {self.dtype}{kv} {self.parallelism}, "
+            f"{self.isl}/{self.osl}, {self.users} at once ({self.engine})"
+        )
+
+
+LLAMA, GPT_OSS = "meta-llama/Llama-3.1-8B-Instruct", "openai/gpt-oss-20b"
+R1, R1_FP4 = "deepseek-ai/DeepSeek-R1-0528", "nvidia/DeepSeek-R1-0528-NVFP4"
+
+# fmt: off
+# GPU, model, family, dtype, KV type, ms of a token without a prompt, ms per prompt token
+_LINES = (
+    ("h100", LLAMA, "dense", "bf16", "auto", 6.44, 4.37e-5),
+    ("h100", LLAMA, "dense", "bf16", "fp8", 6.58, 2.37e-5),
+    ("h100", GPT_OSS, "mixture", "mxfp4", "auto", 4.05, 8.94e-6),
+    ("h100", GPT_OSS, "mixture", "mxfp4", "fp8", 4.05, 7.14e-6),
+    ("b200", LLAMA, "dense", "bf16", "auto", 3.93, 1.80e-5),
+    ("b200", LLAMA, "dense", "bf16", "fp8", 3.96, 9.72e-6),
+    ("b200", GPT_OSS, "mixture", "mxfp4", "auto", 3.15, 3.56e-6),
+    ("b200", GPT_OSS, "mixture", "mxfp4", "fp8", 3.17, 2.06e-6),
+)
+_LINE_PROMPTS, _LINE_OUTPUT = (2 * K, 64 * K), 16
+
+# The same post: 150 requests, eight at once, 20,000/2,000 tokens within 15 %: TTFT, ITL, tokens/s.
+# Eight users at its ITL would get more tokens than it says: the ITL is a median, without the gaps
+# in which other prompts are computed.
+_EIGHT = (
+    (LLAMA, "dense", "bf16", "auto", 763.6, 15.18, 450.3),
+    (LLAMA, "dense", "bf16", "fp8", 742.8, 12.93, 517.5),
+    (GPT_OSS, "mixture", "mxfp4", "auto", 468.9, 8.09, 831.6),
+    (GPT_OSS, "mixture", "mxfp4", "fp8", 451.7, 7.90, 853.0),
+)
+
+# SGLang's cookbook, 8,192/1,024, one GPU: model, family, dtype, users, TTFT, TPOT.
+_COOKBOOK = (
+    ("h200", "ibm-granite/granite-4.2-3b", "dense", "bf16", 1, 131.0, 3.51),
+    ("h200", "ibm-granite/granite-4.2-3b", "dense", "bf16", 16, 1093.0, 7.23),
+    ("h200", "ibm-granite/granite-4.2-8b", "dense", "bf16", 1, 261.0, 6.28),
+    ("h200", "ibm-granite/granite-4.2-8b", "dense", "bf16", 16, 2168.0, 13.06),
+    ("h200", "ibm-granite/granite-4.2-30b", "dense", "bf16", 1, 807.0, 17.14),
+    ("h200", "ibm-granite/granite-4.2-30b", "dense", "bf16", 16, 6860.0, 31.19),
+    ("b200", "Qwen/Qwen3.5-0.8B", "hybrid", "bf16", 1, 40.0, 1.18),
+    ("b200", "Qwen/Qwen3.5-2B", "hybrid", "bf16", 1, 40.0, 1.58),
+    ("b200", "Qwen/Qwen3.5-4B", "hybrid", "bf16", 1, 60.0, 2.58),
+    ("b200", "Qwen/Qwen3.5-9B", "hybrid", "bf16", 1, 84.0, 3.91),
+    ("b200", "Qwen/Qwen3.5-27B", "hybrid", "bf16", 1, 258.0, 10.45),
+    ("b200", "Qwen/Qwen3.5-27B-FP8", "hybrid", "fp8", 1, 185.0, 7.54),
+    ("b200", "Qwen/Qwen3.5-35B-A3B", "hybrid", "bf16", 1, 88.0, 3.00),
+    ("b200", "Qwen/Qwen3.5-35B-A3B-FP8", "hybrid", "fp8", 1, 104.0, 2.91),
+)
+
+# The same, 1,024 at once: total tokens/s of the GPU, of which a ninth are output, and TPOT.
+_SATURATED = (
+    ("h200", "Qwen/Qwen3.6-35B-A3B", "bf16", 21029.0, 32.7),
+    ("h200", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", 30201.0, 27.9),
+    ("b200", "Qwen/Qwen3.6-35B-A3B", "bf16", 38134.0, 22.5),
+    ("b200", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", 46963.0, 24.3),
+    ("b300", "Qwen/Qwen3.6-35B-A3B", "bf16", 49190.0, 33.2),
+    ("b300", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", 54080.0, 34.7),
+    ("b200", "Qwen/Qwen3.6-27B", "bf16", 12154.0, 31.6),
+    ("b200", "Qwen/Qwen3.6-27B-FP8", "fp8", 16229.0, 29.4),
+    ("b300", "Qwen/Qwen3.6-27B", "bf16", 14272.0, 45.8),
+    ("b300", "Qwen/Qwen3.6-27B-FP8", "fp8", 18327.0, 42.4),
+)
+
+# InferenceX, DeepSeek-R1 without speculation: engine, GPU, dtype, TP, prompt; users, TTFT, TPOT,
+# and where it was published the tokens per second of all GPUs, prompts included.
+_Served = tuple[int, float, float, float | None]
+_INFERENCEX: tuple[tuple[str, str, str, int, int, tuple[_Served, ...]], ...] = (
+    ("TRT-LLM", "h200", "fp8", 8, K, (
+        (4, 119.0, 13.8, None), (8, 106.0, 16.3, None), (16, 130.0, 20.4, None),
+        (32, 124.0, 25.9, None))),
+    ("TRT-LLM", "h200", "fp8", 8, 8 * K, (
+        (4, 374.0, 14.9, None), (8, 384.0, 18.7, None), (16, 404.0, 25.5, None))),
+    ("SGLang", "h200", "fp8", 8, K, ((4, 156.0, 10.3, None),)),
+    ("TRT-LLM", "b200", "fp4", 4, K, ((256, 841.0, 34.9, 4 * 3421.0),)),
+    ("TRT-LLM", "b200", "fp4", 4, 8 * K, ((256, 2090.0, 65.1, 4 * 8354.0),)),
+    ("SGLang", "mi355x", "fp4", 4, K, (
+        (4, 107.0, 10.6, None), (8, 109.0, 12.4, None), (16, 115.0, 15.1, None),
+        (32, 112.0, 19.7, None), (64, 125.0, 26.7, None))),
+    ("SGLang", "mi355x", "fp4", 8, 8 * K, (
+        (8, 373.0, 12.8, None), (16, 377.0, 16.5, None), (32, 400.0, 23.5, None),
+        (64, 656.0, 36.3, None))),
+)
+
+# TPU, eight prompt tokens to one of output, taken as 8,192/1,024.
+_TPU = ((4, 269.0, 7.60), (8, 269.0, 9.65), (16, 269.0, 14.0), (32, 282.0, 20.6), (64, 458.0, 32.5))
+
+_OTHERS = (
+    Point("tops", "vLLM", "b300", "deepseek-ai/DeepSeek-V3.2", "latent mixture", "fp8", 8, K, K, 1,
+          tpot_ms=1000 / 125),
+    Point("recipes", "vLLM", "h20", "deepseek-ai/DeepSeek-V3.2", "latent mixture", "fp8", 8,
+          2 * K, K, 100, output_per_s=792.0, requests=100),
+    Point("recipes", "vLLM", "h200", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "hybrid", "fp8",
+          1, K, K, 1024, tpot_ms=61.0, output_per_s=15828.0),
+)
+# fmt: on
+
+
+def points() -> list[Point]:
+    """All of them, in the order of their sources."""
+    found = [
+        Point(
+            *("fp8-kv", "vLLM", gpu, model, family, dtype, 1, prompt, _LINE_OUTPUT, 1),
+            tpot_ms=base + slope * prompt,
+            kv=kv,
+        )
+        for gpu, model, family, dtype, kv, base, slope in _LINES
+        for prompt in _LINE_PROMPTS
+    ]
+    found += [
+        Point(
+            *("fp8-kv", "vLLM", "h100", model, family, dtype, 1, 20_000, 2_000, 8),
+            *(ttft, tpot, rate),
+            kv=kv,
+            spread=(0.85, 1.15),
+            statistic="p50",
+            gap="itl",
+            requests=150,
+        )
+        for model, family, dtype, kv, ttft, tpot, rate in _EIGHT
+    ]
+    found += [
+        Point("cookbook", "SGLang", gpu, model, family, dtype, 1, 8 * K, K, users, ttft, tpot)
+        for gpu, model, family, dtype, users, ttft, tpot in _COOKBOOK
+    ]
+    found += [
+        Point(
+            *("cookbook", "SGLang", gpu, model, "hybrid", dtype, 1, 8 * K, K, 1024),
+            tpot_ms=tpot,
+            output_per_s=total / 9,
+        )
+        for gpu, model, dtype, total, tpot in _SATURATED
+    ]
+    for engine, gpu, dtype, tp, prompt, rows in _INFERENCEX:
+        model = R1 if dtype == "fp8" else R1_FP4
+        for users, ttft, tpot, total in rows:
+            share = K / (prompt + K)
+            found.append(
+                Point(
+                    *("inferencex", engine, gpu, model, "latent mixture", dtype, tp, prompt, K),
+                    *(users, ttft, tpot),
+                    output_per_s=None if total is None else total * share,
+                    spread=(0.8, 1.0),
+                    statistic="p50",
+                )
+            )
+    found += [
+        Point(
+            *("tpu", "not stated", "tpu7x", "Qwen/Qwen3.5-397B-A17B", "hybrid", "bf16", 4, 8 * K),
+            *(K, users, ttft, tpot),
+        )
+        for users, ttft, tpot in _TPU
+    ]
+    return [*found, *_OTHERS]
