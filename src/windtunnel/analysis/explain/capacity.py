@@ -18,7 +18,7 @@ from windtunnel.analysis.explain.history import (
     LoggedEvent,
     ReplicaLife,
 )
-from windtunnel.analysis.explain.machines import arrival_of, arrivals_of
+from windtunnel.analysis.explain.machines import Arrival, arrival_of, arrivals_of
 from windtunnel.analysis.explain.steps import (
     AUTOSCALER,
     FAULT,
@@ -65,6 +65,11 @@ class CapacityWait(msgspec.Struct, frozen=True):
     """Since when requests have been queued in that pool without a break: what made them wait then
     makes this one wait now."""
 
+    @property
+    def helps_until_s(self) -> float:
+        """Until when more servers would have helped: requests stay on the server of their queue."""
+        return self.start_s if self.server else self.end_s
+
 
 def why_short(
     history: ControlHistory, result: dict[str, Any], wait: CapacityWait, about: str
@@ -104,9 +109,9 @@ def why_short(
 
 
 def _outlasts(coming: list[ReplicaLife], wait: CapacityWait) -> bool:
-    """Whether it waited longer after the last of these replicas was ready than before."""
+    """Whether servers were short for longer after the last of these was ready than before."""
     last_s = max(life.since.get(READY, INFINITE) for life in coming)
-    return wait.end_s - last_s > last_s - wait.since_s
+    return wait.helps_until_s - last_s > last_s - wait.since_s
 
 
 def ready(history: ControlHistory, wait: CapacityWait) -> CauseStep:
@@ -184,7 +189,7 @@ def _came(
     history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait
 ) -> tuple[list[CauseStep], CauseStep]:
     """How the first replica came, and the longest part of the time that took."""
-    first = coming[0]
+    first = _closest(history, coming, wait)
     steps = []
     decision = history.decisions.get(first.by)
     if decision is not None:
@@ -208,10 +213,34 @@ def _came(
     missing = [life for life in coming if STARTING not in life.since]
     if missing:
         steps += [step for step in _held(history, missing, wait) if step not in steps]
+    asking = _until_requested(history, first, wait)
+    if asking and first.asked_s > wait.helps_until_s:
+        return steps, _longest(asking, first, "requested")
     if READY not in first.since:
         held = _held(history, [first], wait)
         return steps, held[-1] if held else _way(first)
-    return steps, _longest(_parts(history, first, wait), first)
+    return steps, _longest(_parts(history, first, wait), first, "ready")
+
+
+def _closest(history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait) -> ReplicaLife:
+    """The replica that served first; of replicas that never did, the first that had its machine."""
+    if READY in coming[0].since:
+        return coming[0]
+    gangs = {gang for life in coming for gang in life.gangs}
+    late = {came.order.data.get("gang") for came in _not_arrived(history, gangs, wait)}
+    return next((life for life in coming if late.isdisjoint(life.gangs)), coming[0])
+
+
+def _not_arrived(history: ControlHistory, gangs: set[str], wait: CapacityWait) -> list[Arrival]:
+    """Machines that were ordered for gangs, and had not arrived while they would have helped."""
+    until_s = wait.helps_until_s
+    return [
+        came
+        for machine in history.of_machine
+        if (came := arrival_of(history, machine, until_s)) is not None
+        and _is_for(came.order, gangs, wait.pool)
+        and (came.end_s is None or came.end_s > until_s)
+    ]
 
 
 def _unplaced(history: ControlHistory, life: ReplicaLife) -> list[CauseStep]:
@@ -275,14 +304,10 @@ def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait)
     """Why replicas were not placed: their gang, or a fleet without a machine."""
     steps = [step for life in lives[:1] for step in _unplaced(history, life)]
     gangs = {gang for life in lives for gang in life.gangs}
-    for machine in history.of_machine:
-        came = arrival_of(history, machine, wait.end_s)
-        if came is None or not _is_for(came.order, gangs, wait.pool):
-            continue
-        if came.end_s is None or came.end_s > wait.end_s:
-            says = f"the machine {machine} was ordered, and had not arrived"
-            ids = [came.order.id]
-            steps.append(CauseStep(came.order.time, MACHINE, says, ids, cause=Cause.MACHINE))
+    for came in _not_arrived(history, gangs, wait):
+        says = f"the machine {came.machine} was ordered, and had not arrived"
+        ids = [came.order.id]
+        steps.append(CauseStep(came.order.time, MACHINE, says, ids, cause=Cause.MACHINE))
     steps += [
         CauseStep(
             one.time,
@@ -297,8 +322,10 @@ def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait)
     return steps
 
 
-def _parts(history: ControlHistory, life: ReplicaLife, wait: CapacityWait) -> list[DelayPart]:
-    """The time from the wait's beginning, or the decision, until a replica served."""
+def _until_requested(
+    history: ControlHistory, life: ReplicaLife, wait: CapacityWait
+) -> list[DelayPart]:
+    """The time from the wait's beginning until the autoscaler requested a replica."""
     parts = []
     ids = [life.by] if life.by else []
     decision = history.decisions.get(life.by) if life.instead_of is None else None
@@ -311,6 +338,12 @@ def _parts(history: ControlHistory, life: ReplicaLife, wait: CapacityWait) -> li
         ):
             took_s = end_s - start_s
             parts.append(DelayPart(took_s, AUTOSCALER, Cause.AUTOSCALER, until, start_s, ids))
+    return [part for part in parts if part.seconds > 0.0]
+
+
+def _parts(history: ControlHistory, life: ReplicaLife, wait: CapacityWait) -> list[DelayPart]:
+    """The time from the wait's beginning, or the decision, until a replica served."""
+    parts = _until_requested(history, life, wait)
     placed_s = life.since.get(STARTING, life.since[READY])
     at_s = life.asked_s
     for came in arrivals_of(history, life)[-1:]:
@@ -328,11 +361,11 @@ def _parts(history: ControlHistory, life: ReplicaLife, wait: CapacityWait) -> li
     return [part for part in parts if part.seconds > 0.0]
 
 
-def _longest(parts: list[DelayPart], life: ReplicaLife) -> CauseStep:
+def _longest(parts: list[DelayPart], life: ReplicaLife, until: str) -> CauseStep:
     total_s = sum(part.seconds for part in parts)
     longest = max(parts, key=lambda part: part.seconds)
     says = (
-        f"{took(longest.seconds)} of the {took(total_s)} until {life.title} was ready: "
+        f"{took(longest.seconds)} of the {took(total_s)} until {life.title} was {until}: "
         f"{longest.says}"
     )
     seconds = {part.says: part.seconds for part in parts}
@@ -341,12 +374,13 @@ def _longest(parts: list[DelayPart], life: ReplicaLife) -> CauseStep:
 
 def _limited(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
     """Limits on the autoscaler while it waited, or while the queue before it grew: the last."""
-    last = history.last_decision(wait.pool, wait.end_s)
+    last = history.last_decision(wait.pool, wait.helps_until_s)
     since_s = wait.since_s if last is None else min(wait.since_s, last.time)
     limited = [
         one
         for one in history.by_pool.get(wait.pool, [])
-        if since_s <= one.time <= wait.end_s and one.data["recommended"] > one.data["target"]
+        if since_s <= one.time <= wait.helps_until_s
+        and one.data["recommended"] > one.data["target"]
     ]
     if not limited:
         return []
@@ -401,7 +435,7 @@ def _none_starting(
             f"{wait.pool} has a fixed number of servers, and requests arrive faster than they end"
         )
         return CauseStep(wait.start_s, POOL, says, cause=Cause.QUEUE)
-    found = history.last_decision(wait.pool, wait.end_s)
+    found = history.last_decision(wait.pool, wait.helps_until_s)
     if found is None:
         says = "the autoscaler had made no decision yet"
         return CauseStep(wait.start_s, AUTOSCALER, says, cause=Cause.AUTOSCALER)

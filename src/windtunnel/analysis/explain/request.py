@@ -6,7 +6,7 @@ from windtunnel.analysis.explain.account import PAUSED, Interval, intervals_of
 from windtunnel.analysis.explain.capacity import CapacityWait, loss, of_fault, ready, why_short
 from windtunnel.analysis.explain.history import LEAK, RATE_LIMITS, SLOWS, FaultHistory
 from windtunnel.analysis.explain.run import ExplainedRun, FullRequestRow, RunReader
-from windtunnel.analysis.explain.sentences import is_long_prompt, sentence, state_of
+from windtunnel.analysis.explain.sentences import has_room, is_long_prompt, sentence, state_of
 from windtunnel.analysis.explain.steps import (
     AUTOSCALER,
     GATEWAY,
@@ -36,7 +36,6 @@ from windtunnel.analysis.phases import (
     RequestRow,
 )
 from windtunnel.analysis.phases import GATEWAY as AT_GATEWAY
-from windtunnel.analysis.saturation import KV_FULL
 from windtunnel.analysis.slowest import FIRST_TOKEN, NOT_THERE
 from windtunnel.core.vocabulary import DRAINED, RATE_LIMITED, RESIZED
 
@@ -344,10 +343,7 @@ def _has_room(run: ExplainedRun, row: RequestRow, phase: Phase) -> bool:
     if phase.name != QUEUE:
         return False
     state = state_of(run, row.prompt_server, run.series.sample_at(phase.start_s))
-    if state is None:
-        return False
-    waiting, running, kv_used, slots = state
-    return running < slots and kv_used < KV_FULL and waiting <= running
+    return state is not None and has_room(state)
 
 
 def _answering(run: ExplainedRun, row: RequestRow) -> str:

@@ -72,6 +72,12 @@ def state_of(run: ExplainedRun, owner: Owner, sample: int) -> tuple[int, int, fl
     return int(waiting), int(running), kv_used, run.slots[place]
 
 
+def has_room(state: tuple[int, int, float, int]) -> bool:
+    """Whether a server can run all that is queued on it, once its step has ended."""
+    waiting, running, kv_used, slots = state
+    return running + waiting <= slots and kv_used < KV_FULL
+
+
 def _mean(run: ExplainedRun, tokens: str) -> float:
     mean: float = run.result["tokens"][tokens] / (run.result["requests"]["completed"] or 1)
     return mean
@@ -137,6 +143,6 @@ def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int) -> str:
         return f": all {slots} slots of its server were taken, {waiting} queued"
     if kv_used >= KV_FULL:
         return f": {kv_used:.0%} of its server's KV blocks were in use, {waiting} queued"
-    if waiting > running:
-        return f": {waiting} queued on its server, and {running} running"
+    if not has_room(state):
+        return f": {waiting} queued on its server, and {running} of its {slots} slots taken"
     return " with room to spare: a long step, or prompts ahead of it, came first"
