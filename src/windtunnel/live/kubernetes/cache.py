@@ -1,0 +1,178 @@
+"""Objects as the API server last showed them, by (namespace, name) and by uid, with handlers and
+indexes.
+
+A handler is called as `handler(before, after)`: `before` is None for a new object, `after` for one
+that is gone. An object that was deleted and created again under its name is two calls, never a
+change. The same version of an object again is no call. Handlers run at once and must not fail;
+mostly they mark something to look at.
+
+`written(object)` puts the answer to an own write into the cache, so that the next decision sees it.
+What a watch or a list shows later never goes back behind it. This compares resourceVersions as
+numbers, which Kubernetes guarantees within a kind; versions that are no numbers make `written` do
+nothing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Generic, TypeVar
+
+from windtunnel.live.kubernetes.resources import Key, Object
+
+Held = TypeVar("Held", bound=Object)
+Handler = Callable[[Held | None, Held | None], None]
+
+
+def _number(version: str) -> int:
+    """A resourceVersion as a number; -1 where it is none."""
+    return int(version) if version.isdecimal() else -1
+
+
+class Index(Generic[Held]):
+    """Objects by something that is computed of each: an owner's uid, a label, a node."""
+
+    def __init__(self, of: Callable[[Held], str | None]) -> None:
+        self._of = of
+        self._found: dict[str, dict[Key, Held]] = {}
+
+    def __getitem__(self, value: str) -> list[Held]:
+        """The objects with this value, by namespace and name."""
+        found = self._found.get(value)
+        return [found[key] for key in sorted(found)] if found else []
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def change(self, before: Held | None, after: Held | None) -> None:
+        """The handler that keeps it up to date."""
+        was = None if before is None else self._of(before)
+        now = None if after is None else self._of(after)
+        if before is not None and was is not None and was != now:
+            found = self._found[was]
+            del found[before.metadata.key]
+            if not found:
+                del self._found[was]
+        if after is not None and now is not None:
+            self._found.setdefault(now, {})[after.metadata.key] = after
+
+
+class Cache(Generic[Held]):
+    """The objects of one kind."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Key, Held] = {}
+        self._by_uid: dict[str, Held] = {}
+        self._handlers: list[Handler[Held]] = []
+        self._written: dict[Key, int] = {}
+        """Versions of own writes since the last list began."""
+        self.version = ""
+        """Up to which the API server has shown everything; empty before the first list."""
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[Held]:
+        """All objects, in no particular order."""
+        return iter(self._objects.values())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._objects
+
+    def get(self, namespace: str, name: str) -> Held | None:
+        return self._objects.get((namespace, name))
+
+    def by_uid(self, uid: str) -> Held | None:
+        return self._by_uid.get(uid)
+
+    def subscribe(self, handler: Handler[Held]) -> None:
+        """Calls it for every change from now on, and now for every object that is held."""
+        for held in list(self._objects.values()):
+            handler(None, held)
+        self._handlers.append(handler)
+
+    def index(self, of: Callable[[Held], str | None]) -> Index[Held]:
+        """An index that is kept up to date; objects for which `of` gives None are not in it."""
+        made: Final = Index(of)
+        self.subscribe(made.change)
+        return made
+
+    # -- What the API server shows
+
+    def begin_list(self) -> None:
+        """A list starts: it will show all that was written before now."""
+        self._written.clear()
+
+    def replace(self, objects: Iterable[Held], version: str) -> None:
+        """A whole list. What is not in it is gone, unless it was written since the list began."""
+        listed = {one.metadata.key: one for one in objects}
+        kept = {key for key, written in self._written.items() if written > _number(version)}
+        self.version = version
+        for key, held in list(self._objects.items()):
+            if key not in listed and key not in kept:
+                self._change(key, held, None)
+        for key, one in listed.items():
+            if key not in kept:
+                self._set(key, one)
+
+    def show(self, shown: Held) -> None:
+        """An object that was added or modified."""
+        key = shown.metadata.key
+        held = self._objects.get(key)
+        self.version = shown.metadata.resource_version
+        if held is not None and self._is_newer(held, shown):
+            return
+        self._set(key, shown)
+
+    def remove(self, shown: Held) -> None:
+        """An object that was deleted, in its last state."""
+        key = shown.metadata.key
+        held = self._objects.get(key)
+        self.version = shown.metadata.resource_version
+        if held is None or (
+            held.metadata.uid != shown.metadata.uid and self._is_newer(held, shown)
+        ):
+            return
+        self._change(key, held, None)
+
+    def advance(self, version: str) -> None:
+        """A bookmark."""
+        self.version = version
+
+    def written(self, answer: Held) -> None:
+        """The answer to an own create, replace or patch of this kind."""
+        version = _number(answer.metadata.resource_version)
+        if version <= _number(self.version) or not self.version:
+            return  # the watch has shown it, or what became of it since; or the first list will
+        self._written[answer.metadata.key] = version
+        held = self._objects.get(answer.metadata.key)
+        if held is None or not self._is_newer(held, answer):
+            self._set(answer.metadata.key, answer)
+
+    def _is_newer(self, held: Held, than: Held) -> bool:
+        return _number(held.metadata.resource_version) > _number(than.metadata.resource_version)
+
+    def _set(self, key: Key, new: Held) -> None:
+        held = self._objects.get(key)
+        if held is not None:
+            if held.metadata.uid != new.metadata.uid:
+                self._change(key, held, None)
+                held = None
+            elif held.metadata.resource_version == new.metadata.resource_version:
+                return
+        self._change(key, held, new)
+
+    def _change(self, key: Key, before: Held | None, after: Held | None) -> None:
+        if after is None:
+            assert before is not None
+            del self._objects[key]
+            del self._by_uid[before.metadata.uid]
+        else:
+            self._objects[key] = after
+            self._by_uid[after.metadata.uid] = after
+        for handler in self._handlers:
+            handler(before, after)
+
+    def check(self) -> None:
+        """What always holds."""
+        assert len(self._objects) == len(self._by_uid)
+        for key, held in self._objects.items():
+            assert held.metadata.key == key
+            assert self._by_uid[held.metadata.uid] is held

@@ -1,0 +1,590 @@
+"""Requests to the API server: paced, bounded in time and size, with errors as exceptions.
+
+`open_client(config)` gives a `Client`. Objects that are sent are plain JSON values; answers are
+decoded to the type that is asked for, plain values by default. What callers can rely on:
+
+- 429 means that nothing happened: it is repeated after Retry-After, and all but urgent requests of
+  the client wait as long. A disruption budget's 429 on an eviction is not repeated.
+- A read that got no answer or a 5xx is repeated twice. A write never is: `NoAnswer` and
+  `ServerError` mean "perhaps". Read the object and decide again; creates with names of their own,
+  deletes and bindings with a uid are safe to repeat.
+- Requests marked `urgent` (leases) wait neither for the rate limit nor for a pause.
+- Writes of `client.fenced(guard)` raise `NotLeader` instead of being sent once the guard's time is
+  over, and get no longer than the guard allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from windtunnel.core.clock import monotonic_s
+from windtunnel.core.random import Streams, fresh_seed
+from windtunnel.live.kubernetes.errors import (
+    ApiError,
+    Conflict,
+    Gone,
+    KubernetesError,
+    NoAnswer,
+    NotLeader,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    error_of,
+)
+from windtunnel.live.kubernetes.pacing import Backoff, RateLimit
+from windtunnel.live.kubernetes.resources import NODES, PODS, Meta, Plain, Resource
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from windtunnel.live.kubernetes.config import ClusterConfig
+
+T = TypeVar("T")
+Body = Mapping[str, Any]
+
+LARGEST_ANSWER: Final = 256 << 20
+"""Of one page of a list: 500 objects of half a MiB each."""
+PAGE: Final = 500
+REQUEST_S: Final = 30.0
+CONNECT_S: Final = 5.0
+SILENT_S: Final = 30.0
+"""How long after its own `timeoutSeconds` a watch may say nothing before its connection counts as
+dead.
+"""
+READ_TRIES: Final = 3
+PAUSED_TRIES: Final = 10
+"""How often a request is repeated that the server sheds (429)."""
+MOST_PAUSE_S: Final = 60.0
+LONGEST_EVENT: Final = 8 << 20
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+
+
+class WriteGuard(Protocol):
+    """Says whether writes may be sent: a `LeaderElector`, say."""
+
+    def write_time_s(self, now_s: float) -> float:
+        """For how many seconds a write that starts now may take; 0 or less: it must not start."""
+        ...
+
+
+class Limits(NamedTuple):
+    """How much a client asks of the API server, and how long it waits."""
+
+    requests_per_s: float = 400.0
+    burst: int = 800
+    connections: int = 64
+    """At once, beside watches."""
+    request_s: float = REQUEST_S
+
+
+LIMITS: Final = Limits()
+
+
+class Selection(NamedTuple):
+    """Which objects of a kind: of one namespace or of all, by labels, by fields."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+    def query(self) -> dict[str, str]:
+        query = {"labelSelector": self.labels} if self.labels else {}
+        return {**query, "fieldSelector": self.fields} if self.fields else query
+
+
+ALL: Final = Selection()
+
+
+class ObjectList(NamedTuple):
+    """All objects of a kind at one version, each as JSON text."""
+
+    items: Sequence[msgspec.Raw]
+    version: str
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One event of a watch: ADDED, MODIFIED, DELETED or BOOKMARK, and the object as JSON text."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _Page(msgspec.Struct):
+    metadata: _PageMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _PageMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    # "continue" is a keyword
+    next_page: str = msgspec.field(default="", name="continue")
+
+
+_EVENTS: Final = msgspec.json.Decoder(WatchEvent)
+_PAGES: Final = msgspec.json.Decoder(_Page)
+
+
+class _Wire:
+    """What all clients of one connection pool share."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, config: ClusterConfig, limits: Limits, seed: int
+    ) -> None:
+        self.session = session
+        self.config = config
+        self.limits = limits
+        self.rate = RateLimit(limits.requests_per_s, limits.burst)
+        self.free = asyncio.Semaphore(limits.connections)
+        self.stream = Streams(seed)["kubernetes.client"]
+        self.requests = 0
+        self.shed = 0
+
+
+class Client:
+    """One API server. Closed by the context that opened it."""
+
+    def __init__(self, wire: _Wire, guard: WriteGuard | None = None) -> None:
+        self._wire = wire
+        self._guard = guard
+        self.namespace: Final = wire.config.namespace
+
+    def fenced(self, guard: WriteGuard) -> Client:
+        """The same client, whose writes are sent only while the guard has time for them."""
+        return Client(self._wire, guard)
+
+    @property
+    def requests_sent(self) -> int:
+        return self._wire.requests
+
+    @property
+    def requests_shed(self) -> int:
+        """Answers with status 429."""
+        return self._wire.shed
+
+    # -- Reading
+
+    async def get(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        kind: type[T],
+        *,
+        urgent: bool = False,
+    ) -> T:
+        """One object; `NotFound` where there is none."""
+        path = resource.path(namespace, name)
+        return msgspec.json.decode(await self._read(path, urgent=urgent), type=kind)
+
+    async def get_scale(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+        """The `autoscaling/v1 Scale` of an object."""
+        answer = await self._read(resource.path(namespace, name, "scale"))
+        scale: dict[str, Any] = msgspec.json.decode(answer)
+        return scale
+
+    async def list_all(
+        self, resource: Resource, selection: Selection = ALL, *, page: int = PAGE
+    ) -> ObjectList:
+        """All objects at one version, page by page; from the start where a page token expires."""
+        query = {"limit": str(page), **selection.query()}
+        path = resource.collection(selection.namespace)
+        for last_try in (False, False, True):
+            try:
+                return await self._pages(path, query)
+            except Gone:
+                if last_try:
+                    raise
+        raise AssertionError
+
+    async def _pages(self, path: str, query: Mapping[str, str]) -> ObjectList:
+        items: list[msgspec.Raw] = []
+        token = ""
+        while True:
+            asked = {**query, "continue": token} if token else query
+            answer = _PAGES.decode(await self._read(f"{path}?{urlencode(asked)}"))
+            items += answer.items or ()
+            token = answer.metadata.next_page
+            if not token:
+                return ObjectList(items, answer.metadata.resource_version)
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: Resource, version: str, timeout_s: int, selection: Selection = ALL
+    ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """Events since a version, for that time; `Gone` where the history does not reach back."""
+        query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
+        query |= {"timeoutSeconds": str(timeout_s), **selection.query()}
+        collection = resource.collection(selection.namespace)
+        path = f"{collection}?{urlencode(query)}"
+        await self._turn()
+        request = f"GET {collection} (watch)"
+        async with self._exchange("GET", path, {}, None, None, timeout_s + SILENT_S) as response:
+            if response.status != 200:
+                raise await _error(request, response)
+            yield _events(request, response)
+
+    # -- Writing
+
+    async def create(
+        self,
+        resource: Resource,
+        body: Body,
+        kind: type[T],
+        *,
+        dry_run: bool = False,
+        urgent: bool = False,
+    ) -> T:
+        """A new object, in the namespace that its metadata names; `AlreadyExists` where the name is
+        taken.
+        """
+        full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        path = resource.collection(str(body["metadata"].get("namespace", "")))
+        path += "?dryRun=All" if dry_run else ""
+        return msgspec.json.decode(await self._write("POST", path, full, urgent=urgent), type=kind)
+
+    async def replace(
+        self,
+        resource: Resource,
+        body: Body,
+        kind: type[T],
+        *,
+        subresource: str = "",
+        urgent: bool = False,
+    ) -> T:
+        """The whole object; with `metadata.resourceVersion` in it, `Conflict` where it is stale."""
+        full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        meta = body["metadata"]
+        path = resource.path(str(meta.get("namespace", "")), str(meta["name"]), subresource)
+        return msgspec.json.decode(await self._write("PUT", path, full, urgent=urgent), type=kind)
+
+    async def apply(
+        self,
+        resource: Resource,
+        body: Body,
+        kind: type[T],
+        *,
+        manager: str,
+        force: bool = False,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """Server-side apply: these fields are ours (`manager`), and those that we leave out no
+        longer are.
+
+        Without `force`, a field that another manager owns with another value is a `Conflict`, whose
+        `causes` name field and manager.
+        """
+        full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        meta = body["metadata"]
+        path = resource.path(str(meta.get("namespace", "")), str(meta["name"]), subresource)
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
+        query |= {"dryRun": "All"} if dry_run else {}
+        path = f"{path}?{urlencode(query)}"
+        answer = await self._write("PATCH", path, full, content=APPLY_PATCH)
+        return msgspec.json.decode(answer, type=kind)
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        change: Body | Sequence[Body],
+        kind: type[T],
+        *,
+        subresource: str = "",
+        content: str = MERGE_PATCH,
+    ) -> T:
+        """A merge patch; `content` names another form. With a uid or resourceVersion in its
+        metadata, it is guarded.
+        """
+        path = resource.path(namespace, name, subresource)
+        return msgspec.json.decode(
+            await self._write("PATCH", path, change, content=content), type=kind
+        )
+
+    async def set_replicas(
+        self, resource: Resource, namespace: str, name: str, replicas: int
+    ) -> dict[str, Any]:
+        """Scales by `/scale`, which changes nothing else of the object."""
+        change = {"spec": {"replicas": replicas}}
+        return await self.patch(resource, namespace, name, change, Plain, subresource="scale")
+
+    async def update(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        change: Callable[[dict[str, Any]], dict[str, Any] | None],
+        *,
+        subresource: str = "",
+        tries: int = 5,
+    ) -> dict[str, Any]:
+        """Reads, changes and replaces an object; on `Conflict` again from the read. None: nothing
+        to change.
+        """
+        backoff = Backoff(self._wire.stream, 0.01, 1.0)
+        for left in reversed(range(tries)):
+            now = await self.get(resource, namespace, name, Plain)
+            wanted = change(now)
+            if wanted is None:
+                return now
+            try:
+                return await self.replace(resource, wanted, Plain, subresource=subresource)
+            except Conflict:
+                if not left:
+                    raise
+            await asyncio.sleep(backoff.failed(monotonic_s()))
+        raise AssertionError
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        version: str = "",
+        grace_s: int | None = None,
+        propagation: str = "",
+    ) -> None:
+        """Deletes, only that uid and version where given (else `Conflict`); `NotFound` where it is
+        gone already.
+        """
+        guards = {"uid": uid} if uid else {}
+        guards |= {"resourceVersion": version} if version else {}
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        options |= {"preconditions": guards} if guards else {}
+        options |= {"propagationPolicy": propagation} if propagation else {}
+        options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        await self._write("DELETE", resource.path(namespace, name), options)
+
+    async def bind(self, pod: Meta, node: str) -> None:
+        """Binds this uid to a node; `Conflict` where it is bound already or is another pod."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+            "target": {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": node},
+        }
+        await self._write("POST", PODS.path(pod.namespace, pod.name, "binding"), body)
+
+    async def evict(self, pod: Meta, *, grace_s: int | None = None) -> None:
+        """Deletes a pod of this uid if its disruption budgets allow it, else `TooManyRequests`, at
+        once.
+        """
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": options,
+        }
+        path = PODS.path(pod.namespace, pod.name, "eviction")
+        await self._write("POST", path, body, repeat_shed=False)
+
+    # -- Exchanges
+
+    async def request(self, method: str, path: str, body: Any = None) -> Any:
+        """Another request, by its path: `/version`, or a subresource that has no method here."""
+        if method == "GET":
+            return msgspec.json.decode(await self._read(path))
+        return msgspec.json.decode(await self._write(method, path, body))
+
+    async def _read(self, path: str, *, urgent: bool = False) -> bytes:
+        backoff = Backoff(self._wire.stream)
+        for left in reversed(range(READ_TRIES)):
+            try:
+                return await self._answer("GET", path, None, JSON, urgent=urgent)
+            except (NoAnswer, ServerError) as error:
+                if not left or urgent:
+                    raise
+                pause_s = error.retry_after_s if isinstance(error, ServerError) else 0.0
+                pause_s = max(backoff.failed(monotonic_s()), min(pause_s, MOST_PAUSE_S))
+            await asyncio.sleep(pause_s)
+        raise AssertionError
+
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        *,
+        content: str = JSON,
+        urgent: bool = False,
+        repeat_shed: bool = True,
+    ) -> bytes:
+        sent = msgspec.json.encode(body)
+        return await self._answer(
+            method, path, sent, content, urgent=urgent, repeat_shed=repeat_shed
+        )
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content: str,
+        *,
+        urgent: bool,
+        repeat_shed: bool = True,
+    ) -> bytes:
+        """The body of a good answer. Shed requests and, once, an expired token are repeated."""
+        backoff = Backoff(self._wire.stream)
+        shed = 0
+        renewed = False
+        while True:
+            if not urgent:
+                await self._turn()
+            try:
+                return await self._once(method, path, body, content, urgent=urgent)
+            except TooManyRequests as error:
+                self._wire.shed += 1
+                shed += 1
+                if urgent or not repeat_shed or shed >= PAUSED_TRIES:
+                    raise
+                now_s = monotonic_s()
+                pause_s = max(min(error.retry_after_s, MOST_PAUSE_S), backoff.failed(now_s))
+                self._wire.rate.pause(now_s, pause_s)
+            except Unauthorized:
+                if renewed:
+                    raise
+                renewed = True
+                self._wire.config.credentials.renew()
+
+    async def _turn(self) -> None:
+        """Waits for the rate limit, and while the server asks for a pause."""
+        rate = self._wire.rate
+        wait_s = rate.take(monotonic_s())
+        while wait_s > 0:
+            await asyncio.sleep(wait_s)
+            wait_s = rate.paused_s(monotonic_s())
+
+    async def _once(
+        self, method: str, path: str, body: bytes | None, content: str, *, urgent: bool
+    ) -> bytes:
+        if urgent:
+            return await self._send(method, path, body, content)
+        async with self._wire.free:
+            return await self._send(method, path, body, content)
+
+    async def _send(self, method: str, path: str, body: bytes | None, content: str) -> bytes:
+        request = f"{method} {path.split('?', maxsplit=1)[0]}"
+        total_s = self._wire.limits.request_s
+        if self._guard is not None and method != "GET":
+            total_s = min(total_s, self._guard.write_time_s(monotonic_s()))
+            if total_s <= 0:
+                raise NotLeader("not sent, since the leader's lease may be over", where=request)
+        headers = {} if body is None else {"Content-Type": content}
+        async with self._exchange(method, path, headers, body, total_s, None) as response:
+            if not 200 <= response.status < 300:
+                raise await _error(request, response)
+            return await _whole(request, response)
+
+    @asynccontextmanager
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes | None,
+        total_s: float | None,
+        silent_s: float | None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request and its answer's head; whatever breaks until the end of the block is
+        `NoAnswer`.
+        """
+        import aiohttp
+        from yarl import URL
+
+        credentials = self._wire.config.credentials
+        token = credentials.cached(monotonic_s())
+        if token is None:
+            token = await asyncio.to_thread(credentials.read, monotonic_s())
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        request = f"{method} {path.split('?', maxsplit=1)[0]}"
+        timeout = aiohttp.ClientTimeout(total_s, sock_connect=CONNECT_S, sock_read=silent_s)
+        url = URL(self._wire.config.server + path, encoded=True)
+        self._wire.requests += 1
+        try:
+            async with self._wire.session.request(
+                method, url, headers=headers, data=body, timeout=timeout, allow_redirects=False
+            ) as response:
+                yield response
+        except TimeoutError:
+            raise NoAnswer("no answer in time", where=request) from None
+        except (aiohttp.ClientError, OSError) as error:
+            # Its own text may hold the request with its headers.
+            what = f"no answer: the connection failed ({type(error).__name__})"
+            raise NoAnswer(what, where=request) from None
+
+
+async def _whole(request: str, response: aiohttp.ClientResponse) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > LARGEST_ANSWER:
+            response.close()
+            raise KubernetesError(
+                f"the answer is larger than {LARGEST_ANSWER >> 20} MiB", where=request
+            )
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _error(request: str, response: aiohttp.ClientResponse) -> ApiError:
+    body = await response.content.read(1 << 16)
+    return error_of(request, response.status, body, response.headers.get("Retry-After", ""))
+
+
+async def _events(request: str, response: aiohttp.ClientResponse) -> AsyncIterator[WatchEvent]:
+    """The events of a watch; its ERROR event is the exception that it stands for."""
+    rest = b""
+    async for part in response.content.iter_any():
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            if not line:
+                continue
+            try:
+                event = _EVENTS.decode(line)
+            except msgspec.DecodeError:
+                raise NoAnswer("the watch sent what is no event", where=request) from None
+            if event.type == "ERROR":
+                raise error_of(request, 0, bytes(event.object))
+            yield event
+        if len(rest) > LONGEST_EVENT:
+            raise NoAnswer(f"an event is larger than {LONGEST_EVENT >> 20} MiB", where=request)
+
+
+@asynccontextmanager
+async def open_client(
+    config: ClusterConfig,
+    limits: Limits = LIMITS,
+    *,
+    name: str = "operator",
+) -> AsyncIterator[Client]:
+    """A client with its connections, closed at the end; `name` is for the User-Agent."""
+    import aiohttp
+
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0, ssl=config.tls or True),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        headers={"User-Agent": f"windtunnel-{name}", "Accept": JSON, "Accept-Encoding": "identity"},
+        auto_decompress=False,
+        read_bufsize=1 << 20,
+    ) as session:
+        yield Client(_Wire(session, config, limits, fresh_seed()))

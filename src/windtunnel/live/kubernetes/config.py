@@ -1,0 +1,308 @@
+"""Where the API server is and who we are: kubeconfig files, or the service account of the pod.
+
+`load_config()` takes, in this order: the file that is named, the files in `KUBECONFIG`, the service
+account of the pod, `~/.kube/config`. Certificates and tokens may be inline or in files; tokens in
+files are read again every minute, since Kubernetes rotates them, and those of `exec` plugins when
+they expire. Secrets are in no `repr` and no message.
+"""
+
+import base64
+import binascii
+import math
+import os
+import ssl
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from windtunnel.core.clock import unix_s
+from windtunnel.core.errors import InputError
+from windtunnel.core.files import read_bounded
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+LARGEST_FILE: Final = 4 << 20
+REREAD_S: Final = 60.0
+"""Tokens in files are read again after this; the kubelet writes a new one long before the old one
+expires.
+"""
+PLUGIN_S: Final = 60.0
+"""Most that an `exec` plugin may take."""
+EXPIRES_EARLY_S: Final = 60.0
+
+
+class Credentials:
+    """The token of requests; empty where a client certificate says who we are.
+
+    `read` gives a token and for how many seconds it may be used. It may take its time, and runs in
+    a thread.
+    """
+
+    def __init__(self, read: Callable[[], tuple[str, float]]) -> None:
+        self._read = read
+        self._token: str | None = None
+        self._until_s = 0.0
+
+    def cached(self, now_s: float) -> str | None:
+        """The token, unless it has to be read."""
+        return self._token if now_s < self._until_s else None
+
+    def read(self, now_s: float) -> str:
+        token, usable_s = self._read()
+        self._token, self._until_s = token, now_s + usable_s
+        return token
+
+    def renew(self) -> None:
+        """The server refused the token: it is read again."""
+        self._until_s = 0.0
+
+
+def static_token(token: str) -> Credentials:
+    """A token that does not change, or none."""
+    return Credentials(lambda: (token, math.inf))
+
+
+def token_file(path: Path) -> Credentials:
+    """A token in a file that is replaced now and then."""
+    return Credentials(
+        lambda: (_token_of(read_bounded(path, LARGEST_FILE, subject="the token")), REREAD_S)
+    )
+
+
+class _ExecStatus(msgspec.Struct, rename="camel"):
+    token: str = ""
+    expiration_timestamp: str = ""
+
+
+class _ExecCredential(msgspec.Struct, rename="camel"):
+    status: _ExecStatus = msgspec.field(default_factory=_ExecStatus)
+
+
+class _ExecPlugin:
+    """A program that prints a token, as managed clusters have it."""
+
+    def __init__(self, section: Mapping[str, Any], where: str) -> None:
+        self._where = where
+        self._command = [str(section["command"]), *map(str, section.get("args") or ())]
+        version = str(section.get("apiVersion", "client.authentication.k8s.io/v1"))
+        asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        self._environment = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(asked).decode()}
+        for one in section.get("env") or ():
+            self._environment[str(one["name"])] = str(one["value"])
+
+    def read(self) -> tuple[str, float]:
+        try:
+            done = subprocess.run(  # noqa: S603 - the user's own kubeconfig names it
+                self._command,
+                env={**os.environ, **self._environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                timeout=PLUGIN_S,
+                check=True,
+            )
+            status = msgspec.json.decode(done.stdout, type=_ExecCredential).status
+        except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+            raise InputError(
+                f"the credential plugin {self._command[0]!r} failed ({type(error).__name__})",
+                where=self._where,
+            ) from None
+        if not status.token:
+            raise InputError(
+                f"the credential plugin {self._command[0]!r} gave no token",
+                where=self._where,
+                allowed="plugins that give tokens",
+            )
+        usable_s = math.inf
+        if status.expiration_timestamp:
+            expires = datetime.fromisoformat(status.expiration_timestamp).timestamp()
+            usable_s = max(expires - unix_s() - EXPIRES_EARLY_S, 0.0)
+        return _token_of(status.token.encode()), usable_s
+
+
+class ClusterConfig:
+    """An API server's address, how its certificate is checked, and our credentials."""
+
+    def __init__(
+        self, server: str, tls: ssl.SSLContext | None, credentials: Credentials, namespace: str
+    ) -> None:
+        self.server: Final = server.rstrip("/")
+        self.tls: Final = tls
+        self.credentials: Final = credentials
+        self.namespace: Final = namespace
+
+    def __repr__(self) -> str:
+        return f"ClusterConfig({self.server})"
+
+
+def load_config(
+    kubeconfig: Path | None = None, context: str = "", environment: Mapping[str, str] = os.environ
+) -> ClusterConfig:
+    """The configuration of the cluster to talk to; a fault in it is an `InputError`."""
+    if kubeconfig is not None:
+        return _from_files([kubeconfig], context)
+    named = [Path(name) for name in environment.get("KUBECONFIG", "").split(os.pathsep) if name]
+    if named:
+        present = [path for path in named if path.exists()]
+        return _from_files(present or named, context)
+    if environment.get("KUBERNETES_SERVICE_HOST") and not context:
+        return in_cluster(environment)
+    usual = Path(environment.get("HOME") or "~").expanduser() / ".kube" / "config"
+    if usual.is_file():
+        return _from_files([usual], context)
+    raise InputError(
+        "no Kubernetes cluster is configured",
+        allowed="--kubeconfig FILE, the environment variable KUBECONFIG, ~/.kube/config, or a pod "
+        "with a service account",
+    )
+
+
+def in_cluster(
+    environment: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT
+) -> ClusterConfig:
+    """The configuration of a pod with a service account."""
+    host = environment["KUBERNETES_SERVICE_HOST"]
+    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+    host = f"[{host}]" if ":" in host else host
+    tls = _tls(read_bounded(folder / "ca.crt", LARGEST_FILE, subject="the CA of the cluster"))
+    space = folder / "namespace"
+    namespace = read_bounded(space, LARGEST_FILE).decode().strip() if space.is_file() else "default"
+    return ClusterConfig(f"https://{host}:{port}", tls, token_file(folder / "token"), namespace)
+
+
+def _from_files(paths: list[Path], context: str) -> ClusterConfig:
+    """Several files are one: of entries of the same name the first counts."""
+    import yaml
+
+    merged: dict[str, dict[str, tuple[Any, Path]]] = {"clusters": {}, "users": {}, "contexts": {}}
+    current = context
+    for path in paths:
+        try:
+            text = read_bounded(path, LARGEST_FILE, subject="the kubeconfig")
+            content = yaml.safe_load(text) or {}
+        except (yaml.YAMLError, UnicodeDecodeError):
+            raise InputError("the kubeconfig is not YAML", where=str(path)) from None
+        if not isinstance(content, dict):
+            raise InputError("the kubeconfig is not a mapping", where=str(path))
+        current = current or str(content.get("current-context") or "")
+        for section, entries in merged.items():
+            for entry in content.get(section) or ():
+                entries.setdefault(str(entry["name"]), (entry.get(section[:-1]) or {}, path))
+    where = str(paths[0])
+    chosen, _ = _entry(merged, "contexts", current, where)
+    cluster, beside = _entry(merged, "clusters", str(chosen.get("cluster", "")), where)
+    user: Mapping[str, Any] = {}
+    user_path = beside
+    if chosen.get("user"):
+        user, user_path = _entry(merged, "users", str(chosen["user"]), where)
+    return ClusterConfig(
+        _server(cluster, where),
+        _cluster_tls(cluster, beside, user, user_path),
+        _credentials(user, user_path),
+        str(chosen.get("namespace") or "default"),
+    )
+
+
+def _entry(
+    merged: Mapping[str, Mapping[str, tuple[Any, Path]]], section: str, name: str, where: str
+) -> tuple[Mapping[str, Any], Path]:
+    known = merged[section]
+    if name not in known:
+        names = ", ".join(sorted(known)) or "none is declared"
+        raise InputError(
+            f"the kubeconfig has no {section[:-1]} {name!r}", where=where, allowed=names
+        )
+    return known[name]
+
+
+def _server(cluster: Mapping[str, Any], where: str) -> str:
+    server = str(cluster.get("server", ""))
+    if not server.startswith(("https://", "http://")):
+        raise InputError(
+            "the cluster has no server address", where=where, allowed="http(s)://HOST[:PORT]"
+        )
+    if cluster.get("proxy-url"):
+        raise InputError("proxy-url is not supported", where=where)
+    return server
+
+
+def _cluster_tls(
+    cluster: Mapping[str, Any], beside: Path, user: Mapping[str, Any], user_path: Path
+) -> ssl.SSLContext | None:
+    if str(cluster["server"]).startswith("http://"):
+        return None
+    tls = _tls(_content(cluster, "certificate-authority", beside))
+    if cluster.get("insecure-skip-tls-verify"):
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    certificate = _content(user, "client-certificate", user_path)
+    key = _content(user, "client-key", user_path)
+    if certificate and key:
+        _load_chain(tls, certificate, key, str(user_path))
+    elif certificate or key:
+        raise InputError("a client certificate needs its key, and a key its certificate")
+    return tls
+
+
+def _tls(authority: bytes) -> ssl.SSLContext:
+    try:
+        tls = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    except (ssl.SSLError, ValueError):
+        raise InputError("the CA of the cluster is not a PEM certificate") from None
+    return tls
+
+
+def _load_chain(tls: ssl.SSLContext, certificate: bytes, key: bytes, where: str) -> None:
+    """Python reads these from files alone; the folder is private and gone at once."""
+    with tempfile.TemporaryDirectory() as folder:
+        both = Path(folder) / "client.pem"
+        both.touch(mode=0o600)
+        both.write_bytes(certificate.strip() + b"\n" + key)
+        try:
+            tls.load_cert_chain(both)
+        except (ssl.SSLError, ValueError):
+            raise InputError("the client certificate and key do not fit", where=where) from None
+
+
+def _content(section: Mapping[str, Any], name: str, beside: Path) -> bytes:
+    """A certificate or key: inline, in a file (which counts from the kubeconfig's folder), or
+    absent.
+    """
+    inline = section.get(f"{name}-data")
+    if inline:
+        try:
+            return base64.b64decode(str(inline), validate=True)
+        except binascii.Error:
+            raise InputError(f"{name}-data is not base64", where=str(beside)) from None
+    path = section.get(name)
+    if not path:
+        return b""
+    return read_bounded(beside.parent / str(path), LARGEST_FILE, subject=name)
+
+
+def _credentials(user: Mapping[str, Any], path: Path) -> Credentials:
+    where = str(path)
+    if user.get("tokenFile"):
+        return token_file(path.parent / str(user["tokenFile"]))
+    if user.get("token"):
+        return static_token(_token_of(str(user["token"]).encode()))
+    if user.get("exec"):
+        return Credentials(_ExecPlugin(user["exec"], where).read)
+    for name in ("auth-provider", "username"):
+        if user.get(name):
+            raise InputError(
+                f"users with {name} are not supported",
+                where=where,
+                allowed="token, tokenFile, client-certificate with client-key, exec",
+            )
+    return static_token("")
+
+
+def _token_of(content: bytes) -> str:
+    token = content.decode(errors="replace").strip()
+    if not all("!" <= letter <= "~" for letter in token):
+        raise InputError("the token has a character that no token has")
+    return token

@@ -1,0 +1,155 @@
+"""The exceptions of a request to the API server.
+
+KubernetesError
+  NoAnswer            no whole answer came: a write may or may not have happened NotLeader
+  a fenced write was not sent, since this process may not be the leader any more ApiError
+  the API server answered with a Status: `code`, `reason`, `message`, `retry_after_s`
+    Unauthorized        401 Forbidden           403: RBAC, quota, or admission NotFound
+    404 Conflict            409: a stale resourceVersion, a precondition, or another field manager's
+    field
+      AlreadyExists     409 on create
+    Gone                410: this resourceVersion or continue token is compacted
+    Invalid             400, 422: the object is not acceptable
+    TooManyRequests     429: the API server sheds load, or a disruption budget refuses an eviction
+    ServerError         5xx and what else is not named here: a write may or may not have happened
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from windtunnel.core.errors import WindtunnelError, printable
+
+LONGEST_MESSAGE = 2_000
+TOO_LARGE_VERSION = "ResourceVersionTooLarge"
+"""The cause of a Status where a resourceVersion is newer than the server: it lags, or etcd was
+restored.
+"""
+
+
+class KubernetesError(WindtunnelError):
+    """A request to the API server failed."""
+
+
+class NoAnswer(KubernetesError):
+    """No whole answer came. A read can be repeated; of a write the outcome is unknown."""
+
+
+class NotLeader(KubernetesError):
+    """A write was not sent: the lease of this process may have passed to another."""
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One cause in a Status: a field that is invalid, or a manager that owns it."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True, rename="camel"):
+    causes: list[Cause] = []
+    retry_after_seconds: int = 0
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What the API server answers instead of an object."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+class ApiError(KubernetesError):
+    """The API server answered with an error."""
+
+    def __init__(self, request: str, code: int, status: Status, retry_after_s: float) -> None:
+        message = printable(status.message)[:LONGEST_MESSAGE] or f"HTTP status {code}"
+        super().__init__(message, where=request)
+        self.code: Final = code
+        self.reason: Final = status.reason
+        self.message: Final = message
+        self.causes: Final[Sequence[Cause]] = status.details.causes if status.details else ()
+        self.retry_after_s: Final = retry_after_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        details = _Details(causes=list(self.causes))
+        status = Status(self.message, self.reason, self.code, details)
+        return type(self), (self.where, self.code, status, self.retry_after_s)
+
+    @property
+    def version_too_large(self) -> bool:
+        """Whether the server has not seen the resourceVersion yet, or never will."""
+        return any(cause.reason == TOO_LARGE_VERSION for cause in self.causes) or (
+            "Too large resource version" in self.message
+        )
+
+
+class Unauthorized(ApiError):
+    """The credentials are not accepted."""
+
+
+class Forbidden(ApiError):
+    """RBAC, a quota or admission refuses it."""
+
+
+class NotFound(ApiError):
+    """The object, or its kind, does not exist."""
+
+
+class Conflict(ApiError):
+    """The object changed meanwhile, has another uid, or others own a field that was applied."""
+
+
+class AlreadyExists(Conflict):
+    """The name of a create is taken."""
+
+
+class Gone(ApiError):
+    """The resourceVersion or continue token is too old: list again."""
+
+
+class Invalid(ApiError):
+    """The API server does not accept this object; the same again is refused again."""
+
+
+class TooManyRequests(ApiError):
+    """Load is shed, or a disruption budget allows no eviction now. Nothing has happened."""
+
+
+class ServerError(ApiError):
+    """The server failed; a write may have happened."""
+
+
+_CLASSES: Final[Mapping[int, type[ApiError]]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    413: Invalid,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def error_of(request: str, code: int, body: bytes, retry_after: str = "") -> ApiError:
+    """The exception for an answer that is no success; `request` is its method and path."""
+    try:
+        status = msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        status = Status(message=body[:LONGEST_MESSAGE].decode(errors="replace").strip())
+    seconds = 0.0
+    if retry_after.isdigit():
+        seconds = float(retry_after[:6])
+    elif status.details is not None:
+        seconds = float(max(status.details.retry_after_seconds, 0))
+    if not 400 <= code < 600:
+        code = status.code or 500
+    kind = _CLASSES.get(code, ServerError)
+    if kind is Conflict and status.reason == "AlreadyExists":
+        kind = AlreadyExists
+    return kind(request, code, status, seconds)

@@ -1,0 +1,303 @@
+"""One leader among several processes, by a Lease; and what makes it safe: fencing.
+
+`Election` decides from the Lease as it was read and the time, without I/O; `LeaderElector` reads
+and writes the Lease. Times are those of this process's monotonic clock alone: a candidate takes a
+lease that has not *changed* for its whole duration, so clocks may be wrong, only not run at
+different speeds.
+
+A lease by itself stops nobody. So:
+
+- A leader counts its time from *before* it sent the renewal that succeeded. At the renew deadline
+  it stops: `write_time_s` is 0, `client.fenced(elector)` sends nothing more, and `lost` is set.
+- A write that was sent before gets no longer than the lease itself lasts, when another may take
+  over.
+- `epoch` is the Lease's `leaseTransitions`. It grows with every term, also where the same process
+  leads again, so that what one term wrote can be told from another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, NamedTuple, assert_never
+
+import msgspec
+
+from windtunnel.core.clock import monotonic_s, unix_s
+from windtunnel.core.random import Stream, Streams, fresh_seed
+from windtunnel.live.kubernetes.client import Client
+from windtunnel.live.kubernetes.errors import Conflict, KubernetesError, NotFound
+from windtunnel.live.kubernetes.resources import LEASES, Object, micro_time
+
+
+class Timing(NamedTuple):
+    """As in all Kubernetes controllers."""
+
+    lease_s: float = 15.0
+    """How long a lease must not change before another takes it; whole seconds in the Lease."""
+    renew_deadline_s: float = 10.0
+    """How long a leader goes on without a renewal."""
+    retry_s: float = 2.0
+
+    def check(self) -> None:
+        assert self.retry_s < self.renew_deadline_s < self.lease_s
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Who leads, since when, and how often that changed."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Object, frozen=True, kw_only=True):
+    spec: LeaseSpec = LeaseSpec()
+
+
+class WaitFor(NamedTuple):
+    """Read the Lease again after this time."""
+
+    seconds: float
+
+
+class Write(NamedTuple):
+    """Write the Lease: a new one, or over the version that was read."""
+
+    spec: LeaseSpec
+    version: str | None
+    """None: create it."""
+
+
+class Election:
+    """What one candidate does next. All times are monotonic seconds, those in the Lease are for
+    people.
+    """
+
+    def __init__(self, identity: str, timing: Timing, stream: Stream) -> None:
+        timing.check()
+        self.identity: Final = identity
+        self.timing: Final = timing
+        self._stream = stream
+        self._seen: Lease | None = None
+        self._seen_s = 0.0
+        self._renewed_s: float | None = None
+        """When the renewal was sent that holds this term; None: not leading."""
+        self._epoch = -1
+
+    @property
+    def epoch(self) -> int:
+        """Of this term, or of the last one; -1 before the first."""
+        return self._epoch
+
+    @property
+    def holder(self) -> str:
+        """Who leads as far as is known; empty where nobody does."""
+        return (self._seen.spec.holder_identity or "") if self._seen is not None else ""
+
+    def leads(self, now_s: float) -> bool:
+        return (
+            self._renewed_s is not None and now_s < self._renewed_s + self.timing.renew_deadline_s
+        )
+
+    def write_time_s(self, now_s: float) -> float:
+        """How long a write may take that starts now; 0 where none may start."""
+        if self._renewed_s is None or not self.leads(now_s):
+            return 0.0
+        return self._renewed_s + self.timing.lease_s - now_s
+
+    def deadline_s(self) -> float | None:
+        """When this term ends unless it is renewed."""
+        return None if self._renewed_s is None else self._renewed_s + self.timing.renew_deadline_s
+
+    def read(self, lease: Lease | None, now_s: float) -> None:
+        """The Lease as it is, or None where there is none."""
+        before = self._seen
+        version = lease.metadata.resource_version if lease is not None else ""
+        if before is None or lease is None or before.metadata.resource_version != version:
+            self._seen_s = now_s
+        self._seen = lease
+        if lease is not None and lease.spec.holder_identity != self.identity:
+            self._renewed_s = None  # another took it, or we gave it up
+
+    def decide(self, now_s: float, unix_s: float) -> Write | WaitFor:
+        """After a read."""
+        if self._renewed_s is not None and not self.leads(now_s):
+            self._renewed_s = None
+        date = micro_time(unix_s)
+        seen = self._seen
+        if seen is None:
+            return Write(self._spec(date, date, 0), None)
+        transitions = seen.spec.lease_transitions or 0
+        version = seen.metadata.resource_version
+        if self._renewed_s is not None:
+            return Write(self._spec(seen.spec.acquire_time or date, date, transitions), version)
+        wait_s = self._taken_for_s(seen.spec, now_s)
+        if wait_s > 0:
+            return WaitFor(min(wait_s, self._retry_s()))
+        return Write(self._spec(date, date, transitions + 1), version)
+
+    def _taken_for_s(self, spec: LeaseSpec, now_s: float) -> float:
+        """How long the lease of another, or of our own earlier term, must still be respected."""
+        if not spec.holder_identity or spec.holder_identity == self.identity:
+            return 0.0
+        lease_s = float(spec.lease_duration_seconds or self.timing.lease_s)
+        return self._seen_s + lease_s - now_s
+
+    def _spec(self, acquired: str, renewed: str, transitions: int) -> LeaseSpec:
+        return LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=max(int(self.timing.lease_s), 1),
+            acquire_time=acquired,
+            renew_time=renewed,
+            lease_transitions=transitions,
+        )
+
+    def wrote(self, lease: Lease, sent_s: float) -> None:
+        """The write succeeded that was sent at that time."""
+        self._seen = lease
+        self._seen_s = sent_s
+        self._renewed_s = sent_s
+        self._epoch = lease.spec.lease_transitions or 0
+
+    def wait_s(self, now_s: float) -> float:
+        """After a write, or a failure: until the Lease is read again."""
+        deadline_s = self.deadline_s()
+        if deadline_s is None or now_s >= deadline_s:
+            return self._retry_s()
+        return min(self.timing.retry_s, max(deadline_s - now_s, 0.0))
+
+    def _retry_s(self) -> float:
+        return self.timing.retry_s * self._stream.between(1.0, 1.2)
+
+    def release(self, unix_s: float) -> Write | None:
+        """Gives the term up, once all writes of it have ended; None where there is nothing to give
+        up.
+        """
+        seen, renewed_s, self._renewed_s = self._seen, self._renewed_s, None
+        if seen is None or renewed_s is None:
+            return None
+        date = micro_time(unix_s)
+        spec = LeaseSpec(
+            holder_identity="",
+            lease_duration_seconds=1,
+            acquire_time=date,
+            renew_time=date,
+            lease_transitions=self._epoch,
+        )
+        return Write(spec, seen.metadata.resource_version)
+
+
+class LeaderElector:
+    """Takes part in the election of a Lease until it is cancelled, and then releases it.
+
+    Await `led.wait()` to begin, `lost.wait()` to stop; both change with every term. Give it to
+    `Client.fenced` for all writes that only the leader may do.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: Timing = Timing(),  # noqa: B008 - a value
+    ) -> None:
+        self.election: Final = Election(identity, timing, Streams(fresh_seed())["leader"])
+        self.led: Final = asyncio.Event()
+        self.lost: Final = asyncio.Event()
+        self.lost.set()
+        self.last_error: KubernetesError | None = None
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+
+    def write_time_s(self, now_s: float) -> float:
+        return self.election.write_time_s(now_s)
+
+    @property
+    def epoch(self) -> int:
+        return self.election.epoch
+
+    async def run(self) -> None:
+        watchdog = asyncio.create_task(self._watch_deadline())
+        try:
+            while True:
+                await asyncio.sleep(await self._round())
+        finally:
+            watchdog.cancel()
+            await self._release()
+
+    async def _round(self) -> float:
+        """One look at the Lease; how long until the next."""
+        election = self.election
+        try:
+            async with asyncio.timeout(election.timing.renew_deadline_s / 2):
+                wait_s = await self._look()
+            self.last_error = None
+        except KubernetesError as error:
+            self.last_error = error
+            wait_s = election.wait_s(monotonic_s())
+        except TimeoutError:
+            self.last_error = KubernetesError("no answer in time", where=f"Lease {self._name}")
+            wait_s = election.wait_s(monotonic_s())
+        self._tell()
+        return wait_s
+
+    async def _look(self) -> float:
+        election = self.election
+        try:
+            lease = await self._client.get(LEASES, self._namespace, self._name, Lease, urgent=True)
+        except NotFound:
+            lease = None
+        election.read(lease, monotonic_s())
+        sent_s = monotonic_s()
+        match election.decide(sent_s, unix_s()):
+            case WaitFor(seconds):
+                return seconds
+            case Write() as write:
+                try:
+                    election.wrote(await self._write(write), sent_s)
+                except Conflict:  # another was faster: look at what it wrote
+                    return election.timing.retry_s * 0.1
+                return election.wait_s(monotonic_s())
+            case never:
+                assert_never(never)
+
+    async def _write(self, write: Write) -> Lease:
+        meta: dict[str, Any] = {"namespace": self._namespace, "name": self._name}
+        body = {"metadata": meta, "spec": msgspec.to_builtins(write.spec)}
+        if write.version is None:
+            return await self._client.create(LEASES, body, Lease, urgent=True)
+        meta["resourceVersion"] = write.version
+        return await self._client.replace(LEASES, body, Lease, urgent=True)
+
+    def _tell(self) -> None:
+        if self.election.leads(monotonic_s()):
+            self.lost.clear()
+            self.led.set()
+        else:
+            self.led.clear()
+            self.lost.set()
+
+    async def _watch_deadline(self) -> None:
+        """Sets `lost` at the renew deadline, also while a request of `_round` hangs."""
+        while True:
+            await self.led.wait()
+            deadline_s = self.election.deadline_s()
+            if deadline_s is not None:
+                await asyncio.sleep(max(deadline_s - monotonic_s(), 0.0))
+            self._tell()
+            await asyncio.sleep(0)
+
+    async def _release(self) -> None:
+        write = self.election.release(unix_s())
+        self._tell()
+        if write is None:
+            return
+        try:
+            async with asyncio.timeout(self.election.timing.retry_s):
+                await self._write(write)
+        except (KubernetesError, TimeoutError):
+            return  # it runs out by itself

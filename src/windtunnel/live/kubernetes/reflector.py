@@ -1,0 +1,224 @@
+"""Keeps a cache in step with the API server: list, watch with bookmarks, and list again when in
+doubt.
+
+`ListWatch` decides what comes next, without I/O; `Reflector` does it. The cases:
+
+- 410, as a status or as an ERROR event: list. What the list does not name is gone, and handlers
+  hear of it.
+- "Too large resource version" (the server lags, or etcd was restored): try again after a second,
+  three times, then list without a version.
+- A watch that ends: watch again from the last version. One that ends at once, or breaks: after a
+  backoff.
+- Silence: two watches without even a bookmark, or a connection on which nothing comes after its own
+  time: list, since a connection may be half open.
+- An object that its type cannot hold: its last readable state stays, and `unreadable` says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Generic, NamedTuple, TypeVar, assert_never
+
+import msgspec
+
+from windtunnel.core.clock import monotonic_s
+from windtunnel.core.random import Stream, Streams, fresh_seed
+from windtunnel.live.kubernetes.cache import Cache
+from windtunnel.live.kubernetes.client import ALL, Client, Selection, WatchEvent
+from windtunnel.live.kubernetes.errors import ApiError, Gone, KubernetesError
+from windtunnel.live.kubernetes.pacing import Backoff
+from windtunnel.live.kubernetes.resources import Key, Meta, Object, Resource
+
+SHORTEST_WATCH_S: Final = 240
+LONGEST_WATCH_S: Final = 300
+"""A watch ends by itself after a random time in between, so that not all end together."""
+SHORT_WATCH_S: Final = 1.0
+"""A watch without events that ends sooner is a failure."""
+FUTURE_TRIES: Final = 3
+FUTURE_WAIT_S: Final = 1.0
+SILENT_WATCHES: Final = 2
+
+Held = TypeVar("Held", bound=Object)
+
+
+class ListNow(NamedTuple):
+    """Read all objects, after a delay."""
+
+    delay_s: float
+
+
+class WatchFrom(NamedTuple):
+    """Watch for changes since a version, after a delay."""
+
+    version: str
+    timeout_s: int
+    delay_s: float
+
+
+class ListWatch:
+    """What a reflector does next, from how the last list or watch ended."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._backoff = Backoff(stream)
+        self._version = ""
+        self._delay_s = 0.0
+        self._future = 0
+        self._silent = 0
+        self._began_s = 0.0
+        self._heard = False
+        self.lists = 0
+        self.watches = 0
+
+    def next(self) -> ListNow | WatchFrom:
+        delay_s, self._delay_s = self._delay_s, 0.0
+        if not self._version:
+            self.lists += 1
+            return ListNow(delay_s)
+        self.watches += 1
+        timeout_s = self._stream.integer(SHORTEST_WATCH_S, LONGEST_WATCH_S)
+        return WatchFrom(self._version, timeout_s, delay_s)
+
+    def listed(self, version: str) -> None:
+        self._version = version
+        self._silent = 0
+        self._future = 0
+
+    def began(self, now_s: float) -> None:
+        """A watch is answered."""
+        self._began_s = now_s
+        self._heard = False
+
+    def heard(self, version: str) -> None:
+        """An event or a bookmark."""
+        self._version = version
+        self._heard = True
+        self._silent = 0
+        self._future = 0
+
+    def ended(self, now_s: float) -> None:
+        """A watch ended in order."""
+        if self._heard:
+            return
+        if now_s - self._began_s < SHORT_WATCH_S:
+            self._delay_s = self._backoff.failed(now_s)
+            return
+        self._silent += 1
+        if self._silent >= SILENT_WATCHES:
+            self._version = ""
+
+    def failed(self, error: KubernetesError, now_s: float) -> None:
+        """A list or a watch failed, or a watch broke."""
+        if isinstance(error, ApiError) and error.version_too_large and self._version:
+            self._future += 1
+            if self._future >= FUTURE_TRIES:
+                self._version = ""
+            self._delay_s = max(FUTURE_WAIT_S, error.retry_after_s)
+            return
+        if isinstance(error, Gone):
+            self._version = ""
+        asked_s = error.retry_after_s if isinstance(error, ApiError) else 0.0
+        self._delay_s = max(self._backoff.failed(now_s), min(asked_s, 60.0))
+
+
+class Reflector(Generic[Held]):
+    """Runs until it is cancelled; `synced` is set after the first list."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        kind: type[Held],
+        selection: Selection = ALL,
+    ) -> None:
+        self.resource: Final = resource
+        self.cache: Final[Cache[Held]] = Cache()
+        self.synced: Final = asyncio.Event()
+        self.unreadable: Final[dict[Key, str]] = {}
+        self.steps: Final = ListWatch(Streams(fresh_seed())["kubernetes.reflector"])
+        self.last_error: KubernetesError | None = None
+        """Of the last list or watch; None while it goes well."""
+        self._heard_s = -float("inf")
+        self._client = client
+        self._decoder = msgspec.json.Decoder(kind)
+        self._selection = selection
+
+    def age_s(self, now_s: float) -> float:
+        """Seconds since the API server last showed something; a bookmark comes each minute."""
+        return now_s - self._heard_s
+
+    async def run(self) -> None:
+        while True:
+            step = self.steps.next()
+            await asyncio.sleep(step.delay_s)
+            try:
+                match step:
+                    case ListNow():
+                        await self._list()
+                    case WatchFrom(version, timeout_s):
+                        await self._watch(version, timeout_s)
+                    case _:
+                        assert_never(step)
+            except KubernetesError as error:
+                self.last_error = error
+                self.steps.failed(error, monotonic_s())
+
+    async def _list(self) -> None:
+        self.cache.begin_list()
+        listed = await self._client.list_all(self.resource, self._selection)
+        self.unreadable.clear()
+        objects = []
+        for raw in listed.items:
+            try:
+                objects.append(self._decoder.decode(raw))
+            except msgspec.ValidationError as error:
+                held = self._not_readable(raw, error)[1]
+                if held is not None:
+                    objects.append(held)
+        self.cache.replace(objects, listed.version)
+        self.steps.listed(listed.version)
+        self.last_error = None
+        self._heard_s = monotonic_s()
+        self.synced.set()
+
+    async def _watch(self, version: str, timeout_s: int) -> None:
+        async with self._client.watch(self.resource, version, timeout_s, self._selection) as events:
+            self.steps.began(monotonic_s())
+            self.last_error = None
+            async for event in events:
+                self._take(event)
+                self._heard_s = monotonic_s()
+        self.steps.ended(monotonic_s())
+
+    def _take(self, event: WatchEvent) -> None:
+        if event.type == "BOOKMARK":
+            version = msgspec.json.decode(event.object, type=Object).metadata.resource_version
+            self.cache.advance(version)
+            self.steps.heard(version)
+            return
+        try:
+            shown = self._decoder.decode(event.object)
+        except msgspec.ValidationError as error:
+            meta, held = self._not_readable(event.object, error)
+            if event.type == "DELETED":
+                del self.unreadable[meta.key]
+                if held is not None:
+                    self.cache.remove(held)
+            self.cache.advance(meta.resource_version)
+            self.steps.heard(meta.resource_version)
+            return
+        if event.type == "DELETED":
+            self.cache.remove(shown)
+        else:
+            self.cache.show(shown)
+        self.unreadable.pop(shown.metadata.key, None)
+        self.steps.heard(shown.metadata.resource_version)
+
+    def _not_readable(
+        self, raw: msgspec.Raw, error: msgspec.ValidationError
+    ) -> tuple[Meta, Held | None]:
+        """Notes why, and gives what the cache has of the object."""
+        meta = msgspec.json.decode(raw, type=Object).metadata
+        self.unreadable[meta.key] = str(error)
+        held = self.cache.get(*meta.key)
+        return meta, held if held is not None and held.metadata.uid == meta.uid else None

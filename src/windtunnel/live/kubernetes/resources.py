@@ -1,0 +1,142 @@
+"""Kinds of the API, and what a cache holds of an object: only the fields that its type declares.
+
+A kind is a `Resource`; a type for its objects is a subclass of `Object` that declares the fields
+that are needed, and everything else (managed fields above all) is skipped while it is decoded:
+
+    SETS = Resource("grove.io", "v1alpha1", "podcliquesets", "PodCliqueSet")
+
+    class PodCliqueSet(Object, rename="camel", kw_only=True):
+        spec: dict[str, Any] = {}
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+
+Plain = dict[str, Any]
+"""An object as plain JSON values, whole."""
+Key = tuple[str, str]
+"""Namespace and name; the namespace of a cluster-scoped object is empty."""
+
+
+class Resource(NamedTuple):
+    """A kind as the API server serves it; the core group is empty."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def collection(self, namespace: str = "") -> str:
+        """The path of all objects, or of those in a namespace."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        if self.namespaced and namespace:
+            return f"{root}/namespaces/{quote(namespace, safe='')}/{self.plural}"
+        return f"{root}/{self.plural}"
+
+    def path(self, namespace: str, name: str, subresource: str = "") -> str:
+        """The path of one object."""
+        if not name or name in (".", "..") or (self.namespaced and not namespace):
+            raise InputError(
+                f"a {self.kind} cannot be addressed by {namespace!r} and {name!r}",
+                allowed="a namespace and a name" if self.namespaced else "a name",
+            )
+        path = f"{self.collection(namespace)}/{quote(name, safe='')}"
+        return f"{path}/{subresource}" if subresource else path
+
+
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
+PODS: Final = Resource("", "v1", "pods", "Pod")
+SERVICES: Final = Resource("", "v1", "services", "Service")
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+CRDS: Final = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
+
+
+class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """An object that this one belongs to; the garbage collector follows it."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The metadata that controllers read."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: list[OwnerReference] = []
+    finalizers: list[str] = []
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The one owner that controls it."""
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
+
+
+class Object(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Any object, with its metadata alone. Subclasses declare the fields that they read."""
+
+    metadata: Meta
+
+
+class Unstructured(Object, frozen=True, rename="camel", kw_only=True):
+    """An object with everything that most kinds have, as plain JSON values."""
+
+    api_version: str = ""
+    kind: str = ""
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+
+
+def owner_reference(resource: Resource, owner: Meta) -> dict[str, Any]:
+    """The reference that makes `owner` the controller of an object, as part of its metadata."""
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def micro_time(unix_s: float) -> str:
+    """A time as the API writes it, to the microsecond."""
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

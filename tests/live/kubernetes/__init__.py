@@ -1,0 +1,1 @@
+"""The client of the Kubernetes API without an API server: what decides, and configuration."""

@@ -1,0 +1,105 @@
+"""Kubeconfig files and service accounts; wrong ones are refused with a sentence, and secrets stay
+secret.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from windtunnel.core.errors import InputError
+from windtunnel.live.kubernetes.config import REREAD_S, in_cluster, load_config
+
+CLUSTER = {"server": "http://127.0.0.1:1"}
+
+
+def kubeconfig(
+    folder: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None, name: str = "config"
+) -> Path:
+    content = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "team"}}],
+        "clusters": [{"name": "k", "cluster": CLUSTER if cluster is None else cluster}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path = folder / name
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_a_token_file_counts_from_the_kubeconfig_and_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("first\n")
+    config = load_config(kubeconfig(tmp_path, {"tokenFile": "token"}))
+    assert (config.server, config.namespace) == ("http://127.0.0.1:1", "team")
+    credentials = config.credentials
+    assert credentials.cached(0.0) is None
+    assert credentials.read(0.0) == "first"
+    (tmp_path / "token").write_text("second\n")
+    assert credentials.cached(REREAD_S - 1) == "first"
+    assert credentials.cached(REREAD_S) is None
+    assert credentials.read(REREAD_S) == "second"
+    credentials.renew()
+    assert credentials.cached(REREAD_S + 1) is None
+
+
+def test_a_plugin_prints_the_token_and_when_it_expires(tmp_path: Path) -> None:
+    program = (
+        "import json, os; asked = json.loads(os.environ['KUBERNETES_EXEC_INFO']);"
+        "print(json.dumps({'status': {'token': os.environ['WHO'] + '-' + asked['kind'],"
+        "'expirationTimestamp': '2001-01-01T00:00:00Z'}}))"
+    )
+    plugin = {"command": sys.executable, "args": ["-c", program]}
+    plugin["env"] = [{"name": "WHO", "value": "me"}]  # type: ignore[list-item]
+    credentials = load_config(kubeconfig(tmp_path, {"exec": plugin})).credentials
+    assert credentials.read(0.0) == "me-ExecCredential"
+    assert credentials.cached(0.1) is None, "it has expired"
+
+
+def test_of_several_files_the_first_entry_of_a_name_counts(tmp_path: Path) -> None:
+    first = kubeconfig(tmp_path, {"token": "one"}, name="first")
+    second = kubeconfig(tmp_path, {"token": "two"}, {"server": "http://other"}, "second")
+    named = {"KUBECONFIG": f"{tmp_path / 'absent'}:{first}:{second}"}
+    config = load_config(environment=named)
+    assert config.server == "http://127.0.0.1:1"
+    assert config.credentials.read(0.0) == "one"
+    assert "one" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "said"),
+    [
+        ({"username": "u", "password": "p"}, None, "username are not supported"),
+        ({"token": "a b\nc"}, None, "a character that no token has"),
+        ({"tokenFile": "absent"}, None, "the token cannot be read"),
+        ({}, {"server": "ftp://x"}, "no server address"),
+        ({}, {"server": "https://x", "certificate-authority-data": "%"}, "is not base64"),
+        ({}, {"server": "https://x", "certificate-authority-data": "YWJj"}, "not a PEM"),
+        ({"client-certificate-data": "YWJj"}, {"server": "https://x"}, "needs its key"),
+        ({"exec": {"command": "/absent"}}, None, "'/absent' failed"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any] | None, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        load_config(kubeconfig(tmp_path, user, cluster)).credentials.read(0.0)
+
+
+def test_no_configuration_at_all_says_where_one_is_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no Kubernetes cluster is configured"):
+        load_config(environment={"HOME": str(tmp_path)})
+    with pytest.raises(InputError, match="no context 'b'; allowed: c"):
+        load_config(kubeconfig(tmp_path, {}), "b")
+    path = tmp_path / "list"
+    path.write_text(json.dumps([1]))
+    with pytest.raises(InputError, match="not a mapping"):
+        load_config(path)
+
+
+def test_a_pod_without_its_service_account_is_told(tmp_path: Path) -> None:
+    environment = {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "443"}
+    with pytest.raises(InputError, match="the CA of the cluster cannot be read"):
+        in_cluster(environment, tmp_path)
