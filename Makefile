@@ -14,7 +14,7 @@ PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup -p randomly --randomly-see
 EXAMPLE ?= examples/first.yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check test-interpreted test-compiled compile bench docs format clean
+.PHONY: help setup demo test check test-interpreted test-compiled test-kubernetes compile bench docs format clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,15 @@ test-compiled: compile  ## the tests again, on compiled modules
 	@if $(PY) setup.py fresh; then \
 	  echo "== tests, compiled"; WINDTUNNEL_FORM=compiled $(PYTEST) -m "not once"; \
 	else echo "== tests, compiled: skipped, there is no C compiler here"; fi
+
+# Without KUBECONFIG, a control plane is built from Go modules into the user's cache, once.
+test-kubernetes: $(DEVELOPED)  ## the tests on a real Kubernetes API server (needs Go, or KUBECONFIG)
+	@why="$$($(PY) -m tests.kubernetes.control_plane missing)"; \
+	if [ -n "$$why" ]; then echo "== tests on Kubernetes: skipped, $$why"; exit 0; fi; \
+	if [ -z "$$KUBECONFIG" ]; then \
+	  echo "== building the API server, unless the cache has it (many minutes the first time)"; \
+	  $(PY) -m tests.kubernetes.control_plane build || exit 1; fi; \
+	echo "== tests on Kubernetes"; WINDTUNNEL_KUBERNETES=1 $(PYTEST) -n 0 tests/kubernetes
 
 compile: $(DEVELOPED)  ## compile the hot modules beside their sources, when they changed
 	@$(PY) setup.py fresh || { echo "== compiling the hot modules"; $(PY) setup.py -q build_ext --inplace; }

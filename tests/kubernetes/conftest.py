@@ -1,0 +1,63 @@
+"""What tests on a real API server share: a control plane or a cluster, a namespace for each test.
+
+They run where `WINDTUNNEL_KUBERNETES` is set, which `make test-kubernetes` does; other test runs
+leave them out. A test that is a coroutine gets its `cluster` with a client in its own event loop.
+"""
+
+import asyncio
+import inspect
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kubernetes.cluster import open_cluster
+from tests.kubernetes.control_plane import ControlPlane, why_not
+from windtunnel.live.system import new_loop
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("WINDTUNNEL_KUBERNETES"):
+        return
+    ours = [item for item in items if HERE in item.path.parents]
+    if ours:
+        config.hook.pytest_deselected(items=ours)
+        items[:] = [item for item in items if HERE not in item.path.parents]
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane | None]:
+    """The control plane that the tests started themselves; None where KUBECONFIG names another."""
+    if os.environ.get("KUBECONFIG"):
+        yield None
+        return
+    if reason := why_not():
+        pytest.skip(reason)
+    with ControlPlane(tmp_path_factory.mktemp("control-plane")) as plane:
+        yield plane
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane | None) -> ControlPlane | None:
+    """A coroutine gets a `Cluster` in its place, when it runs."""
+    return control_plane
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+
+    async def run() -> None:
+        async with open_cluster(arguments.pop("cluster")) as cluster:
+            await pyfuncitem.obj(cluster=cluster, **arguments)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(run())
+    return True
