@@ -111,6 +111,13 @@ def test_a_scenario_has_the_last_word(tmp_path: Path) -> None:
     assert result["slo"]["vip"]["requests"] == 2
 
 
+def test_a_stretch_of_a_trace_counts_from_where_it_begins(tmp_path: Path) -> None:
+    rows = "".join(f"{second},40,4,,,,,,,\n" for second in (0, 1, 2.5, 3, 9))
+    path = written(tmp_path, OWN + rows, "t.csv")
+    _, requests = replayed(scenario(path, ", speedup: 2, start: 1500ms"))
+    assert [request.arrived_s for request in requests] == [0.5, 0.75, 3.75]
+
+
 def test_a_replay_ends_with_its_last_request_and_not_before(tmp_path: Path) -> None:
     """However far behind the server is: no horizon of its own cuts a replay short."""
     rows = "".join(f"{number / 1000},600,50,,,,,,,\n" for number in range(200))

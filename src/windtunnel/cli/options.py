@@ -18,7 +18,7 @@ from windtunnel.cli.places import (
     traces_of,
 )
 from windtunnel.core.errors import InputError
-from windtunnel.core.units import parse_duration, parse_size
+from windtunnel.core.units import parse_duration, parse_share, parse_size
 
 if TYPE_CHECKING:
     from windtunnel.search.execution.cache import Cache
@@ -98,6 +98,14 @@ def together(*options: Option) -> Option:
         return command
 
     return decorate
+
+
+SHARE = QuantityOption(
+    parse_share,
+    lambda share: 0.0 < share < 1.0,
+    "is not a share",
+    "a share above 0 and below 1, such as 95% or 0.95",
+)
 
 
 def option(name: str, kind: Any, says: str, default: Any = None, **more: Any) -> Option:

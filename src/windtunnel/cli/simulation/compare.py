@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from windtunnel.cli.options import (
     FILE,
+    SHARE,
     jobs_option,
     json_option,
     option,
@@ -21,17 +22,27 @@ from windtunnel.cli.options import (
 )
 from windtunnel.cli.places import Output, Place, folder_of, in_folder, keep_apart, traces_of
 from windtunnel.cli.simulation.simulate import load_plan
-from windtunnel.core.errors import InputError, InputFaults
+from windtunnel.core.errors import InputError, InputFaults, nearest
 from windtunnel.search.sweep.axes import split_values
 
 if TYPE_CHECKING:
+    from windtunnel.search.arena.contestants import Contestant
     from windtunnel.search.repeats.comparison import Design
+    from windtunnel.twin.scenario.plan import ScenarioPlan
 
 USUAL_SEEDS = 5
 MOST_DESIGNS = 12
 LONGEST_NAME = 60
-OF_DESIGNS = {"varied": "--vary", "seeds": "--seeds", "output": "-o", "jobs": "--jobs"}
+OF_DESIGNS = {
+    "varied": "--vary",
+    "policies": "--policies",
+    "seeds": "--seeds",
+    "output": "-o",
+    "jobs": "--jobs",
+}
 """Options that a single run has no use for."""
+GOAL = 0.95
+ALL = "all"
 
 
 @click.command()
@@ -42,6 +53,18 @@ OF_DESIGNS = {"varied": "--vary", "seeds": "--seeds", "output": "-o", "jobs": "-
     "Make a design of each value, as in serving.router.policy=round-robin,least-loaded.",
     metavar="PATH=A,B,...",
     multiple=True,
+)
+@option(
+    "--policies",
+    str,
+    "Let autoscaling policies compete on one scenario: `all`, or names such as predictive,hpa.",
+    metavar="all|A,B,...",
+)
+@option(
+    "--attained",
+    SHARE,
+    f"With --policies: the SLO attainment that is wanted. [default: {GOAL:.0%}]",
+    metavar="SHARE",
 )
 @set_option("Override a field in all.")
 @seeds_option(2, USUAL_SEEDS, "How many seeds each design runs with; a replay runs once.")
@@ -55,6 +78,8 @@ OF_DESIGNS = {"varied": "--vary", "seeds": "--seeds", "output": "-o", "jobs": "-
 def compare(
     scenarios: tuple[Path, ...],
     varied: tuple[str, ...],
+    policies: str | None,
+    attained: float | None,
     sets: tuple[str, ...],
     seeds: int,
     seed: int | None,
@@ -70,6 +95,11 @@ def compare(
     confidence intervals. Prints a table, and writes a folder with compare.html to look at and
     compare.json.
 
+    With --policies, every autoscaling policy runs on one scenario, with its defaults and with its
+    one knob tuned on some seeds and judged on others (a replay: on its first and second half). The
+    table and the page show cost against SLO attainment, and the regret: cost over that of the
+    cheapest schedule with all arrivals known.
+
     With --real, simulate the requests of a measured trace on the servers of one scenario, print
     both beside each other, and what to recalibrate.
     """
@@ -83,6 +113,15 @@ def compare(
     if real is not None:
         keep_apart({"the trace": real, **_numbered(scenarios)}, {"--json": json_to})
         _compare_real(real, scenarios, sets, seed, json_to)
+        return
+    if policies is None and attained is not None:
+        raise InputError("this is the goal of policies", where="--attained", hint="add --policies")
+    if policies is not None:
+        if varied:
+            what = "policies compete by themselves, each with its own knob"
+            raise InputError(what, where="--vary", hint="leave it out, or leave out --policies")
+        places = (output, json_to)
+        _compare_policies(scenarios, policies, attained or GOAL, sets, seeds, places, seed, jobs)
         return
     designs = _designs(scenarios, varied, sets, seed)
     place = folder_of(output, json_to, f"compare-{designs[0].plan.name}")
@@ -200,6 +239,71 @@ def _name(key: str, value: str) -> str:
     if value.startswith("{") and value.endswith("}"):
         return value[1:-1].strip() or f"{key}={value}"
     return f"{key}={value}"
+
+
+def _contestants(names: str) -> "list[Contestant]":
+    """Those that were named, in the order of the table."""
+    from windtunnel.search.arena.contestants import CONTESTANTS
+
+    known = [one.name for one in CONTESTANTS]
+    wanted = known if names == ALL else [name.strip() for name in names.split(",")]
+    for name in wanted:
+        if name not in known:
+            raise InputError(
+                f"no policy {name!r} competes",
+                where="--policies",
+                allowed=f"{ALL}, or some of {', '.join(known)}",
+                hint=nearest(name, known),
+            )
+    return [one for one in CONTESTANTS if one.name in wanted]
+
+
+def _compare_policies(
+    scenarios: Sequence[Path],
+    names: str,
+    goal: float,
+    sets: Sequence[str],
+    seeds: int,
+    output: tuple[str | None, str | None],
+    seed: int | None,
+    jobs: int | None,
+) -> None:
+    """Lets policies compete on one scenario, and shows what each attained for what."""
+    from windtunnel.report.files.folder import result_bytes
+    from windtunnel.report.page.arena import arena_page
+    from windtunnel.report.terminal.arena import show_arena
+    from windtunnel.report.terminal.comparison import DATA, PAGE
+    from windtunnel.report.terminal.layout import screen
+    from windtunnel.report.terminal.progress import bar
+    from windtunnel.search.arena.arena import Arena
+    from windtunnel.search.arena.cases import cases_of
+
+    if len(scenarios) != 1:
+        what = f"there are {len(scenarios)} scenarios"
+        raise InputError(what, where="--policies", allowed="one scenario, that all policies get")
+    contestants = _contestants(names)
+    (scenario,) = scenarios
+
+    def load(more: Sequence[str], other: int | None) -> "ScenarioPlan":
+        return load_plan(scenario, [*sets, *more], seed if other is None else other)
+
+    plan = load((), None)
+    place = folder_of(*output, f"policies-{plan.name}")
+    read = {**_numbered(scenarios), **traces_of(plan)}
+    json_to = output[1]
+    keep_apart(read, {**in_folder(place, (DATA, PAGE)), "--json": json_to})
+    tune, judge = cases_of(load, seeds)
+    with Output(json_to) as out:
+        folder = out.folder(place)
+        with bar("runs", sys.stderr) as update:
+            arena = Arena(tune, judge, goal, lambda done, all_, what: update(done, all_, 0, what))
+            found = arena.contest(contestants, jobs)
+        if folder is not None:
+            page = arena_page(f"Policies on {plan.name}", [found])
+            folder.put({DATA: result_bytes(found), PAGE: page.encode()})
+        out.json(found)
+    if not out.alone:
+        show_arena(found, folder.path if folder is not None else None, screen())
 
 
 def _compare_real(

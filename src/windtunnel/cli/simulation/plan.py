@@ -10,8 +10,8 @@ import click
 
 from windtunnel.cli.options import (
     FILE,
+    SHARE,
     FiniteRange,
-    QuantityOption,
     cache_of,
     json_option,
     option,
@@ -25,7 +25,6 @@ from windtunnel.cli.options import (
 )
 from windtunnel.cli.places import Output, folder_of, in_folder, keep_apart, note_estimate, traces_of
 from windtunnel.core.errors import InputError
-from windtunnel.core.units import parse_share
 
 if TYPE_CHECKING:
     from windtunnel.search.plan.planner import Question
@@ -35,12 +34,6 @@ FINDS = ("deployment", "load", "knee")
 USUAL_SEEDS, FEWEST_SEEDS = 8, 2
 USUAL_BUDGET = 400
 EXIT_NONE = 1
-SHARE = QuantityOption(
-    parse_share,
-    lambda share: 0.0 < share < 1.0,
-    "is not a share",
-    "a share above 0 and below 1, such as 95% or 0.95",
-)
 SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
 """Options that are short for a setting of the section `plan`."""
 

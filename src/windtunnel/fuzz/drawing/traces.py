@@ -23,6 +23,8 @@ def draw_trace(
     trace: Values = {"path": path}
     if dice.chance(0.3):
         trace["speedup"] = dice.span(0.3, 5.0)
+    if dice.chance(0.2):
+        trace["start"] = dice.span(0.01, 0.5) * traffic.lasts_s
     if dice.chance(0.3):
         trace["sort"] = True
     if dice.chance(0.5):

@@ -23,6 +23,7 @@ from windtunnel.settings.limits import (
     FASTEST_REPLAY,
     HIGHEST_PRIORITY,
     LARGEST_WEIGHT,
+    LONGEST_RUN,
     LONGEST_TARGET,
     LONGEST_TRAFFIC_S,
     MOST_ADAPTERS,
@@ -30,7 +31,7 @@ from windtunnel.settings.limits import (
     MOST_MEMBERS,
     MOST_REQUESTS,
 )
-from windtunnel.settings.section import Context, Section, faults_of
+from windtunnel.settings.section import Added, Context, Section, faults_of
 from windtunnel.workload.arrivals import curve_of
 from windtunnel.workload.distributions import Curve, Lengths
 from windtunnel.workload.request import DEFAULT_SLO, MOST_TURNS
@@ -356,6 +357,11 @@ class TraceSettings(Section):
     )
     speedup: Annotated[float, Number(1 / FASTEST_REPLAY, FASTEST_REPLAY)] = Field(
         default=1.0, description="Requests arrive this many times as fast."
+    )
+    start_s: Annotated[float, Duration("0s", LONGEST_RUN), Added()] = Field(
+        default=0.0,
+        description="Leave out what comes before this time of the trace, and count from there. "
+        "With `duration`, a run replays one stretch of it.",
     )
     sort: Annotated[bool, Flag()] = Field(
         default=False,

@@ -131,6 +131,13 @@ def _from_first(requests: Iterator[TraceRequest]) -> Iterator[TraceRequest]:
         yield shifted(request, start_s)
 
 
+def _after(requests: Iterator[TraceRequest], start_s: float) -> Iterator[TraceRequest]:
+    """Those that come at a time or later, counted from there."""
+    for request in requests:
+        if request.arrived_s >= start_s:
+            yield shifted(request, start_s)
+
+
 class LeftOut(NamedTuple):
     """Rows of a trace that were not replayed."""
 
@@ -158,6 +165,8 @@ class OpenTrace:
         self.requests: Iterator[TraceRequest] = open_trace(
             path, plan.trace.format, sort=plan.trace.sort, notes=self._notes
         )
+        if plan.trace.start_s > 0.0:
+            self.requests = _after(self.requests, plan.trace.start_s)
 
     def left_out(self, adapters: int) -> LeftOut:
         """What was left out so far; `adapters` counts requests served without their adapter."""

@@ -1,0 +1,1 @@
+"""Autoscaling policies against each other on one pool: cost, SLO attainment and regret."""

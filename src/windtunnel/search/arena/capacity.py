@@ -1,0 +1,152 @@
+"""What a pool carries, measured in the twin: misses by load per replica, in pools of fixed size.
+
+The arrivals of a run are counted in bins, and so are those of them that missed their targets. A bin
+in which a queue is only worked off says nothing about the load of its own time, and is left out.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.results.recorder import COMPLETED
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.workload.request import Request
+from windtunnel.workload.settings.sources import SloClass
+
+MISSED = 0.05
+"""The share of misses up to which a load counts as carried."""
+FALLING = 0.9
+"""A load that is less than this share of an overload before it may suffer from that one's queue."""
+NEAR = 0.15
+"""Bins within this share of a load tell what a replica looks like under it."""
+
+
+class LoadBin(msgspec.Struct, frozen=True):
+    """What arrived in a while, what of it missed its targets, and how full replicas were."""
+
+    arrived: int
+    missed: int
+    running: float
+    """Requests on a replica, waiting or not, at the end of the bin."""
+    kv_used: float
+    """The share of a replica's KV cache in use then."""
+
+
+class MissSink:
+    """Counts arrivals and misses by bin, as rows of ended requests come."""
+
+    def __init__(self, plan: ScenarioPlan, bin_s: float) -> None:
+        self._bin_s = bin_s
+        self._slos = plan.slos
+        self.arrived: dict[int, int] = {}
+        self.missed: dict[int, int] = {}
+
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
+        for request, outcome in zip(requests, outcomes, strict=True):
+            at = int(request.arrived_s / self._bin_s)
+            self.arrived[at] = self.arrived.get(at, 0) + 1
+            slo = self._slos[names.classes[request.slo]]
+            if outcome != COMPLETED or not _met(request, slo):
+                self.missed[at] = self.missed.get(at, 0) + 1
+
+
+def _met(request: Request, slo: SloClass) -> bool:
+    first_s = request.first_token_s - request.arrived_s
+    last_s = request.finished_s - request.arrived_s
+    further = max(1.0, float(request.output_tokens) - 1.0)
+    return (
+        (slo.ttft_s is None or first_s <= slo.ttft_s)
+        and (slo.e2e_s is None or last_s <= slo.e2e_s)
+        and (slo.tpot_s is None or (last_s - first_s) / further <= slo.tpot_s)
+    )
+
+
+class FixedRun(NamedTuple):
+    """A run on a pool of one size."""
+
+    replicas: int
+    bin_s: float
+    bins: Sequence[LoadBin]
+
+    def loads(self) -> list[float]:
+        """Arrivals per second and replica, bin by bin."""
+        return [one.arrived / (self.bin_s * self.replicas) for one in self.bins]
+
+
+class OperatingPoint(NamedTuple):
+    """A replica under the most that it carries."""
+
+    rate: float
+    """Requests per second."""
+    running: float
+    """Requests on it."""
+    kv_used: float
+
+
+class CapacityCurve:
+    """The share of requests that miss, by load per replica: never falling."""
+
+    def __init__(self, runs: Sequence[FixedRun]) -> None:
+        telling = [pair for run in runs for pair in _telling(run)]
+        self.steps = isotonic([(load, one.missed, one.arrived) for load, one in telling])
+        """Loads, and the share that misses up to each."""
+        self._loads = [load for load, _ in self.steps]
+        self.point = self._operating_point(telling)
+
+    def missed(self, load: float) -> float:
+        """Between two loads that were seen, a straight line; beyond the highest all miss."""
+        at = bisect_right(self._loads, load)
+        if at == len(self.steps):
+            return 1.0
+        above, share = self.steps[at]
+        below, before = self.steps[at - 1] if at else (0.0, 0.0)
+        part = (load - below) / (above - below) if above > below else 1.0
+        return before + (share - before) * part
+
+    def _operating_point(self, telling: Sequence[tuple[float, LoadBin]]) -> OperatingPoint:
+        carried = [load for load, share in self.steps if share <= MISSED]
+        rate = max(carried, default=min(self._loads, default=0.0))
+        near = [
+            one
+            for load, one in telling
+            if abs(load - rate) <= NEAR * rate and one.missed <= MISSED * one.arrived
+        ]
+        count = max(1, len(near))
+        running = math.fsum(one.running for one in near) / count
+        return OperatingPoint(rate, running, math.fsum(one.kv_used for one in near) / count)
+
+
+def _telling(run: FixedRun) -> list[tuple[float, LoadBin]]:
+    """The bins of a run whose misses are those of their own load.
+
+    Of bins in and after an overload, those with about the highest load since it began.
+    """
+    found = []
+    peak = 0.0
+    for load, one in zip(run.loads(), run.bins, strict=True):
+        if one.arrived > 0 and load >= FALLING * peak:
+            found.append((load, one))
+        on_time = one.missed <= MISSED * one.arrived
+        peak = 0.0 if on_time else max(peak, load)
+    return found
+
+
+def isotonic(points: Sequence[tuple[float, int, int]]) -> list[tuple[float, float]]:
+    """Misses of arrivals by load, as shares that never fall: the nearest to what was seen.
+
+    Neighbours whose shares fall, and those of one load, are pooled until there are none.
+    """
+    blocks: list[tuple[float, int, int]] = []  # its highest load, misses, arrivals
+    for load, missed, arrived in sorted(points):
+        blocks.append((load, missed, arrived))
+        while len(blocks) > 1 and (
+            blocks[-2][0] == load or blocks[-2][1] * blocks[-1][2] >= blocks[-1][1] * blocks[-2][2]
+        ):
+            high, missed_here, arrived_here = blocks.pop()
+            _, missed_below, arrived_below = blocks.pop()
+            blocks.append((high, missed_below + missed_here, arrived_below + arrived_here))
+    return [(load, missed / arrived) for load, missed, arrived in blocks]

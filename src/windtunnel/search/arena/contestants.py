@@ -1,0 +1,129 @@
+"""The policies that compete, each with the one knob that its users turn, from lax to strict.
+
+Values of a knob are in what a replica shows under the most that it carries, so that they fit any
+model: half of the requests that it had there, or of the KV cache. Everything else is as a policy
+has it, but windows before shrinking are 2 minutes where the default is 5: that is cheaper.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+RUNNING: Final = "running"
+KV: Final = "kv"
+TPOT: Final = "tpot"
+PLAIN: Final = ""
+
+Section = dict[str, Any]
+WINDOW: Final[Section] = {"down": {"window": "2m"}}
+STABLE: Final[Section] = {"stabilization": {"up": "0s", "down": "2m"}}
+
+
+class Contestant(NamedTuple):
+    """A policy: its section for a value of its knob, and the values that are tried."""
+
+    name: str
+    knob: str
+    unit: str
+    """What a value is a share of; empty: it is the setting itself."""
+    values: tuple[float, ...]
+    section: Callable[[float], Section]
+    default: Callable[[float], Section]
+    """With nothing set that need not be; what it is given is one unit."""
+
+
+def _requests(policy: str, **more: Any) -> Callable[[float], Section]:
+    return lambda target: {
+        "policy": policy,
+        "metrics": [{"name": "requests", "target": target, **more.get("metric", {})}],
+        **more.get("options", {}),
+    }
+
+
+def _mapped(policy: str, options: Section | None = None) -> Callable[[float], Section]:
+    return lambda target: {"policy": policy, "metrics": {"requests": target}, **(options or {})}
+
+
+def _kv(options: Section | None = None) -> Callable[[float], Section]:
+    metric = "kv_used"
+    return lambda target: {
+        "policy": "hpa",
+        "metrics": [{"name": metric, "target": target}],
+        **(options or {}),
+    }
+
+
+def _between(policy: str, share: float, options: Section | None = None) -> Callable[..., Section]:
+    return lambda up: {
+        "policy": policy,
+        "up": up,
+        "down": round(up * share, 6),
+        **(options or {}),
+    }
+
+
+def _plain(policy: str, **options: Any) -> Callable[[float], Section]:
+    return lambda _: {"policy": policy, **options}
+
+
+def _wva_v1(queue: float) -> Section:
+    spare = round(queue * 0.6, 6)
+    return {"policy": "wva-v1", "queue_threshold": queue, "queue_spare": spare, **STABLE}
+
+
+def _knative(target: float) -> Section:
+    return {"policy": "knative", "interval": "2s", "target": target, "utilization_percent": 100}
+
+
+def _dynamo(itl_s: float) -> Section:
+    planner = {"adjustment": "60s", "predictor": "kalman", "accelerator_budget": 100_000}
+    return {"policy": "dynamo", "itl": f"{itl_s * 1000:g}ms", **planner}
+
+
+def _predictive(headroom: float) -> Section:
+    return {"policy": "predictive", "headroom": headroom}
+
+
+SHARES: Final = (1.2, 0.9, 0.65, 0.4)
+"""Of what a replica shows under the most that it carries: beyond it, near it, and well below."""
+PANIC: Final[Section] = {"behavior": {"down": {"window": "2m"}, "panic": {"hold": "60s"}}}
+TOTAL: Final[Section] = {"type": "total"}
+_BUDGET: Final[Section] = {"accelerator_budget": 100_000}
+
+OURS: Final = "predictive"
+FIXED: Final = "fixed"
+
+CONTESTANTS: Final = (
+    Contestant(OURS, "headroom", PLAIN, (0.0, 0.1, 0.2, 0.4), _predictive, _plain("predictive")),
+    Contestant(
+        "hpa", "requests", RUNNING, SHARES, _requests("hpa", options=WINDOW), _requests("hpa")
+    ),
+    Contestant("hpa-kv", "kv_used", KV, SHARES, _kv(WINDOW), _kv()),
+    Contestant(
+        "keda",
+        "requests",
+        RUNNING,
+        SHARES,
+        _requests("keda", metric=TOTAL, options=WINDOW),
+        _requests("keda", metric=TOTAL),
+    ),
+    Contestant(
+        "knative", "concurrency", RUNNING, SHARES, _knative, _plain("knative", interval="2s")
+    ),
+    Contestant("aibrix", "requests", RUNNING, SHARES, _mapped("aibrix"), _mapped("aibrix")),
+    Contestant(
+        "kthena",
+        "requests",
+        RUNNING,
+        SHARES,
+        _mapped("kthena-homogeneous", PANIC),
+        _mapped("kthena-homogeneous"),
+    ),
+    Contestant("wva-v1", "queue", PLAIN, (10, 5, 2, 0.5), _wva_v1, _plain("wva-v1")),
+    Contestant("wva", "up", KV, SHARES, _between("wva", 0.8, STABLE), _plain("wva")),
+    Contestant(
+        "saturation", "up", KV, SHARES, _between("saturation", 0.7, STABLE), _plain("saturation")
+    ),
+    Contestant("blis", "up", KV, SHARES, _between("blis", 0.5), _plain("blis")),
+    Contestant("dynamo", "itl", TPOT, (1.0, 0.7, 0.5, 0.4), _dynamo, _plain("dynamo", **_BUDGET)),
+)
+"""All of them; what a pool of one size costs is found beside them."""

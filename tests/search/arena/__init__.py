@@ -1,0 +1,1 @@
+"""Policies against each other, and the schedule of somebody who knows all arrivals."""
