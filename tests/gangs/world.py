@@ -14,6 +14,7 @@ from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.controllers.startup import waits_for
 from windtunnel.gangs.objects import CLIQUE, GROUP, RUNNING, SET, Node, Pod, PodGang
 from windtunnel.gangs.statuses import ObjectEvent
+from windtunnel.gangs.templates import PodGroup
 
 MOST_ROUNDS = 1000
 
@@ -179,7 +180,7 @@ class World:
         """Of each pod group the pods that can come, and how many must; none when it is whole."""
         found, short = [], False
         for group in gang.groups:
-            pods = [self.view.pods[name] for name in group.pods if name in self.view.pods]
+            pods = self._listed(group)
             have = sum(1 for pod in pods if pod.node and pod.active)
             pending = [pod for pod in pods if not pod.node and not pod.gated]
             need = group.min_replicas - have
@@ -191,9 +192,13 @@ class World:
         return found if short else []
 
     def _pending(self, gang: PodGang) -> list[Pod]:
-        names = (name for group in gang.groups for name in group.pods)
-        pods = (self.view.pods[name] for name in names if name in self.view.pods)
+        pods = (pod for group in gang.groups for pod in self._listed(group))
         return [pod for pod in pods if not pod.node and not pod.gated]
+
+    def _listed(self, group: PodGroup) -> list[Pod]:
+        """In the order of their indices, whatever they are called."""
+        found = [self.view.pods[name] for name in group.pods if name in self.view.pods]
+        return sorted(found, key=lambda pod: (pod.index, pod.created_s))
 
     def _bind(self, pods: Iterable[Pod], free: list[str]) -> int:
         count = 0

@@ -3,6 +3,8 @@
 import copy
 from typing import Any, Final
 
+import msgspec
+
 from windtunnel.gangs import names
 from windtunnel.gangs.controllers.attachments import (
     ACCOUNT_SUFFIX,
@@ -32,6 +34,21 @@ WAITER_IMAGE: Final = "$(GROVE_INIT_CONTAINER_IMAGE)"
 """The operator has it from its environment."""
 ACCOUNT_VOLUME: Final = "sa-token-secret-vol"
 INFO_VOLUME: Final = "pod-info-vol"
+WAITS_FOR: Final = "--podcliques="
+
+PART_OF: Final = "app.kubernetes.io/part-of"
+POD_CLIQUE: Final = "grove.io/podclique"
+POD_INDEX: Final = "grove.io/podclique-pod-index"
+TEMPLATE_HASH: Final = "grove.io/pod-template-hash"
+GANG_LABEL: Final = "grove.io/podgang"
+BASE_GANG: Final = "grove.io/base-podgang"
+SET_INDEX: Final = "grove.io/podcliqueset-replica-index"
+GROUP_LABEL: Final = "grove.io/podcliquescalinggroup"
+GROUP_INDEX: Final = "grove.io/podcliquescalinggroup-replica-index"
+SCHEDULER: Final = "grove.io/scheduler-name"
+TOPOLOGY_NOTE: Final = "grove.io/topology-name"
+CLIQUE_NOTE: Final = "windtunnel.dev/clique"
+"""The annotation that says what a clique was made of beside its pod spec, as JSON."""
 
 KINDS: Final = {
     "PodCliqueSet": (GROVE, ""),
@@ -60,7 +77,7 @@ def _manifest(owner: PodCliqueSet, above: Thing, thing: Owned, labels: dict[str,
         component = "pcsg-podclique"
     common = {
         "app.kubernetes.io/managed-by": "grove-operator",
-        "app.kubernetes.io/part-of": names.short(owner.name),
+        PART_OF: names.short(owner.name),
         "app.kubernetes.io/name": names.short(thing.name),
     }
     if component:
@@ -87,7 +104,7 @@ def attachment_manifest(owner: PodCliqueSet, attached: Attachment) -> Json:
     """A service, an autoscaler, a claim or a part of an account."""
     labels = {}
     if attached.replica >= 0:
-        labels["grove.io/podcliqueset-replica-index"] = str(attached.replica)
+        labels[SET_INDEX] = str(attached.replica)
     made = _manifest(owner, owner, attached, labels)
     body = copy.deepcopy(attached.body)
     more = body.pop("metadata", {})
@@ -123,13 +140,13 @@ def _add_waiter(owner: PodCliqueSet, pod: Pod, made: Json) -> None:
     waiter = {
         "name": WAITER,
         "image": WAITER_IMAGE,
-        "args": [f"--podcliques={waits}"],
+        "args": [f"{WAITS_FOR}{waits}"],
         "volumeMounts": [
             {"name": ACCOUNT_VOLUME, "mountPath": account, "readOnly": True},
             {"name": INFO_VOLUME, "mountPath": "/var/grove/pod-info", "readOnly": True},
         ],
     }
-    gang = {"fieldPath": "metadata.labels['grove.io/podgang']"}
+    gang = {"fieldPath": f"metadata.labels['{GANG_LABEL}']"}
     space = {"fieldPath": "metadata.namespace"}
     items = [{"path": "namespace", "fieldRef": space}, {"path": "podgang", "fieldRef": gang}]
     volumes = [
@@ -149,14 +166,14 @@ def _containers(spec: Json) -> list[Json]:
 
 def _place_labels(thing: GangMember) -> dict[str, str]:
     found = {
-        "grove.io/podgang": names.short(thing.gang),
-        "grove.io/podcliqueset-replica-index": str(thing.replica),
+        GANG_LABEL: names.short(thing.gang),
+        SET_INDEX: str(thing.replica),
     }
     if thing.group:
-        found["grove.io/podcliquescalinggroup"] = names.short(thing.group)
-        found["grove.io/podcliquescalinggroup-replica-index"] = str(thing.group_replica)
+        found[GROUP_LABEL] = names.short(thing.group)
+        found[GROUP_INDEX] = str(thing.group_replica)
     if thing.base_gang:
-        found["grove.io/base-podgang"] = names.short(thing.base_gang)
+        found[BASE_GANG] = names.short(thing.base_gang)
     return found
 
 
@@ -164,12 +181,12 @@ def pod_labels(pod: Pod) -> dict[str, str]:
     """The labels of a pod that tell it from others: of its template, and Grove's."""
     return {
         **pod.template.labels,
-        "app.kubernetes.io/part-of": names.short(pod.set_name),
+        PART_OF: names.short(pod.set_name),
         "app.kubernetes.io/component": KINDS[pod.kind][1],
-        "grove.io/podclique": names.short(pod.clique),
+        POD_CLIQUE: names.short(pod.clique),
         **_place_labels(pod),
-        "grove.io/podclique-pod-index": str(pod.index),
-        "grove.io/pod-template-hash": pod.template_hash,
+        POD_INDEX: str(pod.index),
+        TEMPLATE_HASH: pod.template_hash,
     }
 
 
@@ -188,7 +205,7 @@ def _environment(owner: PodCliqueSet, pod: Pod, own: list[Json]) -> list[Json]:
         values["GROVE_PCSG_NAME"] = names.short(pod.group)
         values["GROVE_PCSG_INDEX"] = str(pod.group_replica)
         values["GROVE_PCSG_TEMPLATE_NUM_PODS"] = str(total)
-    index = {"fieldPath": "metadata.labels['grove.io/podclique-pod-index']"}
+    index = {"fieldPath": f"metadata.labels['{POD_INDEX}']"}
     found: list[Json] = [{"name": name, "value": value} for name, value in values.items()]
     found.append({"name": "GROVE_PCLQ_POD_INDEX", "valueFrom": {"fieldRef": index}})
     ours = {entry["name"] for entry in found}
@@ -215,7 +232,7 @@ def _claim(spec: SetSpec, pod: Pod, made: Json) -> None:
 
 def clique_manifest(owner: PodCliqueSet, above: Thing, clique: PodClique) -> Json:
     """A clique; `above` is its scaling group, or the set."""
-    labels = {**_place_labels(clique), "grove.io/pod-template-hash": clique.template.hash}
+    labels = {**_place_labels(clique), TEMPLATE_HASH: clique.template.hash}
     spec: Json = {
         "roleName": clique.template.role_name,
         "replicas": clique.replicas,
@@ -224,11 +241,28 @@ def clique_manifest(owner: PodCliqueSet, above: Thing, clique: PodClique) -> Jso
     }
     if clique.starts_after:
         spec["startsAfter"] = [names.short(name) for name, _ in clique.starts_after]
-    return {**_manifest(owner, above, clique, labels), "spec": spec}
+    made = _manifest(owner, above, clique, labels)
+    made["metadata"]["annotations"] = {CLIQUE_NOTE: msgspec.json.encode(_note(clique)).decode()}
+    return {**made, "spec": spec}
+
+
+class CliqueNote(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """What a clique was made of, beside its pod spec."""
+
+    template: dict[str, Any]
+    incarnation: int = 0
+    starts_after: dict[str, int] = {}
+
+
+def _note(clique: PodClique) -> CliqueNote:
+    template = msgspec.to_builtins(clique.template)
+    del template["podSpec"]
+    after = {names.short(name): count for name, count in clique.starts_after}
+    return CliqueNote(template, clique.incarnation, after)
 
 
 def group_manifest(owner: PodCliqueSet, group: ScalingGroup) -> Json:
-    labels = {"grove.io/podcliqueset-replica-index": str(group.replica)}
+    labels = {SET_INDEX: str(group.replica)}
     spec = {
         "replicas": group.replicas,
         "minAvailable": group.min_available,
@@ -258,11 +292,12 @@ def gang_manifest(owner: PodCliqueSet, gang: PodGang) -> Json:
     if gang.priority_class:
         spec["priorityClassName"] = gang.priority_class
     labels = {key: text for key, text in owner.spec.labels.items() if not _is_ours(key)}
-    labels["grove.io/scheduler-name"] = gang.scheduler
+    labels[SCHEDULER] = gang.scheduler
+    labels[SET_INDEX] = str(gang.replica)
     made = _manifest(owner, owner, gang, labels)
     annotations = {key: text for key, text in owner.spec.annotations.items() if not _is_ours(key)}
     if gang.topology:
-        annotations["grove.io/topology-name"] = gang.topology
+        annotations[TOPOLOGY_NOTE] = gang.topology
     if annotations:
         made["metadata"]["annotations"] = annotations
     return {**made, "spec": spec}

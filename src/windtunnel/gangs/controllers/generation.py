@@ -53,7 +53,10 @@ def create(view: View, owner: PodCliqueSet, thing: Owned, commands: list[Command
     assert isinstance(found, Owned)
     if found.set_name == owner.name and (found.terminating or found.owner_uid != thing.owner_uid):
         return ""
-    return f"{thing.kind} {thing.name} belongs to the set {found.set_name}"
+    whose = f"belongs to the set {found.set_name}"
+    if not found.set_name:
+        whose = "was not created by this operator"
+    return f"{thing.kind} {thing.name} {whose}"
 
 
 def new_clique(
