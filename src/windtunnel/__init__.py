@@ -2,7 +2,8 @@
 
 From Python: `import windtunnel as wt`, then `wt.simulate(wt.load("scenario.yaml"))` gives a result
 as plain data, with the keys of `result.json`. `wt.sweep("scenario.yaml", {...})` runs it at many
-settings, and `wt.plan("scenario.yaml")` finds the cheapest deployment that keeps its SLO.
+settings, `wt.plan("scenario.yaml")` finds the cheapest deployment that keeps its SLO, and
+`wt.check("old.yaml", "new.yaml", trace="day.jsonl")` tries a change on recorded traffic.
 """
 
 from windtunnel import _start
@@ -16,7 +17,7 @@ from windtunnel._forms import settle as _settle
 
 if TYPE_CHECKING:
     from windtunnel.core.errors import WindtunnelError
-    from windtunnel.search.api import plan, sensitivity, sweep
+    from windtunnel.search.api import check, plan, sensitivity, sweep
     from windtunnel.twin.run import simulate
     from windtunnel.twin.scenario.load import load
 
@@ -26,6 +27,7 @@ __all__ = [
     "sweep",
     "sensitivity",
     "plan",
+    "check",
     "WindtunnelError",
     "FORM",
     "__version__",
@@ -42,6 +44,7 @@ _PLACES = {
     "sweep": "windtunnel.search.api",
     "sensitivity": "windtunnel.search.api",
     "plan": "windtunnel.search.api",
+    "check": "windtunnel.search.api",
     "WindtunnelError": "windtunnel.core.errors",
 }
 """Where a public name is. Each is imported when it is first used, so that a start stays light."""

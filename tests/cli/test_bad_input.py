@@ -83,6 +83,7 @@ def bad_file(place: Path, name: str, good: str) -> Path:
 VARY = ("--metric", "latency.ttft.p95", "--vary", "workload[0].output_tokens=5..6")
 COMMANDS: dict[str, tuple[str, Callable[[str, str], list[str]]]] = {
     "compare": (SCENARIO, lambda bad, good: ["compare", bad, good]),
+    "check": (SCENARIO, lambda bad, good: ["check", good, bad]),
     "sensitivity": (SCENARIO, lambda bad, _: ["sensitivity", bad, *VARY]),
     "plan": (SCENARIO, lambda bad, _: ["plan", bad]),
     "observe": (SCENARIO, lambda bad, _: ["observe", bad, "--endpoint", "http://127.0.0.1:9"]),
@@ -244,6 +245,8 @@ OPTIONS = [
     ("compare", "GOOD", "--vary", "x=1,2"),
     ("compare", "GOOD", "--vary", "serving.router.policy="),
     ("compare", "GOOD", "GOOD", "--seed", "-1"),
+    ("check", "GOOD", "GOOD", "--block", "0s"),
+    ("check", "GOOD", "GOOD", "--min-attainment", "x"),
     (*OBSERVE, "--speedup", "nan"),
     (*OBSERVE, "--speedup", "inf"),
     (*OBSERVE, "--speedup", "1e-400"),

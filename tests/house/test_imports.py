@@ -79,6 +79,7 @@ def test_the_public_interface_is_what_it_is_meant_to_be() -> None:
         "sweep",
         "sensitivity",
         "plan",
+        "check",
         "WindtunnelError",
         "FORM",
         "__version__",

@@ -103,13 +103,23 @@ def _value(result: Mapping[str, Any], path: str) -> Any:
     return result[part][name][key] if part == "slo" else value_at(result, path)
 
 
-def compared(runs: Sequence[Sequence[Figures]], chance: Sequence[bool]) -> list[dict[str, Any]]:
+def compared(
+    runs: Sequence[Sequence[Figures]],
+    chance: Sequence[bool],
+    also: Sequence[ComparedFigure] = (),
+) -> list[dict[str, Any]]:
     """Every figure of every design, and how it differs from that of the first.
 
     `runs` are the figures of each design by seed; `chance` says whose runs depend on the seed.
+    Figures that are not among the usual ones are compared too where they are asked for.
     """
     classes = list(dict.fromkeys(name for own in runs for name in own[0]["classes"]))
-    return [_metric(metric, runs, chance) for metric in _metrics_of(classes)]
+    usual = _metrics_of(classes)
+    paths = {metric.path for metric in usual}
+    return [
+        _metric(metric, runs, chance)
+        for metric in (*usual, *(one for one in also if one.path not in paths))
+    ]
 
 
 def _metric(
@@ -121,7 +131,7 @@ def _metric(
         "designs": [
             {
                 "values": own,
-                **_ends(_own_interval(metric, own), sure=varies),
+                **ends(_own_interval(metric, own), sure=varies),
                 "difference": _against(metric, own, values[0], one_sample=not (varies or chance[0]))
                 if place
                 else None,
@@ -152,7 +162,7 @@ def _against(
     """How a design does against the first."""
     ours, theirs = _all_known(values), _all_known(base)
     if ours is None or theirs is None:
-        return {"verdict": UNKNOWN, **_ends(None), "ratio": None}
+        return {"verdict": UNKNOWN, **ends(None), "ratio": None}
     if one_sample:
         return _one_difference(metric, ours[0], theirs[0])
     return _difference(metric, ours, theirs)
@@ -165,8 +175,8 @@ def _one_difference(metric: ComparedFigure, our: float, their: float) -> dict[st
     ratio = Interval(*[our / their] * 3) if spreads else None
     return {
         "verdict": SAME if our == their else ONE_SAMPLE,
-        **_ends(Interval(middle, middle, middle), sure=False),
-        "ratio": None if ratio is None else _ends(ratio, sure=False),
+        **ends(Interval(middle, middle, middle), sure=False),
+        "ratio": None if ratio is None else ends(ratio, sure=False),
     }
 
 
@@ -177,17 +187,27 @@ def _difference(metric: ComparedFigure, ours: list[float], theirs: list[float]) 
     what any time can fall to.
     """
     interval = paired_interval(ours, theirs)
-    if metric.unit in RATIOS and min(*ours, *theirs) > 0.0:
-        ratio = paired_ratio(ours, theirs)
-        found = verdict(metric.better, ratio, 1.0, SMALLEST_EFFECT)
-        if found == UNSEEN and ratio.high > WIDEST_FACTOR * ratio.middle:
-            found = TOO_FEW
-        return {"verdict": found, **_ends(interval), "ratio": _ends(ratio)}
-    share = metric.unit == SHARE
-    found = verdict(metric.better, interval, 0.0, SMALLEST_SHARE if share else 0.0)
-    if found == UNSEEN and share and interval.high - interval.middle > WIDEST_SHARE:
-        found = TOO_FEW
-    return {"verdict": found, **_ends(interval), "ratio": None}
+    spreads = metric.unit in RATIOS and min(*ours, *theirs) > 0.0
+    ratio = paired_ratio(ours, theirs) if spreads else None
+    found = judged(metric.unit, metric.better, interval, ratio)
+    if found["verdict"] == UNSEEN and _is_too_wide(metric.unit, interval, ratio):
+        found["verdict"] = TOO_FEW
+    return found
+
+
+def _is_too_wide(unit: str, interval: Interval, ratio: Interval | None) -> bool:
+    if ratio is not None:
+        return ratio.high > WIDEST_FACTOR * ratio.middle
+    return unit == SHARE and interval.high - interval.middle > WIDEST_SHARE
+
+
+def judged(unit: str, better: str, interval: Interval, ratio: Interval | None) -> dict[str, Any]:
+    """A difference with its verdict, as plain data; where there is a ratio, it decides."""
+    if ratio is not None:
+        found = verdict(better, ratio, 1.0, SMALLEST_EFFECT)
+        return {"verdict": found, **ends(interval), "ratio": ends(ratio)}
+    found = verdict(better, interval, 0.0, SMALLEST_SHARE if unit == SHARE else 0.0)
+    return {"verdict": found, **ends(interval), "ratio": None}
 
 
 def verdict(better: str, interval: Interval, same: float, smallest: float) -> str:
@@ -209,7 +229,7 @@ def _all_known(values: list[float | None]) -> list[float] | None:
     return known if len(known) == len(values) else None
 
 
-def _ends(interval: Interval | None, *, sure: bool = True) -> dict[str, float | None]:
+def ends(interval: Interval | None, *, sure: bool = True) -> dict[str, float | None]:
     """As plain data; what is not `sure` has a middle alone."""
     middle, low, high = interval if interval is not None else (None, None, None)
     return {"mean": middle, "low": low if sure else None, "high": high if sure else None}

@@ -43,6 +43,7 @@ SECTIONS = {
     "Simulation": {
         "simulate": "Run a scenario and show what happened.",
         "compare": "Compare designs on the same traffic, with confidence intervals.",
+        "check": "Try a changed configuration on recorded traffic before it is applied.",
         "sweep": "Run a scenario at many settings, and show which are best.",
         "sensitivity": "Rank the settings that a figure depends on.",
         "plan": "Find the cheapest deployment that attains an SLO, or the load that one carries.",

@@ -1,4 +1,4 @@
-"""Searches from Python: `wt.sweep`, `wt.sensitivity` and `wt.plan`, which give tables."""
+"""Searches from Python: `wt.sweep`, `wt.sensitivity`, `wt.plan`, `wt.check`, which give tables."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.units import parse_duration
+from windtunnel.search.check.check import CheckAsk
+from windtunnel.search.check.check import check as run_check
+from windtunnel.search.check.limits import limits_of
+from windtunnel.search.check.sides import CheckInput
 from windtunnel.search.execution.cache import Cache
 from windtunnel.search.execution.workers import LOCAL, Workers
 from windtunnel.search.measure import check_name
@@ -213,15 +218,89 @@ def plan(
         return PlanTable(answer(origin, question, workers, lambda *_: None))
 
 
+class CheckTable(ResultTable):
+    """A row per figure, with its difference; `found` is all of it, as `check.json` has it."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        rows = [_row_of(metric) for metric in found["metrics"]]
+        base, changed = (design["name"] for design in found["designs"])
+        super().__init__(list(rows[0]), rows, caption=f"{changed} against {base}")
+        self.found = found
+
+    @property
+    def passed(self) -> bool:
+        """Whether every limit is met."""
+        return bool(self.found["verdict"] == "passed")
+
+
+def _row_of(metric: Mapping[str, Any]) -> dict[str, Any]:
+    base, changed = metric["designs"]
+    difference = changed["difference"]
+    ends = {name: difference[name] for name in ("low", "high")}
+    middle = difference["mean"]
+    return {
+        "figure": metric["path"],
+        "base": base["mean"],
+        "changed": changed["mean"],
+        "difference": middle,
+        **ends,
+        "verdict": difference["verdict"],
+    }
+
+
+def check(
+    *files: str | Path,
+    base: str | None = None,
+    head: str | None = None,
+    scenario: str | Path | None = None,
+    trace: str | Path | None = None,
+    max_cost: str | None = None,
+    min_attainment: str | None = None,
+    most: Mapping[str, str] | None = None,
+    least: Mapping[str, str] | None = None,
+    sets: Mapping[str, Plain] | None = None,
+    seeds: int | None = None,
+    seed: int | None = None,
+    block: str | None = None,
+    jobs: int | None = None,
+) -> CheckTable:
+    """A changed configuration against a base: two files, or one and `base`, a Git revision.
+
+    `most` and `least` have limits by figure, as in `{"latency.ttft.p99": "+10%"}`. Everything else
+    is as for the command of the same name.
+    """
+    limits = limits_of(max_cost, min_attainment, *(_limit_texts(part) for part in (most, least)))
+    given = CheckInput(
+        [Path(file) for file in files],
+        base,
+        head,
+        None if scenario is None else Path(scenario),
+        None if trace is None else Path(trace),
+        _set_texts(sets),
+        seed,
+    )
+    block_s = None if block is None else parse_duration(block)
+    return CheckTable(run_check(given, CheckAsk(limits, seeds, block_s, jobs), lambda *_: None))
+
+
+def _limit_texts(limits: Mapping[str, str] | None) -> list[str]:
+    given = _mapping(limits or {}, "limits", '{"latency.ttft.p99": "+10%"}')
+    return [f"{path}={value}" for path, value in given.items()]
+
+
 def _workers(on: str, jobs: int | None, cache: str | Path | None) -> Workers:
     return Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache)))
 
 
 def origin_of(scenario: str | Path, sets: Mapping[str, Plain] | None) -> Origin:
     """The scenario of a file, with what is set for all points."""
+    return Origin.read(scenario, _set_texts(sets))
+
+
+def _set_texts(sets: Mapping[str, Plain] | None) -> list[str]:
+    """Overrides as `--set` takes them."""
     given = _mapping(sets or {}, "sets", '{"serving.pools.0.replicas": 2}')
-    texts = [f"{path}={json.dumps(_plain(value, f'sets {path}'))}" for path, value in given.items()]
-    return Origin.read(scenario, texts)
+    return [f"{path}={json.dumps(_plain(value, f'sets {path}'))}" for path, value in given.items()]
 
 
 def _mapping(given: Any, where: str, allowed: str) -> Mapping[str, Any]:

@@ -83,17 +83,42 @@ class MetricCard(msgspec.Struct, frozen=True):
     bars: list[DifferenceBar]
 
 
+OVER_SEEDS = (
+    "Figures are means over seeds, geometric ones of times, rates and costs.",
+    "Each bar is the 95% confidence interval of a difference, each dot a seed. A difference is "
+    "seen where the interval excludes zero, the vertical line.",
+    "Differences are taken seed by seed, since both designs of a pair get the same traffic; times, "
+    "rates and costs as ratios.",
+)
+OF_ONE_RUN = (
+    "Figures are of one run each.",
+    "Each dot is the difference of two single runs. Seeds change nothing in them, so how much of "
+    "it is chance is unknown.",
+    "",
+)
+"""What figures are, what bars are, and how differences were taken."""
+
+
 def comparison_page(comparison: dict[str, Any]) -> str:
     """The page of a comparison, as HTML."""
+    return document("compare.html", comparison_values(comparison), styles=STYLES, filters={})
+
+
+def comparison_values(comparison: dict[str, Any]) -> dict[str, Any]:
+    """What the template shows."""
     names = [design["name"] for design in comparison["designs"]]
     cards = [_card(metric, names) for metric in shown_metrics(comparison)]
     several = len(comparison["seeds"]) > 1
-    values = {
+    figures, bars, how = OVER_SEEDS if several else OF_ONE_RUN
+    return {
         "title": title_of(comparison),
         "first": names[0],
         "others": names[1:],
         "seeds": seeds_text(comparison["seeds"]),
         "several": several,
+        "figures": figures,
+        "bars": bars,
+        "how": how,
         "other_traffic": any(note["code"] in OTHER_TRAFFIC for note in comparison["notes"]),
         "sentences": [
             _sentence(name, [card.bars[place] for card in cards], cards)
@@ -109,10 +134,8 @@ def comparison_page(comparison: dict[str, Any]) -> str:
         ],
         "designs": comparison["designs"],
         "windtunnel": comparison["windtunnel"],
-        "confidence": f"{comparison['confidence']:.0%}",
         "comparisons": sum(len(card.bars) for card in cards),
     }
-    return document("compare.html", values, styles=STYLES, filters={})
 
 
 def _sentence(name: str, bars: list[DifferenceBar], cards: list[MetricCard]) -> str:

@@ -76,7 +76,7 @@ def show(comparison: dict[str, Any], folder: Path | None, console: Console) -> N
         console.print()
         if len(names) > 2:
             say(console, name, "bold")
-        print_fitting(console, _tables(comparison, place))
+        print_fitting(console, tables(comparison, place))
     console.print()
     for note in comparison["notes"]:
         say_indented(console, f"note: {note['says']}")
@@ -93,12 +93,15 @@ def title_of(comparison: dict[str, Any]) -> str:
     return f"{who} against {first}"
 
 
-def _tables(comparison: dict[str, Any], place: int) -> Iterable[Table]:
+def tables(
+    comparison: dict[str, Any], place: int, words: tuple[str, str] = ("first", "this one")
+) -> Iterable[Table]:
+    """A design against the first, for wide screens and for narrower ones."""
     names = [comparison["designs"][number]["name"] for number in (0, place)]
     long = any(len(name) > LONGEST_HEADER for name in names)
-    interval = "difference, 95%" if len(comparison["seeds"]) > 1 else "difference"
+    interval = "difference, 95%" if has_intervals(comparison) else "difference"
     for layout in LAYOUTS[1:] if long else LAYOUTS:
-        first, other = names if layout.named else ("first", "this one")
+        first, other = names if layout.named else words
         headers = ("metric", first, other, interval if layout.ends else "difference", "")
         rows = [_cells(metric, place, layout) for metric in shown_metrics(comparison)]
         yield table_of(
@@ -106,6 +109,15 @@ def _tables(comparison: dict[str, Any], place: int) -> Iterable[Table]:
             [[cells[number] for number in layout.columns] for cells in rows],
             left=[-1],
         )
+
+
+def has_intervals(comparison: dict[str, Any]) -> bool:
+    """Whether differences have ends, and not a middle alone."""
+    return any(
+        design["difference"]["low"] is not None
+        for metric in comparison["metrics"]
+        for design in metric["designs"][1:]
+    )
 
 
 def _cells(metric: dict[str, Any], place: int, layout: ComparisonLayout) -> tuple[str | Text, ...]:

@@ -1,0 +1,108 @@
+"""What a person sees after a check: the verdict, limits, decisions that differ, figures."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from windtunnel.analysis.figures import NOTHING
+from windtunnel.core.units import format_duration
+from windtunnel.report.terminal.comparison import doubts, tables, title_of
+from windtunnel.report.terminal.layout import (
+    narrower,
+    print_fitting,
+    print_table,
+    say,
+    say_indented,
+    seeds_text,
+)
+
+DATA, PAGE, MARKDOWN = "check.json", "check.html", "check.md"
+COLOURS = {"passed": "green", "failed": "red", "uncertain": "yellow"}
+LIMIT_HEADS = ("limit", "", "found", "verdict")
+DECISION_HEADS = ("decisions", "made", "differ", "first")
+
+
+def show(found: dict[str, Any], folder: Path | None, console: Console) -> None:
+    """Prints all of it, and where the page is."""
+    title = Text.assemble((title_of(found), "bold"))
+    console.print(title.append(f"  {traffic_of(found)}", "dim"), soft_wrap=True)
+    console.print()
+    rows = [
+        [name, limit, value, Text(verdict, COLOURS[verdict])]
+        for name, limit, value, verdict in limit_rows(found)
+    ]
+    print_fitting(console, narrower(LIMIT_HEADS, rows, 1, last=2))
+    console.print()
+    decisions = decision_rows(found)
+    print_table(console, DECISION_HEADS[:-1], [row[:-1] for row in decisions])
+    for kind, _, _, first in decisions:
+        if first != NOTHING:
+            say_indented(console, f"first {kind}: {first}")
+    console.print()
+    print_fitting(console, tables(found, 1, ("base", "changed")))
+    console.print()
+    for note in found["notes"]:
+        say_indented(console, f"note: {note['says']}")
+    for severity, says, whose in doubts(found):
+        say_indented(console, f"{severity} ({whose}): {says}")
+    say(console, outcome_of(found), "bold red" if is_regression(found) else "bold green")
+    if folder is not None:
+        say(console, f"open {folder / PAGE}")
+
+
+def is_regression(found: dict[str, Any]) -> bool:
+    return bool(found["verdict"] == "regression")
+
+
+def outcome_of(found: dict[str, Any]) -> str:
+    """The verdict in a sentence."""
+    failed = [one for one in found["limits"] if one["verdict"] == "failed"]
+    if failed:
+        parts = ", ".join(f"{one['name']} {one['found_text']} ({one['limit']})" for one in failed)
+        return f"regression: {parts}"
+    unsure = [one for one in found["limits"] if one["verdict"] == "uncertain"]
+    count = len(found["limits"])
+    kind = "default limit" if found["default_limits"] else "limit"
+    held = f"{count - len(unsure)} of {count} {kind}{'' if count == 1 else 's'} met"
+    return f"passed: {held}" + (f", {len(unsure)} uncertain" if unsure else "")
+
+
+def traffic_of(found: dict[str, Any]) -> str:
+    """Which requests both sides got."""
+    base, changed = found["requests"]
+    count = f"{base:,}" if base == changed else f"{base:,} and {changed:,}"
+    source = f" of {found['traffic']}" if found["traffic"] is not None else ""
+    blocks = found["blocks"]
+    how = seeds_text(found["seeds"])
+    if blocks is not None:
+        how = f"{blocks['count']} blocks of {format_duration(blocks['s'])}"
+    return f"{count} requests{source} in {format_duration(found['traffic_s'])}, {how}"
+
+
+def limit_rows(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    return [
+        (one["name"], one["limit"], one["found_text"], one["verdict"]) for one in found["limits"]
+    ]
+
+
+def decision_rows(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Kind, how many, how many differ, and the first of those."""
+    return [
+        (one["kind"], f"{one['decided']:,}", _share(one), _first(one["first"]))
+        for one in found["decisions"]
+    ]
+
+
+def _share(one: dict[str, Any]) -> str:
+    if not one["differ"]:
+        return "0"
+    return f"{one['differ']:,} ({one['differ'] / one['decided']:.1%})"
+
+
+def _first(first: dict[str, Any] | None) -> str:
+    if first is None:
+        return NOTHING
+    at = format_duration(first["time_s"])
+    return f"{first['subject']} at {at}: {first['base']} -> {first['changed']}"

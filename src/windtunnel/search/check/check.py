@@ -1,0 +1,270 @@
+"""`check`: runs both sides on the same traffic and says what differs, and what is a regression."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+import windtunnel
+from windtunnel.analysis.comparison import RATIOS, ComparedFigure, compared, ends, judged
+from windtunnel.analysis.figures import (
+    ATTAINMENT,
+    COST,
+    DOLLARS,
+    GROUPS,
+    LATENCY,
+    LOWER,
+    NOT_COMPLETED,
+    SECONDS,
+    SHARE,
+    figure,
+)
+from windtunnel.core.errors import WindtunnelError
+from windtunnel.core.intervals import CONFIDENCE
+from windtunnel.core.processes import Died, processors
+from windtunnel.core.units import format_duration
+from windtunnel.search.check.blocks import BlockIntervals, BlockTotals, block_count
+from windtunnel.search.check.decisions import (
+    DecisionDifference,
+    DecisionDifferences,
+    decision_differences,
+)
+from windtunnel.search.check.limits import DEFAULTS, FAILED, UNCERTAIN, Limit, judge, spread
+from windtunnel.search.check.observation import Observation, observe
+from windtunnel.search.check.sides import CheckInput, CheckSide, sides_of
+from windtunnel.search.execution.workers import PAYS_FROM_S, SpreadTasks
+from windtunnel.search.measure import check_name
+from windtunnel.search.repeats.comparison import Design, settings
+from windtunnel.search.repeats.runs import RepeatProgress
+from windtunnel.twin.estimate import mean_estimate
+from windtunnel.twin.results.chance import draws
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.workload.settings.sources import ReplaySettings
+
+USUAL_SEEDS = 5
+"""Of generated traffic. Recorded traffic exists once, and is cut into blocks of time instead."""
+
+
+GROUP_BY_UNIT = {SECONDS: LATENCY, SHARE: ATTAINMENT, DOLLARS: COST}
+"""Where figures are shown that only limits ask for."""
+
+
+class CheckAsk(NamedTuple):
+    """What is wanted of a check."""
+
+    limits: Sequence[Limit] = ()
+    seeds: int | None = None
+    block_s: float | None = None
+    jobs: int | None = None
+
+
+class CheckStopped(WindtunnelError):
+    """A run of a check ended before its time."""
+
+    exit_code = 3
+
+
+class PairedRuns(NamedTuple):
+    """What came of both sides with one seed."""
+
+    base: Observation
+    changed: Observation
+
+
+def check(given: CheckInput, ask: CheckAsk, done: RepeatProgress) -> dict[str, Any]:
+    """The whole of it, as plain data: `check.json`."""
+    with ExitStack() as stack:
+        sides = sides_of(given, stack)
+        limits = list(ask.limits or DEFAULTS)
+        for limit in limits:
+            if "CLASS" not in limit.path:
+                option = "--max" if limit.is_most else "--min"
+                check_name(limit.path, sides[0].plan, f"{option} {limit.path}")
+        seeds = _seeds(sides, ask.seeds)
+        pairs = _run(sides, seeds, ask.jobs, done)
+    return _found(given, sides, seeds, pairs, limits, ask)
+
+
+def _seeds(sides: Sequence[CheckSide], asked: int | None) -> list[int]:
+    first = sides[0].plan.seed
+    replayed = all(isinstance(one, ReplaySettings) for side in sides for one in side.plan.workload)
+    if replayed or not any(draws(side.plan) for side in sides):
+        asked = 1
+    return [first + number for number in range(USUAL_SEEDS if asked is None else asked)]
+
+
+def _run(
+    sides: Sequence[CheckSide], seeds: Sequence[int], jobs: int | None, done: RepeatProgress
+) -> list[PairedRuns]:
+    plans = [side.plan.changed(seed=seed) for seed in seeds for side in sides]
+    if jobs is None and mean_estimate(plans).cpu_s > PAYS_FROM_S:
+        jobs = processors()  # at once: the first run alone would take half of the time
+    processes = min(len(plans), processors() if jobs is None else jobs)
+    found: dict[int, Observation] = {}
+    one_run = partial(observe, processes=processes)
+    with SpreadTasks[ScenarioPlan, Observation](one_run, jobs) as spread_tasks:
+        for number, answer in spread_tasks.map(plans):
+            side = sides[number % 2]
+            if isinstance(answer, Died):
+                hint = "memory may be short: --jobs 1 runs one at a time"
+                raise CheckStopped("its worker process ended before it", where=side.name, hint=hint)
+            if answer.partial is not None:
+                raise CheckStopped(f"the run ended early: {answer.partial}", where=side.name)
+            found[number] = answer
+            done(len(found), len(plans))
+    return [PairedRuns(found[at], found[at + 1]) for at in range(0, len(plans), 2)]
+
+
+def _found(
+    given: CheckInput,
+    sides: Sequence[CheckSide],
+    seeds: Sequence[int],
+    pairs: Sequence[PairedRuns],
+    limits: Sequence[Limit],
+    ask: CheckAsk,
+) -> dict[str, Any]:
+    runs = [_figures([pair[side] for pair in pairs]) for side in range(2)]
+    classes = list(dict.fromkeys(name for own in runs for name in own[0]["classes"]))
+    limits = spread(limits, classes)
+    several = len(seeds) > 1
+    metrics = compared(runs, [several] * 2, [_figure(limit.path) for limit in limits])
+    metrics.sort(key=lambda metric: GROUPS.index(metric["group"]))
+    blocks = None if several else _blocks(pairs[0], ask.block_s)
+    if blocks is not None:
+        metrics = [_with_blocks(metric, blocks) for metric in metrics]
+    by_path = {metric["path"]: metric for metric in metrics}
+    judgements = [judge(limit, by_path[limit.path]) for limit in limits]
+    differences = _together([decision_differences(*pair) for pair in pairs])
+    verdicts = [one["verdict"] for one in judgements]
+    end_s = _end_s(pairs[0])
+    return {
+        "windtunnel": windtunnel.__version__,
+        "verdict": "regression" if FAILED in verdicts else "passed",
+        "traffic": None if given.trace is None else given.trace.name,
+        "requests": [own[0]["arrived"] for own in runs],
+        "traffic_s": end_s,
+        "seeds": list(seeds),
+        "blocks": None if blocks is None else {"count": blocks.count, "s": end_s / blocks.count},
+        "confidence": CONFIDENCE,
+        "designs": [
+            {
+                "name": side.name,
+                "scenario_sha256": side.plan.sha256,
+                "trust": own[0]["trust"],
+                "arrived": [run["arrived"] for run in own],
+            }
+            for side, own in zip(sides, runs, strict=True)
+        ],
+        "settings": settings([Design(side.name, side.plan) for side in sides]),
+        "decisions": [_plain_difference(one) for one in differences.kinds],
+        "limits": judgements,
+        "default_limits": not ask.limits,
+        "notes": _notes(sides, differences, verdicts, blocks, several=several, end_s=end_s),
+        "metrics": metrics,
+    }
+
+
+def _figures(runs: Sequence[Observation]) -> list[dict[str, Any]]:
+    """Every figure by its path, those of comparisons and those of sweeps."""
+    return [{**run.figures, "figures": {**run.metrics, **run.figures["figures"]}} for run in runs]
+
+
+def _figure(path: str) -> ComparedFigure:
+    found = figure(path)
+    group = GROUP_BY_UNIT.get(found.unit, NOT_COMPLETED)
+    return ComparedFigure(path, found.label, group, found.unit, found.better or LOWER)
+
+
+def _end_s(pair: PairedRuns) -> float:
+    """When the last request came."""
+    return max(
+        (float(run.requests["arrived"].max()) for run in pair if len(run.requests["arrived"])),
+        default=0.0,
+    )
+
+
+def _blocks(pair: PairedRuns, block_s: float | None) -> BlockIntervals | None:
+    end_s = _end_s(pair)
+    count = block_count(end_s, block_s)
+    if not count:
+        return None
+    base, changed = (BlockTotals(run, end_s, count) for run in pair)
+    return BlockIntervals(base, changed)
+
+
+def _with_blocks(metric: dict[str, Any], blocks: BlockIntervals) -> dict[str, Any]:
+    """The figure with the intervals that blocks of time give it, as far as they do."""
+    path, unit = metric["path"], metric["unit"]
+    (base,), (changed,) = (design["values"] for design in metric["designs"])
+    if base is None or changed is None:
+        return metric
+    spreads = unit in RATIOS and min(base, changed) > 0.0
+    found = blocks.of(path, base, changed, ratio=spreads)
+    if found is None:
+        return metric
+    first, second = metric["designs"]
+    difference = judged(unit, metric["better"], found.difference, found.ratio)
+    designs = [
+        {**first, **ends(found.base)},
+        {**second, **ends(found.changed), "difference": difference},
+    ]
+    return {**metric, "designs": designs}
+
+
+def _together(found: Sequence[DecisionDifferences]) -> DecisionDifferences:
+    """Those of all seeds: counts added up, and the first of the first seed that has one."""
+    kinds: dict[str, DecisionDifference] = {}
+    for one in (kind for seed in found for kind in seed.kinds):
+        old = kinds.get(one.kind)
+        kinds[one.kind] = (
+            one
+            if old is None
+            else DecisionDifference(
+                one.kind,
+                old.decided + one.decided,
+                old.differ + one.differ,
+                old.first or one.first,
+            )
+        )
+    paired, unpaired = (sum(getattr(one, name) for one in found) for name in ("paired", "unpaired"))
+    return DecisionDifferences(list(kinds.values()), paired, unpaired)
+
+
+def _plain_difference(one: DecisionDifference) -> dict[str, Any]:
+    first = None if one.first is None else one.first._asdict()
+    return {**one._asdict(), "first": first}
+
+
+def _notes(
+    sides: Sequence[CheckSide],
+    differences: DecisionDifferences,
+    verdicts: Sequence[str],
+    blocks: BlockIntervals | None,
+    *,
+    several: bool,
+    end_s: float,
+) -> list[dict[str, str]]:
+    """What a reader must know: a code and a sentence each."""
+    notes = []
+    for side in sides:
+        notes += [
+            {"code": "setting", "says": f"{side.name}: {sentence}"} for sentence in side.plan.notes
+        ]
+    base, changed = (side.plan for side in sides)
+    if (base.workload, base.duration_s) != (changed.workload, changed.duration_s):
+        says = "The two sides have traffic of their own, which differs: so do figures and "
+        says += "decisions. --trace gives both the same."
+        notes.append({"code": "other-traffic", "says": says})
+    elif differences.unpaired:
+        says = f"{differences.unpaired:,} requests did not arrive at the same time on both sides, "
+        says += "since users wait for answers before they go on; their decisions are not compared."
+        notes.append({"code": "other-arrivals", "says": says})
+    if not several and blocks is None:
+        says = f"The traffic lasts {format_duration(end_s)}, too short to be cut into blocks: "
+        says += "differences have no confidence interval. Replay more of it, or give --block."
+        notes.append({"code": "one-sample", "says": says})
+    if UNCERTAIN in verdicts:
+        says = "A change is beyond its limit, but its confidence interval includes zero: it may be "
+        says += "chance. More traffic tells more."
+        notes.append({"code": "uncertain", "says": says})
+    return notes

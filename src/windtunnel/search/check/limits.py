@@ -1,0 +1,178 @@
+"""Limits of a check: how much a figure may be, or may change, before it is a regression."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from windtunnel.analysis.figures import SECONDS, SHARE, figure, text_of
+from windtunnel.core.errors import InputError
+from windtunnel.core.units import parse_duration, parse_share
+
+COST = "cost.total"
+ATTAINED = "slo.CLASS.attained"
+"""Of every class of service."""
+PASSED, FAILED, UNCERTAIN = "passed", "failed", "uncertain"
+ALLOWED = "a value such as 800ms, 99% or 12, or a change such as +5% or -0.5%"
+ROUNDING = 1e-9
+
+
+class Limit(NamedTuple):
+    """The most or the least that a figure may be, or may change by.
+
+    A change is a share of the base's figure; of shares themselves it is in points.
+    """
+
+    path: str
+    is_most: bool
+    value: float
+    is_change: bool
+    text: str
+
+
+DEFAULTS = (
+    Limit(ATTAINED, is_most=False, value=-0.001, is_change=True, text="-0.1%"),
+    Limit(COST, is_most=True, value=0.01, is_change=True, text="+1%"),
+)
+"""Where no limits are given."""
+
+
+def limits_of(
+    max_cost: str | None, min_attainment: str | None, most: Iterable[str], least: Iterable[str]
+) -> list[Limit]:
+    """What was asked for; `most` and `least` are written `FIGURE=LIMIT`."""
+    found = []
+    if min_attainment is not None:
+        found.append(limit_of(ATTAINED, min_attainment, "--min-attainment", is_most=False))
+    if max_cost is not None:
+        found.append(limit_of(COST, max_cost, "--max-cost", is_most=True))
+    found += [figure_limit(text, "--max", is_most=True) for text in most]
+    found += [figure_limit(text, "--min", is_most=False) for text in least]
+    return found
+
+
+def limit_of(path: str, text: str, option: str, *, is_most: bool) -> Limit:
+    """The limit that `text` says for a figure."""
+    where = f"{option} {text}"
+    written = text.strip()
+    if written[:1] in ("+", "-"):
+        if not written.endswith("%"):
+            raise InputError("a change is in percent", where=where, allowed=ALLOWED)
+        value = _number(parse_share, written, where)
+        return Limit(path, is_most, value, is_change=True, text=written)
+    unit = figure(path).unit
+    parse = {SECONDS: parse_duration, SHARE: parse_share}.get(unit, _plain)
+    return Limit(path, is_most, _number(parse, written, where), is_change=False, text=written)
+
+
+def figure_limit(text: str, option: str, *, is_most: bool) -> Limit:
+    """The limit that `FIGURE=VALUE` says."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip() or not value.strip():
+        allowed = "FIGURE=VALUE, such as latency.ttft.p99=+10%"
+        raise InputError(
+            "this is not a figure and its limit", where=f"{option} {text}", allowed=allowed
+        )
+    return limit_of(path.strip(), value, f"{option} {path.strip()}", is_most=is_most)
+
+
+def _number(parse: Any, text: str, where: str) -> float:
+    try:
+        value = float(parse(text))
+    except InputError as error:
+        raise InputError(error.what, where=where, allowed=ALLOWED) from None
+    if not math.isfinite(value):
+        raise InputError(f"{text!r} is not a number", where=where, allowed=ALLOWED)
+    return value
+
+
+def _plain(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{text!r} is not a number") from None
+
+
+def spread(limits: Sequence[Limit], classes: Sequence[str]) -> list[Limit]:
+    """A limit for every class of service in place of one for all of them."""
+    return [
+        limit._replace(path=limit.path.replace("CLASS", name))
+        for limit in limits
+        for name in (classes if limit.path == ATTAINED else [""])
+    ]
+
+
+def judge(limit: Limit, metric: Mapping[str, Any]) -> dict[str, Any]:
+    """A limit against a compared figure: what it allows, what there is, and the verdict.
+
+    What is measured is a fact of this traffic, so a value decides by itself. A change may also be
+    chance: it fails only if its confidence interval excludes zero.
+    """
+    base, changed = (side["values"] for side in metric["designs"])
+    own = metric["designs"][1]["mean"]
+    difference = metric["designs"][1]["difference"]
+    if limit.is_change:
+        change = _change(metric["unit"], difference, base, changed)
+        status = _verdict_of_change(limit, change, difference)
+        found = None if change is None else change
+    else:
+        found = own
+        within = own is not None and _within(limit, own)
+        status = PASSED if within else FAILED
+    return {
+        "path": limit.path,
+        "name": metric["name"],
+        "limit": _words(limit, metric["unit"]),
+        "found": found,
+        "found_text": _found_text(limit, metric["unit"], found),
+        "verdict": status,
+    }
+
+
+def _words(limit: Limit, unit: str) -> str:
+    points = limit.is_change and unit == SHARE
+    text = limit.text.replace("%", " points") if points else limit.text
+    return f"{'at most' if limit.is_most else 'at least'} {text}"
+
+
+def _within(limit: Limit, value: float) -> bool:
+    slack = ROUNDING * max(1.0, abs(limit.value))
+    return value <= limit.value + slack if limit.is_most else value >= limit.value - slack
+
+
+def _change(
+    unit: str, difference: Mapping[str, Any], base: Sequence[Any], changed: Sequence[Any]
+) -> float | None:
+    if difference["mean"] is None:
+        return None
+    if unit == SHARE:
+        return float(difference["mean"])
+    if difference["ratio"] is not None:
+        return float(difference["ratio"]["mean"]) - 1.0
+    total, other = math.fsum(base), math.fsum(changed)
+    if total == other:
+        return 0.0
+    return other / total - 1.0 if total else math.copysign(math.inf, other)
+
+
+def _verdict_of_change(limit: Limit, change: float | None, difference: Mapping[str, Any]) -> str:
+    if change is None:
+        return FAILED
+    if _within(limit, change):
+        return PASSED
+    ratio = difference["ratio"]
+    low, high, same = (
+        (difference["low"], difference["high"], 0.0)
+        if ratio is None
+        else (ratio["low"], ratio["high"], 1.0)
+    )
+    return UNCERTAIN if low is not None and low <= same <= high else FAILED
+
+
+def _found_text(limit: Limit, unit: str, found: float | None) -> str:
+    if found is None:
+        return "no value"
+    if not limit.is_change:
+        return text_of(unit, found)
+    if math.isinf(found):
+        return "from none to some"
+    return f"{100 * found:+.2f} points" if unit == SHARE else f"{100 * found:+.1f}%"

@@ -1,0 +1,191 @@
+"""One run as a check keeps it: its figures, its decisions, and what each request came to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from windtunnel.analysis.comparison import figures_of
+from windtunnel.core.telemetry import Event
+from windtunnel.core.vocabulary import RESIZED
+from windtunnel.search.measure import Metrics, measure
+from windtunnel.twin.ceiling import MemoryCeiling
+from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES, REJECTED
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.servers.pools import cost_of, overheads_of
+from windtunnel.workload.request import UNSET, Request
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+ADMITTED, QUEUED, REFUSED = "admitted", "queued", "rejected"
+ADMISSIONS = (ADMITTED, QUEUED, REFUSED)
+"""What the gateway may decide of a request: let in at once, let in later, or not at all."""
+
+NO_ACTION = ("fleet.short", "fleet.met")
+"""Verdicts of the fleet on needs."""
+
+Columns = dict[str, Any]
+"""NumPy arrays by name, an entry per request."""
+
+
+class ControlDecision(NamedTuple):
+    """A decision of the control plane: of which controller, about what, and what it is."""
+
+    controller: str
+    time_s: float
+    subject: str
+    decided: str
+    reason: str
+
+
+class Observation(NamedTuple):
+    """What is kept of a run. It crosses from one process to another."""
+
+    figures: dict[str, Any]
+    metrics: Metrics
+    partial: str | None
+    requests: Columns
+    """In the order of their ids."""
+    classes: list[str]
+    servers: list[str]
+    """By number: `POOL/REPLICA`."""
+    control: list[ControlDecision]
+    costs: tuple[Floats, Floats]
+    """Times, and dollars spent until then."""
+
+
+def observe(plan: ScenarioPlan, processes: int = 1) -> Observation:
+    """Runs a plan; `processes` like this one share the machine's memory."""
+    rows, log = _Rows(plan), _ControlLog()
+    done = run(plan, rows=rows, decisions=log, look=MemoryCeiling.of(None, processes).look)
+    owners = done.timeline.owners
+    return Observation(
+        figures_of(done.result),
+        measure(done.result),
+        done.result["partial"],
+        rows.columns(),
+        rows.classes,
+        [f"{name}/{n}" for name, n in zip(owners.pool_names, owners.numbers, strict=True)],
+        log.decisions,
+        _costs(plan, done.timeline.samples, owners.pools, done.result["cost"]["total"]),
+    )
+
+
+def _costs(
+    plan: ScenarioPlan, samples: list[Any], pools: list[int], total: float
+) -> tuple[Floats, Floats]:
+    """What had been spent at each sample; machines of a fleet by the time of their servers."""
+    import numpy as np
+
+    rates = np.array([cost_of(plan.pools[pool], 1.0) for pool in pools])
+    times = np.array([0.0, *(sample.time_s for sample in samples)])
+    paid = [0.0, *(float(np.dot(rates[: len(one.paid_s)], one.paid_s)) for one in samples)]
+    spent = np.array(paid)
+    return times, spent * (total / spent[-1]) if spent[-1] > 0.0 else spent
+
+
+class _ControlLog:
+    """Keeps what autoscaler, gang controllers and fleet decide, as far as it changes something."""
+
+    def __init__(self) -> None:
+        self.decisions: list[ControlDecision] = []
+
+    def wants(self, kind: str) -> bool:
+        return kind == RESIZED or (kind.startswith(("gang.", "fleet.")) and kind not in NO_ACTION)
+
+    def record(self, event: Event) -> None:
+        subject = event.subject.replace("/", " ", 1)
+        if event.kind == RESIZED:
+            controller = "scaling"
+            decided = f"{event.data['current']} to {event.data['target']} replicas"
+        else:
+            controller, _, decided = event.kind.partition(".")
+        one = ControlDecision(controller, event.time, subject, decided, event.reason)
+        self.decisions.append(one)
+
+
+class _Rows:
+    """Keeps some forty bytes of every request that ends."""
+
+    def __init__(self, plan: ScenarioPlan) -> None:
+        self._targets = plan.slos
+        self._completions = [overheads_of(pool, 0.0).completion_s for pool in plan.pools]
+        self._batches: list[Columns] = []
+        self.classes: list[str] = []
+
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
+        import numpy as np
+
+        self.classes = names.classes
+        codes = {name: number for number, name in enumerate(OUTCOMES)}
+
+        def taken(values: Any, kind: Any = np.float64) -> Any:
+            return np.fromiter(values, kind, len(requests))
+
+        arrived = taken(r.arrived_s for r in requests)
+        admitted = taken(r.admitted_s for r in requests)
+        first, finished = (
+            taken(r.first_token_s for r in requests),
+            taken(r.finished_s for r in requests),
+        )
+        tokens = taken((r.output_tokens for r in requests), np.int64)
+        slo = taken((r.slo for r in requests), np.int32)
+        outcome = taken((codes[one] for one in outcomes), np.int8)
+        server = taken((r.server for r in requests), np.int32)
+        done = outcome == codes[COMPLETED]
+        ttft, e2e = first - arrived, finished - arrived
+        # The time after the last token is no part of the time per token.
+        pools = np.array([*names.owners.pools, 0])
+        after = np.array(self._completions)[pools[server]]
+        several = done & (tokens > 1)
+        tpot = np.full(len(requests), np.nan)
+        tpot[several] = (finished - after - first)[several] / (tokens - 1)[several]
+        waited = (admitted > arrived) | ((admitted == UNSET) & (server < 0))
+        admission = np.where(outcome == codes[REJECTED], 2, np.where(waited, 1, 0))
+        self._batches.append(
+            {
+                "id": taken((r.id for r in requests), np.int64),
+                "arrived": arrived,
+                "slo": slo,
+                "outcome": outcome,
+                "server": server,
+                "prefill_server": taken((r.prefill_server for r in requests), np.int32),
+                "admission": admission.astype(np.int8),
+                "tokens": np.where(done, tokens, 0).astype(np.int32),
+                "attained": done & self._in_time(names.classes, slo, ttft, tpot, e2e),
+                "ttft": np.where(done, ttft, np.nan).astype(np.float32),
+                "tpot": tpot.astype(np.float32),
+                "e2e": np.where(done, e2e, np.nan).astype(np.float32),
+            }
+        )
+
+    def _in_time(
+        self, classes: list[str], slo: Any, ttft: Floats, tpot: Floats, e2e: Floats
+    ) -> Any:
+        """Which of them met the targets of their class; one of a single token has no TPOT."""
+        import numpy as np
+
+        good = np.ones(len(slo), dtype=bool)
+        for values, name in ((ttft, "ttft_s"), (tpot, "tpot_s"), (e2e, "e2e_s")):
+            limits = [getattr(self._targets.get(one), name, None) for one in classes]
+            bounds = np.array([np.inf if limit is None else limit for limit in limits])
+            good &= ~(values > bounds[slo])
+        return good
+
+    def columns(self) -> Columns:
+        import numpy as np
+
+        if not self._batches:
+            self.write([], [], RecordNames([], [], [], []))
+        whole = {
+            name: np.concatenate([batch[name] for batch in self._batches])
+            for name in self._batches[0]
+        }
+        self._batches.clear()
+        order = np.argsort(whole["id"], kind="stable")
+        return {name: values[order] for name, values in whole.items()}

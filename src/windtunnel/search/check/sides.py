@@ -1,0 +1,200 @@
+"""The two sides of a check: which files each consists of, and the plan that they make.
+
+A side is a scenario; or sections of one, as a gateway's configuration has them, or Kubernetes
+manifests, either of them on top of a scenario.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from windtunnel.core.errors import InputError
+from windtunnel.gangs.api.load import KINDS as GANG_KINDS
+from windtunnel.scaling.manifests.load import KINDS as SCALING_KINDS
+from windtunnel.search.check.revisions import SHORT, Revisions
+from windtunnel.search.check.traces import one_trace
+from windtunnel.settings.document import Document, Plain, parse_document, parse_documents, read_text
+from windtunnel.settings.manifests import KEYS, NOUN
+from windtunnel.settings.overrides import apply_override
+from windtunnel.twin.scenario.load import load_document
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+BASE, HEAD, TRACE, ON = "--base", "--head", "--trace", "--scenario"
+LIVE = "live"
+"""The section of a gateway's configuration that says where it listens: no part of a scenario."""
+MERGED = ("serving", "slo")
+"""Sections of which a side replaces single keys: pools stay where it names a router."""
+WORKING_TREE = "working tree"
+
+
+class CheckInput(NamedTuple):
+    """What is checked against what."""
+
+    files: Sequence[Path]
+    """Base and changed; or one, with `base`."""
+    base: str | None = None
+    """The Git revision whose file is the base."""
+    head: str | None = None
+    """The one whose file is the changed one; None: the file as it is."""
+    scenario: Path | None = None
+    trace: Path | None = None
+    sets: Sequence[str] = ()
+    seed: int | None = None
+
+
+class CheckSide(NamedTuple):
+    """A plan, and what it is called."""
+
+    name: str
+    plan: ScenarioPlan
+
+
+class _SideFiles(NamedTuple):
+    name: str
+    file: Path
+    scenario: Path | None
+
+
+def sides_of(given: CheckInput, stack: ExitStack) -> tuple[CheckSide, CheckSide]:
+    """Base and changed; what must stay until they have run is left to `stack`."""
+    base, changed = _files(given, stack)
+    trace = None if given.trace is None else one_trace(given.trace, stack)
+    plan = _plan(base, given, trace, given.seed)
+    # One seed for both: that of the other side would give it other traffic.
+    other = _plan(changed, given, trace, plan.seed)
+    return CheckSide(base.name, plan), CheckSide(changed.name, other)
+
+
+def _files(given: CheckInput, stack: ExitStack) -> tuple[_SideFiles, _SideFiles]:
+    if given.base is None:
+        if given.head is not None:
+            raise InputError("there is no revision to compare with", where=HEAD, hint="add --base")
+        if len(given.files) != 2:
+            what = f"there {'is one file' if len(given.files) == 1 else 'are too many files'}"
+            hint = "give BASE and CHANGED, or one file and --base REVISION"
+            raise InputError(what if given.files else "there is nothing to check", hint=hint)
+        one, other = given.files
+        same = one.name == other.name
+        return (
+            _SideFiles(str(one) if same else one.stem, one, given.scenario),
+            _SideFiles(str(other) if same else other.stem, other, given.scenario),
+        )
+    if len(given.files) != 1:
+        what = f"there are {len(given.files)} files"
+        raise InputError(what, where=BASE, allowed="one file, at this revision and as it is")
+    (file,) = given.files
+    revisions = stack.enter_context(Revisions(file))
+    return (
+        _at(revisions, given.base, BASE, file, given.scenario),
+        _SideFiles(WORKING_TREE, file, given.scenario)
+        if given.head is None
+        else _at(revisions, given.head, HEAD, file, given.scenario),
+    )
+
+
+def _at(
+    revisions: Revisions, revision: str, option: str, file: Path, scenario: Path | None
+) -> _SideFiles:
+    """A side at a revision; a scenario that is not there is taken as it is."""
+    commit = revisions.commit(revision, f"{option} {revision}")
+    name = revision if commit.startswith(revision) else f"{revision} ({commit[:SHORT]})"
+    there = revisions.file(commit, file, f"{option} {revision}")
+    if scenario is not None:
+        scenario = revisions.find(commit, scenario) or scenario
+    return _SideFiles(name, there, scenario)
+
+
+def _plan(
+    side: _SideFiles, given: CheckInput, trace: Path | None, seed: int | None
+) -> ScenarioPlan:
+    document = _document(side)
+    if trace is not None:
+        _replay(document, trace, f"{TRACE} {given.trace}")
+    for override in given.sets:
+        apply_override(document, override)
+    if seed is not None:
+        document.data["seed"] = seed
+        document.put_place(("seed",), f"--seed {seed}")
+    try:
+        return load_document(document)
+    except InputError as error:
+        if side.file != given.files[-1]:
+            error.say_of(side.name)
+        raise
+
+
+def _document(side: _SideFiles) -> Document:
+    text = read_text(side.file)
+    kinds = _kinds(text, str(side.file))
+    if side.scenario is None:
+        if kinds:
+            what = "these are Kubernetes manifests: a check needs the servers and the traffic that "
+            what += "they act on"
+            raise InputError(what, where=str(side.file), hint=f"{ON} names a scenario with them")
+        return parse_document(text, str(side.file))
+    whole = parse_document(read_text(side.scenario), str(side.scenario))
+    if kinds:
+        _lay_manifests(whole, side.file, kinds)
+    else:
+        _lay_sections(whole, parse_document(text, str(side.file), "configuration", "serving"))
+    return whole
+
+
+def _kinds(text: str, file: str) -> list[str]:
+    """The kinds of the objects that a file has; none: it is not a file of manifests."""
+    if "apiVersion" not in text:
+        return []
+    documents = parse_documents(text, file, NOUN, KEYS)
+    return [str(one.data.get("kind")) for one in documents if "apiVersion" in one.data]
+
+
+def _lay_manifests(whole: Document, file: Path, kinds: Sequence[str]) -> None:
+    """The manifests of a file in the place of those that a scenario names."""
+    place = os.path.abspath(file)
+    known = {"scaling": SCALING_KINDS, "gangs": GANG_KINDS}
+    found = [name for name, table in known.items() if any(kind in table for kind in kinds)]
+    if not found:
+        what = f"no manifest in it scales or groups pods: {', '.join(dict.fromkeys(kinds))}"
+        allowed = ", ".join((*SCALING_KINDS, *GANG_KINDS))
+        raise InputError(what, where=str(file), allowed=allowed)
+    for name in found:
+        old = whole.data.get(name)
+        kept = old if isinstance(old, dict) and "manifests" in old else {}
+        whole.data[name] = {**kept, "manifests": [place]}
+        whole.put_place((name,), str(file))
+
+
+def _lay_sections(whole: Document, part: Document) -> None:
+    """The sections of a file in the place of the scenario's; of `serving` and `slo` their keys."""
+    for name, value in part.data.items():
+        if name == LIVE:
+            continue
+        old = whole.data.get(name)
+        if name in MERGED and isinstance(value, dict) and isinstance(old, dict):
+            for key, below in value.items():
+                old[key] = below
+                whole.put_place((name, key), part.place((name, key)))
+        else:
+            whole.data[name] = value
+            whole.put_place((name,), part.place((name,)))
+
+
+def _replay(document: Document, trace: Path, place: str) -> None:
+    """The whole trace in the place of the scenario's traffic.
+
+    How the scenario reads a trace of its own, and whose its requests are, holds for this one too.
+    """
+    old = document.data.get("workload")
+    first = old[0] if isinstance(old, list) and old else None
+    entry: dict[str, Plain] = {}
+    if isinstance(first, dict) and isinstance(first.get("trace"), dict):
+        entry = dict(first)
+    options = entry.get("trace")
+    read = options if isinstance(options, dict) else {}
+    entry["trace"] = {**read, "path": os.path.abspath(trace)}
+    document.data["workload"] = [entry]
+    document.put_place(("workload",), place)
+    if document.data.pop("duration", None) is not None:
+        document.put_place(("duration",), place)

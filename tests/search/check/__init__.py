@@ -1,0 +1,1 @@
+"""Tests of `windtunnel check`, beside those of the command."""
