@@ -104,6 +104,11 @@ COMMANDS: dict[str, tuple[str, Callable[[str, str], list[str]]]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What is said by a command that has to refuse, and leave nothing behind."""
     before = sorted(Path().rglob("*"))
@@ -124,10 +129,8 @@ def test_a_bad_file_is_named_in_a_sentence(
     command_name: str,
     kind: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     good_text, arguments = COMMANDS[command_name]
     good = tmp_path / "good.yaml"
     good.write_text(SCENARIO)
@@ -270,10 +273,8 @@ OPTIONS = [
 def test_a_bad_option_is_a_sentence_that_names_it(
     given: tuple[str, ...],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "good.yaml").write_text(SCENARIO)
     said = refused([argument.replace("GOOD", "good.yaml") for argument in given], capsys)
     assert "Error: " in said or said.startswith("windtunnel: ")
