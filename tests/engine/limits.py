@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from windtunnel.engine.limits import EngineLimits, TierLimits
+from windtunnel.engine.limits import EngineLimits, TierLimits, WindowGroups
 from windtunnel.engine.settings import EngineSettings, LoraSettings
 
 
@@ -10,9 +10,10 @@ def engine_limits(
     kv_blocks: int,
     max_model_len: int = 1 << 40,
     tiers: list[TierLimits] | None = None,
+    windows: WindowGroups | None = None,
     **options: Any,
 ) -> EngineLimits:
-    return EngineLimits(EngineSettings(**options), kv_blocks, max_model_len, tiers)
+    return EngineLimits(EngineSettings(**options), kv_blocks, max_model_len, tiers, windows)
 
 
 def adapters(slots: int, load_s: float = 0.0, step_cost: float = 0.0) -> LoraSettings:

@@ -14,6 +14,7 @@ from windtunnel.engine.limits import (
     SCHEDULING,
     EngineLimits,
     TierLimits,
+    WindowGroups,
 )
 from windtunnel.engine.server import Server
 from windtunnel.engine.settings import LoraSettings
@@ -87,6 +88,15 @@ def tiers() -> st.SearchStrategy[TierLimits]:
     )
 
 
+def windows() -> st.SearchStrategy[WindowGroups]:
+    return st.builds(
+        WindowGroups,
+        full=st.sampled_from([1, 1, 3]),
+        windowed=st.integers(1, 5),
+        most_blocks=st.integers(1, 4),
+    )
+
+
 @st.composite
 def limits(draw: st.DrawFn, habits: bool = True) -> EngineLimits:
     """Any; without `habits` only such as can hand out tokens one by one."""
@@ -111,6 +121,7 @@ def limits(draw: st.DrawFn, habits: bool = True) -> EngineLimits:
         unhashed_blocks_first=draw(st.booleans()),
         lora=draw(st.none() | loras()),
         tiers=below,
+        windows=draw(st.none() | windows()),
         null_block=draw(st.booleans()),
         preemption=draw(st.sampled_from(["recompute", "restart"])) if between else "recompute",
         over_length=draw(st.sampled_from(["cut", "refuse"])),

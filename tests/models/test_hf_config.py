@@ -232,9 +232,47 @@ def test_quantisation_sets_weights_and_arithmetic(
 
 
 @pytest.mark.parametrize(
+    ("quantization", "kv_bytes"),
+    [
+        ({"quant_method": "fp8"}, 2.0),
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, 1.0),
+        ({"quant_algo": "NVFP4", "kv_cache_quant_algo": None}, 2.0),
+        ({"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, 1.0),
+    ],
+)
+def test_a_checkpoint_may_want_its_cache_in_fp8(
+    quantization: dict[str, Any], kv_bytes: float
+) -> None:
+    assert parse(LLAMA | {"quantization_config": quantization}).kv_bytes == kv_bytes
+
+
+def test_groups_of_weights_have_scales() -> None:
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+    assert parse(LLAMA | {"quantization_config": awq}).weight_bytes == (4 + 20 / 128) / 8
+    gptq = {"quant_method": "gptq", "bits": 4, "group_size": 32}
+    assert parse(LLAMA | {"quantization_config": gptq}).weight_bytes == 4.5 / 8
+
+
+def test_an_indexer_is_read() -> None:
+    sparse = {"index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128}
+    shape = parse(DEEPSEEK | sparse, "deepseek-v3.2")
+    assert shape == MODELS["deepseek-v3.2"]
+    with pytest.raises(InputError, match="index_n_heads is missing"):
+        parse(DEEPSEEK | {"index_topk": 2048})
+
+
+def test_a_file_of_modelopt_beside_the_configuration_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    beside = {"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
+    shape = read_hf_config(tmp_path / "config.json")
+    assert (shape.weight_bytes, shape.kv_bytes) == (4.5 / 8, 1.0)
+
+
+@pytest.mark.parametrize(
     ("name", "weight_bytes"),
     [
-        ("llama-w4a16", 0.5),
+        ("llama-w4a16", 4.125 / 8),
         ("llama-quantized.w8a8", 1.0),
         ("Llama-3.1-8B-FP8", 1.0),
         ("llama", 2.0),
@@ -324,7 +362,16 @@ def test_a_null_field_is_not_hinted_at_by_its_own_name() -> None:
         ({"quantization_config": {"quant_method": "awq", "bits": 0}}, "bits is 0; allowed: 1, 2"),
         ({"quantization_config": {"quant_method": "magic"}}, "'magic' has no bits"),
         ({"layer_types": ["linear_attention"]}, "layer_types holds 'linear_attention'"),
-        ({"model_type": "mamba2"}, "'mamba2' is not a decoder-only transformer"),
+        ({"model_type": "mamba2"}, "'mamba2' has layers that are not modelled"),
+        ({"model_type": "gemma4"}, "'gemma4' has layers that are not modelled"),
+        (
+            {"quantization_config": {"quant_method": "fp8", "kv_cache_quant_algo": "INT4"}},
+            "kv_cache_quant_algo is 'INT4'",
+        ),
+        (
+            {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 0}},
+            "group_size is 0",
+        ),
         ({"is_encoder_decoder": True}, "not a decoder-only transformer"),
         ({"sliding_window": -5, "model_type": "mistral"}, "sliding_window is -5"),
     ],

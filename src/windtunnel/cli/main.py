@@ -47,6 +47,7 @@ SECTIONS = {
         "sweep": "Run a scenario at many settings, and show which are best.",
         "sensitivity": "Rank the settings that a figure depends on.",
         "plan": "Find the cheapest deployment that attains an SLO, or the load that one carries.",
+        "capacity": "Show how a GPU's memory is divided, and how many tokens of KV it holds.",
         "report": "Write the report of a run again.",
         "explain": "Explain a slow request or a scaling decision.",
         "trace": "Describe, convert and fit traces of requests.",

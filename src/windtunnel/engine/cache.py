@@ -51,6 +51,7 @@ class BlockPool:
     """All blocks of a server. `free` counts those without an owner, cached or not."""
 
     def __init__(self, limits: EngineLimits) -> None:
+        self._limits: Final = limits
         self.blocks: Final[i64] = limits.usable_blocks
         self.block_size: Final[i64] = limits.block_size
         self.caching: Final = limits.prefix_caching
@@ -164,6 +165,10 @@ class BlockPool:
                 found = own.resident
         return min(found, (request.target - self._computed_at_least) // self.block_size)
 
+    def for_windows(self, request: Request) -> i64:
+        """Blocks that a request takes when it is admitted, for layers that keep a window of it."""
+        return request.window_blocks or self._limits.window_blocks(request.last)
+
     def free_among(self, request: Request, hit: i64) -> i64:
         """How many of the first `hit` blocks nobody holds: taking them uses up free blocks too."""
         unheld: i64 = 0
@@ -194,6 +199,9 @@ class BlockPool:
             if own is not None:
                 self._hold(own, max(hit, own.first))
                 self.forget_own(request)
+        if self._limits.windows is not None:
+            request.window_blocks = self.for_windows(request)
+            self.take(request.window_blocks)
 
     def forget_own(self, request: Request) -> None:
         """Nobody will ask any more for what a preempted request had computed for itself."""
@@ -254,6 +262,7 @@ class BlockPool:
     def release(self, request: Request, computed: i64, *, preempted: bool) -> None:
         """Frees a request's blocks, tail first; full ones stay findable until they are taken."""
         held = -(-computed // self.block_size)
+        self._close_window(request)
         if request.unheld_blocks:
             self._free_unhashed(held - request.unheld_blocks)
             request.unheld_blocks = 0
@@ -295,10 +304,16 @@ class BlockPool:
 
     def unreserve(self, request: Request, held: i64) -> None:
         """Frees blocks that were taken for KV which never came; its prefix hits stay findable."""
+        self._close_window(request)
         self._free_unhashed(held - request.pinned_blocks)
         if request.pinned_blocks:
             self._release_shared(request)
             request.pinned_blocks = 0
+
+    def _close_window(self, request: Request) -> None:
+        if request.window_blocks:
+            self._free_unhashed(request.window_blocks)
+            request.window_blocks = 0
 
     def give_back(self, count: i64) -> None:
         """Frees blocks that nothing was written to."""

@@ -31,6 +31,23 @@ class TierLimits:
         return f"TierLimits({self.name!r}, {self.blocks}, {self.block_s}, {self.latency_s})"
 
 
+class WindowGroups:
+    """Layers that keep a window of each request, beside those that keep all of it.
+
+    A request holds blocks for them as long as it runs: as many as its tokens need, and no more
+    than its window does. Layers share one pool of blocks in groups of equal size; a block of this
+    engine has one block of that pool for each of the `full` groups.
+    """
+
+    def __init__(self, full: int, windowed: int, most_blocks: int) -> None:
+        self.full: Final[i64] = full
+        self.windowed: Final[i64] = windowed
+        self.most_blocks: Final[i64] = most_blocks  # of one group, for one request
+
+    def __repr__(self) -> str:
+        return f"WindowGroups({self.full}, {self.windowed}, {self.most_blocks})"
+
+
 class EngineLimits:
     """What bounds a step and what orders the queue; see docs/explanation/engine.md for each."""
 
@@ -40,6 +57,7 @@ class EngineLimits:
         kv_blocks: int,
         max_model_len: int = 1 << 40,
         tiers: list[TierLimits] | None = None,  # from fast to slow
+        windows: WindowGroups | None = None,
     ) -> None:
         if options.max_num_batched_tokens < options.max_num_seqs:
             raise InputError(
@@ -64,6 +82,7 @@ class EngineLimits:
         self.usable_blocks: Final[i64] = kv_blocks - 1 if options.null_block else kv_blocks
         self.max_model_len: Final[i64] = max_model_len
         self.tiers: Final = tiers or None
+        self.windows: Final = windows
         self.max_num_seqs: Final[i64] = options.max_num_seqs
         self.max_num_batched_tokens: Final[i64] = options.max_num_batched_tokens
         self.block_size: Final[i64] = options.block_size
@@ -104,6 +123,7 @@ class EngineLimits:
 
     def __repr__(self) -> str:
         own = f"kv_blocks={self.kv_blocks}, max_model_len={self.max_model_len}, tiers={self.tiers}"
+        own += f", windows={self.windows}"
         return f"EngineLimits({self.options!r}, {own})"
 
     def refusal(self, prompt_tokens: i64, output_tokens: i64) -> str:
@@ -120,7 +140,7 @@ class EngineLimits:
                 f"max_model_len is {self.max_model_len}"
             )
         tokens = prompt_tokens + self.answer_tokens(prompt_tokens, output_tokens) - 1
-        blocks = -(-tokens // self.block_size)
+        blocks = -(-tokens // self.block_size) + self.window_blocks(tokens)
         if blocks > self.usable_blocks:
             return f"needs {blocks} KV blocks, the server has {self.usable_blocks}"
         if not self.chunked_prefill and tokens > self.max_num_batched_tokens:
@@ -129,6 +149,16 @@ class EngineLimits:
                 f"max_num_batched_tokens is {self.max_num_batched_tokens}"
             )
         return ""
+
+    def window_blocks(self, tokens: i64) -> i64:
+        """Blocks that a request of so many tokens holds for layers with a window."""
+        windows = self.windows
+        if windows is None:
+            return 0
+        kept = windows.windowed * min(
+            (tokens + self.block_size - 1) // self.block_size, windows.most_blocks
+        )
+        return (kept + windows.full - 1) // windows.full
 
     def answer_tokens(self, prompt_tokens: i64, output_tokens: i64) -> i64:
         """The tokens that are really generated: max_model_len cuts an answer short."""

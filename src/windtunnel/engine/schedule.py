@@ -280,7 +280,7 @@ class Schedule(Actor):
     def _fits(self, request: Request, hit: i64, want: i64) -> bool:
         """Whether blocks suffice for the first chunk or, when reserved, the whole prompt."""
         tokens = request.target if self.limits.reserve_full_prompt else hit * self._size + want
-        blocks = (tokens + self._size - 1) // self._size - hit
+        blocks = (tokens + self._size - 1) // self._size - hit + self.pool.for_windows(request)
         if hit:
             blocks += self.pool.free_among(request, hit)
         return blocks <= self.pool.free
@@ -340,6 +340,7 @@ class Schedule(Actor):
 
     def _fits_whole(self, request: Request, hit: i64) -> bool:
         blocks = (request.target + self._size - 1) // self._size - hit
+        blocks += self.pool.for_windows(request)
         return blocks + self.pool.free_among(request, hit) <= self.pool.free
 
     def _fetch(self, request: Request, hit: i64) -> None:

@@ -217,7 +217,7 @@ class Server(Schedule):
         """Cached blocks of a prompt for which blocks suffice; -1 when they do not."""
         pool = self.pool
         hit = min(pool.hit(request), (request.prompt_tokens - 1) // self._size)
-        blocks = -(-request.prompt_tokens // self._size) - hit
+        blocks = -(-request.prompt_tokens // self._size) - hit + pool.for_windows(request)
         return hit if blocks + pool.free_among(request, hit) <= pool.free else -1
 
     def _has_room(self) -> bool:
@@ -251,10 +251,12 @@ class Server(Schedule):
         """Reserves for a request the blocks of its prompt, which `kept` computed here and holds."""
         self._catch_up(now)
         del self._apart[kept.id]
+        windows = kept.window_blocks
         self.pool.release(kept, kept.last, preempted=False)
         kept.stage = AWAY
         missing: i64 = -1
         if self._receive(request, now):
+            request.window_blocks = windows  # no more than were just freed
             missing = self._take_prompt(request, request.prompt_tokens - 1)
         assert missing >= 0, "what was just freed suffices"
 
@@ -670,10 +672,11 @@ class Server(Schedule):
             if request.finish_clock >= 0:
                 computed = request.offset + self._decoding.clock
             held += -(-computed // self._size) - request.pinned_blocks - request.unheld_blocks
+            held += request.window_blocks
         reserved = [*self._apart.values(), *self._transferred.requests(), *self._fetching.values()]
         for request in reserved:
             tokens = request.last if request.stage == KEPT else request.target
-            held += -(-tokens // self._size) - request.pinned_blocks
+            held += -(-tokens // self._size) - request.pinned_blocks + request.window_blocks
         return held
 
     # What a live driver asks, which hands out tokens as they come

@@ -6,10 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_size
-from windtunnel.models.catalog.accelerators import is_accelerator, resolve_accelerator
+from windtunnel.models.catalog.accelerators import (
+    Accelerator,
+    is_accelerator,
+    resolve_accelerator,
+)
+from windtunnel.models.releases import NEWEST, engine_defaults, release_of
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Bandwidth, Duration, Flag, Number, Size, Whole
+from windtunnel.settings.fields import Bandwidth, Duration, Flag, Number, Size, Text, Whole
 from windtunnel.settings.limits import (
     LARGEST_BLOCK,
     LONGEST_STEP_COST,
@@ -86,15 +92,22 @@ class OffloadTier(Section):
 class EngineSettings(Section):
     """The limits and the habits of one inference server."""
 
+    version: Annotated[str, Text("a release of vLLM, such as '0.19'"), Added()] = Field(
+        default=NEWEST,
+        description="The release of vLLM whose defaults and use of memory hold, for pools with a "
+        "model and an accelerator.",
+    )
     max_num_seqs: Annotated[int, Whole(1, MOST_SEQUENCES)] = Field(
         default=256,
-        description="Most requests in one batch. 256 suits any accelerator; "
-        "vLLM takes 1024 where there are 70 GiB or more.",
+        description="Most requests in one batch. Left out, with a model and an accelerator: what "
+        "vLLM takes, 1024 from 70 GiB of memory on (but not on an A100); otherwise 256.",
     )
     max_num_batched_tokens: Annotated[int, Whole(1, MOST_TOKENS)] = Field(
         default=8192,
         description="Most tokens in one step. More finishes prompts sooner "
-        "and makes running requests wait longer.",
+        "and makes running requests wait longer. Left out, with a model and an accelerator: what "
+        "vLLM takes, 16384 from 160 GiB of memory on, 8192 from 70 GiB on (but not on an A100), "
+        "2048 below; otherwise 8192.",
     )
     block_size: Annotated[int, Whole(1, LARGEST_BLOCK)] = Field(
         default=16, description="Tokens in one block of the KV cache."
@@ -102,7 +115,8 @@ class EngineSettings(Section):
     memory_utilization: Annotated[float, Number(0, 1, above=True)] = Field(
         default=0.9,
         description="Part of the accelerator's memory that the server may take; "
-        "the rest is for what it cannot foresee.",
+        "the rest is for what it cannot foresee. Left out, with a model and an accelerator: "
+        "vLLM's, 0.92 from release 0.22 on.",
     )
     prefix_caching: Switch = Field(
         default=True, description="Whether blocks of finished prompts are kept and found again."
@@ -221,7 +235,28 @@ class EngineSettings(Section):
             yield where.fault(("lora", "memory"), what, only, hint, beside=("kv_blocks",))
         if self.kv_cache_dtype == "fp8":
             yield from self._fp8_faults(where)
+        try:
+            release_of(self.version)
+        except InputError as fault:
+            yield where.fault("version", fault.what, fault.allowed)
         yield from self._offload_faults(where)
+
+    def on(self, accelerator: Accelerator) -> "EngineSettings":
+        """With what vLLM chooses on an accelerator where the file leaves it out."""
+        chosen = engine_defaults(accelerator, self.version)
+        seqs, tokens = chosen.max_num_seqs, chosen.max_num_batched_tokens
+        if self.written("max_num_batched_tokens"):
+            seqs = min(seqs, self.max_num_batched_tokens)
+        if self.written("max_num_seqs"):
+            tokens = max(tokens, self.max_num_seqs)
+        if not self.chunked_prefill:  # a longer prompt would wait for ever
+            tokens = max(tokens, type(self).model_fields["max_num_batched_tokens"].default)
+        options = {
+            "max_num_seqs": seqs,
+            "max_num_batched_tokens": tokens,
+            "memory_utilization": chosen.memory_utilization,
+        }
+        return self.with_defaults(options)
 
     def _fp8_faults(self, where: Context) -> Iterator[Fault]:
         pool, path = where.around[-1], where.path[:-1]

@@ -1,7 +1,11 @@
-"""How many KV-cache blocks a server has: the GPU memory that weights and working space leave.
+"""How many KV-cache blocks a server has: the GPU memory that vLLM finds left beside the weights.
 
 Each GPU of a tensor-parallel group holds its own part of every block, so the group has as many
 blocks as one GPU. Latent attention is not divided: every GPU keeps the whole compressed cache.
+
+Layers that attend to everything and layers with a window are groups of one pool of blocks, as in
+vLLM: a block holds tokens of as many layers as the smaller kind has, and a request takes blocks
+of each group, of the windows' no more than the window needs.
 
 `blis_kv_blocks` is the BLIS simulator's estimate, to compare with it. It is coarser: working space
 is one number for every model, whatever the batch, and each weight, embeddings included, takes the
@@ -16,76 +20,155 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.accelerators import ACCELERATORS, Accelerator
+from windtunnel.models.catalog.hf_quantization import MXFP4_BYTES
 from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.releases import NEWEST, Release, engine_defaults, release_of
 
-__all__ = ["KvCapacity", "blis_kv_blocks", "kv_capacity"]
+__all__ = ["KvCapacity", "KvGroups", "MemoryLimits", "blis_kv_blocks", "kv_capacity", "kv_groups"]
 
 GIB = 1024.0**3
 
-RUNTIME_BYTES = 0.6 * GIB  # driver context, library workspaces, allocator slack
-GRAPH_BYTES = 0.5 * GIB  # captured graphs
-COLLECTIVE_BYTES = 0.8 * GIB  # communication buffers of a group of GPUs
-LOGIT_BYTES = 8  # per sampled sequence and vocabulary entry: 32-bit logits and a sorted copy
+SAMPLER_BYTES = 0.14 * GIB  # of the sampler's peak, whatever the batch
+ENCODER_BYTES = 0.2 * GIB  # what a profile run of a vision encoder leaves behind
+GRAPH_BYTES = 0.30 * GIB  # captured graphs of a model without layers
+LAYER_GRAPH_BYTES = 0.019 * GIB  # and more for each layer
+PADDED_WIDTH = 256  # kernels for MXFP4 experts want widths of a multiple of this
+BATCHES_IN_FLIGHT = 2  # with asynchronous scheduling: one runs, one is planned
 
-# A sliding-window layer keeps at most its window of each sequence; blocks are counted in tokens
-# of whole sequences: it costs the share that its window is of a sequence of this length.
+# Groups of layers are as large as the smallest kind, or as the largest if it is little larger.
+LITTLE_LARGER = 1.5
+
+# What is moved or offloaded of a window is its share of a sequence of this length.
 WINDOW_SEQUENCE_TOKENS = 4096
 
 MAX_TENSOR_PARALLEL = 64
 
 
-class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of one GPU of the group, in bytes, and the blocks that it leaves."""
+class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's settings that decide how memory is divided."""
 
-    blocks: int
-    block_size: int
-    block_bytes: float
+    memory_utilization: float = 0.92
+    block_size: int = 16
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 1024
+    max_model_len: int = 0  # 0: the model's own
+    adapter_bytes: float = 0.0  # set aside on each GPU for LoRA adapters
+    version: str = NEWEST
+
+    def check(self) -> None:
+        """Refuses what no engine would start with."""
+        if not 0.0 < self.memory_utilization <= 1.0:
+            what = f"memory_utilization is {self.memory_utilization}"
+            raise InputError(what, allowed="above 0, at most 1")
+        for name in ("block_size", "max_num_batched_tokens", "max_num_seqs"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}", allowed="1 or more")
+
+
+def limits_for(accelerator: Accelerator, version: str = NEWEST) -> MemoryLimits:
+    """With the defaults that vLLM chooses for an accelerator."""
+    chosen = engine_defaults(accelerator, version)
+    return MemoryLimits(version=version, **msgspec.structs.asdict(chosen))
+
+
+class KvGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """How the layers of a model share one pool of KV blocks."""
+
+    layers: int  # in one block
+    full: int  # groups of layers that attend to the whole context
+    windowed: int  # groups of layers that keep a window
+    window: int  # its tokens
+
+    def window_blocks(self, in_flight: int, longest: int, block_size: int) -> int:
+        """Blocks of one windowed group that a request of `longest` tokens may hold."""
+        kept = min(self.window - 1 + in_flight, longest)
+        return -(-kept // block_size) + 1
+
+    def request_blocks(self, longest: int, in_flight: int, block_size: int) -> int:
+        """Blocks that vLLM counts for a request of `longest` tokens, over all groups."""
+        blocks = self.full * -(-longest // block_size)
+        if self.windowed:
+            blocks += self.windowed * self.window_blocks(in_flight, longest, block_size)
+        return blocks
+
+
+def kv_groups(shape: ModelShape) -> KvGroups:
+    """Groups of layers, by vLLM's rule; the last group of a kind may be padded."""
+    full, windowed = shape.full_layers, shape.window_layers
+    if not windowed or not full:
+        size = shape.layers
+    else:
+        fewer, more = sorted((full, windowed))
+        size = more if more < LITTLE_LARGER * fewer else fewer
+    return KvGroups(
+        layers=size,
+        full=-(-full // size),
+        windowed=-(-windowed // size),
+        window=shape.window,
+    )
+
+
+class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of one GPU of the group, in bytes, line by line, and the blocks that it leaves."""
+
+    memory_bytes: float
     usable_bytes: float
     weight_bytes: float
     activation_bytes: float
     runtime_bytes: float
-    adapter_bytes: float = 0.0
+    graph_bytes: float
+    adapter_bytes: float
+    block_bytes: float
+    pool_blocks: int  # of `groups.layers` layers each
+    groups: KvGroups
+    block_size: int
+    max_model_len: int
+    request_blocks: int  # of the pool, for a request of max_model_len as vLLM counts it
+    logs_sequences: bool
+
+    @property
+    def left_bytes(self) -> float:
+        """What is left for KV blocks."""
+        return self.usable_bytes - (
+            self.weight_bytes
+            + self.activation_bytes
+            + self.runtime_bytes
+            + self.graph_bytes
+            + self.adapter_bytes
+        )
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of tokens over all layers that attend to the whole context."""
+        return self.pool_blocks // max(1, self.groups.full)
+
+    @property
+    def sequences(self) -> float:
+        """The "maximum concurrency" that vLLM prints: requests of max_model_len at once."""
+        return self.pool_blocks / self.request_blocks
 
     @property
     def tokens(self) -> int:
-        return self.blocks * self.block_size
-
-
-class _Limits(msgspec.Struct, frozen=True):
-    """The engine's settings that decide its working space."""
-
-    memory_utilization: float
-    block_size: int
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    adapter_bytes: float
+        """The "GPU KV cache size" that vLLM prints, in tokens."""
+        if self.logs_sequences and self.groups.windowed:
+            return math.floor(self.sequences * self.max_model_len)
+        return self.pool_blocks // (self.groups.full + self.groups.windowed) * self.block_size
 
 
 def kv_capacity(
     shape: ModelShape,
     accelerator: Accelerator,
+    limits: MemoryLimits | None = None,
     *,
     tensor_parallel: int = 1,
     expert_parallel: int = 1,
-    memory_utilization: float = 0.9,
-    block_size: int = 16,
-    max_num_batched_tokens: int = 8192,
-    max_num_seqs: int = 256,
-    adapter_bytes: float = 0.0,
 ) -> KvCapacity:
     """The KV blocks of a server, or an error that says what is missing and what would fit.
 
-    `adapter_bytes` are set aside on each GPU for LoRA adapters.
+    Without `limits`, those that vLLM chooses for the accelerator.
     """
-    if not 0.0 < memory_utilization <= 1.0:
-        what = f"memory_utilization is {memory_utilization}"
-        raise InputError(what, allowed="above 0, at most 1")
-    limits = _Limits(
-        memory_utilization, block_size, max_num_batched_tokens, max_num_seqs, adapter_bytes
-    )
-    for name in ("block_size", "max_num_batched_tokens", "max_num_seqs"):
-        if getattr(limits, name) < 1:
-            raise InputError(f"{name} is {getattr(limits, name)}", allowed="1 or more")
+    limits = limits_for(accelerator) if limits is None else limits
+    limits.check()
     part = shape.per_gpu(tensor_parallel, expert_parallel)
     gpus = max(tensor_parallel, expert_parallel)
     found = _divide_memory(shape, part, accelerator, gpus, limits)
@@ -99,27 +182,34 @@ def kv_capacity(
 
 
 def _divide_memory(
-    shape: ModelShape, part: ModelShape, accelerator: Accelerator, gpus: int, limits: _Limits
+    shape: ModelShape, part: ModelShape, accelerator: Accelerator, gpus: int, limits: MemoryLimits
 ) -> KvCapacity:
-    usable = accelerator.memory_bytes * limits.memory_utilization
-    activation = _activation_bytes(shape, part, limits)
-    runtime = RUNTIME_BYTES + GRAPH_BYTES + (COLLECTIVE_BYTES if gpus > 1 else 0.0)
-    block_bytes = limits.block_size * kv_bytes_per_token(part)
-    room = usable - part.total_weight_bytes - activation - runtime - limits.adapter_bytes
-    return KvCapacity(
-        blocks=max(0, math.floor(room / block_bytes)),
-        block_size=limits.block_size,
-        block_bytes=block_bytes,
-        usable_bytes=usable,
-        weight_bytes=part.total_weight_bytes,
-        activation_bytes=activation,
-        runtime_bytes=runtime,
+    release = release_of(limits.version)
+    groups = kv_groups(part)
+    longest = limits.max_model_len or shape.max_context
+    in_flight = BATCHES_IN_FLIGHT * limits.max_num_batched_tokens
+    found = KvCapacity(
+        memory_bytes=accelerator.memory_bytes,
+        usable_bytes=accelerator.memory_bytes * limits.memory_utilization,
+        weight_bytes=_loaded_bytes(part),
+        activation_bytes=_activation_bytes(shape, part, limits, release),
+        runtime_bytes=release.group_runtime_bytes if gpus > 1 else release.runtime_bytes,
+        graph_bytes=_graph_bytes(part) if release.counts_graphs else 0.0,
         adapter_bytes=limits.adapter_bytes,
+        block_bytes=groups.layers * part.kv_bytes_per_token_layer * limits.block_size,
+        pool_blocks=0,
+        groups=groups,
+        block_size=limits.block_size,
+        max_model_len=longest,
+        request_blocks=groups.request_blocks(longest, in_flight, limits.block_size),
+        logs_sequences=release.logs_sequences,
     )
+    blocks = max(0, math.floor(found.left_bytes / found.block_bytes))
+    return msgspec.structs.replace(found, pool_blocks=blocks)
 
 
 def kv_bytes_per_token(part: ModelShape) -> float:
-    """KV bytes of a cached token; window layers count the share they keep.
+    """KV bytes of a token that is moved or offloaded; window layers count the share they keep.
 
     Of a model's shape: on all its GPUs together. Of the part that one GPU has: on that one.
     """
@@ -128,21 +218,49 @@ def kv_bytes_per_token(part: ModelShape) -> float:
     return layers * part.kv_bytes_per_token_layer
 
 
-def _activation_bytes(shape: ModelShape, part: ModelShape, limits: _Limits) -> float:
-    """The peak of one step's intermediate results, with the largest batch the engine may form.
+def _loaded_bytes(part: ModelShape) -> float:
+    """Weights as loaded: MXFP4 experts are padded to what their kernels want."""
+    loaded = part.total_weight_bytes
+    if part.is_mixture and part.expert_weight_bytes == MXFP4_BYTES:
+        wide = -(-part.expert_ffn // PADDED_WIDTH) * PADDED_WIDTH
+        experts = part.moe_layers * part.experts * part.expert_params * part.expert_weight_bytes
+        loaded += experts * (wide / part.expert_ffn - 1.0)
+    return loaded
 
-    Alive together: the residual stream and its normed copy, attention's input or output, and an
-    MLP's gate, up and product; a mixture holds those for each expert a token visits.
+
+def _graph_bytes(part: ModelShape) -> float:
+    """Captured graphs: 0.51 to 1.85 GiB were measured, most within 0.15 GiB of this line."""
+    return GRAPH_BYTES + part.layers * LAYER_GRAPH_BYTES
+
+
+def _activation_bytes(
+    shape: ModelShape, part: ModelShape, limits: MemoryLimits, release: Release
+) -> float:
+    """The peak of the profile run: the largest step, or the sampler with the largest batch.
+
+    Of a step are alive together: the residual stream and its normed copy, attention's input or
+    output, and an MLP's gate, up and product. The workspace of experts stays beside the sampler.
     """
     width = max(part.ffn if part.dense_layers else 0, part.shared_ffn)
-    width = max(width, part.expert_ffn * shape.experts_per_token)
     per_token = (4 * shape.hidden + part.mlp_matrices * width) * shape.activation_bytes
-    logits = limits.max_num_seqs * shape.vocab * LOGIT_BYTES
-    return limits.max_num_batched_tokens * per_token + logits
+    forward = limits.max_num_batched_tokens * per_token
+    encoder = ENCODER_BYTES if shape.encoder_params else 0.0
+    sampler = SAMPLER_BYTES + limits.max_num_seqs * shape.vocab * release.logit_bytes
+    return max(forward, sampler) + encoder + _expert_workspace_bytes(shape, part, limits)
+
+
+def _expert_workspace_bytes(shape: ModelShape, part: ModelShape, limits: MemoryLimits) -> float:
+    """What fused experts keep of each token and expert it visits; 4-bit kernels keep none."""
+    if not part.is_mixture or part.expert_weight_bytes < 1.0:
+        return 0.0
+    into = (part.mlp_matrices - 1) * part.expert_ffn
+    per_pair = max(into, shape.hidden) + part.expert_ffn
+    pairs = limits.max_num_batched_tokens * shape.experts_per_token
+    return pairs * per_pair * shape.activation_bytes
 
 
 def _wider(
-    shape: ModelShape, accelerator: Accelerator, tensor_parallel: int, limits: _Limits
+    shape: ModelShape, accelerator: Accelerator, tensor_parallel: int, limits: MemoryLimits
 ) -> list[str]:
     """The least doubling of tensor_parallel with which the model fits, as a setting."""
     degree = 2 * tensor_parallel
@@ -157,7 +275,7 @@ def _wider(
     return []
 
 
-def _larger(shape: ModelShape, part: ModelShape, gpus: int, limits: _Limits) -> list[str]:
+def _larger(shape: ModelShape, part: ModelShape, gpus: int, limits: MemoryLimits) -> list[str]:
     """The smallest accelerator on which the model fits as it is divided now, as a setting."""
     by_memory = sorted(ACCELERATORS.values(), key=lambda other: (other.memory_bytes, other.name))
     for other in by_memory:
@@ -169,14 +287,14 @@ def _larger(shape: ModelShape, part: ModelShape, gpus: int, limits: _Limits) -> 
 def _does_not_fit(
     shape: ModelShape, accelerator: Accelerator, tp: int, found: KvCapacity, hints: list[str]
 ) -> InputError:
-    needed = found.weight_bytes + found.activation_bytes + found.runtime_bytes + found.block_bytes
-    needed += found.adapter_bytes
+    needed = found.usable_bytes - found.left_bytes + found.block_bytes
     adapters = f", adapters {found.adapter_bytes / GIB:.1f}" if found.adapter_bytes else ""
     each = "" if tp == 1 else f" on each of {tp} GPUs"
+    runtime = found.runtime_bytes + found.graph_bytes
     return InputError(
         f"{shape.name} does not fit on {accelerator.name}: it needs {needed / GIB:.1f} GiB{each}"
         f" (weights {found.weight_bytes / GIB:.1f}, activations {found.activation_bytes / GIB:.1f},"
-        f" runtime {found.runtime_bytes / GIB:.1f}{adapters}, the rest KV cache)"
+        f" runtime {runtime / GIB:.1f}{adapters}, the rest KV cache)"
         f" and has {found.usable_bytes / GIB:.1f} GiB",
         hint="try " + (" or ".join(hints) or "a smaller or quantised model"),
     )

@@ -106,6 +106,13 @@ class Section(BaseModel, metaclass=_UnitsLast):
         """Whether a field was given a value, rather than left to its default."""
         return name in self.model_fields_set
 
+    def with_defaults(self, values: dict[str, Any]) -> Self:
+        """With these values for fields that were not written, which stay so."""
+        left_out = {name: value for name, value in values.items() if not self.written(name)}
+        filled = self.model_copy(update=left_out)
+        filled.model_fields_set.difference_update(left_out)
+        return filled
+
     def check(self, where: Context) -> Iterator[Fault]:  # noqa: ARG002 - used where it is overridden
         """What is wrong although each value is right by itself, defaults filled in."""
         return iter(())

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySettings
 from windtunnel.core.errors import nearest
 from windtunnel.engine.settings import EngineSettings
+from windtunnel.models.catalog.accelerators import is_accelerator, resolve_accelerator
 from windtunnel.models.settings import (
     BlisTrainedPhysicsStepTime,
     LinearStepTime,
@@ -230,10 +231,12 @@ class PoolSettings(Section):
             yield Fault(("model",), what, hint=hint, because_of=because)
 
     def with_defaults_of(self, model: str | None) -> "PoolSettings":
-        """The pool with what it takes from elsewhere: the scenario's model, BLIS's engine."""
+        """The pool with what it leaves to others: the scenario's model, the engine's defaults."""
         engine = self.engine
         if isinstance(self.step_time, BlisTrainedPhysicsStepTime):
             engine = engine.model_copy(update=_blis_options(engine))
+        elif (model or self.model) and self.accelerator and is_accelerator(self.accelerator):
+            engine = engine.on(resolve_accelerator(self.accelerator))
         return self.model_copy(update={"model": self.model or model, "engine": engine})
 
 

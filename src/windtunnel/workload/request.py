@@ -145,6 +145,7 @@ class Request:
         self.finish_clock: i64 = -1  # the decode clock at which that is, while decoding; else -1
         self.shared_blocks: i64 = 0  # full blocks of the prompt that others may share
         self.pinned_blocks: i64 = 0  # how many of them this request holds in the shared chains
+        self.window_blocks: i64 = 0  # held for layers that keep a window of it
         self.unheld_blocks: i64 = 0  # of its prompt, when all were cached and it did without them
         self.sharing = True  # False from the first shared block that it holds a copy of its own
         self.fetching_s = UNSET  # since when KV comes from a slower tier for it, while it does

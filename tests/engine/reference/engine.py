@@ -31,6 +31,7 @@ class ReferenceServer:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.held: dict[int, list[Block]] = {}
+        self.windows: dict[int, list[Block]] = {}  # for layers that keep a window of a request
         self.last_token_s: dict[int, float] = {}
         self.finished: list[Request] = []
         self.token_gaps = Histogram()
@@ -170,6 +171,7 @@ class ReferenceServer:
                 return False
         hits = self.blocks.hits(request)
         new = -(-request.prompt_tokens // self.limits.block_size) - len(hits)
+        new += self.limits.window_blocks(request.last)
         return new + sum(block.users == 0 for block in hits) <= len(self.blocks.free)
 
     def take_prompt(self, request: Request, tokens: int) -> int:
@@ -178,6 +180,7 @@ class ReferenceServer:
         new = -(-request.prompt_tokens // size) - len(hits)
         for block in hits:
             self.blocks.touch(block)
+        self.open_window(request)
         self.held[request.id] = hits + [self.blocks.take() for _ in range(new)]
         request.sharing = True
         request.prefix_hit_tokens = len(hits) * size
@@ -396,6 +399,7 @@ class ReferenceServer:
                 self.blocks.touch(block)
             self.held[request.id] = hits
             self.blocks.forget_own(request, len(hits))
+            self.open_window(request)
             request.computed = len(hits) * size
             if not request.preemptions:
                 request.prefix_hit_tokens = request.computed
@@ -412,6 +416,7 @@ class ReferenceServer:
 
     def fits_whole(self, request: Request, hits: list[Block]) -> bool:
         new = -(-request.target // self.limits.block_size) - len(hits)
+        new += self.limits.window_blocks(request.last)
         return new + sum(block.users == 0 for block in hits) <= len(self.blocks.free)
 
     def fetch(self, request: Request, hits: list[Block], now: float) -> None:
@@ -422,6 +427,7 @@ class ReferenceServer:
             self.blocks.touch(block)
         known = len(hits) + len(keys)
         self.blocks.forget_own(request, known)
+        self.open_window(request)
         size = self.limits.block_size
         new = -(-request.target // size) - len(hits)
         held = hits + [self.blocks.take() for _ in range(new)]
@@ -457,6 +463,7 @@ class ReferenceServer:
         if self.limits.reserve_full_prompt:
             tokens = request.target
         unheld = sum(block.users == 0 for block in hits)
+        unheld += self.limits.window_blocks(request.last)
         return -(-tokens // size) - len(hits) + unheld <= len(self.blocks.free)
 
     def answer_at_once(self, request: Request) -> None:
@@ -470,11 +477,17 @@ class ReferenceServer:
             request.prefix_hit_tokens = request.target
         request.computed = request.target
 
+    def open_window(self, request: Request) -> None:
+        """Takes what layers with a window keep of a request, all that they ever will."""
+        count = self.limits.window_blocks(request.last)
+        self.windows[request.id] = [self.blocks.take() for _ in range(count)]
+
     def give_back(self, request: Request) -> None:
         """Frees what a request holds; without its prompt the rest cannot be found again."""
         unheld = self.unheld.pop(request.id, 0)
         if request.answer_key >= 0 and request.computed >= request.last and not unheld:
             self.blocks.name_answer(request, self.held[request.id])
+        self.blocks.give_back(self.windows.pop(request.id, []))
         self.blocks.give_back(self.held.pop(request.id))
 
     def can_hold(self, request: Request, want: int) -> bool:

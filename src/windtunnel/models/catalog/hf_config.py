@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import codecs
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.files import read_bounded
 from windtunnel.models.catalog.hf_quantization import Precisions, read_precisions
-from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.catalog.shapes import ModelShape, encoder_params
 
 __all__ = ["parse_hf_config", "read_hf_config"]
 
+QUANTIZATION_FILE = "hf_quant_config.json"  # where ModelOpt writes it, beside the configuration
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_LAYERS = 4096
 MAX_WIDTH = 1 << 22  # of any matrix: hidden, MLP, vocabulary
@@ -56,6 +57,14 @@ _NOT_MODELLED = (
     "falcon_h1",
     "nemotron_h",
     "qwen3_next",
+    "qwen3_5",
+    "kimi_linear",
+    "kimi_k3",
+    "minimax_text",
+    "minimax_m1",
+    "minimax_m3",
+    "deepseek_v4",
+    "gemma4",  # global and local layers have heads of different widths
 )
 _NOT_MODELLED_MORE = ("recurrent_gemma", "granitemoehybrid", "t5", "bart", "whisper", "bert")
 
@@ -157,13 +166,22 @@ def shown(value: object) -> str:
 def read_hf_config(path: Path) -> ModelShape:
     """The shape in the `config.json` at `path`."""
     where = str(path)
-    raw = read_bounded(path, MAX_FILE_BYTES, subject="the model configuration")
-    try:
-        values = msgspec.json.decode(raw.removeprefix(codecs.BOM_UTF8))
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InputError(f"is not JSON: {error}", where=where) from error
+    values = _decoded(path)
+    beside = path.with_name(QUANTIZATION_FILE)
+    if isinstance(values, dict) and "quantization_config" not in values and beside.is_file():
+        modelopt = _decoded(beside)
+        if isinstance(modelopt, dict):
+            values["quantization_config"] = modelopt.get("quantization")
     name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
     return parse_hf_config(values, where=where, name=name)
+
+
+def _decoded(path: Path) -> Any:
+    raw = read_bounded(path, MAX_FILE_BYTES, subject="the model configuration")
+    try:
+        return msgspec.json.decode(raw.removeprefix(codecs.BOM_UTF8))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InputError(f"is not JSON: {error}", where=str(path)) from error
 
 
 def parse_hf_config(values: object, *, where: str, name: str) -> ModelShape:
@@ -194,6 +212,7 @@ def parse_hf_config(values: object, *, where: str, name: str) -> ModelShape:
         **latent,
         **mixture,
         **_windows(fields, layers),
+        "encoder_params": _encoder(fields),
     }
     return _shape(name, fields, shape, precisions)
 
@@ -206,6 +225,7 @@ def _shape(name: str, fields: _Fields, sizes: dict[str, int], precisions: Precis
             weight_bytes=precisions.weight_bytes,
             expert_weight_bytes=precisions.expert_weight_bytes,
             matmul_precision=precisions.matmul_precision,
+            kv_bytes=precisions.kv_bytes,
             **sizes,
         )
     except InputError as error:
@@ -229,10 +249,13 @@ def _merged(fields: _Fields) -> _Fields:
 
 def _refuse_other_architectures(fields: _Fields) -> None:
     model_type = fields.text("model_type")
-    other = model_type.startswith(_NOT_MODELLED + _NOT_MODELLED_MORE)
-    if other or fields.flag("is_encoder_decoder", default=False):
+    allowed = "a model whose every layer is attention and an MLP"
+    if model_type.startswith(_NOT_MODELLED + _NOT_MODELLED_MORE):
+        what = f"{model_type!r} has layers that are not modelled"
+        raise fields.fault("model_type", what, allowed)
+    if fields.flag("is_encoder_decoder", default=False):
         what = f"{model_type!r} is not a decoder-only transformer"
-        raise fields.fault("model_type", what, "a model whose every layer is attention and an MLP")
+        raise fields.fault("model_type", what, allowed)
     for kind in fields.entries("layer_types") or ():
         if kind != "full_attention" and kind not in _WINDOWED:
             allowed = ", ".join(("full_attention", *_WINDOWED))
@@ -280,7 +303,29 @@ def _latent(fields: _Fields) -> dict[str, int]:
         "qk_rope_dim": fields.required(("qk_rope_head_dim",), MAX_WIDTH),
         "qk_nope_dim": fields.required(("qk_nope_head_dim",), MAX_WIDTH),
         "v_head_dim": fields.required(("v_head_dim",), MAX_WIDTH),
+        **_indexer(fields),
     }
+
+
+def _indexer(fields: _Fields) -> dict[str, int]:
+    """Sparse attention, present when the file says how many tokens its indexer picks."""
+    picked = fields.integer(("index_topk",), MAX_CONTEXT, least=0)
+    if not picked:
+        return {}
+    return {
+        "index_topk": picked,
+        "index_heads": fields.required(("index_n_heads",), MAX_HEADS),
+        "index_dim": fields.required(("index_head_dim",), MAX_WIDTH),
+    }
+
+
+def _encoder(fields: _Fields) -> int:
+    """Parameters of a vision encoder; one of another form is left out: it is small."""
+    vision = fields.table("vision_config")
+    if vision is None:
+        return 0
+    layers = vision.integer(("num_hidden_layers", "depth"), MAX_LAYERS) or 0
+    return encoder_params(layers, vision.integer(("hidden_size",), MAX_WIDTH) or 0)
 
 
 def _mixture(fields: _Fields, layers: int) -> dict[str, int]:

@@ -7,15 +7,16 @@ import re
 import msgspec
 
 from windtunnel.core.errors import InputError
+from windtunnel.models.catalog.shapes import PLAIN_BYTES
 
-__all__ = ["Precisions", "read_precisions"]
+__all__ = ["Precisions", "precisions_of_name", "read_precisions"]
 
-PLAIN_BYTES = 2.0  # what is not quantised: servers load even 32-bit checkpoints as 16-bit
 MXFP4_BYTES = 4.25 / 8  # four bits, and an eight-bit scale for every 32 of them
 NVFP4_BYTES = 4.5 / 8  # four bits, and an eight-bit scale for every 16
 
 _PLAIN_TYPES = ("float32", "float16", "bfloat16", "float", "half", "fp32", "fp16", "bf16", "auto")
 _EIGHT_BIT_TYPES = ("float8_e4m3fn", "float8_e5m2", "fp8")
+LARGEST_GROUP = 1 << 20
 _BITS = (1, 2, 3, 4, 5, 6, 8, 16)
 _METHODS = "awq, gptq, compressed-tensors, fp8, mxfp4, nvfp4, bitsandbytes, or a number of bits"
 
@@ -26,6 +27,7 @@ class Precisions(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: float = PLAIN_BYTES
     expert_weight_bytes: float = PLAIN_BYTES
     matmul_precision: str = "bf16"
+    kv_bytes: float = PLAIN_BYTES  # of a cached number
 
 
 def _everywhere(weight_bytes: float, matmul_precision: str) -> Precisions:
@@ -43,9 +45,29 @@ def read_precisions(values: dict[str, object], where: str, name: str) -> Precisi
     if quantization is None:
         quantization = values.get("compression_config")
     if quantization is None:
-        return _from_name(name) or plain
+        return precisions_of_name(name)[1] or plain
     config = _object(quantization, "quantization_config", where)
-    return _from_config(config, f"{where}: quantization_config")
+    where = f"{where}: quantization_config"
+    found = _from_config(config, where)
+    return msgspec.structs.replace(found, kv_bytes=_kv_bytes(config, where))
+
+
+def _kv_bytes(config: dict[str, object], where: str) -> float:
+    """Of a cached number, as the checkpoint wants it: ModelOpt's field, or compressed-tensors'."""
+    field = "kv_cache_quant_algo"
+    algorithm = config.get(field)
+    if algorithm not in {None, "", "FP8", "fp8"}:
+        raise InputError(f"{field} is {algorithm!r:.60}", where=where, allowed="FP8, or null")
+    scheme = config.get("kv_cache_scheme")
+    bits = None
+    if isinstance(scheme, dict):
+        bits = _bits(scheme.get("num_bits"), "num_bits of the kv_cache_scheme", where)
+    elif scheme not in {None, "", "static", "dynamic"}:
+        raise InputError(f"kv_cache_scheme is {scheme!r:.60}", where=where, allowed="an object")
+    if bits not in {None, 8, 16}:
+        what = f"num_bits of the kv_cache_scheme is {bits}"
+        raise InputError(what, where=where, allowed="8 or 16")
+    return 1.0 if algorithm or bits == 8 else PLAIN_BYTES
 
 
 def _object(value: object, field: str, where: str) -> dict[str, object]:
@@ -100,7 +122,7 @@ def _from_config(config: dict[str, object], where: str) -> Precisions:
         return _everywhere(0.5 if _flag(config, "load_in_4bit", where) else 1.0, "bf16")
     bits = config.get("bits", config.get("w_bit"))
     if bits is not None:
-        return _everywhere(_bits(bits, "bits", where) / 8, "bf16")
+        return _everywhere(_grouped(_bits(bits, "bits", where), config, where), "bf16")
     raise InputError(
         f"quant_method {method!r:.60} has no bits, so the weights' size is unknown",
         where=where,
@@ -128,8 +150,20 @@ def _compressed(config: dict[str, object], where: str) -> Precisions:
             return _everywhere(NVFP4_BYTES, "fp4" if input_bits == 4 else "bf16")
         if bits == 8 and input_bits == 8:
             return _everywhere(1.0, "fp8" if is_float else "int8")
-        return _everywhere(bits / 8, "bf16")
+        return _everywhere(_grouped(bits, weights, where), "bf16")
     return Precisions()
+
+
+def _grouped(bits: int, config: dict[str, object], where: str) -> float:
+    """Bytes of a weight with its share of its group's 16-bit scale, and of a zero point if any."""
+    group = config.get("group_size", config.get("q_group_size"))
+    if group is None or group == -1:
+        return bits / 8
+    if isinstance(group, bool) or not isinstance(group, int) or not 1 <= group <= LARGEST_GROUP:
+        allowed = f"-1, or 1 to {LARGEST_GROUP}"
+        raise InputError(f"group_size is {group!r:.60}", where=where, allowed=allowed)
+    zero = bits if config.get("zero_point") or config.get("symmetric") is False else 0
+    return (bits + (16 + zero) / group) / 8
 
 
 def _bits(value: object, field: str, where: str) -> int:
@@ -139,13 +173,33 @@ def _bits(value: object, field: str, where: str) -> int:
     return value
 
 
-def _from_name(name: str) -> Precisions | None:
-    """Some publishers say it in the name alone."""
+_AWQ_BYTES = 4.25 / 8  # four bits, and a scale and a zero point for every 128
+_GPTQ_BYTES = 4.125 / 8  # four bits, and a scale for every 128
+
+_INT4 = _everywhere(_GPTQ_BYTES, "bf16")
+_FP8 = _everywhere(1.0, "fp8")
+_NAMED: tuple[tuple[str, Precisions], ...] = (
+    (r"fp8[-_.](kv|kv[-_.]?cache)", msgspec.structs.replace(_FP8, kv_bytes=1.0)),
+    (r"fp8([-_.](dynamic|block|static|tensor))?", _FP8),
+    (r"mxfp4", Precisions(expert_weight_bytes=MXFP4_BYTES)),
+    (r"nvfp4|fp4", _everywhere(NVFP4_BYTES, "fp4")),
+    (r"(quantized[-_.])?w8a8", _everywhere(1.0, "int8")),
+    (r"(quantized[-_.])?w8a16|gptq[-_.]int8|int8|bnb[-_.]8bit", _everywhere(1.0, "bf16")),
+    (r"awq([-_.]int4)?", _everywhere(_AWQ_BYTES, "bf16")),
+    (r"(quantized[-_.])?w4a16([-_.]g128)?|gptq([-_.]int4)?|int4|bnb[-_.]4bit", _INT4),
+    (r"bf16", Precisions()),
+)
+
+
+def precisions_of_name(name: str) -> tuple[str, Precisions | None]:
+    """A name without what it says of precision at its end (`-FP8`, `-AWQ`, `-w4a16`), and that."""
     lower = name.lower()
-    found = re.search(r"w([0-9]{1,2})a([0-9]{1,2})", lower)
-    if found and int(found[1]) in _BITS:
-        both_eight = found[1] == "8" and found[2] == "8"
-        return _everywhere(int(found[1]) / 8, "int8" if both_eight else "bf16")
-    if re.search(r"(^|[-_.])fp8($|[-_.])", lower):
-        return _everywhere(1.0, "fp8")
-    return None
+    for pattern, found in _NAMED:
+        suffix = re.search(rf"(^|[-_.])({pattern})$", lower)
+        if suffix is None:
+            continue
+        if "fp4" in suffix[2] and lower.startswith("nvidia/"):
+            # NVIDIA's own FP4 checkpoints want their cache in FP8.
+            found = msgspec.structs.replace(found, kv_bytes=1.0)  # noqa: PLW2901
+        return name[: suffix.start()], found
+    return name, None

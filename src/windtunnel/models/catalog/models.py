@@ -7,10 +7,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.models.catalog.hf_config import read_hf_config
-from windtunnel.models.catalog.hf_quantization import MXFP4_BYTES
-from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.catalog.hf_quantization import (
+    MXFP4_BYTES,
+    Precisions,
+    precisions_of_name,
+)
+from windtunnel.models.catalog.shapes import PLAIN_BYTES, ModelShape, encoder_params
 
 __all__ = ["MODELS", "resolve_model"]
 
@@ -44,13 +50,21 @@ _DENSE: dict[str, _Sizes] = {  # layers, hidden, heads, kv heads, head dim, ffn,
     "gemma-3-4b":      (34,  2560,   8,  4, 256, 10240, 262208, 128 * K),
     "gemma-3-12b":     (48,  3840,  16,  8, 256, 15360, 262208, 128 * K),
     "gemma-3-27b":     (62,  5376,  32, 16, 128, 21504, 262208, 128 * K),
+    "gemma-2-9b":      (42,  3584,  16,  8, 256, 14336, 256000,   8 * K),
+    "gemma-2-27b":     (46,  4608,  32, 16, 128, 36864, 256000,   8 * K),
+    "mistral-nemo-12b": (40, 5120,  32,  8, 128, 14336, 131072, 128 * K),
+    "mistral-small-3.1-24b": (40, 5120, 32, 8, 128, 32768, 131072, 128 * K),
+    "mistral-medium-3.5-128b": (88, 12288, 96, 8, 128, 28672, 131072, 256 * K),
+    "granite-3.1-8b":  (40,  4096,  32,  8, 128, 12800,  49155, 128 * K),
     "phi-4":           (40,  5120,  40, 10, 128, 17920, 100352,  16 * K),
 }
 _TIED = (
     "llama-3.2-1b", "llama-3.2-3b", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen3-0.6b",
     "qwen3-1.7b", "qwen3-4b", "gemma-3-4b", "gemma-3-12b", "gemma-3-27b",
+    "gemma-2-9b", "gemma-2-27b", "granite-3.1-8b",
 )
-_WINDOWS = {"gemma-3-4b": (1024, 29), "gemma-3-12b": (1024, 40), "gemma-3-27b": (1024, 52),
+_WINDOWS = {"gemma-2-9b": (4096, 21), "gemma-2-27b": (4096, 23),
+            "gemma-3-4b": (1024, 29), "gemma-3-12b": (1024, 40), "gemma-3-27b": (1024, 52),
             "gpt-oss-20b": (128, 12), "gpt-oss-120b": (128, 18),
             "llama-4-scout": (8192, 36), "llama-4-maverick": (8192, 36)}
 _MIXTURES: dict[str, _Sizes] = {
@@ -59,6 +73,15 @@ _MIXTURES: dict[str, _Sizes] = {
     "mixtral-8x7b":      (32, 4096,  32,   8, 128, 14336,  32000,    32 * K),
     "mixtral-8x22b":     (56, 6144,  48,   8, 128, 16384,  32768,    64 * K),
     "deepseek-v3":       (61, 7168, 128, 128, 128, 18432, 129280,   160 * K),
+    "deepseek-v3.2":     (61, 7168, 128, 128, 128, 18432, 129280,   160 * K),
+    "glm-5":             (78, 6144,  64,  64, 192, 12288, 154880,   198 * K),
+    "deepseek-v2-lite":  (27, 2048,  16,  16, 128, 10944, 102400,   160 * K),
+    "kimi-vl-a3b":       (27, 2048,  16,  16, 128, 11264, 163840,   128 * K),
+    "kimi-k2":           (61, 7168,  64,  64, 128, 18432, 163840,   128 * K),
+    "glm-4.5":           (92, 5120,  96,   8, 128, 12288, 151552,   128 * K),
+    "minimax-m2.5":      (62, 3072,  48,   8, 128,  1536, 200064,   192 * K),
+    "qwen3-coder-480b-a35b": (62, 6144, 96, 8, 128, 8192, 151936,   256 * K),
+    "mistral-small-4-119b": (36, 4096, 32, 32, 64, 12288, 131072,   256 * K),
     "gpt-oss-20b":       (24, 2880,  64,   8,  64,  2880, 201088,   128 * K),
     "gpt-oss-120b":      (36, 2880,  64,   8,  64,  2880, 201088,   128 * K),
     "llama-4-scout":     (48, 5120,  40,   8, 128, 16384, 202048, 10240 * K),
@@ -75,6 +98,48 @@ _DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention and precisi
         "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_dim": 64, "qk_nope_dim": 128,
         "v_head_dim": 128,
     },
+    "deepseek-v3.2": {
+        "weight_bytes": 1.0, "expert_weight_bytes": 1.0, "matmul_precision": "fp8", "experts": 256,
+        "experts_per_token": 8, "expert_ffn": 2048, "shared_ffn": 2048, "dense_prefix_layers": 3,
+        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_dim": 64, "qk_nope_dim": 128,
+        "v_head_dim": 128, "index_heads": 64, "index_dim": 128, "index_topk": 2048,
+    },
+    "glm-5": {
+        "experts": 256, "experts_per_token": 8, "expert_ffn": 2048, "shared_ffn": 2048,
+        "dense_prefix_layers": 3, "q_lora_rank": 2048, "kv_lora_rank": 512, "qk_rope_dim": 64,
+        "qk_nope_dim": 192, "v_head_dim": 256, "index_heads": 32, "index_dim": 128,
+        "index_topk": 2048,
+    },
+    "deepseek-v2-lite": {
+        "experts": 64, "experts_per_token": 6, "expert_ffn": 1408, "shared_ffn": 2816,
+        "dense_prefix_layers": 1, "kv_lora_rank": 512, "qk_rope_dim": 64, "qk_nope_dim": 128,
+        "v_head_dim": 128,
+    },
+    "kimi-vl-a3b": {
+        "experts": 64, "experts_per_token": 6, "expert_ffn": 1408, "shared_ffn": 2816,
+        "dense_prefix_layers": 1, "kv_lora_rank": 512, "qk_rope_dim": 64, "qk_nope_dim": 128,
+        "v_head_dim": 128,
+    },
+    "kimi-k2": {
+        "weight_bytes": 1.0, "expert_weight_bytes": 1.0, "matmul_precision": "fp8", "experts": 384,
+        "experts_per_token": 8, "expert_ffn": 2048, "shared_ffn": 2048, "dense_prefix_layers": 1,
+        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_dim": 64, "qk_nope_dim": 128,
+        "v_head_dim": 128,
+    },
+    "glm-4.5": {
+        "experts": 160, "experts_per_token": 8, "expert_ffn": 1536, "shared_ffn": 1536,
+        "dense_prefix_layers": 3,
+    },
+    "minimax-m2.5": {
+        "weight_bytes": 1.0, "expert_weight_bytes": 1.0, "matmul_precision": "fp8", "experts": 256,
+        "experts_per_token": 8, "expert_ffn": 1536,
+    },
+    "qwen3-coder-480b-a35b": {"experts": 160, "experts_per_token": 8, "expert_ffn": 2560},
+    "mistral-small-4-119b": {
+        "weight_bytes": 1.0, "expert_weight_bytes": 1.0, "matmul_precision": "fp8", "experts": 128,
+        "experts_per_token": 4, "expert_ffn": 2048, "shared_ffn": 2048, "q_lora_rank": 1024,
+        "kv_lora_rank": 256, "qk_rope_dim": 64, "qk_nope_dim": 64, "v_head_dim": 128,
+    },
     "gpt-oss-20b": {
         "expert_weight_bytes": MXFP4_BYTES, "experts": 32, "experts_per_token": 4,
         "expert_ffn": 2880,
@@ -90,6 +155,12 @@ _DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention and precisi
         "experts": 128, "experts_per_token": 1, "expert_ffn": 8192, "shared_ffn": 8192,
         "moe_layer_step": 2,
     },
+}
+# Layers and width of vision encoders, beside the language model.
+_ENCODERS = {
+    "gemma-3-4b": (27, 1152), "gemma-3-12b": (27, 1152), "gemma-3-27b": (27, 1152),
+    "llama-4-scout": (34, 1408), "llama-4-maverick": (34, 1408), "kimi-vl-a3b": (27, 1152),
+    "mistral-small-3.1-24b": (24, 1024),
 }
 # fmt: on
 
@@ -110,6 +181,7 @@ def _shape(name: str, sizes: _Sizes) -> ModelShape:
         tied_embeddings=name in _TIED,
         window=window,
         window_layers=window_layers,
+        encoder_params=encoder_params(*_ENCODERS.get(name, (0, 0))),
         **_DETAILS.get(name, {}),
     )
 
@@ -118,48 +190,128 @@ MODELS: dict[str, ModelShape] = {
     name: _shape(name, sizes) for name, sizes in (_DENSE | _MIXTURES).items()
 }
 
-# Checkpoints of one shape under another name.
-_ALIASES = {
-    "deepseek-r1": "deepseek-v3",
-    "deepseek-v3-0324": "deepseek-v3",
-    "deepseek-v3.1": "deepseek-v3",
-    "deepseek-r1-0528": "deepseek-v3",
-    "llama-4-scout-17b-16e": "llama-4-scout",
-    "llama-4-maverick-17b-128e": "llama-4-maverick",
-    "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
-    "deepseek-r1-distill-llama-70b": "llama-3.3-70b",
+_INT4_EXPERTS = {  # Kimi's own 4-bit checkpoints: experts alone, a scale for every 32
+    "weight_bytes": 2.0,
+    "expert_weight_bytes": 4.5 / 8,
+    "matmul_precision": "bf16",
+    "max_context": 256 * K,
+}
+_LONG = {"max_context": 256 * K}
+
+# Checkpoints of one shape under another name, and what else is different.
+_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "deepseek-r1": ("deepseek-v3", {}),
+    "deepseek-v3-0324": ("deepseek-v3", {}),
+    "deepseek-v3.1": ("deepseek-v3", {}),
+    "deepseek-v3.1-terminus": ("deepseek-v3", {}),
+    "deepseek-r1-0528": ("deepseek-v3", {}),
+    "deepseek-v3.2-exp": ("deepseek-v3.2", {}),
+    "llama-4-scout-17b-16e": ("llama-4-scout", {}),
+    "llama-4-maverick-17b-128e": ("llama-4-maverick", {}),
+    "deepseek-r1-distill-llama-8b": ("llama-3.1-8b", {}),
+    "deepseek-r1-distill-llama-70b": ("llama-3.3-70b", {}),
+    "qwen3-4b-2507": ("qwen3-4b", _LONG),
+    "qwen3-30b-a3b-2507": ("qwen3-30b-a3b", _LONG),
+    "qwen3-235b-a22b-2507": ("qwen3-235b-a22b", _LONG),
+    "qwen3-coder-30b-a3b": ("qwen3-30b-a3b", _LONG),
+    "mistral-small-3.2-24b": ("mistral-small-3.1-24b", {}),
+    "kimi-k2-0905": ("kimi-k2", _LONG),
+    "kimi-k2-thinking": ("kimi-k2", _INT4_EXPERTS),
+    "kimi-k2.5": ("kimi-k2", _INT4_EXPERTS),
+    "kimi-k2.6": ("kimi-k2", _INT4_EXPERTS),
+    "glm-4.6": ("glm-4.5", {"max_context": 198 * K}),
+    "glm-5.1": ("glm-5", {}),
+    "glm-5.2": ("glm-5", {"max_context": 1024 * K}),
+    "minimax-m2": ("minimax-m2.5", {}),
+    "minimax-m2.1": ("minimax-m2.5", {}),
+}
+
+_DELTA_NET = "gated DeltaNet layers beside attention"
+_MAMBA = "Mamba layers beside attention"
+_REFUSED = {  # families that are well known, and of which speed and memory follow other laws
+    "qwen3-next": _DELTA_NET,
+    "qwen3.5": _DELTA_NET,
+    "qwen3.6": _DELTA_NET,
+    "qwen3.8": _DELTA_NET,
+    "kimi-k3": "Kimi delta attention beside latent attention",
+    "kimi-linear": "Kimi delta attention beside latent attention",
+    "nemotron-h": _MAMBA,
+    "nemotron-3": _MAMBA,
+    "granite-4.0-h": _MAMBA,
+    "minimax-m1": "lightning attention",
+    "minimax-text-01": "lightning attention",
+    "minimax-m3": "block-sparse attention",
+    "deepseek-v4": "compressed sparse attention",
+    "gemma-4": "global and local layers with heads of different widths",
 }
 
 # What publishers add to a name without changing the shape.
-_MARKS = re.compile(r"-(instruct|chat|it|base|pt|hf|bf16|v0\.[0-9])(?=-|$)|^meta-(?=llama)")
+_MARKS = re.compile(r"-(instruct|chat|it|base|pt|hf|2503|2506|v0\.[0-9])(?=-|$)|^meta-(?=llama)")
+_THINKING = re.compile(r"-thinking(?=-|$)")
 _SLICE = re.compile(r"^(?P<model>.+)-tp(?P<gpus>[0-9]{1,4})-slice$")
+
+# NVFP4 checkpoints of these keep everything but the experts in 16 bits.
+_FP4_EXPERTS_ALONE = ("deepseek", "kimi", "glm")
 
 
 def resolve_model(text: str) -> ModelShape:
     """The shape that `text` names.
 
     That is a catalog name or Hugging Face id in any case (`llama-3.1-8b`,
-    `meta-llama/Llama-3.1-8B-Instruct`), one GPU's part of such a model under tensor parallelism
-    (`llama-3.1-70b-tp8-slice`), or the path of a `config.json` or of the folder that holds one.
+    `meta-llama/Llama-3.1-8B-Instruct`, `Qwen/Qwen3-32B-FP8`), one GPU's part of such a model under
+    tensor parallelism (`llama-3.1-70b-tp8-slice`), or the path of a `config.json` or of the folder
+    that holds one.
     """
-    key = _catalog_key(text)
-    if key in MODELS:
-        return MODELS[key]
-    cut = _SLICE.match(key)
-    if cut and cut["model"] in MODELS:
-        return MODELS[cut["model"]].per_gpu(int(cut["gpus"]))
+    found = _by_name(text.strip().lower())
+    if found is not None:
+        return found
     if os.path.isdir(text):
         return read_hf_config(Path(text) / "config.json")
     if text.endswith(".json") or os.path.isfile(text):
         return read_hf_config(Path(text))
+    key = _key(text.strip().lower())
+    for family, layers in _REFUSED.items():
+        if key.startswith(family) or f"-{family}" in key:
+            what = f"model {text!r:.80} has {layers}, which are not modelled"
+            raise InputError(what, allowed="models of full, windowed or latent attention")
+    names = [*MODELS, *_VARIANTS]
     raise InputError(
         f"model {text!r} is not in the catalog",
-        allowed="a catalog name, NAME-tpN-slice, or the path of a Hugging Face config.json",
-        hint=nearest(key, [*MODELS, *_ALIASES]) or f"the catalog has {', '.join(sorted(MODELS))}",
+        allowed="a catalog name with or without its quantisation (-fp8, -nvfp4, -awq, -gptq, "
+        "-w4a16, -w8a8), NAME-tpN-slice, or the path of a Hugging Face config.json",
+        hint=nearest(key, names) or f"the catalog has {', '.join(sorted(MODELS))}",
     )
 
 
-def _catalog_key(text: str) -> str:
-    name = text.strip().lower().rsplit("/", 1)[-1].replace("_", "-")
-    name = _MARKS.sub("", name)
-    return _ALIASES.get(name, name)
+def _key(name: str) -> str:
+    return _MARKS.sub("", name.rsplit("/", 1)[-1].replace("_", "-"))
+
+
+def _by_name(name: str) -> ModelShape | None:
+    """The catalog's model of a name in small letters; None where the catalog has none."""
+    cut = _SLICE.match(name)
+    if cut:
+        whole = _by_name(cut["model"])
+        return None if whole is None else whole.per_gpu(int(cut["gpus"]))
+    plain, precisions = precisions_of_name(name)
+    key = _key(plain)
+    found = MODELS.get(key) or _variant(key) or _variant(_THINKING.sub("", key))
+    return (
+        found if found is None or precisions is None else _quantised(found, precisions, _key(name))
+    )
+
+
+def _variant(key: str) -> ModelShape | None:
+    if key not in _VARIANTS:
+        return MODELS.get(key)
+    name, changes = _VARIANTS[key]
+    return msgspec.structs.replace(MODELS[name], name=key, **changes) if changes else MODELS[name]
+
+
+def _quantised(shape: ModelShape, found: Precisions, name: str) -> ModelShape:
+    """A checkpoint of this shape in the precision that its name says."""
+    values = msgspec.structs.asdict(found)
+    if found.matmul_precision == "fp4" and name.startswith(_FP4_EXPERTS_ALONE):
+        values["weight_bytes"] = PLAIN_BYTES
+    same = all(getattr(shape, field) == value for field, value in values.items())
+    return shape if same else msgspec.structs.replace(shape, name=name, **values)

@@ -11,7 +11,16 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 
-__all__ = ["ModelShape"]
+__all__ = ["ModelShape", "encoder_params"]
+
+
+PLAIN_BYTES = 2.0  # of a number that is not quantised; servers load even 32-bit ones as 16-bit
+INDEX_SCALE_BYTES = 4
+
+
+def encoder_params(layers: int, width: int) -> int:
+    """About the parameters of an encoder: four matrices of attention, and an MLP of four widths."""
+    return 12 * layers * width * width
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +62,12 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     window: int = 0  # tokens a sliding-window layer looks back
     window_layers: int = 0  # how many layers do so
+
+    index_heads: int = 0  # sparse attention: an indexer picks the tokens that latents attend to
+    index_dim: int = 0
+    index_topk: int = 0  # how many tokens it picks
+
+    encoder_params: int = 0  # of vision or audio, beside the language model; 16-bit
 
     def __post_init__(self) -> None:
         sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "max_context")
@@ -110,7 +125,15 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
             query = self.q_lora_rank * (self.hidden + query_dim)
         down = self.hidden * (self.kv_lora_rank + self.qk_rope_dim)
         out = self.heads * self.v_head_dim * self.hidden
-        return query + down + self.latent_up_params + out
+        return query + down + self.latent_up_params + out + self.index_params
+
+    @property
+    def index_params(self) -> int:
+        """The indexer of sparse attention: queries, a key and a weight for each of its heads."""
+        if not self.index_topk:
+            return 0
+        queries = self.q_lora_rank * self.index_heads * self.index_dim
+        return queries + self.hidden * (self.index_dim + self.index_heads)
 
     @property
     def latent_up_params(self) -> int:
@@ -182,14 +205,22 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
             matrices * self.weight_bytes
             + experts * self.expert_weight_bytes
             + rest * self.embedding_bytes
+            + self.encoder_params * PLAIN_BYTES
         )
 
     @property
     def kv_bytes_per_token_layer(self) -> float:
         """What one token adds to the KV cache in one layer."""
-        if self.is_latent:
+        if not self.is_latent:
+            return 2 * self.kv_heads * self.head_dim * self.kv_bytes
+        if not self.index_topk:
             return (self.kv_lora_rank + self.qk_rope_dim) * self.kv_bytes
-        return 2 * self.kv_heads * self.head_dim * self.kv_bytes
+        index = self.index_dim + INDEX_SCALE_BYTES
+        if self.kv_bytes >= PLAIN_BYTES:
+            return (self.kv_lora_rank + self.qk_rope_dim) * self.kv_bytes + index
+        # Sparse kernels keep the rotated part in 16 bits, and a scale for each 128 numbers.
+        scales = self.kv_lora_rank / 128 * INDEX_SCALE_BYTES
+        return self.kv_lora_rank + scales + self.qk_rope_dim * PLAIN_BYTES + index
 
     @property
     def kv_bytes_per_token(self) -> float:

@@ -289,7 +289,7 @@ def _with(pool: PoolSettings, own: Chosen, prices: dict[str, float]) -> PoolSett
             "price_per_hour": price if wanted is None else prices.get(wanted, price),
             "engine": engine.model_copy(update=changed),
         }
-    )
+    ).with_defaults_of(pool.model)
 
 
 def _name_of(accelerator: str | None) -> str | None:
@@ -304,6 +304,7 @@ def _changes(old: PoolSettings, pool: PoolSettings) -> dict[str, Any]:
     values += [
         (f"engine.{name}", getattr(pool.engine, name), getattr(old.engine, name))
         for name in (*OF_ENGINE, "kv_blocks")
+        if pool.engine.written(name)  # or else it follows from the accelerator
     ]
     return {name: new for name, new, was in values if new != was}
 

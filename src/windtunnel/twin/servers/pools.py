@@ -7,7 +7,7 @@ import msgspec
 
 from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.core.units import format_size
-from windtunnel.engine.limits import EngineLimits, TierLimits
+from windtunnel.engine.limits import EngineLimits, TierLimits, WindowGroups
 from windtunnel.engine.settings import EngineSettings
 from windtunnel.models.calibration.evidence import (
     Evidence,
@@ -15,7 +15,14 @@ from windtunnel.models.calibration.evidence import (
     table_evidence,
     without,
 )
-from windtunnel.models.capacity import blis_kv_blocks, kv_bytes_per_token, kv_capacity
+from windtunnel.models.capacity import (
+    KvCapacity,
+    MemoryLimits,
+    blis_kv_blocks,
+    kv_bytes_per_token,
+    kv_capacity,
+    kv_groups,
+)
 from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.catalog.shapes import ModelShape
@@ -161,7 +168,19 @@ def limits_of(pool: PoolSettings, shape: ModelShape | None) -> EngineLimits:
         max_model_len = shape.max_context if shape is not None else 1 << 40
     if pool.step_time.model == BLIS:
         max_model_len = min(max_model_len, kv_blocks * engine.block_size)
-    return EngineLimits(engine, kv_blocks, max_model_len, _tiers(engine, shape))
+    windows = None if engine.kv_blocks != "auto" else _windows(pool, shape)
+    return EngineLimits(engine, kv_blocks, max_model_len, _tiers(engine, shape), windows)
+
+
+def _windows(pool: PoolSettings, shape: ModelShape | None) -> WindowGroups | None:
+    """What requests hold for layers with a window, where a model has both kinds of layers."""
+    if shape is None or pool.step_time.model == BLIS:
+        return None
+    groups = kv_groups(shape)
+    if not groups.full or not groups.windowed:
+        return None
+    most = groups.window_blocks(1, groups.window, pool.engine.block_size)
+    return WindowGroups(groups.full, groups.windowed, most)
 
 
 def _tiers(engine: EngineSettings, shape: ModelShape | None) -> list[TierLimits] | None:
@@ -197,17 +216,28 @@ def _memory_blocks(pool: PoolSettings, shape: ModelShape, accelerator: Accelerat
             memory_utilization=engine.memory_utilization,
             block_size=engine.block_size,
         )
-    return kv_capacity(
-        shape,
-        accelerator,
-        tensor_parallel=pool.tensor_parallel,
-        expert_parallel=expert_degree(pool),
+    return capacity_of(pool, shape, accelerator).blocks
+
+
+def capacity_of(pool: PoolSettings, shape: ModelShape, accelerator: Accelerator) -> KvCapacity:
+    """How the memory of one GPU of a pool is divided."""
+    engine = pool.engine
+    limits = MemoryLimits(
         memory_utilization=engine.memory_utilization,
         block_size=engine.block_size,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,
+        max_model_len=engine.max_model_len or 0,
         adapter_bytes=engine.lora.slots * engine.lora.memory_bytes if engine.lora else 0.0,
-    ).blocks
+        version=engine.version,
+    )
+    return kv_capacity(
+        shape,
+        accelerator,
+        limits,
+        tensor_parallel=pool.tensor_parallel,
+        expert_parallel=expert_degree(pool),
+    )
 
 
 def _hardware(pool: PoolSettings, shape: ModelShape | None) -> tuple[ModelShape, Accelerator]:
