@@ -10,9 +10,10 @@ from functools import partial
 
 from benchmarks.claim import Claim, least_cpu_s, report
 from windtunnel.core.clock import cpu_s
+from windtunnel.core.loop import Loop
 from windtunnel.gangs.api.load import Manifests, load_manifests_text
 from windtunnel.twin.kubernetes.build import play
-from windtunnel.twin.kubernetes.driver import Driver
+from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.settings import SimClusterSettings
 
 SIZES = (1_000, 4_000, 16_000)
@@ -45,7 +46,7 @@ def manifest(size: int, version: int, gpus: int = 1) -> Manifests:
     return load_manifests_text(text, "web.yaml")
 
 
-def run(size: int, gpus: int = 1) -> Driver:
+def run(size: int, gpus: int = 1) -> tuple[SimCluster, Loop]:
     row = {
         "name": "n",
         "count": size * gpus // 8,
@@ -54,18 +55,19 @@ def run(size: int, gpus: int = 1) -> Driver:
     }
     times = {"readiness": {"mean": "90s"}, "startup": {"mean": "3s"}}
     cluster = SimClusterSettings.read({"nodes": [row], "times": times})
-    driver = play(cluster, manifest(size, 1, gpus))
-    assert sum(pod.ready for pod in driver.cluster.view.pods.values()) == size
-    return driver
+    played, loop = play(cluster, manifest(size, 1, gpus))
+    assert sum(pod.ready for pod in played.view.pods.values()) == size
+    return played, loop
 
 
 def update_s(size: int) -> float:
-    driver = run(size)
+    played, loop = run(size)
     started_s = cpu_s()
-    driver.cluster.server.change_spec("web", manifest(size, 2).sets[0].spec)
-    driver.run()
+    played.server.change_spec("web", manifest(size, 2).sets[0].spec)
+    loop.wake()
+    loop.run()
     took_s = cpu_s() - started_s
-    assert not driver.cluster.view.sets["web"].status.updating
+    assert not played.view.sets["web"].status.updating
     return took_s
 
 

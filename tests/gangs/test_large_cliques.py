@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gangs import reference
+from windtunnel.core.loop import Loop
 from windtunnel.gangs.commands import Command
 from windtunnel.gangs.controllers import cliques
 from windtunnel.gangs.controllers.controller import Controller
@@ -49,38 +50,40 @@ def clique_of(size: int, minimum: int, version: str, **rolling: Any) -> SetSpec:
     return SetSpec(1, (role,), hash=version, termination_delay_s=OFF, update=update)
 
 
-def starting(size: int, minimum: int, gpus: int, **rolling: Any) -> Driver:
+def starting(size: int, minimum: int, gpus: int, **rolling: Any) -> tuple[SimCluster, Loop]:
     """A clique whose pods are about to be placed, on nodes of so many GPUs."""
     server = ApiServer()
     cluster = SimCluster(server, times=PodTimes(startup=1.0, ending=1.0))
     for number in range(size // gpus + 1):
         cluster.add_node(Node(f"n{number}", {GPU: float(gpus)}, {}), 0.0)
     server.add_set("web", clique_of(size, minimum, "1", **rolling), 0.0)
-    return Driver(cluster, Controller)
+    loop = Loop(Driver(cluster, Controller))
+    return cluster, loop
 
 
 def lines_of_start(size: int, gpus: int) -> float:
     """Lines of the gang layer that run while a clique starts, for each pod."""
-    driver = starting(size, size, gpus)
-    count = lines_of(driver)
-    assert sum(pod.ready for pod in driver.cluster.view.pods.values()) == size
+    cluster, loop = starting(size, size, gpus)
+    count = lines_of(loop)
+    assert sum(pod.ready for pod in cluster.view.pods.values()) == size
     return count / size
 
 
 def lines_of_update(size: int, **rolling: Any) -> float:
     """Lines of the gang layer that run while an update goes through a clique, for each pod."""
-    driver = starting(size, size // 2, 8, **rolling)
-    driver.run(1_000.0)
-    driver.cluster.server.change_spec("web", clique_of(size, size // 2, "2", **rolling))
-    count = lines_of(driver)
-    view = driver.cluster.view
+    cluster, loop = starting(size, size // 2, 8, **rolling)
+    loop.wake()
+    loop.run(1_000.0)
+    cluster.server.change_spec("web", clique_of(size, size // 2, "2", **rolling))
+    count = lines_of(loop)
+    view = cluster.view
     assert {pod.template_hash for pod in view.pods.values()} == {"2"}
     assert len(view.pods) == size
     assert not view.sets["web"].status.updating
     return count / size
 
 
-def lines_of(driver: Driver) -> int:
+def lines_of(loop: Loop) -> int:
     """Lines of the gang layer that run until nothing is to be done."""
     count = 0
 
@@ -94,7 +97,8 @@ def lines_of(driver: Driver) -> int:
 
     sys.settrace(call)
     try:
-        driver.run()
+        loop.wake()
+        loop.run()
     finally:
         sys.settrace(None)
     return count

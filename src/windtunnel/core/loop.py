@@ -47,20 +47,28 @@ class Loop:
         self._component: Final = component
         self.now_s = 0.0
 
+    def next_s(self) -> float:
+        return max(self.now_s, self._component.next_s())
+
+    def wake(self) -> None:
+        """Something was changed from outside: the component looks at it now."""
+        self._component.advance(self.now_s)
+
     def step(self, until_s: float = INFINITY) -> bool:
         """Lets the component act once; False when it does not before `until_s`."""
-        due_s = max(self.now_s, self._component.next_s())
+        due_s = self.next_s()
         if due_s > until_s or due_s == INFINITY:
             return False
         self.now_s = due_s
         self._component.advance(due_s)
         return True
 
-    def run(self, until_s: float) -> None:
+    def run(self, until_s: float = INFINITY) -> None:
         """Everything that is due until then."""
         while self.step(until_s):
             pass
-        self.now_s = max(self.now_s, until_s)
+        if until_s < INFINITY:
+            self.now_s = max(self.now_s, until_s)
 
 
 Entry = tuple[float, int, int, object]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.gangs.manifests import load, the_clique
+from windtunnel.core.loop import Loop
 from windtunnel.gangs.commands import Scale
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node, Pod
@@ -55,11 +56,12 @@ class Live:
         for named in found.sets:
             self.server.add_set(named.name, named.spec, 0.0)
         self.driver = Driver(self.cluster, Controller, check=True)
+        self.loop = Loop(self.driver)
         self.run()
 
     def grow(self, nodes: int, labels: Callable[[int], dict[str, str]] | None = None) -> None:
         """Adds nodes until there are so many."""
-        now_s = self.driver.now_s if hasattr(self, "driver") else 0.0
+        now_s = self.now_s if hasattr(self, "loop") else 0.0
         for number in range(len(self.view.nodes), nodes):
             capacity = {"memory": MEMORY * self.pods_per_node}
             made = Node(f"n{number}", capacity, labels(number) if labels else {})
@@ -67,10 +69,11 @@ class Live:
 
     @property
     def now_s(self) -> float:
-        return self.driver.now_s
+        return self.loop.now_s
 
     def run(self, seconds: float = SOON_S) -> None:
-        self.driver.run(self.now_s + seconds)
+        self.loop.wake()
+        self.loop.run(self.now_s + seconds)
 
     # What is done.
 

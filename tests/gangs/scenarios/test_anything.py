@@ -121,11 +121,11 @@ class Anything(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 5.0, 20.0, 40.0, 100.0]))
     def time_passes(self, seconds: float) -> None:
         until_s = self.live.now_s + seconds
-        self.live.driver.settle()
+        self.live.loop.wake()
         self.look()
-        while self.live.driver.next_s() <= until_s and self.live.driver.step():
+        while self.live.loop.step(until_s):
             self.look()
-        self.live.driver.run(until_s)
+        self.live.loop.run(until_s)
 
     @rule(data=st.data())
     def scale(self, data: st.DataObject) -> None:
@@ -186,7 +186,7 @@ class Anything(RuleBasedStateMachine):
     @rule(commands=st.integers(0, 12), times=st.integers(1, 3))
     def the_controller_crashes(self, commands: int, times: int) -> None:
         for _ in range(times):
-            crash_after(self.live.driver, commands)
+            crash_after(self.live.driver, commands, self.live.now_s)
 
     # What must hold meanwhile.
 
@@ -224,7 +224,7 @@ class Anything(RuleBasedStateMachine):
         if not hasattr(self, "live"):
             return
         self.mend()
-        self.live.driver.run(self.live.now_s + ENOUGH_S)
+        self.live.run(ENOUGH_S)
         view, wanted = self.view, self.view.sets["web"]
         for other in view.sets.values():
             assert other.status.available == other.replicas
@@ -262,9 +262,9 @@ class Anything(RuleBasedStateMachine):
     def nothing_left_to_do(self) -> None:
         """Neither for the controller that is there, nor for one that has just started."""
         before = {pod.uid for pod in self.view.pods.values()}
-        assert self.live.driver.settle() == 0
+        assert self.live.driver.settle(self.live.now_s) == 0
         self.live.driver.restart()
-        assert self.live.driver.settle() == 0
+        assert self.live.driver.settle(self.live.now_s) == 0
         assert {pod.uid for pod in self.view.pods.values()} == before
 
 

@@ -21,11 +21,11 @@ class Watched(Live):
 
     def watch(self, seconds: float = 600.0) -> None:
         until_s = self.now_s + seconds
-        self.driver.settle()
+        self.loop.wake()
         self._note()
-        while self.driver.next_s() <= until_s and self.driver.step():
+        while self.loop.step(until_s):
             self._note()
-        self.driver.run(until_s)
+        self.loop.run(until_s)
 
     def _note(self) -> None:
         replicas = set()
@@ -118,7 +118,7 @@ def test_ru13_a_replica_that_goes_after_it_was_updated() -> None:
     live = Live(two(), nodes=20)
     live.change(0, seconds=0.0)
     while live.images("web-1-pc-a") != [NEW, NEW]:
-        assert live.driver.step()
+        assert live.loop.step()
     live.scale("web", 1, seconds=600.0)
     assert len(live.pods()) == 10
     assert updated(live)
@@ -141,7 +141,7 @@ def test_ru14_what_was_added_meanwhile_is_not_updated_twice() -> None:
     live = Live(workload(1), nodes=14)
     live.change(1, seconds=3.0)
     live.scale("web-0-sg-x", 3, seconds=0.0)
-    live.driver.settle()
+    live.loop.wake()
     born = live.uids("sg-x-2-pc-b")
     live.run(1200.0)
     assert live.uids("sg-x-2-pc-b") == born
@@ -333,7 +333,7 @@ def test_deleting_a_set_takes_everything_with_it() -> None:
     view = live.view
     assert [len(kind) for kind in (view.pods, view.cliques, view.groups, view.gangs)] == [0] * 4
     assert not any(view.attachments.values())
-    live.driver.run()
+    live.loop.run()
     assert live.driver.next_s() == float("inf")
 
 

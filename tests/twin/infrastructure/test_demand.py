@@ -1,5 +1,6 @@
 """What a cluster asks its fleet for."""
 
+from windtunnel.core.loop import Loop
 from windtunnel.fleet.demand import ACCELERATOR, GPU, PATIENCE_S, MachineKind
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import Node
@@ -38,8 +39,8 @@ class World:
         pack = PackDomains("plain", "rack", "") if same else None
         self.server.add_set("main", SetSpec(1, (role,), pack=pack), 0.0)
         self.cluster = SimCluster(self.server)
-        self.driver = Driver(self.cluster, Controller)
-        self.driver.settle()
+        self.loop = Loop(Driver(self.cluster, Controller))
+        self.loop.wake()
         self.rows = ClusterDemand(self.view, list(kinds), "c")
         self.machines = 0
 
@@ -54,7 +55,9 @@ class World:
         self.rows.demand.hold(name, row, self.machines)
         labels = {ACCELERATOR: "h200", RACK: rack}
         self.cluster.add_node(Node(name, {GPU: gpus, "pods": 110.0}, labels), now_s)
-        self.driver.run(now_s + 1.0)
+        self.loop.run(now_s)
+        self.loop.wake()
+        self.loop.run(now_s + 1.0)
 
 
 def test_pods_share_machines_that_are_on_their_way() -> None:
@@ -99,8 +102,9 @@ def test_a_row_is_kept_while_its_machine_is_in_use() -> None:
     (pod,) = world.view.pods.values()
     assert pod.node == "m0"
     world.server.delete(world.view.sets["main"], 40.0)
-    world.driver.run(50.0)
-    world.driver.run(60.0)
+    world.loop.run(40.0)
+    world.loop.wake()
+    world.loop.run(60.0)
     assert world.ask(70.0) == []
 
 

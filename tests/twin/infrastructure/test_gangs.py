@@ -116,7 +116,7 @@ def test_a_gang_that_is_recycled_for_ever_ends_the_run(tmp_path: Path) -> None:
     result = simulate(plan, check=True)
     assert result["requests"]["unfinished"] == 16
     assert result["partial"] == (
-        "none of the 16 requests inside finished in 1 min 18 s: gang chat-0 was recycled 4 times, "
+        "none of the 16 requests inside finished in 1 min 23 s: gang chat-0 was recycled 4 times, "
         "every 21.1 s (delay 20 s is shorter than loading, 30 s) (progress.recycles: 3)"
     )
 

@@ -21,10 +21,10 @@ QUICK = PodTimes(
 )
 
 
-def crash_after(driver: Driver, commands: int) -> int:
+def crash_after(driver: Driver, commands: int, now_s: float) -> int:
     """Carries out so many commands of a pass, then the controller crashes; how many it was."""
-    wanted = driver.controller.reconcile(driver.now_s)[:commands]
-    driver.cluster.apply(wanted, driver.now_s)
+    wanted = driver.controller.reconcile(now_s)[:commands]
+    driver.cluster.apply(wanted, now_s)
     driver.restart()
     return len(wanted)
 

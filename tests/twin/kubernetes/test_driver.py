@@ -6,6 +6,7 @@ import pytest
 
 from tests.twin.kubernetes.by_hand import World, crash_after
 from windtunnel.core.errors import InvariantBroken
+from windtunnel.core.loop import Loop
 from windtunnel.gangs.commands import Command, Emit, PatchGang, Scale
 from windtunnel.gangs.objects import CLIQUE
 from windtunnel.gangs.roster import roster_of
@@ -39,28 +40,35 @@ class Reminder:
         pass
 
 
+def started(driver: Driver) -> Loop:
+    loop = Loop(driver)
+    loop.wake()
+    return loop
+
+
 def test_time_goes_from_one_thing_to_the_next() -> None:
     world = World(1)
     driver = Driver(world.cluster, Reminder, check=True)
     world.gang("a", 1)
-    driver.run(50.0)
-    assert driver.now_s == 50.0
+    loop = started(driver)
+    loop.run(50.0)
+    assert loop.now_s == 50.0
     assert world.pods("a")[0].ready_s == 16.0
-    driver.run()
-    assert driver.now_s == 200.0
+    loop.run()
+    assert loop.now_s == 200.0
     assert list(world.view.events.values())[-1].at_s == 200.0
     assert driver.next_s() == float("inf")
-    assert driver.settle() == 0
+    assert driver.settle(200.0) == 0
 
 
 def test_a_controller_that_crashes_begins_with_what_is_there() -> None:
     world = World(1)
     driver = Driver(world.cluster, Reminder)
-    driver.run(100.0)
-    driver.now_s = 250.0
-    assert crash_after(driver, 0) == 0
-    assert crash_after(driver, 5) == 1
-    driver.run()
+    loop = started(driver)
+    loop.run(100.0)
+    assert crash_after(driver, 0, 250.0) == 0
+    assert crash_after(driver, 5, 250.0) == 1
+    loop.run()
     assert [event.at_s for event in world.view.events.values()] == [100.0, 200.0]
 
 
@@ -87,31 +95,34 @@ def test_a_controller_that_never_has_enough_is_caught() -> None:
     world = World(1)
     world.gang("a", 1)
     with pytest.raises(InvariantBroken, match=r"the controller of gangs \(patch PodClique a"):
-        Driver(world.cluster, Fidget).run()
+        Driver(world.cluster, Fidget).advance(0.0)
 
 
 def test_half_a_gang_and_a_miscount_are_caught() -> None:
     world = World(3)
     driver = Driver(world.cluster, Reminder, check=True)
     clique = world.gang("a", 2)
-    driver.run(20.0)
+    loop = started(driver)
+    loop.run(20.0)
     world.cluster.scheduler.half_admitted.append("a has 1 of 2")
     with pytest.raises(InvariantBroken, match=r"gangs.whole.*a has 1 of 2"):
-        driver.run(100.0)
+        loop.run(100.0)
     world.cluster.scheduler.half_admitted.clear()
     pod = next(iter(clique.pods.values()))
     pod.node = "n2"
     with pytest.raises(InvariantBroken, match=r"gangs.room.*where pods leave"):
-        driver.run(200.0)
+        loop.run(200.0)
 
 
 def test_a_gang_whose_minimum_grows_later_is_not_half_admitted_by_that() -> None:
     world = World(2)
     driver = Driver(world.cluster, Reminder, check=True)
     clique = world.gang("a", 1)
-    driver.run(20.0)
+    loop = started(driver)
+    loop.run(20.0)
     group = PodGroup("a", 3)
     group.pods = roster_of(clique.pods)
     world.cluster.apply([PatchGang(world.cluster.view.gangs["a"], (group,))], 20.0)
-    driver.run()
+    loop.wake()
+    loop.run()
     assert not world.cluster.scheduler.half_admitted

@@ -4,6 +4,7 @@ import pytest
 
 from tests.gangs.manifests import workload
 from tests.gangs.scenarios.live import Live
+from windtunnel.core.loop import Loop
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.twin.kubernetes.driver import Driver
 
@@ -13,17 +14,18 @@ def test_a_set_starts_and_survives_a_loss_and_a_restart(delay_s: float) -> None:
     prompt = Live(workload(1), usable=0)
     lagging = Live(workload(1), usable=0)
     lagging.driver.controller.close()
-    now_s = lagging.now_s
     lagging.driver = Driver(lagging.cluster, Controller, check=True, delay_s=delay_s)
-    lagging.driver.now_s = now_s
+    now_s = lagging.now_s
+    lagging.loop = Loop(lagging.driver)
+    lagging.loop.run(now_s)
     ends = []
     for live in (prompt, lagging):
         for number in range(10):
             live.cluster.uncordon(f"n{number}", live.now_s)
-        live.driver.run(live.now_s + 200.0)
+        live.run(200.0)
         live.cluster.delete_pod(live.pods("pc-a")[0].name, live.now_s)
         live.driver.restart()
-        live.driver.run(live.now_s + 200.0)
+        live.run(200.0)
         view = live.view
         ends.append(
             (

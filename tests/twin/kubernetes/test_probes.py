@@ -11,8 +11,9 @@ from click.testing import CliRunner
 from tests.gangs.manifests import clique, group, load, pod_clique_set
 from tests.twin.kubernetes.by_hand import World
 from windtunnel.cli.controllers.gangs import gangs
+from windtunnel.core.loop import Loop
 from windtunnel.twin.kubernetes.build import play
-from windtunnel.twin.kubernetes.driver import Driver
+from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.probes import pod_start
 from windtunnel.twin.kubernetes.settings import plain_cluster
 from windtunnel.twin.kubernetes.times import PodTimes
@@ -91,37 +92,37 @@ def slow_set(probes: dict[str, Any], delay: str = "1m") -> dict[str, Any]:
     return manifest
 
 
-def played(manifest: dict[str, Any], at_s: float | None = None) -> Driver:
+def played(manifest: dict[str, Any], at_s: float | None = None) -> tuple[SimCluster, Loop]:
     cluster = plain_cluster(nodes=2)
     times = PodTimes(readiness=2 * MINUTE_S)
     return play(cluster.model_copy(update={"times": times}), load(manifest), at_s=at_s)
 
 
 def test_a_startup_probe_holds_off_termination_while_a_model_loads() -> None:
-    driver = played(slow_set({**STARTUP, **READINESS}))
-    assert all(pod.ready for pod in driver.cluster.view.pods.values())
-    assert driver.cluster.view.sets["web"].status.incarnations == {}
-    assert driver.cluster.recycle_loops() == []
+    cluster, _ = played(slow_set({**STARTUP, **READINESS}))
+    assert all(pod.ready for pod in cluster.view.pods.values())
+    assert cluster.view.sets["web"].status.incarnations == {}
+    assert cluster.recycle_loops() == []
 
 
 def test_without_probes_a_running_pod_is_ready_at_once() -> None:
-    driver = played(slow_set({}), at_s=30.0)
-    assert [pod.ready for pod in driver.cluster.view.pods.values()] == [True, True]
+    cluster, _ = played(slow_set({}), at_s=30.0)
+    assert [pod.ready for pod in cluster.view.pods.values()] == [True, True]
 
 
 def test_a_pod_in_its_startup_probe_is_running_and_not_started() -> None:
-    driver = played(slow_set(STARTUP), at_s=60.0)
-    pods = driver.cluster.view.pods.values()
+    cluster, _ = played(slow_set(STARTUP), at_s=60.0)
+    pods = cluster.view.pods.values()
     assert [(pod.phase, pod.started, pod.ready) for pod in pods] == [("Running", False, False)] * 2
-    assert driver.cluster.view.cliques["web-0-a"].status.unready == 0
+    assert cluster.view.cliques["web-0-a"].status.unready == 0
 
 
 def test_a_set_that_is_recycled_before_it_is_ready_is_told_and_ends() -> None:
-    driver = played(slow_set(READINESS))
-    assert driver.cluster.recycle_loops() == [
+    cluster, loop = played(slow_set(READINESS))
+    assert cluster.recycle_loops() == [
         "web-0 recycled 30 times: delay 1 min is shorter than loading, 2 min"
     ]
-    assert driver.now_s < 2 * 3600.0
+    assert loop.now_s < 2 * 3600.0
 
 
 def test_a_replica_of_a_group_that_is_recycled_for_ever_is_told() -> None:
@@ -130,14 +131,14 @@ def test_a_replica_of_a_group_that_is_recycled_for_ever_is_told() -> None:
     )
     slow = manifest["spec"]["template"]["cliques"][1]["spec"]["podSpec"]["containers"][0]
     slow.update(READINESS)
-    driver = played(manifest)
-    assert driver.cluster.recycle_loops()
-    assert driver.now_s < 2 * 3600.0
+    cluster, loop = played(manifest)
+    assert cluster.recycle_loops()
+    assert loop.now_s < 2 * 3600.0
 
 
 def test_a_startup_probe_that_gives_up_too_early_kills_the_container() -> None:
-    driver = played(slow_set({"startupProbe": {}}, "4h"), at_s=100.0)
-    assert all(pod.erroneous for pod in driver.cluster.view.pods.values())
+    cluster, _ = played(slow_set({"startupProbe": {}}, "4h"), at_s=100.0)
+    assert all(pod.erroneous for pod in cluster.view.pods.values())
 
 
 CLUSTER = {"nodes": [{"name": "n", "count": 2, "capacity": {"memory": "1Gi"}}],

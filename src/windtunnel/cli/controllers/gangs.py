@@ -139,18 +139,19 @@ def status(
         what = "there is no PodCliqueSet, so that nothing would run"
         raise InputError(what, where=str(file))
     with Output(json_to) as out:
-        driver = play(_cluster(cluster, machines), manifests, at_s=at_s, seed=seed, check=check)
-        found = status_of(driver.cluster.view, driver.now_s)
+        spec = _cluster(cluster, machines)
+        played, loop = play(spec, manifests, at_s=at_s, seed=seed, check=check)
+        found = status_of(played.view, loop.now_s)
         out.json(found)
     if not out.alone:
         show_status(found, screen(), wide=wide)
     _tell_skipped(manifests)
-    loops = driver.cluster.recycle_loops()
+    loops = played.recycle_loops()
     for sentence in loops:
         click.echo(f"note: {sentence}", err=True)
     if at_s is None and loops:
         click.echo("note: that has no end, and was stopped here", err=True)
-    elif at_s is None and driver.next_s() < float("inf"):
+    elif at_s is None and loop.next_s() < float("inf"):
         stopped = format_duration(LONGEST_S)
         click.echo(f"note: it was not quiet after {stopped}, and was stopped there", err=True)
 

@@ -54,7 +54,7 @@ class Infrastructure(ReplicaBacking):
         """Settles with pools of these sizes before the run: what is ready then is ready at 0."""
         self._set_pace(0.0)
         for serving_cluster in self.serving_clusters:
-            serving_cluster.driver.settle()
+            serving_cluster.driver.settle(0.0)
         for pool, replicas in wanted:
             pool.target = replicas
             serving_cluster, backing = self._backings[pool.name]

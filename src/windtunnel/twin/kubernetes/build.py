@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.loop import Loop
 from windtunnel.gangs.api.load import Manifests, NamedSet
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
@@ -174,26 +175,28 @@ def play(
     at_s: float | None = None,
     seed: int = 0,
     check: bool = False,
-) -> Driver:
-    """The cluster as it is at a time.
+) -> tuple[SimCluster, Loop]:
+    """The cluster as it is at a time, and the loop that brought it there.
 
     By default that is when all is quiet, when something was recycled too often to ever be ready, or
     after a week.
     """
-    driver = Driver(build(spec, manifests, seed=seed), Controller, check=check)
+    cluster = build(spec, manifests, seed=seed)
+    loop = Loop(Driver(cluster, Controller, check=check))
+    loop.wake()
     end_s = LONGEST_S if at_s is None else at_s
     for happening in sorted(spec.happens, key=lambda happening: happening.at):
         if happening.at > end_s:
             break
-        driver.run(happening.at)
-        happen(driver.cluster, happening, driver.now_s)
-    driver.settle()
+        loop.run(happening.at)
+        happen(cluster, happening, loop.now_s)
+        loop.wake()
     told = 0
-    while driver.next_s() <= end_s and driver.step():
-        events = len(driver.cluster.view.events)
-        if at_s is None and events != told and driver.cluster.recycle_loops():
+    while loop.step(end_s):
+        events = len(cluster.view.events)
+        if at_s is None and events != told and cluster.recycle_loops():
             break
         told = events
     if at_s is not None:
-        driver.run(at_s)
-    return driver
+        loop.run(at_s)
+    return cluster, loop

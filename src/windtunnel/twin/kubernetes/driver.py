@@ -18,7 +18,8 @@ from windtunnel.twin.kubernetes.cluster import SimCluster
 
 MOST_ROUNDS: Final = 1_000
 """Of reconciling at one time: more is a controller that never has enough."""
-MOST_EVENTS: Final = 10_000_000
+MOST_EVENTS: Final = 1_000_000
+"""At one time, each of which caused another."""
 
 
 class GangController(Protocol):
@@ -49,7 +50,6 @@ class Driver(Component):
         self._delay_s: Final = delay_s
         self._watch: Watch | None = self._list()
         self.controller: GangController = start(self._cache())
-        self.now_s = 0.0
         self._checker: Final = InvariantChecker(CLUSTER_INVARIANTS) if check else None
 
     def next_s(self) -> float:
@@ -58,8 +58,16 @@ class Driver(Component):
         return due_s if self._watch is None else min(due_s, self._watch.next_s())
 
     def advance(self, now_s: float) -> None:
-        """Does everything that is due by now."""
-        self.run(now_s)
+        """Does everything that is due by now, and what follows from changes from outside."""
+        self.settle(now_s)
+        for _ in range(MOST_EVENTS):
+            self.cluster.advance(now_s)
+            self.settle(now_s)
+            if self._checker is not None:
+                self._checker.run(self.cluster, f"at {now_s} s")
+            if self.next_s() > now_s:
+                return
+        raise NoFixedPoint(f"{MOST_EVENTS:,} events of pods and gangs")
 
     def _list(self) -> Watch | None:
         """A cache of its own, where there is a delay, which begins with all that there is."""
@@ -77,40 +85,17 @@ class Driver(Component):
         self._watch = self._list()
         self.controller = self._start(self._cache())
 
-    def settle(self) -> int:
+    def settle(self, now_s: float) -> int:
         """Reconciles until there is nothing to do at this time; the number of commands."""
         total = 0
         for _ in range(MOST_ROUNDS):
             if self._watch is not None:
-                self._watch.advance(self.now_s)
-            wanted = self.controller.reconcile(self.now_s)
+                self._watch.advance(now_s)
+            wanted = self.controller.reconcile(now_s)
             if not wanted:
                 return total
             total += len(wanted)
-            for command in self.cluster.apply(wanted, self.now_s):
+            for command in self.cluster.apply(wanted, now_s):
                 self.controller.refused(command)
         verbs = ", ".join(f"{command.verb} {command.kind} {command.name}" for command in wanted[:3])
         raise NoFixedPoint(f"{MOST_ROUNDS:,} rounds of the controller of gangs ({verbs}, ...)")
-
-    def step(self) -> bool:
-        """Goes on to whatever is next; False when nothing is."""
-        self.settle()
-        if self.next_s() == float("inf"):
-            return False
-        self.now_s = max(self.now_s, self.next_s())
-        self.cluster.advance(self.now_s)
-        self.settle()
-        if self._checker is not None:
-            self._checker.run(self.cluster, f"at {self.now_s} s")
-        return True
-
-    def run(self, until_s: float = float("inf")) -> None:
-        """Everything that happens up to a time, by which the clock then stands."""
-        self.settle()
-        for _ in range(MOST_EVENTS):
-            if self.next_s() > until_s or not self.step():
-                break
-        if until_s < float("inf"):
-            self.now_s = max(self.now_s, until_s)
-            self.cluster.advance(self.now_s)
-            self.settle()
