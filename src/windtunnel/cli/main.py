@@ -57,6 +57,7 @@ SECTIONS = {
         "gateway": "Put admission and routing in front of OpenAI-compatible servers.",
         "operate": "Run the gang controllers on a Kubernetes cluster.",
         "audit": "Replay a gateway's event log and check every decision in it.",
+        "incident": "Cut a stretch out of a gateway's log and trace, as a folder that replays.",
         "emulate": "Serve OpenAI's interface with the timing of a simulated server.",
         "observe": "Send a scenario's traffic to a real server, and measure it.",
     },

@@ -1,5 +1,6 @@
 """The decisions alone, without sockets: the books are always right, and a replay agrees."""
 
+import json
 import math
 from collections.abc import Callable
 from contextlib import closing
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windtunnel.core.errors import InputError
 from windtunnel.live.gateway.audit import audit
 from windtunnel.live.gateway.data_path.bodies import (
     read_body,
@@ -26,6 +28,7 @@ from windtunnel.live.gateway.decisions import (
     RequestArrival,
 )
 from windtunnel.live.gateway.event_log import EventLogFile
+from windtunnel.live.gateway.incident import Stretch, cut_log
 from windtunnel.live.gateway.probes import read_load
 from windtunnel.live.gateway.settings import GatewayFile
 from windtunnel.routing.availability import (
@@ -196,6 +199,15 @@ def test_every_request_ends_once_and_a_replay_decides_the_same(
         play(data, GatewayCore(GatewayFile.read(chosen).policies(Path(), 7, {}), log.record))
     report = audit(path)
     assert (report.difference, report.cut) == ("", False)
+    times = sorted(json.loads(line)["time"] for line in path.read_bytes().splitlines())
+    from_s, to_s = sorted(data.draw(st.tuples(*[st.sampled_from(times)] * 2)))
+    out = path.with_name("cut")
+    try:
+        cut = cut_log(path, Stretch(from_s, to_s), out)
+    except InputError:
+        return
+    again = audit(out)
+    assert (again.difference, again.decisions) == ("", cut.decisions)
 
 
 def test_a_breaker_opens_for_longer_each_time_a_trial_fails() -> None:

@@ -45,9 +45,11 @@ class LogLine(msgspec.Struct):
 
 def audit(path: Path) -> AuditReport:
     """Replays a log; a file that is not one is an InputError."""
-    lines = _lines(path)
+    lines = lines_of(path)
     number, first = next(lines, (1, b""))
-    core, expected = _begin(path, first)
+    head = _head(path, first)
+    core, expected = _begin(path, head)
+    since_s = float(head.data.get("since", 0.0))
     facts = decided = 0
     cut = False
     made: list[bytes] = expected
@@ -69,6 +71,8 @@ def audit(path: Path) -> AuditReport:
             place = 0
             facts += 1
             _tell(core, line, path, number)
+            if line.time < since_s:
+                del made[1:]  # the log was cut: it has no decisions of this time
         else:
             decided += 1
         if place >= len(made):
@@ -84,7 +88,7 @@ def audit(path: Path) -> AuditReport:
     return AuditReport(facts, decided, "", cut)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with path.open("rb") as file:
             number = 0
@@ -95,22 +99,36 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise InputError(f"the log cannot be read: {error.strerror}", where=str(path)) from None
 
 
-def _begin(path: Path, raw: bytes) -> tuple[GatewayCore, list[bytes]]:
+def log_head(path: Path) -> LogLine:
+    """The first line of a log, with the settings and the seed of its gateway."""
+    return _head(path, next(lines_of(path), (1, b""))[1])
+
+
+def _head(path: Path, raw: bytes) -> LogLine:
     try:
         head = msgspec.json.decode(raw, type=LogLine)
-        settings = GatewayFile.read(head.data["settings"])
-        seed = int(head.data["seed"])
-    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, ValueError, ValidationError):
+        GatewayFile.read(head.data["settings"])
+        int(head.data["seed"])
+    except (
+        *(msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError),
+        *(ValueError, ValidationError),
+    ):
         head = LogLine(0.0, "", "")
     if head.kind != STARTED:
         allowed = "a file that `live.log` of a gateway named"
         raise InputError("this is not the log of a gateway", where=f"{path}:1", allowed=allowed)
+    return head
+
+
+def _begin(path: Path, head: LogLine) -> tuple[GatewayCore, list[bytes]]:
+    settings = GatewayFile.read(head.data["settings"])
+    seed = int(head.data["seed"])
     made: list[bytes] = []
 
     def record(now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]) -> None:
         made.append(log_line(now_s, kind, subject, reason, data))
 
-    folder = Path(head.data.get("folder") or ".")
+    folder = Path(head.data.get("folder") or path.parent)
     objectives = head.data.get("objectives", {})
     return GatewayCore(settings.policies(folder, seed, objectives), record), made
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import InputError, OutputError, printable
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.emulate.serving import listen, url_of
@@ -67,7 +68,8 @@ class Program:
         self._log_file: EventLogFile | None = None
         record: Record | None = None
         if live.log is not None:
-            head = {"settings": written, "seed": seed, "folder": str(folder)}
+            head: dict[str, Any] = {"settings": written, "seed": seed, "folder": str(folder)}
+            head["started"] = unix_s()
             if objectives:
                 head["objectives"] = objectives
             self._log_file = EventLogFile(Path(live.log), head)

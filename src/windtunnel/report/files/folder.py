@@ -75,6 +75,10 @@ class WholeFolder:
     def __enter__(self) -> Self:
         return self
 
+    def draft(self, name: str) -> Path:
+        """Where to write a file that is too large for `put`, before it."""
+        return self._draft / name
+
     def put(self, files: Mapping[str, bytes]) -> None:
         """Writes files by name, and puts them and all that was drafted before in place."""
         with self._place():

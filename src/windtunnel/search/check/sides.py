@@ -14,12 +14,12 @@ from windtunnel.core.errors import InputError
 from windtunnel.gangs.api.load import KINDS as GANG_KINDS
 from windtunnel.scaling.manifests.load import KINDS as SCALING_KINDS
 from windtunnel.search.check.revisions import SHORT, Revisions
-from windtunnel.search.check.traces import one_trace
 from windtunnel.settings.document import Document, Plain, parse_document, parse_documents, read_text
 from windtunnel.settings.manifests import KEYS, NOUN
 from windtunnel.settings.overrides import apply_override
 from windtunnel.twin.scenario.load import load_document
 from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.workload.traces.gateway_folder import one_trace
 
 BASE, HEAD, TRACE, ON = "--base", "--head", "--trace", "--scenario"
 LIVE = "live"

@@ -1,0 +1,90 @@
+"""`windtunnel incident`: a stretch of a gateway's log and trace, as a folder that replays."""
+
+from pathlib import Path
+
+import click
+
+from windtunnel.cli.options import FILE, option
+from windtunnel.cli.places import Output, in_folder, keep_apart, note
+from windtunnel.core.errors import InputError
+
+EXIT_DIFFERS = 1
+
+
+@click.command()
+@click.argument("log", type=FILE)
+@option("--from begin", None, "Where the stretch begins: 1h30m after the gateway's start, or "
+        "2026-11-16T10:00:00Z. [default: its start]", metavar="TIME")  # fmt: skip
+@option("--to end", None, "Where it ends. [default: the end of the log]", metavar="TIME")
+@option("--trace", FILE, "The folder of the gateway's trace, or a file of it. "
+        "[default: where its settings say]", metavar="PATH")  # fmt: skip
+@option("-o --output", FILE, "Where to write the folder.", default="incident", metavar="DIR")
+@click.pass_context
+def incident(
+    context: click.Context,
+    /,
+    *,
+    log: Path,
+    begin: str | None,
+    end: str | None,
+    trace: Path | None,
+    output: Path,
+) -> None:
+    """Cut a stretch out of a gateway's log and trace, as a folder that replays.
+
+    LOG is the file that `live.log` of a gateway named. The folder has gateway.jsonl, which
+    `windtunnel audit` replays exactly, trace.jsonl and scenario.yaml, which `windtunnel simulate`
+    runs with whatever --set changes. It holds no prompts and no keys. Exit 1: the decisions do not
+    follow from the log.
+    """
+    import yaml
+
+    from windtunnel.live.gateway.audit import audit, log_head
+    from windtunnel.live.gateway.incident import (
+        FILES,
+        LOG,
+        SCENARIO,
+        SUMMARY,
+        TRACE,
+        cut_log,
+        cut_trace,
+        policies_only,
+        scenario_of,
+        stretch_of,
+        trace_of,
+    )
+    from windtunnel.report.files.folder import result_bytes
+    from windtunnel.workload.traces.gateway_folder import gateway_files, gateway_rows
+
+    stretch = stretch_of(log, begin, end)
+    head = log_head(log)
+    trace = trace_of(head) if trace is None else trace
+    if not trace.exists():
+        raise InputError("there is no such trace", where=str(trace), hint="--trace says where")
+    keep_apart({"the log": log, "the trace": trace}, in_folder(output, FILES))
+    files = gateway_files(trace) if trace.is_dir() else [trace]
+    with Output() as out:
+        folder = out.folder(output)
+        assert folder is not None
+        cut = cut_log(log, stretch, folder.draft(LOG))
+        rows = cut_trace(gateway_rows(files), stretch, folder.draft(TRACE))
+        report = audit(folder.draft(LOG))
+        settings = policies_only(head.data["settings"])
+        scenario = HEADER + yaml.safe_dump(scenario_of(settings, cut, rows), sort_keys=False)
+        summary = {"from_s": stretch.from_s, "to_s": stretch.to_s, **cut._asdict()}
+        summary |= {"traced": len(rows), "audit": report.difference or "passed"}
+        folder.put({SCENARIO: scenario.encode(), SUMMARY: result_bytes(summary)})
+    if len(rows) < cut.arrived:
+        note(f"the trace has {len(rows):,} of the {cut.arrived:,} requests that arrived")
+    click.echo(f"{cut.arrived:,} requests arrived; {report.decisions:,} decisions")
+    if report.difference:
+        click.echo(f"the decisions do not follow from the log: {report.difference}")
+        context.exit(EXIT_DIFFERS)
+    click.echo(f"audit it     windtunnel audit {output / LOG}")
+    click.echo(f"simulate it  windtunnel simulate {output / SCENARIO}")
+
+
+HEADER = """\
+# Cut out of a gateway's log and trace. Policies are those of the gateway; step times are estimated
+# from the answers in the trace. Name the model and the accelerator of the servers for better ones.
+"""

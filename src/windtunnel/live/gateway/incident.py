@@ -1,0 +1,248 @@
+"""Cuts a stretch out of a gateway's event log and trace, as a folder that replays by itself.
+
+The log keeps every fact from the gateway's start on, since decisions depend on what was before
+them, and the decisions of the stretch: `windtunnel audit` makes them again. The trace has the
+requests of the stretch, and the scenario simulates them. Neither has prompts, which the gateway
+never writes; of its settings, those that decisions follow are kept, and nothing of keys, files or
+addresses to listen on.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.units import format_duration, parse_duration
+from windtunnel.live.gateway import decisions
+from windtunnel.live.gateway.audit import LogLine, lines_of, log_head
+from windtunnel.live.gateway.settings import GatewayFile
+from windtunnel.settings.document import Plain
+from windtunnel.workload.traces.gateway_folder import GatewayRow
+
+LOG, TRACE, SCENARIO, SUMMARY = "gateway.jsonl", "trace.jsonl", "scenario.yaml", "incident.json"
+FILES: Final = (LOG, TRACE, SCENARIO, SUMMARY)
+KEPT_LIVE: Final = ("breaker", "retries", "no_server_ttl", "health")
+"""Settings under `live` that decisions follow."""
+KEPT_HEALTH: Final = ("ramp",)
+REMOVED_KEY: Final = "REMOVED"
+BLOCK_TOKENS: Final = 16
+UNKNOWN_STEP_S: Final = 0.02
+FAST_SHARE: Final = 4
+"""The fastest quarter of first tokens waited for nobody: what they took is prefill."""
+
+
+class Stretch(NamedTuple):
+    """A stretch of a log, in seconds since the gateway's start."""
+
+    from_s: float
+    to_s: float
+
+
+class CutLog(NamedTuple):
+    """What a log has of a stretch."""
+
+    lines: int
+    decisions: int
+    arrived: int
+    roles: dict[str, int]
+    """Servers that had joined by its end, by what they are for."""
+    slots: int
+    """Requests that the largest of them runs at once."""
+    cache_tokens: int
+    """Of the KV cache of one of them; 0: none has said."""
+
+
+def stretch_of(log: Path, begin: str | None, end: str | None) -> Stretch:
+    """The stretch between two times: `1h30m` after the start, or `2026-11-16T10:00:00Z`."""
+    started_s = log_head(log).data.get("started")
+    from_s = 0.0 if begin is None else _time(begin, "--from", started_s)
+    to_s = float("inf") if end is None else _time(end, "--to", started_s)
+    if to_s <= from_s:
+        what = f"the stretch ends {format_duration(max(0.0, from_s - to_s))} before it begins"
+        raise InputError(what, where=f"--to {end}", allowed="a time after that of --from")
+    return Stretch(from_s, to_s)
+
+
+def _time(text: str, option: str, started_s: Any) -> float:
+    where = f"{option} {text}"
+    try:
+        return parse_duration(text)
+    except InputError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        what = f"{text[:60]!r} is not a time"
+        allowed = "1h30m after the gateway's start, or 2026-11-16T10:00:00Z"
+        raise InputError(what, where=where, allowed=allowed) from None
+    if not isinstance(started_s, int | float):
+        what = "the log does not say when its gateway was started"
+        raise InputError(what, where=where, hint="give the time since its start, such as 1h30m")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.timestamp() - float(started_s)
+
+
+def trace_of(head: LogLine) -> Path:
+    """The folder that the gateway of a log writes its trace into."""
+    settings = GatewayFile.read(head.data["settings"])
+    if settings.live.trace is None:
+        what = "the gateway writes no trace"
+        raise InputError(what, where="live.trace", hint="--trace names another")
+    return Path(head.data.get("folder") or ".") / settings.live.trace.folder
+
+
+def cut_log(log: Path, stretch: Stretch, out: Path) -> CutLog:
+    """Writes what an audit of the stretch needs; a stretch without requests is an InputError."""
+    head = log_head(log)
+    kept = {"settings": policies_only(head.data["settings"]), "seed": head.data["seed"]}
+    if "objectives" in head.data:
+        kept["objectives"] = head.data["objectives"]
+    kept |= {"folder": "", "since": stretch.from_s}
+    found = dict.fromkeys(("lines", "slots"), 1)
+    found |= dict.fromkeys(("decisions", "arrived", "cache_tokens"), 0)
+    roles: dict[str, int] = {}
+    with out.open("wb") as written:
+        written.write(msgspec.json.encode(msgspec.structs.replace(head, data=kept)) + b"\n")
+        inside = False
+        for line, raw in _whole_lines(log):
+            if line.time >= stretch.to_s:
+                break
+            if line.kind in decisions.DECISIONS:
+                if not inside:
+                    continue
+                found["decisions"] += 1
+            else:
+                inside = line.time >= stretch.from_s
+                _count(line, found, roles, inside=inside)
+            found["lines"] += 1
+            written.write(raw)
+    if not found["arrived"]:
+        span = f"{format_duration(stretch.from_s)} after the gateway's start"
+        what = f"no request arrived in this stretch, which begins {span}"
+        raise InputError(what, where=str(log), hint="choose other times with --from and --to")
+    return CutLog(**found, roles=roles)
+
+
+def _whole_lines(log: Path) -> Iterator[tuple[LogLine, bytes]]:
+    """All lines after the head; the last of a gateway that was killed may be incomplete."""
+    lines = lines_of(log)
+    next(lines, None)
+    for number, raw in lines:
+        if not raw.endswith(b"\n"):
+            return
+        try:
+            yield msgspec.json.decode(raw, type=LogLine), raw
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            what = "this is not a line of a gateway's log"
+            raise InputError(what, where=f"{log}:{number}") from None
+
+
+def _count(line: LogLine, found: dict[str, int], roles: dict[str, int], *, inside: bool) -> None:
+    if line.kind == decisions.ARRIVED and inside:
+        found["arrived"] += 1
+    elif line.kind == decisions.JOINED:
+        role = str(line.data.get("role", decisions.BOTH))
+        roles[role] = roles.get(role, 0) + 1
+        found["slots"] = max(found["slots"], int(line.data.get("slots", 1)))
+    elif line.kind == decisions.CACHE_SIZE:
+        found["cache_tokens"] = max(found["cache_tokens"], int(line.data.get("tokens", 0)))
+
+
+def policies_only(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a gateway's configuration what decisions follow; keys stand for tenants, by order."""
+    kept = {name: settings[name] for name in ("slo", "serving") if name in settings}
+    live = settings.get("live") or {}
+    chosen = {name: live[name] for name in KEPT_LIVE if name in live}
+    if "health" in chosen:
+        chosen["health"] = {
+            name: value for name, value in chosen["health"].items() if name in KEPT_HEALTH
+        }
+    if live.get("clients"):
+        chosen["clients"] = [
+            {
+                "key_env": REMOVED_KEY,
+                **{name: one[name] for name in ("tenant", "classes") if name in one},
+            }
+            for one in live["clients"]
+        ]
+    return {**kept, "live": chosen} if chosen else kept
+
+
+KEPT_ROW: Final = (
+    *("arrived", "prompt_tokens", "output_tokens", "id", "tenant", "slo", "model", "session"),
+    *("prefix_keys", "prefix_ends", "ttft", "e2e", "outcome", "server", "cached_tokens"),
+)
+"""What a row of a trace is known to hold; anything else is left out."""
+
+
+def cut_trace(rows: Iterator[GatewayRow], stretch: Stretch, out: Path) -> list[dict[str, Any]]:
+    """Writes the requests of the stretch, and those that were being answered when it began.
+
+    They are of the gateway's last start, as its log is. Times count from the first of them.
+    """
+    found: list[dict[str, Any]] = []
+    start = 0
+    for one in rows:
+        if one.start > start:
+            found.clear()
+            start = one.start
+        if one.arrived_s < stretch.to_s and one.ended_s >= stretch.from_s:
+            found.append({name: one.row[name] for name in KEPT_ROW if name in one.row})
+    if not found:
+        what = "the trace has no request of this stretch"
+        hint = "the gateway may have removed older files: `live.trace.keep` says how many stay"
+        raise InputError(what, where="--trace", hint=hint)
+    found.sort(key=lambda row: (float(row["arrived"]), str(row.get("id", ""))))
+    first_s = float(found[0]["arrived"])
+    with out.open("wb") as written:
+        for row in found:
+            shifted = {**row, "arrived": float(row["arrived"]) - first_s}
+            written.write(msgspec.json.encode(shifted) + b"\n")
+    return found
+
+
+def scenario_of(
+    settings: Mapping[str, Any], cut: CutLog, rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Plain]:
+    """A scenario of the stretch: the gateway's policies, and servers with the times of the trace.
+
+    Step times are those of the trace as a whole, a stand-in for a model and an accelerator.
+    """
+    serving = dict(settings.get("serving") or {})
+    per_token = [
+        (row["e2e"] - row["ttft"]) / (row["output_tokens"] - 1)
+        for row in rows
+        if row.get("ttft") is not None and row.get("e2e") and row["output_tokens"] > 1
+    ]
+    fixed_s = max(1e-4, median(per_token)) if per_token else UNKNOWN_STEP_S
+    computed = sorted(
+        max(0.0, row["ttft"] - fixed_s) / max(1, row["prompt_tokens"] - row.get("cached_tokens", 0))
+        for row in rows
+        if row.get("ttft") is not None and row["prompt_tokens"] > 0
+    )
+    prefill_s = median(computed[: max(1, len(computed) // FAST_SHARE)]) if computed else 0.0
+    blocks = max(2, cut.cache_tokens // BLOCK_TOKENS) if cut.cache_tokens else 50_000
+    serving["pools"] = [
+        {
+            "name": "main" if role == decisions.BOTH else role,
+            **({} if role == decisions.BOTH else {"role": role}),
+            "replicas": count,
+            "engine": {"max_num_seqs": cut.slots, "kv_blocks": blocks},
+            "step_time": {
+                "model": "linear",
+                "fixed": f"{1e6 * fixed_s:.1f}us",
+                "per_prefill_token": f"{1e6 * prefill_s:.3f}us",
+            },
+        }
+        for role, count in cut.roles.items()
+    ]
+    found: dict[str, Any] = {"name": "incident", "workload": [{"trace": {"path": TRACE}}]}
+    if settings.get("slo"):
+        found["slo"] = settings["slo"]
+    found["serving"] = serving
+    return found

@@ -1,0 +1,90 @@
+"""The trace of a gateway: files that follow each other in a folder, over restarts."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+
+PATTERN = "trace-*.jsonl"
+RESTART_S = 60.0
+"""A gateway counts from its start: times that fall by more are those of the next start."""
+
+
+class GatewayRow(NamedTuple):
+    """A row as it is written, and which start of the gateway it is of."""
+
+    start: int
+    arrived_s: float
+    row: dict[str, Any]
+
+    @property
+    def ended_s(self) -> float:
+        """When its answer was complete; of others the time of its arrival."""
+        e2e = self.row.get("e2e")
+        return self.arrived_s + (float(e2e) if isinstance(e2e, int | float) else 0.0)
+
+
+def one_trace(path: Path, stack: ExitStack) -> Path:
+    """The path of a file with all requests; that of a folder is gone when `stack` ends."""
+    if not path.is_dir():
+        return path
+    files = gateway_files(path)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windtunnel-")))
+    joined = folder / f"{path.name or 'trace'}.jsonl"
+    with joined.open("wb") as out:
+        for row in joined_rows(files):
+            out.write(msgspec.json.encode(row) + b"\n")
+    return joined
+
+
+def gateway_files(folder: Path) -> list[Path]:
+    """The files of a folder, the oldest first."""
+    files = sorted(folder.glob(PATTERN))
+    if not files:
+        what = "the folder has no trace of a gateway"
+        raise InputError(what, where=str(folder), allowed=f"files named {PATTERN}, or a file")
+    return files
+
+
+def joined_rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """All rows on one clock: after a restart times and ids go on."""
+    shift_s = latest_s = 0.0
+    start = 0
+    for one in gateway_rows(files):
+        if one.start > start:
+            shift_s, start = latest_s, one.start
+        latest_s = max(latest_s, one.arrived_s + shift_s)
+        named = {"id": f"{start}-{one.row['id']}"} if start and "id" in one.row else {}
+        yield {**one.row, "arrived": one.arrived_s + shift_s, **named}
+
+
+def gateway_rows(files: Sequence[Path]) -> Iterator[GatewayRow]:
+    """The rows of files, oldest first.
+
+    Rows are in order of their ends, so times go back and forth by the length of an answer. A last
+    line that a killed gateway did not finish is left out.
+    """
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    latest_s = 0.0
+    start = 0
+    for file in files:
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    continue
+                try:
+                    row = decode(line)
+                    one = GatewayRow(start, float(row["arrived"]), row)
+                except (msgspec.DecodeError, LookupError, TypeError, ValueError):
+                    what = "this is not a row of a gateway's trace"
+                    raise InputError(what, where=f"{file}:{number}") from None
+                if one.ended_s < latest_s - RESTART_S:
+                    start, latest_s = start + 1, 0.0
+                    one = one._replace(start=start)
+                latest_s = max(latest_s, one.arrived_s)
+                yield one
