@@ -1,9 +1,13 @@
 """Windtunnel: one deterministic simulator and one live control plane for LLM inference fleets.
 
-From Python: `import windtunnel as wt`, then `wt.simulate(wt.load("scenario.yaml"))` gives a result
-as plain data, with the keys of `result.json`. `wt.sweep("scenario.yaml", {...})` runs it at many
-settings, `wt.plan("scenario.yaml")` finds the cheapest deployment that keeps its SLO, and
-`wt.check("old.yaml", "new.yaml", trace="day.jsonl")` tries a change on recorded traffic.
+From Python, with `import windtunnel as wt`:
+
+- `wt.simulate("scenario.yaml")` gives a result with the keys of `result.json`, shown by notebooks;
+- `wt.compare("a.yaml", "b.yaml")` holds designs against each other on the same traffic;
+- `wt.explain(result, request=7)` says why a request was slow;
+- `wt.sweep("scenario.yaml", {...})` runs it at many settings;
+- `wt.plan("scenario.yaml")` finds the cheapest deployment that keeps its SLO;
+- `wt.check("old.yaml", "new.yaml", trace="day.jsonl")` tries a change on recorded traffic.
 """
 
 from windtunnel import _start
@@ -16,14 +20,16 @@ from typing import TYPE_CHECKING
 from windtunnel._forms import settle as _settle
 
 if TYPE_CHECKING:
+    from windtunnel.api.runs import compare, explain, simulate
+    from windtunnel.api.searches import check, plan, sensitivity, sweep
     from windtunnel.core.errors import WindtunnelError
-    from windtunnel.search.api import check, plan, sensitivity, sweep
-    from windtunnel.twin.run import simulate
     from windtunnel.twin.scenario.load import load
 
 __all__ = [
     "load",
     "simulate",
+    "compare",
+    "explain",
     "sweep",
     "sensitivity",
     "plan",
@@ -40,11 +46,13 @@ FORM = _settle()
 
 _PLACES = {
     "load": "windtunnel.twin.scenario.load",
-    "simulate": "windtunnel.twin.run",
-    "sweep": "windtunnel.search.api",
-    "sensitivity": "windtunnel.search.api",
-    "plan": "windtunnel.search.api",
-    "check": "windtunnel.search.api",
+    "simulate": "windtunnel.api.runs",
+    "compare": "windtunnel.api.runs",
+    "explain": "windtunnel.api.runs",
+    "sweep": "windtunnel.api.searches",
+    "sensitivity": "windtunnel.api.searches",
+    "plan": "windtunnel.api.searches",
+    "check": "windtunnel.api.searches",
     "WindtunnelError": "windtunnel.core.errors",
 }
 """Where a public name is. Each is imported when it is first used, so that a start stays light."""

@@ -76,6 +76,8 @@ def test_the_public_interface_is_what_it_is_meant_to_be() -> None:
     assert windtunnel.__all__ == [
         "load",
         "simulate",
+        "compare",
+        "explain",
         "sweep",
         "sensitivity",
         "plan",

@@ -65,20 +65,11 @@ class ResultTable:
 
     def to_polars(self) -> Any:
         """As a polars DataFrame."""
-        try:
-            import polars
-        except ImportError:
-            raise _not_installed("polars") from None
-        return polars.from_arrow(self.to_arrow())
+        return polars_of(self.to_arrow())
 
     def to_pandas(self) -> Any:
         """As a pandas DataFrame."""
-        try:
-            import pandas as pd
-        except ImportError:
-            raise _not_installed("pandas") from None
-        table = self.to_arrow()
-        return pd.DataFrame({name: table[name].to_pandas() for name in table.column_names})
+        return pandas_of(self.to_arrow())
 
     def parquet(self) -> bytes:
         """As the bytes of a Parquet file, the same for the same rows."""
@@ -99,6 +90,24 @@ class ResultTable:
         foot = f"<p>and {more} more rows: .rows has all of them</p>" if more > 0 else ""
         caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
         return f"<table>{caption}<thead><tr>{head}</thead><tbody>{body}</tbody></table>{foot}"
+
+
+def polars_of(table: "pa.Table") -> Any:
+    """The same as a polars DataFrame."""
+    try:
+        import polars
+    except ImportError:
+        raise _not_installed("polars") from None
+    return polars.from_arrow(table)
+
+
+def pandas_of(table: "pa.Table") -> Any:
+    """The same as a pandas DataFrame."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise _not_installed("pandas") from None
+    return pd.DataFrame({name: table[name].to_pandas() for name in table.column_names})
 
 
 def _cell(value: Any) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 import windtunnel as wt
 from tests.search.plan.plans import SHOP
-from windtunnel.search.api import PlanTable
+from windtunnel.api.searches import PlanTable
+from windtunnel.report.terminal.plan import PlannedScenario
 from windtunnel.search.plan.load import loaded
 from windtunnel.search.plan.run_lengths import lengths_of, shortened
 from windtunnel.search.point import Origin
@@ -256,7 +257,14 @@ def test_what_is_wrong_is_said(shop: Path, asked: dict[str, object], says: str) 
 
 
 def test_a_plan_without_rows_is_a_table_too() -> None:
-    empty = PlanTable({"find": "load", "name": "x", "curve": [], "carried": None, "not_tried": []})
+    found: dict[str, object] = {
+        "find": "load",
+        "name": "x",
+        "curve": [],
+        "carried": None,
+        "not_tried": [],
+    }
+    empty = PlanTable(found, PlannedScenario(Path("x.yaml")))
     assert len(empty) == 0
     assert empty.best is None
     assert empty.closest is None

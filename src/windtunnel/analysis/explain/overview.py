@@ -2,11 +2,15 @@
 
 import msgspec
 
+from windtunnel.analysis.explain.decision import ExplainedDecision, explain_decision
 from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent
+from windtunnel.analysis.explain.moment import ExplainedMoment, explain_moment
 from windtunnel.analysis.explain.request import (
     WORTH_SHARE,
+    ExplainedRequest,
     SlowRequest,
     account,
+    explain_request,
     ranked,
     slow_requests,
 )
@@ -62,6 +66,20 @@ class Overview(msgspec.Struct, frozen=True):
     """What is missing in the log; empty when it is complete."""
     partial: str
     """Why the run ended before its time; empty when it did not."""
+
+
+Explained = ExplainedRequest | ExplainedMoment | ExplainedDecision | Overview
+
+
+def explain_run(
+    run: RunReader, request: int | None, at_s: float | None, decision: str | None
+) -> Explained:
+    """Whichever of them is asked about; the overview where none is."""
+    if request is not None:
+        return explain_request(run, request)
+    if decision is not None:
+        return explain_decision(run, decision)
+    return overview(run) if at_s is None else explain_moment(run, at_s)
 
 
 def overview(run: RunReader) -> Overview:

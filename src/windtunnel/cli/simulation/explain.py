@@ -1,7 +1,6 @@
 """`windtunnel explain`: the causes of a slow request or of a decision in a finished run."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -9,10 +8,6 @@ from windtunnel.cli.options import FILE, QuantityOption, json_option, option
 from windtunnel.cli.places import Output
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
-
-if TYPE_CHECKING:
-    from windtunnel.analysis.explain.run import RunReader
-    from windtunnel.report.terminal.explain import Explained
 
 
 @click.command()
@@ -36,6 +31,7 @@ def explain(
     from a slow request to the servers that were not ready, the decision that requested them, and
     the machine that they waited for. Without an option it lists slow requests and large decisions.
     """
+    from windtunnel.analysis.explain.overview import explain_run
     from windtunnel.analysis.explain.run import RunReader
     from windtunnel.report.terminal.explain import show
     from windtunnel.report.terminal.layout import screen
@@ -44,23 +40,8 @@ def explain(
     named = [option for option, value in given.items() if value is not None]
     if len(named) > 1:
         raise InputError(f"not together with {named[0]}", where=named[1], hint="give one of them")
-    explained = _explained(RunReader(folder), request, at, decision)
+    explained = explain_run(RunReader(folder), request, at, decision)
     if json_to is None:
         show(explained, str(folder), screen())
     with Output(json_to) as out:
         out.json(explained)
-
-
-def _explained(
-    run: "RunReader", request: int | None, at_s: float | None, decision: str | None
-) -> "Explained":
-    from windtunnel.analysis.explain.decision import explain_decision
-    from windtunnel.analysis.explain.moment import explain_moment
-    from windtunnel.analysis.explain.overview import overview
-    from windtunnel.analysis.explain.request import explain_request
-
-    if request is not None:
-        return explain_request(run, request)
-    if decision is not None:
-        return explain_decision(run, decision)
-    return overview(run) if at_s is None else explain_moment(run, at_s)

@@ -6,13 +6,11 @@ from rich.console import Console
 
 from windtunnel.analysis.explain.decision import ExplainedDecision
 from windtunnel.analysis.explain.moment import ExplainedMoment, decision_lines
-from windtunnel.analysis.explain.overview import RANKED, Overview, in_words
+from windtunnel.analysis.explain.overview import RANKED, Explained, Overview, in_words
 from windtunnel.analysis.explain.request import ExplainedRequest
 from windtunnel.analysis.explain.steps import CauseStep, count, moment, took
 from windtunnel.analysis.phases import NAMES, LostTryRow
 from windtunnel.report.terminal.layout import INDENT, NARROW, print_table, say
-
-Explained = ExplainedRequest | ExplainedMoment | ExplainedDecision | Overview
 
 
 def show(explained: Explained, folder: str, console: Console) -> None:

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from windtunnel.api.figure import Figure
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
+from windtunnel.report.terminal.plan import PlannedScenario
 from windtunnel.search.check.check import CheckAsk
 from windtunnel.search.check.check import check as run_check
 from windtunnel.search.check.limits import limits_of
@@ -59,6 +61,12 @@ class SweepTable(ResultTable):
 
     def _repr_html_(self) -> str:
         return self.means._repr_html_()
+
+    def plot(self) -> Figure:
+        """The page of the sweep."""
+        from windtunnel.report.page.sweep import sweep_page
+
+        return Figure(sweep_page(self.summary))
 
 
 def _means_of(point: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -114,6 +122,12 @@ class SensitivityTable(ResultTable):
         self.summary = summary
         self.points = points
 
+    def plot(self) -> Figure:
+        """The page of the study."""
+        from windtunnel.report.page.sensitivity import sensitivity_page
+
+        return Figure(sensitivity_page(self.summary))
+
 
 def sensitivity(
     scenario: str | Path,
@@ -153,12 +167,19 @@ SHOWN_OF_PLAN = ("label", "cost_per_hour", "attained", "low", "reason", "why")
 class PlanTable(ResultTable):
     """A row for each candidate, or for each load that was tried; and the answer."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
+    def __init__(self, found: Mapping[str, Any], asked: PlannedScenario) -> None:
         rows: Sequence[Mapping[str, Any]] = found.get("candidates", found.get("curve", ()))
         columns = list(rows[0]) if rows else []
         shown = SHOWN_OF_PLAN if found["find"] == DEPLOYMENT else columns
         super().__init__(columns, rows, caption=f"plan of {found['name']}", shown=shown)
         self.found = dict(found)
+        self._asked = asked
+
+    def plot(self) -> Figure:
+        """The page of the plan."""
+        from windtunnel.report.page.plan import plan_page
+
+        return Figure(plan_page(self.found, self._asked))
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -215,7 +236,8 @@ def plan(
     )
     origin = origin_of(scenario, sets)
     with _workers(on, jobs, cache) as workers:
-        return PlanTable(answer(origin, question, workers, lambda *_: None))
+        found = answer(origin, question, workers, lambda *_: None)
+    return PlanTable(found, PlannedScenario(Path(scenario), set_texts(sets), seed))
 
 
 class CheckTable(ResultTable):
@@ -226,6 +248,12 @@ class CheckTable(ResultTable):
         base, changed = (design["name"] for design in found["designs"])
         super().__init__(list(rows[0]), rows, caption=f"{changed} against {base}")
         self.found = found
+
+    def plot(self) -> Figure:
+        """The page of the check."""
+        from windtunnel.report.page.check import check_page
+
+        return Figure(check_page(self.found))
 
     @property
     def passed(self) -> bool:
@@ -276,7 +304,7 @@ def check(
         head,
         None if scenario is None else Path(scenario),
         None if trace is None else Path(trace),
-        _set_texts(sets),
+        set_texts(sets),
         seed,
     )
     block_s = None if block is None else parse_duration(block)
@@ -294,10 +322,10 @@ def _workers(on: str, jobs: int | None, cache: str | Path | None) -> Workers:
 
 def origin_of(scenario: str | Path, sets: Mapping[str, Plain] | None) -> Origin:
     """The scenario of a file, with what is set for all points."""
-    return Origin.read(scenario, _set_texts(sets))
+    return Origin.read(scenario, set_texts(sets))
 
 
-def _set_texts(sets: Mapping[str, Plain] | None) -> list[str]:
+def set_texts(sets: Mapping[str, Plain] | None) -> list[str]:
     """Overrides as `--set` takes them."""
     given = _mapping(sets or {}, "sets", '{"serving.pools.0.replicas": 2}')
     return [f"{path}={json.dumps(_plain(value, f'sets {path}'))}" for path, value in given.items()]

@@ -1,0 +1,1 @@
+"""Windtunnel from Python: what `import windtunnel as wt` offers, as tables and figures."""

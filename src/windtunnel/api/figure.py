@@ -1,0 +1,29 @@
+"""A page of the product as a figure: shown in a notebook, or saved as a file."""
+
+from html import escape
+from pathlib import Path
+
+HEIGHT_PX = 720
+
+
+class Figure:
+    """A page with charts that needs no other file and asks no other host for anything."""
+
+    def __init__(self, html: str) -> None:
+        self.html = html
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the page, and says where it is."""
+        place = Path(path)
+        place.write_text(self.html, encoding="utf-8")
+        return place
+
+    def __repr__(self) -> str:
+        return f"<figure, {len(self.html.encode()):,} bytes of HTML: a notebook shows it>"
+
+    def _repr_html_(self) -> str:
+        # A frame keeps the page's styles and scripts to itself, and those of the notebook out.
+        return (
+            f'<iframe srcdoc="{escape(self.html)}" sandbox="allow-scripts" title="Windtunnel" '
+            f'style="width: 100%; height: {HEIGHT_PX}px; border: 0"></iframe>'
+        )

@@ -1,0 +1,279 @@
+"""Single runs from Python: `wt.simulate`, `wt.compare` and `wt.explain`."""
+
+import json
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windtunnel.api.figure import Figure
+from windtunnel.core.errors import InputError
+from windtunnel.core.units import parse_duration
+from windtunnel.search.table import ResultTable, pandas_of, polars_of
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.load import document_of, load, load_document
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from windtunnel.analysis.explain.overview import Explained
+
+SEEDS_OF_A_COMPARISON = 5
+FOLDER_OF_A_DICT = "scenario.yaml"
+"""Where a scenario without a file is taken to be: paths in it start from the working folder."""
+
+Scenario = str | Path | Mapping[str, Any] | ScenarioPlan
+"""A file, its content as a dictionary, or what `wt.load` returned."""
+
+
+class RunResult(dict[str, Any]):
+    """What a run gave: a dictionary with the keys of `result.json`.
+
+    It shows itself in a notebook. `requests` and `timeline` are tables of Arrow, `plot` is the
+    report, `explain` says why a request was slow. Those need the files of the run. Where `simulate`
+    was not told a folder for them, the first of them runs the scenario once more and records it:
+    the same seed gives the same run.
+    """
+
+    def __init__(self, plan: ScenarioPlan, result: Mapping[str, Any], folder: Path | None) -> None:
+        super().__init__(result)
+        self.plan = plan
+        self._folder = folder
+
+    @property
+    def folder(self) -> Path:
+        """The files of this run. Those of a temporary folder go when the result does."""
+        if self._folder is None:
+            place = tempfile.mkdtemp(prefix="windtunnel-")
+            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+            record(self.plan, Path(place, "run"))
+            self._folder = Path(place, "run")
+        return self._folder
+
+    @property
+    def requests(self) -> "pa.Table":
+        """A row per request, in the order in which they ended."""
+        from windtunnel.analysis.run_folder import REQUESTS
+
+        return _table(self.folder / REQUESTS)
+
+    @property
+    def timeline(self) -> "pa.Table":
+        """A row per sample of the run and of each of its servers."""
+        from windtunnel.analysis.run_folder import TIMELINE
+
+        return _table(self.folder / TIMELINE)
+
+    def to_pandas(self) -> Any:
+        """The requests as a pandas DataFrame."""
+        return pandas_of(self.requests)
+
+    def to_polars(self) -> Any:
+        """The requests as a polars DataFrame."""
+        return polars_of(self.requests)
+
+    def plot(self) -> Figure:
+        """The report: latencies, load over time, and what was slow."""
+        from windtunnel.report.page.render import report_page
+
+        return Figure(report_page(self.folder))
+
+    def explain(
+        self,
+        *,
+        request: int | None = None,
+        at: str | float | None = None,
+        decision: str | None = None,
+    ) -> "Explanation":
+        """As `wt.explain`, of this run."""
+        return explain(self, request=request, at=at, decision=decision)
+
+    def __repr__(self) -> str:
+        requests = self["requests"]
+        return (
+            f"<run of {self['name']}, seed {self['seed']}: {requests['completed']:,} of "
+            f"{requests['arrived']:,} requests completed>"
+        )
+
+    def _repr_html_(self) -> str:
+        from windtunnel.report.page.headline import tiles
+
+        shown = tiles(self)
+        return (
+            f"<table><caption>{escape(self['name'])}, seed {self['seed']}</caption>"
+            f"<thead><tr>{_cells('th', [tile.name for tile in shown])}</tr></thead>"
+            f"<tbody><tr>{_cells('td', [tile.figure for tile in shown])}</tr>"
+            f"<tr>{_cells('td', [tile.note for tile in shown])}</tr></tbody></table>"
+        )
+
+
+def _cells(tag: str, texts: Sequence[str]) -> str:
+    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
+
+
+def _table(path: Path) -> "pa.Table":
+    from windtunnel.analysis.run_folder import parquet_of
+
+    table: pa.Table = parquet_of(path, ()).read()
+    return table
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    sets: Sequence[str] = (),
+    seed: int | None = None,
+    check: bool = False,
+    folder: str | Path | None = None,
+) -> RunResult:
+    """Runs a scenario: a file, a dictionary, or a plan of `wt.load`.
+
+    `sets` are overrides such as `serving.pools.0.replicas=8`. `check` checks every invariant after
+    every event. A `folder` gets the files of the run, as the command of the same name writes them.
+    """
+    plan = plan_of(scenario, sets, seed)
+    if folder is None:
+        return RunResult(plan, run(plan, check=check).result, None)
+    return RunResult(plan, record(plan, Path(folder), check=check), Path(folder))
+
+
+def record(plan: ScenarioPlan, folder: Path, *, check: bool = False) -> dict[str, Any]:
+    """Runs a plan, writes its folder, and returns its result."""
+    from windtunnel.report.files.folder import RunFolder
+
+    with RunFolder(folder) as files:
+        done = run(plan, rows=files.rows(), decisions=files.control(), check=check)
+        files.finish(done)
+    return done.result
+
+
+def plan_of(scenario: Scenario, sets: Sequence[str] = (), seed: int | None = None) -> ScenarioPlan:
+    """The plan of a file, of a dictionary, or as it is."""
+    if isinstance(scenario, ScenarioPlan):
+        if sets or seed is not None:
+            what = "a loaded scenario has its settings already"
+            raise InputError(what, where="sets, seed", hint="give them to wt.load")
+        return scenario
+    if isinstance(scenario, Mapping):
+        try:
+            text = json.dumps(scenario, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            allowed = "text, numbers, true and false, and lists and mappings of them"
+            raise InputError(str(error), where="scenario", allowed=allowed) from None
+        return load_document(document_of(text, FOLDER_OF_A_DICT, sets, seed))
+    return load(scenario, sets, seed)
+
+
+class ComparisonTable(ResultTable):
+    """A row per figure and design; differences are from the first design.
+
+    `found` is all of it as plain data, as `compare.json` has it.
+    """
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        names = [design["name"] for design in found["designs"]]
+        rows = [
+            {"figure": metric["path"], "design": name, **_value(design)}
+            for metric in found["metrics"]
+            for name, design in zip(names, metric["designs"], strict=True)
+        ]
+        columns = ("figure", "design", "mean", "difference", "low", "high", "verdict")
+        super().__init__(columns, rows, caption=" against ".join(reversed(names)))
+        self.found = found
+
+    def plot(self) -> Figure:
+        """The page of the comparison."""
+        from windtunnel.report.page.comparison import comparison_page
+
+        return Figure(comparison_page(self.found))
+
+
+def _value(design: Mapping[str, Any]) -> dict[str, Any]:
+    difference = design.get("difference") or {}
+    return {
+        "mean": design["mean"],
+        "difference": difference.get("mean"),
+        **{name: difference.get(name) for name in ("low", "high", "verdict")},
+    }
+
+
+def compare(
+    *scenarios: Scenario,
+    names: Sequence[str] | None = None,
+    sets: Sequence[str] = (),
+    seeds: int = SEEDS_OF_A_COMPARISON,
+    seed: int | None = None,
+    jobs: int | None = None,
+) -> ComparisonTable:
+    """Designs on the same traffic, each held against the first, with 95 % confidence intervals.
+
+    `names` are what the designs are called: those of the scenarios where they differ.
+    """
+    from windtunnel.search.repeats.comparison import Design
+    from windtunnel.search.repeats.comparison import compare as hold_against
+
+    if len(scenarios) < 2:
+        what = f"there are {len(scenarios)} scenarios"
+        raise InputError(what, where="compare", allowed="two or more")
+    if seeds < 1:
+        raise InputError(f"{seeds} is too few", where="seeds", allowed="1 or more")
+    plans = [plan_of(scenario, sets, seed) for scenario in scenarios]
+    plans = [plan.changed(seed=plans[0].seed) for plan in plans]
+    called = list(names) if names is not None else [plan.name for plan in plans]
+    if len(called) != len(plans):
+        what = f"there are {len(called)} names for {len(plans)} scenarios"
+        raise InputError(what, where="names", allowed="one for each scenario")
+    if len(set(called)) < len(called):
+        called = [f"{number}: {name}" for number, name in enumerate(called, start=1)]
+    designs = [Design(name, plan) for name, plan in zip(called, plans, strict=True)]
+    return ComparisonTable(hold_against(designs, seeds, lambda *_: None, jobs))
+
+
+class Explanation:
+    """The causes of what was asked about. `found` is plain data; as text it is for people."""
+
+    def __init__(self, found: "Explained", text: str) -> None:
+        self.found = found
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self._text)}</pre>"
+
+
+def explain(
+    of: RunResult | str | Path,
+    *,
+    request: int | None = None,
+    at: str | float | None = None,
+    decision: str | None = None,
+) -> Explanation:
+    """Why a request was slow, what was going on at a time, or what a decision was based on.
+
+    `of` is a result of `wt.simulate`, or the folder of a run. Without an option it lists slow
+    requests and large decisions.
+    """
+    from io import StringIO
+
+    from windtunnel.analysis.explain.overview import explain_run
+    from windtunnel.analysis.explain.run import RunReader
+    from windtunnel.report.terminal.explain import show
+    from windtunnel.report.terminal.layout import Screen
+
+    if sum(one is not None for one in (request, at, decision)) > 1:
+        raise InputError("one at a time", where="explain", allowed="request, at or decision")
+    folder = of.folder if isinstance(of, RunResult) else Path(of)
+    at_s = parse_duration(at) if isinstance(at, str) else at
+    found = explain_run(RunReader(folder), request, at_s, decision)
+    text = StringIO()
+    show(found, str(folder), Screen(file=text, width=100, force_jupyter=False))
+    return Explanation(found, text.getvalue().rstrip())

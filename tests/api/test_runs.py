@@ -1,0 +1,122 @@
+"""`wt.simulate`, `wt.compare` and `wt.explain`: single runs from Python."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import windtunnel as wt
+from tests.twin.runs import BUSY
+from windtunnel.cli.main import main
+
+
+def test_a_scenario_is_loaded_and_run(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(BUSY)
+    result = wt.simulate(wt.load(path, sets=["workload.1.count=3"], seed=5))
+    assert (result["name"], result["seed"]) == ("busy", 5)
+    assert result["slo"]["batch"]["requests"] == 3
+    assert wt.simulate(wt.load(str(path)), check=True)["invariants"]["checked"] > 1000
+
+
+def test_a_fault_is_one_error_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(wt.WindtunnelError, match="there is no such file"):
+        wt.load(tmp_path / "missing.yaml")
+
+
+def test_a_file_a_dictionary_and_a_plan_are_the_same_run(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(BUSY)
+    of_file = wt.simulate(path)
+    assert wt.simulate(yaml.safe_load(BUSY)) == of_file == wt.simulate(wt.load(path))
+    assert wt.simulate(path, seed=9)["seed"] == 9
+
+
+@pytest.mark.parametrize(
+    ("scenario", "says"),
+    [
+        ({"name": "x", "workloads": []}, "scenario.yaml"),
+        ({"name": float("nan")}, "JSON compliant"),
+        ({"name": object()}, "serializable"),
+    ],
+)
+def test_a_dictionary_that_is_no_scenario_is_a_sentence(
+    scenario: dict[str, object], says: str
+) -> None:
+    with pytest.raises(wt.WindtunnelError, match=says):
+        wt.simulate(scenario)
+
+
+def test_a_loaded_scenario_takes_no_more_settings(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(BUSY)
+    with pytest.raises(wt.WindtunnelError, match=r"give them to wt\.load"):
+        wt.simulate(wt.load(path), seed=3)
+
+
+def test_the_requests_of_a_result_are_those_of_its_run(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(BUSY)
+    later, kept = wt.simulate(path), wt.simulate(path, folder=tmp_path / "run")
+    assert later == kept
+    assert later.requests == kept.requests
+    assert later.requests.num_rows == later["requests"]["arrived"]
+    assert kept.folder == tmp_path / "run"
+    assert len(later.to_pandas()) == later.requests.num_rows
+    assert set(later.timeline["pool"].to_pylist()) >= {None}
+    place = later.folder
+    assert later.plot().save(tmp_path / "page.html").read_text() == kept.plot().html
+    del later
+    assert not place.exists()
+
+
+def test_an_explanation_is_that_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(BUSY)
+    result = wt.simulate(path, folder=tmp_path / "run")
+    slow = result.explain(request=0)
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        main(["explain", str(tmp_path / "run"), "--request", "0"])
+    assert str(slow) == capsys.readouterr().out.rstrip()
+    assert str(wt.explain(tmp_path / "run", request=0)) == str(slow)
+    assert str(result.explain(at="1s")) == str(result.explain(at=1.0)) != str(slow)
+    with pytest.raises(wt.WindtunnelError, match="one at a time"):
+        result.explain(request=0, at=1.0)
+
+
+def test_designs_are_compared_on_the_same_traffic(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(BUSY)
+    plans = [wt.load(path, sets=[f"serving.pools.0.replicas={count}"]) for count in (1, 3)]
+    found = wt.compare(*plans, names=["one", "three"], seeds=2, jobs=1)
+    (difference,) = (
+        row["difference"]
+        for row in found
+        if (row["figure"], row["design"]) == ("latency.e2e.mean", "three")
+    )
+    assert difference < 0
+    assert found.caption == "three against one"
+    assert "three" in found.plot().html
+    with pytest.raises(wt.WindtunnelError, match="there are 1 scenarios"):
+        wt.compare(path)
+    with pytest.raises(wt.WindtunnelError, match="one for each scenario"):
+        wt.compare(*plans, names=["one"])
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'windtunnel' has no attribute 'simulat'"):
+        wt.simulat  # type: ignore[attr-defined] # noqa: B018
+    assert set(wt.__all__) <= set(dir(wt))
+
+
+def test_everything_public_can_be_imported_by_name() -> None:
+    script = "from windtunnel import *; print(load.__name__, simulate.__name__, FORM)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"load simulate {wt.FORM}\n"
