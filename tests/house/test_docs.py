@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+import windtunnel
 from windtunnel.models.catalog.accelerators import ACCELERATORS
 from windtunnel.models.catalog.models import MODELS
 
@@ -116,3 +118,8 @@ def test_the_walks_through_the_code_name_what_is_there() -> None:
     walks = text.split("### ")[1:4]
     assert [walk.splitlines()[0] for walk in walks] == ["A request", "A pod", "A machine"]
     assert all(1 < len(WALK.findall(walk)) <= 15 for walk in walks)
+
+
+def test_a_citation_names_the_version() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == windtunnel.__version__
