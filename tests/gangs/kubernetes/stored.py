@@ -22,6 +22,8 @@ from windtunnel.gangs.view import View
 
 class Owner(msgspec.Struct, rename="camel"):
     uid: str
+    kind: str = ""
+    name: str = ""
     controller: bool = False
 
 
@@ -141,8 +143,9 @@ class StoredServer:
         stored["metadata"]["generation"] += 1
         self._write(SET, name, stored)
 
-    def follow(self, pod: Pod) -> None:
+    def follow(self, pod: Pod, now_s: float) -> None:
         """What the cluster did to a pod of the view is stored, and read again."""
+        self._now_s = now_s
         stored = copy.deepcopy(self.objects[POD, pod.name])
         stored["spec"]["nodeName"] = pod.node
         ready = {"type": "Ready", "status": "True" if pod.ready else "False"}
@@ -266,7 +269,7 @@ class StoredWorld(World):
     def _follow(self, before: dict[str, tuple[Any, ...]]) -> None:
         for name, pod in list(self.view.pods.items()):
             if before.get(name) != _seen(pod):
-                self.stored.follow(pod)
+                self.stored.follow(pod, self.now_s)
 
     def _schedule(self) -> int:
         before = {name: _seen(pod) for name, pod in self.view.pods.items()}

@@ -80,7 +80,7 @@ def state(world: World) -> dict[str, Any]:
 STEPS = st.one_of(
     st.tuples(st.just("run"), st.sampled_from([0.0, 1.0, DELAY_S - 1.0, DELAY_S + 1.0, 300.0])),
     st.tuples(st.just("kill"), st.integers(0, 100)),
-    st.tuples(st.just("cut"), st.integers(0, 12)),
+    st.tuples(st.just("stop"), st.just(0)),
     st.tuples(st.just("cordon"), st.integers(0, 20)),
     st.tuples(st.just("scale"), st.integers(0, 400)),
     st.tuples(st.just("change"), st.integers(0, 2)),
@@ -95,8 +95,8 @@ def play(world: World, manifest: dict[str, Any], steps: list[tuple[str, Any]]) -
             world.run(value)
         elif what == "kill" and world.pods():
             world.kill(world.pods()[value % len(world.pods())])
-        elif what == "cut":
-            world.reconcile(value)
+        elif what == "stop":
+            world.reconcile()
             world.crash()
         elif what == "cordon":
             world.cordon_all_but(value)

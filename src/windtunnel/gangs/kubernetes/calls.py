@@ -69,6 +69,7 @@ class ApiCall(NamedTuple):
     kind: str
     name: str
     commands: tuple[Command, ...]
+    """None for what only goes along with something else."""
     body: Json | None = None
     """What is created, or a JSON merge patch."""
     uid: str = ""
@@ -156,13 +157,17 @@ class Translator:
                 else:
                     write.add(command)
                 continue
-            call = self._call(command)
-            if call is None:
-                refused.append(command)
+            if isinstance(command, Delete):
+                found = self._found(command)
+                made = [] if found is None else _deletes(found, (command,))
             else:
-                order.append(call)
-        made = [one if isinstance(one, ApiCall) else self._status(one) for one in order]
-        return made, refused
+                call = self._call(command)
+                made = [] if call is None else [call]
+            order += made
+            if not made:
+                refused.append(command)
+        calls = [one if isinstance(one, ApiCall) else self._status(one) for one in order]
+        return calls, refused
 
     def _write(
         self,
@@ -210,8 +215,6 @@ class Translator:
         thing = self._found(command)
         if thing is None:
             return None
-        if isinstance(command, Delete):
-            return ApiCall(DELETE, command.kind, command.name, (command,), None, command.uid)
         if isinstance(command, Ungate):
             assert isinstance(thing, Pod)
             gates = [{"name": gate} for gate in thing.gates if gate != GATE]
@@ -259,6 +262,13 @@ class Translator:
         spec = merge_patch(before["spec"]["podSpec"], after["spec"]["podSpec"])
         metadata = {key: after["metadata"][key] for key in ("labels", "annotations")}
         return {"metadata": metadata, "spec": {"podSpec": spec}}
+
+
+def _deletes(thing: Thing, commands: tuple[Command, ...] = ()) -> list[ApiCall]:
+    """An object goes after all that it owns: a garbage collector that is slow, or absent, is not
+    waited for."""
+    below = [call for one in thing.owned() if not one.terminating for call in _deletes(one)]
+    return [*below, ApiCall(DELETE, thing.kind, thing.name, commands, None, thing.uid)]
 
 
 FOREIGN: Final = ("podGangStatuses", "lastErrors", "schedulerTopologyStatuses")

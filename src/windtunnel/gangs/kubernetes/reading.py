@@ -43,8 +43,6 @@ from windtunnel.gangs.pod_manifest import (
     GROUP_INDEX,
     GROUP_LABEL,
     PART_OF,
-    POD_CLIQUE,
-    POD_INDEX,
     SCHEDULER,
     SET_INDEX,
     TEMPLATE_HASH,
@@ -80,6 +78,10 @@ class Owner(Protocol):
 
     @property
     def uid(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
 
 
 class Metadata(Protocol):
@@ -335,18 +337,24 @@ def _attachment(kind: str, raw: Received) -> Attachment:
 
 def _pod(raw: Received, view: View, now_s: float) -> Pod:
     meta, spec, status = raw.metadata, raw.spec, raw.status
-    place = _place(meta)
-    uid = "" if meta.controller is None else meta.controller.uid
-    name = _full(meta, meta.labels.get(POD_CLIQUE, ""))
+    place, controller = _place(meta), meta.controller
+    uid, name = "", ""
+    if controller is not None and controller.kind == CLIQUE:
+        uid, name = controller.uid, _full(meta, controller.name)
     hashed = meta.labels.get(TEMPLATE_HASH, "")
     owner = view.cliques.get(name)
-    if owner is not None and owner.uid == uid and owner.template.hash == hashed:
+    if owner is not None and owner.uid != uid:
+        owner = None
+    if owner is not None and place == NOWHERE:  # somebody took its labels off
+        place = owner.place
+    if owner is not None and owner.template.hash == hashed:
         template = owner.template
     else:
         template = _template_of(raw, place, name, hashed)
     clique = PodClique(name, place, template, 0, _waits_for(meta, spec))
     clique.uid = uid
-    pod = Pod(name_of(meta), clique, _number(meta.labels.get(POD_INDEX)))
+    hostname = str(spec.get("hostname") or "").rpartition("-")[2]  # cannot be changed
+    pod = Pod(name_of(meta), clique, _number(hostname))
     pod.gates = [gate["name"] for gate in spec.get("schedulingGates") or []]
     pod.node = spec.get("nodeName") or ""
     pod.phase = status.get("phase") or PENDING

@@ -1,0 +1,10 @@
+"""The operator: gang controllers and gang placement on a Kubernetes API server.
+
+| module | what |
+|---|---|
+| `mirror` | caches of the API server -> the view that controllers read |
+| `writer` | calls of the API server: idempotent, guarded, with what a failure means |
+| `gangs` | the loop: look at the view, decide, write; when to look again |
+| `placement` | binds pods of `schedulerName: windtunnel`, all of a gang or none |
+| `program` | the process: caches, leader election, probes, metrics, logs |
+"""

@@ -1,0 +1,208 @@
+"""The loop of the gang controllers: look at the view, decide, write, and when to look again.
+
+Nothing is decided here. A call that fails is tried again after a delay that doubles; until then
+nothing more is decided about its set, so that a quota that refuses pods costs a request now and
+then and not a storm of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import count, groupby
+from typing import Final
+
+from windtunnel.core.loop import INFINITY
+from windtunnel.gangs.commands import Command, CreatePod, SetCondition
+from windtunnel.gangs.controllers.controller import Controller
+from windtunnel.gangs.kubernetes.calls import CREATE, EVENT, ApiCall, Translator, api_names
+from windtunnel.gangs.kubernetes.stamps import stamp
+from windtunnel.gangs.objects import SET, WARNING, Owned
+from windtunnel.gangs.statuses import Condition, ObjectEvent
+from windtunnel.live.kubernetes.events import EventRecorder, Subject
+from windtunnel.live.operate.mirror import RESOURCES, InvalidSet, Mirror
+from windtunnel.live.operate.writer import Answer, Outcome, Writer
+
+ACCEPTED: Final = "Accepted"
+STALE_S: Final = 0.05
+"""Until the watch has probably shown what a stale call had not seen."""
+FIRST_RETRY_S: Final = 0.25
+LONGEST_RETRY_S: Final = 20.0
+LONGEST_NOTE: Final = 900
+
+Decided = Callable[[float, Sequence[ApiCall]], None]
+
+
+class GangOperator:
+    """Drives a controller on the view of a mirror."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        writer: Writer | None,
+        recorder: EventRecorder | None,
+        now_s: Callable[[], float],
+        init_image: str,
+    ) -> None:
+        self._mirror: Final = mirror
+        self._view: Final = mirror.view
+        self._writer: Final = writer
+        """None: a dry run, in which nothing is written."""
+        self._recorder: Final = recorder
+        self._now_s: Final = now_s
+        self.controller: Final = Controller(mirror.view)
+        self._translator: Final = Translator(mirror.view, mirror.raw, init_image)
+        self._retries: Final[list[tuple[float, int, Command]]] = []
+        self._numbers: Final = count()
+        self._failures: Final[dict[str, int]] = {}
+        """By set: failures in a row."""
+        self._told_invalid: Final[dict[str, tuple[str, str]]] = {}
+        self.on_decision: Decided | None = None
+        self.on_failure: Callable[[ApiCall, Answer], None] | None = None
+        self.passes = 0
+        self.decided = 0
+
+    def close(self) -> None:
+        self.controller.close()
+
+    async def run(self) -> None:
+        """Until it is cancelled, or the lease is lost."""
+        while True:
+            self._mirror.woken.clear()
+            if not await self.step():
+                await self._wait()
+
+    async def _wait(self) -> None:
+        retry_s = self._retries[0][0] if self._retries else INFINITY
+        until_s = min(self.controller.next_s(), retry_s)
+        delay_s = max(until_s - self._now_s(), 0.0)
+        try:
+            async with asyncio.timeout(None if until_s == INFINITY else delay_s):
+                await self._mirror.woken.wait()
+        except TimeoutError:
+            return
+
+    async def step(self) -> bool:
+        """One pass; says whether there was anything to do."""
+        now_s = self._now_s()
+        while self._retries and self._retries[0][0] <= now_s:
+            self.controller.refused(heappop(self._retries)[2])
+        commands = list(self.controller.reconcile(now_s))
+        commands += self._accepted(now_s)
+        self.passes += 1
+        calls, void = self._translator.calls(commands)
+        for command in void:
+            self._retry(command, now_s + STALE_S)
+        await self._tell_invalid()
+        if not calls:
+            return False
+        self.decided += len(calls)
+        if self.on_decision is not None:
+            self.on_decision(now_s, calls)
+        if self._writer is not None:
+            await self._carry_out(calls)
+        return True
+
+    def _retry(self, command: Command, due_s: float) -> None:
+        heappush(self._retries, (due_s, next(self._numbers), command))
+
+    async def _carry_out(self, calls: list[ApiCall]) -> None:
+        """Calls of one verb at once, one verb after the other: as the commands were ordered."""
+        for batch in _batches(calls):
+            if batch[0].verb == EVENT:
+                self._emit(batch)
+                continue
+            assert self._writer is not None
+            answers = await asyncio.gather(*(self._writer.carry_out(call) for call in batch))
+            for call, answer in zip(batch, answers, strict=True):
+                self._follow(call, answer)
+        await asyncio.sleep(0)
+
+    def _follow(self, call: ApiCall, answer: Answer) -> None:
+        owner = self._set_of(call)
+        if answer.outcome is Outcome.DONE:
+            self._failures.pop(owner, None)
+            return
+        now_s = self._now_s()
+        delay_s = STALE_S
+        if answer.outcome is Outcome.FAILED:
+            failures = self._failures[owner] = self._failures.get(owner, 0) + 1
+            delay_s = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 20), LONGEST_RETRY_S)
+            self._tell_failure(call, answer, owner)
+        for command in call.commands:
+            self._retry(command, now_s + delay_s)
+
+    def _set_of(self, call: ApiCall) -> str:
+        command = call.commands[0] if call.commands else None
+        if isinstance(command, CreatePod):
+            return command.clique.set_name
+        thing = self._view.find(call.kind, call.name) or getattr(command, "thing", None)
+        return thing.set_name if isinstance(thing, Owned) else call.name
+
+    # What is told.
+
+    def _emit(self, calls: list[ApiCall]) -> None:
+        for call in calls:
+            event = call.commands[0].event  # type: ignore[attr-defined]
+            if event.key not in self._view.events:
+                self._view.emit(event)
+                self._record(event)
+
+    def _record(self, event: ObjectEvent) -> None:
+        thing = self._view.find(event.kind, event.name)
+        if self._recorder is None or thing is None:
+            return
+        namespace, name = api_names(event.name)
+        version = RESOURCES[event.kind].api_version
+        about = Subject(version, event.kind, namespace, name, thing.uid)
+        self._recorder.record(about, event.level, event.reason, "Reconcile", event.message)
+
+    def _tell_failure(self, call: ApiCall, answer: Answer, owner: str) -> None:
+        if self.on_failure is not None:
+            self.on_failure(call, answer)
+        verb = "Create" if call.verb == CREATE else call.verb.capitalize()
+        what = f"{call.verb} {call.kind} {call.name}: {answer.says}"[:LONGEST_NOTE]
+        key = f"Failed{verb}/{owner}/{answer.says[:80]}"
+        self._record(ObjectEvent(key, WARNING, SET, owner, f"Failed{verb}", what, self._now_s()))
+
+    def _accepted(self, now_s: float) -> Iterator[Command]:
+        """Sets that were wrong and are right again no longer say that they are wrong."""
+        for name in list(self._told_invalid):
+            if name in self._mirror.invalid:
+                continue
+            del self._told_invalid[name]
+            owner = self._view.sets.get(name)
+            if owner is not None and ACCEPTED in owner.conditions:
+                yield SetCondition(owner, Condition(ACCEPTED, "", "", "", now_s))
+
+    async def _tell_invalid(self) -> None:
+        """Nobody checked these sets when they were written: a condition says what is wrong."""
+        for name, found in list(self._mirror.invalid.items()):
+            said = (found.received.metadata.uid, found.says)
+            if self._told_invalid.get(name) == said or self._writer is None:
+                continue
+            self._told_invalid[name] = said
+            call = _invalid_call(name, found, self._now_s())
+            answer = await self._writer.carry_out(call)
+            if answer.outcome is not Outcome.DONE:
+                self._told_invalid[name] = ("", "")
+
+
+def _batches(calls: Sequence[ApiCall]) -> list[list[ApiCall]]:
+    return [list(batch) for _, batch in groupby(calls, key=lambda call: call.verb)]
+
+
+def _invalid_call(name: str, found: InvalidSet, now_s: float) -> ApiCall:
+    meta, status = found.received.metadata, found.received.status
+    says = {
+        "type": ACCEPTED,
+        "status": "False",
+        "reason": "Invalid",
+        "message": found.says,
+        "lastTransitionTime": stamp(now_s),
+        "observedGeneration": meta.generation,
+    }
+    others = [one for one in status.get("conditions") or [] if one.get("type") != ACCEPTED]
+    body = {"status": {"conditions": [*others, says]}}
+    return ApiCall("status", SET, name, (), body, meta.uid, meta.resource_version)

@@ -1,0 +1,205 @@
+"""Keeps the view of the gang controllers in step with the caches of an API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.gangs.kubernetes.reading import name_of, read
+from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET, Node
+from windtunnel.gangs.view import View
+from windtunnel.live.kubernetes.client import ALL, Client, Selection
+from windtunnel.live.kubernetes.reflector import Reflector
+from windtunnel.live.kubernetes.resources import NODES, PODS, SERVICES, Object, Resource
+
+MANAGED: Final = "app.kubernetes.io/managed-by=grove-operator"
+TOPOLOGY: Final = "ClusterTopologyBinding"
+PRIORITY: Final = "PriorityClass"
+
+RESOURCES: Final = {
+    SET: Resource("grove.io", "v1alpha1", "podcliquesets", SET),
+    GROUP: Resource("grove.io", "v1alpha1", "podcliquescalinggroups", GROUP),
+    CLIQUE: Resource("grove.io", "v1alpha1", "podcliques", CLIQUE),
+    GANG: Resource("scheduler.grove.io", "v1alpha1", "podgangs", GANG),
+    TOPOLOGY: Resource(
+        "grove.io", "v1alpha1", "clustertopologybindings", TOPOLOGY, namespaced=False
+    ),
+    POD: PODS,
+    NODE: NODES,
+    PRIORITY: Resource("scheduling.k8s.io", "v1", "priorityclasses", PRIORITY, namespaced=False),
+    "Service": SERVICES,
+    "ServiceAccount": Resource("", "v1", "serviceaccounts", "ServiceAccount"),
+    "Secret": Resource("", "v1", "secrets", "Secret"),
+    "Role": Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    "RoleBinding": Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    "HorizontalPodAutoscaler": Resource(
+        "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"
+    ),
+    "ResourceClaim": Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
+    "ComputeDomain": Resource("resource.nvidia.com", "v1beta1", "computedomains", "ComputeDomain"),
+}
+"""By kind: where the API server has it."""
+
+OWN_KINDS: Final = (SET, GROUP, CLIQUE, GANG)
+OPTIONAL: Final = ("ResourceClaim", "ComputeDomain")
+"""Kinds that not every cluster serves."""
+
+
+class Received(Object, frozen=True, kw_only=True):
+    """An object with all that controllers read of it."""
+
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+    value: int = 0
+    """Of a PriorityClass."""
+
+
+class Bare(Object, frozen=True, kw_only=True):
+    """An object of which only the metadata is kept: what is in a Secret is not ours to hold."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {}
+
+
+class InvalidSet(NamedTuple):
+    """A set that was not taken over, and all that is wrong with it."""
+
+    received: Received
+    says: str
+
+
+class Mirror:
+    """One reflector for each kind, and the view that they fill."""
+
+    def __init__(
+        self, client: Client, now_s: Callable[[], float], namespace: str = "", *, placing: bool
+    ) -> None:
+        self.view: Final = View()
+        self.invalid: Final[dict[str, InvalidSet]] = {}
+        """By name: sets as they are now, while the view has what they were before, or nothing."""
+        self.woken: Final = asyncio.Event()
+        self.changes = 0
+        self.on_change: Callable[[str, str, Object | None], None] | None = None
+        """Told of every change before the view is: kind, name, and the object or None."""
+        self.pod_watchers: Final[list[Callable[[Received | None, Received | None], None]]] = []
+        """Told of every pod, those included that belong to no gang."""
+        self._now_s: Final = now_s
+        self.objects: Final[dict[str, Reflector[Received]]] = {}
+        self.attached: Final[dict[str, Reflector[Bare]]] = {}
+        left_out = () if placing else (NODE,)
+        for kind, resource in RESOURCES.items():
+            space = namespace if resource.namespaced else ""
+            if kind in (*OWN_KINDS, TOPOLOGY, PRIORITY, POD, NODE):
+                if kind in left_out:
+                    continue
+                chosen = Selection(space)
+                if kind == POD:
+                    # To place pods, one has to know what other pods take of the nodes.
+                    chosen = ALL if placing else Selection(space, MANAGED)
+                known = Reflector(client, resource, Received, chosen)
+                self.objects[kind] = known
+                known.cache.subscribe(self._handler(kind))
+            else:
+                bare = Reflector(client, resource, Bare, Selection(space, MANAGED))
+                self.attached[kind] = bare
+                bare.cache.subscribe(self._handler(kind))
+
+    @property
+    def reflectors(self) -> dict[str, Reflector[Any]]:
+        return {**self.objects, **self.attached}
+
+    async def leave_out_unserved(self, client: Client) -> list[str]:
+        """Drops the optional kinds that this API server does not serve, and names them."""
+        missing = []
+        for kind in OPTIONAL:
+            resource = RESOURCES[kind]
+            try:
+                found = await client.request("GET", f"/apis/{resource.api_version}")
+                served = {one["name"] for one in found.get("resources") or []}
+            except InputError:
+                raise
+            except Exception:  # noqa: BLE001 - whatever it is, the group is not to be had
+                served = set()
+            if resource.plural not in served:
+                del self.attached[kind]
+                missing.append(kind)
+        return missing
+
+    @property
+    def synced(self) -> bool:
+        return all(one.synced.is_set() for one in self.reflectors.values())
+
+    async def wait_synced(self) -> None:
+        for one in self.reflectors.values():
+            await one.synced.wait()
+
+    def raw(self, kind: str, name: str) -> Received | None:
+        """An object as it was last received."""
+        namespace, _, short = name.rpartition("/")
+        return self.objects[kind].cache.get(namespace or "default", short)
+
+    def _handler(self, kind: str) -> Callable[[Any, Any], None]:
+        def change(before: Any, after: Any) -> None:
+            self.changes += 1
+            self.woken.set()
+            name = name_of((after or before).metadata)
+            if self.on_change is not None:
+                self.on_change(kind, name, after)
+            if kind == POD:
+                for watcher in self.pod_watchers:
+                    watcher(before, after)
+            self.take(kind, name, after)
+
+        return change
+
+    def take(self, kind: str, name: str, after: Any) -> None:
+        """An object was added or changed, or (None) is gone."""
+        if kind == TOPOLOGY:
+            self._topology(name, after)
+        elif kind == PRIORITY:
+            self.view.priorities.pop(name, None)
+            if after is not None:
+                self.view.priorities[name] = after.value
+        elif after is None:
+            self.invalid.pop(name, None) if kind == SET else None
+            known = self.view.find(kind, name)
+            if known is not None:
+                self.view.remove(known)
+        elif kind != POD or after.metadata.controller is not None:
+            self._put(kind, name, after)
+
+    def _put(self, kind: str, name: str, after: Any) -> None:
+        known = self.view.find(kind, name)
+        try:
+            thing = read(kind, after, self.view, self._now_s())
+        except InputError as error:
+            self.invalid[name] = InvalidSet(after, str(error))
+            if known is not None and known.uid == after.metadata.uid:
+                known.version = after.metadata.resource_version
+            return
+        if kind == SET:
+            self.invalid.pop(name, None)
+        if isinstance(known, Node) and isinstance(thing, Node) and not _same(known, thing):
+            self.view.remove(known)
+        self.view.put(thing)
+
+    def _topology(self, name: str, after: Received | None) -> None:
+        if after is None:
+            self.view.levels.pop(name, None)
+        else:
+            levels = after.spec.get("levels") or []
+            self.view.levels[name] = {str(one["domain"]): str(one["key"]) for one in levels}
+
+
+def _same(known: Node, new: Node) -> bool:
+    """Whether a node is what it was, but for what may change of the same object."""
+    return (known.capacity, known.labels, known.taints) == (new.capacity, new.labels, new.taints)

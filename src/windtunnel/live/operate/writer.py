@@ -1,0 +1,132 @@
+"""Makes the calls of gang controllers, and says of each whether what it was for is done."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final
+
+from windtunnel.gangs.kubernetes.calls import (
+    CREATE,
+    DELETE,
+    PATCH,
+    STATUS,
+    ApiCall,
+    api_names,
+)
+from windtunnel.live.kubernetes.client import Client
+from windtunnel.live.kubernetes.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    KubernetesError,
+    NotFound,
+    NotLeader,
+)
+from windtunnel.live.operate.mirror import RESOURCES, Bare, Mirror, Received
+
+
+class Outcome(Enum):
+    """What became of a call."""
+
+    DONE = "done"
+    STALE = "stale"
+    """It was made from an old cache: what there is now has to be looked at."""
+    FAILED = "failed"
+    """The API server refuses it, or no answer came: it is tried again later."""
+
+
+class Answer:
+    """The outcome of a call, and the sentence of a failure."""
+
+    def __init__(self, outcome: Outcome, says: str = "") -> None:
+        self.outcome: Final = outcome
+        self.says: Final = says
+
+
+DONE: Final = Answer(Outcome.DONE)
+
+
+class Writer:
+    """Writes for one operator, by a client that stops when its lease does."""
+
+    def __init__(self, client: Client, mirror: Mirror) -> None:
+        self._client: Final = client
+        self._mirror: Final = mirror
+        self.counts: Final[dict[tuple[str, str, str], int]] = {}
+        """Calls by verb, kind and outcome."""
+
+    async def carry_out(self, call: ApiCall) -> Answer:
+        """Makes one call. `NotLeader` is for who runs this to see."""
+        try:
+            answer = await self._call(call)
+        except NotLeader:
+            raise
+        except NotFound as error:
+            gone = call.verb == DELETE
+            answer = DONE if gone else Answer(Outcome.STALE, str(error))
+        except Conflict as error:
+            answer = Answer(Outcome.STALE, str(error))
+        except ApiError as error:
+            answer = Answer(Outcome.FAILED, error.message)
+        except KubernetesError as error:
+            answer = Answer(Outcome.FAILED, str(error))
+        key = (call.verb, call.kind, answer.outcome.value)
+        self.counts[key] = self.counts.get(key, 0) + 1
+        return answer
+
+    async def _call(self, call: ApiCall) -> Answer:
+        resource = RESOURCES[call.kind]
+        namespace, name = api_names(call.name)
+        if call.verb == DELETE:
+            await self._client.delete(resource, namespace, name, uid=call.uid)
+            return DONE
+        assert call.body is not None
+        if call.verb == CREATE:
+            return await self._create(call, namespace, name)
+        assert call.verb in (PATCH, STATUS), call.verb
+        body = {key: value for key, value in call.body.items() if value}
+        if not body:
+            return DONE  # it already says so
+        guards = {"uid": call.uid, "resourceVersion": call.version}
+        body["metadata"] = {**(body.get("metadata") or {}), **guards}
+        below = "status" if call.verb == STATUS else ""
+        made = await self._client.patch(
+            resource, namespace, name, body, Received, subresource=below
+        )
+        self._mirror.objects[call.kind].cache.written(made)
+        return DONE
+
+    async def _create(self, call: ApiCall, namespace: str, name: str) -> Answer:
+        resource = RESOURCES[call.kind]
+        assert call.body is not None
+        body = {key: value for key, value in call.body.items() if key not in ("apiVersion", "kind")}
+        known = self._mirror.objects.get(call.kind)
+        try:
+            if known is None:
+                bare = await self._client.create(resource, body, Bare)
+                self._shown(call.kind, bare)
+            else:
+                known.cache.written(await self._client.create(resource, body, Received))
+        except AlreadyExists:
+            # Perhaps by us: an answer was lost, or the cache is behind.
+            found = await self._client.get(resource, namespace, name, Received)
+            if not self._is_ours(found, body):
+                says = f"{call.kind} {name} exists and belongs to something else"
+                return Answer(Outcome.FAILED, says)
+            if found.metadata.deletion_timestamp is not None:
+                return Answer(Outcome.STALE, f"the {call.kind} {name} before it is not gone yet")
+            if known is None:
+                self._shown(call.kind, Bare(metadata=found.metadata))
+            else:
+                known.cache.written(found)
+        return DONE
+
+    def _shown(self, kind: str, made: Bare) -> None:
+        attached = self._mirror.attached.get(kind)
+        if attached is not None:
+            attached.cache.written(made)
+
+    def _is_ours(self, found: Received, body: dict[str, Any]) -> bool:
+        (wanted,) = body["metadata"]["ownerReferences"]
+        owner = found.metadata.controller
+        return owner is not None and owner.uid == wanted["uid"]
