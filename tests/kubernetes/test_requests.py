@@ -136,8 +136,11 @@ async def test_an_eviction_that_a_budget_refuses_is_said_at_once(cluster: Cluste
     with pytest.raises(TooManyRequests):
         await client.evict(pods[1])
     assert client.requests_sent == before + 1
+    free = new_pod(space, "free")
+    free["metadata"]["labels"]["app"] = "b"
+    await client.create(PODS, free, Plain)
     with pytest.raises(Conflict):
-        await client.evict(Meta(name="q", namespace=space, uid="another"))
+        await client.evict(Meta(name="free", namespace=space, uid="another"))
 
 
 async def test_children_go_with_their_owner(cluster: Cluster) -> None:

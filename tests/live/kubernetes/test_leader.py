@@ -80,6 +80,15 @@ def test_leading_again_after_the_deadline_is_a_new_term() -> None:
     assert only.epoch == 1
 
 
+def test_every_renewal_starts_the_time_of_the_others_again() -> None:
+    server, first, second = Server(), election("a"), election("b")
+    for now_s in range(0, 100, 5):
+        assert isinstance(lead(first, server, float(now_s)), Write)
+        assert isinstance(lead(second, server, now_s + 1.0), WaitFor)
+    assert isinstance(lead(second, server, 110.9), WaitFor)
+    assert isinstance(lead(second, server, 111.0), Write)
+
+
 def test_a_released_lease_is_taken_at_once() -> None:
     server, first, second = Server(), election("a"), election("b")
     lead(first, server, 0.0)
@@ -137,7 +146,7 @@ class Candidate:
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2), st.floats(0, 6), st.integers(0, 3)), min_size=20, max_size=120
+        st.tuples(st.integers(0, 2), st.floats(0, 2), st.integers(0, 3)), min_size=60, max_size=200
     ),
     st.floats(1.0, 1.2),
 )

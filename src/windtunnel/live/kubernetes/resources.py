@@ -116,10 +116,8 @@ class Object(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Unstructured(Object, frozen=True, rename="camel", kw_only=True):
-    """An object with everything that most kinds have, as plain JSON values."""
+    """An object with what most kinds have, as plain JSON values. A list does not say its kind."""
 
-    api_version: str = ""
-    kind: str = ""
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
     data: dict[str, Any] = {}

@@ -1,0 +1,165 @@
+"""Single requests, leader election and events while the way to a real API server is disturbed."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kubernetes.chaos import Cut, Fate, Refuse, Silence, Swallow, proxied
+from tests.kubernetes.cluster import Cluster, labelled
+from windtunnel.core.clock import monotonic_s
+from windtunnel.live.kubernetes.client import Selection
+from windtunnel.live.kubernetes.errors import AlreadyExists, NoAnswer, NotLeader, ServerError
+from windtunnel.live.kubernetes.events import WARNING, EventRecorder, Subject
+from windtunnel.live.kubernetes.leader import LeaderElector, Lease, Timing
+from windtunnel.live.kubernetes.resources import (
+    CONFIG_MAPS,
+    EVENTS,
+    LEASES,
+    Meta,
+    Object,
+    Plain,
+)
+
+QUICK = Timing(lease_s=3.0, renew_deadline_s=2.0, retry_s=0.3)
+
+
+async def test_a_write_without_an_answer_is_not_repeated_and_may_have_happened(
+    cluster: Cluster,
+) -> None:
+    async with proxied(cluster) as (proxy, client):
+        body = labelled(cluster.namespace, "a")
+        proxy.fate = lambda method, path: Swallow()
+        with pytest.raises(NoAnswer):
+            await client.create(CONFIG_MAPS, body, Plain)
+        proxy.fate = lambda method, path: Refuse(500)
+        with pytest.raises(ServerError):
+            await client.create(CONFIG_MAPS, labelled(cluster.namespace, "b"), Plain)
+        proxy.fate = lambda method, path: None
+        assert [method for method, _ in proxy.seen] == ["POST", "POST"]
+        with pytest.raises(AlreadyExists):
+            await client.create(CONFIG_MAPS, body, Plain)
+
+
+async def test_reads_are_repeated_and_shed_requests_wait_as_they_are_asked(
+    cluster: Cluster,
+) -> None:
+    fates: Iterator[Fate] = iter([Cut(), Refuse(503), None, Refuse(429, "1"), Refuse(429)])
+    async with proxied(cluster) as (proxy, client):
+        proxy.fate = lambda method, path: next(fates, None)
+        await client.list_all(CONFIG_MAPS, Selection(cluster.namespace))
+        began_s = monotonic_s()
+        await client.create(CONFIG_MAPS, labelled(cluster.namespace, "a"), Plain)
+        assert monotonic_s() - began_s >= 1.0
+        assert client.requests_shed == 2
+        assert [method for method, _ in proxy.seen] == ["GET"] * 3 + ["POST"] * 3
+
+
+async def test_the_second_candidate_takes_over_and_the_first_writes_nothing_more(
+    cluster: Cluster,
+) -> None:
+    """The leader is cut off: it stops by itself before the other can begin."""
+    space = cluster.namespace
+    async with proxied(cluster) as (proxy, first):
+        one = LeaderElector(first, space, "lease", "one", QUICK)
+        two = LeaderElector(cluster.client, space, "lease", "two", QUICK)
+        running = [asyncio.create_task(one.run())]
+        async with asyncio.timeout(30):
+            await one.led.wait()
+        running.append(asyncio.create_task(two.run()))
+        writer = first.fenced(one)
+        await writer.create(CONFIG_MAPS, labelled(space, "by-one"), Plain)
+        proxy.fate = lambda method, path: Silence()
+        hanging = asyncio.create_task(writer.create(CONFIG_MAPS, labelled(space, "hangs"), Plain))
+        async with asyncio.timeout(30):
+            await one.lost.wait()
+            assert not two.led.is_set()
+            with pytest.raises(NotLeader):
+                await writer.create(CONFIG_MAPS, labelled(space, "late"), Plain)
+            with pytest.raises(NoAnswer):
+                await hanging
+            await two.led.wait()
+        assert (one.epoch, two.epoch) == (0, 1)
+        proxy.fate = lambda method, path: None
+        sent = len(proxy.seen)
+
+        async def noticed() -> bool:
+            return one.election.holder == "two"
+
+        await cluster.until(noticed)
+        assert {method for method, _ in proxy.seen[sent:]} == {"GET"}
+        running[1].cancel()  # releases the lease: the other need not wait for it to run out
+        async with asyncio.timeout(30):
+            await one.led.wait()
+        assert one.epoch == 2
+        running[0].cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        lease = await cluster.client.get(LEASES, space, "lease", Lease)
+        assert not lease.spec.holder_identity
+        assert two.epoch == 1
+
+
+async def test_a_lease_is_renewed_while_other_requests_are_shed(cluster: Cluster) -> None:
+    space = cluster.namespace
+    async with proxied(cluster) as (proxy, client):
+        elector = LeaderElector(client, space, "lease", "only", QUICK)
+        running = asyncio.create_task(elector.run())
+        async with asyncio.timeout(30):
+            await elector.led.wait()
+        proxy.fate = lambda method, path: None if "leases" in path else Refuse(429, "60")
+        waiting = [
+            asyncio.create_task(client.get(CONFIG_MAPS, space, "a", Object)) for _ in range(3)
+        ]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2 * QUICK.renew_deadline_s):
+                await elector.lost.wait()
+        assert sum("configmaps" in path for _, path in proxy.seen) <= 3
+        for task in [running, *waiting]:
+            task.cancel()
+        await asyncio.gather(running, *waiting, return_exceptions=True)
+
+
+async def test_repeated_events_are_one_object_with_a_series(cluster: Cluster) -> None:
+    space = cluster.namespace
+    about = Subject.of(CONFIG_MAPS, Meta(name="a", namespace=space, uid="u"))
+    recorder = EventRecorder(cluster.client, "windtunnel.dev/operator", "tests")
+    running = asyncio.create_task(recorder.run())
+    for _ in range(3):
+        recorder.record(about, WARNING, "GangWaits", "Place", "no node has 8 GPUs")
+    unknown = about._replace(namespace="absent")
+    recorder.record(unknown, WARNING, "GangWaits", "Place", "its namespace does not exist")
+
+    async def written() -> bool:
+        return recorder.written == 2 and recorder.dropped == 1
+
+    await cluster.until(written)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    listed = await cluster.client.list_all(EVENTS, Selection(space))
+    assert len(listed.items) == 1
+    assert b'"count":2' in bytes(listed.items[0])
+
+
+async def test_a_token_of_a_service_account_is_accepted_and_renewed(cluster: Cluster) -> None:
+    """The client reads the token again when the API server refuses it."""
+    space = cluster.namespace
+    account = f"/api/v1/namespaces/{space}/serviceaccounts"
+    await cluster.client.request("POST", account, {"metadata": {"name": "operator"}})
+    asked = {"spec": {"expirationSeconds": 600}}
+    answer = await cluster.client.request("POST", f"{account}/operator/token", asked)
+    role = {
+        "metadata": {"namespace": space, "name": "operator"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}],
+    }
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}"
+    await cluster.client.request("POST", f"{rbac}/roles", role)
+    bound = {
+        "metadata": {"namespace": space, "name": "operator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "operator"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": space, "name": "operator"}],
+    }
+    await cluster.client.request("POST", f"{rbac}/rolebindings", bound)
+    tokens = iter(["stale", answer["status"]["token"]])
+    async with cluster.with_tokens(lambda: (next(tokens), 600.0)) as client:
+        await client.list_all(CONFIG_MAPS, Selection(space))
+        assert client.requests_sent == 2
