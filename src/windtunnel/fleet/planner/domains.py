@@ -55,9 +55,7 @@ def _best(row: NeedRow, supply: Supply) -> str:
     already or is being drained for it; the most of it the gang's own; the tightest fit; the name.
     """
     if not row.held and not row.promised and not row.cluster.surplus and len(row.counts) == 1:
-        tightest = _tightest(row, supply)
-        if tightest:
-            return tightest
+        return _tightest(row, supply, victims=False) or _tightest(row, supply, victims=True)
     own = _by_domain(row, supply, row.held)
     others = [entry for entry in row.cluster.surplus.values() if entry.row is not row]
     spare = _by_domain(row, supply, others)
@@ -90,8 +88,9 @@ def _best(row: NeedRow, supply: Supply) -> str:
     return best
 
 
-def _tightest(row: NeedRow, supply: Supply) -> str:
-    """As `_best`, for the many gangs of units of one size that have nothing yet."""
+def _tightest(row: NeedRow, supply: Supply, *, victims: bool) -> str:
+    """As `_best`, for the many gangs of units of one size that have nothing yet: with what is free,
+    or also with what lower priorities hold."""
     best, best_size = "", 0.0
     resources, want = row.sizing.resources, row.want
     for value in supply.values:
@@ -99,6 +98,8 @@ def _tightest(row: NeedRow, supply: Supply) -> str:
         have = [0] * len(want)
         for stock in supply.domains[value]:
             free = stock.idle_count + stock.quota_count
+            if victims:
+                free += stock.takeable.below(row.priority)
             if free:
                 units += free * supply.rooms[supply.rank[stock]]
                 for at in range(len(want)):

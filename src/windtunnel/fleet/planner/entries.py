@@ -268,13 +268,20 @@ class TakeableLevel:
         return None
 
 
+NOT_KNOWN: Final = -(1 << 40)
+"""Priorities have 32 bits."""
+
+
 class Takeable:
     """Machines of one shape that needs of higher priority could take, by the priority of theirs."""
 
     def __init__(self) -> None:
         self.levels: Final[dict[int, TakeableLevel]] = {}
+        self._first: NeedRow | None = None  # the need to take from first, of any cluster
+        self._below = NOT_KNOWN  # for which priority that is
 
     def change(self, row: "NeedRow", more: int) -> None:
+        self._below = NOT_KNOWN
         level = self.levels.get(row.priority)
         if level is None:
             level = TakeableLevel()
@@ -282,6 +289,23 @@ class Takeable:
         level.change(row, more)
         if not level.count:
             del self.levels[row.priority]
+
+    def first(self, priority: int, but: "ClusterHoldings | None") -> "NeedRow | None":
+        """The need of lower priority to take from first, leaving out those of one cluster."""
+        if self._below != priority:
+            self._first = self._best(priority, None)
+            self._below = priority
+        found = self._first
+        return self._best(priority, but) if found is not None and found.cluster is but else found
+
+    def _best(self, priority: int, but: "ClusterHoldings | None") -> "NeedRow | None":
+        best: NeedRow | None = None
+        for level, needs in self.levels.items():
+            if level < priority:
+                found = needs.first(but)
+                if found is not None and (best is None or found.rank < best.rank):
+                    best = found
+        return best
 
     def below(self, priority: int) -> int:
         """How many machines needs of lower priority have."""

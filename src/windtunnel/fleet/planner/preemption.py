@@ -113,12 +113,7 @@ class Preemption:
                 stocks = []
                 for value in moves.open_domains(row, supply, coming):
                     stocks = stocks + supply.domains[value]
-            victim: MachineEntry | None = None
-            for size in range(len(left)):
-                useful = [one for one in stocks if largest_taken(row, left, one) == size]
-                victim = self._victim(row, useful) if useful else None
-                if victim is not None:
-                    break
+            victim = self._for_largest(row, left, stocks)
             if victim is None:
                 break
             if not self._take(row, supply, victim):
@@ -148,6 +143,19 @@ class Preemption:
 
     # Victims.
 
+    def _for_largest(
+        self, row: NeedRow, left: tuple[int, ...], stocks: list[Stock]
+    ) -> MachineEntry | None:
+        """The best machine to take for the largest unit that is left and that any would take."""
+        if len(left) == 1:
+            return self._victim(row, stocks)
+        for size in range(len(left)):
+            useful = [one for one in stocks if largest_taken(row, left, one) == size]
+            victim = self._victim(row, useful) if useful else None
+            if victim is not None:
+                return victim
+        return None
+
     def _victim(self, row: NeedRow, stocks: list[Stock]) -> MachineEntry | None:
         """The best machine to take: of the own cluster first, then by rank of its need, by id."""
         own = self._own_of(row.cluster)
@@ -164,15 +172,12 @@ class Preemption:
             takeable = stock.takeable if own is None else own.get(stock)
             if takeable is None:
                 continue
-            for priority, level in takeable.levels.items():
-                if priority >= row.priority:
-                    continue
-                found = level.first(but)
-                if found is None or (holder is not None and holder.rank < found.rank):
-                    continue
-                entry = self._machine_of(found, stock)
-                if found is not holder or best is None or entry.id < best.id:
-                    best, holder = entry, found
+            found = takeable.first(row.priority, but)
+            if found is None or (holder is not None and holder.rank < found.rank):
+                continue
+            entry = self._machine_of(found, stock)
+            if found is not holder or best is None or entry.id < best.id:
+                best, holder = entry, found
         return best
 
     def _machine_of(self, holder: NeedRow, stock: Stock) -> MachineEntry:

@@ -395,7 +395,8 @@ URGENT: Final = (PLAIN, SPREAD, GANGS)
 """What urgent needs ask of machines: nothing, to be spread over zones, to share a rack."""
 URGENT_MACHINES: Final = 5
 URGENT_PRIORITY: Final = 1_000_000
-HELD_RACKS: Final = 20
+HELD_RACKS: Final = 67  # with three zones about 200 stocks
+HELD_PRIORITIES: Final = 7
 HELD_TYPE: Final = "a3-highgpu-8g"
 
 
@@ -412,7 +413,7 @@ def held_world(machines: int, needs: int) -> BenchWorld:
         count = machines * (number + 1) // needs - len(made)
         wish = profile(
             [requirement(INSTANCE_TYPE, "In", [HELD_TYPE])],
-            priority=100 + number % 5,
+            priority=100 + number % HELD_PRIORITIES,
             reclamation_bucket=1 + number % 4,
         )
         one = _whole_machines(_held_cluster(number), wish, max(1, count), f"held-{number}")
@@ -425,7 +426,7 @@ def held_world(machines: int, needs: int) -> BenchWorld:
 
 
 def urgent_needs(count: int, kind: str) -> list[Need]:
-    """Needs that can only be satisfied by taking machines from others."""
+    """Needs of other clusters, which must take machines from those that hold them all."""
     wishes = [requirement(INSTANCE_TYPE, "In", [HELD_TYPE])]
     if kind == GANGS:
         wishes.append(requirement(RACK, "Same"))
@@ -433,7 +434,7 @@ def urgent_needs(count: int, kind: str) -> list[Need]:
         wishes, spread=[spread(ZONE)] if kind == SPREAD else [], priority=URGENT_PRIORITY
     )
     return [
-        _whole_machines(_held_cluster(number), wish, URGENT_MACHINES, f"{kind}-{number}")
+        _whole_machines(f"urgent-{number}", wish, URGENT_MACHINES, f"{kind}-{number}")
         for number in range(count)
     ]
 
