@@ -326,6 +326,7 @@ class ControlPlane:
         """SIGSTOP, and SIGCONT at the end: connections stay open and nothing answers."""
         process = self._running[role]
         process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # its threads stop one after another
         try:
             yield
         finally:
