@@ -1,5 +1,6 @@
 """What is said to stand behind step times: the right measurements, or none."""
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -14,58 +15,85 @@ from windtunnel.models.calibration.evidence import (
     OPERATORS,
     OTHERS,
     UNSEEN,
+    Evidence,
     profile_evidence,
     table_evidence,
 )
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import MODELS, resolve_model
-from windtunnel.models.step_time.profile import load_profile, profile_for
+from windtunnel.models.step_time.model import StepWork
+from windtunnel.models.step_time.profile import Profile, load_profile, physics_model, profile_for
 from windtunnel.models.step_time.table import Grid, Table, TimeCurve
 from windtunnel.models.step_time.table_files import read_table
 
-H200 = load_profile("h200")
+STEPS = load_profile("h200-pytorch")
+
+
+def evidence(profile: Profile, name: str, degree: int = 1, decodes: int = 16) -> Evidence:
+    shape, accelerator = resolve_model(name), resolve_accelerator(profile.accelerator)
+    model = physics_model(shape, accelerator, profile, degree)
+    return profile_evidence(profile, model, shape, StepWork([], decodes, decodes * 1000, decodes))
 
 
 @pytest.mark.parametrize(
-    ("model", "degree", "basis", "mape", "points"),
+    ("model", "basis", "mape", "points"),
     [
-        ("llama-3.1-8b", 1, FITTED, 0.0197, 104),
-        ("llama-3.1-70b", 8, FITTED, 0.0263, 111),
-        ("qwen3-8b", 1, UNSEEN, 0.0265, 42),
-        ("llama-3.1-8b", 2, OTHERS, 0.0299, 448),
-        ("mixtral-8x7b", 1, OPERATORS, 0.2221, 2997),
+        ("llama-3.1-8b", FITTED, 0.0197, 104),
+        ("qwen3-8b", UNSEEN, 0.0265, 42),
+        ("qwen2.5-32b", OTHERS, 0.0299, 448),
     ],
 )
 def test_the_nearest_measurements_of_a_profile_count(
-    model: str, degree: int, basis: str, mape: float, points: int
+    model: str, basis: str, mape: float, points: int
 ) -> None:
-    found = profile_evidence(H200, resolve_model(model), degree)
+    found = evidence(STEPS, model)
     assert (found.basis, found.points) == (basis, points)
     assert found.mape == pytest.approx(mape, abs=5e-5)
 
 
-def test_a_profile_of_operators_is_as_good_as_those_that_a_model_runs() -> None:
+def test_what_steps_on_one_gpu_do_not_have_is_added() -> None:
+    """A slice of the 70B was measured, its collectives only in calls of their own."""
+    steps = STEPS.errors["shapes"]["llama-3.1-70b-tp8-slice"]
+    found = evidence(STEPS, "llama-3.1-70b", 8)
+    assert found.basis == OPERATORS
+    assert "all-reduce" in found.of
+    assert found.mape is not None
+    assert found.mape > 1.05 * steps.mape
+    mixture = evidence(STEPS, "mixtral-8x7b")
+    assert mixture.mape is not None
+    assert mixture.mape > 0.5 * STEPS.errors["operators"]["experts"].mape
+
+
+def test_an_operator_counts_by_its_share_of_a_step() -> None:
     h100 = load_profile("h100")
-    dense = profile_evidence(h100, MODELS["llama-3.1-8b"], 1)
+    shape = resolve_model("llama-3.1-8b")
+    model = physics_model(shape, resolve_accelerator("h100"))
+    parts = model.parts_s(StepWork([], 16, 16000, 16))
+    whole_s = math.fsum(parts.values())
+    assert whole_s == pytest.approx(model.step_s(StepWork([], 16, 16000, 16)))
+    errors = {kind: one.mape for kind, one in h100.errors["operators"].items()} | {"rest": 0.5}
+    expected = math.hypot(*(errors[kind] * part_s / whole_s for kind, part_s in parts.items()))
+    dense = evidence(h100, "llama-3.1-8b")
     assert dense.basis == OPERATORS
-    assert dense.mape == pytest.approx((0.0784 + 0.1172 + 0.1051) / 3)
-    assert dense.points == 2729 + 2053 + 2932
-    spread = profile_evidence(h100, MODELS["llama-3.1-8b"], 2)
-    assert spread.points == dense.points + 60
+    assert dense.mape == pytest.approx(expected)
+    # The shorter a step, the more of it is what operators do not show.
+    short, long = (evidence(h100, "llama-3.2-1b", decodes=n).mape for n in (1, 256))
+    assert short is not None
+    assert long is not None
+    assert short > long
 
 
 def test_hardware_that_nobody_measured_has_no_error_to_show() -> None:
-    generic = profile_for(resolve_accelerator("l4"))
-    found = profile_evidence(generic, MODELS["llama-3.1-8b"], 1)
+    found = evidence(profile_for(resolve_accelerator("mi300x")), "llama-3.1-8b")
     assert (found.basis, found.mape, found.points) == (NONE, None, 0)
-    silent = msgspec.structs.replace(H200, errors={})
-    assert profile_evidence(silent, MODELS["llama-3.1-8b"], 1).mape is None
+    silent = msgspec.structs.replace(STEPS, errors={})
+    assert evidence(silent, "llama-3.1-8b").mape is None
 
 
 def test_every_profile_has_evidence_for_every_model() -> None:
-    for name in ("h200", "h100", "a100", "l40s"):
-        for shape in MODELS.values():
-            found = profile_evidence(load_profile(name), shape, 1)
+    for name in ("h200", "h100", "a100", "l40s", "b200", "gb200", "rtx-pro-6000"):
+        for shape in MODELS:
+            found = evidence(load_profile(name), shape)
             assert found.basis in BASES
             assert found.mape is None or 0.0 < found.mape < 0.5
 

@@ -20,7 +20,7 @@ def write_tables(folder: Path, profile: Profile) -> None:
     rows = []
     for m in (1, 8, 64, 128, 512, 2048, 8192):
         for n, k in ((4096, 4096), (28672, 4096), (4096, 14336), (1024, 8192), (16384, 8192)):
-            latency = kernels.gemm_s(m, n, k, 2.0, kernels.flops) * 1e3
+            latency = kernels.gemm_s(m, n, k, 2.0, kernels.gemm_rates(2.0)) * 1e3
             rows.append({"gemm_dtype": "bfloat16", "m": m, "n": n, "k": k, "latency": latency})
     pq.write_table(pa.Table.from_pylist(rows), folder / "gemm_perf.parquet")
     messages = [
@@ -28,10 +28,10 @@ def write_tables(folder: Path, profile: Profile) -> None:
             "backend": "vllm_graph",
             "num_gpus": gpus,
             "message_size": size,
-            "latency": kernels.all_reduce_s(size, gpus) * 1e3,
+            "latency": kernels.all_reduce_s(2.0 * size, gpus) * 1e3,
         }
         for gpus in (2, 8)
-        for size in (1024, 1 << 20, 1 << 28)
+        for size in (1024, 1 << 20, 1 << 26)
     ]
     table = pa.Table.from_pylist(messages)
     pq.write_table(table, folder / "custom_allreduce_perf.parquet")

@@ -15,7 +15,7 @@ from windtunnel.analysis.saturation import RunSample, Stretch, stretches
 from windtunnel.analysis.steadiness import Steadiness, steadiness
 from windtunnel.core.distribution import PERCENTILES
 from windtunnel.core.units import format_duration
-from windtunnel.models.calibration.evidence import OPERATORS, Evidence
+from windtunnel.models.calibration.evidence import Evidence
 from windtunnel.models.step_time.model import MeasuredBounds
 from windtunnel.workload.moments import asked_mean, drawn_mean
 from windtunnel.workload.settings.sources import SourceSettings
@@ -42,7 +42,7 @@ CODES = {
 }
 """What a finding can be about."""
 
-SMALL_ERROR, FAIR_ERROR = 0.05, 0.15  # of step times, on average
+SMALL_ERROR, FAIR_ERROR = 0.10, 0.15  # of step times, on average
 LITTLE_BEYOND, MUCH_BEYOND = 0.01, 0.1  # of the time in steps
 MUCH_SATURATED = 0.2  # of the run
 BUSY_ENCODERS, FULL_ENCODERS = 0.8, 0.95  # of the encoders' time
@@ -175,14 +175,13 @@ def _calibration(pool: PoolFacts) -> TrustFinding:
     if evidence.mape is None:
         says = f"No measurement stands behind the step times of {pool.name}: {model}"
         says += f"; {evidence.of.rstrip('.')}."
-        return TrustFinding("calibration", DOUBT if model == "roofline" else CAUTION, says, figures)
+        unknown = model in ("roofline", "physics")  # of hardware, unlike the scenario's own numbers
+        return TrustFinding("calibration", DOUBT if unknown else CAUTION, says, figures)
     severity = _severity(evidence.mape, SMALL_ERROR, FAIR_ERROR)
     says = f"Step times of {pool.name} ({model}) are {evidence.mape:.1%} off on average, "
     says += f"over {evidence.points:,} {evidence.of}."
     if pool.kernels_only:
         says += " They are kernels alone: time between kernels is missing (per_step is 0)."
-        severity = max(severity, CAUTION, key=SEVERITIES.index)
-    if evidence.basis == OPERATORS:
         severity = max(severity, CAUTION, key=SEVERITIES.index)
     return TrustFinding("calibration", severity, says, figures)
 

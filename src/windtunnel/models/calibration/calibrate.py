@@ -99,7 +99,9 @@ def fit_profile(
     fitted = [key for key, rule in PARAMETERS.items() if rule.spread > 0]
     known = rest if rest is not None else profile_for(accelerator)
     fixed = {key: known.parameters[key] for key in PARAMETERS if key not in fitted}
-    fixed["decode_rows"] = PARAMETERS["decode_rows"].start
+    # Steps that were measured on their own have PyTorch's attention, and no server around them.
+    for key in ("decode_rows", "step_s"):
+        fixed[key] = PARAMETERS[key].start
     values = {**fixed, **_solve(rows, accelerator, fitted, fixed)}
     profile = Profile(
         name=name,

@@ -9,6 +9,8 @@ import msgspec
 
 from windtunnel.models.calibration.calibrate import error_of
 from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.step_time.model import StepWork
+from windtunnel.models.step_time.physics import Physics
 from windtunnel.models.step_time.profile import ErrorFigures, Profile
 from windtunnel.models.step_time.table import Grid, Table, TimeCurve
 
@@ -42,26 +44,63 @@ def without(why: str) -> Evidence:
     return Evidence(NONE, None, None, 0, why)
 
 
-def profile_evidence(profile: Profile, shape: ModelShape, tensor_parallel: int) -> Evidence:
-    """How well a profile fits steps of this model, or the nearest thing that was measured."""
+REST_ERROR = 0.5
+"""Of small kernels and of time beyond kernels: those of a layer take 10 us in vLLM and 20 us in
+PyTorch, and the time beyond kernels was 0.5 to 1.4 ms in the steps of the one run recorded."""
+
+
+def profile_evidence(
+    profile: Profile, model: Physics, shape: ModelShape, step: StepWork
+) -> Evidence:
+    """How well a profile fits steps of this model, or the nearest thing that was measured.
+
+    Operators count by their share of the time of `step`, a typical one. Their errors have either
+    sign, so they add up as independent ones do.
+    """
     if not profile.calibrated:
         return without(f"the efficiencies of profile {profile.name} are those of other hardware")
     if not profile.errors:
         return without(f"profile {profile.name} does not say how far it was off")
-    steps = _of_steps(profile, shape, tensor_parallel)
-    parts = [
-        (name, figures)
-        for name, figures in profile.errors.get("operators", {}).items()
-        if name in _operators(shape, tensor_parallel)
-    ]
+    parts = model.parts_s(step)
+    whole_s = math.fsum(parts.values())
+    known = profile.errors.get("operators", {})
+    steps = _of_steps(profile, shape, model.tensor_parallel)
+    if steps is not None:
+        # Steps that were measured have neither collectives nor low precision nor experts.
+        parts = {kind: s for kind, s in parts.items() if kind in known and kind not in IN_STEPS}
+    squares = {"mape": 0.0, "p90": 0.0}
+    points = 0
+    missing = []
+    for kind, seconds in parts.items():
+        share = seconds / whole_s
+        if kind in known:
+            figures = known[kind]
+            squares["mape"] += (share * figures.mape) ** 2
+            squares["p90"] += (share * figures.p90) ** 2
+            points += figures.points
+        elif kind == "rest":
+            squares["mape"] += (share * REST_ERROR) ** 2
+            squares["p90"] += (share * 2 * REST_ERROR) ** 2
+        elif seconds > 0.0:
+            missing.append(kind)
+    if missing:
+        return without(f"profile {profile.name} has no error of {', '.join(missing)}")
+    mape, p90 = math.sqrt(squares["mape"]), math.sqrt(squares["p90"])
     if steps is None:
-        return _of_operators([figures for _, figures in parts])
-    for name, figures in parts:
-        # Steps that were measured had neither: what is known of these kernels is what counts.
-        if name in ("gemm in fp8", "experts") and figures.mape > (steps.mape or 0.0):
-            what = f"calls of {name}"
-            steps = Evidence(OPERATORS, figures.mape, figures.p90, figures.points, what)
-    return steps
+        what = "timings of single operators, by their share of a step"
+        return Evidence(OPERATORS, mape, p90, points, what)
+    if mape <= SMALL_SHARE * (steps.mape or 0.0):
+        return steps
+    mape, p90 = math.hypot(mape, steps.mape or 0.0), math.hypot(p90, steps.p90 or 0.0)
+    also = " and ".join(kind for kind, seconds in parts.items() if seconds > 0.0)
+    return Evidence(OPERATORS, mape, p90, steps.points + points, f"{steps.of}, and calls of {also}")
+
+
+IN_STEPS = ("gemm", "prefill attention", "decode attention", "rest")
+"""What whole steps on one GPU, in bf16, of a dense model show already."""
+
+SMALL_SHARE = 0.1
+"""Of the error of measured steps; an operator that adds less is not worth naming."""
 
 
 def _of_steps(profile: Profile, shape: ModelShape, tensor_parallel: int) -> Evidence | None:
@@ -77,27 +116,6 @@ def _of_steps(profile: Profile, shape: ModelShape, tensor_parallel: int) -> Evid
     error = _pooled(list(others.values()))
     models = "1 other model" if len(others) == 1 else f"{len(others)} other models"
     return Evidence(OTHERS, error.mape, error.p90, error.points, f"measured steps of {models}")
-
-
-def _operators(shape: ModelShape, tensor_parallel: int) -> list[str]:
-    """The kinds of operators that most of a step's time goes to."""
-    kinds = ["gemm" if shape.matmul_precision == "bf16" else "gemm in fp8"]
-    kinds += ["prefill attention", "decode attention"]
-    if shape.is_mixture:
-        kinds.append("experts")
-    if tensor_parallel > 1:
-        kinds.append("all-reduce")
-    return kinds
-
-
-def _of_operators(figures: list[ErrorFigures]) -> Evidence:
-    """The mean over kinds: in a step their errors add up in part and cancel in part."""
-    if not figures:
-        return without("the profile has no error of the operators that this model runs")
-    mape = math.fsum(one.mape for one in figures) / len(figures)
-    p90 = math.fsum(one.p90 for one in figures) / len(figures)
-    points = sum(one.points for one in figures)
-    return Evidence(OPERATORS, mape, p90, points, "single operators, no whole steps")
 
 
 def _pooled(figures: list[ErrorFigures]) -> ErrorFigures:

@@ -1,9 +1,10 @@
 """Fits `physics` profiles to tables of single-operator timings instead of whole steps.
 
 A folder holds Parquet tables in the layout of NVIDIA's aiconfigurator: `gemm_perf`,
-`context_attention_perf`, `generation_attention_perf`, `moe_perf` and `custom_allreduce_perf`;
-latencies are milliseconds. Operators alone say nothing of the small kernels between them or of
-clocks under sustained load: those parameters come from another profile.
+`context_attention_perf`, `generation_attention_perf`, `moe_perf`, `mla_generation_module_perf` and
+`custom_allreduce_perf`; latencies are milliseconds, and messages are counted in 16-bit numbers.
+Operators alone say nothing of the small kernels between them or of clocks under sustained load:
+those parameters come from another profile.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.models.calibration.calibrate import error_of
 from windtunnel.models.catalog.accelerators import Accelerator
-from windtunnel.models.step_time.kernels import Kernels, PhysicsParameters
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.step_time.kernels import Kernels, PhysicsParameters, touched_experts
+from windtunnel.models.step_time.physics import attention_gemms
 from windtunnel.models.step_time.profile import PARAMETERS, ErrorFigures, Profile
 
-__all__ = ["fit_operators"]
+__all__ = ["PARAMETERS_OF", "fit_operators"]
 
 ROWS_PER_FIT = 3000
 SHORTEST_CALL_MS = 1e-6
@@ -32,6 +35,9 @@ SMALLEST_SIDE = 512
 HEAD_DIM = 128
 DECODE_ROWS = 64.0  # kernels that pack the query heads of a group into one tile
 OUTLIER_SCALE = 0.15
+MOST_SENT = 1 << 26  # numbers of one message; a step of 16,384 tokens sends no more
+MOST_EXPERTS = 512
+SKEW = "power_law_1.01"  # how popular experts are; NVIDIA found it in served models
 
 Row = dict[str, Any]  # of a table; a column is a string or a number
 Timing = Callable[[Kernels, Row], float]
@@ -47,6 +53,7 @@ class _Class(msgspec.Struct, frozen=True):
     time_s: Timing
     read_bytes: Callable[[Row], float]
     precision: str = "bf16"
+    kv_bytes: float = 2.0
 
 
 def fit_operators(
@@ -57,7 +64,9 @@ def fit_operators(
     errors: dict[str, ErrorFigures] = {}
     largest: dict[str, int] = {}
     for title, kind in _CLASSES.items():
-        if kind.precision == "fp8" and accelerator.fp8_flops == 0:
+        if accelerator.peak_flops(kind.precision) == accelerator.bf16_flops and (
+            kind.precision != "bf16"
+        ):
             continue
         rows = _rows(folder, kind, accelerator)
         if not rows:
@@ -141,7 +150,7 @@ def _fit(
 
     def distance(logs: Any) -> Any:
         tried = {**values, **dict(zip(kind.fitted, np.exp(logs).tolist(), strict=True))}
-        kernels = Kernels(PhysicsParameters(tried), accelerator, kind.precision)
+        kernels = _kernels(kind, accelerator, tried)
         return [math.log(kind.time_s(kernels, row) * 1e3 / row["latency"]) for row in rows]
 
     solution = least_squares(
@@ -154,10 +163,14 @@ def _fit(
     return dict(zip(kind.fitted, np.exp(solution.x).tolist(), strict=True))
 
 
+def _kernels(kind: _Class, accelerator: Accelerator, values: dict[str, float]) -> Kernels:
+    return Kernels(PhysicsParameters(values), accelerator, kind.precision, kind.kv_bytes)
+
+
 def _error(
     rows: Sequence[Row], kind: _Class, accelerator: Accelerator, values: dict[str, float]
 ) -> ErrorFigures:
-    kernels = Kernels(PhysicsParameters(values), accelerator, kind.precision)
+    kernels = _kernels(kind, accelerator, values)
     return error_of([abs(kind.time_s(kernels, row) * 1e3 / row["latency"] - 1.0) for row in rows])
 
 
@@ -182,8 +195,18 @@ def _large_gemm(dtype: str) -> Callable[[Row], bool]:
     return keep
 
 
+WEIGHT_BYTES = {
+    "bfloat16": 2.0,
+    "fp8": 1.0,
+    "fp8_block": 1.0,
+    "nvfp4": 0.5625,
+    "w4a16_mxfp4": 0.53125,
+}
+"""Of a number, scales of its group included."""
+
+
 def _weight_bytes(row: Row) -> float:
-    return float(row["n"] * row["k"]) * (2.0 if row["gemm_dtype"] == "bfloat16" else 1.0)
+    return float(row["n"] * row["k"]) * WEIGHT_BYTES[row["gemm_dtype"]]
 
 
 def _nothing(_: Row) -> float:
@@ -191,27 +214,35 @@ def _nothing(_: Row) -> float:
 
 
 def _gemm_s(kernels: Kernels, row: Row) -> float:
-    weight_bytes = 2.0 if row["gemm_dtype"] == "bfloat16" else 1.0
-    return kernels.gemm_s(row["m"], row["n"], row["k"], weight_bytes, kernels.flops)
+    weight_bytes = WEIGHT_BYTES[row["gemm_dtype"]]
+    rates = kernels.gemm_rates(weight_bytes)
+    return kernels.gemm_s(row["m"], row["n"], row["k"], weight_bytes, rates)
 
 
 def _plain_attention(row: Row) -> bool:
     window = row.get("window_size") or 0
-    plain = row["head_dim"] == HEAD_DIM and row["kv_cache_dtype"] == "bfloat16"
-    return bool(plain and window == 0 and row["num_heads"] >= 4)
+    return bool(row["head_dim"] == HEAD_DIM and window == 0 and row["num_heads"] >= 4)
 
 
 def _long_context(row: Row) -> bool:
-    return bool(_plain_attention(row) and row["isl"] >= 64)
+    plain = _plain_attention(row) and row["kv_cache_dtype"] == "bfloat16"
+    return bool(plain and row["isl"] >= 64)
 
 
-def _decode_batch(row: Row) -> bool:
-    return bool(_plain_attention(row) and row["step"] >= 127 and row["batch_size"] <= 512)
+def _decode_batch(cache: str) -> Callable[[Row], bool]:
+    def keep(row: Row) -> bool:
+        plain = _plain_attention(row) and row["kv_cache_dtype"] == cache
+        return bool(plain and row["step"] >= 127 and row["batch_size"] <= 512)
+
+    return keep
+
+
+KV_BYTES = {"bfloat16": 2, "fp8": 1}
 
 
 def _kv_bytes(row: Row) -> float:
-    tokens = row["batch_size"] * row["step"]
-    return float(4 * HEAD_DIM * tokens * row["num_key_value_heads"])
+    numbers = 2 * HEAD_DIM * row["num_key_value_heads"]
+    return float(row["batch_size"] * row["step"] * numbers * KV_BYTES[row["kv_cache_dtype"]])
 
 
 def _prefill_s(kernels: Kernels, row: Row) -> float:
@@ -228,50 +259,80 @@ def _decode_s(kernels: Kernels, row: Row) -> float:
     heads, kv_heads, batch = row["num_heads"], row["num_key_value_heads"], row["batch_size"]
     p = kernels.parameters
     limit = kernels.split_limit(batch, kv_heads)
-    compute = kernels.decode_compute_s(4.0 * heads * HEAD_DIM, heads // kv_heads, limit)
-    memory = 2.0 * kv_heads * HEAD_DIM * 2 / kernels.kv_rate
+    group = heads // kv_heads
+    flops = kernels.attention_flops
+    compute = kernels.decode_compute_s(4.0 * heads * HEAD_DIM, group, limit, flops)
+    memory = 2.0 * kv_heads * HEAD_DIM * KV_BYTES[row["kv_cache_dtype"]] / kernels.kv_rate
     tokens = batch * row["step"]
     scan = max(compute * (tokens + p.attention_ramp_keys * batch), memory * (tokens + batch))
     parts = kernels.splits(float(row["step"]), float(batch * kv_heads))
-    return float(p.attention_call_s + scan + p.attention_split_s * (parts - 1.0))
+    return float(p.decode_call_s + scan + p.attention_split_s * (parts - 1.0))
 
 
-def _bf16_experts(row: Row) -> bool:
-    width = row["inter_size"] // row["moe_tp_size"]
-    usual = width >= 256 and row["moe_ep_size"] <= 8 and row["num_tokens"] <= MOST_TOKENS
-    plain = row["moe_dtype"] == "bfloat16" and row["distribution"] == "power_law_1.01"
-    return bool(plain and usual)
+def _experts_in(*dtypes: str) -> Callable[[Row], bool]:
+    def keep(row: Row) -> bool:
+        width = row["inter_size"] // row["moe_tp_size"]
+        usual = width >= 192 and row["moe_ep_size"] == 1 and row["num_tokens"] <= MOST_TOKENS
+        usual = usual and row["num_experts"] <= MOST_EXPERTS
+        return bool(row["moe_dtype"] in dtypes and row["distribution"] == SKEW and usual)
+
+    return keep
 
 
 def _experts_s(kernels: Kernels, row: Row) -> float:
-    share = row["topk"] / row["num_experts"]
-    here = row["num_experts"] / row["moe_ep_size"]
-    touched = here * (1.0 - (1.0 - share) ** row["num_tokens"])
+    weight_bytes = WEIGHT_BYTES[row["moe_dtype"]]
     return kernels.experts_s(
-        row["num_tokens"] * row["topk"] / row["moe_ep_size"],
-        touched,
+        row["num_tokens"] * row["topk"],
+        touched_experts(row["num_tokens"], row["num_experts"], row["topk"]),
         ffn=max(1, row["inter_size"] // row["moe_tp_size"]),
         hidden=row["hidden_size"],
         matrices=3,
-        weight_bytes=2.0,
+        weight_bytes=weight_bytes,
+        rates=kernels.expert_rates(weight_bytes),
     )
 
 
+def _latent_batch(row: Row) -> bool:
+    plain = row["gemm_type"] == "bfloat16" and row["kv_cache_dtype"] == "bfloat16"
+    return bool(plain and row["step"] >= 128 and row["batch_size"] <= 512 and row["num_heads"] >= 8)
+
+
+def _latent_s(kernels: Kernels, row: Row) -> float:
+    """One layer's attention of DeepSeek-V3 with its projections, as `Physics` computes it."""
+    heads, batch, p = row["num_heads"], row["batch_size"], kernels.parameters
+    part = msgspec.structs.replace(resolve_model("deepseek-v3"), heads=heads, kv_heads=heads)
+    rates = kernels.gemm_rates(2.0)
+    time = 0.5 * p.layer_s + p.latent_layer_s + p.decode_call_s
+    for outputs, inputs in attention_gemms(part):
+        time += kernels.gemm_s(batch, outputs, inputs, 2.0, rates)
+    limit = kernels.split_limit(batch, 1)
+    flops = kernels.latent_flops
+    compute = kernels.decode_compute_s(float(part.decode_pair_flops), heads, limit, flops)
+    memory = 2.0 * (part.kv_lora_rank + part.qk_rope_dim) / kernels.latent_rate
+    tokens = batch * row["step"]
+    parts = kernels.splits(float(row["step"]), float(batch))
+    ramp = p.attention_ramp_keys * batch
+    scan = max(compute * (tokens + ramp), memory * (tokens + batch))
+    return float(time + scan + p.attention_split_s * (parts - 1.0))
+
+
 def _graphed(row: Row) -> bool:
-    return bool(row["backend"] == "vllm_graph" and row["message_size"] >= 1024)
+    usual = 1024 <= row["message_size"] <= MOST_SENT
+    return bool(row["backend"] == "vllm_graph" and usual)
 
 
 def _all_reduce_s(kernels: Kernels, row: Row) -> float:
-    return kernels.all_reduce_s(row["message_size"], row["num_gpus"])
+    return kernels.all_reduce_s(2.0 * row["message_size"], row["num_gpus"])
 
 
-WORDS = ("gemm_dtype", "kv_cache_dtype", "moe_dtype", "distribution", "backend")
+WORDS = ("gemm_dtype", "gemm_type", "kv_cache_dtype", "moe_dtype", "distribution", "backend")
 """Columns that hold words; the others hold numbers."""
 _GEMM = ("gemm_dtype", "m", "n", "k")
 _ATTENTION = (
     *("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim"),
     "kv_cache_dtype",
 )
+_LATENT = ("batch_size", "step", "num_heads", "kv_cache_dtype", "gemm_type")
 _EXPERTS = (
     *("moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
     *("moe_tp_size", "moe_ep_size", "distribution"),
@@ -291,10 +352,19 @@ _CLASSES: dict[str, _Class] = {
         "gemm_perf",
         _GEMM,
         _large_gemm("fp8"),
-        ("low_precision_efficiency", "low_precision_launch_s"),
+        ("fp8_efficiency", "fp8_bandwidth", "fp8_launch_s"),
         _gemm_s,
         _weight_bytes,
         precision="fp8",
+    ),
+    "gemm in fp4": _Class(
+        "gemm_perf",
+        _GEMM,
+        _large_gemm("nvfp4"),
+        ("fp4_efficiency", "fp4_bandwidth", "fp4_launch_s"),
+        _gemm_s,
+        _weight_bytes,
+        precision="fp4",
     ),
     "prefill attention": _Class(
         "context_attention_perf",
@@ -307,25 +377,83 @@ _CLASSES: dict[str, _Class] = {
     "decode attention": _Class(
         "generation_attention_perf",
         _ATTENTION,
-        _decode_batch,
-        ("attention_bandwidth", "attention_split_s"),
+        _decode_batch("bfloat16"),
+        ("attention_bandwidth", "decode_call_s", "attention_split_s"),
         _decode_s,
         _kv_bytes,
+        kv_bytes=2.0,
+    ),
+    "decode attention, fp8 cache": _Class(
+        "generation_attention_perf",
+        _ATTENTION,
+        _decode_batch("fp8"),
+        ("fp8_attention_bandwidth",),
+        _decode_s,
+        _kv_bytes,
+        kv_bytes=1.0,
     ),
     "experts": _Class(
         "moe_perf",
         _EXPERTS,
-        _bf16_experts,
-        ("expert_efficiency", "expert_launch_s"),
+        _experts_in("bfloat16"),
+        ("expert_efficiency", "expert_bandwidth", "expert_launch_s"),
         _experts_s,
+        _nothing,
+        precision="bf16",
+    ),
+    "experts in fp8": _Class(
+        "moe_perf",
+        _EXPERTS,
+        _experts_in("fp8_block"),
+        ("fp8_expert_efficiency", "fp8_expert_bandwidth", "fp8_expert_launch_s"),
+        _experts_s,
+        _nothing,
+        precision="fp8",
+    ),
+    "experts in fp4": _Class(
+        "moe_perf",
+        _EXPERTS,
+        _experts_in("nvfp4"),
+        ("fp4_expert_efficiency", "fp4_expert_bandwidth", "fp4_expert_launch_s"),
+        _experts_s,
+        _nothing,
+        precision="fp4",
+    ),
+    "experts of 4-bit weights": _Class(
+        "moe_perf",
+        _EXPERTS,
+        _experts_in("w4a16_mxfp4"),
+        (
+            "weight_only_expert_efficiency",
+            "weight_only_expert_bandwidth",
+            "weight_only_expert_launch_s",
+        ),
+        _experts_s,
+        _nothing,
+        precision="bf16",
+    ),
+    "latent attention": _Class(
+        "mla_generation_module_perf",
+        _LATENT,
+        _latent_batch,
+        ("latent_efficiency", "latent_bandwidth", "latent_layer_s"),
+        _latent_s,
         _nothing,
     ),
     "all-reduce": _Class(
         "custom_allreduce_perf",
         ("backend", "num_gpus", "message_size"),
         _graphed,
-        ("all_reduce_s", "all_reduce_efficiency"),
+        (
+            "all_reduce_s",
+            "all_reduce_small_efficiency",
+            "all_reduce_large_s",
+            "all_reduce_efficiency",
+        ),
         _all_reduce_s,
         _nothing,
     ),
 }
+
+PARAMETERS_OF = {title: kind.fitted for title, kind in _CLASSES.items()}
+"""The parameters that each kind of operator decides."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from windtunnel.models.catalog.accelerators import Accelerator
 
-__all__ = ["Kernels", "PhysicsParameters"]
+__all__ = ["Kernels", "PhysicsParameters", "Rates"]
 
 TILE: Final = 128  # rows and columns of the output tile that one multiprocessor works on
 EXPERT_ROWS: Final = 16  # a grouped multiplication pads each expert's tokens to at least these
@@ -22,55 +22,145 @@ WAVES_PER_UNIT: Final = 2  # attention tiles that one multiprocessor holds at a 
 SPLIT_BELOW: Final = (
     0.8  # contexts are split while the tiles fill less than this part of the machine
 )
+EIGHT_BIT: Final = 1.5  # weights of fewer bytes are multiplied as 8-bit numbers, where there are
+FOUR_BIT: Final = 0.75  # the same for 4-bit numbers
+
+# Some experts are more popular than others, so that a batch visits fewer than chance would. The
+# tokens that would visit as many by chance grow as a power of the batch; both numbers are those of
+# the power law (exponent 1.01) under which NVIDIA's tables were measured.
+SKEW_FACTOR: Final = 1.93
+SKEW_POWER: Final = 0.647
+
+
+def touched_experts(tokens: float, experts: int, per_token: int) -> float:
+    """Experts of a layer that a batch visits, on average."""
+    first = float(min(per_token, experts))
+    if tokens <= 1.0:
+        return first * tokens
+    further = tokens - 1.0
+    skewed: float = SKEW_FACTOR * further**SKEW_POWER
+    if skewed < further:
+        further = skewed
+    untouched: float = (1.0 - per_token / experts) ** further
+    return first + (experts - first) * (1.0 - untouched)
 
 
 class PhysicsParameters:
-    """The fitted numbers of a profile: fractions of peak, seconds, and three shape constants."""
+    """The fitted numbers of a profile: fractions of peak, seconds, and shape constants."""
 
     def __init__(self, values: dict[str, float]) -> None:
-        self.gemm_efficiency: float = values["gemm_efficiency"]
-        self.low_precision_efficiency: float = values["low_precision_efficiency"]
-        self.low_precision_launch_s: float = values["low_precision_launch_s"]
-        self.gemm_bandwidth: float = values["gemm_bandwidth"]
-        self.gemm_launch_s: float = values["gemm_launch_s"]
+        self.values: Final = dict(values)
         self.gemm_wave: float = values["gemm_wave"]
         self.gemm_blend: float = values["gemm_blend"]
+        self.step_s: float = values["step_s"]
         self.layer_s: float = values["layer_s"]
         self.elementwise_passes: float = values["elementwise_passes"]
         self.attention_efficiency: float = values["attention_efficiency"]
-        self.attention_bandwidth: float = values["attention_bandwidth"]
         self.attention_call_s: float = values["attention_call_s"]
+        self.decode_call_s: float = values["decode_call_s"]
         self.attention_ramp_keys: float = values["attention_ramp_keys"]
         self.attention_split_s: float = values["attention_split_s"]
         self.decode_rows: float = values["decode_rows"]
+        self.latent_efficiency: float = values["latent_efficiency"]
+        self.latent_layer_s: float = values["latent_layer_s"]
         self.power_knee: float = values["power_knee"]
         self.power_exponent: float = values["power_exponent"]
-        self.expert_efficiency: float = values["expert_efficiency"]
-        self.expert_launch_s: float = values["expert_launch_s"]
         self.all_reduce_s: float = values["all_reduce_s"]
+        self.all_reduce_small_efficiency: float = values["all_reduce_small_efficiency"]
+        self.all_reduce_large_s: float = values["all_reduce_large_s"]
         self.all_reduce_efficiency: float = values["all_reduce_efficiency"]
+
+
+class Rates:
+    """How fast multiplications in one precision run: FLOP/s, bytes/s, seconds to start one."""
+
+    __slots__ = ("bytes_per_s", "converts", "flops", "launch_s")
+
+    def __init__(
+        self, flops: float, bytes_per_s: float, launch_s: float, *, converts: bool = False
+    ) -> None:
+        self.flops = flops
+        self.bytes_per_s = bytes_per_s
+        self.launch_s = launch_s
+        self.converts = converts  # the inputs are first converted, by a kernel of its own
 
 
 class Kernels:
     """The time of one operator on one accelerator under given parameters."""
 
     def __init__(
-        self, parameters: PhysicsParameters, accelerator: Accelerator, precision: str = "bf16"
+        self,
+        parameters: PhysicsParameters,
+        accelerator: Accelerator,
+        precision: str = "bf16",
+        kv_bytes: float = 2.0,
     ) -> None:
         self.parameters = parameters
-        self.bf16_flops: float = accelerator.bf16_flops
-        self.peak_flops: float = accelerator.peak_flops(precision)
-        low = self.peak_flops > self.bf16_flops
-        efficiency = parameters.low_precision_efficiency if low else parameters.gemm_efficiency
-        self.flops: float = self.peak_flops * efficiency
-        self.head_flops: float = self.bf16_flops * parameters.gemm_efficiency
-        self.attention_flops: float = self.bf16_flops * parameters.attention_efficiency
-        self.hbm: float = accelerator.hbm_bytes_per_s * parameters.gemm_bandwidth
-        self.kv_rate: float = accelerator.hbm_bytes_per_s * parameters.attention_bandwidth
+        values = parameters.values
+        hbm = accelerator.hbm_bytes_per_s
+        bf16 = accelerator.bf16_flops
+        eight = accelerator.int8_flops if precision == "int8" else accelerator.fp8_flops
+        four = accelerator.fp4_flops
+        launch = values["gemm_launch_s"]
+        self._eight_bit: Final = precision in ("fp8", "int8", "fp4") and eight > 0.0
+        self._four_bit: Final = precision == "fp4" and four > 0.0
+        self._widens: Final = precision == "fp4" and four == 0.0  # 4-bit weights to 16 bits
+        self._bf16: Final = Rates(
+            bf16 * values["gemm_efficiency"], hbm * values["gemm_bandwidth"], launch
+        )
+        self._fp8: Final = Rates(
+            eight * values["fp8_efficiency"],
+            hbm * values["fp8_bandwidth"],
+            launch + values["fp8_launch_s"],
+            converts=True,
+        )
+        self._fp4: Final = Rates(
+            four * values["fp4_efficiency"],
+            hbm * values["fp4_bandwidth"],
+            launch + values["fp4_launch_s"],
+            converts=True,
+        )
+        self._experts: Final = [
+            Rates(
+                peak * values[f"{kind}_efficiency"],
+                hbm * values[f"{kind}_bandwidth"],
+                values[f"{kind}_launch_s"],
+            )
+            for kind, peak in (
+                ("expert", bf16),
+                ("fp8_expert", eight),
+                ("fp4_expert", four),
+                ("weight_only_expert", bf16),
+            )
+        ]
+        self.attention_flops: float = bf16 * parameters.attention_efficiency
+        self.latent_flops: float = bf16 * parameters.latent_efficiency
+        self.hbm: float = hbm * values["gemm_bandwidth"]
+        kv = "fp8_attention_bandwidth" if kv_bytes < EIGHT_BIT else "attention_bandwidth"
+        self.kv_rate: float = hbm * values[kv]
+        self.latent_rate: float = hbm * values["latent_bandwidth"]
         self.link_bytes_per_s: float = accelerator.link_bytes_per_s
         self.shared_link: bool = accelerator.link == "pcie"
         self.units: int = accelerator.compute_units
         self.slots: float = float(WAVES_PER_UNIT * self.units)
+
+    def gemm_rates(self, weight_bytes: float) -> Rates:
+        """Of multiplications by weights of that size; those of no matrix unit are widened."""
+        if weight_bytes < FOUR_BIT and (self._four_bit or self._widens):
+            return self._fp4 if self._four_bit else self._bf16
+        return self._fp8 if self._eight_bit and weight_bytes < EIGHT_BIT else self._bf16
+
+    def expert_rates(self, weight_bytes: float) -> Rates:
+        """The same of grouped multiplications, whose kernels are others."""
+        return self._experts[self.expert_class(weight_bytes)]
+
+    def expert_class(self, weight_bytes: float) -> int:
+        """0: 16 bits, 1: 8 bits, 2: 4 bits, 3: narrow weights that are widened to 16 bits."""
+        if weight_bytes < FOUR_BIT:
+            return 2 if self._four_bit else 3
+        if weight_bytes < EIGHT_BIT:
+            return 1 if self._eight_bit else 3
+        return 0
 
     def blend(self, compute_s: float, memory_s: float) -> float:
         """Both at once, but not perfectly: above their maximum, below their sum."""
@@ -83,17 +173,16 @@ class Kernels:
         return high * joined
 
     def gemm_s(
-        self, rows: float, outputs: int, inputs: int, weight_bytes: float, flops: float
+        self, rows: float, outputs: int, inputs: int, weight_bytes: float, rates: Rates
     ) -> float:
         """A (rows x inputs) by (inputs x outputs) multiplication; activations are 16 bit."""
         partial_wave = self.parameters.gemm_wave * self.units * TILE * TILE
-        compute = 2.0 * inputs * (rows * outputs + partial_wave) / flops
+        compute = 2.0 * inputs * (rows * outputs + partial_wave) / rates.flops
         traffic = weight_bytes * outputs * inputs + 2.0 * rows * (outputs + inputs)
-        launch = self.parameters.gemm_launch_s
-        if weight_bytes < 2.0 and self.peak_flops > self.bf16_flops:
-            # The inputs are first converted: read in 16 bit, written in 8, by a kernel of its own.
-            launch += self.parameters.low_precision_launch_s + 3.0 * rows * inputs / self.hbm
-        return launch + self.blend(compute, traffic / self.hbm)
+        launch = rates.launch_s
+        if rates.converts:
+            launch += (2.0 + weight_bytes) * rows * inputs / self.hbm
+        return launch + self.blend(compute, traffic / rates.bytes_per_s)
 
     def experts_s(
         self,
@@ -104,15 +193,16 @@ class Kernels:
         hidden: int,
         matrices: int,
         weight_bytes: float,
+        rates: Rates,
     ) -> float:
         """A mixture layer's grouped multiplications: token-expert pairs over touched experts."""
         if touched <= 0.0:
             return 0.0
         padded = rows if rows > EXPERT_ROWS * touched else EXPERT_ROWS * touched
         numbers = float(matrices * ffn * hidden)
-        compute = 2.0 * padded * numbers / (self.peak_flops * self.parameters.expert_efficiency)
+        compute = 2.0 * padded * numbers / rates.flops
         traffic = touched * numbers * weight_bytes + 2.0 * rows * (2 * hidden + matrices * ffn)
-        return self.parameters.expert_launch_s + self.blend(compute, traffic / self.hbm)
+        return rates.launch_s + self.blend(compute, traffic / rates.bytes_per_s)
 
     def splits(self, keys: float, tiles: float) -> float:
         """Parts that a context is cut into when `tiles` alone would leave the machine empty."""
@@ -126,31 +216,35 @@ class Kernels:
         """The most parts each context of a decode batch is cut into, however long it grows."""
         return self.splits(math.inf, float(decodes * kv_heads))
 
-    def decode_compute_s(self, pair_flops: float, group: int, limit: float) -> float:
+    def decode_compute_s(self, pair_flops: float, group: int, limit: float, flops: float) -> float:
         """Seconds per cached token: one query row per head still fills a whole tile of rows."""
         rows = self.parameters.decode_rows
         if limit > 1.0 and rows > SPLIT_ROWS:
             rows = float(SPLIT_ROWS)
         padding = rows / group if rows > group else 1.0
-        return pair_flops * padding / self.attention_flops
+        return pair_flops * padding / flops
 
     def all_reduce_s(self, message_bytes: float, gpus: int) -> float:
-        """A ring: every GPU sends the message almost twice."""
+        """Every GPU sends the message almost twice, by whichever way is faster for its size."""
         if gpus == 1:
             return 0.0
-        return self._start_s(gpus) + 2.0 * (gpus - 1) / gpus * message_bytes / self._link(gpus)
+        p = self.parameters
+        sent_s = 2.0 * (gpus - 1) / gpus * message_bytes * self._sharing(gpus)
+        sent_s /= self.link_bytes_per_s
+        waits = self._sharing(gpus)
+        small = waits * p.all_reduce_s + sent_s / p.all_reduce_small_efficiency
+        large = waits * p.all_reduce_large_s + sent_s / p.all_reduce_efficiency
+        return small if small < large else large
 
     def all_to_all_s(self, sent_bytes: float, gpus: int) -> float:
         """Every GPU sends what it has, less its own share, to the others."""
         if gpus == 1:
             return 0.0
-        return self._start_s(gpus) + (gpus - 1) / gpus * sent_bytes / self._link(gpus)
+        p = self.parameters
+        rate = self.link_bytes_per_s * p.all_reduce_efficiency
+        sent_s = (gpus - 1) / gpus * sent_bytes * self._sharing(gpus) / rate
+        return p.all_reduce_s * self._sharing(gpus) + sent_s
 
-    # Switched links hardly notice how many GPUs take part; a PCIe tree is shared between its pairs.
-
-    def _start_s(self, gpus: int) -> float:
-        return self.parameters.all_reduce_s * (0.5 * gpus if self.shared_link else 1.0)
-
-    def _link(self, gpus: int) -> float:
-        rate = self.link_bytes_per_s * self.parameters.all_reduce_efficiency
-        return rate * 2.0 / gpus if self.shared_link else rate
+    def _sharing(self, gpus: int) -> float:
+        """Switched links hardly notice how many take part; pairs of GPUs share a PCIe tree."""
+        return 0.5 * gpus if self.shared_link else 1.0

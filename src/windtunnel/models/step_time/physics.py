@@ -12,10 +12,12 @@ from typing import Final
 from windtunnel.models.catalog.accelerators import Accelerator
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.kernels import (
+    FOUR_BIT,
     SPLIT_KEYS,
     SPLIT_ROWS,
     Kernels,
     PhysicsParameters,
+    touched_experts,
 )
 from windtunnel.models.step_time.model import MeasuredBounds, StepTimeModel, StepWork
 
@@ -45,6 +47,19 @@ def mlp_gemms(part: ModelShape, width: int) -> list[tuple[int, int]]:
     return [((part.mlp_matrices - 1) * width, part.hidden), (part.hidden, width)]
 
 
+def gemm_kind(part: ModelShape, kernels: Kernels) -> str:
+    """What profiles call multiplications by the weights of this model."""
+    if not kernels.gemm_rates(part.weight_bytes).converts:
+        return "gemm"
+    return "gemm in fp4" if part.weight_bytes < FOUR_BIT else "gemm in fp8"
+
+
+def expert_kind(part: ModelShape, kernels: Kernels) -> str:
+    """The same of its experts."""
+    kinds = ("experts", "experts in fp8", "experts in fp4", "experts of 4-bit weights")
+    return kinds[kernels.expert_class(part.expert_weight_bytes)]
+
+
 class Physics(StepTimeModel):
     """Step times of one model on one kind of GPU, under one profile."""
 
@@ -58,7 +73,7 @@ class Physics(StepTimeModel):
         bounds: MeasuredBounds | None = None,
     ) -> None:
         part = shape.per_gpu(tensor_parallel, expert_parallel)
-        kernels = Kernels(parameters, accelerator, shape.matmul_precision)
+        kernels = Kernels(parameters, accelerator, shape.matmul_precision, shape.kv_bytes)
         self.kernels: Final = kernels
         self.tensor_parallel: Final = tensor_parallel
         self.expert_parallel: Final = expert_parallel
@@ -79,8 +94,15 @@ class Physics(StepTimeModel):
         self._ramp_keys: Final[float] = parameters.attention_ramp_keys
         self._pair_s: Final[float] = part.prefill_pair_flops / kernels.attention_flops
         self._decode_flops: Final = float(part.decode_pair_flops)
-        self._latent_s: Final[float] = 2.0 * part.latent_up_params / kernels.flops
-        self._key_s: Final[float] = part.kv_bytes_per_token_layer / kernels.kv_rate
+        self._gemm_rates: Final = kernels.gemm_rates(part.weight_bytes)
+        self._head_rates: Final = kernels.gemm_rates(part.embedding_bytes)
+        self._expert_rates: Final = kernels.expert_rates(part.expert_weight_bytes)
+        self._latent_s: Final[float] = 2.0 * part.latent_up_params / self._gemm_rates.flops
+        rate = kernels.latent_rate if part.is_latent else kernels.kv_rate
+        self._key_s: Final[float] = part.kv_bytes_per_token_layer / rate
+        self._small_s: Final[float] = parameters.layer_s + (
+            parameters.latent_layer_s if part.is_latent else 0.0
+        )
         self._tokens_s: Final[dict[int, float]] = {}
         self._head_s: Final[dict[int, float]] = {}
         self._lines: Final[dict[int, list[tuple[float, float, float]]]] = {}
@@ -121,12 +143,13 @@ class Physics(StepTimeModel):
         return self._bounds
 
     def tokens_s(self, tokens: int) -> float:
-        """Everything in the layers but attention, for this many tokens in all."""
+        """Everything of a step but attention and head, for this many tokens in all."""
         known = self._tokens_s.get(tokens)
         if known is None:
             if len(self._tokens_s) >= REMEMBERED:
                 self._tokens_s.clear()
             known = self._layers_s(float(tokens)) + self._collectives_s(tokens)
+            known += self.kernels.parameters.step_s
             self._tokens_s[tokens] = known
         return known
 
@@ -140,20 +163,55 @@ class Physics(StepTimeModel):
                 self._head_s.clear()
             part = self._part
             known = self.kernels.gemm_s(
-                samples, part.vocab, part.hidden, part.embedding_bytes, self.kernels.head_flops
+                samples, part.vocab, part.hidden, part.embedding_bytes, self._head_rates
             )
             self._head_s[samples] = known
         return known
 
+    def parts_s(self, work: StepWork) -> dict[str, float]:
+        """The seconds of a step by kind of operator; `rest` is starting small kernels, and gaps.
+
+        Kinds have the names under which profiles keep the errors of operators. The traffic of small
+        kernels and the falling clock count as multiplications, from whose steps they are known.
+        """
+        part = self._part
+        rows = float(work.decodes)
+        for new, _, _ in work.chunks:
+            rows += new
+        attention, _ = self._gemms_s(rows, self._attention_gemms)
+        dense, _ = self._gemms_s(rows, self._dense_gemms)
+        shared, _ = self._gemms_s(rows, self._shared_gemms)
+        routed = self._routed_s(rows) if part.moe_layers else 0.0
+        gemm = part.layers * attention + part.dense_layers * dense + part.moe_layers * shared
+        found = {
+            gemm_kind(part, self.kernels): gemm + self.head_s(work.samples),
+            "prefill attention": self._prefill_s(work.chunks) if work.chunks else 0.0,
+        }
+        if part.moe_layers:
+            found[expert_kind(part, self.kernels)] = part.moe_layers * routed
+        if work.decodes:
+            base, slope, _ = self._attention_line(work.decodes, work.context)
+            kind = "decode attention" + (", fp8 cache" if part.kv_bytes < 2.0 else "")
+            if part.is_latent:
+                kind = "latent attention"
+                base += part.layers * self.kernels.parameters.latent_layer_s
+            found[kind] = base + slope * work.context
+        found["all-reduce"] = self._collectives_s(int(rows))
+        p = self.kernels.parameters
+        found["rest"] = p.step_s + part.layers * p.layer_s
+        left = self.step_s(work) - math.fsum(found.values())
+        found[gemm_kind(part, self.kernels)] += max(0.0, left)
+        return found
+
     def _gemms_s(self, rows: float, shapes: list[tuple[int, int]]) -> tuple[float, float]:
         """(time, the compute part of it at full clock) of these multiplications."""
-        kernels = self.kernels
+        rates = self._gemm_rates
         weight_bytes = self._part.weight_bytes
         time = 0.0
         compute = 0.0
         for outputs, inputs in shapes:
-            time += kernels.gemm_s(rows, outputs, inputs, weight_bytes, kernels.flops)
-            compute += 2.0 * rows * outputs * inputs / kernels.flops
+            time += self.kernels.gemm_s(rows, outputs, inputs, weight_bytes, rates)
+            compute += 2.0 * rows * outputs * inputs / rates.flops
         return time, compute
 
     def _layers_s(self, rows: float) -> float:
@@ -163,7 +221,7 @@ class Physics(StepTimeModel):
         attention, attention_compute = self._gemms_s(rows, self._attention_gemms)
         dense, dense_compute = self._gemms_s(rows, self._dense_gemms)
         mixture, mixture_compute = self._mixture_s(rows)
-        time = part.layers * (p.layer_s + width_s * self._layer_width + attention)
+        time = part.layers * (self._small_s + width_s * self._layer_width + attention)
         time += part.dense_layers * (dense + width_s * part.ffn)
         time += part.moe_layers * (mixture + width_s * part.shared_ffn)
         compute = part.layers * attention_compute
@@ -180,23 +238,28 @@ class Physics(StepTimeModel):
         if part.moe_layers == 0:
             return 0.0, 0.0
         kernels = self.kernels
-        untouched: float = (1.0 - self._routed_to / self._routed_of) ** rows
-        touched = part.experts * (1.0 - untouched)
+        routed = self._routed_s(rows)
+        shared, shared_compute = self._gemms_s(rows, self._shared_gemms)
+        router = kernels.gemm_s(
+            rows, self._routed_of, part.hidden, part.embedding_bytes, self._head_rates
+        )
         pairs = rows * self._routed_to / self.expert_parallel
-        routed = kernels.experts_s(
-            pairs,
-            touched,
+        compute = 2.0 * pairs * part.expert_params / self._expert_rates.flops
+        return router + routed + shared, compute + shared_compute
+
+    def _routed_s(self, rows: float) -> float:
+        """One mixture layer's routed experts."""
+        part = self._part
+        share = part.experts / self._routed_of
+        return self.kernels.experts_s(
+            rows * self._routed_to / self.expert_parallel,
+            share * touched_experts(rows, self._routed_of, self._routed_to),
             ffn=part.expert_ffn,
             hidden=part.hidden,
             matrices=part.mlp_matrices,
             weight_bytes=part.expert_weight_bytes,
+            rates=self._expert_rates,
         )
-        shared, shared_compute = self._gemms_s(rows, self._shared_gemms)
-        router = kernels.gemm_s(
-            rows, self._routed_of, part.hidden, part.embedding_bytes, kernels.head_flops
-        )
-        rate = kernels.peak_flops * kernels.parameters.expert_efficiency
-        return router + routed + shared, 2.0 * pairs * part.expert_params / rate + shared_compute
 
     def _collectives_s(self, tokens: int) -> float:
         if self.tensor_parallel == 1 and self.expert_parallel == 1:
@@ -254,7 +317,9 @@ class Physics(StepTimeModel):
         """Decode attention of all layers as lines (base, slope, until) over the sum of contexts."""
         limit = self.kernels.split_limit(decodes, self._kv_heads)
         group = self._heads // self._kv_heads
-        compute = self.kernels.decode_compute_s(self._decode_flops, group, limit)
+        latent = self._part.is_latent
+        flops = self.kernels.latent_flops if latent else self.kernels.attention_flops
+        compute = self.kernels.decode_compute_s(self._decode_flops, group, limit, flops)
         memory = self._key_s
         knots = []
         if limit > 1.0:
@@ -282,7 +347,7 @@ class Physics(StepTimeModel):
     ) -> tuple[float, float]:
         """The line that holds around the total context `inside`."""
         p = self.kernels.parameters
-        base = self._layers * p.attention_call_s
+        base = self._layers * p.decode_call_s
         slope = 0.0
         per_split = self._layers * p.attention_split_s
         parts = inside / (SPLIT_KEYS * decodes)

@@ -33,7 +33,7 @@ __all__ = [
     "profile_for",
 ]
 
-FORMAT = 1
+FORMAT = 2
 GENERIC = "generic"
 BUNDLED = Path(__file__).parent / "profiles"
 LARGEST_FILE_BYTES = 1 << 20
@@ -55,12 +55,6 @@ PARAMETERS: dict[str, Parameter] = {
     "gemm_efficiency": Parameter(
         0.05, 1, 0.82, 0.04, "fraction of the bf16 matrix peak a large multiplication reaches"
     ),
-    "low_precision_efficiency": Parameter(
-        0.05, 1, 0.6, 0, "the same in fp8 and below, quantisation of the activations included"
-    ),
-    "low_precision_launch_s": Parameter(
-        1e-8, 1e-3, 3e-6, 0, "further seconds to start one in low precision: converting its inputs"
-    ),
     "gemm_bandwidth": Parameter(
         0.05, 1, 0.88, 0.05, "fraction of the memory peak at which weights are read"
     ),
@@ -70,6 +64,21 @@ PARAMETERS: dict[str, Parameter] = {
     ),
     "gemm_blend": Parameter(
         1.1, 20, 3.0, 0.2, "how well compute and memory overlap: 1 is in turn, infinity is perfect"
+    ),
+    "fp8_efficiency": Parameter(
+        0.05, 1, 0.6, 0, "fraction of the fp8 matrix peak a large multiplication reaches"
+    ),
+    "fp8_bandwidth": Parameter(
+        0.05, 1, 0.8, 0, "fraction of the memory peak at which 8-bit weights are read"
+    ),
+    "fp8_launch_s": Parameter(
+        1e-8, 1e-3, 3e-6, 0, "further seconds to start one in fp8: converting its inputs"
+    ),
+    "fp4_efficiency": Parameter(0.05, 1, 0.45, 0, "the efficiency in fp4"),
+    "fp4_bandwidth": Parameter(0.05, 1, 0.7, 0, "the part of the memory peak in fp4"),
+    "fp4_launch_s": Parameter(1e-8, 1e-3, 4e-6, 0, "the further seconds in fp4"),
+    "step_s": Parameter(
+        1e-8, 1e-1, 1e-8, 0, "seconds of every step beyond its kernels: gaps, copies, sampling"
     ),
     "layer_s": Parameter(
         1e-8, 1e-2, 25e-6, 0.5, "seconds for the small kernels of a layer: norms, rotation, adding"
@@ -83,8 +92,14 @@ PARAMETERS: dict[str, Parameter] = {
     "attention_bandwidth": Parameter(
         0.05, 1, 0.9, 0.1, "fraction of the memory peak at which the KV cache is read"
     ),
+    "fp8_attention_bandwidth": Parameter(
+        0.05, 1, 0.7, 0, "the same of a KV cache in fp8, whose numbers are converted"
+    ),
     "attention_call_s": Parameter(
-        1e-8, 1e-3, 10e-6, 0.5, "seconds to start attention, once for prompts and once for decodes"
+        1e-8, 1e-3, 10e-6, 0.5, "seconds to start attention of a step's prompts"
+    ),
+    "decode_call_s": Parameter(
+        1e-8, 1e-3, 10e-6, 0.5, "seconds to start attention of a step's decodes"
     ),
     "attention_split_s": Parameter(
         1e-9, 1e-4, 0.2e-6, 0.5, "seconds for each further part that a context is split into"
@@ -102,12 +117,41 @@ PARAMETERS: dict[str, Parameter] = {
     "expert_efficiency": Parameter(
         0.02, 1, 0.5, 0, "fraction of the matrix peak that grouped expert multiplications reach"
     ),
+    "expert_bandwidth": Parameter(
+        0.02, 1, 0.8, 0, "fraction of the memory peak at which weights of experts are read"
+    ),
     "expert_launch_s": Parameter(
         1e-8, 1e-3, 25e-6, 0, "seconds to route tokens to experts and to start their kernels"
     ),
+    "fp8_expert_efficiency": Parameter(0.02, 1, 0.3, 0, "the efficiency of experts in fp8"),
+    "fp8_expert_bandwidth": Parameter(0.02, 1, 0.7, 0, "their part of the memory peak in fp8"),
+    "fp8_expert_launch_s": Parameter(1e-8, 1e-3, 25e-6, 0, "their seconds to start in fp8"),
+    "fp4_expert_efficiency": Parameter(0.02, 1, 0.2, 0, "the efficiency of experts in fp4"),
+    "fp4_expert_bandwidth": Parameter(0.02, 1, 0.6, 0, "their part of the memory peak in fp4"),
+    "fp4_expert_launch_s": Parameter(1e-8, 1e-3, 20e-6, 0, "their seconds to start in fp4"),
+    "weight_only_expert_efficiency": Parameter(
+        0.02, 1, 0.3, 0, "the efficiency of experts of 4 bits that are multiplied in bf16"
+    ),
+    "weight_only_expert_bandwidth": Parameter(
+        0.02, 1, 0.6, 0, "the part of the memory peak at which these are read"
+    ),
+    "weight_only_expert_launch_s": Parameter(1e-8, 1e-3, 30e-6, 0, "seconds to start these"),
+    "latent_efficiency": Parameter(
+        0.02, 1, 0.6, 0, "fraction of the bf16 peak that decode attention on latents reaches"
+    ),
+    "latent_bandwidth": Parameter(
+        0.05, 1, 0.8, 0, "fraction of the memory peak at which cached latents are read"
+    ),
+    "latent_layer_s": Parameter(
+        1e-8, 1e-3, 30e-6, 0, "further seconds of a layer for the small kernels of latents"
+    ),
     "all_reduce_s": Parameter(1e-8, 1e-2, 5e-6, 0, "seconds to start a collective"),
+    "all_reduce_small_efficiency": Parameter(
+        0.01, 1, 0.2, 0, "fraction of the link peak that the kernel for small messages reaches"
+    ),
+    "all_reduce_large_s": Parameter(1e-8, 1e-2, 10e-6, 0, "seconds to start one for large ones"),
     "all_reduce_efficiency": Parameter(
-        0.01, 1, 0.5, 0, "fraction of the link peak that a collective reaches"
+        0.01, 1, 0.7, 0, "fraction of the link peak that a large collective reaches"
     ),
 }
 

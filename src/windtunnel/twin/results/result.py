@@ -6,6 +6,7 @@ import windtunnel
 from windtunnel.analysis.trust import PoolFacts, RunFacts, trust_of
 from windtunnel.core.distribution import summary
 from windtunnel.engine.server import Server
+from windtunnel.models.step_time.model import StepWork
 from windtunnel.models.step_time.table import Table
 from windtunnel.routing.counterfactual import regret_of
 from windtunnel.twin.infrastructure.results import fleet_of, gangs_of
@@ -33,6 +34,9 @@ from windtunnel.twin.servers.pools import cost_of, evidence_of, price_of, shape_
 from windtunnel.twin.servers.replicas import Pool
 from windtunnel.twin.settings import PoolSettings
 from windtunnel.twin.simulation import Simulation
+
+TYPICAL_TOKENS = 2048
+"""Of a prompt, or of a context, in the step by which errors of operators are weighted."""
 
 BY_DURATION = "duration"
 BY_LAST_REQUEST = "last request"
@@ -215,11 +219,21 @@ def _pool_facts(plan: PoolSettings, pool: Pool) -> PoolFacts:
     return PoolFacts(
         name=plan.name,
         model=plan.step_time.model,
-        evidence=evidence_of(plan, shape_of(plan), model),
+        evidence=evidence_of(plan, shape_of(plan), model, _typical_step(pool.servers)),
         kernels_only=kernels_only,
         bounds=model.measured(),
         extrapolated=_extrapolated(pool.servers),
     )
+
+
+def _typical_step(servers: list[Server]) -> StepWork:
+    """A step of as many decodes as there were on average; of servers without any, a prompt."""
+    steps = sum(int(one.steps) for one in servers)
+    decoded = sum(int(one.token_gaps.count) for one in servers)
+    if decoded == 0:
+        return StepWork([(TYPICAL_TOKENS, 0, TYPICAL_TOKENS)], 0, 0, 1)
+    decodes = max(1, round(decoded / steps))
+    return StepWork([], decodes, decodes * TYPICAL_TOKENS, decodes)
 
 
 def _extrapolated(servers: list[Server]) -> dict[str, Any] | None:

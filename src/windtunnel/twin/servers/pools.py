@@ -40,7 +40,8 @@ from windtunnel.models.step_time.blis import (
     BlisTrainedPhysics,
 )
 from windtunnel.models.step_time.linear import Linear
-from windtunnel.models.step_time.model import Scaled, StepTimeModel
+from windtunnel.models.step_time.model import Scaled, StepTimeModel, StepWork
+from windtunnel.models.step_time.physics import Physics
 from windtunnel.models.step_time.profile import Profile, load_profile, physics_model, profile_for
 from windtunnel.models.step_time.roofline import Roofline
 from windtunnel.models.step_time.table import Table
@@ -136,15 +137,18 @@ def _profile(pool: PoolSettings) -> Profile:
     return profile_for(accelerator) if given is None else load_profile(given)
 
 
-def evidence_of(pool: PoolSettings, shape: ModelShape | None, model: StepTimeModel) -> Evidence:
-    """The evidence for a pool's step times; `model` is the one that gives them."""
+def evidence_of(
+    pool: PoolSettings, shape: ModelShape | None, model: StepTimeModel, step: StepWork
+) -> Evidence:
+    """The evidence for a pool's step times; `model` gives them, and `step` is a typical one."""
     kind = pool.step_time.model
+    if isinstance(model, Scaled):
+        model = model.inner
     if kind == "physics":
         assert shape is not None, "a scenario without a model is refused when it is loaded"
-        return profile_evidence(_profile(pool), shape, pool.tensor_parallel)
+        assert isinstance(model, Physics)
+        return profile_evidence(_profile(pool), model, shape, step)
     if kind == "table":
-        if isinstance(model, Scaled):
-            model = model.inner
         assert isinstance(model, Table)
         return table_evidence(model)
     if isinstance(pool.step_time, BlisTrainedPhysicsStepTime):

@@ -1,0 +1,171 @@
+"""Fits the bundled profiles to operator tables, and says how far an unmeasured GPU would be off.
+
+The tables (NVIDIA aiconfigurator, Apache-2.0) are not part of the repository: WINDTUNNEL_DATA names
+the folder that has `silicon/`, or it lies in `../shared/data`. No published serving point is read.
+What operators cannot show comes from whole steps measured on H200s, the profile `h200-pytorch`.
+Run: python -m benchmarks.truth.fit
+"""
+
+import csv
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.calibration_accuracy import data_folder
+from benchmarks.vllm_replay import RUN
+from windtunnel.models.calibration.operators import PARAMETERS_OF, fit_operators
+from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
+from windtunnel.models.step_time.profile import BUNDLED, PARAMETERS, Profile, load_profile
+
+ORIGIN = "vLLM operator timings of NVIDIA aiconfigurator 0.12 (Apache-2.0); "
+ORIGIN += (
+    "starting small kernels, and time beyond kernels, as in a vLLM 0.19 run on an RTX PRO 6000 "
+)
+ORIGIN += "(LLMServingSim, MIT); "
+HOPPER = (
+    "multiplications in bf16, traffic of small kernels and the clock under load from 383 whole "
+)
+HOPPER += "steps measured on H200s with PyTorch 2.11 (bf16, CUDA graphs)."
+OTHERS = (
+    "starting a multiplication as in whole steps on H200s, traffic of small kernels as of fused "
+)
+OTHERS += "ones, no falling clock."
+
+TABLES = {
+    "a100": "a100_sxm",
+    "l40s": "l40s",
+    "h100": "h100_sxm",
+    "h200": "h200_sxm",
+    "b200": "b200_sxm",
+    "gb200": "gb200",
+    "rtx-pro-6000": "rtx_pro_6000_server",
+}
+STEPS = ("gemm_efficiency", "gemm_bandwidth", "gemm_wave", "gemm_blend")
+"""What whole steps on the H200 show of multiplications, and a Hopper chip shares."""
+
+FUSED_PASSES = 4.0
+STEP_S = 0.55e-3  # of a recorded vLLM run: decode steps of up to 60 sequences, less their kernels
+NO_KNEE = 1.0
+NEAREST = {
+    "h100": "h200",
+    "a100": "h100",
+    "l40s": "h100",
+    "b200": "h200",
+    "gb200": "b200",
+    "rtx-pro-6000": "b200",
+}
+"""Whose numbers a GPU takes where its own tables have none."""
+
+SLOWER = {"h100": "a100", "h200": "h100", "b200": "h200", "gb200": "b200"}
+"""Each is in no operator slower than the other; collectives aside, which have other links."""
+
+
+def small_kernels_s(folder: Path) -> float:
+    """What vLLM's norms, rotation and activation of one layer take for a single token."""
+    calls = {"layernorm": 2, "rotary_emb": 1, "act_fn": 1}
+    with (folder / RUN / "dense.csv").open() as file:
+        found = {row["layer"]: row for row in csv.DictReader(file) if row["tokens"] == "1"}
+    return sum(1e-6 * times * float(found[name]["time_us"]) for name, times in calls.items())
+
+
+def fitted(name: str, folder: Path, steps: Profile, layer_s: float) -> Profile:
+    """The profile of one GPU from its own tables."""
+    accelerator = resolve_accelerator(name)
+    hopper = name in ("h100", "h200")
+    origin = ORIGIN + (HOPPER if hopper else OTHERS)
+    rest = {**steps.parameters, "layer_s": layer_s, "step_s": STEP_S}
+    if not hopper:
+        rest |= {"elementwise_passes": FUSED_PASSES, "power_knee": NO_KNEE}
+    base = msgspec.structs.replace(steps, parameters=rest)
+    found = fit_operators(folder / TABLES[name], accelerator, base, name=name, origin=origin)
+    values = dict(found.parameters)
+    # In a captured graph a call starts while the one before it ends: steps show less than calls.
+    values["gemm_launch_s"] = min(values["gemm_launch_s"], steps.parameters["gemm_launch_s"])
+    if hopper:
+        values |= {key: steps.parameters[key] for key in STEPS}
+    return msgspec.structs.replace(found, parameters=values)
+
+
+def peaks(key: str, accelerator: Accelerator) -> float:
+    """What a fraction is of, or 1 for seconds and counts."""
+    if key.endswith("bandwidth"):
+        return accelerator.hbm_bytes_per_s
+    if not key.endswith("efficiency") or key.startswith("all_reduce"):
+        return 1.0
+    precision = key[:3] if key.startswith("fp") else "bf16"
+    return accelerator.peak_flops(precision)
+
+
+def completed(profile: Profile, nearest: Profile) -> Profile:
+    """The profile with the nearest GPU's numbers where its own tables have no rows."""
+    own = set(shown(profile))
+    values = {
+        key: value if key in own else nearest.parameters[key]
+        for key, value in profile.parameters.items()
+    }
+    return msgspec.structs.replace(profile, parameters=values)
+
+
+def shown(profile: Profile) -> list[str]:
+    """Parameters that the profile's own operator tables decide, or whole steps do."""
+    decided = [key for kind in profile.errors["operators"] for key in PARAMETERS_OF[kind]]
+    return [
+        *decided,
+        "layer_s",
+        "elementwise_passes",
+        "power_knee",
+        "power_exponent",
+        "decode_rows",
+    ]
+
+
+def ordered(profile: Profile, slower: Profile) -> Profile:
+    """The profile with no operator slower than on the slower GPU."""
+    here, there = resolve_accelerator(profile.accelerator), resolve_accelerator(slower.accelerator)
+    values = dict(profile.parameters)
+    for key, value in slower.parameters.items():
+        if key.startswith("all_reduce"):
+            continue
+        if key.endswith(("bandwidth", "efficiency")):
+            least = value * peaks(key, there) / peaks(key, here)
+            values[key] = min(1.0, max(values[key], least))
+        elif key.endswith("_s"):
+            values[key] = min(values[key], value)
+    return msgspec.structs.replace(profile, parameters=values)
+
+
+def main() -> None:
+    folder = data_folder()
+    if folder is None:
+        print("skipped: no measurements; name their folder in WINDTUNNEL_DATA")
+        return
+    steps = load_profile("h200-pytorch")
+    layer_s = small_kernels_s(folder)
+    found = {name: fitted(name, folder / "silicon", steps, layer_s) for name in TABLES}
+    for name, nearest in NEAREST.items():
+        found[name] = completed(found[name], found[nearest])
+    for name, slower in SLOWER.items():
+        found[name] = ordered(found[name], found[slower])
+    # PyTorch's attention is not vLLM's: the steps keep their own, and have the rest of the tables.
+    kept = {key: steps.parameters[key] for key, rule in PARAMETERS.items() if rule.spread > 0}
+    kept |= {key: steps.parameters[key] for key in ("decode_rows", "step_s")}
+    tables = {
+        kind: error
+        for kind, error in found["h200"].errors["operators"].items()
+        if not set(PARAMETERS_OF[kind]) & set(kept)
+    }
+    found["h200-pytorch"] = msgspec.structs.replace(
+        steps,
+        parameters={**found["h200"].parameters, **kept},
+        errors={**steps.errors, "operators": tables},
+    )
+    for name, raw in found.items():
+        rounded = {key: float(f"{raw.parameters[key]:.6g}") for key in PARAMETERS}
+        profile = msgspec.structs.replace(raw, parameters=rounded)
+        (BUNDLED / f"{name}.json").write_text(profile.to_json())
+        errors = profile.errors["operators"]
+        print(name, ", ".join(f"{kind} {error.mape:.1%}" for kind, error in errors.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A newer GPU is never slower, more bandwidth never hurts, and nothing jumps with the batch."""
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.catalog.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.models.catalog.models import MODELS, resolve_model
+from windtunnel.models.step_time.model import StepWork
+from windtunnel.models.step_time.physics import Physics
+from windtunnel.models.step_time.profile import physics_model, profile_for
+
+FASTER = [("h200", "h100"), ("h100", "a100"), ("b200", "h200"), ("gb200", "h200")]
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> StepWork:
+    chunks = draw(
+        st.lists(st.tuples(st.integers(1, 8192), st.sampled_from([0, 1000, 30000])), max_size=3)
+    )
+    decodes = draw(st.integers(0 if chunks else 1, 1024))
+    context = decodes * draw(st.integers(1, 60000))
+    new = [(tokens, cached, tokens + cached) for tokens, cached in chunks]
+    return StepWork(new, decodes, context, decodes + len(new))
+
+
+def _model(name: str, gpu: str, tp: int = 1, kv_bytes: float = 2.0) -> Physics:
+    shape = msgspec.structs.replace(resolve_model(name), kv_bytes=kv_bytes)
+    return physics_model(shape, resolve_accelerator(gpu), tensor_parallel=tp)
+
+
+@pytest.mark.parametrize(("faster", "slower"), FASTER)
+@given(name=st.sampled_from(sorted(MODELS)), kv_bytes=st.sampled_from([1.0, 2.0]), work=steps())
+def test_a_newer_gpu_is_not_slower(
+    faster: str, slower: str, name: str, kv_bytes: float, work: StepWork
+) -> None:
+    new = _model(name, faster, kv_bytes=kv_bytes).step_s(work)
+    old = _model(name, slower, kv_bytes=kv_bytes).step_s(work)
+    assert new <= old
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+@pytest.mark.parametrize(("faster", "slower"), FASTER[:2])
+@given(name=st.sampled_from(sorted(MODELS)), work=steps())
+def test_nor_is_a_group_of_them_over_links_of_the_same_kind(
+    faster: str, slower: str, tp: int, name: str, work: StepWork
+) -> None:
+    try:
+        new, old = _model(name, faster, tp), _model(name, slower, tp)
+    except InputError:
+        assume(False)
+    assert new.step_s(work) <= old.step_s(work)
+
+
+@given(
+    name=st.sampled_from(sorted(MODELS)),
+    gpu=st.sampled_from(sorted(ACCELERATORS)),
+    more=st.floats(1.0, 4.0),
+    work=steps(),
+)
+def test_more_bandwidth_is_never_slower(name: str, gpu: str, more: float, work: StepWork) -> None:
+    here = ACCELERATORS[gpu]
+    wider = msgspec.structs.replace(here, hbm_bytes_per_s=more * here.hbm_bytes_per_s)
+    profile = profile_for(here)
+    shape = resolve_model(name)
+    now = physics_model(shape, here, profile).step_s(work)
+    assert physics_model(shape, wider, profile).step_s(work) <= now * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("gpu", ["h100", "h200", "b200", "gb200"])
+@pytest.mark.parametrize("tp", [1, 8])
+@given(batch=st.integers(64, 384), context=st.sampled_from([500, 2000, 8000, 32000]))
+def test_latent_attention_has_no_jump_with_the_batch(
+    gpu: str, tp: int, batch: int, context: int
+) -> None:
+    model = _model("deepseek-v3", gpu, tp)
+
+    def attention_s(decodes: int) -> float:
+        work = StepWork([], decodes, decodes * context, decodes)
+        return model.step_s(work) - model.tokens_s(decodes) - model.head_s(decodes)
+
+    assert attention_s(batch + 1) <= 1.1 * attention_s(batch)
