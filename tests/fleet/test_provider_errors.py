@@ -104,6 +104,21 @@ def test_a_permanent_error_fails_a_machine_until_its_provider_lists_it_anew() ->
     assert shard.planner.inventory.errors == {}
 
 
+@pytest.mark.parametrize("meanwhile", [quota("m1"), Machine("m1", shape_of(), FAILED, error="no")])
+def test_a_permanent_error_ends_when_a_provider_without_times_lists_a_change(
+    meanwhile: Machine,
+) -> None:
+    shard = shard_on(provider_of([quota("m1")]))
+    shard.want("east", [ask()])
+    _, (order,) = shard.cycle(0.0)
+    shard.answer(Completion("m1", order.token, "no such image", PERMANENT), 1.0)
+    for now_s in (2.0, 3.0):
+        shard.fold(Page([meanwhile], [], int(now_s)), now_s)
+        assert state_of(shard, "m1") == FAILED
+    shard.fold(Page([Machine("m1", shape_of(), IDLE, "h1")], [], 9), 10.0)
+    assert state_of(shard, "m1") == IDLE
+
+
 def test_a_machine_that_was_given_up_is_tried_again_when_it_is_listed() -> None:
     provider = provider_of([quota("m1")])
     shard = shard_on(provider)

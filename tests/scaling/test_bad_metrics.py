@@ -193,7 +193,7 @@ def test_no_number_breaks_a_policy(policy: str, data: st.DataObject) -> None:
             for _ in range(min(target, 2))
         ]
         flow = Flow(
-            draw(st.sampled_from([15.0, 15.0, math.nan])),
+            draw(st.sampled_from([15.0, 15.0, math.nan, 5e-324])),
             arrived=draw(COUNTS),
             completed=draw(COUNTS),
             lengths=RequestLengths(
@@ -202,7 +202,9 @@ def test_no_number_breaks_a_policy(policy: str, data: st.DataObject) -> None:
                 output_tokens=draw(NUMBERS),
                 prefix_hit=draw(NUMBERS),
             ),
-            latencies=MeanLatencies(ttft_s=draw(NUMBERS), tpot_s=draw(NUMBERS)),
+            latencies=MeanLatencies(
+                ttft_s=draw(NUMBERS), tpot_s=draw(NUMBERS), e2e_s=draw(NUMBERS)
+            ),
         )
         model = Model(
             "m",
@@ -248,6 +250,23 @@ def test_a_prompt_length_that_falls_to_nothing_is_no_division_by_zero() -> None:
         model = Model("m", [variant(size, busy(size))], flow=flow)
         size = decider.tick(Snapshot(15.0 * tick, [model]), 15.0 * tick)[0].target
     assert size >= 1
+
+
+def test_a_rate_without_end_is_no_overflow_and_is_not_remembered() -> None:
+    decider = scaler("dynamo", {"adjustment": "15s", "predictor": "kalman"})
+    targets = []
+    for tick in range(1, 20):
+        flow = Flow(
+            5e-324 if tick == 9 else 15.0,
+            arrived=300,
+            completed=300,
+            lengths=RequestLengths(900.0, output_tokens=200.0),
+            latencies=MeanLatencies(ttft_s=0.5, tpot_s=0.02, e2e_s=4.0),
+        )
+        model = Model("m", [variant(4, busy(4))], flow=flow)
+        targets.append(decider.tick(Snapshot(15.0 * tick, [model]), 15.0 * tick)[0].target)
+    assert targets[8] == 4
+    assert targets[-1] == targets[7]
 
 
 def test_snapshots_of_another_time_are_refused() -> None:

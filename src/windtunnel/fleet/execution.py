@@ -20,6 +20,7 @@ from windtunnel.fleet.instruments import (
 )
 from windtunnel.fleet.instruments import CONFIGURE as CONFIGURE_TIME
 from windtunnel.fleet.instruments import DRAIN as DRAIN_TIME
+from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.orders import (
     CONFIGURE,
     CREATE,
@@ -137,8 +138,8 @@ class Executor:
         self._running: Final[dict[str, RunningAction]] = {}
         self._deadlines: Final[list[tuple[float, int, str]]] = []
         self._backoffs: Final[dict[Offering, OfferingBackoff]] = {}
-        self.permanent: Final[dict[str, None]] = {}
-        """Failed machines whose provider said that asking again changes nothing."""
+        self.permanent: Final[dict[str, Machine | None]] = {}
+        """Machines that failed for good, as their provider said, and their records since."""
         self._begun_in_cycle = 0
         self._reclaimed_in_cycle: Final[dict[str, int]] = {}
         self.waiting = 0

@@ -129,15 +129,22 @@ class Reconciler:
     def _has_recovered(self, entry: MachineEntry, record: Machine) -> bool:
         """Whether a machine that failed can be used again.
 
-        Its provider lists it so: after an error that was said to be permanent, since a later time.
+        Its provider lists it so: after an error that was said to be permanent, since a later time,
+        or otherwise than it listed it after the error.
         """
-        if record.id in self._executor.permanent and record.since_s <= entry.since_s:
-            return False
-        self._executor.permanent.pop(record.id, None)
+        permanent = self._executor.permanent
+        if record.id in permanent:
+            listed = permanent[record.id]
+            if record.since_s <= entry.since_s and (listed is None or listed == record):
+                permanent[record.id] = record
+                return False
+            del permanent[record.id]
         return record.state in (SPECULATIVE, IDLE, CONFIGURED)
 
     def _fold_same_state(self, entry: MachineEntry, record: Machine) -> None:
         """A machine leaves a cluster by being drained, and not by being listed for another."""
+        if record.id in self._executor.permanent:
+            self._executor.permanent[record.id] = record  # its provider knows that it failed
         row = entry.row
         cluster = record.cluster if row is None else row.cluster.name
         if record.cluster and record.cluster != cluster and record.state != FAILED:

@@ -24,6 +24,9 @@ Promise = Annotated[float, Duration("0s", "10m", above=True)]
 
 _USES: Final = 100
 """Points of KV use in the decode profile."""
+MOST_RATE: Final = 1e12
+MOST_LOAD: Final = 1e12
+"""Requests a second, and replicas: more is a clock or a metric that is wrong."""
 _PROMPTS: Final = [float(2**power) for power in range(5, 18)]
 
 
@@ -187,7 +190,10 @@ class Dynamo(Analyzer):
         lengths = flow.lengths
         if not flow.arrived or not lengths.prompt_tokens or not lengths.output_tokens:
             return [unknown(group, "Nothing was answered in the interval.") for group in groups]
-        seen.requests.see(flow.arrived / flow.interval_s)
+        rate = flow.arrived / flow.interval_s
+        if not rate < MOST_RATE:
+            return [unknown(group, "The rate of requests is no number.") for group in groups]
+        seen.requests.see(rate)
         seen.prompt.see(flow.lengths.prompt_tokens)
         seen.answer.see(flow.lengths.output_tokens)
         return self._sized(groups, flow, seen)
@@ -208,7 +214,7 @@ class Dynamo(Analyzer):
                 load += rate * min(1.0, factor) * profile.ttft_s(prompt)
             if group.role != "prefill":
                 load += self._decode_load(group, profile, flow, rate, prompt, answer, facts)
-            wanted.append(max(self._least, math.ceil(load - 1e-9)))
+            wanted.append(max(self._least, math.ceil(min(load, MOST_LOAD) - 1e-9)))
             evidence.append(facts)
         sized = self._within_budget(groups, wanted)
         return [
