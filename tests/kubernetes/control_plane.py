@@ -9,6 +9,7 @@ binary in `tests/kubernetes/apiserver`. A test may kill, stop and start each of 
 etcd's history.
 """
 
+import asyncio
 import contextlib
 import ctypes
 import datetime
@@ -331,6 +332,23 @@ class ControlPlane:
             yield
         finally:
             process.send_signal(signal.SIGCONT)
+
+    async def restart(self) -> None:
+        """The API server again, after a kill, while the event loop goes on."""
+        self.launch(API_SERVER)
+        await asyncio.to_thread(self.await_ready, API_SERVER)
+
+    def save_etcd(self) -> None:
+        """A copy of all that etcd holds, for `restore_etcd`; the API server is killed before."""
+        self.kill(ETCD)
+        shutil.copytree(self.folder / "etcd", self.folder / "saved")
+        self.start(ETCD)
+
+    def restore_etcd(self) -> None:
+        self.kill(ETCD)
+        shutil.rmtree(self.folder / "etcd")
+        (self.folder / "saved").rename(self.folder / "etcd")
+        self.start(ETCD)
 
     def compact(self, version: int) -> None:
         """Drops etcd's history before this revision."""

@@ -5,11 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kubernetes.chaos import Cut, Fate, Refuse, Silence, Swallow, proxied
+from tests.kubernetes.chaos import Cut, Delay, Fate, Refuse, Silence, Swallow, proxied
 from tests.kubernetes.cluster import Cluster, labelled
 from windtunnel.core.clock import monotonic_s
 from windtunnel.live.kubernetes.client import Selection
-from windtunnel.live.kubernetes.errors import AlreadyExists, NoAnswer, NotLeader, ServerError
+from windtunnel.live.kubernetes.errors import (
+    AlreadyExists,
+    NoAnswer,
+    NotFound,
+    NotLeader,
+    ServerError,
+)
 from windtunnel.live.kubernetes.events import WARNING, EventRecorder, Subject
 from windtunnel.live.kubernetes.leader import LeaderElector, Lease, Timing
 from windtunnel.live.kubernetes.resources import (
@@ -21,7 +27,8 @@ from windtunnel.live.kubernetes.resources import (
     Plain,
 )
 
-QUICK = Timing(lease_s=3.0, renew_deadline_s=2.0, retry_s=0.3)
+QUICK = Timing(lease_s=3.0, renew_deadline_s=2.4, retry_s=0.4)
+"""A fifth of the usual times."""
 
 
 async def test_a_write_without_an_answer_is_not_repeated_and_may_have_happened(
@@ -117,6 +124,46 @@ async def test_a_lease_is_renewed_while_other_requests_are_shed(cluster: Cluster
         for task in [running, *waiting]:
             task.cancel()
         await asyncio.gather(running, *waiting, return_exceptions=True)
+
+
+async def test_a_lease_is_kept_while_every_answer_takes_long(cluster: Cluster) -> None:
+    """As 5 s would with the usual times."""
+    async with proxied(cluster) as (proxy, client):
+        proxy.fate = lambda method, path: Delay(1.0)
+        elector = LeaderElector(client, cluster.namespace, "lease", "only", QUICK)
+        running = asyncio.create_task(elector.run())
+        async with asyncio.timeout(30):
+            await elector.led.wait()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2 * QUICK.lease_s):
+                await elector.lost.wait()
+        assert elector.epoch == 0
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+class Expiring:
+    """A guard whose time is over after so many questions."""
+
+    def __init__(self, asked: int) -> None:
+        self.left = asked
+
+    def write_time_s(self, now_s: float) -> float:
+        self.left -= 1
+        return 5.0 if self.left >= 0 else 0.0
+
+
+async def test_a_lease_that_ends_while_a_write_connects_withholds_it(cluster: Cluster) -> None:
+    body = labelled(cluster.namespace, "a")
+    for asked in (0, 1):
+        with pytest.raises(NotLeader):
+            await cluster.client.fenced(Expiring(asked)).create(CONFIG_MAPS, body, Plain)
+    with pytest.raises(NotFound):
+        await cluster.client.get(CONFIG_MAPS, cluster.namespace, "a", Object)
+    writer = cluster.client.fenced(Expiring(6))
+    await writer.create(CONFIG_MAPS, body, Plain)
+    await writer.patch(CONFIG_MAPS, cluster.namespace, "a", {"data": {"x": "1"}}, Plain)
+    await writer.delete(CONFIG_MAPS, cluster.namespace, "a")
 
 
 async def test_repeated_events_are_one_object_with_a_series(cluster: Cluster) -> None:

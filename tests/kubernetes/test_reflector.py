@@ -155,6 +155,26 @@ async def test_history_that_etcd_compacted_is_gone_and_deletions_in_the_gap_are_
         assert reflector.steps.lists == 2
 
 
+async def test_an_etcd_restored_to_an_older_state_is_listed(cluster: Cluster) -> None:
+    """A watch from a version that is no more is accepted, and shows nothing."""
+    plane = cluster.plane
+    await write(cluster, "a", "1")
+    plane.kill(API_SERVER)
+    plane.save_etcd()
+    await plane.restart()
+    for number in range(30):
+        await write(cluster, f"later{number}", "1")
+    async with reflected(cluster.client, cluster.namespace) as reflector:
+        assert len(reflector.cache) == 31
+        plane.kill(API_SERVER)
+        plane.restore_etcd()
+        await plane.restart()
+        await cluster.until(lambda: agrees(cluster, reflector))
+        assert len(reflector.cache) == 1
+        await write(cluster, "b", "1")
+        await cluster.until(lambda: agrees(cluster, reflector))
+
+
 async def test_a_continue_token_that_expired_is_listed_from_the_start(cluster: Cluster) -> None:
     """410 inside a paged list."""
     for number in range(6):
@@ -175,8 +195,7 @@ async def test_an_api_server_that_was_away_is_caught_up_with(cluster: Cluster, h
     async with reflected(cluster.client, cluster.namespace) as reflector:
         if how == "killed":
             plane.kill(API_SERVER)
-            plane.launch(API_SERVER)
-            await asyncio.to_thread(plane.await_ready, API_SERVER)
+            await plane.restart()
         else:
             with plane.stopped(API_SERVER), pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.5):

@@ -73,6 +73,22 @@ def test_a_renewal_counts_from_when_it_was_sent_and_bounds_writes_by_the_lease()
     assert only.epoch == 0, "a renewal is no new term"
 
 
+def test_a_leader_renews_without_a_read_while_it_is_sure_of_the_lease() -> None:
+    server, only = Server(), election("a")
+    assert only.renewal(0.0, DATE_S) is None
+    lead(only, server, 0.0)
+    assert only.wait_s(0.5) == 1.5, "the next is due two seconds after this one was sent"
+    renewal = only.renewal(5.0, DATE_S)
+    assert renewal is not None
+    assert renewal.version == "1"
+    only.failed()  # its answer is lost
+    assert server.write(renewal) is not None
+    assert only.renewal(6.0, DATE_S) is None
+    assert isinstance(lead(only, server, 6.0), Write)
+    assert only.epoch == 0
+    assert only.renewal(16.0, DATE_S) is None, "after the deadline it has to be elected again"
+
+
 def test_leading_again_after_the_deadline_is_a_new_term() -> None:
     server, only = Server(), election("a")
     lead(only, server, 0.0)
@@ -128,18 +144,23 @@ class Candidate:
     def step(self, real_s: float, *, lost: bool) -> None:
         now_s = self.now_s(real_s)
         if self._answer is not None and self._sent is not None:
-            if not lost:
+            if lost:
+                self.election.failed()
+            else:
                 self.election.wrote(self._answer, self._sent[1])
             self._answer = self._sent = None
         elif self._sent is not None:
             self._answer = self._server.write(self._sent[0])
             if self._answer is None:
+                self.election.failed()
                 self._sent = None
         elif self._read:
             self.election.read(self._read.pop(), now_s)
             decided = self.election.decide(now_s, DATE_S)
             if isinstance(decided, Write) and not lost:
                 self._sent = decided, now_s
+        elif renewal := self.election.renewal(now_s, DATE_S):
+            self._sent = renewal, now_s
         else:
             self._read = [self._server.lease]
 

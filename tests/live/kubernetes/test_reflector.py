@@ -91,6 +91,21 @@ def test_a_version_from_the_future_is_tried_three_times_then_listed() -> None:
     assert steps.next() == ListNow(1.0)
 
 
+def test_after_a_lost_connection_the_version_is_verified_and_a_restored_server_is_listed() -> None:
+    steps = watching("5000")
+    steps.failed(NoAnswer("cut"), 101.0)
+    after = steps.next()
+    assert isinstance(after, WatchFrom)
+    assert after.verify
+    assert steps.verified("5000")
+    again = steps.next()
+    assert isinstance(again, WatchFrom)
+    assert not again.verify
+    steps.failed(NoAnswer("cut"), 102.0)
+    assert not steps.verified("900")
+    assert isinstance(steps.next(), ListNow)
+
+
 def test_the_server_says_how_long_to_wait() -> None:
     steps = watching()
     steps.failed(SHED, 101.0)

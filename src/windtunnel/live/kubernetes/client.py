@@ -135,6 +135,28 @@ _EVENTS: Final = msgspec.json.Decoder(WatchEvent)
 _PAGES: Final = msgspec.json.Decoder(_Page)
 
 
+class _Guarded:
+    """A body that is withheld if the guard's time is over when it is its turn to be written.
+
+    Connecting takes time, and a process may be stopped meanwhile; a request without its body is
+    none.
+    """
+
+    def __init__(self, guard: WriteGuard, body: bytes) -> None:
+        self._guard = guard
+        self._body = body
+        self.withheld = False
+
+    def time_s(self) -> float:
+        return self._guard.write_time_s(monotonic_s())
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        if self.time_s() <= 0:
+            self.withheld = True
+            raise ConnectionAbortedError
+        yield self._body
+
+
 class _Wire:
     """What all clients of one connection pool share."""
 
@@ -206,6 +228,12 @@ class Client:
                 if last_try:
                     raise
         raise AssertionError
+
+    async def newest_version(self, resource: Resource, selection: Selection = ALL) -> str:
+        """The version that a list would have now."""
+        query = {"limit": "1", **selection.query()}
+        path = f"{resource.collection(selection.namespace)}?{urlencode(query)}"
+        return _PAGES.decode(await self._read(path)).metadata.resource_version
 
     async def _pages(self, path: str, query: Mapping[str, str]) -> ObjectList:
         items: list[msgspec.Raw] = []
@@ -482,15 +510,24 @@ class Client:
     async def _send(self, method: str, path: str, body: bytes | None, content: str) -> bytes:
         request = f"{method} {path.split('?', maxsplit=1)[0]}"
         total_s = self._wire.limits.request_s
-        if self._guard is not None and method != "GET":
-            total_s = min(total_s, self._guard.write_time_s(monotonic_s()))
-            if total_s <= 0:
-                raise NotLeader("not sent, since the leader's lease may be over", where=request)
         headers = {} if body is None else {"Content-Type": content}
-        async with self._exchange(method, path, headers, body, total_s, None) as response:
-            if not 200 <= response.status < 300:
-                raise await _error(request, response)
-            return await _whole(request, response)
+        sent: bytes | AsyncIterator[bytes] | None = body
+        guarded = None
+        if self._guard is not None and body is not None:
+            guarded = _Guarded(self._guard, body)
+            total_s = min(total_s, guarded.time_s())
+            headers["Content-Length"] = str(len(body))
+            sent = guarded.pieces()
+        if total_s > 0:
+            try:
+                async with self._exchange(method, path, headers, sent, total_s, None) as response:
+                    if not 200 <= response.status < 300:
+                        raise await _error(request, response)
+                    return await _whole(request, response)
+            except NoAnswer:
+                if guarded is None or not guarded.withheld:
+                    raise
+        raise NotLeader("not sent, since the leader's lease may be over", where=request)
 
     @asynccontextmanager
     async def _exchange(
@@ -498,7 +535,7 @@ class Client:
         method: str,
         path: str,
         headers: dict[str, str],
-        body: bytes | None,
+        body: bytes | AsyncIterator[bytes] | None,
         total_s: float | None,
         silent_s: float | None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -30,13 +30,22 @@ from windtunnel.live.kubernetes.resources import LEASES, Object, micro_time
 
 
 class Timing(NamedTuple):
-    """As in all Kubernetes controllers."""
+    """Lease and retry as in all Kubernetes controllers.
+
+    Their renew deadline of 10 s counts from an answer and can outlast the lease; ours counts from
+    when the renewal was sent, and is longer so that answers may take 5 s.
+    """
 
     lease_s: float = 15.0
     """How long a lease must not change before another takes it; whole seconds in the Lease."""
-    renew_deadline_s: float = 10.0
-    """How long a leader goes on without a renewal."""
+    renew_deadline_s: float = 12.0
+    """How long a leader goes on after the last renewal that succeeded was sent."""
     retry_s: float = 2.0
+
+    @property
+    def request_s(self) -> float:
+        """How long one request may take: a renewal that is lost leaves time for another."""
+        return self.renew_deadline_s / 2
 
     def check(self) -> None:
         assert self.retry_s < self.renew_deadline_s < self.lease_s
@@ -85,6 +94,8 @@ class Election:
         self._renewed_s: float | None = None
         """When the renewal was sent that holds this term; None: not leading."""
         self._epoch = -1
+        self._sure = False
+        """Whether the Lease is as we wrote it, as far as we know."""
 
     @property
     def epoch(self) -> int:
@@ -120,6 +131,11 @@ class Election:
         self._seen = lease
         if lease is not None and lease.spec.holder_identity != self.identity:
             self._renewed_s = None  # another took it, or we gave it up
+
+    def renewal(self, now_s: float, unix_s: float) -> Write | None:
+        """What a leader writes without a read, which halves the time of a renewal; else None."""
+        decided = self.decide(now_s, unix_s) if self._sure and self.leads(now_s) else None
+        return decided if isinstance(decided, Write) else None
 
     def decide(self, now_s: float, unix_s: float) -> Write | WaitFor:
         """After a read."""
@@ -160,13 +176,19 @@ class Election:
         self._seen_s = sent_s
         self._renewed_s = sent_s
         self._epoch = lease.spec.lease_transitions or 0
+        self._sure = True
+
+    def failed(self) -> None:
+        """A write failed, or its answer did not come: the Lease has to be read."""
+        self._sure = False
 
     def wait_s(self, now_s: float) -> float:
-        """After a write, or a failure: until the Lease is read again."""
-        deadline_s = self.deadline_s()
-        if deadline_s is None or now_s >= deadline_s:
+        """After a write or a failure: until the next one. A leader renews by when it last sent."""
+        if self._renewed_s is None or not self.leads(now_s):
             return self._retry_s()
-        return min(self.timing.retry_s, max(deadline_s - now_s, 0.0))
+        if self._sure:
+            return max(self._renewed_s + self.timing.retry_s - now_s, 0.0)
+        return self.timing.retry_s / 4
 
     def _retry_s(self) -> float:
         return self.timing.retry_s * self._stream.between(1.0, 1.2)
@@ -191,6 +213,8 @@ class Election:
 
 class LeaderElector:
     """Takes part in the election of a Lease until it is cancelled, and then releases it.
+
+    Cancel it last: a write that is still under way then meets the next leader's.
 
     Await `led.wait()` to begin, `lost.wait()` to stop; both change with every term. Give it to
     `Client.fenced` for all writes that only the leader may do.
@@ -233,45 +257,54 @@ class LeaderElector:
         """One look at the Lease; how long until the next."""
         election = self.election
         try:
-            async with asyncio.timeout(election.timing.renew_deadline_s / 2):
-                wait_s = await self._look()
+            wait_s = await self._look()
             self.last_error = None
-        except KubernetesError as error:
-            self.last_error = error
-            wait_s = election.wait_s(monotonic_s())
-        except TimeoutError:
-            self.last_error = KubernetesError("no answer in time", where=f"Lease {self._name}")
+        except (KubernetesError, TimeoutError) as error:
+            election.failed()
+            late = KubernetesError("no answer in time", where=f"Lease {self._name}")
+            self.last_error = error if isinstance(error, KubernetesError) else late
             wait_s = election.wait_s(monotonic_s())
         self._tell()
         return wait_s
 
     async def _look(self) -> float:
         election = self.election
-        try:
-            lease = await self._client.get(LEASES, self._namespace, self._name, Lease, urgent=True)
-        except NotFound:
-            lease = None
-        election.read(lease, monotonic_s())
-        sent_s = monotonic_s()
-        match election.decide(sent_s, unix_s()):
+        decided: Write | WaitFor | None = election.renewal(monotonic_s(), unix_s())
+        if decided is None:
+            lease = await self._read()
+            election.read(lease, monotonic_s())
+            decided = election.decide(monotonic_s(), unix_s())
+        match decided:
             case WaitFor(seconds):
                 return seconds
-            case Write() as write:
+            case Write():
+                sent_s = monotonic_s()
                 try:
-                    election.wrote(await self._write(write), sent_s)
-                except Conflict:  # another was faster: look at what it wrote
-                    return election.timing.retry_s * 0.1
+                    election.wrote(await self._write(decided), sent_s)
+                except Conflict:  # another was faster, or our own write whose answer was lost
+                    election.failed()
+                    return 0.0
                 return election.wait_s(monotonic_s())
-            case never:
-                assert_never(never)
+            case _:
+                assert_never(decided)
+
+    async def _read(self) -> Lease | None:
+        try:
+            async with asyncio.timeout(self.election.timing.request_s):
+                return await self._client.get(
+                    LEASES, self._namespace, self._name, Lease, urgent=True
+                )
+        except NotFound:
+            return None
 
     async def _write(self, write: Write) -> Lease:
         meta: dict[str, Any] = {"namespace": self._namespace, "name": self._name}
         body = {"metadata": meta, "spec": msgspec.to_builtins(write.spec)}
-        if write.version is None:
-            return await self._client.create(LEASES, body, Lease, urgent=True)
-        meta["resourceVersion"] = write.version
-        return await self._client.replace(LEASES, body, Lease, urgent=True)
+        async with asyncio.timeout(self.election.timing.request_s):
+            if write.version is None:
+                return await self._client.create(LEASES, body, Lease, urgent=True)
+            meta["resourceVersion"] = write.version
+            return await self._client.replace(LEASES, body, Lease, urgent=True)
 
     def _tell(self) -> None:
         if self.election.leads(monotonic_s()):

@@ -5,8 +5,10 @@ doubt.
 
 - 410, as a status or as an ERROR event: list. What the list does not name is gone, and handlers
   hear of it.
-- "Too large resource version" (the server lags, or etcd was restored): try again after a second,
-  three times, then list without a version.
+- "Too large resource version" (the server lags): try again after a second, three times, then list.
+- A lost connection: ask for the newest version before watching again. If etcd was restored to an
+  older state it is lower than ours, and list; a watch would show nothing until the versions have
+  caught up.
 - A watch that ends: watch again from the last version. One that ends at once, or breaks: after a
   backoff.
 - Silence: two watches without even a bookmark, or a connection on which nothing comes after its own
@@ -53,6 +55,8 @@ class WatchFrom(NamedTuple):
     version: str
     timeout_s: int
     delay_s: float
+    verify: bool
+    """Ask first whether the server still has this version."""
 
 
 class ListWatch:
@@ -65,6 +69,7 @@ class ListWatch:
         self._delay_s = 0.0
         self._future = 0
         self._silent = 0
+        self._verify = False
         self._began_s = 0.0
         self._heard = False
         self.lists = 0
@@ -77,12 +82,20 @@ class ListWatch:
             return ListNow(delay_s)
         self.watches += 1
         timeout_s = self._stream.integer(SHORTEST_WATCH_S, LONGEST_WATCH_S)
-        return WatchFrom(self._version, timeout_s, delay_s)
+        return WatchFrom(self._version, timeout_s, delay_s, self._verify)
+
+    def verified(self, newest: str) -> bool:
+        """Whether to watch, now that the server says its newest version; if not, list."""
+        self._verify = False
+        if newest.isdecimal() and self._version.isdecimal() and int(newest) < int(self._version):
+            self._version = ""
+        return bool(self._version)
 
     def listed(self, version: str) -> None:
         self._version = version
         self._silent = 0
         self._future = 0
+        self._verify = False
 
     def began(self, now_s: float) -> None:
         """A watch is answered."""
@@ -117,6 +130,7 @@ class ListWatch:
             return
         if isinstance(error, Gone):
             self._version = ""
+        self._verify = not isinstance(error, ApiError)
         asked_s = error.retry_after_s if isinstance(error, ApiError) else 0.0
         self._delay_s = max(self._backoff.failed(now_s), min(asked_s, 60.0))
 
@@ -155,13 +169,17 @@ class Reflector(Generic[Held]):
                 match step:
                     case ListNow():
                         await self._list()
-                    case WatchFrom(version, timeout_s):
-                        await self._watch(version, timeout_s)
+                    case WatchFrom(version, timeout_s, _, verify):
+                        if not verify or self.steps.verified(await self._newest()):
+                            await self._watch(version, timeout_s)
                     case _:
                         assert_never(step)
             except KubernetesError as error:
                 self.last_error = error
                 self.steps.failed(error, monotonic_s())
+
+    async def _newest(self) -> str:
+        return await self._client.newest_version(self.resource, self._selection)
 
     async def _list(self) -> None:
         self.cache.begin_list()
