@@ -12,6 +12,8 @@ DEVELOPED := $(VENV)/installed-dev
 SEED ?= $(shell git rev-parse --short=8 HEAD 2>/dev/null | $(PYTHON) -c "print(int(input() or '0', 16))" 2>/dev/null || echo 0)
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup -p randomly --randomly-seed=$(SEED) --hypothesis-seed=$(SEED)
 EXAMPLE ?= examples/first.yaml
+# Tests start hundreds of processes; without cached bytecode each would compile 400 modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check test-interpreted test-compiled test-kubernetes compile bench docs format clean
