@@ -1,8 +1,11 @@
 """Single requests, leader election and events while the way to a real API server is disturbed."""
 
 import asyncio
+import signal
+import sys
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from tests.kubernetes.chaos import Cut, Delay, Fate, Refuse, Silence, Swallow, proxied
@@ -25,6 +28,7 @@ from windtunnel.live.kubernetes.resources import (
     Meta,
     Object,
     Plain,
+    Unstructured,
 )
 
 QUICK = Timing(lease_s=3.0, renew_deadline_s=2.4, retry_s=0.4)
@@ -140,6 +144,49 @@ async def test_a_lease_is_kept_while_every_answer_takes_long(cluster: Cluster) -
         assert elector.epoch == 0
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_leader_that_was_stopped_writes_nothing_after_the_next_one_began(
+    cluster: Cluster,
+) -> None:
+    """SIGSTOP for longer than the lease: in the order of the API server, epochs never go back."""
+    space = cluster.namespace
+
+    async def written() -> list[tuple[int, str]]:
+        listed = await cluster.client.list_all(CONFIG_MAPS, Selection(space, "windtunnel=test"))
+        maps = [msgspec.json.decode(one, type=Unstructured) for one in listed.items]
+        maps.sort(key=lambda one: int(one.metadata.resource_version))
+        return [(int(one.data["epoch"]), one.data["by"]) for one in maps]
+
+    async def some_by(identity: str, least: int = 3) -> None:
+        async def there() -> bool:
+            return [by for _, by in await written()].count(identity) >= least
+
+        await cluster.until(there)
+
+    command = [sys.executable, "-m", "tests.kubernetes.candidate", str(cluster.plane.kubeconfig)]
+    first = await asyncio.create_subprocess_exec(*command, space, "first")
+    second = None
+    try:
+        await some_by("first")
+        second = await asyncio.create_subprocess_exec(*command, space, "second")
+        first.send_signal(signal.SIGSTOP)
+        await some_by("second")
+        first.send_signal(signal.SIGCONT)
+        await some_by("second", 30)
+        second.send_signal(signal.SIGSTOP)
+        before = len([by for _, by in await written() if by == "first"])
+        await some_by("first", before + 3)
+        second.send_signal(signal.SIGCONT)
+        await some_by("first", before + 30)
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.kill()
+                await process.wait()
+    order = await written()
+    assert order == sorted(order, key=lambda one: one[0])
+    assert list(dict(order).values())[:2] == ["first", "second"]
 
 
 class Expiring:
