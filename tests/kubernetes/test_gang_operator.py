@@ -95,9 +95,14 @@ class Operator:
 class Stage:
     """A cluster with kubelets, and what tests look at."""
 
-    def __init__(self, cluster: Cluster, kubelets: Kubelets) -> None:
+    def __init__(self, cluster: Cluster, kubelets: Kubelets, operator: Operator) -> None:
         self.cluster, self.client, self.space = cluster, cluster.client, cluster.namespace
         self.kubelets = kubelets
+        self.operator = operator
+
+    def calls(self, outcome: str) -> dict[str, int]:
+        counts = self.operator.writer.counts
+        return {f"{verb} {kind}": n for (verb, kind, end), n in counts.items() if end == outcome}
 
     async def apply(self, manifest: dict[str, Any]) -> None:
         meta = {"name": manifest["metadata"]["name"], "namespace": self.space}
@@ -108,7 +113,23 @@ class Stage:
         async def look() -> bool:
             return holds()
 
-        await self.cluster.until(look)
+        try:
+            await self.cluster.until(look)
+        except TimeoutError:
+            raise AssertionError(self.described()) from None
+
+    def described(self) -> str:
+        """What there is, for who reads a failure."""
+        view = self.operator.mirror.view
+        pods = [
+            (pod.name, pod.gates, pod.node, pod.ready, pod.terminating)
+            for pod in view.pods.values()
+        ]
+        cliques = [(one.name, one.replicas, one.status) for one in view.cliques.values()]
+        gangs = [(one.name, one.conditions) for one in view.gangs.values()]
+        seen = [pod.metadata.name for pod in self.kubelets.alive()]
+        calls = self.operator.writer.counts
+        return "\n".join(map(str, [*pods, *cliques, *gangs, seen, calls]))
 
     async def until_ready(self, pods: int) -> None:
         await self.until(
@@ -138,10 +159,11 @@ async def stage(
     await add_node(cluster.client, node)
     kubelets = Kubelets(cluster.client, cluster.namespace, node, slots)
     tasks = [asyncio.create_task(kubelets.run())]
+    ours = Operator(cluster)
     if operator:
-        tasks.append(asyncio.create_task(Operator(cluster).run()))
+        tasks.append(asyncio.create_task(ours.run()))
     try:
-        yield Stage(cluster, kubelets)
+        yield Stage(cluster, kubelets, ours)
     finally:
         for task in tasks:
             task.cancel()
@@ -173,6 +195,11 @@ async def test_a_set_comes_up_in_order_with_all_that_grove_would_create(cluster:
             "web-0-sg-x-0-pc-b",
             "web-0-sg-x-0-pc-c",
         }
+        names = {kind: await on.names(kind) for kind in ("Role", "RoleBinding", "Secret")}
+        assert names["Role"] == names["RoleBinding"] == ["grove.io:pcs:web"]
+        assert names["Secret"] == ["web-ic-sat"]
+        assert on.calls("failed") == {}
+        assert on.calls("stale") == {}
 
 
 async def test_scaled_by_the_subresource_up_down_and_to_zero(cluster: Cluster) -> None:

@@ -78,7 +78,7 @@ def _manifest(owner: PodCliqueSet, above: Thing, thing: Owned, labels: dict[str,
     common = {
         "app.kubernetes.io/managed-by": "grove-operator",
         PART_OF: names.short(owner.name),
-        "app.kubernetes.io/name": names.short(thing.name),
+        "app.kubernetes.io/name": names.short(thing.name).replace(":", "-"),  # as labels must be
     }
     if component:
         common["app.kubernetes.io/component"] = component

@@ -45,7 +45,8 @@ def gateway(
     A request may name its class of service, as in `x-slo-class: interactive`, and has its key, if
     CONFIG lists keys, as OpenAI's clients send it: `authorization: Bearer KEY`.
     """
-    from windtunnel.live.gateway.program import check_keys, log_to_stderr, run_gateway
+    from windtunnel.live.admin import log_to_stderr
+    from windtunnel.live.gateway.program import check_keys, gateway_log, run_gateway
     from windtunnel.live.gateway.settings import (
         DEFAULT_PORT,
         Configuration,
@@ -76,7 +77,7 @@ def gateway(
         check_keys(settings.live, os.environ)
         click.echo("the configuration is valid")
         return
-    log_to_stderr()
+    log_to_stderr(gateway_log)
 
     def ready(url: str, program: Program) -> None:
         count = len(settings.live.servers)

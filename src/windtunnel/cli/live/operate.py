@@ -2,12 +2,89 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
+from windtunnel.cli.options import FILE
 
-@click.group(short_help="Run the gang controllers on a Kubernetes cluster.")
-def operate() -> None:
-    """Run the gang controllers on a Kubernetes cluster."""
+INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
+
+
+@click.group(invoke_without_command=True,
+             short_help="Run the gang controllers on a Kubernetes cluster.")  # fmt: skip
+@click.option("--kubeconfig", type=FILE, metavar="FILE",
+              help="The cluster. [default: KUBECONFIG, the pod's service account, "
+              "~/.kube/config]")  # fmt: skip
+@click.option("--context", default="", metavar="NAME",
+              help="A context of the kubeconfig. [default: its current one]")  # fmt: skip
+@click.option("--namespace", default="", metavar="NAME",
+              help="Look after sets of this namespace alone. [default: all]")  # fmt: skip
+@click.option("--lease-namespace", default="", metavar="NAME",
+              help="Where the Lease of the leader is. [default: the namespace of the "
+              "kubeconfig or of the service account]")  # fmt: skip
+@click.option("--init-image", default=None, metavar="IMAGE",
+              help="Of the init container that enforces the startup order of cliques. "
+              f"[default: ${INIT_IMAGE}]")  # fmt: skip
+@click.option("--metrics-port", type=click.IntRange(0, 65535), default=9445, metavar="PORT",
+              help="/metrics, /healthz and /readyz; 0 takes a free port. "
+              "[default: 9445]")  # fmt: skip
+@click.option("--log", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write what is observed and decided to this event log.")  # fmt: skip
+@click.option("--dry-run", is_flag=True,
+              help="Observe and decide, and write nothing to the cluster.")  # fmt: skip
+@click.pass_context
+def operate(
+    context_of: click.Context,
+    *,
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
+    lease_namespace: str,
+    init_image: str | None,
+    metrics_port: int,
+    log: Path | None,
+    dry_run: bool,
+) -> None:
+    """Run the gang controllers on a Kubernetes cluster.
+
+    They look after PodCliqueSets as in a simulation: create pods behind gates, start them in order,
+    terminate gangs that stay below their minimum, roll out changes. Of several operators the one
+    that holds the Lease acts. SIGTERM or Ctrl-C ends the last writes, gives the Lease back and
+    stops.
+    """
+    if context_of.invoked_subcommand is not None:
+        return
+    from windtunnel.live.admin import log_to_stderr
+    from windtunnel.live.operate.program import (
+        OperatorOptions,
+        Program,
+        operator_log,
+        run_operator,
+    )
+
+    image = os.environ.get(INIT_IMAGE, "") if init_image is None else init_image
+    options = OperatorOptions(
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        lease_namespace=lease_namespace,
+        metrics_port=metrics_port,
+        init_image=image,
+        log=log,
+        dry_run=dry_run,
+    )
+    log_to_stderr(operator_log)
+
+    def ready(program: Program) -> None:
+        what = "nothing is written (dry run)" if dry_run else f"as {program.identity}"
+        where = f"namespace {namespace}" if namespace else "all namespaces"
+        click.echo(f"operating on {where}, {what}; metrics and probes on {program.admin_url}")
+
+    program = run_operator(options, ready)
+    decided = 0 if program.loop is None else program.loop.decided
+    click.echo(f"stopped; {decided} decision{'' if decided == 1 else 's'} in the last term")
 
 
 @operate.command(short_help="Print the CustomResourceDefinitions of the kinds that it works on.")

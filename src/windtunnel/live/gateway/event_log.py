@@ -25,13 +25,13 @@ def log_line(
 class EventLogFile:
     """Writes lines; a disk that is full costs lines, which are counted, and nothing else."""
 
-    def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, head: Mapping[str, Any], program: str = "gateway") -> None:
         self._lines: Final = LineBuffer(self._write)
         try:
             self._file: Final[IO[bytes]] = path.open("wb")
         except OSError as error:
             raise OutputError(f"cannot write the log: {error.strerror}", where=str(path)) from None
-        self.record(0.0, STARTED, "gateway", "", dict(head))
+        self.record(0.0, f"{program}.started", program, "", dict(head))
 
     def record(
         self, now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import ssl
-import sys
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -17,8 +16,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from windtunnel.core.clock import unix_s
-from windtunnel.core.errors import InputError, OutputError, printable
+from windtunnel.core.errors import InputError, OutputError
 from windtunnel.core.random import fresh_seed
+from windtunnel.live.admin import admin_app, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.gateway.access_log import AccessLog
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
@@ -44,7 +44,7 @@ from windtunnel.live.gateway.settings import (
 from windtunnel.live.system import connections_allowed, run_until_stopped, settle_memory
 from windtunnel.live.wire.keys import Keys, read_keys
 
-_log = logging.getLogger("windtunnel.gateway")
+gateway_log: Final = logging.getLogger("windtunnel.gateway")
 
 
 class Program:
@@ -233,10 +233,10 @@ class Program:
             if self.proxy.access_log is not None:
                 self.proxy.access_log.reopen()
         except (InputError, OutputError) as error:
-            _log.error("the configuration was not reloaded: %s", error)
+            gateway_log.error("the configuration was not reloaded: %s", error)
             return
         self.settings = settings
-        _log.warning("the configuration was reloaded")
+        gateway_log.warning("the configuration was reloaded")
 
     def _use_keys(self, live: LiveSettings) -> None:
         check_keys(live, self._environment)
@@ -325,60 +325,27 @@ class Program:
 
     @contextlib.asynccontextmanager
     async def _admin(self) -> Any:
-        import uvicorn
-
         address = admin_address(self.settings.live)
         bound = listen(address.host, address.port)
-        config = uvicorn.Config(
-            self._admin_app(), log_level="error", access_log=False, lifespan="off", ws="none",
-            server_header=False,
-        )  # fmt: skip
-        server = uvicorn.Server(config)
-        server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
         self.admin_url = url_of(bound)
-        task = asyncio.get_running_loop().create_task(server.serve([bound]))
-        while not server.started and not task.done():
-            await asyncio.sleep(0.001)
-        try:
+        async with serve_admin(self._admin_app(), bound):
             yield
-        finally:
-            server.should_exit = True
-            server.force_exit = True
-            await task
 
     def _admin_app(self) -> Any:
-        from prometheus_client import generate_latest
-        from starlette.applications import Starlette
         from starlette.requests import Request as WebRequest
-        from starlette.responses import PlainTextResponse, Response
+        from starlette.responses import Response
         from starlette.routing import Route
-
-        registry = registry_of(self.proxy.metrics, self.proxy.core, self.proxy.now_s)
-
-        async def metrics(_: WebRequest) -> Response:
-            return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
-
-        async def healthz(_: WebRequest) -> Response:
-            return PlainTextResponse("ok\n")
-
-        async def readyz(_: WebRequest) -> Response:
-            if self.proxy.stopping:
-                return PlainTextResponse("stopping\n", 503)
-            if not self.proxy.core.models():
-                return PlainTextResponse("no server is ready\n", 503)
-            return PlainTextResponse("ok\n")
 
         async def servers(_: WebRequest) -> Response:
             return Response(msgspec.json.encode(self.servers()), media_type="application/json")
 
-        return Starlette(
-            routes=[
-                Route("/metrics", metrics),
-                Route("/healthz", healthz),
-                Route("/readyz", readyz),
-                Route("/servers", servers),
-            ]
-        )
+        registry = registry_of(self.proxy.metrics, self.proxy.core, self.proxy.now_s)
+        return admin_app(registry, self._why_not_ready, [Route("/servers", servers)])
+
+    def _why_not_ready(self) -> str:
+        if self.proxy.stopping:
+            return "stopping"
+        return "" if self.proxy.core.models() else "no server is ready"
 
     def servers(self) -> list[dict[str, Any]]:
         """Each server with its state, for people and for programs."""
@@ -484,20 +451,3 @@ def _server_tls(live: LiveSettings) -> ssl.SSLContext | None:
         what = f"the certificate cannot be used: {error.strerror or error}"
         raise InputError(what, where="live.certificate") from None
     return context
-
-
-def log_to_stderr() -> None:
-    """Warnings and errors as one JSON line each."""
-
-    class JsonLines(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            line = {"level": record.levelname.lower(), "message": record.getMessage()}
-            if record.exc_info:
-                line["trace"] = self.formatException(record.exc_info)
-            return printable(msgspec.json.encode(line).decode())
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    _log.handlers[:] = [handler]
-    _log.propagate = False
-    _log.setLevel(logging.INFO)

@@ -50,6 +50,8 @@ Body = Mapping[str, Any]
 
 LARGEST_ANSWER: Final = 256 << 20
 """Of one page of a list: 500 objects of half a MiB each."""
+LARGEST_ERROR: Final = 1 << 20
+"""What is read of an answer that says what is wrong."""
 PAGE: Final = 500
 REQUEST_S: Final = 30.0
 CONNECT_S: Final = 5.0
@@ -583,7 +585,11 @@ async def _whole(request: str, response: aiohttp.ClientResponse) -> bytes:
 
 
 async def _error(request: str, response: aiohttp.ClientResponse) -> ApiError:
-    body = await response.content.read(1 << 16)
+    body = b""
+    async for part in response.content.iter_any():  # a single read gives what has come so far
+        body += part
+        if len(body) > LARGEST_ERROR:
+            break
     return error_of(request, response.status, body, response.headers.get("Retry-After", ""))
 
 

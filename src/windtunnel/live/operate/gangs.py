@@ -14,7 +14,7 @@ from itertools import count, groupby
 from typing import Final
 
 from windtunnel.core.loop import INFINITY
-from windtunnel.gangs.commands import Command, CreatePod, SetCondition
+from windtunnel.gangs.commands import Command, Create, CreatePod, SetCondition
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.kubernetes.calls import CREATE, EVENT, ApiCall, Translator, api_names
 from windtunnel.gangs.kubernetes.stamps import stamp
@@ -30,6 +30,7 @@ STALE_S: Final = 0.05
 FIRST_RETRY_S: Final = 0.25
 LONGEST_RETRY_S: Final = 20.0
 LONGEST_NOTE: Final = 900
+MOST_SAID: Final = 10_000
 
 Decided = Callable[[float, Sequence[ApiCall]], None]
 
@@ -57,6 +58,9 @@ class GangOperator:
         self._numbers: Final = count()
         self._failures: Final[dict[str, int]] = {}
         """By set: failures in a row."""
+        self._made: Final[list[Command]] = []
+        """What was created in the last pass: the caches have shown it."""
+        self._said: Final[dict[str, None]] = {}
         self._told_invalid: Final[dict[str, tuple[str, str]]] = {}
         self.on_decision: Decided | None = None
         self.on_failure: Callable[[ApiCall, Answer], None] | None = None
@@ -88,6 +92,10 @@ class GangOperator:
         now_s = self._now_s()
         while self._retries and self._retries[0][0] <= now_s:
             self.controller.refused(heappop(self._retries)[2])
+        for command in self._made:
+            if self._view.find(command.kind, command.name) is None:
+                self.controller.refused(command)  # it has come and gone again
+        self._made.clear()
         commands = list(self.controller.reconcile(now_s))
         commands += self._accepted(now_s)
         self.passes += 1
@@ -109,11 +117,12 @@ class GangOperator:
 
     async def _carry_out(self, calls: list[ApiCall]) -> None:
         """Calls of one verb at once, one verb after the other: as the commands were ordered."""
+        assert self._writer is not None
+        self._writer.begin()
         for batch in _batches(calls):
             if batch[0].verb == EVENT:
                 self._emit(batch)
                 continue
-            assert self._writer is not None
             answers = await asyncio.gather(*(self._writer.carry_out(call) for call in batch))
             for call, answer in zip(batch, answers, strict=True):
                 self._follow(call, answer)
@@ -123,6 +132,7 @@ class GangOperator:
         owner = self._set_of(call)
         if answer.outcome is Outcome.DONE:
             self._failures.pop(owner, None)
+            self._made.extend(one for one in call.commands if isinstance(one, Create))
             return
         now_s = self._now_s()
         delay_s = STALE_S
@@ -159,6 +169,13 @@ class GangOperator:
         self._recorder.record(about, event.level, event.reason, "Reconcile", event.message)
 
     def _tell_failure(self, call: ApiCall, answer: Answer, owner: str) -> None:
+        """Each failure once, however often it is tried again."""
+        said = f"{call.verb} {call.kind} {call.name} {answer.says}"
+        if said in self._said:
+            return
+        if len(self._said) >= MOST_SAID:
+            self._said.clear()
+        self._said[said] = None
         if self.on_failure is not None:
             self.on_failure(call, answer)
         verb = "Create" if call.verb == CREATE else call.verb.capitalize()
@@ -189,8 +206,15 @@ class GangOperator:
                 self._told_invalid[name] = ("", "")
 
 
-def _batches(calls: Sequence[ApiCall]) -> list[list[ApiCall]]:
-    return [list(batch) for _, batch in groupby(calls, key=lambda call: call.verb)]
+def _batches(calls: Sequence[ApiCall]) -> Iterator[list[ApiCall]]:
+    """Runs of one verb. Tokens come after the accounts that they are for, or Kubernetes deletes
+    them again."""
+    for _, batch in groupby(calls, key=lambda call: call.verb):
+        late: list[ApiCall] = []
+        early: list[ApiCall] = []
+        for call in batch:
+            (late if call.verb == CREATE and call.kind == "Secret" else early).append(call)
+        yield from [part for part in (early, late) if part]
 
 
 def _invalid_call(name: str, found: InvalidSet, now_s: float) -> ApiCall:

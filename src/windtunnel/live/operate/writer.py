@@ -52,8 +52,14 @@ class Writer:
     def __init__(self, client: Client, mirror: Mirror) -> None:
         self._client: Final = client
         self._mirror: Final = mirror
+        self._versions: Final[dict[tuple[str, str, str], str]] = {}
+        """By kind, name and version: the version that a write of ours in this pass made of it."""
         self.counts: Final[dict[tuple[str, str, str], int]] = {}
         """Calls by verb, kind and outcome."""
+
+    def begin(self) -> None:
+        """A pass begins: what its calls were made from is what the caches show now."""
+        self._versions.clear()
 
     async def carry_out(self, call: ApiCall) -> Answer:
         """Makes one call. `NotLeader` is for who runs this to see."""
@@ -87,12 +93,14 @@ class Writer:
         body = {key: value for key, value in call.body.items() if value}
         if not body:
             return DONE  # it already says so
-        guards = {"uid": call.uid, "resourceVersion": call.version}
+        version = self._versions.get((call.kind, call.name, call.version), call.version)
+        guards = {"uid": call.uid, "resourceVersion": version}
         body["metadata"] = {**(body.get("metadata") or {}), **guards}
         below = "status" if call.verb == STATUS else ""
         made = await self._client.patch(
             resource, namespace, name, body, Received, subresource=below
         )
+        self._versions[call.kind, call.name, call.version] = made.metadata.resource_version
         self._mirror.objects[call.kind].cache.written(made)
         return DONE
 

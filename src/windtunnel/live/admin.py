@@ -1,0 +1,75 @@
+"""What every live program has beside its work: probes, metrics, and JSON lines for its log."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.errors import printable
+
+
+def admin_app(registry: Any, why_not_ready: Callable[[], str], more: Sequence[Any] = ()) -> Any:
+    """`/metrics`, `/healthz`, `/readyz` (503 with the reason while there is one), and more."""
+    from prometheus_client import generate_latest
+    from starlette.applications import Starlette
+    from starlette.requests import Request as WebRequest
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    async def metrics(_: WebRequest) -> Response:
+        return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
+
+    async def healthz(_: WebRequest) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: WebRequest) -> Response:
+        why = why_not_ready()
+        return PlainTextResponse(f"{why}\n", 503) if why else PlainTextResponse("ok\n")
+
+    plain = [("/metrics", metrics), ("/healthz", healthz), ("/readyz", readyz)]
+    return Starlette(routes=[*(Route(path, answer) for path, answer in plain), *more])
+
+
+@contextlib.asynccontextmanager
+async def serve_admin(app: Any, bound: socket.socket) -> AsyncIterator[None]:
+    """Serves an application on a socket that is bound, until the end of the block."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app, log_level="error", access_log=False, lifespan="off", ws="none", server_header=False
+    )
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+    task = asyncio.get_running_loop().create_task(server.serve([bound]))
+    while not server.started and not task.done():
+        await asyncio.sleep(0.001)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        server.force_exit = True
+        await task
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object for each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"level": record.levelname.lower(), "message": record.getMessage()}
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return printable(msgspec.json.encode(line).decode())
+
+
+def log_to_stderr(log: logging.Logger) -> None:
+    """What a logger says goes to the error stream, as one JSON line each."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    log.handlers[:] = [handler]
+    log.propagate = False
+    log.setLevel(logging.INFO)

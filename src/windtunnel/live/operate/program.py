@@ -1,0 +1,273 @@
+"""The operator as a process: caches, leader election, probes, metrics, logs, orderly stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from windtunnel.core.clock import monotonic_s, unix_s
+from windtunnel.gangs.kubernetes.calls import ApiCall
+from windtunnel.live.admin import admin_app, serve_admin
+from windtunnel.live.emulate.serving import listen, url_of
+from windtunnel.live.gateway.event_log import EventLogFile
+from windtunnel.live.kubernetes.client import Client, open_client
+from windtunnel.live.kubernetes.config import load_config
+from windtunnel.live.kubernetes.errors import NotLeader
+from windtunnel.live.kubernetes.events import EventRecorder
+from windtunnel.live.kubernetes.leader import LeaderElector
+from windtunnel.live.kubernetes.resources import Object
+from windtunnel.live.operate.gangs import GangOperator
+from windtunnel.live.operate.mirror import Mirror
+from windtunnel.live.operate.writer import Answer, Writer
+from windtunnel.live.system import run_until_stopped
+
+CONTROLLER: Final = "windtunnel-operator"
+FLUSH_S: Final = 1.0
+RECEIVED: Final = "object.received"
+GONE: Final = "object.gone"
+DECIDED: Final = "gangs.decided"
+
+operator_log: Final = logging.getLogger("windtunnel.operator")
+
+
+class OperatorOptions(NamedTuple):
+    """What a person may choose."""
+
+    kubeconfig: Path | None = None
+    context: str = ""
+    namespace: str = ""
+    """Empty: all namespaces."""
+    lease_namespace: str = ""
+    """Empty: that of the kubeconfig or of the service account."""
+    host: str = "0.0.0.0"  # noqa: S104 - probes and Prometheus come from other machines
+    metrics_port: int = 9445
+    init_image: str = ""
+    log: Path | None = None
+    dry_run: bool = False
+
+
+class LiveClock:
+    """Seconds since 1970, by a clock that nobody can set: read once, then counted."""
+
+    def __init__(self) -> None:
+        self._began_s: Final = unix_s() - monotonic_s()
+
+    def __call__(self) -> float:
+        return round(self._began_s + monotonic_s(), 6)
+
+
+class Program:
+    """One operator."""
+
+    def __init__(self, options: OperatorOptions) -> None:
+        self.options: Final = options
+        self.now_s: Final = LiveClock()
+        self.identity: Final = f"{socket.gethostname()}-{os.getpid()}"
+        self.mirror: Mirror | None = None
+        self.writer: Writer | None = None
+        self.elector: LeaderElector | None = None
+        self.loop: GangOperator | None = None
+        self.stopping = False
+        self.admin_url = ""
+        self._log_file: EventLogFile | None = None
+        if options.log is not None:
+            head = {"init_image": options.init_image, "dry_run": options.dry_run}
+            self._log_file = EventLogFile(options.log, head, "operator")
+
+    async def run(self, stop: asyncio.Event, ready: Callable[[Program], None]) -> None:
+        """Until it is asked to stop. The lease is given back when the last write has ended."""
+        options = self.options
+        config = load_config(options.kubeconfig, options.context)
+        bound = listen(options.host, options.metrics_port)
+        self.admin_url = url_of(bound)
+        app = admin_app(self._registry(), self.why_not_ready)
+        async with (
+            serve_admin(app, bound),
+            open_client(config, name="operator") as client,
+        ):
+            tasks = [asyncio.create_task(one) for one in self._background(client)]
+            leading = asyncio.create_task(self._lead(client))
+            ready(self)
+            stopped = asyncio.create_task(stop.wait())
+            try:
+                done, _ = await asyncio.wait(
+                    [stopped, leading, *tasks], return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    task.result()
+            finally:
+                self.stopping = True
+                for task in (leading, *reversed(tasks), stopped):
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+                if self._log_file is not None:
+                    self._log_file.close()
+
+    def _background(self, client: Client) -> Iterable[Any]:
+        """All that runs beside the controllers; the first of it is stopped last."""
+        options = self.options
+        space = options.lease_namespace or client.namespace
+        self.mirror = Mirror(client, self.now_s, options.namespace, placing=False)
+        self.mirror.on_change = self._received if self._log_file is not None else None
+        self.elector = LeaderElector(client, space, CONTROLLER, self.identity)
+        yield self._flush()
+        if not options.dry_run:
+            yield self.elector.run()
+
+    async def _lead(self, client: Client) -> None:
+        """Fills the caches, and decides as long as this process is the leader."""
+        mirror, elector = self.mirror, self.elector
+        assert mirror is not None
+        assert elector is not None
+        missing = await mirror.leave_out_unserved(client)
+        if missing:
+            operator_log.info("not served by this cluster, and not used: %s", ", ".join(missing))
+        async with asyncio.TaskGroup() as tasks:
+            for one in mirror.reflectors.values():
+                tasks.create_task(one.run())
+            await mirror.wait_synced()
+            operator_log.info("caches are filled: %d sets", len(mirror.view.sets))
+            if self.options.dry_run:
+                await self._operate(None, None)
+            writer = client.fenced(elector)
+            self.writer = Writer(writer, mirror)
+            recorder = EventRecorder(writer, CONTROLLER, self.identity)
+            recording = tasks.create_task(recorder.run())
+            try:
+                while True:
+                    await elector.led.wait()
+                    operator_log.info("leading, term %d", elector.epoch)
+                    await self._term(recorder)
+                    operator_log.warning("no longer the leader")
+            finally:
+                recording.cancel()
+
+    async def _term(self, recorder: EventRecorder) -> None:
+        """One term as the leader."""
+        assert self.elector is not None
+        operating = asyncio.create_task(self._operate(self.writer, recorder))
+        lost = asyncio.create_task(self.elector.lost.wait())
+        try:
+            await asyncio.wait([operating, lost], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            lost.cancel()
+            operating.cancel()
+            with contextlib.suppress(asyncio.CancelledError, NotLeader):
+                await operating
+
+    async def _operate(self, writer: Writer | None, recorder: EventRecorder | None) -> None:
+        assert self.mirror is not None
+        image = self.options.init_image
+        self.loop = GangOperator(self.mirror, writer, recorder, self.now_s, image)
+        self.loop.on_decision = self._decided
+        self.loop.on_failure = self._failed
+        try:
+            await self.loop.run()
+        finally:
+            self.loop.close()
+
+    # What is told.
+
+    def why_not_ready(self) -> str:
+        """Standbys are ready, too: they hold full caches."""
+        if self.stopping:
+            return "stopping"
+        if self.mirror is None:
+            return "starting"
+        waiting = [kind for kind, one in self.mirror.reflectors.items() if not one.synced.is_set()]
+        return f"not listed yet: {', '.join(waiting)}" if waiting else ""
+
+    async def _flush(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            if self._log_file is not None:
+                self._log_file.flush()
+
+    def _received(self, kind: str, name: str, after: Object | None) -> None:
+        assert self._log_file is not None
+        data = {} if after is None else {"object": msgspec.to_builtins(after)}
+        word = GONE if after is None else RECEIVED
+        self._log_file.record(self.now_s(), word, f"{kind} {name}", "", data)
+
+    def _decided(self, now_s: float, calls: Sequence[ApiCall]) -> None:
+        for call in calls:
+            why = next((getattr(one, "why", "") for one in call.commands), "")
+            if self._log_file is not None:
+                data: dict[str, Any] = {"uid": call.uid, "version": call.version}
+                data["body"] = call.body
+                subject = f"{call.verb} {call.kind} {call.name}"
+                self._log_file.record(now_s, DECIDED, subject, why, data)
+            if self.options.dry_run:
+                operator_log.info("would %s %s %s", call.verb, call.kind, call.name)
+
+    def _failed(self, call: ApiCall, answer: Answer) -> None:
+        operator_log.warning("%s %s %s: %s", call.verb, call.kind, call.name, answer.says)
+
+    def _registry(self) -> Any:
+        from prometheus_client import CollectorRegistry
+
+        registry = CollectorRegistry()
+        registry.register(OperatorCollector(self))
+        return registry
+
+
+class OperatorCollector:
+    """The metrics of an operator, as they are when they are asked for."""
+
+    def __init__(self, program: Program) -> None:
+        self._program: Final = program
+
+    def collect(self) -> Iterable[Any]:
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+        program = self._program
+        elector, mirror, loop = program.elector, program.mirror, program.loop
+        leads = elector is not None and elector.led.is_set()
+        name = "windtunnel_operator_"
+        yield GaugeMetricFamily(f"{name}leader", "1 on the leader.", value=float(leads))
+        if loop is not None:
+            yield CounterMetricFamily(f"{name}passes", "Looks at the view.", value=loop.passes)
+        calls = CounterMetricFamily(
+            f"{name}calls", "Calls of the API server.", labels=["verb", "kind", "outcome"]
+        )
+        if program.writer is not None:
+            for labels, number in program.writer.counts.items():
+                calls.add_metric(labels, number)
+        yield calls
+        if mirror is None:
+            return
+        objects = GaugeMetricFamily(f"{name}objects", "Objects in the caches.", labels=["kind"])
+        ages = GaugeMetricFamily(
+            f"{name}cache_age_seconds",
+            "Since the API server last showed something of a kind.",
+            labels=["kind"],
+        )
+        for kind, one in mirror.reflectors.items():
+            objects.add_metric([kind], len(one.cache))
+            if one.synced.is_set():
+                ages.add_metric([kind], one.age_s(monotonic_s()))
+        yield objects
+        yield ages
+        yield GaugeMetricFamily(
+            f"{name}invalid_sets", "Sets that say what is wrong.", value=len(mirror.invalid)
+        )
+
+
+def run_operator(options: OperatorOptions, ready: Callable[[Program], None]) -> Program:
+    """Runs one until Ctrl-C or SIGTERM."""
+    program = Program(options)
+
+    async def main(stop: asyncio.Event) -> None:
+        await program.run(stop, ready)
+
+    run_until_stopped(main)
+    return program
