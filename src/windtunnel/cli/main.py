@@ -58,6 +58,7 @@ SECTIONS = {
         "operate": "Run the gang controllers on a Kubernetes cluster.",
         "audit": "Replay a gateway's event log and check every decision in it.",
         "incident": "Cut a stretch out of a gateway's log and trace, as a folder that replays.",
+        "shadow": "Forecast the next minutes of a running gateway, with a twin.",
         "emulate": "Serve OpenAI's interface with the timing of a simulated server.",
         "observe": "Send a scenario's traffic to a real server, and measure it.",
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windtunnel.analysis.comparison import figures_of
@@ -59,10 +60,16 @@ class Observation(NamedTuple):
     """Times, and dollars spent until then."""
 
 
-def observe(plan: ScenarioPlan, processes: int = 1) -> Observation:
-    """Runs a plan; `processes` like this one share the machine's memory."""
+def observe(
+    plan: ScenarioPlan, processes: int = 1, step_scales: Mapping[str, float] | None = None
+) -> Observation:
+    """Runs a plan; `processes` like this one share the machine's memory.
+
+    `step_scales` make the steps of some pools longer or shorter.
+    """
     rows, log = _Rows(plan), _ControlLog()
-    done = run(plan, rows=rows, decisions=log, look=MemoryCeiling.of(None, processes).look)
+    ceiling = MemoryCeiling.of(None, processes)
+    done = run(plan, rows=rows, decisions=log, look=ceiling.look, step_scales=step_scales)
     owners = done.timeline.owners
     return Observation(
         figures_of(done.result),

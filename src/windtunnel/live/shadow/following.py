@@ -1,0 +1,160 @@
+"""Follows the files of a running gateway: its trace, and its event log where there is one.
+
+Lines are read as they are written; one that is not whole yet waits. A log that became shorter, or a
+trace whose times fall back, is of a gateway that was started again. Lines that cannot be read are
+counted and left out: a shadow goes on.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from windtunnel.core import vocabulary
+from windtunnel.core.errors import InputError
+from windtunnel.live.gateway import decisions
+from windtunnel.live.gateway.audit import LogLine
+from windtunnel.live.gateway.event_log import STARTED
+from windtunnel.live.gateway.settings import GatewayFile
+from windtunnel.live.shadow.window import TrafficWindow
+from windtunnel.workload.traces.gateway_folder import PATTERN, RESTART_S
+from windtunnel.workload.traces.record import TraceRequest
+
+READ_BYTES: Final = 1 << 20
+LONGEST_LINE: Final = 16 << 20
+
+
+class FileTail:
+    """The lines of a file that is being written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path
+        self.was_replaced = False
+        """Whether the file began anew at the last look."""
+        self._place = 0
+        self._rest = b""
+
+    def lines(self) -> Iterator[bytes]:
+        """Those that are whole and were not there at the last look."""
+        self.was_replaced = False
+        try:
+            with self.path.open("rb") as file:
+                size = file.seek(0, 2)
+                if size < self._place:
+                    self.was_replaced = True
+                    self._place, self._rest = 0, b""
+                file.seek(self._place)
+                while data := file.read(READ_BYTES):
+                    self._place += len(data)
+                    *whole, self._rest = (self._rest + data).split(b"\n")
+                    yield from whole
+                    if len(self._rest) > LONGEST_LINE:
+                        self._rest = b""
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            what = f"the file cannot be read: {error.strerror}"
+            raise InputError(what, where=str(self.path)) from None
+
+
+class GatewayFollower:
+    """Keeps a window of traffic in step with the files of a gateway."""
+
+    def __init__(self, window: TrafficWindow, trace: Path, log: Path | None) -> None:
+        if not trace.exists():
+            hint = "`live.trace` of a gateway names its folder"
+            raise InputError("there is no such trace", where=str(trace), hint=hint)
+        self.window: Final = window
+        self.bad_lines = 0
+        self._trace: Final = trace
+        self._tails: Final[dict[Path, FileTail]] = {}
+        self._log: Final = None if log is None else FileTail(log)
+        self._classes: list[str] = []
+        self._tenants: list[str] = []
+        self._healthy: Final[dict[str, bool]] = {}
+        self._latest_s = 0.0
+
+    def look(self) -> None:
+        """Takes what was written since the last look."""
+        if self._log is not None:
+            for number, raw in enumerate(self._log.lines()):
+                if number == 0 and self._log.was_replaced:
+                    self._begin_anew()
+                self._take(raw, self._fact)
+        for file in sorted(self._trace.glob(PATTERN)) if self._trace.is_dir() else [self._trace]:
+            tail = self._tails.setdefault(file, FileTail(file))
+            for raw in tail.lines():
+                self._take(raw, self._row)
+
+    def _begin_anew(self) -> None:
+        self.window.restart()
+        self._healthy.clear()
+        self._latest_s = 0.0
+
+    def _take(self, raw: bytes, take: Any) -> None:
+        try:
+            take(raw)
+        except (msgspec.DecodeError, LookupError, TypeError, ValueError, AssertionError):
+            self.bad_lines += 1
+
+    def _row(self, raw: bytes) -> None:
+        row = msgspec.json.decode(raw, type=dict[str, Any])
+        e2e = row.get("e2e")
+        request = TraceRequest(
+            arrived_s=float(row["arrived"]),
+            prompt_tokens=int(row["prompt_tokens"]),
+            output_tokens=int(row["output_tokens"]),
+            id=str(row["id"]),
+            tenant=row.get("tenant"),
+            slo=row.get("slo"),
+            session=row.get("session"),
+            model=row.get("model"),
+            ttft_s=row.get("ttft"),
+            e2e_s=e2e,
+            prefix_keys=tuple(row.get("prefix_keys", ())),
+            prefix_ends=tuple(row.get("prefix_ends", ())),
+        )
+        ended_s = request.arrived_s + (e2e or 0.0)
+        if self._log is None and ended_s < self._latest_s - RESTART_S:
+            self._begin_anew()
+        self._latest_s = max(self._latest_s, request.arrived_s)
+        if self._log is None or ended_s <= self.window.now_s + RESTART_S:
+            self.window.end(request)  # others are of an earlier start than the log
+
+    def _fact(self, raw: bytes) -> None:
+        line = msgspec.json.decode(raw, type=LogLine)
+        self.window.see(line.time)
+        about = line.subject.partition("/")[2]
+        if line.kind == STARTED:
+            settings = GatewayFile.read(line.data["settings"])
+            objectives = line.data.get("objectives", {})
+            self._classes = [one.name for one in settings.classes(objectives)]
+            self._tenants = list(settings.tenants)
+        elif line.kind == decisions.TENANT:
+            self._tenants.append(line.data["name"])
+        elif line.kind == decisions.ARRIVED:
+            data = line.data
+            request = TraceRequest(
+                arrived_s=line.time,
+                prompt_tokens=int(data["prompt_tokens"]),
+                output_tokens=int(data["output_tokens"]),
+                id=about,
+                tenant=self._tenants[data["tenant"]],
+                slo=self._classes[data["slo"]],
+                model=data["model"],
+                prefix_keys=tuple(data.get("prefix_keys", ())),
+                prefix_ends=tuple(data.get("prefix_ends", ())),
+            )
+            self.window.arrive(request)
+        elif line.kind == vocabulary.ENDED or line.kind in (
+            vocabulary.REJECTED,
+            vocabulary.EVICTED,
+        ):
+            self.window.leave(about, line.time)
+        elif line.kind in (decisions.HEALTHY, decisions.UNHEALTHY, decisions.DRAINING):
+            self._healthy[about] = line.kind == decisions.HEALTHY
+            self.window.servers = sum(self._healthy.values())
+        elif line.kind == decisions.UNDRAINED:
+            self._healthy[about] = True
+            self.window.servers = sum(self._healthy.values())

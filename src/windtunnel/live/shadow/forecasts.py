@@ -1,0 +1,170 @@
+"""Forecasts with intervals, and how right they were once the time that they are of has passed.
+
+Intervals come from the shadow's own errors: the middle nine tenths of the ratios of what came to
+what the twin said, of the last forecasts of the same figure and stretch; the forecast itself is
+what the twin says, times their median. A forecast made while the
+twin was saturated is not held against it, and gives no interval.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from windtunnel.core.distribution import quantile_of
+from windtunnel.live.shadow.window import FIGURES, UNITS, TrafficWindow
+
+SHARE: Final = 0.9
+"""Of the outcomes, within an interval."""
+FEWEST_ERRORS: Final = 20
+MOST_ERRORS: Final = 200
+MOST_PENDING: Final = 1_000
+SMALLEST: Final = {"s": 1e-3, "requests": 0.1, "requests/s": 0.01}
+"""Differences below these are nothing: they are added to both sides of a ratio."""
+
+
+class TwinForecast(NamedTuple):
+    """What the twin expects."""
+
+    figures: dict[str, dict[str, float | None]]
+    """By stretch, as in `5m`: of the requests that arrive until then."""
+    is_saturated: bool
+    """Requests come faster than they are served: how long they wait cannot be told."""
+    step_ratio: float | None
+    """Observed time per token over the twin's, of the same requests."""
+    replicas: int
+    """The most that the twin's autoscaler asks for; without one, as many as there are."""
+    attained: float | None
+    """SLO attainment over all classes."""
+    cost: float
+    """Dollars, from now to the horizon."""
+
+
+class ForecastFigure(NamedTuple):
+    """A figure of a stretch; no ends: too few errors are known."""
+
+    value: float | None
+    """What the twin says, less what it is usually off by."""
+    low: float | None
+    high: float | None
+    twin: float | None
+    """What the twin says."""
+
+
+class _Pending(NamedTuple):
+    stretch: str
+    from_s: float
+    to_s: float
+    figures: dict[str, ForecastFigure]
+
+
+class _Error(NamedTuple):
+    """What came over what the twin said, of a stretch that began then."""
+
+    from_s: float
+    log_ratio: float
+
+
+class FigureAccuracy(NamedTuple):
+    """How right the forecasts of a figure were."""
+
+    measured: int
+    median_error: float | None
+    """Of the share by which they were off."""
+    covered: float | None
+    """The share of intervals that held what came."""
+
+
+class ForecastLog:
+    """Keeps forecasts until they can be measured, and what came of them."""
+
+    def __init__(self, spans_s: Mapping[str, float]) -> None:
+        self._spans_s: Final = dict(spans_s)
+        self._pending: Final[deque[_Pending]] = deque(maxlen=MOST_PENDING)
+        keys = [(stretch, name) for stretch in spans_s for name in FIGURES]
+        self._errors: Final = {key: deque[_Error](maxlen=MOST_ERRORS) for key in keys}
+        self._off: Final = {key: deque[float](maxlen=MOST_ERRORS) for key in keys}
+        self._held: Final = {key: deque[bool](maxlen=MOST_ERRORS) for key in keys}
+
+    def issue(self, forecast: TwinForecast, now_s: float) -> dict[str, dict[str, ForecastFigure]]:
+        """The forecast with intervals; it is remembered unless the twin was saturated."""
+        found = {
+            stretch: {
+                name: self._with_ends(stretch, name, value) for name, value in figures.items()
+            }
+            for stretch, figures in forecast.figures.items()
+        }
+        if not forecast.is_saturated:
+            for stretch, figures in found.items():
+                to_s = now_s + self._spans_s[stretch]
+                self._pending.append(_Pending(stretch, now_s, to_s, figures))
+        return found
+
+    def _with_ends(self, stretch: str, name: str, value: float | None) -> ForecastFigure:
+        known = self._errors[stretch, name]
+        errors = sorted(one.log_ratio for one in known)
+        if value is None or len(errors) < FEWEST_ERRORS:
+            return ForecastFigure(value, None, None, value)
+        least = SMALLEST[UNITS[name]]
+        # Further out than the share where few errors are known; stretches that overlap are not
+        # independent, and count as the part of them that is.
+        apart = 1.0 + (known[-1].from_s - known[0].from_s) / self._spans_s[stretch]
+        tail = max(0.0, (1.0 - SHARE) / 2.0 - 0.5 / min(float(len(errors)), apart))
+        middle, low, high = (
+            max(0.0, (value + least) * math.exp(quantile_of(errors, at)) - least)
+            for at in (0.5, tail, 1.0 - tail)
+        )
+        return ForecastFigure(middle, low, high, value)
+
+    def measure(self, window: TrafficWindow) -> None:
+        """Holds forecasts against what came, as far as it has."""
+        for _ in range(len(self._pending)):
+            one = self._pending.popleft()
+            measured = window.measured(one.from_s, one.to_s)
+            if measured is None:
+                self._pending.append(one)
+                continue
+            for name, forecast in one.figures.items():
+                self._note(one, name, forecast, measured[name])
+
+    def _note(self, one: _Pending, name: str, forecast: ForecastFigure, came: float | None) -> None:
+        if forecast.value is None or forecast.twin is None or came is None:
+            return
+        least, stretch = SMALLEST[UNITS[name]], one.stretch
+        ratio = (came + least) / (forecast.twin + least)
+        self._errors[stretch, name].append(_Error(one.from_s, math.log(ratio)))
+        self._off[stretch, name].append(abs(forecast.value - came) / (came + least))
+        if forecast.low is not None and forecast.high is not None:
+            self._held[stretch, name].append(forecast.low <= came <= forecast.high)
+
+    def restart(self) -> None:
+        """The gateway was started again: what is pending is of another clock."""
+        self._pending.clear()
+        for errors in self._errors.values():
+            known = [one.log_ratio for one in errors]
+            errors.clear()
+            errors.extend(_Error(0.0, ratio) for ratio in known)
+
+    def accuracy(self) -> dict[str, dict[str, FigureAccuracy]]:
+        """By stretch and figure."""
+        return {
+            stretch: {name: self._accuracy(stretch, name) for name in FIGURES}
+            for stretch in self._spans_s
+        }
+
+    def _accuracy(self, stretch: str, name: str) -> FigureAccuracy:
+        off = sorted(self._off[stretch, name])
+        held = self._held[stretch, name]
+        return FigureAccuracy(
+            len(off),
+            quantile_of(off, 0.5) if off else None,
+            sum(held) / len(held) if held else None,
+        )
+
+
+def plain(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Named tuples by stretch and figure as plain data."""
+    return {
+        stretch: {name: one._asdict() for name, one in by_name.items()}
+        for stretch, by_name in figures.items()
+    }

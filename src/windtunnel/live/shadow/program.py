@@ -1,0 +1,158 @@
+"""`windtunnel shadow run`: ticks on a wall clock, and pages with what they came to."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from windtunnel.core.clock import cpu_s
+from windtunnel.live.emulate.serving import serve
+from windtunnel.live.shadow.following import GatewayFollower
+from windtunnel.live.shadow.shadow import Shadow, ShadowTick
+from windtunnel.live.system import run_until_stopped
+
+
+class ShadowProgram:
+    """Follows a gateway until it is stopped."""
+
+    def __init__(self, shadow: Shadow, follower: GatewayFollower, tick_s: float) -> None:
+        self.shadow: Final = shadow
+        self.follower: Final = follower
+        self.tick_cpu_s = 0.0
+        self._tick_s: Final = tick_s
+
+    def run(
+        self, bound: Any, ready: Callable[[str], None], told: Callable[[ShadowTick], None]
+    ) -> None:
+        """Until Ctrl-C or SIGTERM; `told` gets every tick."""
+        run_until_stopped(lambda stop: self._run(bound, ready, told, stop))
+
+    async def _run(
+        self,
+        bound: Any,
+        ready: Callable[[str], None],
+        told: Callable[[ShadowTick], None],
+        stop: asyncio.Event,
+    ) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(serve(lambda _: self._pages(), bound, ready, stop))
+            while not stop.is_set():
+                told(await asyncio.to_thread(self.tick))
+                try:
+                    async with asyncio.timeout(self._tick_s):
+                        await stop.wait()
+                except TimeoutError:
+                    continue
+
+    def tick(self) -> ShadowTick:
+        """One look at the files, and a forecast."""
+        started_s = cpu_s()
+        self.follower.look()
+        tick = self.shadow.tick()
+        self.tick_cpu_s = cpu_s() - started_s
+        return tick
+
+    def data(self) -> dict[str, Any]:
+        """What the page `/forecast` says."""
+        return {
+            **self.shadow.data(),
+            "bad_lines": self.follower.bad_lines,
+            "tick_cpu_s": self.tick_cpu_s,
+        }
+
+    def _pages(self) -> Any:
+        from prometheus_client import CollectorRegistry, generate_latest
+        from starlette.applications import Starlette
+        from starlette.requests import Request as WebRequest
+        from starlette.responses import PlainTextResponse, Response
+        from starlette.routing import Route
+
+        registry = CollectorRegistry()
+        registry.register(_Figures(self))
+
+        async def metrics(_: WebRequest) -> Response:
+            return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
+
+        async def healthz(_: WebRequest) -> Response:
+            return PlainTextResponse("ok\n")
+
+        async def readyz(_: WebRequest) -> Response:
+            last = self.shadow.last
+            if last is None or last.forecast is None:
+                return PlainTextResponse("no forecast yet\n", 503)
+            return PlainTextResponse("ok\n")
+
+        async def forecast(_: WebRequest) -> Response:
+            return Response(msgspec.json.encode(self.data()), media_type="application/json")
+
+        return Starlette(
+            routes=[
+                Route("/metrics", metrics),
+                Route("/healthz", healthz),
+                Route("/readyz", readyz),
+                Route("/forecast", forecast),
+            ]
+        )
+
+
+FORECAST: Final = "windtunnel_shadow_forecast"
+ENDS: Final = {"value": "", "low": "_low", "high": "_high"}
+ACCURACY: Final = {
+    "median_error": "windtunnel_shadow_error_ratio",
+    "covered": "windtunnel_shadow_coverage_ratio",
+    "measured": "windtunnel_shadow_measured_forecasts",
+}
+TOTALS: Final = {
+    "step_scale": "How long steps take, over what the scenario says.",
+    "tick_cpu_s": "CPU time of the last tick.",
+    "restarts": "Restarts of the gateway that were noticed.",
+    "bad_lines": "Lines that could not be read.",
+    "late_records": "Records that came too late to count.",
+    "in_flight": "Requests that are being answered.",
+    "replicas": "The most replicas that the twin's autoscaler asks for.",
+    "attained": "SLO attainment that is forecast.",
+}
+
+
+class _Figures:
+    """The figures of a shadow as Prometheus collects them."""
+
+    def __init__(self, program: ShadowProgram) -> None:
+        self._program: Final = program
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
+
+        data = self._program.data()
+        labels = ["stretch", "figure"]
+        for end, suffix in ENDS.items():
+            says = "What is forecast of the requests that arrive within the stretch."
+            yield _by_stretch(Gauge(FORECAST + suffix, says, labels=labels), data["forecast"], end)
+        for key, name in ACCURACY.items():
+            says = "How right earlier forecasts were."
+            yield _by_stretch(Gauge(name, says, labels=labels), data["accuracy"], key)
+        for key, says in TOTALS.items():
+            if data[key] is not None:
+                yield Gauge(f"windtunnel_shadow_{key.removesuffix('_s')}", says, value=data[key])
+        yield Gauge(
+            "windtunnel_shadow_says",
+            "1: the twin is saturated, drifts, or has too little traffic.",
+            value=float(bool(data["says"])),
+        )
+        for key in ("attained", "cost"):
+            gauge = Gauge(
+                f"windtunnel_shadow_other_{key}", "The same with other settings.", labels=["name"]
+            )
+            for name, one in data["others"].items():
+                if one[key] is not None:
+                    gauge.add_metric([name], one[key])
+            yield gauge
+
+
+def _by_stretch(gauge: Any, figures: dict[str, dict[str, Any]], key: str) -> Any:
+    for stretch, by_name in figures.items():
+        for name, one in by_name.items():
+            if one[key] is not None:
+                gauge.add_metric([stretch, name], one[key])
+    return gauge

@@ -1,0 +1,113 @@
+"""The shadow itself: one tick after another, whatever clock they come from."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from windtunnel.core.errors import InputError
+from windtunnel.live.shadow.forecasts import (
+    ForecastFigure,
+    ForecastLog,
+    TwinForecast,
+    plain,
+)
+from windtunnel.live.shadow.window import Present, TrafficWindow
+
+Forecast = Callable[[Present, float], TwinForecast]
+"""Runs the twin from what is present, with its steps so many times as long."""
+
+LEARNING: Final = 0.3
+"""How far a tick moves the scale of step times to what it saw."""
+MOST_SCALE: Final = 10.0
+DRIFTED: Final = 1.2
+"""Steps that take this much longer or shorter than the scenario says."""
+SATURATED: Final = "saturated, cannot tell"
+
+
+class ShadowTick(NamedTuple):
+    """What a tick came to."""
+
+    now_s: float
+    says: str
+    """Why there is no forecast, or how far to believe it; empty: nothing to say."""
+    forecast: TwinForecast | None
+    figures: dict[str, dict[str, ForecastFigure]]
+    in_flight: int
+    servers: int | None
+
+
+class Shadow:
+    """Forecasts from a window of traffic, and learns from what comes of it."""
+
+    def __init__(
+        self,
+        window: TrafficWindow,
+        forecast: Forecast,
+        spans_s: dict[str, float],
+        others: Mapping[str, Forecast] | None = None,
+    ) -> None:
+        """`others` forecast with other settings, from the same traffic."""
+        self.window: Final = window
+        self.log: Final = ForecastLog(spans_s)
+        self.step_scale = 1.0
+        self.ticks = 0
+        self.last: ShadowTick | None = None
+        self.others: Final[dict[str, TwinForecast]] = {}
+        """The last forecast of each of the others."""
+        self._forecast: Final = forecast
+        self._others: Final = dict(others or {})
+        self._restarts = 0
+
+    def tick(self) -> ShadowTick:
+        """Measures earlier forecasts, and makes one from what is present."""
+        self.ticks += 1
+        if self.window.restarts != self._restarts:
+            self._restarts = self.window.restarts
+            self.log.restart()
+        self.log.measure(self.window)
+        present = self.window.present()
+        about = len(present.in_flight), present.servers
+        try:
+            found = self._forecast(present, self.step_scale)
+        except InputError as error:
+            self.last = ShadowTick(present.now_s, str(error), None, {}, *about)
+            return self.last
+        for name, forecast in self._others.items():
+            self.others[name] = forecast(present, self.step_scale)
+        figures = self.log.issue(found, present.now_s)
+        self._learn(found.step_ratio)
+        says = SATURATED if found.is_saturated else self.drift()
+        self.last = ShadowTick(present.now_s, says, found, figures, *about)
+        return self.last
+
+    def _learn(self, ratio: float | None) -> None:
+        """Moves the scale of step times by a part of what the last run was off by."""
+        if ratio is None or ratio <= 0.0:
+            return
+        scale = self.step_scale * ratio**LEARNING
+        self.step_scale = min(max(scale, 1.0 / MOST_SCALE), MOST_SCALE)
+
+    def drift(self) -> str:
+        """Says so when steps do not take as long as the scenario says; empty: they do."""
+        if abs(math.log(self.step_scale)) <= math.log(DRIFTED):
+            return ""
+        return f"drift: steps take {self.step_scale:.2f} times as long as the scenario says"
+
+    def data(self) -> dict[str, Any]:
+        """The last tick and all that was learned, as plain data."""
+        last = self.last
+        return {
+            "now_s": self.window.now_s,
+            "ticks": self.ticks,
+            "says": "no tick yet" if last is None else last.says,
+            "in_flight": None if last is None else last.in_flight,
+            "servers": None if last is None else last.servers,
+            "forecast": {} if last is None else plain(last.figures),
+            "replicas": None if last is None or last.forecast is None else last.forecast.replicas,
+            "attained": None if last is None or last.forecast is None else last.forecast.attained,
+            "others": {name: one._asdict() for name, one in self.others.items()},
+            "accuracy": plain(self.log.accuracy()),
+            "step_scale": self.step_scale,
+            "restarts": self.window.restarts,
+            "late_records": self.window.late,
+        }

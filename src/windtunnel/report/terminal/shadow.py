@@ -1,0 +1,87 @@
+"""What a person sees of a shadow: a forecast, two of them beside each other, or their quality."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from windtunnel.analysis.figures import NOTHING, share_text, text_of
+from windtunnel.live.shadow.forecasts import TwinForecast
+from windtunnel.live.shadow.shadow import SATURATED, ShadowTick
+from windtunnel.live.shadow.window import UNITS
+from windtunnel.report.terminal.layout import print_table, say
+
+LABELS = {
+    "ttft_p50": "TTFT p50",
+    "ttft_p95": "TTFT p95",
+    "tpot_p50": "TPOT p50",
+    "tpot_p95": "TPOT p95",
+    "waiting": "waiting",
+    "rate": "arrivals",
+}
+
+
+def _cell(name: str, value: float | None) -> str:
+    if value is None:
+        return NOTHING
+    return f"{value:.1f}" if name == "waiting" else text_of(UNITS[name], value)
+
+
+def show_tick(tick: ShadowTick, console: Console) -> None:
+    """A forecast with its intervals."""
+    if tick.forecast is None:
+        say(console, f"no forecast: {tick.says}")
+        return
+    rows = []
+    for stretch, figures in tick.figures.items():
+        for name, one in figures.items():
+            ends = NOTHING
+            if one.low is not None:
+                ends = f"{_cell(name, one.low)} to {_cell(name, one.high)}"
+            rows.append((f"next {stretch}", LABELS[name], _cell(name, one.value), ends))
+    print_table(console, ("", "figure", "forecast", "90%"), rows, words=2)
+    say(console, f"{tick.in_flight} requests in flight, {tick.forecast.replicas} replicas")
+    if tick.says:
+        say(console, tick.says)
+
+
+def show_question(now: TwinForecast, asked: TwinForecast, console: Console) -> None:
+    """The forecast as things are, and as they would be."""
+    rows = [
+        (
+            f"next {stretch}",
+            LABELS[name],
+            _cell(name, value),
+            _cell(name, asked.figures[stretch][name]),
+        )
+        for stretch, figures in now.figures.items()
+        for name, value in figures.items()
+    ]
+    rows.append(("", "SLO attainment", share_text(now.attained), share_text(asked.attained)))
+    rows.append(("", "cost", text_of("$", now.cost), text_of("$", asked.cost)))
+    rows.append(("", "replicas", str(now.replicas), str(asked.replicas)))
+    print_table(console, ("", "figure", "as it is", "asked"), rows, words=2)
+    for name, one in (("as it is", now), ("asked", asked)):
+        if one.is_saturated:
+            say(console, f"{name}: {SATURATED}")
+
+
+def show_accuracy(measured: Mapping[str, Any], console: Console) -> None:
+    """How right forecasts were."""
+    rows = [
+        (
+            f"next {stretch}",
+            LABELS[name],
+            str(one["measured"]),
+            share_text(one["median_error"]),
+            share_text(one["covered"]),
+        )
+        for stretch, figures in measured["accuracy"].items()
+        for name, one in figures.items()
+    ]
+    heads = ("", "figure", "forecasts", "median error", "within 90%")
+    print_table(console, heads, rows, words=2)
+    say(console, f"{measured['ticks']} ticks, {measured['saturated_ticks']} saturated, "
+        f"{measured['ticks_without_forecast']} without a forecast")  # fmt: skip
+    if measured["says"]:
+        say(console, measured["says"])

@@ -1,0 +1,208 @@
+"""A forecast: recent traffic replayed into the twin up to now, and probable traffic after it.
+
+The twin has no state to load. It reaches the present by serving the requests of the last minutes at
+the times at which they arrived; those that are being answered are in it then, its queues and caches
+are as full. What comes next is what came last: the arrivals of the stretch before now, once more.
+"""
+
+import copy
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.units import parse_duration
+from windtunnel.live.shadow.forecasts import TwinForecast
+from windtunnel.live.shadow.window import Present, ServedRequest, figures_of
+from windtunnel.search.check.observation import observe
+from windtunnel.settings.document import Document, parse_value
+from windtunnel.settings.overrides import apply_override
+from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES
+from windtunnel.twin.scenario.load import document_of, load_document
+from windtunnel.workload.traces.formats.windtunnel import line
+from windtunnel.workload.traces.record import TraceRequest
+
+FEWEST_PAST: Final = 20
+"""Requests that must have ended lately for a forecast."""
+MOST_TRAFFIC: Final = 100.0
+UNKNOWN_OUTPUT: Final = 128
+
+
+class WhatIf(NamedTuple):
+    """What is to be different from now on."""
+
+    sets: Sequence[str] = ()
+    """Settings, as `--set` takes them; they hold for the stretch before now, too."""
+    faults: Sequence[str] = ()
+    """Entries of `faults:` as YAML; their times count from now."""
+    traffic: float = 1.0
+    """So many times as many requests."""
+
+
+class Forecaster:
+    """Forecasts with the servers and policies of a scenario file."""
+
+    def __init__(self, text: str, file: str, spans_s: dict[str, float], past_s: float) -> None:
+        self._document: Final = document_of(text, file, (), None)
+        self.spans_s: Final = spans_s
+        self.past_s: Final = past_s
+        self.horizon_s: Final = max(spans_s.values())
+
+    def forecast(
+        self, present: Present, step_scale: float = 1.0, what_if: WhatIf | None = None
+    ) -> TwinForecast:
+        """One run of the twin; too little traffic is an InputError."""
+        what_if = what_if or WhatIf()
+        start_s = present.now_s - self.past_s
+        past = [one for one in present.ended if one.arrived_s >= start_s]
+        if len(past) < FEWEST_PAST:
+            what = f"{len(past)} requests have ended in the last {self.past_s:.0f} s"
+            allowed = f"{FEWEST_PAST} or more"
+            raise InputError(what, where="the trace", allowed=allowed, hint="wait for more")
+        rows = sorted(
+            [*past, *_estimated(present, past)], key=lambda one: (one.arrived_s, one.id or "")
+        )
+        coming = self._coming(present, past, what_if.traffic)
+        with tempfile.TemporaryDirectory(prefix="windtunnel-") as folder:
+            trace = Path(folder) / "traffic.jsonl"
+            with trace.open("wb") as out:
+                for number, one in enumerate((*rows, *coming)):
+                    at_s = max(0.0, one.arrived_s - start_s)
+                    out.write(line(_anonymous(one, number, at_s)))
+            plan = load_document(self._changed(trace, present, what_if))
+            scales = {pool.name: step_scale for pool in plan.pools}
+            seen = observe(plan, step_scales=scales)
+        return self._read(seen, rows, plan)
+
+    def _coming(
+        self, present: Present, past: Sequence[TraceRequest], traffic: float
+    ) -> list[TraceRequest]:
+        """Arrivals up to the horizon: those before now, again and again, more or less densely."""
+        if not 0.0 < traffic <= MOST_TRAFFIC:
+            what = f"traffic is {traffic:g} times what it was"
+            raise InputError(what, allowed=f"more than 0, up to {MOST_TRAFFIC:.0f}")
+        known = [*past, *present.in_flight]
+        first_s = min(one.arrived_s for one in known)
+        span_s = max(present.now_s - first_s, 1e-3)
+        found = []
+        for lap in range(math.ceil(self.horizon_s * traffic / span_s)):
+            for one in known:
+                after_s = (one.arrived_s - first_s + lap * span_s) / traffic
+                if after_s < self.horizon_s:
+                    tokens = one.output_tokens or UNKNOWN_OUTPUT
+                    found.append(
+                        msgspec.structs.replace(
+                            one, arrived_s=present.now_s + after_s, output_tokens=tokens
+                        )
+                    )
+        return sorted(found, key=lambda one: one.arrived_s)
+
+    def _changed(self, trace: Path, present: Present, what_if: WhatIf) -> Document:
+        """The scenario with this traffic, as many servers as there are, and what is asked."""
+        document = copy.deepcopy(self._document)
+        document.data["workload"] = [{"trace": {"path": str(trace), "format": "windtunnel"}}]
+        document.data.pop("duration", None)
+        serving: Any = document.data.get("serving")
+        pools = serving.get("pools") if isinstance(serving, dict) else None
+        if present.servers and isinstance(pools, list) and len(pools) == 1:
+            pools[0]["replicas"] = present.servers
+        for override in what_if.sets:
+            apply_override(document, override)
+        if what_if.faults:
+            entries = [_fault(text, self.past_s) for text in what_if.faults]
+            written = document.data.get("faults")
+            document.data["faults"] = [*(written if isinstance(written, list) else []), *entries]
+            document.put_place(("faults",), "--fault")
+        return document
+
+    def _read(self, seen: Any, rows: Sequence[TraceRequest], plan: Any) -> TwinForecast:
+        columns = seen.requests
+        done = columns["outcome"] == OUTCOMES.index(COMPLETED)
+        requests = [
+            ServedRequest(*one)
+            for one in zip(
+                columns["arrived"][done].tolist(),
+                columns["ttft"][done].tolist(),
+                columns["e2e"][done].tolist(),
+                columns["tokens"][done].tolist(),
+                strict=True,
+            )
+        ]
+        later = columns["arrived"] >= self.past_s
+        sizes = [int(one.decided.split()[2]) for one in seen.control if one.controller == "scaling"]
+        there = sum(pool.replicas for pool in plan.pools)
+        times, spent = seen.costs
+        end_s = self.past_s + self.horizon_s
+        return TwinForecast(
+            figures={
+                name: figures_of(requests, self.past_s, self.past_s + span_s)
+                for name, span_s in self.spans_s.items()
+            },
+            is_saturated=bool(seen.metrics["trust.saturated_seconds"]),
+            step_ratio=_step_ratio(columns, rows),
+            replicas=max([there, *sizes]),
+            attained=float(columns["attained"][later].mean()) if later.any() else None,
+            cost=_between(times, spent, self.past_s, end_s),
+        )
+
+
+def _estimated(present: Present, past: Sequence[TraceRequest]) -> list[TraceRequest]:
+    """Requests in flight, with outputs as long as those of others that got so far."""
+    per_token = [
+        (one.e2e_s - one.ttft_s) / (one.output_tokens - 1)
+        for one in past
+        if one.e2e_s is not None and one.ttft_s is not None and one.output_tokens > 1
+    ]
+    tpot_s = median(per_token) if per_token else 0.05
+    outputs = sorted(one.output_tokens for one in past)
+    found = []
+    for one in present.in_flight:
+        written = (present.now_s - one.arrived_s) / tpot_s if tpot_s > 0.0 else 0.0
+        longer = [tokens for tokens in outputs if tokens > written]
+        tokens = int(median(longer)) if longer else int(written) + 1
+        found.append(msgspec.structs.replace(one, output_tokens=max(1, tokens)))
+    return found
+
+
+def _anonymous(request: TraceRequest, number: int, at_s: float) -> TraceRequest:
+    """A row for the twin: numbered in order, since names of the gateway may be there twice."""
+    return msgspec.structs.replace(
+        request, arrived_s=at_s, id=str(number), session=None, ttft_s=None, e2e_s=None, model=None
+    )
+
+
+def _fault(text: str, past_s: float) -> Any:
+    place = f"--fault {text[:60]}"
+    entry = parse_value(text, place)
+    if not isinstance(entry, dict) or "kind" not in entry:
+        allowed = "an entry of `faults:`, such as {kind: engine-crash, at: 30s}"
+        raise InputError("this is not a fault", where=place, allowed=allowed)
+    at = entry.get("at", 0.0)
+    if isinstance(at, str | int | float) and not isinstance(at, bool):
+        entry["at"] = f"{past_s + parse_duration(at)}s"
+    return entry
+
+
+def _step_ratio(columns: Any, rows: Sequence[TraceRequest]) -> float | None:
+    """How observed times per token compare with the twin's, in the median of the same requests."""
+    import numpy as np
+
+    observed = np.full(len(columns["id"]), np.nan)
+    for number, one in enumerate(rows):
+        if one.e2e_s is not None and one.ttft_s is not None and one.output_tokens > 1:
+            observed[number] = (one.e2e_s - one.ttft_s) / (one.output_tokens - 1)
+    ratios = observed / columns["tpot"]
+    ratios = ratios[np.isfinite(ratios) & (ratios > 0.0)]
+    return float(np.median(ratios)) if len(ratios) >= FEWEST_PAST else None
+
+
+def _between(times: Any, spent: Any, from_s: float, to_s: float) -> float:
+    import numpy as np
+
+    low, high = np.interp([from_s, to_s], times, spent)
+    return float(high - low)

@@ -1,0 +1,63 @@
+"""How right forecasts are, on a recorded trace: each is made from what was known at its time."""
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.live.shadow.shadow import SATURATED, Shadow
+from windtunnel.live.shadow.window import TrafficWindow
+from windtunnel.search.forecast import Forecaster, WhatIf
+from windtunnel.workload.traces.record import TraceRequest
+
+
+def replayed(
+    requests: Iterable[TraceRequest],
+    shadow: Shadow,
+    tick_s: float,
+    done: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Lets a shadow follow a trace in the time of the trace; gives what it learned of itself."""
+    window = shadow.window
+    ending: list[tuple[float, int, TraceRequest]] = []
+    next_s = tick_s
+    saturated = unable = 0
+
+    def advance(until_s: float) -> None:
+        nonlocal next_s, saturated, unable
+        while next_s <= until_s:
+            while ending and ending[0][0] <= next_s:
+                window.end(heapq.heappop(ending)[2])
+            window.see(next_s)
+            tick = shadow.tick()
+            saturated += tick.says == SATURATED
+            unable += tick.forecast is None
+            done(shadow.ticks)
+            next_s += tick_s
+
+    for number, one in enumerate(requests):
+        if one.ttft_s is None or one.e2e_s is None:
+            continue
+        advance(one.arrived_s)
+        named = msgspec.structs.replace(one, id=str(number))
+        window.arrive(msgspec.structs.replace(named, output_tokens=0, ttft_s=None, e2e_s=None))
+        heapq.heappush(ending, (one.arrived_s + one.e2e_s, number, named))
+    if ending:
+        advance(max(end_s for end_s, _, _ in ending))
+    if not shadow.ticks:
+        what = "no request of the trace has the times of its answer"
+        raise InputError(what, allowed="a trace with ttft and e2e, longer than a tick")
+    return {**shadow.data(), "saturated_ticks": saturated, "ticks_without_forecast": unable}
+
+
+def shadow_of(forecaster: Forecaster, others: Mapping[str, WhatIf] | None = None) -> Shadow:
+    """A shadow that forecasts with the twin, and with other settings of it."""
+    window = TrafficWindow(forecaster.past_s + 2.0 * forecaster.horizon_s)
+    forecasts = {
+        name: partial(forecaster.forecast, what_if=what_if)
+        for name, what_if in (others or {}).items()
+    }
+    return Shadow(window, forecaster.forecast, forecaster.spans_s, forecasts)

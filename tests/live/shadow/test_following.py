@@ -1,0 +1,120 @@
+"""What a shadow knows of a gateway from its files, whatever state they are in."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windtunnel.core.errors import InputError
+from windtunnel.live.gateway.decisions import GatewayCore, ModelCard, RequestArrival
+from windtunnel.live.gateway.event_log import EventLogFile
+from windtunnel.live.gateway.settings import GatewayFile
+from windtunnel.live.shadow.following import GatewayFollower
+from windtunnel.live.shadow.window import ServedRequest, TrafficWindow, figures_of
+
+
+def row(number: int, arrived_s: float, e2e_s: float = 2.0, **more: Any) -> bytes:
+    data = {
+        "arrived": arrived_s,
+        "prompt_tokens": 100,
+        "output_tokens": 21,
+        "id": str(number),
+        "slo": "standard",
+        "ttft": 1.0,
+        "e2e": e2e_s,
+    }
+    return json.dumps(data | more).encode() + b"\n"
+
+
+def follower_of(folder: Path, log: Path | None = None) -> GatewayFollower:
+    return GatewayFollower(TrafficWindow(100.0), folder, log)
+
+
+def write_log(path: Path, arrivals: int, ended: int) -> None:
+    """The log of a gateway with two servers, of which one is lost."""
+    head: dict[str, Any] = {"settings": {}, "seed": 1, "folder": "."}
+    with closing(EventLogFile(path, head)) as log:
+        core = GatewayCore(GatewayFile.read({}).policies(Path(), 1, {}), log.record)
+        for number in range(2):
+            core.join(f"s{number}", 8, 0.0, "both")
+            core.healthy(number, [ModelCard("m")], 0.0)
+        for number in range(arrivals):
+            core.arrive(RequestArrival(number, "m", 0, 0, 50, 400), 1.0 + number)
+            while core.take() is not None:
+                pass
+        for number in range(ended):
+            core.ended(number, "completed", 10.0 + number, 0.1, 0.01)
+            while core.take() is not None:
+                pass
+        core.unhealthy(1, "no answer", 30.0)
+
+
+def test_requests_in_flight_and_healthy_servers_are_known_from_the_log(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    write_log(tmp_path / "log", arrivals=5, ended=2)
+    (trace / "trace-000001.jsonl").write_bytes(row(0, 1.0) + row(1, 2.0))
+    found = follower_of(trace, tmp_path / "log")
+    found.look()
+    present = found.window.present()
+    assert present.now_s == 30.0
+    assert [one.id for one in present.in_flight] == ["2", "3", "4"]
+    assert [one.arrived_s for one in present.in_flight] == [3.0, 4.0, 5.0]
+    assert {(one.slo, one.tenant) for one in present.in_flight} == {("standard", "default")}
+    assert [one.id for one in present.ended] == ["0", "1"]
+    assert (present.servers, found.bad_lines) == (1, 0)
+    assert found.window.measured(0.0, 3.0) is not None
+    assert found.window.measured(0.0, 4.0) is None, "a request of it is still being answered"
+
+
+def test_lines_come_in_pieces_late_and_out_of_order_and_some_are_damaged(tmp_path: Path) -> None:
+    file = tmp_path / "trace-000001.jsonl"
+    whole = row(1, 200.0) + b"{damaged\n" + b"[]\n" + row(2, 190.0) + row(3, 145.0)
+    file.write_bytes(whole[:40])
+    found = follower_of(tmp_path)
+    found.look()
+    assert found.window.present().ended == []
+    file.write_bytes(whole[:-5])
+    found.look()
+    assert [one.id for one in found.window.present().ended] == ["2", "1"]
+    assert found.bad_lines == 2
+    file.write_bytes(whole + row(4, 201.0, prompt_tokens=0) + row(5, 150.0))
+    (tmp_path / "trace-000002.jsonl").write_bytes(row(6, 202.0))
+    found.look()
+    assert [one.id for one in found.window.present().ended] == ["3", "5", "2", "1", "6"]
+    assert found.window.now_s == 204.0
+
+
+def test_a_gateway_that_was_started_again_begins_anew(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    log = tmp_path / "log"
+    write_log(log, arrivals=9, ended=2)
+    found = follower_of(trace, log)
+    found.look()
+    assert len(found.window.present().in_flight) == 7
+    write_log(log, arrivals=1, ended=0)
+    found.look()
+    present = found.window.present()
+    assert ([one.id for one in present.in_flight], found.window.restarts) == (["0"], 1)
+    (trace / "trace-000001.jsonl").write_bytes(row(1, 500.0) + row(0, 1.0))
+    alone = follower_of(trace)
+    alone.look()
+    assert (alone.window.restarts, alone.window.now_s) == (1, 3.0)
+
+
+def test_a_trace_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such trace"):
+        follower_of(tmp_path / "none")
+
+
+def test_figures_of_a_stretch_worked_by_hand() -> None:
+    requests = [ServedRequest(float(at), 0.5 * at, 0.5 * at + 2.0, 11) for at in range(5)]
+    found = figures_of(requests, 1.0, 3.0)
+    assert found["ttft_p50"] == 0.75
+    assert found["tpot_p95"] == pytest.approx(0.2)
+    assert found["rate"] == 1.0
+    assert found["waiting"] == pytest.approx((0.5 + 1.0) / 2.0)
+    assert figures_of([], 0.0, 1.0)["ttft_p95"] is None

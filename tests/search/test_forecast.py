@@ -1,0 +1,194 @@
+"""Forecasts from recent traffic: they reach the present, learn, and know how wrong they are."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from windtunnel.cli.main import main
+from windtunnel.core.errors import InputError
+from windtunnel.live.shadow.following import GatewayFollower
+from windtunnel.live.shadow.program import ShadowProgram, _Figures
+from windtunnel.live.shadow.window import Present
+from windtunnel.search.forecast import Forecaster, WhatIf
+from windtunnel.search.forecast_quality import replayed, shadow_of
+from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.load import load_text
+from windtunnel.workload.request import Request
+from windtunnel.workload.traces.record import TraceRequest
+
+TRUTH = """\
+name: truth
+workload:
+  - name: chat
+    arrivals: {process: poisson, rate: 2/s}
+    prompt_tokens: {distribution: lognormal, mean: 400, cv: 1, max: 4000}
+    output_tokens: {distribution: lognormal, mean: 60, cv: 1, max: 400}
+slo:
+  standard: {ttft: 1s}
+serving:
+  pools:
+    - name: main
+      replicas: 2
+      price_per_hour: 4
+      engine: {kv_blocks: 4000, max_num_seqs: 32}
+      step_time: {model: linear, fixed: 12ms, per_prefill_token: 60us, per_decode: 300us}
+  router: {policy: least-loaded}
+"""
+SPANS = {"30s": 30.0, "1m": 60.0}
+
+
+class _Served:
+    def __init__(self) -> None:
+        self.rows: list[TraceRequest] = []
+
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
+        for one in requests:
+            ttft_s, e2e_s = one.first_token_s - one.arrived_s, one.finished_s - one.arrived_s
+            tokens = int(one.prompt_tokens), int(one.output_tokens)
+            row = TraceRequest(one.arrived_s, *tokens, id=str(one.id), ttft_s=ttft_s, e2e_s=e2e_s)
+            self.rows.append(row)
+        assert set(outcomes) == {"completed"}
+        assert {names.classes[one.slo] for one in requests} == {"standard"}
+
+
+@cache
+def truth(count: int, seed: int = 1) -> tuple[TraceRequest, ...]:
+    """What a gateway would have seen."""
+    served = _Served()
+    run(load_text(TRUTH, sets=(f"workload.0.count={count}",), seed=seed), rows=served)
+    return tuple(sorted(served.rows, key=lambda one: one.arrived_s))
+
+
+def present_at(now_s: float) -> Present:
+    """What of it was known then."""
+    rows = [one for one in truth(800) if one.arrived_s <= now_s]
+    ended = [one for one in rows if one.arrived_s + (one.e2e_s or 0.0) <= now_s]
+    flying = [
+        TraceRequest(one.arrived_s, one.prompt_tokens, 0, id=one.id)
+        for one in rows
+        if one not in ended
+    ]
+    return Present(now_s, ended, flying, 2)
+
+
+def forecaster(text: str = TRUTH) -> Forecaster:
+    return Forecaster(text, "truth.yaml", SPANS, past_s=60.0)
+
+
+def test_the_twin_reaches_the_present_and_finds_its_own_steps() -> None:
+    present = present_at(200.0)
+    assert present.in_flight
+    found = forecaster().forecast(present)
+    assert found.step_ratio == pytest.approx(1.0, abs=0.02)
+    assert not found.is_saturated
+    assert found.replicas == 2
+    assert found.attained == 1.0
+    assert found.cost == pytest.approx(2 * 4 * 60 / 3600)
+    assert found.figures["1m"]["rate"] == pytest.approx(2.0, rel=0.3)
+    slow = forecaster(TRUTH.replace("12ms", "6ms").replace("300us", "150us")).forecast(present)
+    assert slow.step_ratio == pytest.approx(2.0, rel=0.1)
+
+
+def test_what_if_less_serves_more() -> None:
+    present, twin = present_at(200.0), forecaster()
+
+    def ttft(what_if: WhatIf | None = None) -> float:
+        found = twin.forecast(present, 1.0, what_if).figures["1m"]["ttft_p95"]
+        assert found is not None
+        return found
+
+    now = ttft()
+    assert ttft(WhatIf(traffic=5.0)) > 1.2 * now
+    assert ttft(WhatIf(sets=("serving.pools.0.replicas=1",))) > 1.05 * now
+    assert ttft(WhatIf(faults=("{kind: engine-crash, at: 5s}",))) > 1.05 * now
+    with pytest.raises(InputError, match="this is not a fault"):
+        twin.forecast(present, 1.0, WhatIf(faults=("soon",)))
+    with pytest.raises(InputError, match="0 requests have ended in the last 60 s"):
+        twin.forecast(Present(0.0, [], [], None))
+
+
+def test_a_shadow_measures_itself_and_notices_drift() -> None:
+    """On traffic that it was not built from, with a scenario whose steps are too short."""
+    fast = TRUTH.replace("12ms", "8ms").replace("60us", "40us").replace("300us", "200us")
+    found = replayed(truth(2400, seed=2), shadow_of(forecaster(fast)), 20.0)
+    assert found["says"].startswith("drift: steps take 1.")
+    assert found["step_scale"] == pytest.approx(1.5, rel=0.05)
+    assert found["saturated_ticks"] == 0
+    p95 = found["accuracy"]["1m"]["ttft_p95"]
+    assert p95["measured"] >= 40
+    assert p95["median_error"] < 0.25
+    assert p95["covered"] >= 0.7
+    assert found["accuracy"]["1m"]["tpot_p50"]["median_error"] < 0.05
+
+
+def test_an_overload_is_said_to_be_one() -> None:
+    found = forecaster().forecast(present_at(200.0), 1.0, WhatIf(traffic=30.0))
+    assert found.is_saturated
+
+
+@pytest.fixture
+def shadow(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    monkeypatch.chdir(tmp_path)
+    Path("truth.yaml").write_text(TRUTH)
+    Path("trace").mkdir()
+    with Path("trace/trace-000001.jsonl").open("w") as out:
+        for one in sorted(truth(800), key=lambda row: row.arrived_s + (row.e2e_s or 0.0)):
+            row = {"arrived": one.arrived_s, "prompt_tokens": one.prompt_tokens, "id": one.id}
+            row |= {"output_tokens": one.output_tokens, "ttft": one.ttft_s, "e2e": one.e2e_s}
+            out.write(json.dumps(row) + "\n")
+
+    def run_it(*args: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main(["shadow", *args])
+        captured = capfd.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, captured.out, captured.err
+
+    return run_it
+
+
+def test_commands(shadow: Callable[..., tuple[int, str, str]]) -> None:
+    files = ("truth.yaml", "--trace", "trace", "--past", "1m", "--horizon", "1m")
+    code, out, err = shadow("run", *files, "--once")
+    assert (code, err) == (0, "")
+    assert "next 1m  TTFT p95" in out
+    code, out, _ = shadow("ask", *files, "--traffic", "3", "--json", "-")
+    found = json.loads(out)
+    assert code == 0
+    assert found["asked"]["figures"]["1m"]["rate"] > 2 * found["now"]["figures"]["1m"]["rate"]
+    code, out, _ = shadow("ask", *files, "--set", "serving.pools.0.replicas=1")
+    assert code == 0
+    assert out.splitlines()[-1].split() == ["replicas", "2", "1"]
+    for given, says in (
+        (("ask", *files), "nothing is different"),
+        (("ask", "truth.yaml", "--trace", "none", "--traffic", "2"), "there is no such trace"),
+        (("ask", *files, "--set", "serving.x=1"), "--set serving.x=1"),
+        (("run", *files, "--other", "x"), "--other x: this names no setting"),
+    ):
+        code, out, err = shadow(*given)
+        assert (code, out) == (2, "")
+        assert says in err
+
+
+@pytest.mark.usefixtures("shadow")
+def test_metrics_have_forecasts_and_other_policies() -> None:
+    others = {"one": WhatIf(sets=("serving.pools.0.replicas=1",))}
+    found = shadow_of(forecaster(), others)
+    program = ShadowProgram(found, GatewayFollower(found.window, Path("trace"), None), 30.0)
+    registry = CollectorRegistry()
+    registry.register(_Figures(program))
+    assert b"windtunnel_shadow_says 1.0" in generate_latest(registry)
+    assert program.tick().says == ""
+    text = generate_latest(registry).decode()
+    assert 'windtunnel_shadow_forecast{figure="ttft_p95",stretch="1m"}' in text
+    assert 'windtunnel_shadow_other_cost{name="one"}' in text
+    data = program.data()
+    assert data["others"]["one"]["cost"] < 0.6 * found.last.forecast.cost  # type: ignore[union-attr]
+    assert data["bad_lines"] == 0
