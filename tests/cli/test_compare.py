@@ -87,6 +87,41 @@ def test_one_scenario_varies_and_the_first_value_is_the_measure(compare: Run) ->
     assert len(names(out)) == 4
 
 
+def test_folders_of_runs_are_compared_as_they_are(compare: Run) -> None:
+    for name in ("shared", "other"):
+        with pytest.raises(SystemExit):
+            main(["simulate", f"{name}.yaml", "-o", f"runs/{name}"])
+    compare("shared.yaml", "other.yaml", "--seeds", "2")
+    code, out, err = compare("runs/shared", "runs/other")
+    assert (code, err) == (
+        0,
+        "windtunnel: runs/compare-shared has earlier results: they are replaced; "
+        "-o DIR keeps them\n",
+    )
+    assert out.startswith("other against shared  seed 0\n")
+    assert "finished runs: one sample each" in " ".join(out.split())
+    found = json.loads(Path("runs/compare-shared/compare.json").read_text())
+    results = [json.loads(Path(f"runs/{n}/result.json").read_text()) for n in ("shared", "other")]
+    ttft = next(one for one in found["metrics"] if one["path"] == "latency.ttft.mean")
+    assert [one["values"] for one in ttft["designs"]] == [
+        [result["latency"]["ttft"]["mean"]] for result in results
+    ]
+    assert [one["path"] for one in found["settings"]] == ["serving.pools.0.replicas"]
+    for args, sentence in (
+        (["runs/shared", "other.yaml"], "runs/shared: a folder of a run can be compared with oth"),
+        (["runs/shared", "runs/other", "--seeds", "3"], "--seeds: the runs have ended; allowed: "),
+        (["runs/shared", "runs"], "runs/result.json: there is no such file (give a folder that"),
+    ):
+        code, _, err = compare(*args)
+        assert (code, err.startswith(f"windtunnel: {sentence}")) == (2, True)
+
+
+def test_a_scenario_that_is_given_twice_keeps_what_was_varied(compare: Run) -> None:
+    _, out, _ = compare("shared.yaml", "shared.yaml", "--vary", ROUTERS, "--json", "-")
+    values = ("policy=round-robin", "policy=least-loaded")
+    assert names(out) == [f"shared.yaml, {value} ({n})" for n in (1, 2) for value in values]
+
+
 def test_json_goes_to_a_file_and_the_folder_where_it_is_told(compare: Run) -> None:
     code, out, _ = compare(
         "shared.yaml", "other.yaml", "--seeds", "2", "--json", "c.json", "-o", "x"
@@ -118,7 +153,7 @@ def test_json_goes_to_a_file_and_the_folder_where_it_is_told(compare: Run) -> No
         (["shared.yaml", "--vary", "a=1,1"], "--vary a=1,1: a value is given twice"),
         (
             ["shared.yaml", "--vary", "serving.pools.0.replicas=1,none"],
-            "--set serving.pools.0.replicas=none: ",
+            "--vary serving.pools.0.replicas=none: ",
         ),
         (
             ["shared.yaml", "--vary", "serving.pools.0.replicas=1,2,3,4,5,6,7,8,9,10,11,12,13"],

@@ -1,6 +1,7 @@
 """`windtunnel fleet soak` says a verdict with each number, and exits by it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,12 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
     return left.value.code, said.out, said.err
 
 
+def test_a_time_without_end_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "fleet", "soak", "--minutes", "1e300")
+    assert code == 2
+    assert "1e+300 is not in the range 0<x<=43200" in err
+
+
 def test_a_verdict_in_words_and_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "soak.json"
     code, out, _ = run(capsys, *SHORT, "--gap", "--cycle-limit-s", "60", "--json", str(file))
@@ -34,7 +41,9 @@ def test_a_verdict_in_words_and_as_json(capsys: pytest.CaptureFixture[str], tmp_
         "invariants_broken",
         "urgent_unserved",
     ]
-    assert all(f"pass  {one['name']}" in out for one in result["checks"])
+    rows = [re.split("  +", line.strip()) for line in out.splitlines() if "  pass  " in line]
+    assert [row[:2] for row in rows] == [["pass", one["name"]] for one in result["checks"]]
+    assert {len(row) for row in rows} == {5}, "columns are apart"
     assert result["figures"]["machines"] == 3000
     assert result["figures"]["cycles"] == 6
     assert len(result["figures"]["gaps"]) == 2

@@ -109,7 +109,9 @@ def test_what_has_ended_is_not_run_again(plan: Run, monkeypatch: pytest.MonkeyPa
         raise AssertionError("this has been run")
 
     monkeypatch.setattr(workers, "measured", refuse)
-    assert plan(*QUICK) == (0, first, "")
+    says = "points that have ended are used again, the rest is replaced; -o DIR keeps them"
+    note = f"windtunnel: runs/plan-shop has earlier results: {says}\n"
+    assert plan(*QUICK) == (0, first, note)
 
 
 def test_an_interrupt_says_how_to_go_on(plan: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,8 +98,15 @@ def _fault(path: Path, what: str) -> InputError:
     return InputError(what, where=str(path), hint=hint)
 
 
+def _refuse_pipes(path: Path) -> None:
+    """Reading a pipe would wait for a writer, perhaps for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise _fault(path, "this is a pipe or a device, not a file")
+
+
 def json_of(path: Path) -> dict[str, Any]:
     """What a file of JSON says; a missing or damaged one is a sentence."""
+    _refuse_pipes(path)
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except FileNotFoundError as error:
@@ -137,6 +144,7 @@ def parquet_of(path: Path, columns: tuple[str, ...] | list[str]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    _refuse_pipes(path)
     if not path.is_file():
         raise _fault(path, "there is no such file")
     try:

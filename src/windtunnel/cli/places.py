@@ -78,11 +78,17 @@ def write_file(option: str, place: Place, text: str) -> None:
             file.finish(text.encode())
 
 
-def folder_of(asked: str | None, json_to: str | None, name: str) -> str | None:
-    """The folder that was asked for, or else `runs/NAME`; none where JSON is printed alone."""
+def folder_of(asked: str | None, json_to: str | None, name: str, earlier: str = "") -> str | None:
+    """The folder that was asked for, or else `runs/NAME`; none where JSON is printed alone.
+
+    `earlier` says what becomes of results that `runs/NAME` has already.
+    """
     if asked is not None or json_to == STANDARD_OUTPUT:
         return asked
-    return str(Path("runs", name))
+    found = Path("runs", name)
+    if earlier and found.is_dir() and any(found.iterdir()):
+        note(f"{found} has earlier results: {earlier}; -o DIR keeps them")
+    return str(found)
 
 
 def keep_apart(read: Mapping[str, Place], written: Mapping[str, Place]) -> None:

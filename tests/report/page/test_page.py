@@ -1,6 +1,7 @@
 """report.html: what it says; that it is whole, small and harmless, and can be made again."""
 
 import html
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from windtunnel.analysis.run import read_run
 from windtunnel.cli.main import main
 from windtunnel.core.errors import InputError
 from windtunnel.report.page.render import render, report_page
+from windtunnel.twin.results.chance import draws
 
 LARGEST = 2_000_000
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
@@ -49,6 +51,18 @@ def test_every_run_has_a_whole_page_that_is_made_again_to_the_byte(
         assert said in page
     assert "nan" not in re.sub(r"[A-Za-z]nan|nan[A-Za-z]", "", page)
     assert report_page(tmp_path) == page
+    assert ("--trust" in page) == draws(done.plan), "no intervals where chance has no part"
+
+
+def test_a_pipe_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    run_into(tmp_path, one_server())
+    for name in (contents.RESULT, contents.TIMELINE):
+        (tmp_path / name).unlink()
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(InputError, match=f"{name}: this is a pipe or a device, not a file"):
+            contents.json_of(tmp_path / name)
+    with pytest.raises(InputError, match=r"this is a pipe"):
+        report_page(tmp_path)
 
 
 def test_it_asks_nobody_for_anything(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from windtunnel.cli.places import Output
 
 MOST = 5_000_000
 MOST_SHARDS = 100
+MOST_MINUTES = 30 * 24 * 60
 EXIT_FAILED = 1
 """A soak ended, and did not keep to its limits."""
 
@@ -69,8 +70,8 @@ def bench(
 @click.option("--profile", default="50k", show_default=True, help="3k, 50k, 100k or 500k machines.")
 @option(
     "--minutes",
-    FiniteRange(0, min_open=True),
-    "Simulated, after the fleet has converged.",
+    FiniteRange(0, MOST_MINUTES, min_open=True),
+    "Simulated, after the fleet has converged; at most 30 days.",
     default=30.0,
 )
 @option(

@@ -113,7 +113,7 @@ def table(result: dict[str, Any]) -> str:
     lines += [_line("a domain that is none", one) for one in seen.empty_domains]
     lines += [_gap(one) for one in seen.gaps]
     lines += [""]
-    lines += [_verdict(one) for one in result["checks"]]
+    lines += _verdicts(result["checks"])
     lines += ["", "PASS" if result["pass"] else "FAIL"]
     return "\n".join(lines)
 
@@ -138,12 +138,19 @@ def _gap(one: CostGap) -> str:
     return _line(kind, bound)
 
 
-def _verdict(one: dict[str, Any]) -> str:
-    word = "pass" if one["passed"] else "FAIL"
-    value = "nothing seen" if one["value"] is None else f"{one['value']:.4g}"
-    bound = "at most" if one["at_most"] else "at least"
-    limit = f"{bound} {one['limit']:g}"
-    return f"  {word}  {one['name']:<19}{value:<10}{limit:<16}{one['words']}"
+def _verdicts(checks: list[dict[str, Any]]) -> list[str]:
+    """A line for each check, in columns that are as wide as what is in them."""
+    rows = []
+    for one in checks:
+        value = "nothing seen" if one["value"] is None else f"{one['value']:.4g}"
+        limit = f"{'at most' if one['at_most'] else 'at least'} {one['limit']:g}"
+        rows.append(("pass" if one["passed"] else "FAIL", one["name"], value, limit, one["words"]))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def _ms(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,8 +41,17 @@ OF_DESIGNS = {
     "jobs": "--jobs",
 }
 """Options that a single run has no use for."""
+OF_RUNS = {
+    "varied": "--vary",
+    "sets": "--set",
+    "seed": "--seed",
+    "seeds": "--seeds",
+    "jobs": "--jobs",
+}
+"""Options that runs which have ended have no use for."""
 GOAL = 0.95
 ALL = "all"
+REPLACED = "they are replaced"
 
 
 @click.command()
@@ -90,7 +99,8 @@ def compare(
 ) -> None:
     """Compare designs on the same traffic, with confidence intervals.
 
-    Designs are several scenarios, or one with --vary. Each runs with the same seeds, and so with
+    Designs are several scenarios, or one with --vary. Folders of finished runs are compared as they
+    are, without running anything. Otherwise each runs with the same seeds, and so with
     the same requests at the same times. All are compared with the first; differences have 95 %
     confidence intervals. Prints a table, and writes a folder with compare.html to look at and
     compare.json.
@@ -123,8 +133,11 @@ def compare(
         places = (output, json_to)
         _compare_policies(scenarios, policies, attained or GOAL, sets, seeds, places, seed, jobs)
         return
+    if any(path.is_dir() for path in scenarios):
+        _compare_folders(scenarios, output, json_to)
+        return
     designs = _designs(scenarios, varied, sets, seed)
-    place = folder_of(output, json_to, f"compare-{designs[0].plan.name}")
+    place = folder_of(output, json_to, f"compare-{designs[0].plan.name}", REPLACED)
     read = _numbered(scenarios)
     for design in designs:
         read |= traces_of(design.plan)
@@ -133,6 +146,44 @@ def compare(
         folder = out.folder(place)
         with counting("runs", sys.stderr) as count:
             found = hold_against(designs, seeds, count, jobs)
+        if folder is not None:
+            folder.put({DATA: result_bytes(found), PAGE: comparison_page(found).encode()})
+        out.json(found)
+    if not out.alone:
+        show(found, folder.path if folder is not None else None, screen())
+
+
+def _compare_folders(folders: Sequence[Path], output: str | None, json_to: str | None) -> None:
+    """Compares runs that have ended."""
+    from windtunnel.analysis.run_folder import ALL, SCENARIO, result_of, scenario_of
+    from windtunnel.report.files.folder import result_bytes
+    from windtunnel.report.page.comparison import comparison_page
+    from windtunnel.report.terminal.comparison import DATA, PAGE, show
+    from windtunnel.report.terminal.layout import screen
+    from windtunnel.search.repeats.comparison import FinishedRun, compare_finished
+
+    _refuse_options(OF_RUNS, "the runs have ended", "-o and --json beside folders of runs")
+    if len(folders) == 1 or not all(path.is_dir() for path in folders):
+        raise InputError(
+            "a folder of a run can be compared with other such folders only",
+            where=next(str(path) for path in folders if path.is_dir()),
+            hint="give two or more folders, or scenarios alone",
+        )
+    if len(folders) > MOST_DESIGNS:
+        raise InputError(f"these are {len(folders)} runs", allowed=f"up to {MOST_DESIGNS}")
+    names = _distinct([path.resolve().name for path in folders], list(folders))
+    runs = [
+        FinishedRun(name, result_of(path), scenario_of(path / SCENARIO))
+        for name, path in zip(names, folders, strict=True)
+    ]
+    place = folder_of(output, json_to, f"compare-{runs[0].scenario['name']}", REPLACED)
+    read: dict[str, Place] = {
+        f"{name} of the run {path}": path / name for path in folders for name in ALL
+    }
+    keep_apart(read, {**in_folder(place, (DATA, PAGE)), "--json": json_to})
+    with Output(json_to) as out:
+        folder = out.folder(place)
+        found = compare_finished(runs)
         if folder is not None:
             folder.put({DATA: result_bytes(found), PAGE: comparison_page(found).encode()})
         out.json(found)
@@ -182,7 +233,7 @@ def _designs(
         try:
             plan = load_plan(path, [*sets, *(value.override for value in values)], seed)
         except InputError as error:
-            raise _for_policies(error, values) from None
+            raise _for_policies(_as_typed(error, values), values) from None
         seed = plan.seed  # one for all: a scenario's own would give it other traffic
         parts = [value.name for value in values]
         designs.append(([path.stem, *parts] if len(scenarios) > 1 else parts, path, plan))
@@ -190,6 +241,17 @@ def _designs(
         [", ".join(parts) for parts, _, _ in designs], [path for _, path, _ in designs]
     )
     return [Design(name, plan) for name, (_, _, plan) in zip(names, designs, strict=True)]
+
+
+def _as_typed(error: InputError, values: Sequence[DesignVariant]) -> InputError:
+    """Faults of a value that --vary gave are faults of --vary."""
+    faults = error.faults if isinstance(error, InputFaults) else (error,)
+    for fault in faults:
+        for value in values:
+            path = value.override.partition("=")[0]
+            if fault.where is not None and fault.where.startswith(f"--set {path}="):
+                fault.where = fault.where.replace("--set", "--vary", 1)
+    return error
 
 
 def _for_policies(error: InputError, values: Sequence[DesignVariant]) -> InputError:
@@ -205,13 +267,18 @@ def _for_policies(error: InputError, values: Sequence[DesignVariant]) -> InputEr
 
 
 def _distinct(names: list[str], paths: list[Path]) -> list[str]:
-    """The names, with paths before those that would be the same."""
+    """The names; with paths before them, and then with numbers, where they would be the same."""
+    if len(set(names)) < len(names):
+        names = [
+            name.replace(path.stem, str(path), 1) for name, path in zip(names, paths, strict=True)
+        ]
     short = [
         name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..." for name in names
     ]
-    if len(set(short)) == len(short):
-        return short
-    return [f"{number}: {path}" for number, path in enumerate(paths, start=1)]
+    return [
+        name if short.count(name) == 1 else f"{name} ({short[: place + 1].count(name)})"
+        for place, name in enumerate(short)
+    ]
 
 
 def _values(text: str) -> list[DesignVariant]:
@@ -288,7 +355,7 @@ def _compare_policies(
         return load_plan(scenario, [*sets, *more], seed if other is None else other)
 
     plan = load((), None)
-    place = folder_of(*output, f"policies-{plan.name}")
+    place = folder_of(*output, f"policies-{plan.name}", REPLACED)
     read = {**_numbered(scenarios), **traces_of(plan)}
     json_to = output[1]
     keep_apart(read, {**in_folder(place, (DATA, PAGE)), "--json": json_to})
@@ -317,7 +384,9 @@ def _compare_real(
     from windtunnel.report.terminal.measurements import show_reality
     from windtunnel.search.repeats.reality import compare_with_reality
 
-    _refuse_options_of_designs()
+    _refuse_options(
+        OF_DESIGNS, "this is for comparing designs", "--set, --seed and --json beside --real"
+    )
     if len(scenarios) != 1:
         what = f"there are {len(scenarios)} scenarios"
         raise InputError(what, where="--real", allowed="one scenario, that of the measured server")
@@ -330,9 +399,8 @@ def _compare_real(
         show_reality(found, f"{trace.name} against {scenario.name}")
 
 
-def _refuse_options_of_designs() -> None:
+def _refuse_options(options: Mapping[str, str], what: str, allowed: str) -> None:
     context = click.get_current_context()
-    for name, given in OF_DESIGNS.items():
+    for name, given in options.items():
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
-            allowed = "--set, --seed and --json beside --real"
-            raise InputError("this is for comparing designs", where=given, allowed=allowed)
+            raise InputError(what, where=given, allowed=allowed)

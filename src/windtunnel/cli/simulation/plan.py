@@ -34,6 +34,7 @@ FINDS = ("deployment", "load", "knee")
 USUAL_SEEDS, FEWEST_SEEDS = 8, 2
 USUAL_BUDGET = 400
 EXIT_NONE = 1
+EARLIER = "points that have ended are used again, the rest is replaced"
 SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
 """Options that are short for a setting of the section `plan`."""
 
@@ -86,7 +87,7 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     planned = PlannedScenario(scenario, asked["sets"], asked["seed"])
     # Each question has a folder of its own: the answer to one says nothing of the others.
     ending = "" if question.find == "deployment" else f"-{question.find}"
-    output = folder_of(output, json_to, f"plan-{base.name}{ending}")
+    output = folder_of(output, json_to, f"plan-{base.name}{ending}", EARLIER)
     read = {"the scenario": scenario, **traces_of(base)}
     keep_apart(read, {**in_folder(output, FILES), "--json": json_to})
     note_estimate([base], asked["budget"], "at most ")

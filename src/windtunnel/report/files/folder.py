@@ -19,6 +19,7 @@ from windtunnel.core.telemetry import RunLog
 from windtunnel.report.files.control_log import ControlLog
 from windtunnel.report.files.requests import RequestRows
 from windtunnel.report.files.timeline import write_timeline, write_token_gaps
+from windtunnel.twin.results.chance import draws
 from windtunnel.twin.run import Run
 
 STALE = ".stale"
@@ -260,7 +261,9 @@ class RunFolder(WholeFolder):
             self._rows.close()
             self._close()
             (draft / run_folder.RESULT).write_bytes(result_bytes(run.result))
-            (draft / run_folder.SCENARIO).write_bytes(result_bytes(run.plan.data()))
+            (draft / run_folder.SCENARIO).write_bytes(
+                result_bytes({**run.plan.data(), "by_chance": draws(run.plan)})
+            )
             write_timeline(draft / run_folder.TIMELINE, run.plan, run.timeline)
             write_token_gaps(draft / run_folder.TOKEN_GAPS, run.token_gaps)
             self.put({run_folder.REPORT: self._page()} if page else {})

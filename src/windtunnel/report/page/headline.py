@@ -176,11 +176,11 @@ class TrustBox(msgspec.Struct, frozen=True):
     findings: list[tuple[str, str, str]]
     figures: tuple[str, ...]
     whose: str  # what the intervals are of
-    repeated: bool
+    may_repeat: bool  # other seeds would give other figures, and none was tried
     intervals: list[tuple[str, list[str]]]  # a row for each latency; none of one run alone
 
 
-def trust_box(result: Mapping[str, Any]) -> TrustBox:
+def trust_box(result: Mapping[str, Any], scenario: Mapping[str, Any]) -> TrustBox:
     trust = result["trust"]
     findings = [(one["severity"], MARKS[one["severity"]], one["says"]) for one in trust["findings"]]
     return TrustBox(
@@ -189,7 +189,7 @@ def trust_box(result: Mapping[str, Any]) -> TrustBox:
         findings=findings,
         figures=FIGURES[0],
         whose=intervals_are(trust),
-        repeated=trust["repeats"] is not None,
+        may_repeat=trust["repeats"] is None and scenario.get("by_chance", True),
         intervals=interval_rows(trust),
     )
 
@@ -198,7 +198,8 @@ def settings(
     scenario: dict[str, Any], result: dict[str, Any]
 ) -> list[tuple[str, list[tuple[str, str]]]]:
     """Every setting in force, by part: (what, [(key, value)])."""
-    plain = {k: v for k, v in scenario.items() if not isinstance(v, dict | list) and k != "sha256"}
+    scenario = {k: v for k, v in scenario.items() if k not in ("sha256", "by_chance")}
+    plain = {k: v for k, v in scenario.items() if not isinstance(v, dict | list)}
     parts = [("run", _flat(plain))]
     entries = scenario["workload"]
     parts += [
@@ -210,7 +211,7 @@ def settings(
     rest = {
         k: v
         for k, v in scenario.items()
-        if k not in ("workload", "slos", "serving") and k not in plain and k != "sha256"
+        if k not in ("workload", "slos", "serving") and k not in plain
     }
     rest["serving"] = {k: v for k, v in scenario["serving"].items() if k != "pools"}
     parts += [

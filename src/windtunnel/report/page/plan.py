@@ -102,7 +102,7 @@ def _trust(found: Mapping[str, Any]) -> TrustBox | None:
     """As of a run; its runs are of several seeds, as far as those change anything."""
     if found["trust"] is None:
         return None
-    return msgspec.structs.replace(trust_box(found), repeated=True)
+    return trust_box(found, {"by_chance": False})
 
 
 def _row(row: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, str]:

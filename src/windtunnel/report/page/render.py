@@ -87,7 +87,7 @@ def _values(run: AnalyzedRun) -> dict[str, Any]:
     return {
         "result": result,
         "verdict": verdict(result, found, link_full_s(series, bandwidth)),
-        "trust": trust_box(result),
+        "trust": trust_box(result, scenario),
         "tiles": tiles(result),
         "attainments": attainments(result, scenario),
         "views": views(run),

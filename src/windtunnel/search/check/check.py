@@ -34,7 +34,7 @@ from windtunnel.search.check.observation import Observation, observe
 from windtunnel.search.check.sides import CheckInput, CheckSide, sides_of
 from windtunnel.search.execution.workers import PAYS_FROM_S, SpreadTasks
 from windtunnel.search.measure import check_name
-from windtunnel.search.repeats.comparison import Design, settings
+from windtunnel.search.repeats.comparison import settings
 from windtunnel.search.repeats.runs import RepeatProgress
 from windtunnel.twin.estimate import mean_estimate
 from windtunnel.twin.results.chance import draws
@@ -155,7 +155,7 @@ def _found(
             }
             for side, own in zip(sides, runs, strict=True)
         ],
-        "settings": settings([Design(side.name, side.plan) for side in sides]),
+        "settings": settings([side.plan.data() for side in sides]),
         "decisions": [_plain_difference(one) for one in differences.kinds],
         "limits": judgements,
         "default_limits": not ask.limits,

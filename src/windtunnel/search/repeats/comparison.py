@@ -61,19 +61,55 @@ def compare(
             }
             for (name, plan), own in zip(designs, runs, strict=True)
         ],
-        "settings": settings(designs),
+        "settings": settings([design.plan.data() for design in designs]),
         "notes": _notes(designs, runs, chance, metrics),
         "metrics": metrics,
     }
 
 
-def settings(designs: Sequence[Design]) -> list[dict[str, Any]]:
+class FinishedRun(NamedTuple):
+    """A run that has ended: its name, its result, and every setting that was in force."""
+
+    name: str
+    result: dict[str, Any]
+    scenario: dict[str, Any]
+
+
+def compare_finished(runs: Sequence[FinishedRun]) -> dict[str, Any]:
+    """How runs that have ended differ: one sample each, and no intervals."""
+    figures = [[figures_of(run.result)] for run in runs]
+    seeds = [run.scenario["seed"] for run in runs]
+    says = "These are finished runs: one sample each, and no interval."
+    if any(run.scenario["workload"] != runs[0].scenario["workload"] for run in runs):
+        says += " Their traffic is not the same."
+    elif len(set(seeds)) > 1:
+        says += f" Their seeds differ ({', '.join(map(str, seeds))}), and so do their requests."
+    return {
+        "windtunnel": windtunnel.__version__,
+        "seeds": list(dict.fromkeys(seeds)),
+        "confidence": CONFIDENCE,
+        "designs": [
+            {
+                "name": run.name,
+                "scenario_sha256": run.scenario["sha256"],
+                "trust": own["trust"],
+                "arrived": [own["arrived"]],
+            }
+            for run, (own,) in zip(runs, figures, strict=True)
+        ],
+        "settings": settings([run.scenario for run in runs]),
+        "notes": [{"code": "one-sample", "says": says}],
+        "metrics": compared(figures, [False] * len(runs)),
+    }
+
+
+def settings(scenarios: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The settings in which designs differ: path, and the value in each."""
-    flat = [_flat(design.plan.data()) for design in designs]
+    flat = [_flat(scenario) for scenario in scenarios]
     paths = dict.fromkeys(path for one in flat for path in one)
     found = []
     for path in paths:
-        if path in ("seed", "sha256", "name"):
+        if path in ("seed", "sha256", "name", "by_chance"):
             continue
         values = [one.get(path) for one in flat]
         if any(value != values[0] for value in values):
