@@ -50,6 +50,7 @@ SECTIONS = {
         "capacity": "Show how a GPU's memory is divided, and how many tokens of KV it holds.",
         "report": "Write the report of a run again.",
         "explain": "Explain a slow request or a scaling decision.",
+        "studio": "Edit scenarios, watch runs and compare them in a browser.",
         "trace": "Describe, convert and fit traces of requests.",
     },
     "Live": {

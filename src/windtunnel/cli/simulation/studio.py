@@ -1,0 +1,70 @@
+"""`windtunnel studio`: scenarios and runs in a browser."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from windtunnel.cli.options import FILE
+from windtunnel.core.errors import InputError
+
+TOKEN = "WINDTUNNEL_STUDIO_TOKEN"  # noqa: S105 - the name of a variable
+FEWEST_LETTERS = 16
+
+
+@click.command(short_help="Edit scenarios, watch runs and compare them in a browser.")
+@click.argument("folder", required=False, type=FILE, default=Path())
+@click.option("--runs", type=FILE, default=Path("runs"), show_default=True, metavar="FOLDER",
+              help="Where runs are kept; those that are there are the history.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True,
+              help="Where to listen; 0 takes a free port and says which.")  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True,
+              help="On which address; any but loopback gets a token.")  # fmt: skip
+@click.option("--attach", "attached", multiple=True, metavar="URL",
+              help="Draw what a running gateway or server publishes at URL/metrics.")  # fmt: skip
+def studio(folder: Path, runs: Path, port: int, host: str, attached: tuple[str, ...]) -> None:
+    """Edit scenarios, watch runs and compare them in a browser.
+
+    Serves the scenario files below FOLDER (the current one) and the runs in --runs. Faults are
+    shown while you type; a run draws its charts while it goes on; a click explains a slow request.
+    Ctrl-C stops it. The variable WINDTUNNEL_STUDIO_TOKEN may hold the token.
+    """
+    from windtunnel.live.emulate.serving import listen, run
+    from windtunnel.studio.app import Studio, is_loopback, new_token
+
+    if not folder.is_dir():
+        raise InputError("there is no such folder", where=str(folder))
+    for url in attached:
+        _check_url(url)
+    token = os.environ.get(TOKEN)
+    if token is not None and len(token) < FEWEST_LETTERS:
+        allowed = f"{FEWEST_LETTERS} letters or more"
+        raise InputError("the token is too short", where=TOKEN, allowed=allowed)
+    if token is None and not is_loopback(host):
+        token = new_token()
+    served = Studio(folder, runs, attached)
+
+    def build(_: asyncio.AbstractEventLoop) -> Any:
+        return served.app(token)
+
+    def ready(url: str) -> None:
+        click.echo(f"the studio is at {url}/{'' if token is None else f'?token={token}'}")
+
+    try:
+        run(build, listen(host, port), ready)
+    finally:
+        served.close()
+
+
+def _check_url(url: str) -> None:
+    allowed = "the address of a program, as in http://127.0.0.1:8081"
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
+    except ValueError:
+        good = False
+    if not good:
+        raise InputError(f"{url!r} is no address", where="--attach", allowed=allowed)

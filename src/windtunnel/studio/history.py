@@ -1,0 +1,115 @@
+"""The runs in a folder: what each gave, over time, and which of its requests were slow."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.analysis.comparison import compared, figures_of
+from windtunnel.analysis.explain.overview import overview
+from windtunnel.analysis.explain.run import RunReader
+from windtunnel.analysis.figures import text_of
+from windtunnel.analysis.run_folder import RESULT, TIMELINE, result_of, series_of
+from windtunnel.core.errors import InputError, WindtunnelError
+from windtunnel.report.page.headline import tiles
+
+MOST_RUNS = 200
+MOST_POINTS = 1_000
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,=@+-]{0,120}")
+CHARTED = (
+    "arrived",
+    "completed",
+    "output_tokens",
+    "waiting",
+    "running",
+    "replicas_ready",
+    "replicas_wanted",
+)
+
+
+class History:
+    """The runs below one folder, newest first."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder_of(self, name: str) -> Path:
+        """The folder of a run; a name that leads elsewhere is refused."""
+        folder = self.root / name
+        if not NAME.fullmatch(name) or not (folder / RESULT).is_file():
+            raise InputError(f"there is no run {name[:80]!r} here", where=str(self.root))
+        return folder
+
+    def new(self, name: str, seed: int) -> Path:
+        """A folder for a run that is about to begin."""
+        stem = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{name}-{seed}")[:80].lstrip("-.") or "run"
+        taken = {path.name for path in self.root.iterdir()} if self.root.is_dir() else set()
+        numbers = (f"{stem}-{number}" for number in range(1, len(taken) + 2))
+        return self.root / next(free for free in numbers if free not in taken)
+
+    def listed(self) -> list[dict[str, Any]]:
+        """A line for each run; folders that cannot be read are left out."""
+        found = [path for path in self.root.glob("*/" + RESULT) if NAME.fullmatch(path.parent.name)]
+        found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        lines = []
+        for path in found[:MOST_RUNS]:
+            try:
+                lines.append(self._line(path))
+            except (WindtunnelError, LookupError, TypeError, OSError):
+                continue
+        return lines
+
+    def _line(self, path: Path) -> dict[str, Any]:
+        result = result_of(path.parent)
+        requests = result["requests"]
+        return {
+            "id": path.parent.name,
+            "name": result["name"],
+            "seed": result["seed"],
+            "written": path.stat().st_mtime,
+            "completed": requests["completed"],
+            "arrived": requests["arrived"],
+            "ttft_p99": result["latency"]["ttft"]["p99"],
+            "cost": result["cost"]["total"],
+            "partial": result["partial"],
+        }
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """A run as the page draws it."""
+        folder = self.folder_of(name)
+        result = result_of(folder)
+        found = overview(RunReader(folder))
+        return {
+            "id": name,
+            "name": result["name"],
+            "seed": result["seed"],
+            "partial": result["partial"],
+            "tiles": [msgspec.to_builtins(tile) for tile in tiles(result)],
+            "series": self._series(folder),
+            "slow": [msgspec.to_builtins(one) for one in found.requests],
+            "causes": [msgspec.to_builtins(one) for one in found.causes],
+            "decisions": [msgspec.to_builtins(one) for one in found.decisions],
+        }
+
+    def _series(self, folder: Path) -> dict[str, list[float]]:
+        series = series_of(folder / TIMELINE)
+        each = max(1, -(-len(series.times) // MOST_POINTS))
+        columns = {name: series.whole[name][::each].tolist() for name in CHARTED}
+        return {"time": series.times[::each].tolist(), **columns}
+
+    def side_by_side(self, names: Sequence[str]) -> dict[str, Any]:
+        """The figures of runs beside each other."""
+        runs = [[figures_of(result_of(self.folder_of(name)))] for name in names]
+        rows = [
+            {
+                "group": metric["group"],
+                "figure": metric["name"],
+                "better": metric["better"],
+                "values": [design["values"][0] for design in metric["designs"]],
+                "texts": [text_of(metric["unit"], one["values"][0]) for one in metric["designs"]],
+            }
+            for metric in compared(runs, [False] * len(runs))
+        ]
+        return {"runs": list(names), "rows": rows}

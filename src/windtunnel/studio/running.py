@@ -1,0 +1,111 @@
+"""Runs that are under way: each a process, watched by any number of pages."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.studio.worker import RunRequest
+
+MOST_AT_ONCE = 2
+MOST_LINE_BYTES = 8 << 20
+FAILED, DONE, AT = "failed", "done", "at"
+
+
+class LiveRun:
+    """One run: all that it has said so far, and a way to wait for more."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines: list[dict[str, Any]] = []
+        self.process: asyncio.subprocess.Process | None = None
+        self._more = asyncio.Condition()
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self.lines) and AT not in self.lines[-1]
+
+    async def say(self, line: dict[str, Any]) -> None:
+        async with self._more:
+            self.lines.append(line)
+            self._more.notify_all()
+
+    async def watch(self) -> AsyncIterator[dict[str, Any]]:
+        """Everything that was said, then what comes, until the last line."""
+        place = 0
+        while True:
+            async with self._more:
+                while len(self.lines) <= place:
+                    await self._more.wait()
+                fresh = self.lines[place:]
+            place += len(fresh)
+            for line in fresh:
+                yield line
+            if self.has_ended and place == len(self.lines):
+                return
+
+
+class LiveRuns:
+    """Starts runs, stops them, and forgets none until the server ends."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, LiveRun] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def named(self, name: str) -> LiveRun:
+        if name not in self._runs:
+            raise InputError(f"no run {name[:80]!r} was started here")
+        return self._runs[name]
+
+    async def start(self, text: str, file: Path, folder: Path) -> LiveRun:
+        if sum(not run.has_ended for run in self._runs.values()) >= MOST_AT_ONCE:
+            what = f"{MOST_AT_ONCE} runs are under way"
+            raise InputError(what, hint="wait for one to end, or stop one")
+        run = self._runs[folder.name] = LiveRun(folder.name)
+        request = msgspec.json.encode(RunRequest(text, str(file), str(folder)))
+        task = asyncio.create_task(self._follow(run, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return run
+
+    async def _follow(self, run: LiveRun, request: bytes) -> None:
+        """Reads the lines of a run's process to the end."""
+        run.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "windtunnel.studio.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            limit=MOST_LINE_BYTES,
+        )
+        assert run.process.stdin is not None
+        assert run.process.stdout is not None
+        with contextlib.suppress(ConnectionError):
+            run.process.stdin.write(request)
+            await run.process.stdin.drain()
+        run.process.stdin.close()
+        async for line in run.process.stdout:
+            await run.say(msgspec.json.decode(line))
+        status = await run.process.wait()
+        if not run.has_ended:
+            await run.say({FAILED: f"the process of the run ended with status {status}"})
+
+    def stop(self, name: str) -> None:
+        """Asks a run to end early; what it has done is kept."""
+        run = self.named(name)
+        if run.process is not None and run.process.returncode is None:
+            run.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """Ends all that is under way, at once."""
+        for run in self._runs.values():
+            if run.process is not None and run.process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    run.process.kill()

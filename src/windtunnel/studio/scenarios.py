@@ -1,0 +1,75 @@
+"""Scenario files of a folder, and what is wrong with a text while it is being edited."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from windtunnel.core.errors import InputError, InputFaults
+from windtunnel.twin.scenario.load import document_of, load_document
+
+MOST_FILES = 500
+MOST_TEXT_BYTES = 1 << 20
+SERVED = re.compile(rb"^serving:", re.MULTILINE)
+LINE = re.compile(r":(\d+)(?::\d+)?$")
+
+
+class ScenarioFiles:
+    """The YAML files below a folder that hold scenarios."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    def listed(self) -> list[str]:
+        """Paths from the folder, in order; what lies in runs or hidden folders is not offered."""
+        found = []
+        for path in sorted(self.root.rglob("*.y*ml")):
+            parts = path.relative_to(self.root).parts
+            hidden = any(part.startswith(".") or part == "runs" for part in parts)
+            if not hidden and _is_scenario(path):
+                found.append("/".join(parts))
+            if len(found) == MOST_FILES:
+                break
+        return found
+
+    def path_of(self, name: str) -> Path:
+        """A file below the folder; a name that leads elsewhere is refused."""
+        path = (self.root / name).resolve()
+        if self.root not in path.parents or path.suffix not in (".yaml", ".yml"):
+            raise InputError(f"{name[:200]!r} is no scenario below this folder", where="file")
+        return path
+
+    def text_of(self, name: str) -> str:
+        path = self.path_of(name)
+        try:
+            with path.open(encoding="utf-8") as file:
+                text = file.read(MOST_TEXT_BYTES + 1)
+        except (OSError, UnicodeError) as error:
+            raise InputError(f"cannot read it: {error}", where=name) from error
+        if len(text) > MOST_TEXT_BYTES:
+            raise InputError("the file is over a mebibyte", where=name)
+        return text
+
+
+def _is_scenario(path: Path) -> bool:
+    """Whether a file begins like one: manifests and other YAML are not offered."""
+    try:
+        with path.open("rb") as file:
+            return SERVED.search(file.read(MOST_TEXT_BYTES)) is not None
+    except OSError:
+        return False
+
+
+def checked(text: str, file: Path) -> dict[str, Any]:
+    """What a text says: the name and seed of a good one, or all faults with their lines."""
+    try:
+        plan = load_document(document_of(text, str(file), (), None))
+    except InputError as error:
+        faults = error.faults if isinstance(error, InputFaults) else (error,)
+        return {"faults": [_fault(fault, file) for fault in faults], "notes": []}
+    return {"faults": [], "notes": list(plan.notes), "name": plan.name, "seed": plan.seed}
+
+
+def _fault(fault: InputError, file: Path) -> dict[str, Any]:
+    where = fault.where or ""
+    line = LINE.search(where.split(" ")[0].rstrip(",:"))
+    return {"line": int(line[1]) if line else None, "says": str(fault).replace(f"{file}:", "line ")}

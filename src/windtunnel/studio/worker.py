@@ -1,0 +1,108 @@
+"""One run in a process of its own: the scenario comes on standard input, progress in lines.
+
+Each line is a JSON object: `at` has the samples taken since the last line, `done` or `failed` is
+the last one. An interrupt ends the run early and keeps its results.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.clock import monotonic_s
+from windtunnel.core.errors import WindtunnelError
+from windtunnel.core.interrupts import Interruption
+from windtunnel.core.units import format_duration
+from windtunnel.report.files.folder import RunFolder
+from windtunnel.twin.ceiling import MemoryCeiling
+from windtunnel.twin.results.timeline import Sample
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.load import document_of, load_document
+from windtunnel.twin.simulation import Simulation
+
+BETWEEN_LINES_S = 0.2
+
+
+class RunRequest(msgspec.Struct):
+    """A scenario as text, the file it is taken to be, and where the results go."""
+
+    text: str
+    file: str
+    folder: str
+
+
+def tell(**what: Any) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+class ProgressLines:
+    """Writes a line now and then, with the samples that are new."""
+
+    def __init__(self, duration_s: float | None) -> None:
+        self._duration_s = duration_s
+        self._next = 0.0
+        self._until_s = -1.0
+
+    def __call__(self, simulation: Simulation) -> None:
+        now = monotonic_s()
+        if now < self._next:
+            return
+        self._next = now + BETWEEN_LINES_S
+        fresh = [one for one in simulation.timeline.samples if one.time_s > self._until_s]
+        if fresh:
+            self._until_s = fresh[-1].time_s
+        tell(
+            at={
+                "now": simulation.now_s,
+                "of": self._duration_s,
+                "arrived": simulation.recorder.arrived,
+                "ended": simulation.recorder.ended,
+                "samples": [_figures(one) for one in fresh],
+            }
+        )
+
+
+def _figures(sample: Sample) -> dict[str, float]:
+    """Totals until a sample, by the names that the timeline of a finished run has."""
+    return {
+        "time": sample.time_s,
+        "arrived": sample.arrived,
+        "completed": sample.completed,
+        "output_tokens": sample.output_tokens,
+        "waiting": sum(sample.waiting) + sample.in_line + sample.at_gateway,
+        "running": sum(sample.running),
+        "replicas_ready": sample.serving,
+        "replicas_wanted": sum(sample.wanted),
+    }
+
+
+def main() -> None:
+    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=RunRequest)
+    try:
+        plan = load_document(document_of(asked.text, asked.file, (), None))
+        lines = ProgressLines(plan.duration_s)
+        ceiling = MemoryCeiling.of(None)
+        with RunFolder(Path(asked.folder)) as files, Interruption() as interruption:
+
+            def look(simulation: Simulation) -> None:
+                interruption.may_ask = True
+                if interruption.asked:
+                    at = format_duration(simulation.now_s)
+                    simulation.end_early("interrupt", f"the run was interrupted at {at}")
+                ceiling.look(simulation)
+                lines(simulation)
+
+            done = run(plan, rows=files.rows(), decisions=files.control(), look=look)
+            files.finish(done, page=not interruption.asked)
+    except WindtunnelError as error:
+        tell(failed=str(error))
+    except KeyboardInterrupt:
+        tell(failed="the run was stopped; nothing is kept")
+    else:
+        tell(done=done.result["partial"])
+
+
+if __name__ == "__main__":
+    main()

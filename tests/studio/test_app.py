@@ -1,0 +1,154 @@
+"""What the studio's server answers, and whom."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import windtunnel as wt
+from tests.twin.runs import BUSY
+from windtunnel.cli.main import main
+from windtunnel.studio.app import Studio, is_loopback
+from windtunnel.studio.attached import parse, rated
+
+LOCAL = "http://127.0.0.1:8765"
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "busy.yaml").write_text(BUSY)
+    return tmp_path
+
+
+@pytest.fixture
+def client(folder: Path) -> TestClient:
+    return TestClient(Studio(folder, folder / "runs", ()).app(None), base_url=LOCAL)
+
+
+def test_a_name_of_another_machine_is_refused(folder: Path) -> None:
+    app = Studio(folder, folder / "runs", ()).app(None)
+    assert TestClient(app, base_url="http://evil.example").get("/api/files").status_code == 403
+    for name in ("http://localhost:8765", "http://[::1]:8765", LOCAL):
+        assert TestClient(app, base_url=name).get("/api/files").status_code == 200
+
+
+def test_a_page_of_another_site_may_not_ask(client: TestClient) -> None:
+    for origin, status in (("http://evil.example", 403), ("null", 403), (LOCAL, 200)):
+        assert client.get("/api/files", headers={"origin": origin}).status_code == status
+
+
+def test_with_a_token_only_its_owner_is_let_in(folder: Path) -> None:
+    token = "a-secret-of-twenty-letters"
+    app = Studio(folder, folder / "runs", ()).app(token)
+    client = TestClient(app, base_url="http://10.0.0.1:8765")
+    assert client.get("/api/files").status_code == 403
+    assert client.get("/?token=wrong").status_code == 403
+    assert client.get(f"/?token={token}").status_code == 200
+    assert client.get("/api/files").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/api/text?file=../../etc/passwd", "no scenario below this folder"),
+        ("/api/text?file=missing.yaml", "cannot read it"),
+        ("/api/runs/..%2Fx", None),
+        ("/api/runs/missing", "there is no run 'missing' here"),
+        ("/runs/.hidden/report", "there is no run"),
+        ("/api/runs/missing/progress", "was started here"),
+        ("/api/runs/missing/explain?request=1", "there is no run"),
+        ("/api/compare?run=one", "allowed: 2 to 4"),
+        ("/api/attached/0", "nothing is attached"),
+    ],
+)
+def test_what_is_not_there_is_a_sentence(client: TestClient, path: str, says: str | None) -> None:
+    reply = client.get(path)
+    assert reply.status_code == (404 if says is None else 400)
+    assert says is None or says in reply.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "says"),
+    [
+        (b"{", JSON, "not what the editor sends"),
+        (b"{}", {"content-type": "text/plain"}, "the editor sends JSON"),
+        (b'{"text": "' + b"x" * 3_000_000 + b'"}', JSON, "over a mebibyte"),
+        (b'{"text": "a: 1", "file": "/etc/x.yaml"}', JSON, "no scenario below"),
+    ],
+)
+def test_what_the_editor_would_not_send_is_a_sentence(
+    client: TestClient, body: bytes, headers: dict[str, str], says: str
+) -> None:
+    reply = client.post("/api/check", content=body, headers=headers)
+    assert reply.status_code == 400
+    assert says in reply.json()["error"]
+
+
+def test_a_scenario_with_faults_is_not_started(client: TestClient, folder: Path) -> None:
+    reply = client.post("/api/runs", json={"text": "name: x\n"})
+    assert reply.status_code == 400
+    assert "missing" in reply.json()["error"]
+    assert not (folder / "runs").exists()
+
+
+def test_a_finished_run_is_shown_as_its_files_say(client: TestClient, folder: Path) -> None:
+    result = wt.simulate(folder / "busy.yaml", folder=folder / "runs" / "busy-1")
+    (line,) = client.get("/api/runs").json()
+    assert line["id"] == "busy-1"
+    assert line["completed"] == result["requests"]["completed"]
+    shown = client.get("/api/runs/busy-1").json()
+    assert sum(shown["series"]["completed"]) == result["requests"]["completed"]
+    asked = client.get("/api/runs/busy-1/explain", params={"request": 0}).json()
+    assert asked["text"] == str(result.explain(request=0))
+    assert client.get("/runs/busy-1/report").text == result.plot().html
+    both = client.get("/api/compare?run=busy-1&run=busy-1").json()
+    assert all(one["values"][0] == one["values"][1] for one in both["rows"])
+
+
+def test_counters_become_rates_and_a_new_start_is_an_increase() -> None:
+    text = "# TYPE a_total counter\na_total{x='1'} 3\n".replace("'", '"')
+    text += '# TYPE g gauge\ng{x="1"} 2\ng{x="2"} 5\n# TYPE h histogram\nh_bucket{le="1"} 1\n'
+    kinds, values = parse(text + "h_sum 0.5\nh_count 1\n")
+    assert values == {"a_total": 3.0, "g": 7.0, "h_sum": 0.5, "h_count": 1.0}
+    assert rated(kinds, values, {}, 2.0) == {"g": 7.0}
+    later = rated(kinds, values, {"a_total": 1.0, "h_count": 9.0}, 2.0)
+    assert later == {"g": 7.0, "a_total per second": 1.0, "h_count per second": 0.5}
+
+
+def test_a_program_that_does_not_answer_is_a_reading() -> None:
+    from windtunnel.studio.attached import follow
+
+    async def first() -> dict[str, Any]:
+        async for reading in follow("http://127.0.0.1:9"):
+            return reading
+        raise AssertionError
+
+    assert "does not answer" in asyncio.run(first())["error"]
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("a.b", False)],
+)
+def test_what_is_loopback(host: str, *, local: bool) -> None:
+    assert is_loopback(host) is local
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["missing"], "there is no such folder"),
+        (["--attach", "ftp://x"], "is no address"),
+        (["--attach", "http://user:pass@x"], "is no address"),
+    ],
+)
+def test_bad_options_are_sentences(
+    given: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["studio", *given])
+    assert left.value.code == 2
+    assert says in capsys.readouterr().err
