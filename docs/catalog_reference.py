@@ -39,8 +39,9 @@ are examples of on-demand list prices in 2025, per accelerator and hour. The pro
 
 - *whole steps*: fitted to whole inference steps that were measured on this accelerator;
 - *operators*: fitted to timings of single operators, no whole step was measured;
-- *generic*: nobody has measured this one. Its efficiencies lie between those of measured kinds;
-  take care.
+- *scaled*: not measured; it has the fractions of the peaks that the nearest measured one reaches;
+- *generic*: nobody has measured anything like this one. Its efficiencies lie between those of
+  measured kinds; take care.
 
 [Step-time models](../explanation/step-time-models.md) has the errors. `windtunnel profile` and
 `windtunnel calibrate` make a profile of your own.
@@ -98,6 +99,8 @@ def _accelerator_row(accelerator: Accelerator) -> str:
 
 def _basis(profile: Profile) -> str:
     """What a profile was fitted to."""
+    if profile.scaled_from:
+        return f"scaled from `{profile.scaled_from}`"
     if not profile.calibrated:
         return "generic"
     kind = "whole steps" if "shapes" in profile.errors else "operators"

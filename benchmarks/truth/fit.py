@@ -7,15 +7,27 @@ Run: python -m benchmarks.truth.fit
 """
 
 import csv
+import statistics
 from pathlib import Path
 
 import msgspec
 
 from benchmarks.calibration_accuracy import data_folder
 from benchmarks.vllm_replay import RUN
+from windtunnel.models.calibration.calibrate import error_of
 from windtunnel.models.calibration.operators import PARAMETERS_OF, fit_operators
 from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
-from windtunnel.models.step_time.profile import BUNDLED, PARAMETERS, Profile, load_profile
+from windtunnel.models.catalog.models import MODELS
+from windtunnel.models.step_time.model import StepWork
+from windtunnel.models.step_time.profile import (
+    BUNDLED,
+    PARAMETERS,
+    Profile,
+    load_profile,
+    measured_profiles,
+    physics_model,
+    scaled_profile,
+)
 
 ORIGIN = "vLLM operator timings of NVIDIA aiconfigurator 0.12 (Apache-2.0); "
 ORIGIN += (
@@ -40,6 +52,11 @@ TABLES = {
     "gb200": "gb200",
     "rtx-pro-6000": "rtx_pro_6000_server",
 }
+STEPS_TRIED = [
+    *(StepWork([], n, n * context, n) for n in (1, 16, 128) for context in (500, 4000)),
+    *(StepWork([(tokens, 0, tokens)], 0, 0, 1) for tokens in (256, 2048, 8192)),
+    StepWork([(1024, 0, 1024)], 64, 64 * 2000, 65),
+]
 STEPS = ("gemm_efficiency", "gemm_bandwidth", "gemm_wave", "gemm_blend")
 """What whole steps on the H200 show of multiplications, and a Hopper chip shares."""
 
@@ -159,12 +176,41 @@ def main() -> None:
         parameters={**found["h200"].parameters, **kept},
         errors={**steps.errors, "operators": tables},
     )
+    middle = {
+        key: statistics.median(found[name].parameters[key] for name in TABLES) for key in PARAMETERS
+    }
+    found["generic"] = msgspec.structs.replace(load_profile("generic"), parameters=middle)
     for name, raw in found.items():
         rounded = {key: float(f"{raw.parameters[key]:.6g}") for key in PARAMETERS}
         profile = msgspec.structs.replace(raw, parameters=rounded)
         (BUNDLED / f"{name}.json").write_text(profile.to_json())
-        errors = profile.errors["operators"]
+        errors = profile.errors.get("operators", {})
         print(name, ", ".join(f"{kind} {error.mape:.1%}" for kind, error in errors.items()))
+    leave_one_out()
+
+
+def chip(name: str) -> str:
+    """Pairs that differ in memory or packaging alone would vouch for each other."""
+    return {"h200": "h100", "gb200": "b200"}.get(name, name)
+
+
+def leave_one_out() -> None:
+    """How far each measured GPU's steps are from those under the nearest one of another chip."""
+    measured = [one for one in measured_profiles() if one.name in TABLES]
+    every = []
+    for own in measured:
+        accelerator = resolve_accelerator(own.accelerator)
+        others = [one for one in measured if chip(one.name) != chip(own.name)]
+        scaled = scaled_profile(accelerator, others)
+        errors = []
+        for shape in MODELS.values():
+            here, there = (physics_model(shape, accelerator, one) for one in (own, scaled))
+            errors += [abs(there.step_s(work) / here.step_s(work) - 1.0) for work in STEPS_TRIED]
+        error = error_of(errors)
+        every += errors
+        print(f"{own.name} as {scaled.scaled_from}: mean {error.mape:.1%}, p90 {error.p90:.1%}")
+    error = error_of(every)
+    print(f"left out in turn: mean {error.mape:.1%}, p90 {error.p90:.1%}, {error.points} steps")
 
 
 if __name__ == "__main__":

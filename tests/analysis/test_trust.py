@@ -78,6 +78,7 @@ def test_a_calm_run_on_measured_hardware_is_good_throughout() -> None:
     [
         ("h100", "good", "are 8.2% off on average, over 7,765 timings of single operators"),
         ("b200", "caution", "off on average, over "),
+        ("a100-40", "caution", "timings of single operators on the a100-80, scaled to other peaks"),
         ("mi300x", "doubt", "main: physics; the efficiencies of profile generic are those of "),
     ],
 )

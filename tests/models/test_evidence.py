@@ -14,6 +14,7 @@ from windtunnel.models.calibration.evidence import (
     NONE,
     OPERATORS,
     OTHERS,
+    SCALED,
     UNSEEN,
     Evidence,
     profile_evidence,
@@ -22,7 +23,13 @@ from windtunnel.models.calibration.evidence import (
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import MODELS, resolve_model
 from windtunnel.models.step_time.model import StepWork
-from windtunnel.models.step_time.profile import Profile, load_profile, physics_model, profile_for
+from windtunnel.models.step_time.profile import (
+    SCALED_ERROR,
+    Profile,
+    load_profile,
+    physics_model,
+    profile_for,
+)
 from windtunnel.models.step_time.table import Grid, Table, TimeCurve
 from windtunnel.models.step_time.table_files import read_table
 
@@ -88,6 +95,17 @@ def test_hardware_that_nobody_measured_has_no_error_to_show() -> None:
     assert (found.basis, found.mape, found.points) == (NONE, None, 0)
     silent = msgspec.structs.replace(STEPS, errors={})
     assert evidence(silent, "llama-3.1-8b").mape is None
+
+
+def test_scaling_to_another_chip_adds_its_error() -> None:
+    own, scaled = (
+        evidence(profile_for(resolve_accelerator(gpu)), "llama-3.1-8b")
+        for gpu in ("a100", "a100-40")
+    )
+    assert scaled.basis == SCALED
+    assert own.mape is not None
+    assert scaled.mape is not None
+    assert scaled.mape > max(own.mape, SCALED_ERROR.mape)
 
 
 def test_every_profile_has_evidence_for_every_model() -> None:

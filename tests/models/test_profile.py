@@ -14,12 +14,15 @@ from windtunnel.models.step_time.kernels import Kernels
 from windtunnel.models.step_time.model import StepWork
 from windtunnel.models.step_time.profile import (
     BUNDLED,
+    GENERIC,
     PARAMETERS,
+    SCALED_ERROR,
     bundled_profiles,
     load_profile,
     physics_model,
     profile_for,
     read_profile,
+    scaled_profile,
 )
 
 
@@ -69,7 +72,37 @@ def test_the_rest_gets_generic_efficiencies_and_is_told_so() -> None:
     for accelerator in ACCELERATORS.values():
         profile = profile_for(accelerator)
         assert profile.accelerator == accelerator.name
-    assert not profile_for(resolve_accelerator("mi300x")).calibrated
+    assert profile_for(resolve_accelerator("mi300x")).name == GENERIC
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("a100-40", "a100-80"), ("h100-pcie", "h100-sxm"), ("l4", "l40s"), ("rtx-4090", "l40s")],
+)
+def test_hardware_without_tables_is_scaled_from_the_nearest(name: str, nearest: str) -> None:
+    here, there = resolve_accelerator(name), profile_for(resolve_accelerator(nearest))
+    scaled = profile_for(here)
+    assert (scaled.accelerator, scaled.scaled_from) == (name, nearest)
+    assert scaled.parameters == there.parameters
+    assert not scaled.calibrated
+    assert scaled.bounds() is None
+
+
+def test_the_error_of_scaling_is_what_leaving_one_chip_out_gives() -> None:
+    """On an H100 as on an A100, and so on: the bundled figure is no wish."""
+    errors = []
+    measured = [load_profile(name) for name in ("a100", "h100", "l40s", "rtx-pro-6000", "b200")]
+    for own in measured:
+        accelerator = resolve_accelerator(own.accelerator)
+        scaled = scaled_profile(accelerator, [one for one in measured if one.name != own.name])
+        for shape in ("llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b", "qwen3-4b"):
+            for work in (StepWork([], 16, 16000, 16), StepWork([(2048, 0, 2048)], 0, 0, 1)):
+                mine, theirs = (
+                    physics_model(resolve_model(shape), accelerator, one).step_s(work)
+                    for one in (own, scaled)
+                )
+                errors.append(abs(theirs / mine - 1.0))
+    assert sum(errors) / len(errors) == pytest.approx(SCALED_ERROR.mape, rel=0.5)
 
 
 def test_steps_on_the_h200_keep_their_accuracy() -> None:

@@ -67,8 +67,17 @@ def test_steps_of_one_request_at_a_time_are_off_by_just_that() -> None:
     assert slow / fast == pytest.approx(1.2 / 0.8)
 
 
+def test_hardware_that_nobody_measured_has_wide_intervals() -> None:
+    result = repeated(physics(count=10, accelerator="mi300x"), seeds=2)
+    assert result["trust"]["pools"]["main"]["error"]["mape"] is None
+    assert result["trust"]["repeats"]["step_error"] == {"main": 0.5}
+    fast, slow = result["trust"]["repeats"]["by_model"]["tpot"]["p50"]
+    assert slow > 2.5 * fast
+
+
 def test_the_error_is_that_of_the_profile() -> None:
-    result = repeated(physics(count=40), seeds=2)
+    steps = "serving.pools.0.step_time={model: physics, profile: h200-pytorch}"
+    result = repeated(physics(count=40), steps, seeds=2)
     assert result["trust"]["repeats"]["step_error"] == {"main": 0.0197}
     (found,) = [one for one in result["trust"]["findings"] if one["code"] == "latency-interval"]
     assert found["says"].startswith("Over 2 seeds and with step times up to 2.0% off either way, ")

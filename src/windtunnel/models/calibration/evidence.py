@@ -11,18 +11,19 @@ from windtunnel.models.calibration.calibrate import error_of
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.model import StepWork
 from windtunnel.models.step_time.physics import Physics
-from windtunnel.models.step_time.profile import ErrorFigures, Profile
+from windtunnel.models.step_time.profile import SCALED_ERROR, ErrorFigures, Profile
 from windtunnel.models.step_time.table import Grid, Table, TimeCurve
 
 __all__ = ["BASES", "Evidence", "profile_evidence", "table_evidence", "without"]
 
 FITTED, UNSEEN, OTHERS = "fitted steps", "unseen steps", "other models"
-OPERATORS, LEFT_OUT, NONE = "operators", "left out", "none"
+OPERATORS, SCALED, LEFT_OUT, NONE = "operators", "scaled", "left out", "none"
 BASES = {
     FITTED: "whole steps of this very model, which the fit has seen",
     UNSEEN: "whole steps of this very model, which the fit has not seen",
     OTHERS: "whole steps of other models",
     OPERATORS: "operators on their own, not whole steps",
+    SCALED: "operators on another accelerator, whose fractions of the peaks are taken over",
     LEFT_OUT: "the table's own measurements, each left out and interpolated from its neighbours",
     NONE: "nothing was measured",
 }
@@ -57,7 +58,7 @@ def profile_evidence(
     Operators count by their share of the time of `step`, a typical one. Their errors have either
     sign, so they add up as independent ones do.
     """
-    if not profile.calibrated:
+    if not profile.calibrated and not profile.scaled_from:
         return without(f"the efficiencies of profile {profile.name} are those of other hardware")
     if not profile.errors:
         return without(f"profile {profile.name} does not say how far it was off")
@@ -86,6 +87,10 @@ def profile_evidence(
     if missing:
         return without(f"profile {profile.name} has no error of {', '.join(missing)}")
     mape, p90 = math.sqrt(squares["mape"]), math.sqrt(squares["p90"])
+    if profile.scaled_from:
+        what = f"timings of single operators on the {profile.scaled_from}, scaled to other peaks"
+        mape, p90 = math.hypot(mape, SCALED_ERROR.mape), math.hypot(p90, SCALED_ERROR.p90)
+        return Evidence(SCALED, mape, p90, points, what)
     if steps is None:
         what = "timings of single operators, by their share of a step"
         return Evidence(OPERATORS, mape, p90, points, what)

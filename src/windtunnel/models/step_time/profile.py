@@ -157,6 +157,9 @@ PARAMETERS: dict[str, Parameter] = {
 
 RANGES = ("tokens", "decodes", "context")
 
+SCALED_LINKS = ("nvlink", "pcie")
+"""Of accelerators that run the kernels which were timed; others have kernels of their own."""
+
 
 class ErrorFigures(msgspec.Struct, frozen=True):
     """How far predictions are off, as fractions of the measured time: 0.05 is 5 %."""
@@ -170,6 +173,11 @@ class ErrorFigures(msgspec.Struct, frozen=True):
         return ErrorFigures(round(self.mape, 4), round(self.p90, 4), self.points)
 
 
+SCALED_ERROR = ErrorFigures(0.096, 0.187, 3360)
+"""Of steps of a measured accelerator under the profile of the nearest one of another chip, each in
+turn; `python -m benchmarks.truth.fit` finds it."""
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of the `physics` model for one accelerator, with their origin and their error."""
 
@@ -180,6 +188,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, float]
     errors: dict[str, dict[str, ErrorFigures]]  # "shapes" or "operators", then by name
     measured: dict[str, int]  # the largest tokens, decodes and context of the measurements
+    scaled_from: str = ""  # the accelerator whose fractions of the peaks these are, if another's
 
     def physics_parameters(self) -> PhysicsParameters:
         return PhysicsParameters(self.parameters)
@@ -219,15 +228,48 @@ def load_profile(name_or_path: str) -> Profile:
 
 
 def profile_for(accelerator: Accelerator) -> Profile:
-    """The bundled profile of an accelerator, or the generic one where none was measured."""
-    for name in bundled_profiles():
-        if name == GENERIC:
-            continue
-        profile = read_profile(BUNDLED / f"{name}.json")
+    """The bundled profile of an accelerator, else the nearest one's, else the generic one."""
+    measured = measured_profiles()
+    for profile in measured:
         if resolve_accelerator(profile.accelerator).name == accelerator.name:
             return profile
+    if accelerator.link in SCALED_LINKS:
+        return scaled_profile(accelerator, measured)
     generic = read_profile(BUNDLED / f"{GENERIC}.json")
     return msgspec.structs.replace(generic, accelerator=accelerator.name)
+
+
+def measured_profiles() -> list[Profile]:
+    """Those of accelerators whose kernels were timed."""
+    return [
+        read_profile(BUNDLED / f"{name}.json") for name in bundled_profiles() if name != GENERIC
+    ]
+
+
+def scaled_profile(accelerator: Accelerator, measured: list[Profile]) -> Profile:
+    """The profile of the nearest of these: its fractions, of this accelerator's own peaks."""
+    near = min(
+        measured,
+        key=lambda one: (_distance(accelerator, resolve_accelerator(one.accelerator)), one.name),
+    )
+    return msgspec.structs.replace(
+        near,
+        accelerator=accelerator.name,
+        calibrated=False,
+        origin=f"The fractions of the {near.accelerator}'s peaks, of the {accelerator.name}'s.",
+        measured={},
+        scaled_from=near.accelerator,
+    )
+
+
+def _distance(one: Accelerator, other: Accelerator) -> float:
+    """How unlike two accelerators are: doublings of their rates; other units, and other links."""
+    rates = abs(math.log2(one.bf16_flops / other.bf16_flops))
+    rates += abs(math.log2(one.hbm_bytes_per_s / other.hbm_bytes_per_s))
+    units = ((one.fp8_flops > 0) != (other.fp8_flops > 0)) + (
+        (one.fp4_flops > 0) != (other.fp4_flops > 0)
+    )
+    return rates + 2.0 * units + (one.link != other.link)
 
 
 def physics_model(

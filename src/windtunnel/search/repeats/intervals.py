@@ -29,6 +29,7 @@ FIGURES = ("mean", *(name for name, _ in PERCENTILES))
 
 UNCHANGED = "Other seeds change nothing in this scenario"
 NARROW, WIDE = 1.5, 3.0  # the high end of an interval over its low end
+UNMEASURED_ERROR = 0.5  # of `physics` on hardware that nobody measured
 
 Latencies = dict[str, dict[str, float | None]]
 Intervals = dict[str, dict[str, list[float] | None]]
@@ -56,7 +57,8 @@ def add_intervals(
     varies = draws(plan)
     seeds = seeds if varies else 1
     errors = {
-        name: _error(pool["error"]["mape"], step_error) for name, pool in trust["pools"].items()
+        name: _error(pool["error"]["mape"], step_error, result["pools"][name]["step_time"]["model"])
+        for name, pool in trust["pools"].items()
     }
     plans = [plan.changed(seed=plan.seed + number) for number in range(seeds)]
     groups = [[Repeat(one) for one in plans[1:]]]
@@ -83,8 +85,10 @@ def add_intervals(
     trust.update(as_section(findings))
 
 
-def _error(mape: float | None, given: float | None) -> float | None:
+def _error(mape: float | None, given: float | None, model: str) -> float | None:
     error = mape if given is None else given
+    if error is None and model == "physics":
+        error = UNMEASURED_ERROR
     return None if error is None else min(error, LARGEST_STEP_ERROR)
 
 
