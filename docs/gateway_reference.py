@@ -69,7 +69,7 @@ stored responses have no `slo`, `model` or tokens, but their `method`. There are
 
 ## How a request ends
 
-Before the first byte of an answer, a request whose server cannot be reached, or answers 429, 502, 503 or 504, goes to another server, within `live.retries`. After it, a broken
+Before the first byte of an answer, a request whose server cannot be reached, or answers 429, 500, 502, 503 or 504, goes to another server, within `live.retries`. After it, a broken
 answer ends with an error event and a closed connection, never with a complete message. Every request has exactly one outcome:
 """
 

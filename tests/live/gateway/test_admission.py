@@ -310,6 +310,20 @@ def test_the_access_log_has_a_line_for_every_request_and_no_secret(tmp_path: Pat
     assert '"hi"' not in text
 
 
+def test_a_reload_says_which_changes_need_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        file = config(tmp_path, KEYS)
+        async with bed(config=file, environment=SECRETS) as it:
+            file.write_text(KEYS + "  retries: {attempts: 2}\n")
+            os.kill(os.getpid(), signal.SIGHUP)
+            await it.until(lambda: "reload" in caplog.text)
+
+    run(test())
+    assert "a restart is needed for live.retries.attempts" in caplog.text
+
+
 async def hangs(_: Received, __: asyncio.StreamWriter, ___: FakeServer) -> None:
     await asyncio.sleep(100)
 

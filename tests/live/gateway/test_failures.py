@@ -52,7 +52,14 @@ def only_first(script: Script) -> Script:
 
 @pytest.mark.parametrize(
     "broken",
-    [close, status("502 Bad Gateway"), status("503 Busy"), status("504 Late"), status("429 Slow")],
+    [
+        close,
+        status("500 Oops"),
+        status("502 Bad Gateway"),
+        status("503 Busy"),
+        status("504 Late"),
+        status("429 Slow"),
+    ],
 )
 def test_a_failure_before_the_first_byte_goes_to_another_server(broken: Script) -> None:
     async def test() -> None:
@@ -101,11 +108,21 @@ def test_a_pooled_connection_that_was_closed_is_tried_once_more_on_the_same_serv
     run(test())
 
 
-def test_500_is_passed_on_and_never_repeated() -> None:
+def test_when_every_server_answers_500_so_does_the_gateway() -> None:
     async def test() -> None:
-        async with bed(
-            status("500 Oops"), friendly, sets=("serving.router.policy=round-robin",)
-        ) as it:
+        async with bed(status("500 Oops"), status("500 Oops")) as it:
+            got = await it.ask()
+            assert (got.status, got.json["error"]["code"]) == (500, "server-failed")
+            assert sum(len(server.requests) for server in it.servers) == 3
+            it.settled()
+
+    run(test())
+
+
+def test_500_can_be_passed_on_and_never_repeated() -> None:
+    async def test() -> None:
+        sets = ("serving.router.policy=round-robin", "live.retries.internal_errors=false")
+        async with bed(status("500 Oops"), friendly, sets=sets) as it:
             seen = [(await it.ask()).status for _ in range(4)]
             assert sorted(seen) == [200, 200, 500, 500]
             assert len(it.servers[0].requests) + len(it.servers[1].requests) == 4

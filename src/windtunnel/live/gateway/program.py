@@ -36,6 +36,7 @@ from windtunnel.live.gateway.probes import ServerProbe
 from windtunnel.live.gateway.request_trace import RequestTrace
 from windtunnel.live.gateway.settings import (
     Configuration,
+    GatewayFile,
     HostPort,
     LiveSettings,
     ServerEntry,
@@ -58,6 +59,7 @@ class Program:
     ) -> None:
         settings, written, folder, objectives, _ = configuration
         self.settings = settings
+        self._started: Final = settings
         self._environment: Final = environment
         self._reload: Final = reload
         live = settings.live
@@ -90,6 +92,7 @@ class Program:
                 limits.connect_s,
                 limits.first_byte_s,
                 limits.silence_s,
+                internal_errors=self.settings.live.retries.internal_errors,
             ),
             prompts,
             explains=live.explain,
@@ -235,8 +238,14 @@ class Program:
         except (InputError, OutputError) as error:
             gateway_log.error("the configuration was not reloaded: %s", error)
             return
+        waiting = _not_reloaded(self._started, settings)
         self.settings = settings
-        gateway_log.warning("the configuration was reloaded")
+        if waiting:
+            gateway_log.warning(
+                "servers and keys were reloaded; a restart is needed for %s", ", ".join(waiting)
+            )
+        else:
+            gateway_log.warning("the configuration was reloaded")
 
     def _use_keys(self, live: LiveSettings) -> None:
         check_keys(live, self._environment)
@@ -423,6 +432,29 @@ def _need(package: str, where: str, extra: str) -> None:
             where=where,
             hint=f"pip install 'windtunnel[{extra}]'",
         )
+
+
+RELOADED: Final = frozenset(("live.servers", "live.clients"))
+
+
+def _not_reloaded(started: GatewayFile, now: GatewayFile) -> list[str]:
+    """Settings that differ from those that the gateway started with, and need a restart."""
+    return [
+        path
+        for path in _changed(started.model_dump(), now.model_dump(), "")
+        if path not in RELOADED
+    ]
+
+
+def _changed(before: object, after: object, path: str) -> list[str]:
+    """Paths of settings that differ; a list is one setting."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found = []
+        for key in dict.fromkeys([*before, *after]):
+            place = f"{path}.{key}" if path else str(key)
+            found += _changed(before.get(key), after.get(key), place)
+        return found
+    return [] if before == after else [path]
 
 
 def _address(entry: ServerEntry, environment: Mapping[str, str]) -> ServerAddress:

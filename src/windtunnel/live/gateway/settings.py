@@ -159,6 +159,11 @@ class LiveRetrySettings(Section):
     budget: Annotated[float, Number(0, 1)] = Field(
         default=0.2, description="Retries are at most this share of requests."
     )
+    internal_errors: Annotated[bool, Flag()] = Field(
+        default=True,
+        description="Whether 500 is retried as 502, 503 and 504 are. A request that makes every "
+        "server fail then meets `attempts` of them; false: a 500 is passed on as it is.",
+    )
 
 
 class LimitSettings(Section):

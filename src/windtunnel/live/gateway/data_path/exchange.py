@@ -39,7 +39,13 @@ EVICTED: Final = "evicted"
 OUTCOMES: Final = (COMPLETED, REJECTED, FAILED, CUT_OFF, LEFT, TIMED_OUT, EVICTED)
 
 AGAIN: Final = frozenset((429, 502, 503, 504))
-"""Statuses after which another server is asked."""
+"""Statuses after which another server is asked; so may be 500."""
+FAILED_WITH: Final = {
+    429: "The servers are busy.",
+    500: "The server failed.",
+    504: "No answer in time.",
+}
+"""Statuses of the last server that was tried that its client gets as well."""
 PREFILL_FIELDS: Final = {
     "stream": False,
     "max_tokens": 1,
@@ -220,9 +226,8 @@ class Exchange(AnswerReceiver):
     def _refusal(self, reason: str, seen: float, limit: float) -> tuple[int, bytes, bytes]:
         """Ends a refused request; the status, body and headers that its client gets."""
         status, message = STATUSES[reason], MESSAGES[reason]
-        if reason == "server-failed" and self._status in (429, 504):
-            status = self._status
-            message = "The servers are busy." if status == 429 else "No answer in time."
+        if reason == "server-failed" and self._status in FAILED_WITH:
+            status, message = self._status, FAILED_WITH[self._status]
         if reason == "server-failed" and self._status == 401:
             status, message = 502, "The server did not accept the gateway."
         if reason not in ("server-failed", "no-server"):
@@ -264,7 +269,7 @@ class Exchange(AnswerReceiver):
             else:
                 proxy.streams.add(self, proxy.now_s())
             return
-        if status in AGAIN:
+        if status in AGAIN or (status == 500 and proxy.limits.internal_errors):
             self._retry_after = digits(headers, b"retry-after")
             self._fail(f"status {status}", again=True, faulty=status != 429)
             return

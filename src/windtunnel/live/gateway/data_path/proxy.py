@@ -71,6 +71,8 @@ class ProxyLimits(NamedTuple):
     connect_s: float
     first_byte_s: float
     silence_s: float
+    internal_errors: bool
+    """Whether another server is asked after a 500."""
 
 
 class KeyHolder(NamedTuple):
