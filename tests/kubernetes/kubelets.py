@@ -16,10 +16,13 @@ CLIQUE: Final = "grove.io/podclique"
 AMOUNTS: Final = {"cpu": "64", "memory": "256Gi", "pods": "110"}
 
 
-async def add_node(client: Client, name: str, **amounts: str) -> None:
+async def add_node(
+    client: Client, name: str, labels: dict[str, str] | None = None, **amounts: str
+) -> None:
     """A node that is ready, with so much room."""
+    meta = {"name": name, "labels": labels or {}}
     with contextlib.suppress(AlreadyExists):
-        await client.create(NODES, {"metadata": {"name": name, "labels": {"rack": "r1"}}}, Plain)
+        await client.create(NODES, {"metadata": meta}, Plain)
     room = {**AMOUNTS, **amounts}
     status = {
         "capacity": room,

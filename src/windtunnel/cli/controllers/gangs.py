@@ -95,8 +95,16 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
             click.echo(line)
 
 
-@gangs.command(short_help="Run manifests on a simulated cluster, and show what became of them.")
-@click.argument("file", type=FILE)
+@gangs.command(short_help="Show gangs and why they wait: simulated from manifests, or live.")
+@click.argument("file", type=FILE, required=False)
+@click.option("--live", is_flag=True,
+              help="Show the gangs of a Kubernetes cluster instead, as they are now.")  # fmt: skip
+@click.option("--kubeconfig", type=FILE, metavar="FILE",
+              help="With --live: the cluster. [default: as kubectl]")  # fmt: skip
+@click.option("--context", default="", metavar="NAME",
+              help="With --live: a context of the kubeconfig.")  # fmt: skip
+@click.option("--namespace", default="", metavar="NAME",
+              help="With --live: gangs of this namespace. [default: all]")  # fmt: skip
 @click.option("--cluster", type=FILE, metavar="FILE",
               help="Describes the cluster: machines, times, what happens to it.")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N",
@@ -112,7 +120,7 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
 @click.option("--wide", is_flag=True, help="Show every pod and machine, too.")
 @json_option("all of it as JSON")
 def status(
-    file: Path,
+    file: Path | None,
     cluster: Path | None,
     at_s: float | None,
     seed: int,
@@ -120,13 +128,23 @@ def status(
     *,
     check: bool,
     wide: bool,
+    live: bool,
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
     **machines: int | None,
 ) -> None:
-    """Run manifests on a simulated cluster, and show what became of them.
+    """Run manifests on a simulated cluster, and show what became of them; or look at a real one.
 
     Sets, gangs, the tree of what belongs together with its conditions, events, and for each gang
-    that waits a sentence that says why.
+    that waits a sentence that says why. With --live, they are those of a Kubernetes cluster as they
+    are now, and nothing is simulated.
     """
+    if live:
+        _live_status(file, kubeconfig, context, namespace, json_to, wide=wide)
+        return
+    if file is None:
+        raise InputError("there is no file to run", hint="name one, or look at a cluster (--live)")
     from windtunnel.core.units import format_duration
     from windtunnel.gangs.status import status_of
     from windtunnel.report.terminal.gangs import show_status
@@ -154,6 +172,28 @@ def status(
     elif at_s is None and loop.next_s() < float("inf"):
         stopped = format_duration(LONGEST_S)
         click.echo(f"note: it was not quiet after {stopped}, and was stopped there", err=True)
+
+
+def _live_status(
+    file: Path | None,
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
+    json_to: str | None,
+    *,
+    wide: bool,
+) -> None:
+    from windtunnel.live.operate.look import live_status
+    from windtunnel.report.terminal.gangs import show_status
+    from windtunnel.report.terminal.layout import screen
+
+    if file is not None:
+        raise InputError(f"--live shows a cluster, not {file}", hint="leave one of them out")
+    with Output(json_to) as out:
+        found = live_status(kubeconfig, context, namespace)
+        out.json(found)
+    if not out.alone:
+        show_status(found, screen(), wide=wide, live=True)
 
 
 def _cluster(path: Path | None, machines: dict[str, int | None]) -> SimClusterSettings:

@@ -27,6 +27,9 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
 @click.option("--init-image", default=None, metavar="IMAGE",
               help="Of the init container that enforces the startup order of cliques. "
               f"[default: ${INIT_IMAGE}]")  # fmt: skip
+@click.option("--place", is_flag=True,
+              help="Also bind the pods of `schedulerName: windtunnel`, all of a gang or "
+              "none.")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(0, 65535), default=9445, metavar="PORT",
               help="/metrics, /healthz and /readyz; 0 takes a free port. "
               "[default: 9445]")  # fmt: skip
@@ -46,6 +49,7 @@ def operate(
     metrics_port: int,
     log: Path | None,
     dry_run: bool,
+    place: bool,
 ) -> None:
     """Run the gang controllers on a Kubernetes cluster.
 
@@ -74,6 +78,7 @@ def operate(
         init_image=image,
         log=log,
         dry_run=dry_run,
+        placing=place,
     )
     log_to_stderr(operator_log)
 

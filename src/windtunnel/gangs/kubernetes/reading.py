@@ -69,6 +69,12 @@ from windtunnel.settings.manifests import manifest_of, quantity
 
 Fields = Mapping[str, Any]
 AnyStatus = TypeVar("AnyStatus", bound=Status)
+SAID_OTHERWISE: Final = (
+    "node.kubernetes.io/unschedulable",
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+)
+"""Taints that Kubernetes puts on a node that is cordoned or not ready, which is known anyway."""
 NOWHERE: Final = CliquePlace("", -1, "")
 NOTHING: Final = CliqueTemplate("", 0, 0, {}, {}, "")
 
@@ -417,6 +423,7 @@ def _node(raw: Received) -> Node:
     taints = [
         (str(one.get("key") or ""), str(one.get("value") or ""), str(one.get("effect") or ""))
         for one in spec.get("taints") or []
+        if one.get("key") not in SAID_OTHERWISE
     ]
     made = Node(meta.name, capacity, dict(meta.labels), tuple(taints))
     made.cordoned = bool(spec.get("unschedulable"))

@@ -226,8 +226,11 @@ class Planned:
 class GangScheduler:
     """Keeps the room of nodes in step with the view, and gives pods that wait to the placer."""
 
-    def __init__(self, view: View, space: Space, placer: Placer, *, whole: bool) -> None:
+    def __init__(
+        self, view: View, space: Space, placer: Placer, *, whole: bool, only: str = ""
+    ) -> None:
         self._view: Final = view
+        self._only: Final = only  # places gangs of this `schedulerName`; empty: all
         self.space: Final = space
         self._placer: Final = placer
         self._gangs: Final[dict[str, _GangPods]] = {}
@@ -281,6 +284,8 @@ class GangScheduler:
             gang = self._view.gangs.get(name)
             if gang is None or gang.terminating:
                 self._forget(name)
+                continue
+            if self._only and gang.scheduler != self._only:
                 continue
             known, moved = self._gangs.get(name), False
             pods = touched.get(name, [])
@@ -377,6 +382,11 @@ class GangScheduler:
         known = self._gangs.get(pod.gang)
         if known is None or not any(group.bound for group in known.by_group.values()):
             self._placer.gone(pod.gang, pod.set_name)
+
+    def look_again(self) -> None:
+        """What was decided could not be carried out: the next pass asks for all that wait."""
+        self._news = True
+        self._freed = -1
 
     # One pass.
 

@@ -22,6 +22,7 @@ from windtunnel.gangs.objects import SET, WARNING, Owned
 from windtunnel.gangs.statuses import Condition, ObjectEvent
 from windtunnel.live.kubernetes.events import EventRecorder, Subject
 from windtunnel.live.operate.mirror import RESOURCES, InvalidSet, Mirror
+from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.writer import Answer, Outcome, Writer
 
 ACCEPTED: Final = "Accepted"
@@ -45,8 +46,10 @@ class GangOperator:
         recorder: EventRecorder | None,
         now_s: Callable[[], float],
         init_image: str,
+        placement: Placement | None = None,
     ) -> None:
         self._mirror: Final = mirror
+        self._placement: Final = placement
         self._view: Final = mirror.view
         self._writer: Final = writer
         """None: a dry run, in which nothing is written."""
@@ -69,6 +72,8 @@ class GangOperator:
 
     def close(self) -> None:
         self.controller.close()
+        if self._placement is not None:
+            self._placement.close()
 
     async def run(self) -> None:
         """Until it is cancelled, or the lease is lost."""
@@ -80,6 +85,8 @@ class GangOperator:
     async def _wait(self) -> None:
         retry_s = self._retries[0][0] if self._retries else INFINITY
         until_s = min(self.controller.next_s(), retry_s)
+        if self._placement is not None:
+            until_s = min(until_s, self._placement.next_s())
         delay_s = max(until_s - self._now_s(), 0.0)
         try:
             async with asyncio.timeout(None if until_s == INFINITY else delay_s):
@@ -99,10 +106,17 @@ class GangOperator:
         commands = list(self.controller.reconcile(now_s))
         commands += self._accepted(now_s)
         self.passes += 1
+        await self._tell_invalid()
+        done = await self._do(commands, now_s)
+        if self._placement is not None:
+            done = await self._do(await self._placement.step(), self._now_s()) or done
+        return done
+
+    async def _do(self, commands: Sequence[Command], now_s: float) -> bool:
+        """Carries commands out; says whether anything came of them."""
         calls, void = self._translator.calls(commands)
         for command in void:
             self._retry(command, now_s + STALE_S)
-        await self._tell_invalid()
         if not calls:
             return False
         self.decided += len(calls)

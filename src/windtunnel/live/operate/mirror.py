@@ -174,7 +174,7 @@ class Mirror:
             known = self.view.find(kind, name)
             if known is not None:
                 self.view.remove(known)
-        elif kind != POD or after.metadata.controller is not None:
+        elif kind != POD or _is_of_clique(after):
             self._put(kind, name, after)
 
     def _put(self, kind: str, name: str, after: Any) -> None:
@@ -198,6 +198,11 @@ class Mirror:
         else:
             levels = after.spec.get("levels") or []
             self.view.levels[name] = {str(one["domain"]): str(one["key"]) for one in levels}
+
+
+def _is_of_clique(pod: Received) -> bool:
+    owner = pod.metadata.controller
+    return owner is not None and owner.kind == CLIQUE
 
 
 def _same(known: Node, new: Node) -> bool:

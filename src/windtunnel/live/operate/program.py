@@ -26,6 +26,7 @@ from windtunnel.live.kubernetes.leader import LeaderElector
 from windtunnel.live.kubernetes.resources import Object
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import Mirror
+from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.writer import Answer, Writer
 from windtunnel.live.system import run_until_stopped
 
@@ -52,6 +53,8 @@ class OperatorOptions(NamedTuple):
     init_image: str = ""
     log: Path | None = None
     dry_run: bool = False
+    placing: bool = False
+    """Whether pods of `schedulerName: windtunnel` are placed."""
 
 
 class LiveClock:
@@ -116,7 +119,7 @@ class Program:
         """All that runs beside the controllers; the first of it is stopped last."""
         options = self.options
         space = options.lease_namespace or client.namespace
-        self.mirror = Mirror(client, self.now_s, options.namespace, placing=False)
+        self.mirror = Mirror(client, self.now_s, options.namespace, placing=options.placing)
         self.mirror.on_change = self._received if self._log_file is not None else None
         self.elector = LeaderElector(client, space, CONTROLLER, self.identity)
         yield self._flush()
@@ -167,7 +170,12 @@ class Program:
     async def _operate(self, writer: Writer | None, recorder: EventRecorder | None) -> None:
         assert self.mirror is not None
         image = self.options.init_image
-        self.loop = GangOperator(self.mirror, writer, recorder, self.now_s, image)
+        placement = None
+        if self.options.placing:
+            placement = Placement(
+                self.mirror, None if writer is None else writer.client, self.now_s
+            )
+        self.loop = GangOperator(self.mirror, writer, recorder, self.now_s, image, placement)
         self.loop.on_decision = self._decided
         self.loop.on_failure = self._failed
         try:

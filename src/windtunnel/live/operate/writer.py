@@ -50,7 +50,7 @@ class Writer:
     """Writes for one operator, by a client that stops when its lease does."""
 
     def __init__(self, client: Client, mirror: Mirror) -> None:
-        self._client: Final = client
+        self.client: Final = client
         self._mirror: Final = mirror
         self._versions: Final[dict[tuple[str, str, str], str]] = {}
         """By kind, name and version: the version that a write of ours in this pass made of it."""
@@ -84,7 +84,7 @@ class Writer:
         resource = RESOURCES[call.kind]
         namespace, name = api_names(call.name)
         if call.verb == DELETE:
-            await self._client.delete(resource, namespace, name, uid=call.uid)
+            await self.client.delete(resource, namespace, name, uid=call.uid)
             return DONE
         assert call.body is not None
         if call.verb == CREATE:
@@ -97,9 +97,7 @@ class Writer:
         guards = {"uid": call.uid, "resourceVersion": version}
         body["metadata"] = {**(body.get("metadata") or {}), **guards}
         below = "status" if call.verb == STATUS else ""
-        made = await self._client.patch(
-            resource, namespace, name, body, Received, subresource=below
-        )
+        made = await self.client.patch(resource, namespace, name, body, Received, subresource=below)
         self._versions[call.kind, call.name, call.version] = made.metadata.resource_version
         self._mirror.objects[call.kind].cache.written(made)
         return DONE
@@ -111,13 +109,13 @@ class Writer:
         known = self._mirror.objects.get(call.kind)
         try:
             if known is None:
-                bare = await self._client.create(resource, body, Bare)
+                bare = await self.client.create(resource, body, Bare)
                 self._shown(call.kind, bare)
             else:
-                known.cache.written(await self._client.create(resource, body, Received))
+                known.cache.written(await self.client.create(resource, body, Received))
         except AlreadyExists:
             # Perhaps by us: an answer was lost, or the cache is behind.
-            found = await self._client.get(resource, namespace, name, Received)
+            found = await self.client.get(resource, namespace, name, Received)
             if not self._is_ours(found, body):
                 says = f"{call.kind} {name} exists and belongs to something else"
                 return Answer(Outcome.FAILED, says)

@@ -22,10 +22,13 @@ ALARMS = (
 )
 
 
-def show_status(status: dict[str, Any], console: Console, *, wide: bool = False) -> None:
-    """Everything in one screen; `wide` adds every pod and every node."""
-    say(console, f"at {format_duration(status['at_s'])}")
-    console.print()
+def show_status(
+    status: dict[str, Any], console: Console, *, wide: bool = False, live: bool = False
+) -> None:
+    """Everything in one screen; `wide` adds every pod and every node. What is `live` is now."""
+    if not live:
+        say(console, f"at {format_duration(status['at_s'])}")
+        console.print()
     heads = ("PODCLIQUESET", "REPLICAS", "AVAILABLE", "UPDATED", "AGE")
     print_table(console, heads, (_set_cells(one) for one in status["sets"]))
     for one in status["sets"]:

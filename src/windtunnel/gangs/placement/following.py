@@ -1,0 +1,175 @@
+"""The gang scheduler on a cluster that others change, too: it keeps the room in step with a view.
+
+Pods may have been bound by an earlier process or by another scheduler, may vanish without having
+been seen to end, and may be on nodes that are not known yet. A node that comes back as another one
+(other labels, other room) makes all of it be counted anew, which is rare.
+"""
+
+from typing import Final
+
+from windtunnel.core.loop import INFINITY
+from windtunnel.gangs.changes import Changes
+from windtunnel.gangs.commands import Command
+from windtunnel.gangs.objects import FAILED, SUCCEEDED, Node, Pod
+from windtunnel.gangs.placement.asks import PodShape
+from windtunnel.gangs.placement.placer import Binding, GangPlacer
+from windtunnel.gangs.placement.scheduler import GangScheduler, Planned
+from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.view import View
+
+
+class _Held:
+    """A pod that holds room on a node."""
+
+    __slots__ = ("ending", "pod", "uid")
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod: Final = pod
+        self.uid: Final = pod.uid
+        self.ending = False
+
+
+class FollowingScheduler:
+    """Places the gangs of one `schedulerName`, beside whatever else is on the nodes."""
+
+    def __init__(self, view: View, name: str) -> None:
+        self._view: Final = view
+        self._name: Final = name
+        self._others: Final[dict[str, tuple[str, dict[str, float]]]] = {}
+        """Pods that belong to no gang, by uid: node and what they ask for."""
+        self._changes = view.watch()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._view.unwatch(self._changes)
+        self._changes = self._view.watch()
+        self._space = Space()
+        placer = GangPlacer(self._space)
+        self._scheduler = GangScheduler(
+            self._view, self._space, placer, whole=True, only=self._name
+        )
+        self._held: dict[str, _Held] = {}
+        self._nodes: dict[str, Node | None] = {}
+        self._other_shapes: dict[str, PodShape] = {}
+        for node in self._view.nodes.values():
+            self._add_node(node)
+        for uid, (name, requests) in self._others.items():
+            self._take(uid, name, requests)
+
+    # Keeping up.
+
+    def _add_node(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        self._scheduler.add_node(node)
+        self._scheduler.node_changed(node)
+
+    def _room(self, name: str) -> None:
+        """A pod may be on a node that nobody has shown yet: nothing more fits there."""
+        if name not in self._nodes:
+            self._nodes[name] = None
+            self._space.set_usable(self._space.add_node(name, {}, {}), usable=False)
+
+    def other_pod(self, uid: str, node: str, requests: dict[str, float]) -> None:
+        """A pod that belongs to no gang is on a node; on none (""), it is gone or has ended."""
+        known = self._others.get(uid)
+        if known == (node, requests) or (known is None and not node):
+            return
+        if known is not None:
+            del self._others[uid]
+            shape = self._other_shapes.pop(uid, None)
+            if shape is not None:
+                self._space.give(self._space.by_name[known[0]], shape)
+        if node:
+            self._others[uid] = (node, requests)
+            self._take(uid, node, requests)
+
+    def _take(self, uid: str, node: str, requests: dict[str, float]) -> None:
+        self._room(node)
+        shape = self._other_shapes[uid] = self._space.shape(requests)
+        self._space.shift(self._space.by_name[node], shape, -1)
+
+    def follow(self) -> None:
+        """Takes note of what changed in the view."""
+        if self._is_other_ground(self._changes):
+            self._begin()
+        changes = self._changes
+        for name in changes.nodes:
+            node = self._view.nodes.get(name)
+            if node is not None and name not in self._nodes:
+                self._add_node(node)
+            elif node is not None:
+                self._scheduler.node_changed(node)
+        for name in changes.pods:
+            pod = self._view.pods.get(name)
+            if pod is not None and pod.node:
+                self._room(pod.node)
+        self._scheduler.absorb(changes)
+        for name in changes.pods:
+            self._follow_pod(name)
+        changes.clear()
+
+    def _is_other_ground(self, changes: Changes) -> bool:
+        """Whether a node is gone, or is another one than it was."""
+        return any(
+            name in self._nodes and self._view.nodes.get(name) is not self._nodes[name]
+            for name in changes.nodes
+        )
+
+    def _follow_pod(self, name: str) -> None:
+        pod, held = self._view.pods.get(name), self._held.get(name)
+        there = pod is not None and pod.phase not in (SUCCEEDED, FAILED)
+        if held is not None and not (there and pod is not None and pod.uid == held.uid):
+            if not held.ending:
+                self._scheduler.ending(held.pod)
+            self._scheduler.ended(held.pod)
+            del self._held[name]
+            held = None
+        if pod is None or not there or not pod.node:
+            return
+        if held is None:
+            held = self._held[name] = _Held(pod)
+            shape = self._scheduler.shape_of(pod)
+            self._space.shift(self._space.by_name[pod.node], shape, -1)
+        if pod.terminating and not held.ending:
+            held.ending = True
+            self._scheduler.ending(pod)
+
+    # Deciding.
+
+    @property
+    def again_s(self) -> float:
+        """When a pass is due, even if nothing changes."""
+        return self._scheduler.again_s
+
+    def is_due(self, now_s: float) -> bool:
+        return self._scheduler.has_news or self._scheduler.again_s <= now_s < INFINITY
+
+    def plan(self, now_s: float) -> Planned:
+        """Decides; the room of what is to be bound is taken."""
+        planned = self._scheduler.plan(now_s)
+        for binding in planned.bindings:
+            self._held[binding.pod] = _Held(self._view.pods[binding.pod])
+        return planned
+
+    def bound(self, binding: Binding, now_s: float) -> None:
+        """A pod is on its node, before the cache shows it."""
+        pod = self._view.pods.get(binding.pod)
+        if pod is not None and not pod.node:
+            pod.node, pod.scheduled_s = binding.node, now_s
+            self._view.changed(pod)
+
+    def not_bound(self, planned: Planned, binding: Binding) -> None:
+        """A pod could not be bound: its room is free again."""
+        planned.bindings.remove(binding)
+        held = self._held.pop(binding.pod, None)
+        if held is not None:
+            shape = self._scheduler.shape_of(held.pod)
+            self._space.give(self._space.by_name[binding.node], shape)
+        self._scheduler.look_again()
+
+    def look_again(self) -> None:
+        self._scheduler.look_again()
+
+    def report(self, planned: Planned, now_s: float) -> list[Command]:
+        """What is to be written of a pass, and the pods that are to make way."""
+        return [*planned.settled, *self._scheduler.report(planned, now_s)]

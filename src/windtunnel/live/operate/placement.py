@@ -1,0 +1,155 @@
+"""Gang placement on a cluster: binds pods of `schedulerName: windtunnel`, all of a gang or none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from windtunnel.core.errors import InputError
+from windtunnel.gangs.api.pod_spec import requests_of
+from windtunnel.gangs.commands import Command, Delete, PatchGangPlacement
+from windtunnel.gangs.objects import POD
+from windtunnel.gangs.placement.following import FollowingScheduler
+from windtunnel.gangs.placement.placer import Binding
+from windtunnel.live.kubernetes.client import STRATEGIC_PATCH, Client
+from windtunnel.live.kubernetes.errors import KubernetesError, NotLeader
+from windtunnel.live.kubernetes.resources import PODS, Meta, Object
+from windtunnel.live.operate.mirror import Mirror, Received
+
+SCHEDULER: Final = "windtunnel"
+RETRY_S: Final = 5.0
+"""After a binding or an eviction that was refused."""
+
+
+class Placement:
+    """Decides by the gang scheduler of the simulation, and binds."""
+
+    def __init__(self, mirror: Mirror, client: Client | None, now_s: Callable[[], float]) -> None:
+        self._mirror: Final = mirror
+        self._client: Final = client
+        """None: a dry run."""
+        self._now_s: Final = now_s
+        self._scheduler: Final = FollowingScheduler(mirror.view, SCHEDULER)
+        self._retry_s = float("inf")
+        self.bound = 0
+        self.refused = 0
+        mirror.pod_watchers.append(self._other_pod)
+        for pod in mirror.objects[POD].cache:
+            self._other_pod(None, pod)
+
+    def close(self) -> None:
+        self._mirror.pod_watchers.remove(self._other_pod)
+
+    def next_s(self) -> float:
+        return min(self._scheduler.again_s, self._retry_s)
+
+    def _other_pod(self, before: Received | None, after: Received | None) -> None:
+        """Pods that belong to no clique are not in the view, and take room all the same."""
+        raw = after if after is not None else before
+        assert raw is not None
+        owner = raw.metadata.controller
+        if owner is not None and owner.kind == "PodClique":
+            return
+        ended = after is None or after.status.get("phase") in ("Succeeded", "Failed")
+        node = "" if ended else str(raw.spec.get("nodeName") or "")
+        try:
+            requests = requests_of(raw.spec) if node else {}
+        except InputError:
+            requests = {}
+        self._scheduler.other_pod(raw.metadata.uid, node, requests)
+
+    async def step(self) -> list[Command]:
+        """One pass, if one is due; what is to be written of gangs."""
+        now_s = self._now_s()
+        if self._retry_s <= now_s:
+            self._retry_s = float("inf")
+            self._scheduler.look_again()
+        self._scheduler.follow()
+        if self._client is None or not self._scheduler.is_due(now_s):
+            return []
+        planned = self._scheduler.plan(now_s)
+        bindings = list(planned.bindings)
+        done = await asyncio.gather(*(self._bind(self._client, one) for one in bindings))
+        for binding, is_bound in zip(bindings, done, strict=True):
+            if is_bound:
+                self.bound += 1
+                self._scheduler.bound(binding, self._now_s())
+            else:
+                self.refused += 1
+                self._scheduler.not_bound(planned, binding)
+                self._retry_s = self._now_s() + RETRY_S
+        commands = self._scheduler.report(planned, self._now_s())
+        evictions = [one for one in commands if isinstance(one, Delete)]
+        await asyncio.gather(*(self._evict(self._client, one) for one in evictions))
+        says = [one for one in commands if isinstance(one, PatchGangPlacement) and one.why_pending]
+        for one in says:
+            await self._tell_pods(self._client, one)
+        return [one for one in commands if not isinstance(one, Delete)]
+
+    def _meta(self, name: str) -> Meta | None:
+        raw = self._mirror.raw(POD, name)
+        return None if raw is None else raw.metadata
+
+    async def _bind(self, client: Client, binding: Binding) -> bool:
+        """By uid: another pod of the name is not bound. One whose answer was lost is read."""
+        meta = self._meta(binding.pod)
+        if meta is None:
+            return False
+        try:
+            await client.bind(meta, binding.node)
+        except NotLeader:
+            raise
+        except KubernetesError:
+            try:
+                found = await client.get(PODS, meta.namespace, meta.name, Received)
+            except KubernetesError:
+                return False
+            same = found.metadata.uid == meta.uid
+            return same and found.spec.get("nodeName") == binding.node
+        return True
+
+    async def _evict(self, client: Client, command: Delete) -> None:
+        """A disruption budget may say no: then the victim stays, and it is tried again."""
+        meta = self._meta(command.name)
+        if meta is None or meta.uid != command.uid:
+            return
+        try:
+            await client.evict(meta)
+        except NotLeader:
+            raise
+        except KubernetesError:
+            self.refused += 1
+            self._retry_s = self._now_s() + RETRY_S
+
+    async def _tell_pods(self, client: Client, command: PatchGangPlacement) -> None:
+        """Every pod that waits says why, as `kubectl describe pod` shows it."""
+        gang = self._mirror.view.gangs.get(command.name)
+        names = [] if gang is None else [pod for one in gang.groups for pod in one.pods]
+        pods = [self._mirror.view.pods.get(name) for name in names]
+        waiting = [pod.name for pod in pods if pod is not None and not pod.node and not pod.gates]
+        await asyncio.gather(*(self._tell(client, pod, command.why_pending) for pod in waiting))
+
+    async def _tell(self, client: Client, name: str, says: str) -> None:
+        meta = self._meta(name)
+        if meta is None:
+            return
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        change = {
+            "metadata": {"uid": meta.uid},
+            "status": {"conditions": [{**condition, "message": says}]},
+        }
+        try:
+            await client.patch(
+                PODS,
+                meta.namespace,
+                meta.name,
+                change,
+                Object,
+                subresource="status",
+                content=STRATEGIC_PATCH,
+            )
+        except NotLeader:
+            raise
+        except KubernetesError:
+            return  # it is bound or gone by now

@@ -1,0 +1,136 @@
+"""The scheduler on a cluster that others change: its count of the room is always the true one."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.gangs.manifests import clique, pod_clique_set
+from tests.gangs.test_stateful import manifests
+from tests.gangs.world import World
+from windtunnel.gangs.objects import FAILED, SUCCEEDED, Node
+from windtunnel.gangs.placement.following import FollowingScheduler
+from windtunnel.gangs.view import View
+
+SCHEDULER = "kai-scheduler"
+PODS_ON_A_NODE = 2
+
+
+def new_node(name: str, **labels: str) -> Node:
+    return Node(name, {"pods": float(PODS_ON_A_NODE), "memory": 1e9}, labels)
+
+
+class PlacedWorld(World):
+    """`World` with the real scheduler; every third pod cannot be bound at first."""
+
+    def __init__(self, nodes: int, manifest: dict[str, Any], *, stumbles: bool) -> None:
+        super().__init__(0, manifest)
+        self.stumbles = stumbles
+        self.tries = 0
+        for number in range(nodes):
+            self.server.add_node(new_node(f"n{number}"), 0.0)
+        self.following = FollowingScheduler(self.view, SCHEDULER)
+
+    def _schedule(self) -> int:
+        self.following.follow()
+        if not self.following.is_due(self.now_s):
+            return 0
+        planned = self.following.plan(self.now_s)
+        for binding in list(planned.bindings):
+            self.tries += 1
+            if self.stumbles and self.tries % 3 == 0:
+                self.following.not_bound(planned, binding)
+            else:
+                self.following.bound(binding, self.now_s)
+        for command in self.following.report(planned, self.now_s):
+            self.server.apply(command, self.now_s)
+        self.following.follow()
+        return len(planned.bindings)
+
+    def replace_node(self, name: str) -> None:
+        """The machine is replaced by another of its name."""
+        self.view.remove(self.view.nodes[name])
+        self.server.add_node(new_node(name, zone=str(self.now_s)), self.now_s)
+
+
+def room(following: FollowingScheduler) -> dict[str, int]:
+    """Pods that still fit on each node, as the scheduler counts them."""
+    space = following._space
+    return {one.name: one.free[0] // 1000 for one in space.nodes}
+
+
+def true_room(view: View, others: Counter[str]) -> dict[str, int]:
+    on = Counter(pod.node for pod in view.pods.values() if pod.phase not in (SUCCEEDED, FAILED))
+    return {name: PODS_ON_A_NODE - on[name] - others[name] for name in view.nodes}
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["run", "kill", "scale", "restart", "other", "node", "cordon"]),
+        st.integers(0, 300),
+    ),
+    max_size=8,
+)
+
+
+@given(manifest=manifests(), steps=STEPS, stumbles=st.booleans())
+def test_the_room_is_counted_right_whatever_happens(
+    manifest: dict[str, Any], steps: list[tuple[str, int]], stumbles: bool
+) -> None:
+    world = PlacedWorld(8, manifest, stumbles=stumbles)
+    others: Counter[str] = Counter()
+    for what, value in steps:
+        name = f"n{value % 8}"
+        if what == "run":
+            world.run(float(value))
+        elif what == "kill" and world.pods():
+            world.kill(world.pods()[value % len(world.pods())], shut=False)
+        elif what == "scale":
+            found = world.scalable()
+            _, scaled, minimum = found[value % len(found)]
+            if value // 100 == 0 or value // 100 >= minimum:
+                world.scale(scaled, min(value // 100, 2))
+        elif what == "restart":
+            world.following = FollowingScheduler(world.view, SCHEDULER)
+            for number, (node, count) in enumerate(sorted(others.items())):
+                for one in range(count):
+                    world.following.other_pod(f"{number}-{one}", node, {})
+            others = Counter({node: count for node, count in others.items() if count})
+        elif what == "other" and room(world.following)[name] > 0:
+            others[name] += 1
+            world.following.other_pod(f"o{value}{sum(others.values())}", name, {})
+        elif what == "node":
+            world.replace_node(name)
+        elif what == "cordon":
+            world.view.nodes[name].cordoned = value % 2 == 0
+            world.view.changed(world.view.nodes[name])
+        world.following.follow()
+        assert room(world.following) == true_room(world.view, others)
+    world.run(1.0)
+    assert room(world.following) == true_room(world.view, others)
+    assert min(room(world.following).values()) >= 0
+
+
+def test_gangs_of_other_schedulers_are_left_alone_and_take_room() -> None:
+    world = PlacedWorld(2, pod_clique_set([clique("a", 2)]), stumbles=False)
+    world.following = FollowingScheduler(world.view, "windtunnel")
+    world.run(1.0)
+    assert {pod.node for pod in world.pods()} == {""}
+    for pod in world.pods():
+        pod.node = "n0"
+        world.view.changed(pod)
+    world.following.follow()
+    assert room(world.following) == {"n0": 0, "n1": 2}
+
+
+def test_a_pod_on_a_node_that_is_not_known_yet_is_counted_when_it_comes() -> None:
+    world = PlacedWorld(1, pod_clique_set([clique("a", 1)]), stumbles=False)
+    world.following.other_pod("x", "late", {})
+    world.following.follow()
+    assert not world.following._space.by_name["late"].usable
+    world.server.add_node(new_node("late"), 0.0)
+    world.following.follow()
+    assert room(world.following) == {"n0": 2, "late": 1}
+    world.following.other_pod("x", "", {})
+    assert room(world.following) == {"n0": 2, "late": 2}

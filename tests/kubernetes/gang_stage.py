@@ -1,0 +1,180 @@
+"""A cluster with our CRDs, kubelets and a gang operator, and what tests look at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.kubelets import Kubelets, add_node
+from windtunnel.core.clock import unix_s
+from windtunnel.gangs.kubernetes.calls import ApiCall
+from windtunnel.gangs.kubernetes.crds import crds
+from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.errors import NotFound
+from windtunnel.live.kubernetes.resources import CRDS, Plain, Unstructured
+from windtunnel.live.operate.gangs import GangOperator
+from windtunnel.live.operate.mirror import RESOURCES, Mirror
+from windtunnel.live.operate.placement import Placement
+from windtunnel.live.operate.writer import Answer, Writer
+
+SET: Final = "PodCliqueSet"
+SETS: Final = RESOURCES[SET]
+INIT_IMAGE: Final = "initc:test"
+
+
+async def install(client: Client) -> None:
+    """Our CRDs, and until the API server serves them."""
+    for crd in crds():
+        body = {key: crd[key] for key in ("metadata", "spec")}
+        await client.apply(CRDS, body, Plain, manager="windtunnel-tests", force=True)
+    for crd in crds():
+        name = crd["metadata"]["name"]
+        async with asyncio.timeout(30):
+            while True:
+                found = await client.get(CRDS, "", name, Unstructured)
+                conditions = found.status.get("conditions") or []
+                if any(one["type"] == "Established" and one["status"] == "True"
+                       for one in conditions):  # fmt: skip
+                    break
+                await asyncio.sleep(0.05)
+
+
+class Killed(Exception):
+    """The operator was killed."""
+
+
+class MortalWriter(Writer):
+    """Dies at a given call: before it is sent, or before its answer is heard."""
+
+    def __init__(self, client: Client, mirror: Mirror, calls: int | None) -> None:
+        super().__init__(client, mirror)
+        self.left = calls
+        self.log: list[ApiCall] = []
+
+    async def carry_out(self, call: ApiCall) -> Answer:
+        if self.left is not None and self.left <= 0:
+            raise Killed
+        self.log.append(call)
+        if self.left is not None:
+            self.left -= 1
+            if self.left == 0:
+                await super().carry_out(call)
+                raise Killed  # it was done, and nobody heard of it
+        return await super().carry_out(call)
+
+
+class Operator:
+    """An operator of one namespace, in this process."""
+
+    def __init__(
+        self, cluster: Cluster, calls: int | None = None, *, placing: bool = False
+    ) -> None:
+        self.placing = placing
+        self.mirror = Mirror(cluster.client, unix_s, cluster.namespace, placing=placing)
+        self.writer = MortalWriter(cluster.client, self.mirror, calls)
+        self.client = cluster.client
+
+    async def run(self) -> None:
+        """Until it is killed or cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            await self.mirror.leave_out_unserved(self.client)
+            for one in self.mirror.reflectors.values():
+                tasks.create_task(one.run())
+            await self.mirror.wait_synced()
+            placement = Placement(self.mirror, self.client, unix_s) if self.placing else None
+            loop = GangOperator(self.mirror, self.writer, None, unix_s, INIT_IMAGE, placement)
+            await loop.run()
+
+
+class Stage:
+    """A cluster with kubelets, and what tests look at."""
+
+    def __init__(self, cluster: Cluster, kubelets: Kubelets, operator: Operator) -> None:
+        self.cluster, self.client, self.space = cluster, cluster.client, cluster.namespace
+        self.kubelets = kubelets
+        self.operator = operator
+
+    def calls(self, outcome: str) -> dict[str, int]:
+        counts = self.operator.writer.counts
+        return {f"{verb} {kind}": n for (verb, kind, end), n in counts.items() if end == outcome}
+
+    async def apply(self, manifest: dict[str, Any]) -> None:
+        meta = {"name": manifest["metadata"]["name"], "namespace": self.space}
+        body = {"metadata": meta, "spec": manifest["spec"]}
+        await self.client.apply(SETS, body, Plain, manager="people", force=True)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async def look() -> bool:
+            return holds()
+
+        try:
+            await self.cluster.until(look)
+        except TimeoutError:
+            raise AssertionError(self.described()) from None
+
+    def described(self) -> str:
+        """What there is, for who reads a failure."""
+        view = self.operator.mirror.view
+        pods = [
+            (pod.name, pod.gates, pod.node, pod.ready, pod.terminating)
+            for pod in view.pods.values()
+        ]
+        cliques = [(one.name, one.replicas, one.status) for one in view.cliques.values()]
+        gangs = [(one.name, one.conditions) for one in view.gangs.values()]
+        seen = [pod.metadata.name for pod in self.kubelets.alive()]
+        calls = self.operator.writer.counts
+        return "\n".join(map(str, [*pods, *cliques, *gangs, seen, calls]))
+
+    async def until_ready(self, pods: int) -> None:
+        await self.until(
+            lambda: self.kubelets.ready() == pods and len(self.kubelets.alive()) == pods
+        )
+
+    async def names(self, kind: str) -> list[str]:
+        return sorted(one.metadata.name for one in await self.all(kind))
+
+    async def all(self, kind: str) -> list[Unstructured]:
+        listed = await self.client.list_all(RESOURCES[kind], Selection(self.space))
+        return [msgspec.json.decode(one, type=Unstructured) for one in listed.items]
+
+    async def get(self, kind: str, name: str) -> Unstructured:
+        return await self.client.get(RESOURCES[kind], self.space, name, Unstructured)
+
+    async def status(self, kind: str, name: str) -> dict[str, Any]:
+        """Empty as long as there is no such object."""
+        try:
+            return (await self.get(kind, name)).status
+        except NotFound:
+            return {}
+
+    async def scale(self, kind: str, name: str, replicas: int) -> None:
+        await self.client.set_replicas(RESOURCES[kind], self.space, name, replicas)
+
+
+@asynccontextmanager
+async def stage(
+    cluster: Cluster, slots: int | None = 100, *, operator: bool = True
+) -> AsyncIterator[Stage]:
+    """With `slots`, a simple scheduler binds so many pods; without, our placement does."""
+    await install(cluster.client)
+    node = f"node-{cluster.namespace}"
+    if slots is not None:
+        await add_node(cluster.client, node)
+    kubelets = Kubelets(cluster.client, cluster.namespace, node, slots)
+    tasks = [asyncio.create_task(kubelets.run())]
+    ours = Operator(cluster, placing=slots is None)
+    if operator:
+        tasks.append(asyncio.create_task(ours.run()))
+    try:
+        yield Stage(cluster, kubelets, ours)
+    finally:
+        for task in tasks:
+            task.cancel()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        failed = [one for one in done if isinstance(one, Exception)]
+        assert not failed, failed
