@@ -364,8 +364,9 @@ def main(arguments: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as plane:
             sys.stdout.write(f"export KUBECONFIG={plane.kubeconfig}\n")
             sys.stdout.flush()
-            with contextlib.suppress(KeyboardInterrupt):
-                signal.pause()
+            ends = {signal.SIGINT, signal.SIGTERM}
+            signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+            signal.sigwait(ends)
     else:
         raise SystemExit(__doc__)
 
