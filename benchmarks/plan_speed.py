@@ -120,7 +120,9 @@ def _price(accelerator: str | None) -> float:
     from windtunnel.models.catalog.accelerators import resolve_accelerator
 
     assert accelerator is not None
-    return resolve_accelerator(accelerator).price_per_hour
+    price = resolve_accelerator(accelerator).price_per_hour
+    assert price is not None
+    return price
 
 
 def main() -> None:

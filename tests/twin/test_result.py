@@ -216,7 +216,7 @@ def test_pool_seconds_and_cost_follow_from_the_hardware() -> None:
     pool = result["pools"]["main"]
     assert pool["replica_seconds"] == 3 * 36.0
     assert pool["accelerator_seconds"] == 3 * 36.0 * 2
-    price = resolve_accelerator("h200").price_per_hour
+    price = resolve_accelerator("h200").price_per_hour or 0.0
     assert result["cost"]["total"] == pytest.approx(6 * 0.01 * price)
     per_million = result["cost"]["total"] / result["tokens"]["output"] * 1e6
     assert result["cost"]["per_million_output_tokens"] == pytest.approx(per_million)

@@ -18,7 +18,7 @@ from windtunnel.models.catalog.hf_quantization import (
 )
 from windtunnel.models.catalog.shapes import PLAIN_BYTES, ModelShape, encoder_params
 
-__all__ = ["MODELS", "resolve_model"]
+__all__ = ["MODELS", "resolve_model", "source_of"]
 
 K = 1024
 
@@ -156,6 +156,18 @@ _DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention and precisi
         "moe_layer_step": 2,
     },
 }
+# Where the shapes are from: the config.json of checkpoints by their publisher on Hugging Face, or a
+# copy or description of it by others.
+_SOURCES = {
+    "llama": "meta-llama", "qwen": "Qwen", "mistral": "mistralai", "mixtral": "mistralai",
+    "gemma": "google", "phi": "microsoft", "granite": "ibm-granite", "deepseek": "deepseek-ai",
+    "kimi-vl": "moonshotai", "gpt-oss": "openai",
+    "qwen3-coder": "Qwen, in aiconfigurator", "deepseek-v3.2": "deepseek-ai, in aiconfigurator",
+    "kimi-k2": "moonshotai, in aiconfigurator", "glm-5": "zai-org, in aiconfigurator",
+    "glm-4.5": "zai-org, in a training script", "minimax": "MiniMaxAI, in aiconfigurator",
+    "mistral-small-4": "mistralai, in notes of a port",
+    "mistral-medium-3.5": "mistralai, in notes of a port",
+}
 # Layers and width of vision encoders, beside the language model.
 _ENCODERS = {
     "gemma-3-4b": (27, 1152), "gemma-3-12b": (27, 1152), "gemma-3-27b": (27, 1152),
@@ -186,6 +198,11 @@ def _shape(name: str, sizes: _Sizes) -> ModelShape:
     )
 
 
+def source_of(name: str) -> str:
+    """Where the shape of a model in the catalog is from."""
+    return _SOURCES[max((start for start in _SOURCES if name.startswith(start)), key=len)]
+
+
 MODELS: dict[str, ModelShape] = {
     name: _shape(name, sizes) for name, sizes in (_DENSE | _MIXTURES).items()
 }
@@ -214,6 +231,7 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3-30b-a3b-2507": ("qwen3-30b-a3b", _LONG),
     "qwen3-235b-a22b-2507": ("qwen3-235b-a22b", _LONG),
     "qwen3-coder-30b-a3b": ("qwen3-30b-a3b", _LONG),
+    "mistral-nemo": ("mistral-nemo-12b", {}),
     "mistral-small-3.2-24b": ("mistral-small-3.1-24b", {}),
     "kimi-k2-0905": ("kimi-k2", _LONG),
     "kimi-k2-thinking": ("kimi-k2", _INT4_EXPERTS),
@@ -246,7 +264,9 @@ _REFUSED = {  # families that are well known, and of which speed and memory foll
 }
 
 # What publishers add to a name without changing the shape.
-_MARKS = re.compile(r"-(instruct|chat|it|base|pt|hf|2503|2506|v0\.[0-9])(?=-|$)|^meta-(?=llama)")
+_MARKS = re.compile(
+    r"-(instruct|chat|it|base|pt|hf|2407|2503|2506|v0\.[0-9])(?=-|$)|^meta-(?=llama)"
+)
 _THINKING = re.compile(r"-thinking(?=-|$)")
 _SLICE = re.compile(r"^(?P<model>.+)-tp(?P<gpus>[0-9]{1,4})-slice$")
 

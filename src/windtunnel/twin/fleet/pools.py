@@ -14,9 +14,10 @@ def machine_price(pool: FleetPool) -> float | None:
     if pool.price_per_hour is not None:
         return pool.price_per_hour
     try:
-        return pool.accelerators * resolve_accelerator(pool.accelerator).price_per_hour
+        price = resolve_accelerator(pool.accelerator).price_per_hour
     except InputError:
         return None
+    return None if price is None else pool.accelerators * price
 
 
 def initial_machines(fleet: FleetSettings, servers: Sequence[PoolSettings]) -> list[int]:
