@@ -80,7 +80,9 @@ def test_the_error_is_that_of_the_profile() -> None:
     result = repeated(physics(count=40), steps, seeds=2)
     assert result["trust"]["repeats"]["step_error"] == {"main": 0.0197}
     (found,) = [one for one in result["trust"]["findings"] if one["code"] == "latency-interval"]
-    assert found["says"].startswith("Over 2 seeds and with step times up to 2.0% off either way, ")
+    assert found["says"].startswith(
+        "Over 2 seeds and with step times up to 2.0% off either way and "
+    )
     assert found["figures"]["step_error"] == 0.0197
 
 

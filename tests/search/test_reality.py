@@ -107,6 +107,26 @@ def test_slow_prefill_is_told_from_an_overhead(tmp_path: Path) -> None:
     assert abs(found["with_advice"]["ttft"]) < 0.03
 
 
+def test_a_slow_tokeniser_is_found_where_kernels_are_measured(tmp_path: Path) -> None:
+    """Physics has no parameter for it: the host's time for each prompt token is fitted."""
+    calm = (
+        *CALM,
+        "workload.0.output_tokens=4",
+        "workload.0.prompt_tokens={distribution: uniform, min: 100, max: 4000}",
+        "model=llama-3.1-8b",
+        "serving.pools.0={name: main, accelerator: h200}",
+    )
+    slow = "serving.pools.0.overheads={queueing: 40ms, per_prompt_token: 12us}"
+    found = compare_with_reality(
+        plan_of(OPEN, *calm), trace_of(observe(plan_of(OPEN, *calm, slow)), tmp_path)
+    )
+    (per_token,), (queueing,) = sets_of(found)["prefill"], sets_of(found)["overheads"]
+    own = plan_of(OPEN, *calm, per_token, queueing).pools[0].overheads
+    assert own.per_prompt_token_s == pytest.approx(12e-6, rel=0.1)
+    assert own.queueing_s == pytest.approx(0.040, rel=0.1)
+    assert abs(found["with_advice"]["ttft"]) < 0.02
+
+
 def test_a_cache_that_is_off_is_noticed(tmp_path: Path) -> None:
     server = plan_of(OPEN, "serving.pools.0.engine.prefix_caching=false")
     found = compare_with_reality(plan_of(OPEN), trace_of(observe(server), tmp_path))

@@ -384,7 +384,8 @@ FIGURES: Final = (
            "runs](../explanation/trust.md#intervals) are",
            null_when="not asked for, or neither seeds nor errors of step times change anything"),
     Figure("trust.repeats", "what they come from: the `seeds`, the `step_error` of each pool, the "
-           "ends `by_chance` alone and the means with fast and with slow steps, `by_model`; "
+           "factors of `host_time` where it is not the scenario's own, the ends `by_chance` alone "
+           "and the means with fast and with slow steps, `by_model`; "
            "`by_chance` is null where seeds change nothing, and then one seed runs",
            null_when="not asked for"),
 )  # fmt: skip

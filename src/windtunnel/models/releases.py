@@ -1,7 +1,9 @@
-"""What changed between releases of vLLM that a simulation depends on: defaults and memory.
+"""What a simulation depends on and releases of vLLM differ in: defaults, memory, host time.
 
-Each row holds from its release on. Figures are from vLLM's own start-up lines on H100s (0.15 to
-0.19) and from its sources; a release older or newer than the table takes the nearest row.
+Each row holds from its release on. Memory is from vLLM's own start-up lines on H100s (0.15 to
+0.19) and from its sources. Host time is what published first tokens take beyond their kernels: the
+constant that aiconfigurator fitted to its corpus of vLLM runs, and for prompt tokens what remains
+of first tokens of small models on large GPUs. A release newer than the table takes its last row.
 """
 
 from __future__ import annotations
@@ -13,12 +15,24 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.accelerators import Accelerator
+from windtunnel.models.catalog.shapes import ModelShape
 
-__all__ = ["NEWEST", "EngineDefaults", "Release", "engine_defaults", "release_of"]
+__all__ = [
+    "NEWEST",
+    "EngineDefaults",
+    "HostTimes",
+    "Release",
+    "engine_defaults",
+    "host_times",
+    "release_of",
+]
 
 GIB = 1024.0**3
 NEWEST = "0.27"
 OLDEST = "0.8"
+
+LEAST_HOST_S, MOST_HOST_S = 0.015, 0.070
+"""Of a request, whatever its model."""
 
 LARGE_MEMORY_BYTES = 70 * GIB
 HUGE_MEMORY_BYTES = 160 * GIB
@@ -34,6 +48,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     group_runtime_bytes: float  # the same on each GPU of several, with NCCL's buffers
     counts_graphs: bool  # whether CUDA graphs are taken off before KV blocks are counted
     logs_sequences: bool  # whether the logged tokens are sequences of full length, not blocks
+    launch_s: float  # host time of a first token, for each layer of the model
+    prompt_token_s: float  # to tokenise a prompt and hand it to the engine, for each token
 
 
 _SINCE: tuple[tuple[tuple[int, int], dict[str, float | bool]], ...] = (
@@ -46,6 +62,8 @@ _SINCE: tuple[tuple[tuple[int, int], dict[str, float | bool]], ...] = (
             "group_runtime_bytes": 0.54 * GIB,
             "counts_graphs": False,
             "logs_sequences": False,
+            "launch_s": 0.8e-3,
+            "prompt_token_s": 2e-6,
         },
     ),
     ((0, 17), {"logit_bytes": 14.3}),
@@ -71,6 +89,20 @@ def release_of(version: str) -> Release:
         if number >= since:
             facts |= changed
     return msgspec.convert({"version": f"{number[0]}.{number[1]}", **facts}, Release)
+
+
+def host_times(shape: ModelShape, version: str = NEWEST) -> HostTimes:
+    """What the host of a server adds to a first token: API server, tokenisation, IPC, launches."""
+    release = release_of(version)
+    request_s = min(max(shape.layers * release.launch_s, LEAST_HOST_S), MOST_HOST_S)
+    return HostTimes(queueing_s=request_s, per_prompt_token_s=release.prompt_token_s)
+
+
+class HostTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds before a request is in its engine's queue, by the names that `overheads` has."""
+
+    queueing_s: float
+    per_prompt_token_s: float
 
 
 class EngineDefaults(msgspec.Struct, frozen=True, kw_only=True):

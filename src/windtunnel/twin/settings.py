@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
+import msgspec
 from pydantic import Field, model_validator
 
 from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySettings
-from windtunnel.core.errors import nearest
+from windtunnel.core.errors import InputError, nearest
 from windtunnel.engine.settings import EngineSettings
 from windtunnel.models.catalog.accelerators import is_accelerator, resolve_accelerator
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.releases import host_times
 from windtunnel.models.settings import (
     BlisTrainedPhysicsStepTime,
     LinearStepTime,
@@ -129,7 +132,17 @@ class EncodeSettings(Section):
 class OverheadSettings(Section):
     """Time that passes outside the accelerator, around a request."""
 
-    queueing_s: Cost = Field(default=0.0, description="From arrival at a server to its queue.")
+    queueing_s: Cost = Field(
+        default=0.0,
+        description="From arrival at a server to its queue: API server, scheduling, IPC. Left out, "
+        "with the step time `physics`: 0.8ms for each layer of the model, at least 15ms and at "
+        "most 70ms; otherwise none.",
+    )
+    per_prompt_token_s: Annotated[Cost, Added()] = Field(
+        default=0.0,
+        description="The same for each token of the prompt: tokenisation. Left out, with the step "
+        "time `physics`: 2us; otherwise none.",
+    )
     per_token_s: Cost = Field(
         default=0.0,
         description="From a token's end of step to the client: every token comes so much later.",
@@ -202,7 +215,9 @@ class PoolSettings(Section):
         description="How long a step takes; `model` chooses how that is known. Left out: physics.",
     )
     overheads: OverheadSettings = Field(
-        default_factory=OverheadSettings, description="Time around a request; left out: none."
+        default_factory=OverheadSettings,
+        description="Time around a request; left out: with the step time `physics`, what the hosts "
+        "of published servers take.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -237,7 +252,25 @@ class PoolSettings(Section):
             engine = engine.model_copy(update=_blis_options(engine))
         elif (model or self.model) and self.accelerator and is_accelerator(self.accelerator):
             engine = engine.on(resolve_accelerator(self.accelerator))
-        return self.model_copy(update={"model": self.model or model, "engine": engine})
+        model = self.model or model
+        update = {"model": model, "engine": engine, "overheads": self._overheads_of(model)}
+        return self.model_copy(update=update)
+
+    def _overheads_of(self, model: str | None) -> OverheadSettings:
+        """With the host time of published servers, where steps are those of real kernels."""
+        if model is None or not isinstance(self.step_time, PhysicsStepTime):
+            return self.overheads
+        try:
+            times = host_times(resolve_model(model), self.engine.version)
+        except InputError:  # told with the other faults of the model, or of the engine
+            return self.overheads
+        return self.overheads.with_defaults(msgspec.structs.asdict(times))
+
+    @property
+    def has_assumed_overheads(self) -> bool:
+        """Whether host time is not the scenario's own, but what other servers took."""
+        own = self.overheads
+        return own.queueing_s > 0.0 and not own.written("queueing_s")
 
 
 _BLIS_OPTIONS: dict[str, object] = {

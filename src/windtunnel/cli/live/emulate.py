@@ -225,7 +225,11 @@ def build_intake(
             servers.append(server)
             overheads.append(
                 ServerOverheads(
-                    own.queueing_s, own.per_token_s, own.completion_s, own.accumulating_s
+                    own.queueing_s,
+                    own.per_token_s,
+                    own.completion_s,
+                    own.accumulating_s,
+                    own.per_prompt_token_s,
                 )
             )
             pools.append(pool.name)

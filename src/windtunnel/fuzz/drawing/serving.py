@@ -77,6 +77,8 @@ def draw_pools(swarm: Swarm, traffic: TrafficDraw) -> Pools:
         if swarm.has("overheads") and one.chance(0.7):
             keys = one.some(("queueing", "per_token", "completion"))
             pool["overheads"] = {key: one.span(1e-5, 0.05) for key in keys}
+            if one.chance(0.3):
+                pool["overheads"]["per_prompt_token"] = one.span(1e-7, 1e-4)
         pools.append(pool)
     return Pools(pools)
 

@@ -26,6 +26,11 @@ class ServerOverheads(NamedTuple):
     completion_s: float = 0.0
     accumulating_s: float = 0.0
     """And so much later than the one before it: a habit of BLIS."""
+    per_prompt_token_s: float = 0.0
+
+    def before_s(self, prompt_tokens: int) -> float:
+        """From the arrival of a request to its place in the queue."""
+        return self.queueing_s + self.per_prompt_token_s * prompt_tokens
 
     def after_s(self, tokens: int) -> float:
         """How much later than at the server its first, second, ... token reaches a client."""
@@ -143,8 +148,9 @@ class Engine:
         replica.silent[request.id] = answer
         if streams:
             replica.streams[request.id] = answer
-        if replica.overheads.queueing_s > 0.0:
-            self._put(now_s + replica.overheads.queueing_s, _ENTER, answer, 0)
+        before_s = replica.overheads.before_s(request.prompt_tokens)
+        if before_s > 0.0:
+            self._put(now_s + before_s, _ENTER, answer, 0)
         else:
             self._enter(answer, now_s)
         return answer

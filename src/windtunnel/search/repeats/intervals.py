@@ -3,7 +3,8 @@
 Every seed runs three times: as it is, with every step faster by the error of its model, and with
 every step slower by it. That is the worst that errors of this size can do, all in one direction.
 An interval reaches from what the next seed may show with fast steps to what it may show with slow
-ones (19 times in 20).
+ones (19 times in 20). Host time that is not the scenario's own is half with fast steps and twice
+with slow ones: as far apart as published servers are.
 
 Where nothing is left to chance, as in a replay, other seeds would be the same run again: then one
 seed runs, and an interval reaches from fast steps to slow ones.
@@ -24,10 +25,12 @@ from windtunnel.search.repeats.runs import Repeat, RepeatProgress, run_all
 from windtunnel.settings.limits import LARGEST_STEP_ERROR
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.settings import PoolSettings
 
 FIGURES = ("mean", *(name for name, _ in PERCENTILES))
 
 UNCHANGED = "Other seeds change nothing in this scenario"
+FAST_HOST, SLOW_HOST = 0.5, 2.0
 NARROW, WIDE = 1.5, 3.0  # the high end of an interval over its low end
 UNMEASURED_ERROR = 0.5  # of `physics` on hardware that nobody measured
 
@@ -62,9 +65,11 @@ def add_intervals(
     }
     plans = [plan.changed(seed=plan.seed + number) for number in range(seeds)]
     groups = [[Repeat(one) for one in plans[1:]]]
-    for sign in (-1.0, 1.0) if any(errors.values()) else ():
+    assumed = [pool.name for pool in plan.pools if pool.has_assumed_overheads]
+    ends = ((-1.0, FAST_HOST), (1.0, SLOW_HOST))
+    for sign, factor in ends if any(errors.values()) or assumed else ():
         scales = {name: 1.0 + sign * error for name, error in errors.items() if error}
-        groups.append([Repeat(one, scales) for one in plans])
+        groups.append([Repeat(_with_hosts(one, factor), scales) for one in plans])
     repeats = [repeat for group in groups for repeat in group]
     found = run_all(repeats, latencies_of, done, workers)
     as_it_is, *scaled = _regrouped([latencies_of(result), *found], seeds)
@@ -77,12 +82,28 @@ def add_intervals(
     trust["repeats"] = {
         "seeds": [one.seed for one in plans],
         "step_error": errors,
+        "host_time": {name: [FAST_HOST, SLOW_HOST] for name in assumed},
         "by_chance": chance,
         "by_model": model,
     }
     findings = msgspec.convert(trust["findings"], list[TrustFinding])
-    findings.insert(0, _finding(both, chance, model, errors, seeds))
+    findings.insert(0, _finding(both, chance, model, errors, seeds, has_hosts=bool(assumed)))
     trust.update(as_section(findings))
+
+
+def _with_hosts(plan: ScenarioPlan, factor: float) -> ScenarioPlan:
+    """A plan whose assumed host times are so many times what they are."""
+    pools = [
+        _with_host(pool, factor) if pool.has_assumed_overheads else pool for pool in plan.pools
+    ]
+    return plan.with_pools(pools)
+
+
+def _with_host(pool: PoolSettings, factor: float) -> PoolSettings:
+    own = pool.overheads
+    names = ("queueing_s", "per_prompt_token_s")
+    changed = own.with_defaults({name: factor * getattr(own, name) for name in names})
+    return pool.model_copy(update={"overheads": changed})
 
 
 def _error(mape: float | None, given: float | None, model: str) -> float | None:
@@ -158,6 +179,8 @@ def _finding(
     model: Intervals | None,
     errors: Mapping[str, float | None],
     seeds: int,
+    *,
+    has_hosts: bool,
 ) -> TrustFinding:
     known = [error for error in errors.values() if error is not None]
     over = f"Over {seeds} seeds" if chance is not None else UNCHANGED
@@ -172,11 +195,13 @@ def _finding(
         return TrustFinding("latency-interval", DOUBT, says, {"seeds": seeds})
     severity = GOOD if ratio <= NARROW else CAUTION if ratio <= WIDE else DOUBT
     low, high = (format_duration(end) for end in ends)
-    off = f"with step times up to {max(known):.1%} off either way" if known else ""
+    parts = [f"step times up to {max(known):.1%} off either way"] if known else []
+    parts += ["host time by half or twice"] if has_hosts else []
+    off = f"with {' and '.join(parts)}" if parts else ""
     joined = f"{over}; {off}" if chance is None else f"{over} and {off}" if off else over
     says = f"{joined}, the p99 of {TARGETS[widest]} is {low} to {high}."
     if model is not None and severity != GOOD:
-        says += _cause(chance, model, widest)
+        says += _cause(chance, model, widest, has_hosts=has_hosts)
     if len(known) < len(errors):
         says += " Errors of step times that are unknown are not in there."
     figures = {
@@ -187,10 +212,11 @@ def _finding(
     return TrustFinding("latency-interval", severity, says, figures)
 
 
-def _cause(chance: Intervals | None, model: Intervals, kind: str) -> str:
+def _cause(chance: Intervals | None, model: Intervals, kind: str, *, has_hosts: bool) -> str:
     """What makes an interval wide, and what narrows it."""
     by_model = _ratio(model[kind]["p99"])
     if chance is not None and _ratio(chance[kind]["p99"]) >= by_model:
         return " Most of that is chance: a longer run, or more seeds, narrows it."
     whole = "All" if chance is None else "Most"
-    return f" {whole} of that is the error of step times: better ones narrow it."
+    what = "step times and host time" if has_hosts else "step times"
+    return f" {whole} of that is the error of {what}: better ones narrow it."

@@ -32,6 +32,8 @@ WORTH_CORRECTING = 0.03
 UNQUEUED_STEPS = 3
 """A request counts as not queued if it waits no longer than this many median steps."""
 FEWEST_UNQUEUED = 10
+MOST_TOKENISING_S = 20e-6
+"""Of a prompt token, on the host; what is slower than that is computed slowly."""
 CLEAR = 3.0
 """A slope must be so many times its standard error to be more than noise."""
 FEW_TOKENS = 0.05
@@ -117,6 +119,7 @@ class _Replay:
 
     def __init__(self, plan: ScenarioPlan, trace: Path, rows: list[TraceRequest]) -> None:
         self._rows = rows
+        self._overheads = [pool.overheads for pool in plan.pools]
         self.pairs: list[Pair] = []
         self.others = 0
         self._hits = self._prompts = 0
@@ -143,10 +146,15 @@ class _Replay:
                     row,
                     request.first_token_s - arrived_s,
                     request.finished_s - arrived_s,
-                    request.scheduled_s - arrived_s,
+                    request.scheduled_s - arrived_s - self._before_queue_s(request),
                     request.prompt_tokens - request.prefix_hit_tokens,
                 )
             )
+
+    def _before_queue_s(self, request: Request) -> float:
+        """What every request waits, however idle its server is."""
+        tokens = request.prompt_tokens
+        return min(own.queueing_s + own.per_prompt_token_s * tokens for own in self._overheads)
 
     def hit_share(self) -> float:
         return self._hits / self._prompts if self._prompts else 0.0
@@ -297,6 +305,11 @@ class _Recalibration:
         now_s = self._parameter("per_prefill_token_s")
         if now_s is not None and now_s + more_s >= 0.0:
             return self._with_parameter("prefill", says, "per_prefill_token", now_s + more_s)
+        wanted_s = self._pool.overheads.per_prompt_token_s + more_s
+        if len(self.plan.pools) == 1 and 0.0 <= wanted_s < MOST_TOKENISING_S:
+            says = f"each prompt token makes the first token {format_duration(abs(more_s))} "
+            says += ("later" if more_s > 0 else "sooner") + " than simulated"
+            return self._with_overhead("prefill", says, "per_prompt_token", wanted_s)
         calibrate = "calibrate the step times, then compare again"
         self.advice.append(Advice("prefill", f"{says}; {calibrate}"))
         return None
@@ -318,9 +331,11 @@ class _Recalibration:
         if len(self.plan.pools) > 1 or wanted_s < 0.0:
             self.advice.append(Advice("overheads", f"{says}; look at the overheads of the pools"))
             return None
-        setting = _setting("overheads.queueing", wanted_s)
-        self.advice.append(Advice("overheads", says, (setting,)))
-        changed = self._pool.overheads.model_copy(update={"queueing_s": wanted_s})
+        return self._with_overhead("overheads", says, "queueing", wanted_s)
+
+    def _with_overhead(self, about: str, says: str, field: str, value_s: float) -> PoolSettings:
+        self.advice.append(Advice(about, says, (_setting(f"overheads.{field}", value_s),)))
+        changed = self._pool.overheads.model_copy(update={f"{field}_s": value_s})
         return self._pool.model_copy(update={"overheads": changed})
 
     def _unqueued(self, pairs: Sequence[Pair]) -> list[Pair] | None:

@@ -225,7 +225,7 @@ class RequestLifecycle(RequestPort):
 
     def _send(self, request: Request, server: Server) -> None:
         now_s = self.clock.now_s
-        queued_s = self._overheads[server.index].queued_s(now_s)
+        queued_s = self._overheads[server.index].queued_s(now_s, request.prompt_tokens)
         if queued_s > now_s:
             if request.parent is None:
                 self.in_flight.keep(request, ON_THE_WAY)

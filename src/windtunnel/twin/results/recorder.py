@@ -54,17 +54,20 @@ class Overheads:
         ticks_per_s: float = 0.0,
         back_s: float = 0.0,
         accumulating_s: float = 0.0,
+        per_prompt_token_s: float = 0.0,
     ) -> None:
         self.queueing_s: Final = queueing_s
+        self.per_prompt_token_s: Final = per_prompt_token_s
         self.per_token_s: Final = per_token_s  # every token comes so much later
         self.accumulating_s: Final = accumulating_s  # and so much later than the one before it
         self.completion_s: Final = completion_s
         self._ticks_per_s: Final = ticks_per_s
         self._back_s: Final = back_s  # on the network, from the server to the client
 
-    def queued_s(self, arrived_s: float) -> float:
+    def queued_s(self, arrived_s: float, prompt_tokens: i64) -> float:
         """When a request that comes to a server is in its queue, on the clock of its steps."""
-        return on_tick(arrived_s + self.queueing_s, self._ticks_per_s)
+        after_s = self.queueing_s + self.per_prompt_token_s * float(prompt_tokens)
+        return on_tick(arrived_s + after_s, self._ticks_per_s)
 
     def reach_client(self, request: Request) -> None:
         """Turns the times of a completed request from the server's into its client's."""

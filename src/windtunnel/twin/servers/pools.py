@@ -278,7 +278,13 @@ def overheads_of(pool: PoolSettings, network_s: float) -> Overheads:
     own, step = pool.overheads, pool.step_time
     to_queue_s = network_s + own.queueing_s
     if not isinstance(step, BlisTrainedPhysicsStepTime):
-        return Overheads(to_queue_s, own.per_token_s, own.completion_s, back_s=network_s)
+        return Overheads(
+            to_queue_s,
+            own.per_token_s,
+            own.completion_s,
+            back_s=network_s,
+            per_prompt_token_s=own.per_prompt_token_s,
+        )
     given = DEFAULT_ALPHA_US if step.alpha is None else step.alpha
     alpha = tuple(math.floor(part) * MICROSECOND for part in given)
     return Overheads(
@@ -288,6 +294,7 @@ def overheads_of(pool: PoolSettings, network_s: float) -> Overheads:
         TICKS_PER_S,
         network_s,
         accumulating_s=alpha[2],
+        per_prompt_token_s=own.per_prompt_token_s,
     )
 
 
