@@ -82,7 +82,7 @@ def test_overload_queues_outside_the_batch() -> None:
 def test_physics_documents_hold_up_chats() -> None:
     both = run("physics")
     assert both["requests"]["completed"] == 1350
-    assert 0.6 < both["slo"]["critical"]["attained"] < 0.9
+    assert 0.6 < both["slo"]["critical"]["attained"] < 0.95
     assert both["slo"]["batch"]["attained"] == 1.0
     assert both["latency"]["itl"]["p99"] > 10 * both["latency"]["itl"]["p50"]
     assert 0.3 < both["cost"]["per_million_output_tokens"] < 0.6
@@ -146,8 +146,8 @@ def test_offload_brings_history_back() -> None:
     cpu = run("offload", "serving.pools.0.engine.offload=[{tier: cpu, size: 32GiB}]")
     none = run("offload", "serving.pools.0.engine.offload=null")
     assert figures(both) == pytest.approx((0.81, 0.99), abs=0.006)
-    assert figures(cpu) == pytest.approx((0.765, 0.954), abs=0.006)
-    assert figures(none) == pytest.approx((0.358, 0.572), abs=0.006)
+    assert figures(cpu) == pytest.approx((0.763, 0.946), abs=0.006)
+    assert figures(none) == pytest.approx((0.374, 0.579), abs=0.006)
     assert both["pools"]["main"]["kv_blocks"] * 16 == pytest.approx(200_000, rel=0.02)
     tier = both["pools"]["main"]["offload"]["tiers"]["cpu"]
     assert 0.035 < tier["loaded_bytes"] / tier["loads"] / 25e9 < 0.045

@@ -153,7 +153,7 @@ class _Replay:
 
     def _before_queue_s(self, request: Request) -> float:
         """What every request waits, however idle its server is."""
-        tokens = request.prompt_tokens
+        tokens = float(request.prompt_tokens)
         return min(own.queueing_s + own.per_prompt_token_s * tokens for own in self._overheads)
 
     def hit_share(self) -> float:
