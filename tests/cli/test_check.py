@@ -87,6 +87,7 @@ def test_a_change_within_its_limits_passes_and_one_beyond_them_is_1(check: Run) 
     page = Path("out/check.html").read_text()
     assert "regression: TTFT p99" in page
     assert "blocks of time" in page
+    assert '<p class="kicker">Windtunnel check</p>' in page
     found = json.loads(Path("out/check.json").read_bytes())
     (p99,) = (one for one in found["metrics"] if one["path"] == "latency.ttft.p99")
     ratio = p99["designs"][1]["difference"]["ratio"]

@@ -18,7 +18,7 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
 from windtunnel.live.shadow.forecasts import TwinForecast
-from windtunnel.live.shadow.window import Present, ServedRequest, figures_of
+from windtunnel.live.shadow.window import Present, figures_of
 from windtunnel.search.check.observation import observe
 from windtunnel.settings.document import Document, parse_value
 from windtunnel.settings.overrides import apply_override
@@ -121,18 +121,13 @@ class Forecaster:
         return document
 
     def _read(self, seen: Any, rows: Sequence[TraceRequest], plan: Any) -> TwinForecast:
+        import numpy as np
+
         columns = seen.requests
         done = columns["outcome"] == OUTCOMES.index(COMPLETED)
-        requests = [
-            ServedRequest(*one)
-            for one in zip(
-                columns["arrived"][done].tolist(),
-                columns["ttft"][done].tolist(),
-                columns["e2e"][done].tolist(),
-                columns["tokens"][done].tolist(),
-                strict=True,
-            )
-        ]
+        requests = np.column_stack(
+            [columns[name][done] for name in ("arrived", "ttft", "e2e", "tokens")]
+        )
         later = columns["arrived"] >= self.past_s
         sizes = [int(one.decided.split()[2]) for one in seen.control if one.controller == "scaling"]
         there = sum(pool.replicas for pool in plan.pools)

@@ -21,6 +21,7 @@ def check_page(found: dict[str, Any]) -> str:
     if found["blocks"] is not None:
         values |= dict(zip(("figures", "bars", "how"), OVER_BLOCKS, strict=True))
     values |= {
+        "kind": "check",
         "traffic": traffic_of(found),
         "outcome": outcome_of(found),
         "limits": [(*row, LOOKS[row[-1]]) for row in limit_rows(found)],

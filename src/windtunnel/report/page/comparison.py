@@ -111,6 +111,7 @@ def comparison_values(comparison: dict[str, Any]) -> dict[str, Any]:
     several = len(comparison["seeds"]) > 1
     figures, bars, how = OVER_SEEDS if several else OF_ONE_RUN
     return {
+        "kind": "comparison",
         "title": title_of(comparison),
         "first": names[0],
         "others": names[1:],
