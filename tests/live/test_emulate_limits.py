@@ -139,3 +139,22 @@ def test_connections_have_a_limit() -> None:
             writer.close()
 
     with_port(use, most=2)
+
+
+def test_a_request_to_upgrade_is_answered_as_plain_http() -> None:
+    async def use(port: int) -> None:
+        body = b'{"model": "steady", "prompt": "x", "max_tokens": 2}'
+        upgrade = b"connection: close, upgrade, http2-settings\r\nupgrade: h2c\r\n"
+        head = POST + upgrade + b"content-length: %d\r\n\r\n" % len(body)
+        tunnel = b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n"
+        for parts, status in (([head + body], 200), ([head, body], 200), ([tunnel], 400)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for part in parts:
+                writer.write(part)
+                await asyncio.sleep(0)
+            answer = await reader.read()
+            writer.close()
+            assert answer.startswith(b"HTTP/1.1 %d " % status)
+            assert answer.count(b'"finish_reason":"length"') == (status == 200)
+
+    with_port(use)

@@ -8,6 +8,7 @@ number.
 import asyncio
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEAD_BYTES = 64 << 10
@@ -33,6 +34,7 @@ class BoundedConnection(HttpToolsProtocol):
         super().__init__(*args, **named)
         self._received = 0  # bytes since the last message began
         self._of_body = 0  # of them
+        self._upgrades = False  # the request that is parsed asks for another protocol
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -50,10 +52,33 @@ class BoundedConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._received += len(data)
-        super().data_received(data)
+        self._feed(data)
         framing = self._received - self._of_body
         if framing > MOST_HEAD_BYTES + FRAMING * self._of_body and not self.transport.is_closing():
             self._refuse(431)
+
+    def _feed(self, data: bytes) -> None:
+        """A request to upgrade, as to HTTP/2, is parsed again without that, as HTTP allows."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._upgrades = False
+            method = self.parser.get_method()
+            if method == b"CONNECT":
+                self.send_400_response("There are no tunnels here.")
+                return
+            head = [method, b" ", self.url, b" HTTP/1.1\r\n"]
+            for name, value in self.headers:
+                if name != b"upgrade":
+                    head += [name, b": ", value, b"\r\n"]
+            self.parser = httptools.HttpRequestParser(self)
+            self._feed(b"".join([*head, b"\r\n"]))
+            rest = data[upgrade.args[0] :]
+            if rest:
+                self._feed(rest)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
 
     def on_message_begin(self) -> None:
         self._received = self._of_body = 0
@@ -62,7 +87,13 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._disarm()
-        super().on_headers_complete()
+        self._upgrades = self.parser.should_upgrade()
+        if not self._upgrades:
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._upgrades:
+            super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
         self._of_body += len(body)
