@@ -12,7 +12,7 @@ From Python, with `import windtunnel as wt`:
 
 from windtunnel import _start
 
-if _start.is_program():
+if _start.IS_PROGRAM:
     _start.leave_silently()
 
 from typing import TYPE_CHECKING

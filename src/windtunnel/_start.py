@@ -18,6 +18,10 @@ def is_program() -> bool:
     return os.path.basename("".join(sys.argv[:1])) in ("windtunnel", "windtunnel.exe")
 
 
+IS_PROGRAM = is_program()
+"""As it was when the package was first imported; Python changes the arguments later."""
+
+
 def leave_silently() -> None:
     """Lets Ctrl-C end the process; one that is ignored, as in the background, stays so."""
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:

@@ -71,6 +71,22 @@ def test_a_light_start_imports_nothing_heavy(args: list[str] | None) -> None:
     assert set(filter(None, line[6:-1].replace("'", "").split(", "))) <= ours
 
 
+@pytest.mark.once
+def test_a_run_with_a_folder_leaves_pandas_alone(tmp_path: Path) -> None:
+    """`pyarrow` would import it with its first array, in 0.2 s."""
+    (tmp_path / "pandas.py").write_text("raise SystemExit('pandas was imported')")
+    command = [sys.executable, "-m", "windtunnel", "simulate", str(ROOT / "examples/first.yaml")]
+    done = subprocess.run(
+        [*command, "-o", str(tmp_path / "run")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT / "src")))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "run" / "requests.parquet").exists()
+
+
 def test_the_public_interface_is_what_it_is_meant_to_be() -> None:
     """A name added or taken away here is a visible change: it needs a line in CHANGELOG.md."""
     assert windtunnel.__all__ == [

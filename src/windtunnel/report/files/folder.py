@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import msgspec
 
+from windtunnel._start import IS_PROGRAM
 from windtunnel.analysis import run_folder
 from windtunnel.core.errors import OutputError
 from windtunnel.core.files import DRAFT, READY, Draft, alone_in
@@ -205,14 +206,32 @@ def exchange(one: Path, other: Path) -> bool:
     return bool(call(here, os.fsencode(one), here, os.fsencode(other), swap) == 0)
 
 
+class _NoPandas:
+    """Finds no pandas, for as long as it is asked before others."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
+
+
+def _import_arrow() -> None:
+    """With its first array pyarrow imports pandas, in 0.2 s; the program has no use for that."""
+    import pyarrow.parquet
+
+    if IS_PROGRAM and "pandas" not in sys.modules:
+        finder = _NoPandas()
+        sys.meta_path.insert(0, finder)
+        pyarrow.array([0.0])
+        sys.meta_path.remove(finder)
+
+
 class RunFolder(WholeFolder):
     """The folder of one run."""
 
     def __init__(self, path: Path) -> None:
         # Before the run, for after Ctrl-C there is no time; before there is a draft, since it ends
         # the process where memory is short.
-        import pyarrow.parquet  # noqa: F401
-
+        _import_arrow()
         super().__init__(path, run_folder.ALL)
         self._rows: RequestRows | None = None
         self._events: RunLog | None = None

@@ -1,13 +1,14 @@
 """`requests.parquet`: a row per request, written as requests end, in constant memory."""
 
-from collections.abc import Sequence
-from operator import attrgetter
+import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from windtunnel.analysis import phases
 from windtunnel.core.errors import OutputError
 from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.results.columns import RequestColumns
 from windtunnel.twin.results.reasons import reason_of
 from windtunnel.twin.results.recorder import RowSink
 from windtunnel.workload.request import NEVER, UNSET, LostTry, Request
@@ -32,8 +33,7 @@ COLUMNS = {
     "replica": "int32",
     "prefill_pool": NAME,
     "prefill_replica": "int32",
-    "lost_tries": "lost_tries",
-    "pauses": "pauses",
+    **dict.fromkeys(("lost_tries", "pauses"), "list"),
     "model": NAME,
 }
 """The columns and their types in Arrow; `model` is there where there are several."""
@@ -41,10 +41,6 @@ COLUMNS = {
 
 def _time(value: float) -> float | None:
     return None if value == UNSET else value
-
-
-def _patience(request: Request) -> float | None:
-    return None if request.deadline_s == NEVER else request.deadline_s - request.arrived_s
 
 
 def admitted_s(request: Request) -> float | None:
@@ -72,19 +68,9 @@ class RequestRows:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        found = self._columns(requests, outcomes, names)
-        if len(names.models) > 1:
-            found["model"] = [names.models[r.model] for r in requests]
-        table = pa.table(
-            {
-                name: pa.array(
-                    found[name] if name in found else list(map(attrgetter(name), requests)),
-                    _type(kind),
-                )
-                for name, kind in COLUMNS.items()
-                if name != "model" or name in found
-            }
-        )
+        columns = _Columns(requests, outcomes, names)
+        kept = [name for name in COLUMNS if name != "model" or len(names.models) > 1]
+        table = pa.Table.from_arrays([columns.column(name) for name in kept], names=kept)
         try:
             if self._writer is None:
                 # A file, since the library takes a name with a colon for an address.
@@ -102,65 +88,154 @@ class RequestRows:
         self._writer.close()
         self._file.close()
 
-    def _columns(
-        self, requests: list[Request], outcomes: list[str], names: RecordNames
-    ) -> dict[str, list[Any]]:
-        """What the rows have that is not the attribute of a request by the same name."""
+
+class _Columns:
+    """Requests as columns in Arrow."""
+
+    def __init__(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
+        self._requests = requests
+        self._outcomes = outcomes
+        self._columns = RequestColumns(requests)
+        owners = names.owners
         # A request that was sent nowhere has the number -1, which is the last of each.
-        pools: list[str | None] = [*names.owners.pool_names, None]
-        replicas: list[int | None] = [*names.owners.numbers, None]
-        reasons = (reason_of(r, outcome) for r, outcome in zip(requests, outcomes, strict=True))
+        self._replicas = [*owners.numbers, -1]
+        pools: list[str | None] = [*owners.pool_names, None]
+        self._named: dict[str, tuple[str, Sequence[str | None]]] = {
+            "source": ("source", names.sources),
+            "tenant": ("tenant", names.tenants),
+            "slo": ("slo", names.classes),
+            "adapter": ("adapter", [*names.adapters, None]),
+            "pool": ("server", pools),
+            "prefill_pool": ("prefill_server", pools),
+            "model": ("model", names.models),
+        }
+        self._pools = pools
+
+    def column(self, name: str) -> Any:
+        """The column of that name, by how its values come from requests."""
+        import pyarrow as pa
+
+        if name in self._named:
+            attribute, known = self._named[name]
+            return _names(self._numbers(attribute), known)
+        if name == "outcome":
+            return _words(self._outcomes)
+        if name == "reason":
+            return _words(map(reason_of, self._requests, self._outcomes))
+        if name in ("lost_tries", "pauses"):
+            rows = (
+                self._lost_tries()
+                if name == "lost_tries"
+                else [request.pauses for request in self._requests]
+            )
+            kind = _list_type(name)
+            if all(row is None for row in rows):
+                return pa.nulls(len(rows), kind)
+            return pa.array(rows, kind)
+        values, missing = self._plain(name)
+        return pa.array(values.astype(COLUMNS[name], copy=False), mask=missing)
+
+    def _plain(self, name: str) -> tuple[Any, Any]:
+        """A column of numbers, and where it has none."""
+        import numpy as np
+
+        if name == "session":
+            values = self._numbers("session")
+            return values, values < 0
+        if name == "turn":
+            return self._numbers("turn"), self._numbers("session") < 0
+        if name == "deadline":
+            values = self._times("deadline")
+            return values - self._times("arrived"), values == NEVER
+        if name == "admitted":
+            values = self._times("admitted")
+            at_once = (values == UNSET) & (self._numbers("server") >= 0)  # there is no gateway
+            values = np.where(at_once, self._times("arrived"), values)
+            return values, values == UNSET
+        if name in ("replica", "prefill_replica"):
+            attribute = "server" if name == "replica" else "prefill_server"
+            values = np.array(self._replicas)[self._numbers(attribute)]
+            return values, values < 0
+        if name in TIMES[2:]:
+            values = self._times(name)
+            return values, values == UNSET
+        values = self._times(name) if name in TIMES else self._numbers(name)
+        return values, None
+
+    def _numbers(self, attribute: str) -> Any:
+        import numpy as np
+
+        return np.array(getattr(self._columns, attribute), np.int64)
+
+    def _times(self, name: str) -> Any:
+        import numpy as np
+
+        return np.array(getattr(self._columns, f"{name}_s"), np.float64)
+
+    def _lost_tries(self) -> list[list[dict[str, Any]] | None]:
+        return [
+            None if lost is None else [self._lost(one) for one in lost]
+            for lost in (request.lost_tries for request in self._requests)
+        ]
+
+    def _lost(self, one: LostTry) -> dict[str, Any]:
+        replica = self._replicas[one.server]
         return {
-            "source": [names.sources[r.source] for r in requests],
-            "tenant": [names.tenants[r.tenant] for r in requests],
-            "slo": [names.classes[r.slo] for r in requests],
-            "adapter": [names.adapters[r.adapter] if r.adapter >= 0 else None for r in requests],
-            "session": [r.session if r.session >= 0 else None for r in requests],
-            "turn": [r.turn if r.session >= 0 else None for r in requests],
-            "deadline": [_patience(r) for r in requests],
-            "arrived": [r.arrived_s for r in requests],
-            "admitted": [admitted_s(r) for r in requests],
-            **{
-                name: [_time(value) for value in map(attrgetter(f"{name}_s"), requests)]
-                for name in TIMES[2:]
-            },
-            "outcome": outcomes,
-            "reason": [reason or None for reason in reasons],
-            "pool": [pools[r.server] for r in requests],
-            "replica": [replicas[r.server] for r in requests],
-            "prefill_pool": [pools[r.prefill_server] for r in requests],
-            "prefill_replica": [replicas[r.prefill_server] for r in requests],
-            "lost_tries": [
-                None
-                if r.lost_tries is None
-                else [_lost(one, pools, replicas) for one in r.lost_tries]
-                for r in requests
-            ],
+            "pool": self._pools[one.server],
+            "replica": replica if replica >= 0 else None,
+            "routed": _time(one.routed_s),
+            "scheduled": _time(one.scheduled_s),
+            "first_token": _time(one.first_token_s),
+            "ended": one.ended_s,
+            "reason": one.reason,
         }
 
 
-def _lost(one: LostTry, pools: list[str | None], replicas: list[int | None]) -> dict[str, Any]:
-    return {
-        "pool": pools[one.server],
-        "replica": replicas[one.server],
-        "routed": _time(one.routed_s),
-        "scheduled": _time(one.scheduled_s),
-        "first_token": _time(one.first_token_s),
-        "ended": one.ended_s,
-        "reason": one.reason,
-    }
-
-
-def _type(kind: str) -> Any:
+def _dictionary(indices: Any, words: Sequence[str], missing: Any) -> Any:
+    """A column of words that are repeated, which come in the order of their first rows."""
+    import numpy as np
     import pyarrow as pa
 
-    if kind == "pauses":
+    numbers = pa.array(indices.astype(np.int32), mask=missing)
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()))
+
+
+def _words(values: Iterable[str]) -> Any:
+    """Words, null where they are empty."""
+    import numpy as np
+
+    first: dict[str, int] = {"": -1}
+    found = np.array(list(map(first.setdefault, values, itertools.count())), np.int64)
+    del first[""]
+    starts = np.array(list(first.values()), np.int64)
+    return _dictionary(np.searchsorted(starts, found), list(first), found < 0)
+
+
+def _names(numbers: Any, names: Sequence[str | None]) -> Any:
+    """Names by number, null where there is none."""
+    import numpy as np
+
+    known: dict[str | None, int] = {}
+    numbers = np.array([known.setdefault(name, len(known)) for name in names], np.int64)[numbers]
+    different = list(known)
+    first = np.full(len(different), len(numbers))
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of equal numbers the first comes last
+    order = [int(n) for n in np.argsort(first) if first[n] < len(numbers)]
+    words = [(n, name) for n in order if (name := different[n]) is not None]
+    rank = np.full(len(different), -1)
+    rank[[n for n, _ in words]] = np.arange(len(words))
+    indices = rank[numbers]
+    return _dictionary(indices, [name for _, name in words], indices < 0)
+
+
+def _list_type(name: str) -> Any:
+    import pyarrow as pa
+
+    if name == "pauses":
         return pa.list_(pa.float64())
-    if kind == "lost_tries":
-        types: dict[str, Any] = {"pool": pa.string(), "replica": pa.int32(), "reason": pa.string()}
-        names = phases.LostTryRow.__struct_fields__
-        return pa.list_(pa.struct([(name, types.get(name, pa.float64())) for name in names]))
-    return pa.dictionary(pa.int32(), pa.string()) if kind == NAME else getattr(pa, kind)()
+    types: dict[str, Any] = {"pool": pa.string(), "replica": pa.int32(), "reason": pa.string()}
+    names = phases.LostTryRow.__struct_fields__
+    return pa.list_(pa.struct([(name, types.get(name, pa.float64())) for name in names]))
 
 
 class RowSinks:
