@@ -1,7 +1,6 @@
 """A cluster as tests see it: a client, a namespace of the test's own, and objects to write."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
@@ -11,7 +10,7 @@ import pytest
 from tests.kubernetes.control_plane import ControlPlane
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.kubernetes.client import Client, open_client
-from windtunnel.live.kubernetes.config import ClusterConfig, Credentials, load_config
+from windtunnel.live.kubernetes.config import load_config
 from windtunnel.live.kubernetes.errors import (
     AlreadyExists,
     KubernetesError,
@@ -43,14 +42,6 @@ class Cluster:
     async def connect(self, user: str, group: str, url: str = "") -> AsyncIterator[Client]:
         """A client of another user, or through a proxy."""
         async with open_client(load_config(self.plane.kubeconfig_of(user, group, url))) as client:
-            yield client
-
-    @asynccontextmanager
-    async def with_tokens(self, read: Callable[[], tuple[str, float]]) -> AsyncIterator[Client]:
-        """A client that says who it is by tokens."""
-        tls = ssl.create_default_context(cafile=str(self.plane.certificates.ca))
-        config = ClusterConfig(self.plane.url, tls, Credentials(read), self.namespace)
-        async with open_client(config) as client:
             yield client
 
     async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,13 +12,16 @@ import pytest
 from tests.kubernetes.chaos import Cut, Delay, Fate, Refuse, Silence, Swallow, proxied
 from tests.kubernetes.cluster import Cluster, labelled
 from windtunnel.core.clock import monotonic_s
-from windtunnel.live.kubernetes.client import Selection
+from windtunnel.live.kubernetes.client import Selection, open_client
+from windtunnel.live.kubernetes.config import in_cluster
 from windtunnel.live.kubernetes.errors import (
     AlreadyExists,
+    Forbidden,
     NoAnswer,
     NotFound,
     NotLeader,
     ServerError,
+    Unauthorized,
 )
 from windtunnel.live.kubernetes.events import WARNING, EventRecorder, Subject
 from windtunnel.live.kubernetes.leader import LeaderElector, Lease, Timing
@@ -234,8 +238,10 @@ async def test_repeated_events_are_one_object_with_a_series(cluster: Cluster) ->
     assert b'"count":2' in bytes(listed.items[0])
 
 
-async def test_a_token_of_a_service_account_is_accepted_and_renewed(cluster: Cluster) -> None:
-    """The client reads the token again when the API server refuses it."""
+async def test_a_pod_has_the_rights_of_its_service_account_and_rereads_its_token(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The token is read again when the API server refuses it."""
     space = cluster.namespace
     account = f"/api/v1/namespaces/{space}/serviceaccounts"
     await cluster.client.request("POST", account, {"metadata": {"name": "operator"}})
@@ -253,7 +259,15 @@ async def test_a_token_of_a_service_account_is_accepted_and_renewed(cluster: Clu
         "subjects": [{"kind": "ServiceAccount", "namespace": space, "name": "operator"}],
     }
     await cluster.client.request("POST", f"{rbac}/rolebindings", bound)
-    tokens = iter(["stale", answer["status"]["token"]])
-    async with cluster.with_tokens(lambda: (next(tokens), 600.0)) as client:
-        await client.list_all(CONFIG_MAPS, Selection(space))
+    (tmp_path / "ca.crt").write_bytes(cluster.plane.certificates.ca.read_bytes())
+    (tmp_path / "token").write_text("stale")
+    port = str(cluster.plane.port)
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+    async with open_client(in_cluster(environment, tmp_path)) as client:
+        with pytest.raises(Unauthorized):
+            await client.list_all(CONFIG_MAPS, Selection(space))
         assert client.requests_sent == 2
+        (tmp_path / "token").write_text(answer["status"]["token"])
+        await client.list_all(CONFIG_MAPS, Selection(space))
+        with pytest.raises(Forbidden):
+            await client.delete(CONFIG_MAPS, space, "a")

@@ -2,6 +2,7 @@
 secret.
 """
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 import yaml
 
 from windtunnel.core.errors import InputError
+from windtunnel.live.kubernetes.client import open_client
 from windtunnel.live.kubernetes.config import REREAD_S, in_cluster, load_config
+from windtunnel.live.kubernetes.errors import NoCredentials
 
 CLUSTER = {"server": "http://127.0.0.1:1"}
 
@@ -56,6 +59,18 @@ def test_a_plugin_prints_the_token_and_when_it_expires(tmp_path: Path) -> None:
     credentials = load_config(kubeconfig(tmp_path, {"exec": plugin})).credentials
     assert credentials.read(0.0) == "me-ExecCredential"
     assert credentials.cached(0.1) is None, "it has expired"
+
+
+def test_a_token_that_cannot_be_read_is_an_error_of_the_request(tmp_path: Path) -> None:
+    """Reflectors and elections try again; the program does not end."""
+
+    async def ask() -> None:
+        config = load_config(kubeconfig(tmp_path, {"tokenFile": "absent"}))
+        async with open_client(config) as client:
+            await client.request("GET", "/version")
+
+    with pytest.raises(NoCredentials, match="absent: the token cannot be read"):
+        asyncio.run(ask())
 
 
 def test_of_several_files_the_first_entry_of_a_name_counts(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""Objects as the API server last showed them, by (namespace, name) and by uid, with handlers and
-indexes.
+"""Objects as the API server last showed them, by name and by uid, with handlers and indexes.
 
 A handler is called as `handler(before, after)`: `before` is None for a new object, `after` for one
 that is gone. An object that was deleted and created again under its name is two calls, never a

@@ -1,7 +1,7 @@
 """Requests to the API server: paced, bounded in time and size, with errors as exceptions.
 
 `open_client(config)` gives a `Client`. Objects that are sent are plain JSON values; answers are
-decoded to the type that is asked for, plain values by default. What callers can rely on:
+decoded to the type that is asked for; `Plain` is plain values. What callers can rely on:
 
 - 429 means that nothing happened: it is repeated after Retry-After, and all but urgent requests of
   the client wait as long. A disruption budget's 429 on an eviction is not repeated.
@@ -24,6 +24,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from windtunnel.core.clock import monotonic_s
+from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.live.kubernetes.errors import (
     ApiError,
@@ -31,6 +32,7 @@ from windtunnel.live.kubernetes.errors import (
     Gone,
     KubernetesError,
     NoAnswer,
+    NoCredentials,
     NotLeader,
     ServerError,
     TooManyRequests,
@@ -56,9 +58,7 @@ PAGE: Final = 500
 REQUEST_S: Final = 30.0
 CONNECT_S: Final = 5.0
 SILENT_S: Final = 30.0
-"""How long after its own `timeoutSeconds` a watch may say nothing before its connection counts as
-dead.
-"""
+"""A watch that is silent for this long after its own `timeoutSeconds` lost its connection."""
 READ_TRIES: Final = 3
 PAUSED_TRIES: Final = 10
 """How often a request is repeated that the server sheds (429)."""
@@ -140,8 +140,8 @@ _PAGES: Final = msgspec.json.Decoder(_Page)
 class _Guarded:
     """A body that is withheld if the guard's time is over when it is its turn to be written.
 
-    Connecting takes time, and a process may be stopped meanwhile; a request without its body is
-    none.
+    Connecting takes time, and a process may be stopped meanwhile. Without its body, the API server
+    does not carry a request out.
     """
 
     def __init__(self, guard: WriteGuard, body: bytes) -> None:
@@ -261,6 +261,8 @@ class Client:
         request = f"GET {collection} (watch)"
         async with self._exchange("GET", path, {}, None, None, timeout_s + SILENT_S) as response:
             if response.status != 200:
+                if response.status == 401:
+                    self._wire.config.credentials.renew()
                 raise await _error(request, response)
             yield _events(request, response)
 
@@ -275,9 +277,7 @@ class Client:
         dry_run: bool = False,
         urgent: bool = False,
     ) -> T:
-        """A new object, in the namespace that its metadata names; `AlreadyExists` where the name is
-        taken.
-        """
+        """A new object, in the namespace of its metadata; `AlreadyExists` if the name is taken."""
         full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         path = resource.collection(str(body["metadata"].get("namespace", "")))
         path += "?dryRun=All" if dry_run else ""
@@ -335,9 +335,7 @@ class Client:
         subresource: str = "",
         content: str = MERGE_PATCH,
     ) -> T:
-        """A merge patch; `content` names another form. With a uid or resourceVersion in its
-        metadata, it is guarded.
-        """
+        """A merge patch, or another `content`; a uid or resourceVersion in it is a precondition."""
         path = resource.path(namespace, name, subresource)
         return msgspec.json.decode(
             await self._write("PATCH", path, change, content=content), type=kind
@@ -360,9 +358,7 @@ class Client:
         subresource: str = "",
         tries: int = 5,
     ) -> dict[str, Any]:
-        """Reads, changes and replaces an object; on `Conflict` again from the read. None: nothing
-        to change.
-        """
+        """Reads, changes and replaces an object, again on `Conflict`; None changes nothing."""
         backoff = Backoff(self._wire.stream, 0.01, 1.0)
         for left in reversed(range(tries)):
             now = await self.get(resource, namespace, name, Plain)
@@ -388,9 +384,7 @@ class Client:
         grace_s: int | None = None,
         propagation: str = "",
     ) -> None:
-        """Deletes, only that uid and version where given (else `Conflict`); `NotFound` where it is
-        gone already.
-        """
+        """Deletes; with a uid or version, that one alone, else `Conflict`. Gone: `NotFound`."""
         guards = {"uid": uid} if uid else {}
         guards |= {"resourceVersion": version} if version else {}
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
@@ -410,9 +404,7 @@ class Client:
         await self._write("POST", PODS.path(pod.namespace, pod.name, "binding"), body)
 
     async def evict(self, pod: Meta, *, grace_s: int | None = None) -> None:
-        """Deletes a pod of this uid if its disruption budgets allow it, else `TooManyRequests`, at
-        once.
-        """
+        """Deletes this uid if disruption budgets allow it, else `TooManyRequests` at once."""
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         body = {
@@ -541,16 +533,17 @@ class Client:
         total_s: float | None,
         silent_s: float | None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request and its answer's head; whatever breaks until the end of the block is
-        `NoAnswer`.
-        """
+        """One request and the head of its answer; what breaks within the block is `NoAnswer`."""
         import aiohttp
         from yarl import URL
 
         credentials = self._wire.config.credentials
         token = credentials.cached(monotonic_s())
         if token is None:
-            token = await asyncio.to_thread(credentials.read, monotonic_s())
+            try:
+                token = await asyncio.to_thread(credentials.read, monotonic_s())
+            except InputError as error:
+                raise NoCredentials(error.what, where=error.where, allowed=error.allowed) from None
         if token:
             headers["Authorization"] = f"Bearer {token}"
         request = f"{method} {path.split('?', maxsplit=1)[0]}"
@@ -559,7 +552,13 @@ class Client:
         self._wire.requests += 1
         try:
             async with self._wire.session.request(
-                method, url, headers=headers, data=body, timeout=timeout, allow_redirects=False
+                method,
+                url,
+                headers=headers,
+                data=body,
+                timeout=timeout,
+                allow_redirects=False,
+                server_hostname=self._wire.config.server_name,
             ) as response:
                 yield response
         except TimeoutError:

@@ -27,9 +27,7 @@ from windtunnel.core.files import read_bounded
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LARGEST_FILE: Final = 4 << 20
 REREAD_S: Final = 60.0
-"""Tokens in files are read again after this; the kubelet writes a new one long before the old one
-expires.
-"""
+"""Tokens in files are read again after this; the kubelet renews them long before they expire."""
 PLUGIN_S: Final = 60.0
 """Most that an `exec` plugin may take."""
 EXPIRES_EARLY_S: Final = 60.0
@@ -38,8 +36,7 @@ EXPIRES_EARLY_S: Final = 60.0
 class Credentials:
     """The token of requests; empty where a client certificate says who we are.
 
-    `read` gives a token and for how many seconds it may be used. It may take its time, and runs in
-    a thread.
+    `read` gives a token and for how many seconds it may be used. It may block: it runs in a thread.
     """
 
     def __init__(self, read: Callable[[], tuple[str, float]]) -> None:
@@ -127,12 +124,19 @@ class ClusterConfig:
     """An API server's address, how its certificate is checked, and our credentials."""
 
     def __init__(
-        self, server: str, tls: ssl.SSLContext | None, credentials: Credentials, namespace: str
+        self,
+        server: str,
+        tls: ssl.SSLContext | None,
+        credentials: Credentials,
+        namespace: str,
+        server_name: str | None = None,
     ) -> None:
         self.server: Final = server.rstrip("/")
         self.tls: Final = tls
         self.credentials: Final = credentials
         self.namespace: Final = namespace
+        self.server_name: Final = server_name
+        """That its certificate is for, where that is not the address."""
 
     def __repr__(self) -> str:
         return f"ClusterConfig({self.server})"
@@ -203,6 +207,7 @@ def _from_files(paths: list[Path], context: str) -> ClusterConfig:
         _cluster_tls(cluster, beside, user, user_path),
         _credentials(user, user_path),
         str(chosen.get("namespace") or "default"),
+        cluster.get("tls-server-name"),
     )
 
 
@@ -268,9 +273,7 @@ def _load_chain(tls: ssl.SSLContext, certificate: bytes, key: bytes, where: str)
 
 
 def _content(section: Mapping[str, Any], name: str, beside: Path) -> bytes:
-    """A certificate or key: inline, in a file (which counts from the kubeconfig's folder), or
-    absent.
-    """
+    """A certificate or key: inline, or in a file relative to the kubeconfig; empty if absent."""
     inline = section.get(f"{name}-data")
     if inline:
         try:

@@ -1,17 +1,19 @@
 """The exceptions of a request to the API server.
 
 KubernetesError
-  NoAnswer            no whole answer came: a write may or may not have happened NotLeader
-  a fenced write was not sent, since this process may not be the leader any more ApiError
-  the API server answered with a Status: `code`, `reason`, `message`, `retry_after_s`
-    Unauthorized        401 Forbidden           403: RBAC, quota, or admission NotFound
-    404 Conflict            409: a stale resourceVersion, a precondition, or another field manager's
-    field
-      AlreadyExists     409 on create
-    Gone                410: this resourceVersion or continue token is compacted
-    Invalid             400, 422: the object is not acceptable
-    TooManyRequests     429: the API server sheds load, or a disruption budget refuses an eviction
-    ServerError         5xx and what else is not named here: a write may or may not have happened
+  NoAnswer            no whole answer came: a write may or may not have happened
+  NoCredentials       nothing was sent, since the token could not be read
+  NotLeader           a fenced write was not sent: this process may not be the leader any more
+  ApiError            answered with a Status: `code`, `reason`, `message`, `retry_after_s`
+    Unauthorized      401
+    Forbidden         403: RBAC, a quota, or admission
+    NotFound          404
+    Conflict          409: a stale resourceVersion, a precondition, another manager's field
+      AlreadyExists   409 on create
+    Gone              410: this resourceVersion or continue token is compacted
+    Invalid           400, 413, 422: the object is not acceptable
+    TooManyRequests   429: load is shed, or a disruption budget refuses an eviction
+    ServerError       5xx and all that is not named here: a write may have happened
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,9 +25,7 @@ from windtunnel.core.errors import WindtunnelError, printable
 
 LONGEST_MESSAGE = 2_000
 TOO_LARGE_VERSION = "ResourceVersionTooLarge"
-"""The cause of a Status where a resourceVersion is newer than the server: it lags, or etcd was
-restored.
-"""
+"""The cause where a resourceVersion is newer than the server's: it lags, or was restored."""
 
 
 class KubernetesError(WindtunnelError):
@@ -34,6 +34,10 @@ class KubernetesError(WindtunnelError):
 
 class NoAnswer(KubernetesError):
     """No whole answer came. A read can be repeated; of a write the outcome is unknown."""
+
+
+class NoCredentials(KubernetesError):
+    """Nothing was sent: the token file or the credential plugin failed, perhaps for a moment."""
 
 
 class NotLeader(KubernetesError):

@@ -80,9 +80,7 @@ class Write(NamedTuple):
 
 
 class Election:
-    """What one candidate does next. All times are monotonic seconds, those in the Lease are for
-    people.
-    """
+    """What one candidate does next, in monotonic seconds; dates in the Lease are for people."""
 
     def __init__(self, identity: str, timing: Timing, stream: Stream) -> None:
         timing.check()
@@ -194,9 +192,7 @@ class Election:
         return self.timing.retry_s * self._stream.between(1.0, 1.2)
 
     def release(self, unix_s: float) -> Write | None:
-        """Gives the term up, once all writes of it have ended; None where there is nothing to give
-        up.
-        """
+        """Gives the term up, once all its writes have ended; None if there is no term."""
         seen, renewed_s, self._renewed_s = self._seen, self._renewed_s, None
         if seen is None or renewed_s is None:
             return None

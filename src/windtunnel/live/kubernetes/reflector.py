@@ -1,5 +1,4 @@
-"""Keeps a cache in step with the API server: list, watch with bookmarks, and list again when in
-doubt.
+"""Keeps a cache in step with the API server: list, watch with bookmarks, list again when in doubt.
 
 `ListWatch` decides what comes next, without I/O; `Reflector` does it. The cases:
 
