@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -170,27 +171,52 @@ async def test_a_deleted_set_leaves_nothing(cluster: Cluster) -> None:
         await cluster.until(empty)
 
 
-@pytest.mark.parametrize("seed", range(3))
+async def live_and_die(
+    cluster: Cluster, seed: int, holds: Callable[[], Awaitable[bool]]
+) -> list[ApiCall]:
+    """One operator after the other, each for at most eleven calls, until something holds."""
+    log: list[ApiCall] = []
+    for life in range(200):
+        operator = Operator(cluster, 1 + (seed * 7 + life * 5) % 11)
+        try:
+            async with asyncio.timeout(6):
+                await operator.run()
+        except* (Killed, TimeoutError):
+            pass
+        log += operator.writer.log
+        if await holds():
+            return log
+    raise AssertionError("it does not get there")
+
+
+@pytest.mark.parametrize("seed", range(2))
 async def test_killed_between_any_two_calls_it_comes_to_the_same(
     cluster: Cluster, seed: int
 ) -> None:
-    """Each operator makes a few calls and dies, perhaps before it hears the answer."""
-    async with stage(cluster, operator=False) as on:
-        await on.apply(workload(2))
-        log: list[ApiCall] = []
-        lives = 0
-        while on.kubelets.ready() < 10:
-            lives += 1
-            operator = Operator(cluster, 1 + (seed * 7 + lives * 5) % 11)
-            try:
-                async with asyncio.timeout(5):
-                    await operator.run()
-            except* (Killed, TimeoutError):
-                pass
-            log += operator.writer.log
-            assert lives < 200
-        assert len(on.kubelets.alive()) == 10
-        assert lives > 3
+    """Also where a call was carried out, and the operator died before it heard of that."""
+    async with stage(cluster, slots=10, operator=False) as on:
+        await on.apply(pair())
+
+        async def all_ready() -> bool:
+            return on.kubelets.ready() == 10
+
+        log = await live_and_die(cluster, seed, all_ready)
+        assert len(log) > 33, "more than three operators were killed"
         created = {call.name for call in log if call.verb == "create" and call.kind == "Pod"}
         assert len(created) == 10, "a repeated create is for the same name"
         assert len(await on.names("PodClique")) == 5
+        on.kubelets.slots = 0
+        await on.kubelets.lose("web-0-g-1-c")
+        old = {pod.metadata.name for pod in on.kubelets.alive() if "-g-1-" in pod.metadata.name}
+
+        async def terminated() -> bool:
+            return not old & {pod.metadata.name for pod in on.kubelets.alive()}
+
+        await live_and_die(cluster, seed, terminated)
+        on.kubelets.slots = 10
+        on.kubelets.look()
+        await live_and_die(cluster, seed + 1, all_ready)
+        memory = (await on.status("PodCliqueScalingGroup", "web-0-g"))["windtunnel"]
+        assert memory["incarnations"] == {"1": 1}, "one termination for one episode"
+        assert not memory.get("recycled")
+        assert len(on.kubelets.alive()) == 10
