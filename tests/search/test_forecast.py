@@ -156,9 +156,11 @@ def shadow(
 
 def test_commands(shadow: Callable[..., tuple[int, str, str]]) -> None:
     files = ("truth.yaml", "--trace", "trace", "--past", "1m", "--horizon", "1m")
-    code, out, err = shadow("run", *files, "--once")
+    other = "one: serving.pools.0.replicas=1"
+    code, out, err = shadow("run", *files, "--once", "--other", other)
     assert (code, err) == (0, "")
     assert "next 1m  TTFT p95" in out
+    assert out.splitlines()[-1].split()[:2] == ["one", "100.0%"]
     code, out, _ = shadow("ask", *files, "--traffic", "3", "--json", "-")
     found = json.loads(out)
     assert code == 0
@@ -190,5 +192,8 @@ def test_metrics_have_forecasts_and_other_policies() -> None:
     assert 'windtunnel_shadow_forecast{figure="ttft_p95",stretch="1m"}' in text
     assert 'windtunnel_shadow_other_cost{name="one"}' in text
     data = program.data()
-    assert data["others"]["one"]["cost"] < 0.6 * found.last.forecast.cost  # type: ignore[union-attr]
+    assert 'windtunnel_shadow_other_decisions{kind="routing",name="one"} 0.' in text
+    one = data["others"]["one"]
+    assert one["cost_lately"] == pytest.approx(data["cost_lately"] / 2)
+    assert one["cost"] < 0.6 * data["cost"]
     assert data["bad_lines"] == 0

@@ -8,7 +8,7 @@ are as full. What comes next is what came last: the arrivals of the stretch befo
 import copy
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -17,9 +17,10 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
-from windtunnel.live.shadow.forecasts import TwinForecast
+from windtunnel.live.shadow.forecasts import TwinForecast, TwinForecasts
 from windtunnel.live.shadow.window import Present, figures_of
-from windtunnel.search.check.observation import observe
+from windtunnel.search.check.decisions import decision_differences
+from windtunnel.search.check.observation import Observation, observe
 from windtunnel.settings.document import Document, parse_value
 from windtunnel.settings.overrides import apply_override
 from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES
@@ -53,11 +54,30 @@ class Forecaster:
         self.past_s: Final = past_s
         self.horizon_s: Final = max(spans_s.values())
 
+    def forecasts(
+        self, present: Present, step_scale: float, others: Mapping[str, WhatIf]
+    ) -> TwinForecasts:
+        """As things are, and with other settings; what these would have decided otherwise."""
+        seen, now = self._run(present, step_scale, WhatIf())
+        found, decisions = {}, {}
+        for name, what_if in others.items():
+            other, found[name] = self._run(present, step_scale, what_if)
+            decisions[name] = {
+                one.kind: one.differ / one.decided
+                for one in decision_differences(seen, other).kinds
+                if one.decided
+            }
+        return TwinForecasts(now, found, decisions)
+
     def forecast(
         self, present: Present, step_scale: float = 1.0, what_if: WhatIf | None = None
     ) -> TwinForecast:
         """One run of the twin; too little traffic is an InputError."""
-        what_if = what_if or WhatIf()
+        return self._run(present, step_scale, what_if or WhatIf())[1]
+
+    def _run(
+        self, present: Present, step_scale: float, what_if: WhatIf
+    ) -> tuple[Observation, TwinForecast]:
         start_s = present.now_s - self.past_s
         past = [one for one in present.ended if one.arrived_s >= start_s]
         if len(past) < FEWEST_PAST:
@@ -77,7 +97,7 @@ class Forecaster:
             plan = load_document(self._changed(trace, present, what_if))
             scales = {pool.name: step_scale for pool in plan.pools}
             seen = observe(plan, step_scales=scales)
-        return self._read(seen, rows, plan)
+        return seen, self._read(seen, rows, plan)
 
     def _coming(
         self, present: Present, past: Sequence[TraceRequest], traffic: float
@@ -120,7 +140,7 @@ class Forecaster:
             document.put_place(("faults",), "--fault")
         return document
 
-    def _read(self, seen: Any, rows: Sequence[TraceRequest], plan: Any) -> TwinForecast:
+    def _read(self, seen: Observation, rows: Sequence[TraceRequest], plan: Any) -> TwinForecast:
         import numpy as np
 
         columns = seen.requests
@@ -129,6 +149,8 @@ class Forecaster:
             [columns[name][done] for name in ("arrived", "ttft", "e2e", "tokens")]
         )
         later = columns["arrived"] >= self.past_s
+        parts = columns["attained"][later], columns["attained"][~later]
+        attained, lately = (float(part.mean()) if len(part) else None for part in parts)
         sizes = [int(one.decided.split()[2]) for one in seen.control if one.controller == "scaling"]
         there = sum(pool.replicas for pool in plan.pools)
         times, spent = seen.costs
@@ -141,8 +163,10 @@ class Forecaster:
             is_saturated=bool(seen.metrics["trust.saturated_seconds"]),
             step_ratio=_step_ratio(columns, rows),
             replicas=max([there, *sizes]),
-            attained=float(columns["attained"][later].mean()) if later.any() else None,
+            attained=attained,
             cost=_between(times, spent, self.past_s, end_s),
+            attained_lately=lately,
+            cost_lately=_between(times, spent, 0.0, self.past_s),
         )
 
 

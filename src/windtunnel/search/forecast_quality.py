@@ -56,8 +56,5 @@ def replayed(
 def shadow_of(forecaster: Forecaster, others: Mapping[str, WhatIf] | None = None) -> Shadow:
     """A shadow that forecasts with the twin, and with other settings of it."""
     window = TrafficWindow(forecaster.past_s + 2.0 * forecaster.horizon_s)
-    forecasts = {
-        name: partial(forecaster.forecast, what_if=what_if)
-        for name, what_if in (others or {}).items()
-    }
-    return Shadow(window, forecaster.forecast, forecaster.spans_s, forecasts)
+    forecast = partial(forecaster.forecasts, others=others or {})
+    return Shadow(window, forecast, forecaster.spans_s)

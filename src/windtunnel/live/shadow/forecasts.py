@@ -38,6 +38,19 @@ class TwinForecast(NamedTuple):
     """SLO attainment over all classes."""
     cost: float
     """Dollars, from now to the horizon."""
+    attained_lately: float | None
+    """The same of the requests by which the twin reached the present."""
+    cost_lately: float
+    """Dollars of that time."""
+
+
+class TwinForecasts(NamedTuple):
+    """What the twin expects as things are, and with other settings."""
+
+    now: TwinForecast
+    others: dict[str, TwinForecast]
+    decisions: dict[str, dict[str, float]]
+    """By name and kind: the share of decisions that would have been other ones."""
 
 
 class ForecastFigure(NamedTuple):

@@ -112,6 +112,9 @@ TOTALS: Final = {
     "in_flight": "Requests that are being answered.",
     "replicas": "The most replicas that the twin's autoscaler asks for.",
     "attained": "SLO attainment that is forecast.",
+    "attained_lately": "SLO attainment of the recent traffic, as the twin serves it.",
+    "cost": "Dollars up to the horizon.",
+    "cost_lately": "Dollars of the recent traffic, as the twin serves it.",
 }
 
 
@@ -140,7 +143,7 @@ class _Figures:
             "1: the twin is saturated, drifts, or has too little traffic.",
             value=float(bool(data["says"])),
         )
-        for key in ("attained", "cost"):
+        for key in ("attained", "cost", "attained_lately", "cost_lately"):
             gauge = Gauge(
                 f"windtunnel_shadow_other_{key}", "The same with other settings.", labels=["name"]
             )
@@ -148,6 +151,12 @@ class _Figures:
                 if one[key] is not None:
                     gauge.add_metric([name], one[key])
             yield gauge
+        says = "The share of decisions that would have been other ones."
+        gauge = Gauge("windtunnel_shadow_other_decisions", says, labels=["name", "kind"])
+        for name, one in data["others"].items():
+            for kind, share in one["decisions"].items():
+                gauge.add_metric([name, kind], share)
+        yield gauge
 
 
 def _by_stretch(gauge: Any, figures: dict[str, dict[str, Any]], key: str) -> Any:

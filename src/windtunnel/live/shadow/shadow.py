@@ -1,19 +1,19 @@
 """The shadow itself: one tick after another, whatever clock they come from."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from windtunnel.core.errors import InputError
 from windtunnel.live.shadow.forecasts import (
     ForecastFigure,
     ForecastLog,
-    TwinForecast,
+    TwinForecasts,
     plain,
 )
 from windtunnel.live.shadow.window import Present, TrafficWindow
 
-Forecast = Callable[[Present, float], TwinForecast]
+Forecast = Callable[[Present, float], TwinForecasts]
 """Runs the twin from what is present, with its steps so many times as long."""
 
 LEARNING: Final = 0.3
@@ -21,6 +21,7 @@ LEARNING: Final = 0.3
 MOST_SCALE: Final = 10.0
 DRIFTED: Final = 1.2
 """Steps that take this much longer or shorter than the scenario says."""
+OF_THE_RUN: Final = ("replicas", "attained", "cost", "attained_lately", "cost_lately")
 SATURATED: Final = "saturated, cannot tell"
 
 
@@ -30,7 +31,7 @@ class ShadowTick(NamedTuple):
     now_s: float
     says: str
     """Why there is no forecast, or how far to believe it; empty: nothing to say."""
-    forecast: TwinForecast | None
+    forecast: TwinForecasts | None
     figures: dict[str, dict[str, ForecastFigure]]
     in_flight: int
     servers: int | None
@@ -40,22 +41,14 @@ class Shadow:
     """Forecasts from a window of traffic, and learns from what comes of it."""
 
     def __init__(
-        self,
-        window: TrafficWindow,
-        forecast: Forecast,
-        spans_s: dict[str, float],
-        others: Mapping[str, Forecast] | None = None,
+        self, window: TrafficWindow, forecast: Forecast, spans_s: dict[str, float]
     ) -> None:
-        """`others` forecast with other settings, from the same traffic."""
         self.window: Final = window
         self.log: Final = ForecastLog(spans_s)
         self.step_scale = 1.0
         self.ticks = 0
         self.last: ShadowTick | None = None
-        self.others: Final[dict[str, TwinForecast]] = {}
-        """The last forecast of each of the others."""
         self._forecast: Final = forecast
-        self._others: Final = dict(others or {})
         self._restarts = 0
 
     def tick(self) -> ShadowTick:
@@ -68,16 +61,15 @@ class Shadow:
         present = self.window.present()
         about = len(present.in_flight), present.servers
         try:
-            found = self._forecast(present, self.step_scale)
+            forecasts = self._forecast(present, self.step_scale)
         except InputError as error:
             self.last = ShadowTick(present.now_s, str(error), None, {}, *about)
             return self.last
-        for name, forecast in self._others.items():
-            self.others[name] = forecast(present, self.step_scale)
+        found = forecasts.now
         figures = self.log.issue(found, present.now_s)
         self._learn(found.step_ratio)
         says = SATURATED if found.is_saturated else self.drift()
-        self.last = ShadowTick(present.now_s, says, found, figures, *about)
+        self.last = ShadowTick(present.now_s, says, forecasts, figures, *about)
         return self.last
 
     def _learn(self, ratio: float | None) -> None:
@@ -96,6 +88,8 @@ class Shadow:
     def data(self) -> dict[str, Any]:
         """The last tick and all that was learned, as plain data."""
         last = self.last
+        known = None if last is None else last.forecast
+        now = None if known is None else known.now
         return {
             "now_s": self.window.now_s,
             "ticks": self.ticks,
@@ -103,9 +97,13 @@ class Shadow:
             "in_flight": None if last is None else last.in_flight,
             "servers": None if last is None else last.servers,
             "forecast": {} if last is None else plain(last.figures),
-            "replicas": None if last is None or last.forecast is None else last.forecast.replicas,
-            "attained": None if last is None or last.forecast is None else last.forecast.attained,
-            "others": {name: one._asdict() for name, one in self.others.items()},
+            **{name: None if now is None else getattr(now, name) for name in OF_THE_RUN},
+            "others": {}
+            if known is None
+            else {
+                name: {**one._asdict(), "decisions": known.decisions[name]}
+                for name, one in known.others.items()
+            },
             "accuracy": plain(self.log.accuracy()),
             "step_scale": self.step_scale,
             "restarts": self.window.restarts,

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from windtunnel.analysis.figures import NOTHING, share_text, text_of
-from windtunnel.live.shadow.forecasts import TwinForecast
+from windtunnel.live.shadow.forecasts import TwinForecast, TwinForecasts
 from windtunnel.live.shadow.shadow import SATURATED, ShadowTick
 from windtunnel.live.shadow.window import UNITS
 from windtunnel.report.terminal.layout import print_table, say
@@ -40,9 +40,27 @@ def show_tick(tick: ShadowTick, console: Console) -> None:
                 ends = f"{_cell(name, one.low)} to {_cell(name, one.high)}"
             rows.append((f"next {stretch}", LABELS[name], _cell(name, one.value), ends))
     print_table(console, ("", "figure", "forecast", "90%"), rows, words=2)
-    say(console, f"{tick.in_flight} requests in flight, {tick.forecast.replicas} replicas")
+    now = tick.forecast.now
+    say(console, f"{tick.in_flight} requests in flight, {now.replicas} replicas")
+    if tick.forecast.others:
+        rows = [
+            (
+                name,
+                share_text(one.attained),
+                text_of("$", one.cost),
+                _decisions(tick.forecast, name),
+            )
+            for name, one in {"as it is": now, **tick.forecast.others}.items()
+        ]
+        heads = ("settings", "attained", "cost", "other decisions")
+        print_table(console, heads, rows)
     if tick.says:
         say(console, tick.says)
+
+
+def _decisions(forecasts: TwinForecasts, name: str) -> str:
+    kinds = forecasts.decisions.get(name, {})
+    return ", ".join(f"{kind} {share:.0%}" for kind, share in kinds.items()) or NOTHING
 
 
 def show_question(now: TwinForecast, asked: TwinForecast, console: Console) -> None:
