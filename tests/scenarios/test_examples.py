@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import windtunnel as wt
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load
 
@@ -26,6 +27,7 @@ NAMES = (
     "overload",
     "physics",
     "plan",
+    "plan-budget",
     "routing",
     "sessions",
     "spike",
@@ -261,6 +263,19 @@ def test_plan_has_a_cheapest_answer_and_cheaper_servers_that_miss() -> None:
     slow = servers(14, "l40s")
     assert slow["attained_by"]["ttft"] > 0.95
     assert slow["attained_by"]["tpot"] < 0.1
+
+
+def test_a_plan_within_a_budget_takes_whole_machines_of_what_is_there() -> None:
+    sets = {"workload.0.count": 200}
+    found = wt.plan(FOLDER / "plan-budget.yaml", sets=sets, seeds=2, budget=30)
+    over = [row for row in found if row["reason"] == "over-budget"]
+    assert any("24 of them in whole machines" in row["why"] for row in over)
+    others = [row for row in found if row["reason"] not in ("over-budget", "does-not-fit")]
+    assert {row["cost_per_hour"] for row in others} <= {24.0, 48.0, 72.0}
+    best = found.best or found.closest
+    assert best is not None
+    assert best["model"] == "llama-3.1-70b-fp8"
+    assert found.found["goal"]["each_target"] is True
 
 
 def test_the_whole_loop_keeps_less_than_one_without_machines_promises() -> None:

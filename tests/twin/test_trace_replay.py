@@ -118,6 +118,20 @@ def test_a_stretch_of_a_trace_counts_from_where_it_begins(tmp_path: Path) -> Non
     assert [request.arrived_s for request in requests] == [0.5, 0.75, 3.75]
 
 
+def test_a_trace_is_replayed_at_the_rate_that_is_asked_for(tmp_path: Path) -> None:
+    rows = "".join(f"{second},40,4,,,,,,,\n" for second in (0, 1, 2.5, 3, 10))
+    path = written(tmp_path, OWN + rows, "t.csv")
+    _, requests = replayed(scenario(path, ", rate: 5/s"))
+    assert [request.arrived_s for request in requests] == [0.0, 0.1, 0.25, 0.3, 1.0]
+    _, requests = replayed(scenario(path, ", rate: 2/s, start: 1s", "\n    count: 3"))
+    assert [request.arrived_s for request in requests] == [0.0, 1.125, 1.5]
+    with pytest.raises(InputError, match="a replay has one speed"):
+        replayed(scenario(path, ", rate: 5/s, speedup: 2"))
+    at_once = written(tmp_path, OWN + "0,40,4,,,,,,,\n0,40,4,,,,,,,\n", "o.csv")
+    with pytest.raises(InputError, match="come at once"):
+        replayed(scenario(at_once, ", rate: 5/s"))
+
+
 def test_a_replay_ends_with_its_last_request_and_not_before(tmp_path: Path) -> None:
     """However far behind the server is: no horizon of its own cuts a replay short."""
     rows = "".join(f"{number / 1000},600,50,,,,,,,\n" for number in range(200))

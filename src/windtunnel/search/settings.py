@@ -12,7 +12,7 @@ from windtunnel.routing.settings import RouterSettings
 from windtunnel.scaling.build import ScalingSection
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Flag, Name, Number, Text, Whole
+from windtunnel.settings.fields import Flag, ModelName, Name, Number, Text, Whole
 from windtunnel.settings.limits import (
     HIGHEST_PRICE,
     MOST_CHOICES,
@@ -21,7 +21,7 @@ from windtunnel.settings.limits import (
     MOST_TENSOR_PARALLEL,
     MOST_TOKENS,
 )
-from windtunnel.settings.section import Context, Section
+from windtunnel.settings.section import Added, Context, Section
 from windtunnel.twin.settings import PoolSettings
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass
 
@@ -34,7 +34,9 @@ CONFIDENCE = 0.95
 Switch = Annotated[bool, Flag()]
 Below = Annotated[float, Number(0, 1, above=True)]
 Count = Annotated[int, Whole(1, MOST_REPLICAS)]
+Money = Annotated[float, Number(0, HIGHEST_PRICE, above=True)]
 AcceleratorName = Annotated[str, Text("the name of an accelerator, such as h200")]
+Stock = dict[AcceleratorName, Annotated[int, Whole(0, MOST_REPLICAS)]]
 
 
 class CountRange(Section):
@@ -102,6 +104,18 @@ class PlanSettings(Section):
         default=CONFIDENCE,
         description="How sure it must be, over all traffic that other seeds might bring.",
     )
+    each_target: Annotated[Switch, Added()] = Field(
+        default=False,
+        description="Whether `attained` is asked of each target by itself, as in p95 TTFT under "
+        "500 ms and p95 TPOT under 40 ms. Otherwise the same requests must keep all targets.",
+    )
+    models: Annotated[list[ModelName] | None, Added()] = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_CHOICES,
+        description="Variants of the model to choose from, such as quantised ones. Left out: the "
+        "scenario's.",
+    )
     accelerators: list[AcceleratorName] | None = Field(
         default=None,
         min_length=1,
@@ -112,6 +126,18 @@ class PlanSettings(Section):
         default_factory=dict,
         description="Dollars for an hour of one accelerator, by its name; one that is left out "
         "has the catalog's example.",
+    )
+    stock: Annotated[Stock, Added()] = Field(
+        default_factory=dict,
+        description="Accelerators that there are, by name; of one that is left out, any number.",
+    )
+    machine: Annotated[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] | None, Added()] = Field(
+        default=None,
+        description="Accelerators of one machine. A server never has parts of two, and whole "
+        "machines are paid for. Left out: accelerators one by one.",
+    )
+    dollars_per_hour: Annotated[Money | None, Added()] = Field(
+        default=None, description="The most that a deployment may cost. Left out: any amount."
     )
     tensor_parallel: list[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)]] | None = Field(
         default=None,
@@ -161,6 +187,11 @@ class PlanSettings(Section):
         return {resolve_accelerator(name).name: price for name, price in self.prices.items()}
 
     @property
+    def stock_by_name(self) -> dict[str, int]:
+        """The same by catalog name."""
+        return {resolve_accelerator(name).name: count for name, count in self.stock.items()}
+
+    @property
     def written_routers(self) -> list[dict[str, Any]] | None:
         """Each as it could be written under `serving.router`."""
         return _written(self.routers)
@@ -195,6 +226,7 @@ class PlanSettings(Section):
         named: list[tuple[KeyPath, str]] = []
         named += [(("accelerators", index), name) for index, name in enumerate(listed)]
         named += [(("prices", name), name) for name in self.prices]
+        named += [(("stock", name), name) for name in self.stock]
         unknown = []
         for path, name in named:
             try:
@@ -238,6 +270,7 @@ class PlanSettings(Section):
         """A value that is listed twice would be tried twice."""
         lists: tuple[tuple[KeyPath, Sequence[Any] | None], ...] = (
             (("slo",), self.slo),
+            (("models",), self.models),
             (("accelerators",), _catalog_names(self.accelerators)),
             (("tensor_parallel",), self.tensor_parallel),
             (("engine", "max_num_seqs"), self.engine.max_num_seqs),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from windtunnel.search.plan.bounds import TOO_LONG, TPOT_FLOOR, TTFT_FLOOR
 from windtunnel.search.plan.choices import choices_of
 from windtunnel.search.plan.demand import demands_of, traits_of
+from windtunnel.search.plan.goal import Goal
 from windtunnel.search.plan.space import ServerKind, kinds_of
 from windtunnel.search.point import Origin
 from windtunnel.twin.run import simulate
@@ -41,7 +42,7 @@ def kind_of(text: str, attained: float) -> ServerKind:
     origin = Origin(text, "bounded.yaml")
     base = origin.plan()
     demands = demands_of(base, ("critical",))
-    (kind,) = kinds_of(origin, base, choices_of(base), demands, attained)
+    (kind,) = kinds_of(origin, base, choices_of(base), demands, Goal(("critical",), attained, 0.95))
     return kind
 
 

@@ -11,6 +11,9 @@ import windtunnel as wt
 from tests.search.plan.plans import SHOP
 from windtunnel.api.searches import PlanTable
 from windtunnel.report.terminal.plan import PlannedScenario
+from windtunnel.search.execution.workers import MeasuredRun
+from windtunnel.search.plan.choices import Budget
+from windtunnel.search.plan.goal import goal_of, trial_of
 from windtunnel.search.plan.load import loaded
 from windtunnel.search.plan.run_lengths import lengths_of, shortened
 from windtunnel.search.point import Origin
@@ -18,6 +21,23 @@ from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.settings.arrivals import ClosedArrivals
 from windtunnel.workload.settings.sources import ReplaySettings, SourceSettings, TraceSettings
+
+BUDGET = """\
+name: budget
+model: llama-3.1-8b
+workload:
+  - {name: chat, slo: critical, count: 60, arrivals: {process: poisson, rate: 20/s},
+     prompt_tokens: 500, output_tokens: 20}
+slo: {critical: {ttft: 500ms, tpot: 50ms}}
+serving:
+  pools: [{name: main, replicas: 1, accelerator: h100-sxm, tensor_parallel: 2}]
+  router: {policy: least-loaded}
+plan:
+  accelerators: [h100-sxm]
+  prices: {h100-sxm: 3}
+  tensor_parallel: [2]
+  replicas: {min: 1, max: 5}
+"""
 
 
 @pytest.fixture
@@ -53,6 +73,66 @@ def test_the_answer_is_the_fewest_servers_that_do(shop: Path) -> None:
     assert [row["reason"] for row in table if row["cost_per_hour"] < best["cost_per_hour"]]
     assert "least-loaded" in table._repr_html_()
     assert table.not_tried
+
+
+def test_percentiles_are_asked_of_each_target_by_itself(shop: Path) -> None:
+    sets: dict[str, Any] = {"plan.replicas": {"min": 1, "max": 4}, "plan.attained": 0.85}
+    together = wt.plan(shop, sets=sets, seeds=2, jobs=1)
+    apart = wt.plan(shop, sets={**sets, "plan.each_target": True}, seeds=2, jobs=1)
+    assert apart.found["goal"]["each_target"] is True
+    assert apart.best is not None
+    assert together.best is not None
+    assert apart.best["cost_per_hour"] <= together.best["cost_per_hour"]
+    assert "each target by itself" in apart.plot().html
+    base = Origin(SHOP, "shop.yaml").plan()
+    goals = [goal_of(base, 0.85, 0.95, None, each_target=each) for each in (False, True)]
+    figures = {"simulated_seconds": 1.0, "slo.critical.requests": 100, "slo.critical.attained": 0.8}
+    targets = {"slo.critical.attained_by.ttft": 0.9, "slo.critical.attained_by.tpot": 0.88}
+    trials = [trial_of(MeasuredRun({**figures, **targets}), goal, {}) for goal in goals]
+    assert [trial.attained for trial in trials] == [(0.8,), (0.9, 0.88)]
+    assert [trial.worst >= 0.85 for trial in trials] == [False, True]
+    assert [goal.together for goal in goals] == pytest.approx([0.85, 0.7])
+
+
+def test_a_plan_stays_within_stock_machines_and_money() -> None:
+    eights = Budget({"h100-sxm": 30}, 8, None)
+    assert [eights.accelerators(count, 2) for count in (1, 4, 5)] == [8, 8, 16]
+    assert [eights.accelerators(2, degree) for degree in (4, 5, 8, 16)] == [8, 16, 16, 32]
+    assert Budget({}, None, None).accelerators(3, 4) == 12
+
+
+@pytest.mark.parametrize(
+    ("budget", "most", "says"),
+    [
+        ({"plan.stock": {"h100-sxm": 4}}, 2, "takes 6 of 4 h100-sxm"),
+        ({"plan.stock": {"h100-sxm": 10}, "plan.machine": 8}, 4, "10 h100-sxm, 8 of them in whole"),
+        ({"plan.dollars_per_hour": 13}, 2, r"\$18.00 an hour is more than \$13.00"),
+    ],
+)
+def test_candidates_over_the_budget_are_never_the_answer(
+    tmp_path: Path, budget: dict[str, Any], most: int, says: str
+) -> None:
+    path = tmp_path / "budget.yaml"
+    path.write_text(BUDGET)
+    table = wt.plan(path, sets=budget, seeds=2, jobs=1, budget=12)
+    over = [row for row in table if row["reason"] == "over-budget"]
+    assert {row["servers"][0] for row in over} == set(range(most + 1, 6))
+    assert re.search(says, " ".join(row["why"] for row in over))
+    assert all(row["runs"] == 0 for row in over)
+    if "plan.machine" in budget:
+        assert {row["cost_per_hour"] for row in table if row["servers"][0] <= 4} == {24.0}
+
+
+def test_variants_of_a_model_are_candidates(tmp_path: Path) -> None:
+    path = tmp_path / "budget.yaml"
+    path.write_text(BUDGET)
+    models = ["llama-3.1-8b", "llama-3.1-8b-fp8"]
+    sets: dict[str, Any] = {"plan.models": models, "plan.replicas": {"min": 1, "max": 2}}
+    table = wt.plan(path, sets=sets, seeds=2, jobs=1, budget=12)
+    assert {row["model"] for row in table} == set(models)
+    assert table.best is not None
+    assert ["model", table.best["model"]] in table.best["settings"]
+    assert table.best["model"] in table.best["label"]
 
 
 def test_requests_that_are_cut_off_are_a_caution(shop: Path) -> None:

@@ -291,8 +291,8 @@ TRACE_FAULTS = {
     "burstgpt, mooncake, blis, servegen, inference-perf, windtunnel, csv, jsonl, parquet "
     "(did you mean 'azure'?)",
     "{trace: x.csv}": "trace: 'x.csv' is not a mapping; "
-    "allowed: a mapping with the keys path, format, speedup, sort, sessions, think, models, "
-    "skip_bad",
+    "allowed: a mapping with the keys path, format, speedup, rate, start, sort, sessions, think, "
+    "models, skip_bad",
     "{trace: {path: x, sessions: closed, think: {distribution: uniform, min: 5s, max: 1s}}}": (
         "trace.think.min: 5 s is more than max, which is 1 s"
     ),

@@ -131,8 +131,9 @@ def _goal(found: Mapping[str, Any]) -> str:
     for name, targets in goal["classes"].items():
         kept = [f"{k.upper()} up to {format_duration(v)}" for k, v in targets.items() if v]
         parts.append(f"{name}: {', '.join(kept)}")
-    asked = f"{share(goal['attained'])} of the requests, {share(goal['confidence'])} confidence"
-    return f"{'; '.join(parts)}; {asked}"
+    asked = f"{share(goal['attained'])} of the requests"
+    asked += ", each target by itself" if goal["each_target"] else ""
+    return f"{'; '.join(parts)}; {asked}, {share(goal['confidence'])} confidence"
 
 
 def _reasons(found: Mapping[str, Any]) -> list[tuple[str, int]]:

@@ -40,6 +40,7 @@ REASONS = {
     "e2e-floor": "are too slow to the end even when empty",
     "requests-too-long": "have too little KV cache or context for the requests",
     "does-not-fit": "cannot hold the model",
+    "over-budget": "are more than the budget allows",
     "run-failed": "could not be run",
     "budget": "were not tried to the end: the budget was spent",
 }

@@ -20,9 +20,33 @@ SUGGESTED = PlanSettings()
 Section = dict[str, Any]
 
 
+class Budget(msgspec.Struct, frozen=True):
+    """What a deployment may use."""
+
+    stock: dict[str, int]
+    """Accelerators that there are, by name; of others any number."""
+    machine: int | None
+    """Accelerators of one machine."""
+    dollars_per_hour: float | None
+
+    def machines(self, servers: int, tensor_parallel: int) -> int:
+        """How many machines servers fill; each server is on as few as it can be."""
+        assert self.machine is not None
+        if tensor_parallel >= self.machine:
+            return servers * -(-tensor_parallel // self.machine)
+        return -(-servers // (self.machine // tensor_parallel))
+
+    def accelerators(self, servers: int, tensor_parallel: int) -> int:
+        """Accelerators that are taken, those included that a machine has left over."""
+        if self.machine is None:
+            return servers * tensor_parallel
+        return self.machines(servers, tensor_parallel) * self.machine
+
+
 class Choices(msgspec.Struct, frozen=True):
     """All that is combined. None stands for what the scenario has, whatever that is."""
 
+    models: tuple[str | None, ...]
     accelerators: tuple[str | None, ...]
     tensor_parallel: tuple[int | None, ...]
     max_num_seqs: tuple[int | None, ...]
@@ -36,6 +60,7 @@ class Choices(msgspec.Struct, frozen=True):
     scalers: tuple[Section | None, ...]
     """None here: a number of servers that never changes."""
     prices: dict[str, float]
+    budget: "Budget"
     not_varied: tuple[str, ...]
     """Sentences about what might have been tried."""
 
@@ -76,6 +101,7 @@ def choices_of(plan: ScenarioPlan) -> Choices:
         notes.append(f"routers other than {plan.router.policy}")
     scalers = _scalers(plan, planning, notes)
     return Choices(
+        models=tuple(planning.models or (None,)),
         accelerators=accelerators,
         tensor_parallel=tuple(degrees),
         max_num_seqs=tuple(engine.max_num_seqs or (None,)),
@@ -88,6 +114,7 @@ def choices_of(plan: ScenarioPlan) -> Choices:
         routers=tuple(planning.written_routers or (None,)),
         scalers=scalers,
         prices=planning.prices_by_name,
+        budget=Budget(planning.stock_by_name, planning.machine, planning.dollars_per_hour),
         not_varied=tuple(notes),
     )
 

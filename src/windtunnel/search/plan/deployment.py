@@ -24,6 +24,7 @@ from windtunnel.search.plan.run_lengths import RunLengths, lengths_of, shortened
 from windtunnel.search.plan.space import (
     AS_MANY,
     DOES_NOT_FIT,
+    OVER_BUDGET,
     TOO_SLOW,
     Candidate,
     ServerKind,
@@ -59,7 +60,7 @@ def space_of(origin: Origin, base: ScenarioPlan, goal: Goal, seeds: int) -> Depl
     """Everything that may be tried."""
     choices = choices_of(base)
     demands = demands_of(base, goal.classes)
-    kinds = kinds_of(origin, base, choices, demands, goal.attained)
+    kinds = kinds_of(origin, base, choices, demands, goal)
     unit = _unit(kinds)
     candidates = candidates_of(kinds, base, choices)
     lengths = lengths_of(msgspec.structs.replace(base, scaling=None), seeds)
@@ -153,10 +154,18 @@ def _doing(run: WantedRun, space: DeploymentSpace) -> str:
 
 
 def _prices(space: DeploymentSpace, number: int) -> dict[str, float]:
-    plan = space.candidates[number].plan()
+    candidate = space.candidates[number]
+    plan, more = candidate.plan(), _idle_factor(space, candidate)
     if space.unit == ACCELERATORS:
-        return {pool.name: 1.0 for pool in plan.pools}
-    return {pool.name: price_of(pool) or 0.0 for pool in plan.pools}
+        return {pool.name: more for pool in plan.pools}
+    return {pool.name: more * (price_of(pool) or 0.0) for pool in plan.pools}
+
+
+def _idle_factor(space: DeploymentSpace, candidate: Candidate) -> float:
+    """Accelerators that are paid for, per one that a server has: whole machines are."""
+    degree = candidate.kind.hardware.tensor_parallel
+    used = candidate.total * degree
+    return space.choices.budget.accelerators(candidate.total, degree) / used if used else 1.0
 
 
 def _cost(space: DeploymentSpace, candidate: Candidate) -> float:
@@ -167,7 +176,8 @@ def _cost(space: DeploymentSpace, candidate: Candidate) -> float:
     if kind.scales and kind.plan is not None and kind.plan.scaling is not None:
         bounds = kind.plan.scaling.bounds
         counts = [bounds[pool.name].min for pool in kind.plan.pools]
-    return sum(count * price for count, price in zip(counts, each, strict=False))
+    cost = sum(count * price for count, price in zip(counts, each, strict=False))
+    return cost * (1.0 if kind.scales else _idle_factor(space, candidate))
 
 
 def _lanes(space: DeploymentSpace) -> list[ServerCounts]:
@@ -300,6 +310,7 @@ def _row(
         "label": labels.of(candidate),
         "kind": labels.kind(kind),
         "shape": kind.frame.shape,
+        "model": kind.frame.model,
         "servers": list(candidate.servers),
         **kind.hardware._asdict(),
         "router": kind.frame.router,
@@ -326,6 +337,8 @@ def _ruled(candidate: Candidate) -> CandidateVerdict:
         return CandidateVerdict(DOES_NOT_FIT, sentence=kind.sentence)
     if kind.ruled is not None:
         return CandidateVerdict(kind.ruled.reason)
+    if candidate.over:
+        return CandidateVerdict(OVER_BUDGET, sentence=candidate.over)
     return CandidateVerdict(TOO_SLOW)
 
 

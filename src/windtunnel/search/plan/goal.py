@@ -22,10 +22,30 @@ class Goal(msgspec.Struct, frozen=True):
     classes: tuple[str, ...]
     attained: float
     confidence: float
+    targets: tuple[tuple[str, str], ...] = ()
+    """Classes and targets of which each must be kept by itself; none: all of a class together."""
+
+    @property
+    def shares(self) -> list[tuple[str, str]]:
+        """The classes, each with the figure that must be as large as `attained`."""
+        if not self.targets:
+            return [(name, f"slo.{name}.attained") for name in self.classes]
+        return [(name, f"slo.{name}.attained_by.{target}") for name, target in self.targets]
+
+    @property
+    def together(self) -> float:
+        """The least share of a class that keeps all of its targets, if each is attained."""
+        most = max(sum(one == name for one, _ in self.targets) for name in self.classes)
+        return max(0.0, 1.0 - max(1, most) * (1.0 - self.attained))
 
 
 def goal_of(
-    plan: ScenarioPlan, attained: float, confidence: float, classes: tuple[str, ...] | None
+    plan: ScenarioPlan,
+    attained: float,
+    confidence: float,
+    classes: tuple[str, ...] | None,
+    *,
+    each_target: bool = False,
 ) -> Goal:
     """Of a scenario; where no classes are named, all that have targets and requests."""
     used = [entry.slo for entry in plan.workload]
@@ -48,7 +68,13 @@ def goal_of(
             allowed = ", ".join(sorted({one for one in used if one is not None}))
             raise InputError(f"no source has the class {name!r}", where="slo", allowed=allowed)
     if classes:
-        return Goal(classes, attained, confidence)
+        targets = [
+            (name, target)
+            for name in classes
+            for target in TARGETS
+            if getattr(plan.slos[name], f"{target}_s") is not None
+        ]
+        return Goal(classes, attained, confidence, tuple(targets) if each_target else ())
     hint = "as in slo: {critical: {ttft: 500ms, tpot: 50ms}}, and give a source that class"
     what = "no class of service that requests have has a target, so nothing could miss one"
     raise InputError(what, where="slo", hint=hint)
@@ -64,11 +90,11 @@ def trial_of(outcome: Outcome, goal: Goal, prices: Mapping[str, float]) -> Trial
     if isinstance(outcome, FailedRun):
         return Trial((), (), 0.0, outcome.sentence)
     metrics = outcome.metrics
-    counts = [int(metrics.get(f"slo.{name}.requests") or 0) for name in goal.classes]
+    counts = [int(metrics.get(f"slo.{name}.requests") or 0) for name, _ in goal.shares]
     # A class of which nobody came misses nothing.
     shares = [
-        float(metrics[f"slo.{name}.attained"] or 0.0) if count else 1.0
-        for name, count in zip(goal.classes, counts, strict=True)
+        float(metrics[path] or 0.0) if count else 1.0
+        for (_, path), count in zip(goal.shares, counts, strict=True)
     ]
     return Trial(tuple(shares), tuple(counts), cost_per_hour(metrics, prices))
 
@@ -94,4 +120,5 @@ def as_data(plan: ScenarioPlan, goal: Goal) -> dict[str, Any]:
         },
         "attained": goal.attained,
         "confidence": goal.confidence,
+        "each_target": bool(goal.targets),
     }

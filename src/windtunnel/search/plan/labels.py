@@ -14,7 +14,14 @@ from windtunnel.search.plan.race import (
     UNTRIED,
     CandidateVerdict,
 )
-from windtunnel.search.plan.space import DOES_NOT_FIT, SPLIT, TOO_SLOW, Candidate, ServerKind
+from windtunnel.search.plan.space import (
+    DOES_NOT_FIT,
+    OVER_BUDGET,
+    SPLIT,
+    TOO_SLOW,
+    Candidate,
+    ServerKind,
+)
 
 FLOORS = {
     TOO_LONG: "are too long for its KV cache or its context",
@@ -68,7 +75,7 @@ class CandidateLabels:
         return ", ".join([*first, *self._rest(kind), *scaling])
 
     def _rest(self, kind: ServerKind) -> list[str]:
-        rest = []
+        rest = [] if kind.frame.model is None else [kind.frame.model]
         if kind.frame.shape == SPLIT:
             rest.append("prefill + decode")
         if kind.hardware.accelerator:
@@ -86,7 +93,7 @@ class CandidateLabels:
             return f"{who} {FLOORS[reason]}"
         if reason == TOO_SLOW:
             return self._too_slow(candidate)
-        if reason in (DOES_NOT_FIT, FAILED):
+        if reason in (DOES_NOT_FIT, FAILED, OVER_BUDGET):
             return verdict.sentence
         if reason == DEARER:
             return "costs more than the answer"

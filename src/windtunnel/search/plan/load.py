@@ -96,7 +96,7 @@ def _curve(
         if goal is not None:
             trials = [trial_of(MeasuredRun(metrics), goal, {}) for metrics in longest]
             attained = min(
-                _mean([trial.attained[one] for trial in trials]) for one in range(len(goal.classes))
+                _mean([trial.attained[one] for trial in trials]) for one in range(len(goal.shares))
             )
         latencies = [metrics[LATENCY] for metrics in longest]
         known = [float(latency) for latency in latencies if latency is not None]

@@ -74,7 +74,8 @@ def _goal(base: ScenarioPlan, question: Question) -> Goal:
     classes = question.slo
     if classes is None and planning.slo is not None:
         classes = tuple(planning.slo)
-    return goal_of(base, attained, _confidence(base, question), classes)
+    confidence = _confidence(base, question)
+    return goal_of(base, attained, confidence, classes, each_target=planning.each_target)
 
 
 def _goal_if_any(base: ScenarioPlan, question: Question) -> Goal | None:

@@ -9,10 +9,10 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.accelerators import resolve_accelerator
-from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.search.plan.bounds import EngineBounds, Ruled, fewest_servers, ruled_out
-from windtunnel.search.plan.choices import Choices, Section, template_of
+from windtunnel.search.plan.choices import Budget, Choices, Section, template_of
 from windtunnel.search.plan.demand import ClassDemand
+from windtunnel.search.plan.goal import Goal
 from windtunnel.search.point import Origin, Settings
 from windtunnel.search.settings import CountRange
 from windtunnel.settings.limits import MOST_REPLICAS
@@ -29,12 +29,15 @@ SPLIT_ROLES = ("prefill", "decode")
 
 DOES_NOT_FIT = "does-not-fit"
 TOO_SLOW = "too-little-throughput"
+OVER_BUDGET = "over-budget"
 
 
 class Frame(NamedTuple):
     """A scenario with one shape, router and autoscaler, whose servers may still be any."""
 
     shape: str
+    model: str | None
+    """Of several variants; None where there is one."""
     router: str
     scaling: str | None
     settings: Settings
@@ -85,6 +88,8 @@ class Candidate(NamedTuple):
     number: int
     kind: ServerKind
     servers: tuple[int, ...]
+    over: str = ""
+    """Why it is more than there is."""
 
     @property
     def total(self) -> int:
@@ -94,7 +99,7 @@ class Candidate(NamedTuple):
     def possible(self) -> bool:
         """Whether no bound rules it out; what scales may have more servers than at first."""
         kind = self.kind
-        if kind.plan is None or kind.ruled is not None:
+        if kind.plan is None or kind.ruled is not None or self.over:
             return False
         enough = self.total >= kind.fewest and self.servers[-1] >= kind.fewest_decode
         return kind.scales or enough
@@ -131,8 +136,10 @@ def frames_of(origin: Origin, base: ScenarioPlan, choices: Choices) -> Iterator[
     """Every combination of what is not about the servers themselves."""
     data = origin.data()
     shapes = [TOGETHER] * choices.together + [SPLIT] * (choices.prefill is not None)
-    for shape, router, scaler in itertools.product(shapes, choices.routers, choices.scalers):
+    combined = itertools.product(shapes, choices.models, choices.routers, choices.scalers)
+    for shape, model, router, scaler in combined:
         settings = [
+            *_model_settings(base, model),
             *_shape_settings(base, data, shape, scaler),
             *_router_settings(router),
             *_scaling_settings(base, data, scaler),
@@ -142,9 +149,18 @@ def frames_of(origin: Origin, base: ScenarioPlan, choices: Choices) -> Iterator[
         try:
             plan = origin.plan(tuple(settings), option="plan")
             plan = plan.changed(plan=None)
-            yield Frame(shape, policy, scaling, tuple(settings), plan, "")
+            yield Frame(shape, model, policy, scaling, tuple(settings), plan, "")
         except InputError as error:
-            yield Frame(shape, policy, scaling, tuple(settings), None, str(error))
+            yield Frame(shape, model, policy, scaling, tuple(settings), None, str(error))
+
+
+def _model_settings(base: ScenarioPlan, model: str | None) -> Iterator[tuple[str, Any]]:
+    if model is None:
+        return
+    yield "model", model
+    for index, pool in enumerate(base.pools):
+        if pool.model not in (None, base.model):
+            yield f"serving.pools.{index}.model", model
 
 
 def _scaling_name(data: dict[str, Any], scaler: Section | None) -> str | None:
@@ -209,7 +225,7 @@ def kinds_of(
     base: ScenarioPlan,
     choices: Choices,
     demands: Sequence[ClassDemand],
-    attained: float,
+    goal: Goal,
 ) -> list[ServerKind]:
     """Every combination, with what its bounds say."""
     frames = list(frames_of(origin, base, choices))
@@ -228,8 +244,7 @@ def kinds_of(
         what = f"these are {len(frames) * len(hardware)} kinds of deployment"
         allowed = f"up to {MOST_LANES}"
         raise InputError(what, where="plan", allowed=allowed, hint="vary fewer settings at once")
-    shape = shape_of(base.pools[0])
-    bounds = _Bounds(demands, attained, base, shape)
+    bounds = _Bounds(demands, goal, base)
     kinds: list[ServerKind] = []
     for frame, own in itertools.product(frames, hardware):
         kinds.append(_kind(len(kinds), frame, own, base, choices, bounds))
@@ -341,16 +356,14 @@ class _Bounds:
     def __init__(
         self,
         demands: Sequence[ClassDemand],
-        attained: float,
+        goal: Goal,
         base: ScenarioPlan,
-        shape: ModelShape | None,
     ) -> None:
         duration_s = base.duration_s
         self._serving = base.serving
         self._demands = demands
-        self._attained = attained
+        self._goal = goal
         self._end_s = math.inf if duration_s is None else duration_s
-        self._shape = shape
         self._known: dict[tuple[str, ...], tuple[Ruled | None, int, int]] = {}
 
     def of(self, pools: Sequence[PoolSettings]) -> tuple[Ruled | None, int, int]:
@@ -364,16 +377,17 @@ class _Bounds:
         engines = [self._engine(pool) for pool in pools]
         prefill, decode = engines[0], engines[-1]
         for demand in self._demands:
-            ruled = ruled_out(prefill, decode, demand, self._attained)
+            ruled = ruled_out(prefill, decode, demand, self._goal.attained)
             if ruled is not None:
                 return ruled, 1, 1
-        fewest, writing = fewest_servers(decode, self._demands, self._attained, self._end_s)
+        fewest, writing = fewest_servers(decode, self._demands, self._goal.together, self._end_s)
         return None, max(len(pools), fewest), writing
 
     def _engine(self, pool: PoolSettings) -> EngineBounds:
-        model = step_time_of(pool, self._shape)
+        shape = shape_of(pool)
+        model = step_time_of(pool, shape)
         overheads = overheads_of(pool, self._serving.network_s(pool))
-        return EngineBounds(model, limits_of(pool, self._shape), overheads.queueing_s)
+        return EngineBounds(model, limits_of(pool, shape), overheads.queueing_s)
 
 
 def candidates_of(
@@ -383,12 +397,36 @@ def candidates_of(
     found: list[Candidate] = []
     for kind in kinds:
         for servers in _counts(kind, base, choices):
-            found.append(Candidate(len(found), kind, servers))
+            over = _over(kind, servers, choices.budget)
+            found.append(Candidate(len(found), kind, servers, over))
         if len(found) > MOST_CANDIDATES:
             what = f"these are more than {MOST_CANDIDATES} candidates"
             hint = "narrow a range under `plan`"
             raise InputError(what, where="plan", hint=hint)
     return found
+
+
+def _over(kind: ServerKind, servers: tuple[int, ...], budget: Budget) -> str:
+    """Why a deployment is more than there is; empty where it is not."""
+    plan, name, degree = kind.plan, kind.hardware.accelerator, kind.hardware.tensor_parallel
+    count = sum(servers)
+    if kind.scales and plan is not None and plan.scaling is not None:
+        count = sum(plan.scaling.bounds[pool.name].max for pool in plan.pools)
+    if budget.machine is not None and degree > budget.machine and degree % budget.machine:
+        return f"a server of {degree} accelerators does not fill whole machines of {budget.machine}"
+    taken = budget.accelerators(count, degree)
+    there = budget.stock.get(name or "")
+    if there is not None:
+        usable = there if budget.machine is None else there - there % budget.machine
+        if taken > usable:
+            whole = "" if usable == there else f", {usable} of them in whole machines"
+            return f"takes {taken} of {there} {name}{whole}"
+    most = budget.dollars_per_hour
+    if most is not None and kind.prices and not kind.scales:
+        cost = taken * kind.prices[0] / degree
+        if cost > most:
+            return f"${cost:,.2f} an hour is more than ${most:,.2f}"
+    return ""
 
 
 def _counts(kind: ServerKind, base: ScenarioPlan, choices: Choices) -> list[tuple[int, ...]]:

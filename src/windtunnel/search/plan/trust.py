@@ -65,9 +65,9 @@ def _share(metrics: Metrics) -> float:
 def _misled(metrics: Metrics, goal: Goal) -> bool:
     """Whether the run misses the target, and attains it for the requests that ended."""
     misses, attains = False, True
-    for name in goal.classes:
+    for name, path in goal.shares:
         count = metrics.get(f"slo.{name}.requests") or 0
-        share = metrics.get(f"slo.{name}.attained") or 0.0
+        share = metrics.get(path) or 0.0
         ended = count - (metrics.get(f"slo.{name}.unfinished") or 0)
         misses = misses or (count > 0 and share < goal.attained)
         attains = attains and ended > 0 and share * count >= goal.attained * ended

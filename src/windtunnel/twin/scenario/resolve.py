@@ -12,6 +12,7 @@ from windtunnel.twin.scenario.infrastructure import gang_manifests
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass, priority_of
+from windtunnel.workload.traces.reading import at_its_rate
 
 
 def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
@@ -24,7 +25,8 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
     pools = [pool.with_defaults_of(spec.model) for pool in spec.serving.pools]
     serving = spec.serving.model_copy(update={"pools": pools, "disaggregation": spec.serving.split})
     workload = [
-        entry.model_copy(update={"model": entry.model or spec.model}) for entry in spec.workload
+        at_its_rate(entry.model_copy(update={"model": entry.model or spec.model}))
+        for entry in spec.workload
     ]
     filled = {
         "name": spec.name or _name_of(file),

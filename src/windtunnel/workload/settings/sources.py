@@ -40,6 +40,7 @@ from windtunnel.workload.settings.arrivals import (
     ClosedArrivals,
     NamedCurve,
     RateCurve,
+    RatePerS,
     drawn_curve,
 )
 from windtunnel.workload.settings.lengths import (
@@ -358,6 +359,11 @@ class TraceSettings(Section):
     speedup: Annotated[float, Number(1 / FASTEST_REPLAY, FASTEST_REPLAY)] = Field(
         default=1.0, description="Requests arrive this many times as fast."
     )
+    rate_per_s: Annotated[RatePerS | None, Added()] = Field(
+        default=None,
+        description="The mean rate at which its requests arrive, instead of `speedup`: the replay "
+        "is as much faster or slower as that takes.",
+    )
     start_s: Annotated[float, Duration("0s", LONGEST_RUN), Added()] = Field(
         default=0.0,
         description="Leave out what comes before this time of the trace, and count from there. "
@@ -390,6 +396,9 @@ class TraceSettings(Section):
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
+        if self.rate_per_s is not None and self.written("speedup"):
+            what = "`speedup` is given, too, and a replay has one speed"
+            yield where.fault("rate", what, hint="leave one of them out", beside=("speedup",))
         if self.think is not None and self.sessions == "open":
             what = "turns come at the trace's times, and nobody thinks"
             yield where.note("think", what, "add sessions: closed")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from windtunnel.core.errors import InputError
-from windtunnel.workload.settings.sources import ReplaySettings
+from windtunnel.settings.limits import FASTEST_REPLAY
+from windtunnel.workload.settings.sources import ReplaySettings, WorkloadEntry
 from windtunnel.workload.traces.formats import parquet, sharegpt
 from windtunnel.workload.traces.formats.registry import FORMATS, named
 from windtunnel.workload.traces.formats.sharegpt import AssignedArrivals
@@ -151,6 +152,33 @@ class LeftOut(NamedTuple):
     prefix_tokens: int = 0
     """Of a run's own requests: tokens it found in its caches, which a replay cannot find."""
     repairs: Repairs = Repairs()
+
+
+def at_its_rate(entry: WorkloadEntry) -> WorkloadEntry:
+    """A replay at the mean rate that it asks for: its speedup is counted from the file.
+
+    Of a file that cannot be read the replay says so when it is run.
+    """
+    if not isinstance(entry, ReplaySettings) or entry.trace.rate_per_s is None:
+        return entry
+    count, lasts_s = 0, 0.0
+    try:
+        for row in islice(OpenTrace(entry, ()).requests, entry.count):
+            count += 1
+            lasts_s = max(lasts_s, row.arrived_s)
+    except InputError:
+        return entry
+    rate_per_s = entry.trace.rate_per_s
+    if lasts_s <= 0.0:
+        what = f"its {count} requests come at once, so no speed gives them a rate"
+        raise InputError(what, where=entry.trace.path, hint="leave `rate` out")
+    speedup = rate_per_s * lasts_s / count
+    if not 1 / FASTEST_REPLAY <= speedup <= FASTEST_REPLAY:
+        what = f"a rate of {rate_per_s:g}/s takes a speedup of {speedup:.4g}"
+        allowed = f"{1 / FASTEST_REPLAY:g} to {FASTEST_REPLAY:g}"
+        raise InputError(what, where=entry.trace.path, allowed=allowed)
+    trace = entry.trace.model_copy(update={"speedup": speedup, "rate_per_s": None})
+    return entry.model_copy(update={"trace": trace})
 
 
 class OpenTrace:
