@@ -22,6 +22,7 @@ from windtunnel.live.kubernetes.errors import (
     NotLeader,
     ServerError,
     Unauthorized,
+    Unreadable,
 )
 from windtunnel.live.kubernetes.events import WARNING, EventRecorder, Subject
 from windtunnel.live.kubernetes.leader import LeaderElector, Lease, Timing
@@ -68,6 +69,9 @@ async def test_reads_are_repeated_and_shed_requests_wait_as_they_are_asked(
         assert monotonic_s() - began_s >= 1.0
         assert client.requests_shed == 2
         assert [method for method, _ in proxy.seen] == ["GET"] * 3 + ["POST"] * 3
+        proxy.fate = lambda method, path: Refuse(200)  # something else answers, and it is no list
+        with pytest.raises(Unreadable, match="missing required field `metadata`"):
+            await client.list_all(CONFIG_MAPS, Selection(cluster.namespace))
 
 
 async def test_the_second_candidate_takes_over_and_the_first_writes_nothing_more(

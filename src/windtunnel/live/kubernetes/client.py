@@ -38,6 +38,7 @@ from windtunnel.live.kubernetes.errors import (
     ServerError,
     TooManyRequests,
     Unauthorized,
+    Unreadable,
     error_of,
 )
 from windtunnel.live.kubernetes.pacing import Backoff, RateLimit
@@ -135,7 +136,6 @@ class _PageMeta(msgspec.Struct, rename="camel"):
 
 
 _EVENTS: Final = msgspec.json.Decoder(WatchEvent)
-_PAGES: Final = msgspec.json.Decoder(_Page)
 
 
 class _Guarded:
@@ -210,13 +210,12 @@ class Client:
     ) -> T:
         """One object; `NotFound` where there is none."""
         path = resource.path(namespace, name)
-        return msgspec.json.decode(await self._read(path, urgent=urgent), type=kind)
+        return _decoded(await self._read(path, urgent=urgent), kind)
 
     async def get_scale(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
         """The `autoscaling/v1 Scale` of an object."""
         answer = await self._read(resource.path(namespace, name, "scale"))
-        scale: dict[str, Any] = msgspec.json.decode(answer)
-        return scale
+        return _decoded(answer, Plain)
 
     async def list_all(
         self, resource: Resource, selection: Selection = ALL, *, page: int = PAGE
@@ -236,14 +235,14 @@ class Client:
         """The version that a list would have now."""
         query = {"limit": "1", **selection.query()}
         path = f"{resource.collection(selection.namespace)}?{urlencode(query)}"
-        return _PAGES.decode(await self._read(path)).metadata.resource_version
+        return _decoded(await self._read(path), _Page).metadata.resource_version
 
     async def _pages(self, path: str, query: Mapping[str, str]) -> ObjectList:
         items: list[msgspec.Raw] = []
         token = ""
         while True:
             asked = {**query, "continue": token} if token else query
-            answer = _PAGES.decode(await self._read(f"{path}?{urlencode(asked)}"))
+            answer = _decoded(await self._read(f"{path}?{urlencode(asked)}"), _Page)
             items += answer.items or ()
             token = answer.metadata.next_page
             if not token:
@@ -282,7 +281,7 @@ class Client:
         full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         path = resource.collection(str(body["metadata"].get("namespace", "")))
         path += "?dryRun=All" if dry_run else ""
-        return msgspec.json.decode(await self._write("POST", path, full, urgent=urgent), type=kind)
+        return _decoded(await self._write("POST", path, full, urgent=urgent), kind)
 
     async def replace(
         self,
@@ -297,7 +296,7 @@ class Client:
         full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         meta = body["metadata"]
         path = resource.path(str(meta.get("namespace", "")), str(meta["name"]), subresource)
-        return msgspec.json.decode(await self._write("PUT", path, full, urgent=urgent), type=kind)
+        return _decoded(await self._write("PUT", path, full, urgent=urgent), kind)
 
     async def apply(
         self,
@@ -323,7 +322,7 @@ class Client:
         query |= {"dryRun": "All"} if dry_run else {}
         path = f"{path}?{urlencode(query)}"
         answer = await self._write("PATCH", path, full, content=APPLY_PATCH)
-        return msgspec.json.decode(answer, type=kind)
+        return _decoded(answer, kind)
 
     async def patch(
         self,
@@ -338,9 +337,7 @@ class Client:
     ) -> T:
         """A merge patch, or another `content`; a uid or resourceVersion in it is a precondition."""
         path = resource.path(namespace, name, subresource)
-        return msgspec.json.decode(
-            await self._write("PATCH", path, change, content=content), type=kind
-        )
+        return _decoded(await self._write("PATCH", path, change, content=content), kind)
 
     async def set_replicas(
         self, resource: Resource, namespace: str, name: str, replicas: int
@@ -422,8 +419,8 @@ class Client:
     async def request(self, method: str, path: str, body: Any = None) -> Any:
         """Another request, by its path: `/version`, or a subresource that has no method here."""
         if method == "GET":
-            return msgspec.json.decode(await self._read(path))
-        return msgspec.json.decode(await self._write(method, path, body))
+            return _decoded(await self._read(path), object)
+        return _decoded(await self._write(method, path, body), object)
 
     async def _read(self, path: str, *, urgent: bool = False) -> bytes:
         backoff = Backoff(self._wire.stream)
@@ -568,6 +565,13 @@ class Client:
             # Its own text may hold the request with its headers.
             what = f"no answer: the connection failed ({type(error).__name__})"
             raise NoAnswer(what, where=request) from None
+
+
+def _decoded(answer: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer, type=kind)
+    except msgspec.DecodeError as error:
+        raise Unreadable(f"the API server's answer cannot be read: {error}") from None
 
 
 async def _whole(request: str, response: aiohttp.ClientResponse) -> bytes:

@@ -3,6 +3,7 @@
 KubernetesError
   NoAnswer            no whole answer came: a write may or may not have happened
   NoCredentials       nothing was sent, since the token could not be read
+  Unreadable          a good answer has another shape than was asked for; a write has happened
   NotLeader           a fenced write was not sent: this process may not be the leader any more
   ApiError            answered with a Status: `code`, `reason`, `message`, `retry_after_s`
     Unauthorized      401
@@ -38,6 +39,10 @@ class NoAnswer(KubernetesError):
 
 class NoCredentials(KubernetesError):
     """Nothing was sent: the token file or the credential plugin failed, perhaps for a moment."""
+
+
+class Unreadable(KubernetesError):
+    """An answer of success that is not the type that was asked for."""
 
 
 class NotLeader(KubernetesError):
