@@ -75,6 +75,7 @@ class Operator:
         self, cluster: Cluster, calls: int | None = None, *, placing: bool = False
     ) -> None:
         self.placing = placing
+        self.placement: Placement | None = None
         self.mirror = Mirror(cluster.client, unix_s, cluster.namespace, placing=placing)
         self.writer = MortalWriter(cluster.client, self.mirror, calls)
         self.client = cluster.client
@@ -86,8 +87,9 @@ class Operator:
             for one in self.mirror.reflectors.values():
                 tasks.create_task(one.run())
             await self.mirror.wait_synced()
-            placement = Placement(self.mirror, self.client, unix_s) if self.placing else None
-            loop = GangOperator(self.mirror, self.writer, None, unix_s, INIT_IMAGE, placement)
+            if self.placing:
+                self.placement = Placement(self.mirror, self.client, unix_s)
+            loop = GangOperator(self.mirror, self.writer, None, unix_s, INIT_IMAGE, self.placement)
             await loop.run()
 
 
@@ -98,6 +100,11 @@ class Stage:
         self.cluster, self.client, self.space = cluster, cluster.client, cluster.namespace
         self.kubelets = kubelets
         self.operator = operator
+
+    @property
+    def placement(self) -> Placement:
+        assert self.operator.placement is not None
+        return self.operator.placement
 
     def calls(self, outcome: str) -> dict[str, int]:
         counts = self.operator.writer.counts

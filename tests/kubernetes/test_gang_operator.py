@@ -5,15 +5,31 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.gangs.manifests import clique, group, pod_clique_set, workload
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.gang_stage import INIT_IMAGE, SET, SETS, Killed, Operator, stage
-from windtunnel.gangs.kubernetes.calls import ApiCall
+from tests.kubernetes.gang_stage import (
+    INIT_IMAGE,
+    SET,
+    SETS,
+    Killed,
+    Operator,
+    install,
+    stage,
+)
+from windtunnel.gangs.kubernetes.calls import ApiCall, merge_patch
 from windtunnel.live.kubernetes.errors import Invalid
+from windtunnel.live.kubernetes.resources import Plain, Resource, Unstructured
+from windtunnel.live.operate.mirror import RESOURCES
+
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+GANG = "grove.io/podgang"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "gangs"
 
 
 async def test_a_set_comes_up_in_order_with_all_that_grove_would_create(cluster: Cluster) -> None:
@@ -169,6 +185,95 @@ async def test_a_deleted_set_leaves_nothing(cluster: Cluster) -> None:
             return not [name for kind in kinds for name in await on.names(kind)]
 
         await cluster.until(empty)
+
+
+async def test_a_quota_that_refuses_pods_holds_the_gang_and_nothing_else(cluster: Cluster) -> None:
+    async with stage(cluster) as on:
+        meta = {"name": "few", "namespace": on.space}
+        quota = {"metadata": meta, "spec": {"hard": {"pods": "7"}}}
+        await on.client.create(QUOTAS, quota, Plain)
+
+        async def counted() -> bool:
+            return bool((await on.client.get(QUOTAS, on.space, "few", Unstructured)).status)
+
+        await cluster.until(counted)
+        await on.apply(pair())
+        await on.until(lambda: len(on.kubelets.alive()) == 7 and bool(on.calls("failed")))
+        base = [pod for pod in on.kubelets.alive() if pod.metadata.labels[GANG] == "web-0"]
+        complete = len(base) == 6
+        assert all(bool(pod.spec.get("schedulingGates")) != complete for pod in base)
+        assert not [call for call in on.operator.writer.log if call.verb == "delete"]
+        tries = on.calls("failed")["create Pod"]
+        assert tries < 30, "it is tried again more and more seldom"
+        await on.client.delete(QUOTAS, on.space, "few")
+        await on.until_ready(10)
+
+
+async def test_two_operators_that_both_believe_to_lead_do_no_harm(cluster: Cluster) -> None:
+    async with stage(cluster, slots=10) as on:
+        second = Operator(cluster)
+        other = asyncio.create_task(second.run())
+        await on.apply(pair())
+        await on.until_ready(10)
+        assert second.writer.log, "both have acted"
+        log = [*on.operator.writer.log, *second.writer.log]
+        assert (
+            len({call.name for call in log if call.verb == "create" and call.kind == "Pod"}) == 10
+        )
+        assert not [call for call in log if call.verb == "delete"]
+        before = {pod.metadata.uid for pod in on.kubelets.alive()}
+        await on.kubelets.lose("web-0-g-0-c")
+        await on.until(
+            lambda: (
+                on.kubelets.ready() == 10
+                and len({pod.metadata.uid for pod in on.kubelets.alive()} - before) == 1
+            )
+        )
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
+
+
+async def test_cliques_and_groups_are_scaled_by_the_autoscalers_that_they_ask_for(
+    cluster: Cluster,
+) -> None:
+    usage = {"type": "Utilization", "averageUtilization": 80}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": usage}}]
+    manifest = pair()
+    template = manifest["spec"]["template"]
+    bounds = {"maxReplicas": 5, "metrics": metrics}
+    template["cliques"][0]["spec"]["autoScalingConfig"] = bounds
+    template["podCliqueScalingGroups"][0]["scaleConfig"] = {**bounds, "minReplicas": 2}
+    async with stage(cluster) as on:
+        await on.apply(manifest)
+        await on.until_ready(10)
+        found = {one.metadata.name: one.spec for one in await on.all("HorizontalPodAutoscaler")}
+        assert found["web-0-a"]["scaleTargetRef"]["kind"] == "PodClique"
+        assert (found["web-0-a"]["minReplicas"], found["web-0-a"]["maxReplicas"]) == (2, 5)
+        assert found["web-0-g"]["scaleTargetRef"]["kind"] == "PodCliqueScalingGroup"
+        for kind, name, label in (
+            ("PodClique", "web-0-a", "grove.io/podclique=web-0-a"),
+            ("PodCliqueScalingGroup", "web-0-g", "grove.io/podcliquescalinggroup=web-0-g"),
+        ):
+            scale = await on.client.get_scale(RESOURCES[kind], on.space, name)
+            assert scale["status"]["replicas"] == 2
+            assert label in scale["status"]["selector"], "an HPA refuses an empty one"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+async def test_examples_apply_unchanged(cluster: Cluster, path: Path) -> None:
+    """An unknown field is an error of server-side apply."""
+    await install(cluster.client)
+    for one in yaml.safe_load_all(path.read_text()):
+        if not one or one.get("kind") not in RESOURCES:
+            continue
+        resource = RESOURCES[one["kind"]]
+        meta = dict(one["metadata"])
+        if resource.namespaced:
+            meta["namespace"] = cluster.namespace
+        made = await cluster.client.apply(
+            resource, {"metadata": meta, "spec": one["spec"]}, Unstructured, manager="people"
+        )
+        assert merge_patch(made.spec, {**made.spec, **one["spec"]}) == {}
 
 
 async def live_and_die(

@@ -8,8 +8,10 @@ from tests.gangs.manifests import clique, pod_clique_set
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import Stage, stage
 from tests.kubernetes.kubelets import add_node
-from windtunnel.live.kubernetes.resources import NODES, PODS, Plain
+from windtunnel.live.kubernetes.resources import NODES, PODS, Plain, Resource, Unstructured
+from windtunnel.live.operate.mirror import RESOURCES
 
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 CPUS = "4"
 
 
@@ -78,4 +80,39 @@ async def test_another_operator_counts_what_was_bound_before_it(cluster: Cluster
         assert bound == []
         await on.scale("PodCliqueSet", "web", 0)
         await on.until(lambda: on.kubelets.ready("late-0-a") == 2)
+        await on.client.delete(NODES, "", name)
+
+
+async def test_a_gang_makes_way_as_far_as_its_disruption_budget_allows(cluster: Cluster) -> None:
+    async with stage(cluster, slots=None) as on:
+        name = await add(on, 0)
+        urgent = {"metadata": {"name": on.space}, "value": 1000}
+        await on.client.create(RESOURCES["PriorityClass"], urgent, Plain)
+        await on.apply(placed(on, 4, "low"))
+        await on.until(lambda: on.kubelets.ready("low-0-a") == 4)
+        chosen = {"matchLabels": {"app.kubernetes.io/part-of": "low"}}
+        meta = {"name": "keep", "namespace": on.space}
+        budget = {"metadata": meta, "spec": {"minAvailable": 4, "selector": chosen}}
+        await on.client.create(BUDGETS, budget, Plain)
+
+        async def counted() -> bool:
+            return (await on.client.get(BUDGETS, on.space, "keep", Unstructured)).status.get(
+                "currentHealthy"
+            ) == 4
+
+        await cluster.until(counted)
+        manifest = placed(on, 4, "high")
+        manifest["spec"]["template"]["priorityClassName"] = on.space
+        await on.apply(manifest)
+
+        async def refused() -> bool:
+            gang = await on.status("PodGang", "high-0")
+            return bool(gang.get("whyPending")) and on.placement.refused > 0
+
+        await cluster.until(refused)
+        assert on.kubelets.ready("low-0-a") == 4
+        await on.client.delete(BUDGETS, on.space, "keep")
+        await on.until(lambda: on.kubelets.ready("high-0-a") == 4)
+        assert on.kubelets.ready("low-0-a") == 0
+        await on.client.delete(RESOURCES["PriorityClass"], "", on.space)
         await on.client.delete(NODES, "", name)

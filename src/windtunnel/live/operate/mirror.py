@@ -13,6 +13,7 @@ from windtunnel.gangs.kubernetes.reading import name_of, read
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET, Node
 from windtunnel.gangs.view import View
 from windtunnel.live.kubernetes.client import ALL, Client, Selection
+from windtunnel.live.kubernetes.errors import KubernetesError, NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import NODES, PODS, SERVICES, Object, Resource
 
@@ -44,6 +45,7 @@ RESOURCES: Final = {
 }
 """By kind: where the API server has it."""
 
+AWAY_S: Final = 2.0
 OWN_KINDS: Final = (SET, GROUP, CLIQUE, GANG)
 OPTIONAL: Final = ("ResourceClaim", "ComputeDomain")
 """Kinds that not every cluster serves."""
@@ -122,14 +124,7 @@ class Mirror:
         missing = []
         for kind in OPTIONAL:
             resource = RESOURCES[kind]
-            try:
-                found = await client.request("GET", f"/apis/{resource.api_version}")
-                served = {one["name"] for one in found.get("resources") or []}
-            except InputError:
-                raise
-            except Exception:  # noqa: BLE001 - whatever it is, the group is not to be had
-                served = set()
-            if resource.plural not in served:
+            if resource.plural not in await _served(client, resource.api_version):
                 del self.attached[kind]
                 missing.append(kind)
         return missing
@@ -198,6 +193,19 @@ class Mirror:
         else:
             levels = after.spec.get("levels") or []
             self.view.levels[name] = {str(one["domain"]): str(one["key"]) for one in levels}
+
+
+async def _served(client: Client, api_version: str) -> set[str]:
+    """The plurals of a group and version; an API server that is away is waited for."""
+    while True:
+        try:
+            found = await client.request("GET", f"/apis/{api_version}")
+        except NotFound:
+            return set()
+        except KubernetesError:
+            await asyncio.sleep(AWAY_S)
+        else:
+            return {str(one["name"]) for one in found.get("resources") or []}
 
 
 def _is_of_clique(pod: Received) -> bool:
