@@ -34,6 +34,27 @@ def model_of(model: str, accelerator: str = "h200", tensor_parallel: int = 1) ->
     )
 
 
+def test_sparse_attention_reads_what_its_indexer_picks() -> None:
+    sparse, full = (model_of(name, tensor_parallel=8) for name in ("deepseek-v3.2", "deepseek-v3"))
+
+    def token_s(model: Physics, context: int) -> float:
+        """More for each further token in the cache, with 32 requests."""
+        more = model.step_s(decode(32, 32 * 2 * context)) - model.step_s(decode(32, 32 * context))
+        return more / (32 * context)
+
+    # Beyond 2,048 tokens only the indexer reads on: 132 bytes of a layer instead of 1,152.
+    assert token_s(sparse, 16_384) < token_s(full, 16_384) / 3
+    index_s = 61 * 132 / 4.8e12
+    assert index_s < token_s(sparse, 16_384) < 2 * index_s
+    # Of eight GPUs each scores all of a prompt, with all heads of the indexer; one gains.
+    alone = [
+        model_of(name).step_s(prefill(2048, 100_000)) for name in ("deepseek-v3.2", "deepseek-v3")
+    ]
+    assert alone[0] < alone[1]
+    assert sparse.step_s(decode(1, 100)) > full.step_s(decode(1, 100))
+    assert sparse.parts_s(decode(32, 32 * 4096))["sparse attention"] > 0
+
+
 def peak_s(shape: ModelShape, accelerator: Accelerator, work: StepWork) -> float:
     """What the vendor's peaks allow at best: every operation and every byte once, at full rate."""
     tokens = work.decodes + sum(new for new, _, _ in work.chunks)

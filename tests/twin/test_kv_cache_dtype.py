@@ -53,6 +53,13 @@ def test_decoding_reads_half_the_bytes(model: str) -> None:
     assert longer_s == pytest.approx(kv_bytes / 2 / 3.35e12, rel=0.25)
 
 
+@pytest.mark.parametrize("model", ["roofline", "blis-trained-physics"])
+def test_sparse_attention_is_refused_where_it_is_not_modelled(model: str) -> None:
+    sets = ["model=deepseek-v3.2", "serving.pools.0.tensor_parallel=16"]
+    with pytest.raises(InputError, match="sparse attention"):
+        decode_s(*sets, f"serving.pools.0.step_time.model={model}")
+
+
 def test_the_default_is_no_part_of_the_digest() -> None:
     auto = FP8.replace("fp8", "auto")
     assert load_text(TEXT, sets=[auto]).sha256 == load_text(TEXT).sha256

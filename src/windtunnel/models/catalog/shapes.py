@@ -99,6 +99,11 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         return self.kv_lora_rank > 0
 
     @property
+    def is_sparse(self) -> bool:
+        """Sparse attention: an indexer reads the whole context, and attention what it picks."""
+        return self.index_topk > 0
+
+    @property
     def moe_layers(self) -> int:
         if not self.is_mixture:
             return 0
@@ -130,7 +135,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def index_params(self) -> int:
         """The indexer of sparse attention: queries, a key and a weight for each of its heads."""
-        if not self.index_topk:
+        if not self.is_sparse:
             return 0
         queries = self.q_lora_rank * self.index_heads * self.index_dim
         return queries + self.hidden * (self.index_dim + self.index_heads)
@@ -213,14 +218,18 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         """What one token adds to the KV cache in one layer."""
         if not self.is_latent:
             return 2 * self.kv_heads * self.head_dim * self.kv_bytes
-        if not self.index_topk:
-            return (self.kv_lora_rank + self.qk_rope_dim) * self.kv_bytes
-        index = self.index_dim + INDEX_SCALE_BYTES
-        if self.kv_bytes >= PLAIN_BYTES:
-            return (self.kv_lora_rank + self.qk_rope_dim) * self.kv_bytes + index
-        # Sparse kernels keep the rotated part in 16 bits, and a scale for each 128 numbers.
-        scales = self.kv_lora_rank / 128 * INDEX_SCALE_BYTES
-        return self.kv_lora_rank + scales + self.qk_rope_dim * PLAIN_BYTES + index
+        if not self.is_sparse or self.kv_bytes >= PLAIN_BYTES:
+            latent = (self.kv_lora_rank + self.qk_rope_dim) * self.kv_bytes
+        else:
+            # Sparse kernels keep the rotated part in 16 bits, and a scale for each 128 numbers.
+            scales = self.kv_lora_rank / 128 * INDEX_SCALE_BYTES
+            latent = self.kv_lora_rank + scales + self.qk_rope_dim * PLAIN_BYTES
+        return latent + self.index_bytes
+
+    @property
+    def index_bytes(self) -> int:
+        """Of that, what the indexer of sparse attention reads of every token."""
+        return self.index_dim + INDEX_SCALE_BYTES if self.is_sparse else 0
 
     @property
     def kv_bytes_per_token(self) -> float:

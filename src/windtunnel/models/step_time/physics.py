@@ -23,6 +23,8 @@ from windtunnel.models.step_time.model import MeasuredBounds, StepTimeModel, Ste
 
 __all__ = ["Physics"]
 
+SPARSE_HEADS: Final = 64  # prefill kernels for sparse attention pad the heads of a GPU to so many
+INDEX_LAYER_S: Final = 55e-6  # of an indexer: scores, the choice, small kernels; H200, vLLM 0.24
 REMEMBERED: Final = 1 << 16  # numbers of tokens whose time is kept
 
 
@@ -35,6 +37,11 @@ def attention_gemms(part: ModelShape) -> list[tuple[int, int]]:
     down = part.kv_lora_rank + part.qk_rope_dim
     up = (part.heads * (part.qk_nope_dim + part.v_head_dim), part.kv_lora_rank)
     out = (part.hidden, part.heads * part.v_head_dim)
+    if part.is_sparse:
+        index = part.index_heads * part.index_dim
+        heads = part.index_dim + part.index_heads
+        whole = [(part.q_lora_rank + down, part.hidden), (queries, part.q_lora_rank), up, out]
+        return [*whole, (index, part.q_lora_rank), (heads, part.hidden)]
     if part.q_lora_rank == 0:
         return [(queries + down, part.hidden), up, out]
     return [(part.q_lora_rank + down, part.hidden), (queries, part.q_lora_rank), up, out]
@@ -80,8 +87,9 @@ class Physics(StepTimeModel):
         self._bounds: Final = bounds
         self._part: Final = part
         self._layers: Final = part.layers
-        self._window: Final = part.window
-        self._window_layers: Final = part.window_layers
+        # What an indexer picks of a context is read as a window is, in every layer.
+        self._window: Final = part.index_topk if part.is_sparse else part.window
+        self._window_layers: Final = part.layers if part.is_sparse else part.window_layers
         self._kv_heads: Final = 1 if part.is_latent else part.kv_heads
         self._heads: Final = part.heads
         self._routed_of: Final = shape.experts
@@ -92,16 +100,26 @@ class Physics(StepTimeModel):
         # Norms and sums pass over the hidden vector, the rotation over queries, keys and values.
         self._layer_width: Final = part.hidden + self._attention_gemms[0][0]
         self._ramp_keys: Final[float] = parameters.attention_ramp_keys
-        self._pair_s: Final[float] = part.prefill_pair_flops / kernels.attention_flops
         self._decode_flops: Final = float(part.decode_pair_flops)
+        flops = float(part.prefill_pair_flops)
+        if part.is_sparse:
+            flops = self._decode_flops * max(1.0, SPARSE_HEADS / part.heads)
+        self._pair_s: Final[float] = flops / kernels.attention_flops
         self._gemm_rates: Final = kernels.gemm_rates(part.weight_bytes)
         self._head_rates: Final = kernels.gemm_rates(part.embedding_bytes)
         self._expert_rates: Final = kernels.expert_rates(part.expert_weight_bytes)
-        self._latent_s: Final[float] = 2.0 * part.latent_up_params / self._gemm_rates.flops
+        # Sparse attention works on the compressed vectors in prefill, too.
+        expanded = 0 if part.is_sparse else part.latent_up_params
+        self._latent_s: Final[float] = 2.0 * expanded / self._gemm_rates.flops
         rate = kernels.latent_rate if part.is_latent else kernels.kv_rate
-        self._key_s: Final[float] = part.kv_bytes_per_token_layer / rate
-        self._small_s: Final[float] = parameters.layer_s + (
-            parameters.latent_layer_s if part.is_latent else 0.0
+        self._key_s: Final[float] = (part.kv_bytes_per_token_layer - part.index_bytes) / rate
+        index_flops = 2.0 * part.index_heads * part.index_dim
+        self._index_pair_s: Final[float] = index_flops / kernels.attention_flops
+        self._index_key_s: Final[float] = max(part.index_bytes / kernels.hbm, self._index_pair_s)
+        self._small_s: Final[float] = (
+            parameters.layer_s
+            + (parameters.latent_layer_s if part.is_latent else 0.0)
+            + (INDEX_LAYER_S if part.is_sparse else 0.0)
         )
         self._tokens_s: Final[dict[int, float]] = {}
         self._head_s: Final[dict[int, float]] = {}
@@ -183,9 +201,10 @@ class Physics(StepTimeModel):
         shared, _ = self._gemms_s(rows, self._shared_gemms)
         routed = self._routed_s(rows) if part.moe_layers else 0.0
         gemm = part.layers * attention + part.dense_layers * dense + part.moe_layers * shared
+        prefill = "sparse attention" if part.is_sparse else "prefill attention"
         found = {
             gemm_kind(part, self.kernels): gemm + self.head_s(work.samples),
-            "prefill attention": self._prefill_s(work.chunks) if work.chunks else 0.0,
+            prefill: self._prefill_s(work.chunks) if work.chunks else 0.0,
         }
         if part.moe_layers:
             found[expert_kind(part, self.kernels)] = part.moe_layers * routed
@@ -193,9 +212,9 @@ class Physics(StepTimeModel):
             base, slope, _ = self._attention_line(work.decodes, work.context)
             kind = "decode attention" + (", fp8 cache" if part.kv_bytes < 2.0 else "")
             if part.is_latent:
-                kind = "latent attention"
-                base += part.layers * self.kernels.parameters.latent_layer_s
-            found[kind] = base + slope * work.context
+                kind = "sparse attention" if part.is_sparse else "latent attention"
+                base += part.layers * (self._small_s - self.kernels.parameters.layer_s)
+            found[kind] = found.get(kind, 0.0) + base + slope * work.context
         found["all-reduce"] = self._collectives_s(int(rows))
         p = self.kernels.parameters
         found["rest"] = p.step_s + part.layers * p.layer_s
@@ -289,7 +308,11 @@ class Physics(StepTimeModel):
         parts = self.kernels.splits(float(longest), tiles)
         call = p.attention_call_s + p.attention_split_s * (parts - 1.0)
         whole = self._layers - self._window_layers
-        return self._layers * call + whole * full + self._window_layers * windowed
+        index = 0.0
+        if self._index_pair_s:
+            for new, cached, _ in chunks:
+                index += new * (cached + 0.5 * (new + 1)) * self._index_pair_s
+        return self._layers * (call + index) + whole * full + self._window_layers * windowed
 
     def _chunk_s(self, new: int, cached: int, window: int) -> float:
         """One layer, where each of the new tokens sees at most `window` others and itself."""
@@ -363,6 +386,7 @@ class Physics(StepTimeModel):
             seeing -= self._window_layers
             kept, per_token = self._scan_line(window, decodes, compute, memory)
             base += self._window_layers * (kept + per_token * window)
+        slope += self._layers * self._index_key_s
         kept, per_token = self._scan_line(inside, decodes, compute, memory)
         return base + seeing * kept, slope + seeing * per_token
 

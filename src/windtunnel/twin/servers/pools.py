@@ -261,6 +261,9 @@ def step_time_of(pool: PoolSettings, shape: ModelShape | None) -> StepTimeModel:
             context_token_s=step.per_context_token_s,
         )
     shape, accelerator = _hardware(pool, shape)
+    if shape.is_sparse and not isinstance(step, PhysicsStepTime):
+        what = f"{shape.name} has sparse attention, which the step time {step.model!r} lacks"
+        raise InputError(what, allowed="physics, or linear")
     degree, experts = pool.tensor_parallel, expert_degree(pool)
     if isinstance(step, TableStepTime):
         return _table(step, shape, degree)
