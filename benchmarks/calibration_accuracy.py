@@ -41,9 +41,9 @@ def main() -> None:
         return
     h200 = resolve_accelerator("h200")
     rows = read_measurements(folder / FILE)
-    bundled = load_profile("h200")
+    bundled = load_profile("h200-pytorch")
     for shape, error in evaluate(rows, h200, bundled).items():
-        line(f"bundled h200 profile on {shape}", error, MAPE_TARGET)
+        line(f"bundled h200-pytorch profile on {shape}", error, MAPE_TARGET)
     shapes = list(dict.fromkeys(row.shape for row in rows))
     started = cpu_s()
     for shape in shapes:

@@ -77,26 +77,16 @@ def scenario(point: Point) -> str:
     return json.dumps({"model": point.model, "workload": [load], "serving": {"pools": [pool]}})
 
 
-def measured(point: Point) -> dict[str, float]:
-    """The published figures, in seconds and tokens per second."""
-    found = {
-        "ttft": None if point.ttft_ms is None else 1e-3 * point.ttft_ms,
-        "tpot": None if point.tpot_ms is None else 1e-3 * point.tpot_ms,
-        "throughput": point.output_per_s,
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def outcome(point: Point) -> Outcome:
     try:
         result = wt.simulate(load_text(scenario(point), f"{point.source}.yaml"))
     except wt.WindtunnelError as refusal:
         why = str(refusal).splitlines()[0].split(";")[0]
-        return Outcome(point.title, refused=why, measured=measured(point))
+        return Outcome(point.title, refused=why, measured=point.measured())
     return Outcome(
         point.title,
         verdict=_evidence(result),
-        measured=measured(point),
+        measured=point.measured(),
         simulated={
             "ttft": result["latency"]["ttft"][point.statistic],
             "tpot": result["latency"][point.gap][point.statistic],
@@ -152,10 +142,11 @@ def main() -> None:
     for verdict in ("good", "caution", "doubt"):
         print(line(f"trust says {verdict}", [one for one in found if one.verdict == verdict]))
     if options.beside:
-        before = msgspec.json.decode(options.beside.read_bytes(), type=list[Outcome])
-        answered = {one.title for one in before if one.refused is None}
-        print(line("before", before))
-        print(line("now, on the same points", [one for one in found if one.title in answered]))
+        other = msgspec.json.decode(options.beside.read_bytes(), type=list[Outcome])
+        common = {one.title for one in other if one.refused is None}
+        common &= {one.title for one in found if one.refused is None}
+        for name, rows in ((options.beside.stem, other), ("ours, the same points", found)):
+            print(line(name, [one for one in rows if one.title in common]))
     refused = sum(one.refused is not None for one in found)
     print(f"{len(found)} points, {refused} refused")
     if options.save:

@@ -43,6 +43,15 @@ class Point(NamedTuple):
     def parallelism(self) -> str:
         return f"TP {self.tp}" + (" EP" if self.ep else "")
 
+    def measured(self) -> dict[str, float]:
+        """The published figures, in seconds and tokens per second."""
+        found = {
+            "ttft": None if self.ttft_ms is None else 1e-3 * self.ttft_ms,
+            "tpot": None if self.tpot_ms is None else 1e-3 * self.tpot_ms,
+            "throughput": self.output_per_s,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
     @property
     def title(self) -> str:
         kv = " kv fp8" if self.kv == "fp8" else ""
