@@ -20,7 +20,7 @@ from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.gateway.event_log import EventLogFile
 from windtunnel.live.kubernetes.client import Client, open_client
 from windtunnel.live.kubernetes.config import load_config
-from windtunnel.live.kubernetes.errors import NotLeader
+from windtunnel.live.kubernetes.errors import NotFound, NotLeader
 from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.leader import LeaderElector
 from windtunnel.live.kubernetes.resources import Object
@@ -32,6 +32,9 @@ from windtunnel.live.system import run_until_stopped
 
 CONTROLLER: Final = "windtunnel-operator"
 FLUSH_S: Final = 1.0
+PATIENCE_S: Final = 5.0
+REPEAT_S: Final = 60.0
+"""When it is first said that caches are not filled, and when again."""
 RECEIVED: Final = "object.received"
 GONE: Final = "object.gone"
 DECIDED: Final = "gangs.decided"
@@ -195,10 +198,26 @@ class Program:
         return f"not listed yet: {', '.join(waiting)}" if waiting else ""
 
     async def _flush(self) -> None:
+        tell_s = self.now_s() + PATIENCE_S
         while True:
             await asyncio.sleep(FLUSH_S)
             if self._log_file is not None:
                 self._log_file.flush()
+            if self.now_s() >= tell_s:
+                tell_s = self.now_s() + REPEAT_S
+                self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        """What the caches wait for: an API server that does not answer, or kinds that it lacks."""
+        assert self.mirror is not None
+        for kind, one in self.mirror.reflectors.items():
+            if not one.synced.is_set():
+                error = one.last_error or (self.elector and self.elector.last_error)
+                why = "no answer yet" if error is None else str(error)
+                hint = " (`windtunnel operate crds` prints its kinds)"
+                more = hint if isinstance(error, NotFound) else ""
+                operator_log.warning("waiting for %s: %s%s", kind, why, more)
+                return
 
     def _received(self, kind: str, name: str, after: Object | None) -> None:
         assert self._log_file is not None
