@@ -91,7 +91,12 @@ class Section(BaseModel, metaclass=_UnitsLast):
     """
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, validate_by_name=True, validate_by_alias=True
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        defer_build=True,  # a validator is made when a section is first read: most never are
     )
 
     to_come: ClassVar[tuple[str, ...]] = ()

@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from windtunnel.core.errors import nearest
-from windtunnel.scaling.manifests.load import ReadManifests, read_manifests
 from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.settings import Period, ScaledPool, ScalerTiming, refusals
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Name, Text
 from windtunnel.settings.section import Added, Context
+
+if TYPE_CHECKING:
+    from windtunnel.scaling.manifests.load import ReadManifests
 
 MOST_FILES = 100
 
@@ -49,8 +51,11 @@ class ManifestSettings(ScalerTiming):
         "controllers of the manifests do (Kthena, HPA, KEDA and WVA 15s, AIBrix 10s, Knative 2s).",
     )
 
-    def read_files(self, pools: Sequence[ScaledPool], folder: Path) -> ReadManifests:
+    def read_files(self, pools: Sequence[ScaledPool], folder: Path) -> "ReadManifests":
         """The policies of the manifests; what is wrong with the files is raised."""
+        # The kinds of manifests are a hundred classes, which take 0.15 s to make.
+        from windtunnel.scaling.manifests.load import read_manifests
+
         named = ScenarioNames([pool.name for pool in pools], self.targets, self.metrics)
         read = read_manifests([folder / path for path in self.manifests], named)
         awake = {"wake": self.wake}
