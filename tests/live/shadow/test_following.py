@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from windtunnel.core.errors import InputError
 from windtunnel.live.gateway.decisions import GatewayCore, ModelCard, RequestArrival
@@ -13,6 +15,7 @@ from windtunnel.live.gateway.event_log import EventLogFile
 from windtunnel.live.gateway.settings import GatewayFile
 from windtunnel.live.shadow.following import GatewayFollower
 from windtunnel.live.shadow.window import ServedRequest, TrafficWindow, figures_of
+from windtunnel.workload.traces.record import fault_of
 
 
 def row(number: int, arrived_s: float, e2e_s: float = 2.0, **more: Any) -> bytes:
@@ -95,14 +98,60 @@ def test_a_gateway_that_was_started_again_begins_anew(tmp_path: Path) -> None:
     found = follower_of(trace, log)
     found.look()
     assert len(found.window.present().in_flight) == 7
+    (trace / "trace-000001.jsonl").write_bytes(row(0, 9.0) + row(1, 2.0))
+    found.look()
+    assert [one.id for one in found.window.present().ended] == ["1"], "0 is of an earlier start"
     write_log(log, arrivals=1, ended=0)
     found.look()
     present = found.window.present()
     assert ([one.id for one in present.in_flight], found.window.restarts) == (["0"], 1)
-    (trace / "trace-000001.jsonl").write_bytes(row(1, 500.0) + row(0, 1.0))
+    (trace / "trace-000002.jsonl").write_bytes(row(0, 1.0))
+    found.look()
+    assert [one.id for one in found.window.present().ended] == ["0"]
+    (trace / "trace-000003.jsonl").write_bytes(row(1, 500.0) + row(0, 1.0))
     alone = follower_of(trace)
     alone.look()
     assert (alone.window.restarts, alone.window.now_s) == (1, 3.0)
+
+
+def test_a_time_far_ahead_is_believed_when_the_next_record_says_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "trace-000001.jsonl"
+    file.write_bytes(row(1, 100.0) + row(2, 9e7) + row(3, 101.0))
+    found = follower_of(tmp_path)
+    found.look()
+    assert (found.window.now_s, found.bad_lines) == (103.0, 1)
+    file.write_bytes(file.read_bytes() + row(4, 50_000.0) + row(5, 50_010.0))
+    found.look()
+    assert (found.window.now_s, found.bad_lines) == (50_012.0, 2)
+    assert [one.id for one in found.window.present().ended] == ["5"]
+
+
+ODD: Any = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5),
+    st.lists(st.integers(), max_size=3), st.just({}),
+)  # fmt: skip
+FIELDS = ("arrived", "prompt_tokens", "output_tokens", "id", "ttft", "e2e", "slo", "prefix_keys")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    changes=st.lists(st.dictionaries(st.sampled_from(FIELDS), ODD), max_size=8),
+    noise=st.binary(max_size=40),
+)
+def test_no_line_stops_a_shadow(
+    changes: list[dict[str, Any]], noise: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("trace")
+    lines = [row(number, 10.0 + number, **change) for number, change in enumerate(changes)]
+    (folder / "trace-000001.jsonl").write_bytes(noise + b"\n" + b"".join(lines) + row(99, 20.0))
+    (folder / "log").write_bytes(noise + b"\n" + b"".join(lines))
+    for log in (None, folder / "log"):
+        found = follower_of(folder, log)
+        found.look()
+        present = found.window.present()
+        assert all(fault_of(one) is None for one in present.ended)
+        assert all(isinstance(one.slo, str | None) for one in present.ended)
+        assert found.window.measured(0.0, 1.0) is not None or found.window.now_s < 1.0
 
 
 def test_a_trace_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:

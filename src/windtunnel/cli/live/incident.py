@@ -67,15 +67,16 @@ def incident(
         folder = out.folder(output)
         assert folder is not None
         cut = cut_log(log, stretch, folder.draft(LOG))
-        rows = cut_trace(gateway_rows(files), stretch, folder.draft(TRACE))
+        rows = cut_trace(gateway_rows(files), cut.requests, folder.draft(TRACE))
         report = audit(folder.draft(LOG))
         settings = policies_only(head.data["settings"])
         scenario = HEADER + yaml.safe_dump(scenario_of(settings, cut, rows), sort_keys=False)
-        summary = {"from_s": stretch.from_s, "to_s": stretch.to_s, **cut._asdict()}
-        summary |= {"traced": len(rows), "audit": report.difference or "passed"}
+        counts = {name: value for name, value in cut._asdict().items() if name != "requests"}
+        summary = {"from_s": stretch.from_s, "to_s": stretch.to_s, **counts, "traced": len(rows)}
+        summary["audit"] = report.difference or "passed"
         folder.put({SCENARIO: scenario.encode(), SUMMARY: result_bytes(summary)})
-    if len(rows) < cut.arrived:
-        note(f"the trace has {len(rows):,} of the {cut.arrived:,} requests that arrived")
+    if len(rows) < len(cut.requests):
+        note(f"the trace has {len(rows):,} of {len(cut.requests):,} requests")
     click.echo(f"{cut.arrived:,} requests arrived; {report.decisions:,} decisions")
     if report.difference:
         click.echo(f"the decisions do not follow from the log: {report.difference}")

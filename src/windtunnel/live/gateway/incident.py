@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration, parse_duration
 from windtunnel.live.gateway import decisions
@@ -28,6 +29,9 @@ FILES: Final = (LOG, TRACE, SCENARIO, SUMMARY)
 KEPT_LIVE: Final = ("breaker", "retries", "no_server_ttl", "health")
 """Settings under `live` that decisions follow."""
 KEPT_HEALTH: Final = ("ramp",)
+OVER: Final = (vocabulary.ENDED, vocabulary.REJECTED, vocabulary.EVICTED)
+SAME_ARRIVAL_S: Final = 1.0
+"""Between the arrival of a request in the trace and in the log."""
 REMOVED_KEY: Final = "REMOVED"
 BLOCK_TOKENS: Final = 16
 UNKNOWN_STEP_S: Final = 0.02
@@ -54,6 +58,8 @@ class CutLog(NamedTuple):
     """Requests that the largest of them runs at once."""
     cache_tokens: int
     """Of the KV cache of one of them; 0: none has said."""
+    requests: dict[str, float]
+    """By id: when each request arrived that the stretch has any of."""
 
 
 def stretch_of(log: Path, begin: str | None, end: str | None) -> Stretch:
@@ -106,12 +112,14 @@ def cut_log(log: Path, stretch: Stretch, out: Path) -> CutLog:
     found = dict.fromkeys(("lines", "slots"), 1)
     found |= dict.fromkeys(("decisions", "arrived", "cache_tokens"), 0)
     roles: dict[str, int] = {}
+    requests: dict[str, float] = {}
     with out.open("wb") as written:
         written.write(msgspec.json.encode(msgspec.structs.replace(head, data=kept)) + b"\n")
         inside = False
         for line, raw in _whole_lines(log):
             if line.time >= stretch.to_s:
                 break
+            _follow(line, requests, stretch.from_s)
             if line.kind in decisions.DECISIONS:
                 if not inside:
                     continue
@@ -125,7 +133,7 @@ def cut_log(log: Path, stretch: Stretch, out: Path) -> CutLog:
         span = f"{format_duration(stretch.from_s)} after the gateway's start"
         what = f"no request arrived in this stretch, which begins {span}"
         raise InputError(what, where=str(log), hint="choose other times with --from and --to")
-    return CutLog(**found, roles=roles)
+    return CutLog(**found, roles=roles, requests=requests)
 
 
 def _whole_lines(log: Path) -> Iterator[tuple[LogLine, bytes]]:
@@ -151,6 +159,15 @@ def _count(line: LogLine, found: dict[str, int], roles: dict[str, int], *, insid
         found["slots"] = max(found["slots"], int(line.data.get("slots", 1)))
     elif line.kind == decisions.CACHE_SIZE:
         found["cache_tokens"] = max(found["cache_tokens"], int(line.data.get("tokens", 0)))
+
+
+def _follow(line: LogLine, requests: dict[str, float], from_s: float) -> None:
+    """Keeps the requests that were not over when the stretch began, and all that came later."""
+    about = line.subject.partition("/")[2]
+    if line.kind == decisions.ARRIVED:
+        requests[about] = line.time
+    elif line.kind in OVER and line.time < from_s:
+        requests.pop(about, None)
 
 
 def policies_only(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,18 +197,17 @@ KEPT_ROW: Final = (
 """What a row of a trace is known to hold; anything else is left out."""
 
 
-def cut_trace(rows: Iterator[GatewayRow], stretch: Stretch, out: Path) -> list[dict[str, Any]]:
-    """Writes the requests of the stretch, and those that were being answered when it began.
+def cut_trace(
+    rows: Iterator[GatewayRow], requests: Mapping[str, float], out: Path
+) -> list[dict[str, Any]]:
+    """Writes the rows of some requests of the log; times count from the first of them.
 
-    They are of the gateway's last start, as its log is. Times count from the first of them.
+    Rows of an earlier start of the gateway, with the same ids, arrived at other times.
     """
     found: list[dict[str, Any]] = []
-    start = 0
     for one in rows:
-        if one.start > start:
-            found.clear()
-            start = one.start
-        if one.arrived_s < stretch.to_s and one.ended_s >= stretch.from_s:
+        arrived_s = requests.get(str(one.row.get("id")))
+        if arrived_s is not None and abs(arrived_s - one.arrived_s) <= SAME_ARRIVAL_S:
             found.append({name: one.row[name] for name in KEPT_ROW if name in one.row})
     if not found:
         what = "the trace has no request of this stretch"

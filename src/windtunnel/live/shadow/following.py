@@ -17,12 +17,16 @@ from windtunnel.live.gateway import decisions
 from windtunnel.live.gateway.audit import LogLine
 from windtunnel.live.gateway.event_log import STARTED
 from windtunnel.live.gateway.settings import GatewayFile
-from windtunnel.live.shadow.window import TrafficWindow
+from windtunnel.live.shadow.window import MOST_IN_FLIGHT, TrafficWindow
+from windtunnel.workload.traces.formats.windtunnel import TraceLine
 from windtunnel.workload.traces.gateway_folder import PATTERN, RESTART_S
-from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.record import TraceRequest, fault_of
 
 READ_BYTES: Final = 1 << 20
 LONGEST_LINE: Final = 16 << 20
+MOST_UNKNOWN: Final = 10_000
+SAME_ARRIVAL_S: Final = 1.0
+"""Between the arrival of a request in the trace and in the log."""
 
 
 class FileTail:
@@ -74,6 +78,10 @@ class GatewayFollower:
         self._tenants: list[str] = []
         self._healthy: Final[dict[str, bool]] = {}
         self._latest_s = 0.0
+        self._arrivals: Final[dict[str, float]] = {}
+        """By id: the requests that the log has and the trace has not yet."""
+        self._unknown: list[bytes] = []
+        """Rows of requests that the log has not, or not yet."""
 
     def look(self) -> None:
         """Takes what was written since the last look."""
@@ -82,6 +90,10 @@ class GatewayFollower:
                 if number == 0 and self._log.was_replaced:
                     self._begin_anew()
                 self._take(raw, self._fact)
+        again, self._unknown = self._unknown, []
+        for raw in again:
+            self._take(raw, self._row)
+        self._unknown.clear()  # neither look knew their requests: they are of an earlier start
         for file in sorted(self._trace.glob(PATTERN)) if self._trace.is_dir() else [self._trace]:
             tail = self._tails.setdefault(file, FileTail(file))
             for raw in tail.lines():
@@ -90,40 +102,49 @@ class GatewayFollower:
     def _begin_anew(self) -> None:
         self.window.restart()
         self._healthy.clear()
+        self._arrivals.clear()
         self._latest_s = 0.0
 
     def _take(self, raw: bytes, take: Any) -> None:
         try:
             take(raw)
-        except (msgspec.DecodeError, LookupError, TypeError, ValueError, AssertionError):
+        except (msgspec.DecodeError, LookupError, TypeError, ValueError, OverflowError):
             self.bad_lines += 1
 
     def _row(self, raw: bytes) -> None:
-        row = msgspec.json.decode(raw, type=dict[str, Any])
-        e2e = row.get("e2e")
+        row = msgspec.json.decode(raw, type=TraceLine)
         request = TraceRequest(
-            arrived_s=float(row["arrived"]),
-            prompt_tokens=int(row["prompt_tokens"]),
-            output_tokens=int(row["output_tokens"]),
-            id=str(row["id"]),
-            tenant=row.get("tenant"),
-            slo=row.get("slo"),
-            session=row.get("session"),
-            model=row.get("model"),
-            ttft_s=row.get("ttft"),
-            e2e_s=e2e,
-            prefix_keys=tuple(row.get("prefix_keys", ())),
-            prefix_ends=tuple(row.get("prefix_ends", ())),
+            arrived_s=row.arrived,
+            prompt_tokens=row.prompt_tokens,
+            output_tokens=row.output_tokens,
+            id=str(row.id),
+            tenant=row.tenant,
+            slo=row.slo,
+            ttft_s=row.ttft,
+            e2e_s=row.e2e,
+            prefix_keys=row.prefix_keys,
+            prefix_ends=row.prefix_ends,
         )
-        ended_s = request.arrived_s + (e2e or 0.0)
-        if self._log is None and ended_s < self._latest_s - RESTART_S:
+        _check(fault_of(request))
+        ended_s = request.arrived_s + (request.e2e_s or 0.0)
+        if not self.window.believes(ended_s):
+            raise ValueError("a time far ahead of all others")
+        if self._log is not None:
+            logged_s = self._arrivals.get(str(row.id))
+            if logged_s is None or abs(logged_s - request.arrived_s) > SAME_ARRIVAL_S:
+                if len(self._unknown) < MOST_UNKNOWN:
+                    self._unknown.append(raw)
+                return
+            del self._arrivals[str(row.id)]
+        elif ended_s < self._latest_s - RESTART_S:
             self._begin_anew()
         self._latest_s = max(self._latest_s, request.arrived_s)
-        if self._log is None or ended_s <= self.window.now_s + RESTART_S:
-            self.window.end(request)  # others are of an earlier start than the log
+        self.window.end(request)
 
     def _fact(self, raw: bytes) -> None:
         line = msgspec.json.decode(raw, type=LogLine)
+        if not self.window.believes(line.time):
+            raise ValueError("a time far ahead of all others")
         self.window.see(line.time)
         about = line.subject.partition("/")[2]
         if line.kind == STARTED:
@@ -146,7 +167,11 @@ class GatewayFollower:
                 prefix_keys=tuple(data.get("prefix_keys", ())),
                 prefix_ends=tuple(data.get("prefix_ends", ())),
             )
+            _check(fault_of(request))
             self.window.arrive(request)
+            self._arrivals[about] = line.time
+            if len(self._arrivals) > MOST_IN_FLIGHT:
+                del self._arrivals[next(iter(self._arrivals))]
         elif line.kind == vocabulary.ENDED or line.kind in (
             vocabulary.REJECTED,
             vocabulary.EVICTED,
@@ -158,3 +183,8 @@ class GatewayFollower:
         elif line.kind == decisions.UNDRAINED:
             self._healthy[about] = True
             self.window.servers = sum(self._healthy.values())
+
+
+def _check(fault: str | None) -> None:
+    if fault is not None:
+        raise ValueError(fault)

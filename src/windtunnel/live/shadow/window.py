@@ -10,6 +10,7 @@ FIGURES: Final = ("ttft_p50", "ttft_p95", "tpot_p50", "tpot_p95", "waiting", "ra
 time to first token and time per output token; requests without a first token, on average; arrivals
 per second."""
 UNITS: Final = dict.fromkeys(FIGURES[:4], "s") | {"waiting": "requests", "rate": "requests/s"}
+LONGEST_GAP_S: Final = 3600.0
 MOST_IN_FLIGHT: Final = 1_000_000
 
 
@@ -73,6 +74,7 @@ class TrafficWindow:
         self._keep_s: Final = keep_s
         self._ended: list[TraceRequest] = []
         self._in_flight: Final[dict[str, TraceRequest]] = {}
+        self._doubted_s: float | None = None
 
     def arrive(self, request: TraceRequest) -> None:
         assert request.id is not None
@@ -95,6 +97,17 @@ class TrafficWindow:
             self.late += 1
         elif request.output_tokens > 0 and request.prompt_tokens > 0:
             self._ended.append(request)
+
+    def believes(self, time_s: float) -> bool:
+        """Whether a record may be of this time.
+
+        One that is an hour ahead of all others is damaged, or the first after a long pause: it is
+        believed when the next record says about the same.
+        """
+        near = self._doubted_s is not None and abs(time_s - self._doubted_s) <= LONGEST_GAP_S
+        ahead = self.now_s > 0.0 and time_s > self.now_s + LONGEST_GAP_S
+        self._doubted_s = time_s if ahead and not near else None
+        return not ahead or near
 
     def see(self, now_s: float) -> None:
         """Time has come so far; it never goes back, whatever a record says."""
