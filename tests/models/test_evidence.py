@@ -24,6 +24,7 @@ from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import MODELS, resolve_model
 from windtunnel.models.step_time.model import StepWork
 from windtunnel.models.step_time.profile import (
+    PARAMETERS,
     SCALED_ERROR,
     Profile,
     load_profile,
@@ -95,6 +96,20 @@ def test_hardware_that_nobody_measured_has_no_error_to_show() -> None:
     assert (found.basis, found.mape, found.points) == (NONE, None, 0)
     silent = msgspec.structs.replace(STEPS, errors={})
     assert evidence(silent, "llama-3.1-8b").mape is None
+
+
+def test_a_fit_at_the_end_of_a_range_says_so() -> None:
+    b200 = load_profile("b200")
+    assert "end of its range" not in evidence(clear(b200), "llama-3.1-8b").of
+    cramped = {**clear(b200).parameters, "gemm_wave": PARAMETERS["gemm_wave"].high}
+    found = evidence(msgspec.structs.replace(b200, parameters=cramped), "llama-3.1-8b")
+    assert found.of.endswith("; at an end of its range in the fit: gemm_wave")
+
+
+def clear(profile: Profile) -> Profile:
+    """The same with every parameter that is at an end of its range where fits start."""
+    ends = {name: PARAMETERS[name].start for name in profile.at_bounds(PARAMETERS)}
+    return msgspec.structs.replace(profile, parameters={**profile.parameters, **ends})
 
 
 def test_scaling_to_another_chip_adds_its_error() -> None:

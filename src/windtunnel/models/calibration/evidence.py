@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from windtunnel.models.calibration.calibrate import error_of
+from windtunnel.models.calibration.operators import PARAMETERS_OF
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.model import StepWork
 from windtunnel.models.step_time.physics import Physics
@@ -87,12 +88,15 @@ def profile_evidence(
     if missing:
         return without(f"profile {profile.name} has no error of {', '.join(missing)}")
     mape, p90 = math.sqrt(squares["mape"]), math.sqrt(squares["p90"])
+    ends = profile.at_bounds(name for kind in parts for name in PARAMETERS_OF.get(kind, ()))
+    at_ends = f"; at an end of its range in the fit: {', '.join(ends)}" if ends else ""
     if profile.scaled_from:
         what = f"timings of single operators on the {profile.scaled_from}, scaled to other peaks"
+        what += at_ends
         mape, p90 = math.hypot(mape, SCALED_ERROR.mape), math.hypot(p90, SCALED_ERROR.p90)
         return Evidence(SCALED, mape, p90, points, what)
     if steps is None:
-        what = "timings of single operators, by their share of a step"
+        what = f"timings of single operators, by their share of a step{at_ends}"
         return Evidence(OPERATORS, mape, p90, points, what)
     if mape <= SMALL_SHARE * (steps.mape or 0.0):
         return steps

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,16 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             return None
         tokens, decodes, context = (self.measured.get(name, NO_BOUND) for name in RANGES)
         return MeasuredBounds(tokens, decodes, context, context)
+
+    def at_bounds(self, names: Iterable[str]) -> list[str]:
+        """Which of these parameters a fit left at an end of the range it may have."""
+        return [
+            name
+            for name in names
+            if not PARAMETERS[name].low * 1.001
+            < self.parameters[name]
+            < PARAMETERS[name].high * 0.999
+        ]
 
     def to_json(self) -> str:
         """The file's text; the same profile always gives the same bytes."""
