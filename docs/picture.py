@@ -88,8 +88,10 @@ def gangs_screen() -> Console:
         f"$ windtunnel gangs status {files[0].as_posix()} \\\n    --cluster {files[1].as_posix()}"
     )
     console.print(Text(f"{command} --at 20m"))
-    driver = play(load_cluster(ROOT / files[1]), load_manifests(ROOT / files[0]), at_s=1200.0)
-    status: dict[str, Any] = status_of(driver.cluster.view, driver.now_s)
+    cluster, loop = play(
+        load_cluster(ROOT / files[1]), load_manifests(ROOT / files[0]), at_s=1200.0
+    )
+    status: dict[str, Any] = status_of(cluster.view, loop.now_s)
     show_status({**status, "events": []}, console)
     return console
 

@@ -39,7 +39,7 @@ def test_a_folder_is_filled_when_the_run_is_over(tmp_path: Path) -> None:
     assert (path / "result.json").read_bytes() == result_bytes(done.result)
     assert json.loads((path / "result.json").read_text()) == done.result
     scenario = json.loads((path / "scenario.json").read_text())
-    assert scenario == json.loads(json.dumps(done.plan.data()))
+    assert scenario == {**json.loads(json.dumps(done.plan.data())), "by_chance": False}
 
 
 def test_a_run_that_fails_leaves_no_folder_that_was_not_there(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ LATENCY, ATTAINMENT, THROUGHPUT, COST, NOT_COMPLETED = GROUPS = (
     "not completed",
 )
 """The groups of a comparison, in their order."""
-COMPARED_STATS = ("mean", "p50", "p99")
+COMPARED_STATS = ("mean", "p50", "p95", "p99")
 
 NOTHING = "-"
 """Shown in place of a value that does not exist."""

@@ -17,6 +17,7 @@ from windtunnel.analysis import run_folder as contents
 from windtunnel.analysis.run import read_run
 from windtunnel.cli.main import main
 from windtunnel.core.errors import InputError
+from windtunnel.report.page.headline import tiles
 from windtunnel.report.page.render import render, report_page
 from windtunnel.twin.results.chance import draws
 
@@ -52,6 +53,17 @@ def test_every_run_has_a_whole_page_that_is_made_again_to_the_byte(
     assert "nan" not in re.sub(r"[A-Za-z]nan|nan[A-Za-z]", "", page)
     assert report_page(tmp_path) == page
     assert ("--trust" in page) == draws(done.plan), "no intervals where chance has no part"
+
+
+def test_a_tile_has_the_attainment_of_all_classes_and_of_the_worst(tmp_path: Path) -> None:
+    result = run_into(tmp_path, one_server()).result
+    good, bad = {"requests": 30, "attained": 1.0}, {"requests": 10, "attained": 0.5}
+    shown = {tile.name: tile for tile in tiles({**result, "slo": {"chat": good, "batch": bad}})}
+    assert shown["SLO attainment"].figure == "87.5%"
+    assert shown["SLO attainment"].note == "50.0% of batch"
+    assert "p95 " in shown["TTFT p99"].note
+    unseen = {"requests": 0, "attained": None}
+    assert "SLO attainment" not in [one.name for one in tiles({**result, "slo": {"a": unseen}})]
 
 
 def test_a_pipe_in_place_of_a_file_is_refused(tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ def tiles(result: dict[str, Any]) -> list[Tile]:
         Tile(
             "completed", share_text(share), f"{requests['completed']:,} of {requests['arrived']:,}"
         ),
+        *_attained(result),
         _latency("ttft", latency),
         _latency("tpot", latency),
         _latency("e2e", latency),
@@ -133,11 +134,23 @@ def tiles(result: dict[str, Any]) -> list[Tile]:
 
 
 def _latency(key: str, latency: dict[str, dict[str, float | None]]) -> Tile:
-    p50, p99 = latency[key]["p50"], latency[key]["p99"]
+    p50, p95, p99 = (latency[key][stat] for stat in ("p50", "p95", "p99"))
     name = figure(f"latency.{key}.p99").label
-    if p50 is None or p99 is None:
+    if p50 is None or p95 is None or p99 is None:
         return Tile(name, NOTHING, "never seen")
-    return Tile(name, brief(p99), f"p50 {brief(p50)}")
+    return Tile(name, brief(p99), f"p50 {brief(p50)}, p95 {brief(p95)}")
+
+
+def _attained(result: dict[str, Any]) -> list[Tile]:
+    """SLO attainment of all classes together, and the class that is worst off."""
+    found = {name: one for name, one in result["slo"].items() if one["attained"] is not None}
+    requests = sum(one["requests"] for one in found.values())
+    if not requests:
+        return []
+    share = sum(one["attained"] * one["requests"] for one in found.values()) / requests
+    worst = min(found, key=lambda name: (found[name]["attained"], name))
+    note = f"{share_text(found[worst]['attained'])} of {worst}" if len(found) > 1 else worst
+    return [Tile("SLO attainment", share_text(share), note)]
 
 
 def attainments(result: dict[str, Any], scenario: dict[str, Any]) -> list[Attainment]:
