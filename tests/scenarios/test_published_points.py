@@ -1,0 +1,43 @@
+"""The simulator on published measurements that it was not fitted to, and what it says of them."""
+
+import pytest
+from benchmarks.truth.__main__ import Outcome, errors, outcome
+from benchmarks.truth.points import points
+
+from windtunnel.core.distribution import quantile_of
+
+MOST_USERS = 64
+"""Of the settings that are tried here; `python -m benchmarks.truth` tries them all."""
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> list[Outcome]:
+    return [outcome(point) for point in points() if point.users <= MOST_USERS]
+
+
+def median(found: list[float]) -> float:
+    assert len(found) >= 3
+    return quantile_of(found, 0.5)
+
+
+def test_every_point_is_one_setting_and_many_are_answered(outcomes: list[Outcome]) -> None:
+    titles = [point.title for point in points()]
+    assert len(titles) == len(set(titles)) >= 40
+    assert sum(one.refused is None for one in outcomes) >= 35
+    for one in outcomes:
+        assert one.measured
+        assert one.refused is None or "not modelled" in one.refused or "catalog" in one.refused
+
+
+def test_medians_are_within_their_targets(outcomes: list[Outcome]) -> None:
+    assert median(errors(outcomes, "tpot")) <= 0.06
+    assert median(errors(outcomes, "ttft")) <= 0.15
+    assert median(errors(outcomes, "throughput")) <= 0.06
+
+
+def test_what_is_called_good_is_off_by_half_of_what_is_doubted(outcomes: list[Outcome]) -> None:
+    good, doubt = (
+        median(errors([one for one in outcomes if one.verdict == verdict], "tpot"))
+        for verdict in ("good", "doubt")
+    )
+    assert good <= 0.5 * doubt
