@@ -167,7 +167,8 @@ class BlockPool:
 
     def for_windows(self, request: Request) -> i64:
         """Blocks that a request takes when it is admitted, for layers that keep a window of it."""
-        return request.window_blocks or self._limits.window_blocks(request.last)
+        held = request.window_blocks
+        return held if held > 0 else self._limits.window_blocks(request.last)
 
     def free_among(self, request: Request, hit: i64) -> i64:
         """How many of the first `hit` blocks nobody holds: taking them uses up free blocks too."""
