@@ -61,11 +61,20 @@ def test_a_tainted_node_takes_only_pods_that_tolerate_it() -> None:
     assert world.nodes("anybody") == ["", ""]
     assert (
         world.view.gangs["anybody"].why_pending
-        == "it needs 2 pods of 1 gpu each; 1 fits on 3 nodes"
+        == "it needs 2 pods of 1 gpu each; 1 fits on the 1 node of 3 whose taints it tolerates"
     )
     world.gang("all", 1, 50.0, tolerations=[{"operator": "Exists"}], nodeSelector={HOST: "n1"})
     checked(world)
     assert world.nodes("all") == ["n1"]
+
+
+def test_nodes_that_a_selector_leaves_are_named() -> None:
+    world = World(6)
+    world.gang("a", 3, nodeSelector={"rack": "r1"})
+    checked(world)
+    assert world.view.gangs["a"].why_pending == (
+        "it needs 3 pods of 1 gpu each; 2 fit on the 2 nodes of 6 with rack In (r1)"
+    )
 
 
 def test_a_gang_that_tolerates_no_taint_of_its_nodes_is_told() -> None:

@@ -394,6 +394,7 @@ class Space:
         self._trees: Final[dict[str, Tree]] = {}
         self._ending: Final[dict[int, NodeRoom]] = {}  # nodes on which pods are about to end
         self._fits: Final[dict[int, bool]] = {}  # by shape: whether it fits on an empty node
+        self._admitted: Final[dict[int, int]] = {}  # by shape: the nodes that it may go to
         self._by_label: Final[dict[str, dict[str, list[NodeRoom]]]] = {}  # of keys of terms
         self._terms = 0
         self._has_soft_taints = False
@@ -453,6 +454,8 @@ class Space:
                 del self._trees[key]  # it is built anew when it is asked for
         for number, fits in self._fits.items():
             self._fits[number] = fits or _fits_empty(node, self.shapes[number])
+        for number, count in self._admitted.items():
+            self._admitted[number] = count + self.shapes[number].rules.admits(labels, taints)
         self.usable += 1
         self.freed += 1
         return node
@@ -550,6 +553,15 @@ class Space:
             fits = any(_fits_empty(node, shape) for node in self.nodes)
             self._fits[shape.number] = fits
         return fits
+
+    def admitted(self, shape: PodShape) -> int:
+        """The nodes on which the selector, the affinity and the tolerations of a pod let it be."""
+        count = self._admitted.get(shape.number)
+        if count is None:
+            rules = shape.rules
+            count = sum([rules.admits(node.labels, node.taints) for node in self.nodes])
+            self._admitted[shape.number] = count
+        return count
 
     # Where things are.
 

@@ -155,11 +155,19 @@ def _most_lacking(space: Space, nodes: list[NodeRoom], shape: PodShape) -> str:
 
 def _no_room(space: Space, search: Search, unit: Unit) -> str:
     need, fit = _need_and_fit(space, search, unit, search.attempt.tree.root)
-    return f"{need}; {fit} on {_usable(space)}"
+    return f"{need}; {fit} on {_usable(space, unit)}"
 
 
-def _usable(space: Space) -> str:
+def _usable(space: Space, unit: Unit) -> str:
+    """The nodes that count: fewer than there are where a selector or taints leave few to a pod."""
     count = len(space.nodes)
+    fewest = min(unit.loads, key=lambda load: space.admitted(load.shape))
+    admitted = space.admitted(fewest.shape)
+    if admitted < space.usable:
+        selector = fewest.shape.rules.selector
+        having = f" with {selector.says()}" if selector is not None else ""
+        tolerated = " whose taints it tolerates" if any(n.taints for n in space.nodes) else ""
+        return f"the {_count(admitted, 'node')} of {count}{having}{tolerated}"
     if space.usable == count:
         return _count(count, "node")
     return f"the {_count(space.usable, 'usable node')} of {count}"
