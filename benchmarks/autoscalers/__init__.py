@@ -1,1 +1,1 @@
-"""Autoscalers against each other, over shapes of traffic that each of them finds hard."""
+"""Autoscalers against each other, on recorded traces and on eight synthetic shapes."""

@@ -38,9 +38,7 @@ scaling: {scaling}
 """
 
 RAMP = "rate_curve: [[0s, 1.0], [2m, 1.0], [6m, 6.0], [8m, 6.0], [9m, 2.0]]"
-PREDICTIVE = (
-    "{policy: predictive, probability: 0.98, headroom: 0.2, season: 0s, pools: {main: {max: 12}}}"
-)
+PREDICTIVE = "{policy: predictive, season: 0s, pools: {main: {max: 12}}}"
 HPA = "{policy: hpa, metrics: [{name: requests, target: 20}], pools: {main: {max: 12}}}"
 
 
@@ -85,8 +83,8 @@ def test_its_defaults_keep_more_promises_for_less_on_the_example_of_a_spike() ->
     results = []
     for policy in ("predictive", "saturation"):
         sets = [f"scaling.policy={policy}"]
-        if policy == "predictive":  # which knows itself how long to keep a server
-            sets.append("scaling.stabilization=null")
+        if policy == "predictive":  # which knows itself how long to keep a server, and looks often
+            sets += ["scaling.stabilization=null", "scaling.interval=2s"]
         results.append(simulate(load(EXAMPLES / "spike.yaml", sets=sets)))
     ours, theirs = results
     assert ours["slo"]["critical"]["attained"] > theirs["slo"]["critical"]["attained"] + 0.02

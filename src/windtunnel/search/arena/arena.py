@@ -19,7 +19,17 @@ from windtunnel.core.errors import InputError, InputFaults, WindtunnelError
 from windtunnel.core.intervals import CONFIDENCE, mean_interval
 from windtunnel.core.processes import Died
 from windtunnel.search.arena.capacity import CapacityCurve, FixedRun, LoadBin, MissSink
-from windtunnel.search.arena.contestants import FIXED, KV, PLAIN, RUNNING, TPOT, Contestant, Section
+from windtunnel.search.arena.contestants import (
+    FIXED,
+    HISTORY,
+    KV,
+    PLAIN,
+    RUNNING,
+    SERVED,
+    TPOT,
+    Contestant,
+    Section,
+)
 from windtunnel.search.arena.schedule import (
     ReplicaPrice,
     SizeBounds,
@@ -99,13 +109,15 @@ def _bins(sink: MissSink, bin_s: float, timeline: Timeline) -> Iterator[LoadBin]
     samples = timeline.samples
     times = [sample.time_s for sample in samples]
     for number in range(max(sink.arrived, default=-1) + 1):
-        sample = samples[min(bisect_left(times, (number + 1) * bin_s), len(samples) - 1)]
-        servers = max(1, len(sample.running))
+        first = min(bisect_left(times, number * bin_s), len(samples) - 1)
+        end = max(first + 1, bisect_left(times, (number + 1) * bin_s))
+        within = samples[first:end]
+        servers = max(1, sum(len(sample.running) for sample in within))
         yield LoadBin(
             sink.arrived.get(number, 0),
             sink.missed.get(number, 0),
-            (sum(sample.running) + sum(sample.waiting)) / servers,
-            math.fsum(sample.kv_used) / servers,
+            sum(sum(sample.running) + sum(sample.waiting) for sample in within) / servers,
+            math.fsum(math.fsum(sample.kv_used) for sample in within) / servers,
         )
 
 
@@ -134,6 +146,7 @@ class Arena:
         bounds = None if scaling is None else scaling.bounds[self._pool]
         self._fewest: Final = 1 if bounds is None else bounds.min
         self._most = MOST_REPLICAS if bounds is None else min(bounds.max, MOST_REPLICAS)
+        self._history: Section = {}
         self._bounded: Final = bounds is not None and bounds.max <= MOST_REPLICAS
         self._hindsight: Final[dict[int, list[ArenaOutcome]]] = {}
         self._workers: SpreadTasks[ArenaTask, ArenaOutcome]
@@ -199,6 +212,8 @@ class Arena:
                 )
                 runs.extend(FixedRun(size, self._bin_s, one.bins) for one in played)
                 seen[size] = _mean([one.attained for one in played])
+                rates = [_short(one.arrived / self._bin_s) for one in played[0].bins]
+                self._history = {"every": f"{self._bin_s:g}s", "rates": rates}
             return seen[size]
 
         size = min(max(1, self._base.pools[0].replicas), self._most)
@@ -237,6 +252,7 @@ class Arena:
             RUNNING: max(1.0, curve.point.running),
             KV: max(1e-4, curve.point.kv_used),
             TPOT: min(targets, default=0.05),
+            SERVED: self._price.per_s / max(curve.point.rate, 1e-9),
             PLAIN: 1.0,
         }
 
@@ -277,6 +293,8 @@ class Arena:
         for setting in settings:
             bounds = {self._pool: {"min": setting.floor, "max": self._most}}
             section = {**setting.section, "pools": bounds}
+            if HISTORY in section:
+                section[HISTORY] = self._history
             plans += [self._with(case, section, max(start, setting.floor)) for case in cases]
         played = self._play(plans, name)
         count = len(cases)

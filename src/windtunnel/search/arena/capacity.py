@@ -31,9 +31,9 @@ class LoadBin(msgspec.Struct, frozen=True):
     arrived: int
     missed: int
     running: float
-    """Requests on a replica, waiting or not, at the end of the bin."""
+    """Requests on a replica, waiting or not, on average."""
     kv_used: float
-    """The share of a replica's KV cache in use then."""
+    """The share of a replica's KV cache in use, on average."""
 
 
 class MissSink:

@@ -1,7 +1,8 @@
 """The policies that compete, each with the one knob that its users turn, from lax to strict.
 
 Values of a knob are in what a replica shows under the most that it carries, so that they fit any
-model: half of the requests that it had there, or of the KV cache. Everything else is as a policy
+model: half of the requests that it had there, or of the KV cache; what a miss is worth is in
+prices of serving a request there. Everything else is as a policy
 has it, but windows before shrinking are 2 minutes where the default is 5: that is cheaper.
 """
 
@@ -11,6 +12,7 @@ from typing import Any, Final, NamedTuple
 RUNNING: Final = "running"
 KV: Final = "kv"
 TPOT: Final = "tpot"
+SERVED: Final = "served"
 PLAIN: Final = ""
 
 Section = dict[str, Any]
@@ -79,8 +81,16 @@ def _dynamo(itl_s: float) -> Section:
     return {"policy": "dynamo", "itl": f"{itl_s * 1000:g}ms", **planner}
 
 
-def _predictive(headroom: float) -> Section:
-    return {"policy": "predictive", "headroom": headroom}
+HISTORY: Final = "history"
+"""A key that the arena fills in: the rates of a case of the tuning."""
+
+
+def _with_history(missed_slo: float) -> Section:
+    return {"policy": "predictive", "missed_slo": missed_slo, HISTORY: None}
+
+
+def _predictive(missed_slo: float) -> Section:
+    return {"policy": "predictive", "missed_slo": missed_slo}
 
 
 SHARES: Final = (1.2, 0.9, 0.65, 0.4)
@@ -93,7 +103,15 @@ OURS: Final = "predictive"
 FIXED: Final = "fixed"
 
 CONTESTANTS: Final = (
-    Contestant(OURS, "headroom", PLAIN, (0.0, 0.1, 0.2, 0.4), _predictive, _plain("predictive")),
+    Contestant(OURS, "missed_slo", SERVED, (5, 15, 50, 200), _predictive, _plain("predictive")),
+    Contestant(
+        "predictive-warm",
+        "missed_slo",
+        SERVED,
+        (5, 15, 50, 200),
+        _with_history,
+        _plain("predictive", history=None),
+    ),
     Contestant(
         "hpa", "requests", RUNNING, SHARES, _requests("hpa", options=WINDOW), _requests("hpa")
     ),

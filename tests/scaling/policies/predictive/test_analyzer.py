@@ -5,7 +5,11 @@ from pydantic import ValidationError
 
 from tests.scaling.policies.predictive.test_capacity import Line
 from windtunnel.scaling.analyzers import Finding, Group
-from windtunnel.scaling.policies.predictive.analyzer import Predictive, PredictiveSettings
+from windtunnel.scaling.policies.predictive.analyzer import (
+    Predictive,
+    PredictiveSettings,
+    TrafficHistory,
+)
 from windtunnel.scaling.policies.predictive.capacity import Carrier, RequestMix
 from windtunnel.scaling.snapshot import (
     Flow,
@@ -61,19 +65,19 @@ def after(
     return found
 
 
-def predictive(probability: float = 0.9) -> Predictive:
-    return Predictive(
-        PredictiveSettings(policy="predictive", probability=probability, season_s=0.0)
-    )
+def predictive(missed_slo: float | None = None) -> Predictive:
+    return Predictive(PredictiveSettings(policy="predictive", missed_slo=missed_slo, season_s=0.0))
 
 
 def test_a_replica_carries_what_its_step_times_say() -> None:
     finding = after(predictive(), [40.0] * 20, [variant(4)])[0]
     shape = RequestMix(600.0, 200.0, prompt_cv=0.8)
     carried = Carrier(variant(4), shape, PROMISE).carried(4)
-    assert finding.per_replica[0] == pytest.approx(carried.rate, rel=0.1)
+    believed = finding.per_replica[0] / finding.evidence["trust"]
+    assert believed == pytest.approx(carried.rate, rel=0.1)
     assert finding.supply == pytest.approx(4 * finding.per_replica[0])
-    assert finding.demand == pytest.approx(40.0, rel=0.01)
+    # In whole replicas: as many as carry it.
+    assert 40.0 <= finding.demand < 40.0 + finding.per_replica[0]
 
 
 def test_a_ramp_is_met_before_it_is_there() -> None:
@@ -83,11 +87,25 @@ def test_a_ramp_is_met_before_it_is_there() -> None:
     assert finding.demand > rates[-1] + 3.0
 
 
-def test_more_certainty_plans_for_more() -> None:
+def test_a_dearer_miss_plans_for_more() -> None:
     rates = [30.0 + 10.0 * (tick * 7 % 5 - 2) for tick in range(60)]
-    careful = after(predictive(0.97), rates, [variant(4)])[0]
-    daring = after(predictive(0.6), rates, [variant(4)])[0]
+    careful = after(predictive(1.0), rates, [variant(4)])[0]
+    daring = after(predictive(1e-5), rates, [variant(4)])[0]
+    assert careful.evidence["miss_price"] > daring.evidence["miss_price"]
     assert careful.demand > daring.demand
+
+
+def test_yesterday_teaches_how_high_bursts_are_and_that_they_are_short() -> None:
+    yesterday = ([10.0] * 9 + [40.0] * 2) * 8
+    history = TrafficHistory(rates=yesterday, every_s=15.0)
+    knows = Predictive(PredictiveSettings(policy="predictive", season_s=0.0, history=history))
+    calm = after(knows, [10.0] * 4, [variant(4)])[0]
+    assert calm.evidence["rate_planned"] > 35.0
+    assert calm.evidence["surges_lasting"] < 0.25
+    assert after(predictive(), [10.0] * 4, [variant(4)])[0].evidence["rate_planned"] < 15.0
+    # Half a minute at a time: the same in other bins.
+    assert TrafficHistory(rates=[1.0, 3.0], every_s=30.0).binned(15.0) == [1.0, 1.0, 3.0, 3.0]
+    assert TrafficHistory(rates=[1.0, 3.0, 5.0, 7.0], every_s=5.0).binned(10.0) == [2.0, 6.0]
 
 
 def test_what_is_on_its_way_is_not_asked_for_again() -> None:
@@ -114,27 +132,18 @@ def test_what_waits_at_replicas_costs_no_more_than_their_capacity() -> None:
     assert finding.demand == pytest.approx(finding.evidence["rate_planned"] + finding.supply)
 
 
-def test_it_learns_only_while_there_should_be_enough() -> None:
-    well, missing = predictive(), predictive()
-    believed = after(well, [20.0] * 20, [variant(4)], late=0.5)[0]
-    assert believed.evidence["trust"] < 0.65
-    overrun = after(missing, [60.0] * 20, [variant(1, starting=4)], late=0.5)[0]
-    assert overrun.evidence["trust"] == 1.0
+def test_it_learns_from_what_replicas_carried() -> None:
+    believed = predictive(), predictive()
+    late = after(believed[0], [20.0] * 20, [variant(1)], late=0.9)[0]
+    fine = after(believed[1], [20.0] * 20, [variant(1)])[0]
+    assert late.evidence["trust"] < 0.8 * fine.evidence["trust"]
 
 
-def test_what_is_on_its_way_keeps_nobody_from_learning() -> None:
-    loading = after(predictive(), [20.0] * 20, [variant(4, starting=1)], late=0.5)[0]
-    assert loading.evidence["trust"] < 0.65
-
-
-def test_a_surge_is_planned_for_at_its_first_tick_and_explained() -> None:
+def test_a_surge_is_planned_for_at_its_first_look_and_explained() -> None:
     finding = after(predictive(), [*[20.0] * 20, 30.0], [variant(4)])[0]
-    # Ten more a tick, five ticks ahead: what a replica asked for now will meet.
-    assert finding.demand == pytest.approx(80.0, rel=0.02)
-    assert finding.evidence["rate_surge"] == pytest.approx(
-        80.0 - finding.evidence["rate_planned"], rel=0.05
-    )
-    assert "a surge is heading for 80/s" in finding.sentence
+    # A line of ten in a window would end far up: no more than twice what it is.
+    assert finding.demand >= 60.0
+    assert "more for a surge" in finding.sentence
     calm = after(predictive(), [*[20.0] * 20, 22.0], [variant(4)])[0]
     assert calm.evidence["rate_surge"] == 0.0
     assert "surge" not in calm.sentence
@@ -176,7 +185,7 @@ def test_a_moment_with_a_request_is_no_flood() -> None:
         flow = Flow(0.05, arrived=int(tick % 20 == 0), lengths=RequestLengths(prompt_tokens=600.0))
         model = Model("m", [each], flow=flow, objective=PROMISE)
         found = hasty.analyze([Group(model, "both", [each], "both")], 0.05 * tick)
-        assert found[0].known is (tick >= 99)
+        assert found[0].known is (tick >= 299)
     assert found[0].demand < 3.0  # one a second
 
 
@@ -192,7 +201,7 @@ def test_memory_survives_a_restart() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"probability": 1.0}, {"probability": 0.2}, {"drain_s": float("nan")}]
+    "settings", [{"missed_slo": 0.0}, {"missed_slo": -1.0}, {"drain_s": float("nan")}]
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ValidationError):

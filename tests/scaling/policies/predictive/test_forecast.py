@@ -7,19 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.random import Stream
-from windtunnel.scaling.policies.predictive.forecast import Forecaster
+from windtunnel.scaling.policies.predictive.forecast import Forecaster, loss, seen_twice
 
 
-def forecaster(rates: list[float], *, ahead: int = 4, season_s: float = 0.0) -> Forecaster:
-    made = Forecaster(15.0, ahead, season_s)
+def forecaster(
+    rates: list[float], *, ahead: int = 4, season_s: float = 0.0, miss_price: float = 20.0
+) -> Forecaster:
+    made = Forecaster(15.0, ahead, season_s, miss_price)
     for rate in rates:
-        made.see(rate * 15.0, 15.0)
+        made.see(rate)
     return made
 
 
 def test_nothing_seen_is_nothing_expected() -> None:
     expected = Forecaster(15.0, 4).forecast()
-    assert (expected.rate, expected.upper(0.95)) == (0.0, 0.0)
+    assert (expected.rate, expected.planned) == (0.0, 0.0)
 
 
 def test_a_steady_rate_stays() -> None:
@@ -54,54 +56,54 @@ def test_a_season_that_is_twice_the_last_is_foretold_as_such() -> None:
     assert expected.forecast().rate == pytest.approx(2 * day[33], rel=0.05)
 
 
-def test_the_upper_rate_is_exceeded_as_often_as_said() -> None:
+def test_the_plan_is_the_cheapest_for_the_errors_that_were_made() -> None:
+    """Held against every plan: what it covers is worth its price, and nothing cheaper was left."""
     draw = Stream(1, "arrivals")
-    made = Forecaster(15.0, 4)
-    bounds: list[float] = []
-    exceeded = 0
-    for tick in range(4000):
-        count = sum(draw.uniform() < 0.26 for _ in range(200))
-        if tick >= 400:
-            exceeded += count / 15.0 > bounds[tick - 4]
-        made.see(count, 15.0)
-        bounds.append(made.forecast().upper(0.9))
-    assert exceeded / 3600 == pytest.approx(0.1, abs=0.03)
+    made = Forecaster(15.0, 4, miss_price=20.0)
+    for _ in range(400):
+        made.see(sum(draw.uniform() < 0.26 for _ in range(200)) / 15.0)
+    expected = made.forecast()
+    least = min(expected.mean_loss(step / 100.0) for step in range(200, 800))
+    assert expected.mean_loss(expected.planned) <= 1.02 * least
+    missed = sum(expected.rate + error > expected.planned for error in expected.errors)
+    assert missed / len(expected.errors) < 0.1
+
+
+def test_a_loss_is_what_is_paid_and_what_misses() -> None:
+    assert loss(10.0, 8.0, 20.0) == 10.0
+    assert loss(10.0, 11.0, 20.0) == 10.0 + 20.0 * 3.0  # one too many, and those behind it
+    assert loss(0.0, 11.0, 20.0) == 20.0 * 11.0  # no more than all
+
+
+def test_a_dearer_miss_plans_for_more() -> None:
+    noisy = [30.0 + 10.0 * (tick * 7 % 5 - 2) for tick in range(120)]
+    plans = [forecaster(noisy, miss_price=price).forecast().planned for price in (1.5, 20.0, 500.0)]
+    assert plans == sorted(plans)
+    assert plans[0] < plans[-1]
+
+
+def test_bursts_that_come_again_are_met_by_what_stands_ready() -> None:
+    bursts = ([10.0] * 9 + [40.0] * 2) * 8
+    quiet = forecaster([*bursts, *[10.0] * 5]).forecast()
+    assert quiet.planned == pytest.approx(40.0, rel=0.05)
+
+
+def test_a_burst_that_came_once_is_not_planned_for() -> None:
+    once = forecaster([*[10.0] * 60, *[40.0] * 12, *[10.0] * 30]).forecast()
+    assert once.planned < 15.0
+    assert seen_twice([1.0, 1.0, 9.0, 8.0, 1.0, 1.0, 1.0]) == 1.0
+    assert seen_twice([1.0, 1.0, 9.0, 8.0, 1.0, 1.0, 7.0, 1.0]) == 7.0
 
 
 def test_bursts_are_not_expected_on_top_of_each_other() -> None:
     bursts = ([10.0] * 12 + [40.0] * 6) * 4
-    quiet = forecaster([*bursts, *[10.0] * 6]).forecast()
-    assert quiet.upper(0.98) == pytest.approx(40.0, rel=0.05)
     amid = forecaster([*bursts, *[10.0] * 12, *[40.0] * 5]).forecast()
-    assert amid.rate > 35.0
-    assert amid.upper(0.98) < 45.0  # and not 70: the errors were made from 10/s upwards
+    assert amid.planned < 60.0  # and not 70: the errors were made from 10/s upwards
 
 
-def test_a_surge_is_a_line_from_where_it_began() -> None:
-    calm = [10.0] * 30
-    assert forecaster(calm).forecast().surge == 0.0
-    assert forecaster([*calm, 12.0]).forecast().surge == 0.0  # 2.4 deviations of a count of 150
-    assert forecaster([*calm, 16.0]).forecast().surge == pytest.approx(16.0 + 4 * 6.0)
-    assert forecaster([*calm, 16.0, 28.0]).forecast().surge == pytest.approx(28.0 + 4 * 9.0)
-    assert forecaster([*calm, 16.0, 28.0, 28.0]).forecast().surge == 0.0
-
-
-def test_a_surge_is_expected_to_end_where_the_last_one_did() -> None:
-    known = [*[10.0] * 30, *[34.0] * 3, *[10.0] * 20, 20.0]
-    assert forecaster(known).forecast().surge == pytest.approx(34.0)
-    beyond = [*[10.0] * 30, *[34.0] * 3, *[10.0] * 20, 40.0]
-    assert forecaster(beyond).forecast().surge > 100.0
-
-
-def test_noise_that_is_usual_is_no_surge() -> None:
-    noisy = [10.0 + 8.0 * (tick * 7 % 5 - 2) / 2.0 for tick in range(60)]
-    assert forecaster([*noisy, 20.0]).forecast().surge == 0.0
-
-
-@given(st.lists(st.floats(0, 1e6), max_size=60), st.integers(1, 20), st.floats(0, 1))
-def test_upper_rates_grow_with_the_probability(
-    rates: list[float], ahead: int, share: float
+@given(st.lists(st.floats(0, 1e6), max_size=60), st.integers(1, 20), st.floats(1.5, 1000))
+def test_plans_are_finite_and_never_negative(
+    rates: list[float], ahead: int, miss_price: float
 ) -> None:
-    expected = forecaster(rates, ahead=ahead, season_s=150.0).forecast()
-    assert 0.0 <= expected.upper(share) <= expected.upper(1.0)
-    assert math.isfinite(expected.upper(1.0))
+    expected = forecaster(rates, ahead=ahead, season_s=150.0, miss_price=miss_price).forecast()
+    assert 0.0 <= expected.planned < math.inf

@@ -1,9 +1,8 @@
 """What will be needed when a replica asked for now is ready, in requests per second.
 
-The forecast of arrivals, widened until it holds with the stated probability, against what replicas
-carry within the SLO by their own step times. What already waits is added: it must be worked off
-too. The capacity is corrected by experience, but only from times when what was ready should have
-been enough: that answers were late while replicas were missing says nothing about what one carries.
+The forecast of arrivals, widened as far as misses are worth it, against what replicas carry within
+the SLO by their own step times and by experience. A surge that lasts is followed, and what already
+waits is added: it must be worked off too.
 """
 
 import math
@@ -15,53 +14,91 @@ from pydantic import Field
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, unknown
 from windtunnel.scaling.policies.predictive.capacity import Carried, Carrier, RequestMix
-from windtunnel.scaling.policies.predictive.forecast import Forecaster
+from windtunnel.scaling.policies.predictive.experience import Experience
+from windtunnel.scaling.policies.predictive.forecast import ENOUGH_ERRORS, Forecast, Forecaster
 from windtunnel.scaling.policies.predictive.keeping import SURGE, Keeping
+from windtunnel.scaling.policies.predictive.surges import Surges
 from windtunnel.scaling.policy import PolicyParts
-from windtunnel.scaling.settings import PolicySettings
-from windtunnel.scaling.snapshot import Flow, Model, Objective, Variant, joined
+from windtunnel.scaling.settings import Period, PolicySettings
+from windtunnel.scaling.snapshot import (
+    Flow,
+    Model,
+    Objective,
+    RequestLengths,
+    Variant,
+    joined,
+)
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.fields import Duration, Number
-from windtunnel.settings.limits import LONGEST_RUN, MOST_TOKENS
+from windtunnel.settings.limits import LONGEST_RUN, MOST_POINTS, MOST_TOKENS
+from windtunnel.settings.section import Section
 
 _FORGET: Final = 0.3
-"""How much the latest tick weighs in the mean lengths of requests."""
+"""How much the latest bin weighs in the mean lengths of requests."""
 _COARSE: Final = 1.05
 """Lengths are rounded to steps of 5%, so that capacities need not be worked out at every tick."""
-_LEARN: Final = 0.08
-"""How fast experience corrects a capacity: a tick with every answer late takes 8% off."""
-_BUSY_SHARE: Final = 0.8
-"""Of the capacity: with less to do, an SLO that is attained proves nothing."""
-_LEAST_TRUST: Final = 0.3
-_MOST_TRUST: Final = 1.25
-_ENOUGH_TICKS: Final = 3
-"""So long what is ready must have been enough before anything is learned: answers take a while."""
 _KEPT_CAPACITIES: Final = 4096
-_LEAST_SPAN_S: Final = 5.0
-"""Of the time that is counted in, however often it looks."""
+_BIN_S: Final = 15.0
+"""Of the counts that are forecast, however often it looks: fewer arrivals are mostly chance."""
+_GLANCE_S: Final = 6.0
+"""Of the count that shows a surge."""
+_USUAL: Final = 1.4826
+"""Standard deviations of a normal distribution in the median of its absolute errors."""
+_DEAREST, _CHEAPEST = 1000.0, 1.5
+"""A miss is worth between so many and so few requests served."""
+
+
+Rate = Annotated[float, Number(0, 1e9)]
+
+
+class TrafficHistory(Section):
+    """The traffic of a time like the one that comes, such as yesterday's."""
+
+    rates: Annotated[list[Rate], Field(min_length=1, max_length=MOST_POINTS)] = Field(
+        description="Requests per second, one after the other, of the model that is scaled."
+    )
+    every_s: Annotated[float, Duration("1s", "1h")] = Field(
+        default=15.0, description="The time that each of them is of."
+    )
+
+    def binned(self, bin_s: float) -> list[float]:
+        """The same in bins of another length."""
+        bins = max(1, int(len(self.rates) * self.every_s / bin_s))
+        found = []
+        for number in range(bins):
+            first = int(number * bin_s / self.every_s)
+            end = max(first + 1, int((number + 1) * bin_s / self.every_s))
+            part = self.rates[first:end]
+            found.append(sum(part) / len(part))
+        return found
 
 
 class PredictiveSettings(PolicySettings):
     """Ours: sizes for the load of the time when replicas asked for now will be ready.
 
-    What a replica carries within the targets of `slo` comes from the engine's own step times, what
-    will come from a forecast with its error; what is not needed is kept as long as a start takes.
+    What a replica carries within the targets of `slo` comes from the engine's own step times and
+    from what replicas carried, what will come from a forecast with its errors. Both are weighed
+    against what a missed SLO is worth; what is not needed is kept as long as a start takes.
     """
 
     policy: Literal["predictive"]
-    probability: Annotated[float, Number(0.5, 0.999)] = Field(
-        default=0.9,
-        description="Probability that no more arrives than is planned for: higher is safer and "
-        "costs more.",
+    interval_s: Period = Field(
+        default=2.0, description="How often it looks at the fleet and decides; looking is cheap."
+    )
+    missed_slo: Annotated[float, Number(0, 1e6, above=True)] | None = Field(
+        default=None,
+        description="What a request that misses its SLO is worth, in dollars: more attains more "
+        "and costs more. Left out: the price of serving a request, over the share that may miss; "
+        "with an attainment of 95% that is 20 requests.",
     )
     season_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
         default=86_400.0,
         description="Period after which traffic repeats itself; 0s: it does not.",
     )
-    headroom: Annotated[float, Number(0, 100)] = Field(
-        default=0.0,
-        description="Capacity beyond the plan, as a share of it: for what nobody could foresee, "
-        "such as the first spike of a day. It is paid for at all times.",
+    history: TrafficHistory | None = Field(
+        default=None,
+        description="What it begins with: how traffic rises and falls, and for how long. Left "
+        "out: it learns all of that as it goes.",
     )
     drain_s: Annotated[float, Duration("1s", "1h")] = Field(
         default=60.0, description="Time in which a queue should be worked off."
@@ -76,9 +113,8 @@ class PredictiveSettings(PolicySettings):
     @classmethod
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
         return {
-            "probability": dice.pick(0.5, 0.9, 0.999),
+            "missed_slo": dice.pick(0.0001, 0.01, 1.0),
             "season": dice.pick(0, 20.0, 3600.0),
-            "headroom": dice.pick(0, 0.3, 3),
             "drain": dice.span(1.0, 100.0),
         }
 
@@ -86,30 +122,71 @@ class PredictiveSettings(PolicySettings):
 class _Traffic:
     """What is known of the traffic of a model."""
 
-    def __init__(self, forecaster: Forecaster, output_tokens: float) -> None:
+    def __init__(self, forecaster: Forecaster, startup_s: float, output_tokens: float) -> None:
         self.forecaster: Final = forecaster
+        self.startup_s: Final = startup_s
+        self.surges: Final = Surges(startup_s)
+        self.experience: Final = Experience()
         self.prompt_tokens = 0.0
         self.output_tokens = output_tokens
         self.prefix_hit = 0.0
         self.prompt_cv = 0.0
         self.answered = False
         self.rates: Final[deque[float]] = deque(maxlen=forecaster.memory)
-        self.flows: Final[list[Flow]] = []  # not yet enough to be taken in
-        self.trust = 1.0  # of what step times say that a replica carries
-        self.enough_ticks = 0  # in a row, in which what was ready should have been enough
-        self.busy = False  # and not much more than enough
+        self._bin: Final[list[Flow]] = []  # not yet enough to be taken in
+        self._loads: Final[list[float]] = []  # in the same time
+        self._lately: Final[deque[Flow]] = deque()
 
-    def gather(self, flow: Flow, span_s: float, allowed_late: float) -> None:
-        """Takes in what has come, once it is of a time that is long enough to count in."""
-        if flow.interval_s > 0.0:
-            self.flows.append(flow)
-        if sum(each.interval_s for each in self.flows) >= span_s - 1e-9:
-            self._see(joined(self.flows), allowed_late)
-            self.flows.clear()
+    def remember(self, rates: list[float]) -> None:
+        """Learns from rates of the past, bin after bin, as if they had just been seen."""
+        bin_s = self.forecaster.bin_s
+        for number, rate in enumerate(rates):
+            at_s = (number - len(rates)) * bin_s
+            if number:
+                expected = self.forecaster.next_rate()
+                self.surges.see(at_s, rate, expected, self._deviation(expected, bin_s))
+            self.forecaster.see(rate)
+            self.rates.append(rate)
+
+    def _deviation(self, expected: float, window_s: float) -> float:
+        """Of the rate in a window, by chance or as is usual here."""
+        usual = _USUAL * self.forecaster.usual_error()
+        usual *= math.sqrt(self.forecaster.bin_s / window_s)
+        return max(self.forecaster.counted(expected, window_s), usual)
+
+    def gather(self, flow: Flow, now_s: float, allowed_late: float) -> None:
+        """Takes in what has come: at once for surges, for forecasts once it is a bin."""
+        if flow.interval_s <= 0.0:
+            return
+        self._lately.append(flow)
+        while sum(each.interval_s for each in self._lately) - self._lately[0].interval_s >= (
+            self.forecaster.bin_s - 1e-9
+        ):
+            self._lately.popleft()
+        if self.rates:  # before forecasts know of it: nothing would be a surprise to them then
+            window_s, glance = self._rate(_GLANCE_S)
+            expected = self.forecaster.next_rate()
+            self.surges.see(now_s, glance, expected, self._deviation(expected, window_s))
+        self._bin.append(flow)
+        if sum(each.interval_s for each in self._bin) >= self.forecaster.bin_s - 1e-9:
+            self._see(joined(self._bin), allowed_late)
+            self._bin.clear()
+            self._loads.clear()
+
+    def _rate(self, window_s: float) -> tuple[float, float]:
+        """The rate of the last seconds, and of how many."""
+        counted_s = arrived = 0.0
+        for flow in reversed(self._lately):
+            counted_s += flow.interval_s
+            arrived += flow.arrived
+            if counted_s >= window_s - 1e-9:
+                break
+        return counted_s, arrived / counted_s if counted_s > 0.0 else 0.0
 
     def _see(self, flow: Flow, allowed_late: float) -> None:
-        self.forecaster.see(flow.arrived, flow.interval_s)
-        self.rates.append(flow.arrived / flow.interval_s)
+        rate = flow.arrived / flow.interval_s
+        self.forecaster.see(rate)
+        self.rates.append(rate)
         if flow.arrived > 0 and flow.lengths.prompt_tokens > 0.0:
             first = self.prompt_tokens == 0.0
             weight = 1.0 if first else _FORGET
@@ -120,34 +197,69 @@ class _Traffic:
             self.answered = True
             self.output_tokens += weight * (flow.lengths.output_tokens - self.output_tokens)
             self.prefix_hit += weight * (flow.lengths.prefix_hit - self.prefix_hit)
-            late = 1.0 - flow.met / flow.completed
-            # Nobody is late where there is little to do: that says nothing about the most.
-            if self.enough_ticks >= _ENOUGH_TICKS and (self.busy or late > allowed_late):
-                trust = self.trust * math.exp(-_LEARN * (late - allowed_late))
-                self.trust = min(max(trust, _LEAST_TRUST), _MOST_TRUST)
+        if self._loads:
+            late = 1.0 - flow.met / flow.completed if flow.completed > 0 else 0.0
+            load = sum(self._loads) / len(self._loads)
+            self.experience.see(load, late, flow.completed, allowed_late)
+
+    def served_by(self, supply: float) -> None:
+        """What was ready at this look, by step times alone."""
+        if supply > 0.0:
+            self._loads.append(self.recent_rate() / supply)
 
     def recent_rate(self) -> float:
-        """Of the last two ticks: one alone is noisy."""
-        return (self.rates[-1] + self.rates[max(-2, -len(self.rates))]) / 2.0
+        """Of the last bin, whenever it is looked."""
+        return self._rate(self.forecaster.bin_s)[1]
 
     def state(self) -> dict[str, object]:
         return {
-            "ahead": self.forecaster.ahead,
+            "startup_s": self.startup_s,
+            "miss_price": self.forecaster.miss_price,
             "rates": list(self.rates),
             "lengths": [self.prompt_tokens, self.output_tokens, self.prefix_hit, self.prompt_cv],
             "answered": self.answered,
-            "trust": self.trust,
-            "enough_ticks": self.enough_ticks,
-            "busy": self.busy,
+            "surges": self.surges.state(),
+            "experience": self.experience.state(),
+            "loads": list(self._loads),
+            "bin": [_written(flow) for flow in self._bin],
+            "lately": [_written(flow) for flow in self._lately],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        self.forecaster.miss_price = state["miss_price"]
         for rate in state["rates"]:
-            self.forecaster.see(rate, 1.0)
+            self.forecaster.see(rate)
             self.rates.append(rate)
         self.prompt_tokens, self.output_tokens, self.prefix_hit, self.prompt_cv = state["lengths"]
-        self.answered, self.trust = state["answered"], state["trust"]
-        self.enough_ticks, self.busy = state["enough_ticks"], state["busy"]
+        self.answered = state["answered"]
+        self.surges.restore(state["surges"])
+        self.experience.restore(state["experience"])
+        self._loads.extend(state["loads"])
+        self._bin.extend(_read(saved) for saved in state["bin"])
+        self._lately.extend(_read(saved) for saved in state["lately"])
+
+
+def _written(flow: Flow) -> list[float]:
+    """What is used of a flow, as plain data."""
+    lengths = flow.lengths
+    return [
+        flow.interval_s,
+        flow.arrived,
+        flow.completed,
+        flow.met,
+        lengths.prompt_tokens,
+        lengths.prompt_cv,
+        lengths.output_tokens,
+        lengths.prefix_hit,
+    ]
+
+
+def _read(saved: list[float]) -> Flow:
+    interval_s, arrived, completed, met, prompt, cv, output, hit = saved
+    lengths = RequestLengths(prompt, prompt_cv=cv, output_tokens=output, prefix_hit=hit)
+    return Flow(
+        interval_s, arrived=int(arrived), completed=int(completed), met=int(met), lengths=lengths
+    )
 
 
 class Predictive(Analyzer):
@@ -156,8 +268,7 @@ class Predictive(Analyzer):
     def __init__(self, settings: PredictiveSettings) -> None:
         super().__init__("predictive")
         self._settings: Final = settings
-        # In less than this a few arrivals by chance would look like a flood.
-        self._span_s: Final = max(settings.interval_s, _LEAST_SPAN_S)
+        self._bin_s: Final = max(settings.interval_s, _BIN_S)
         self._seen: Final[dict[str, _Traffic]] = {}
         self._capacities: Final[dict[object, Carried]] = {}
 
@@ -168,18 +279,21 @@ class Predictive(Analyzer):
                 unknown(group, "The step times of a variant are not known.") for group in groups
             ]
         seen = self._seen_of(model, groups)
-        seen.gather(model.flow, self._span_s, 1.0 - model.objective.attained)
+        seen.gather(model.flow, now_s, 1.0 - model.objective.attained)
         if not seen.rates:
             return [unknown(group, "Too little has been seen of the traffic.") for group in groups]
         if seen.prompt_tokens == 0.0:
             idle = "Nothing has arrived yet."
             return [unknown(group, idle) for group in groups]
-        findings = [self._finding(group, seen) for group in groups]
-        rate = seen.recent_rate()
-        is_enough = all(rate <= finding.supply for finding in findings)
-        seen.enough_ticks = seen.enough_ticks + 1 if is_enough else 0
-        seen.busy = any(rate > _BUSY_SHARE * finding.supply for finding in findings)
-        return findings
+        carried = [self._carried_by(group, seen) for group in groups]
+        ready = [
+            sum(variant.ready * each.rate for variant, each in zip(group.variants, of, strict=True))
+            for group, of in zip(groups, carried, strict=True)
+        ]
+        seen.served_by(min(ready))
+        return [
+            self._finding(group, seen, of, now_s) for group, of in zip(groups, carried, strict=True)
+        ]
 
     def state(self) -> dict[str, object]:
         return {model: seen.state() for model, seen in self._seen.items()}
@@ -187,7 +301,7 @@ class Predictive(Analyzer):
     def restore(self, state: dict[str, object]) -> None:
         for model, saved in state.items():
             assert isinstance(saved, dict)
-            self._seen[model] = seen = self._new(saved["ahead"])
+            self._seen[model] = seen = self._empty(saved["startup_s"])
             seen.restore(saved)
 
     def _seen_of(self, model: Model, groups: list[Group]) -> _Traffic:
@@ -195,38 +309,64 @@ class Predictive(Analyzer):
         if seen is None:
             specs = [variant.spec for group in groups for variant in group.variants]
             startup_s = max(spec.startup_s for spec in specs)
-            self._seen[model.name] = seen = self._new(math.ceil(startup_s / self._span_s) + 1)
+            self._seen[model.name] = seen = self._new(startup_s)
         return seen
 
-    def _new(self, ahead: int) -> _Traffic:
-        settings = self._settings
-        forecaster = Forecaster(self._span_s, ahead, settings.season_s, settings.probability)
-        return _Traffic(forecaster, settings.output_tokens)
+    def _empty(self, startup_s: float) -> _Traffic:
+        ahead = math.ceil(startup_s / self._bin_s) + 1
+        forecaster = Forecaster(self._bin_s, ahead, self._settings.season_s)
+        return _Traffic(forecaster, startup_s, self._settings.output_tokens)
 
-    def _finding(self, group: Group, seen: _Traffic) -> Finding:
-        model = group.model
-        forecast = seen.forecaster.forecast()
-        upper = max(forecast.upper(self._settings.probability), seen.recent_rate())
+    def _new(self, startup_s: float) -> _Traffic:
+        made = self._empty(startup_s)
+        history = self._settings.history
+        if history is not None:
+            made.remember(history.binned(self._bin_s))
+        return made
+
+    def _carried_by(self, group: Group, seen: _Traffic) -> list[Carried]:
         wanted = max(1, group.current)
-        per_replica: list[float] = []
-        bounds: list[str] = []
+        return [self._carried(each, seen, group.model, wanted) for each in group.variants]
+
+    def _miss_price(self, group: Group, per_replica: list[float]) -> float:
+        """What a miss is worth, in prices of serving a request; a replica without one costs 1."""
+        worth = self._settings.missed_slo
+        if worth is None:
+            return 1.0 / max(1.0 - group.model.objective.attained, 1e-3)
+        served = min(
+            (variant.spec.price_per_hour or 1.0) / 3600.0 / rate
+            for variant, rate in zip(group.variants, per_replica, strict=True)
+        )
+        return min(max(worth / served, _CHEAPEST), _DEAREST)
+
+    def _finding(
+        self, group: Group, seen: _Traffic, carried: list[Carried], now_s: float
+    ) -> Finding:
+        model = group.model
+        by_steps = [each.rate for each in carried]
+        miss_price = self._miss_price(group, by_steps)
+        seen.forecaster.miss_price = miss_price
+        trust = seen.experience.factor(miss_price)
+        per_replica = [rate * trust for rate in by_steps]
+        forecast = seen.forecaster.forecast()
+        planned = _whole(forecast, per_replica)
         supply = coming = 0.0
         waiting = float(model.queued)
-        for variant in group.variants:
-            carried = self._carried(variant, seen, model, wanted)
-            rate = carried.rate * seen.trust
-            per_replica.append(rate)
-            bounds.append(carried.bound)
+        for variant, each, rate in zip(group.variants, carried, per_replica, strict=True):
             leaving = max(0, variant.ready + variant.coming - variant.target)
             supply += max(0, variant.ready - leaving) * rate
             coming += variant.coming * rate
             for replica in variant.replicas:
-                waiting += replica.waiting + max(0.0, replica.running - carried.decoding)
-        backlog = self._backlog(group, waiting, seen.recent_rate() - supply, coming=coming > 0.0)
-        if backlog < max(2.0, upper * self._span_s * 0.1):
+                waiting += replica.waiting + max(0.0, replica.running - each.decoding)
+        followed = seen.surges.is_followed
+        surge = 0.0
+        if followed:
+            heading = seen.surges.rate(now_s, _GLANCE_S, seen.forecaster.highest)
+            surge = max(0.0, heading - planned)
+        meanwhile = max(forecast.rate, seen.recent_rate()) if followed else forecast.rate
+        backlog = self._backlog(group, waiting, meanwhile - supply, coming=coming > 0.0)
+        if backlog < max(2.0, planned * self._bin_s * 0.1):
             backlog = 0.0
-        planned = upper * (1.0 + self._settings.headroom)
-        surge = max(0.0, forecast.surge - planned)
         # What waits at a replica waits there: it costs that replica's capacity, and no more.
         drain_s = self._settings.drain_s
         drained = min(backlog / drain_s, supply + model.queued / drain_s)
@@ -236,21 +376,24 @@ class Predictive(Analyzer):
             "rate_seen": seen.recent_rate(),
             "rate_forecast": forecast.rate,
             "forecast_error": forecast.error,
+            "miss_price": miss_price,
             "rate_planned": planned,
             SURGE: surge,
+            "surges_lasting": seen.surges.share_lasting,
             "waiting": waiting,
             "backlog_expected": backlog,
             "demand": demand,
             "capacity_ready": supply,
             "capacity_coming": coming,
             "capacity_per_replica": max(per_replica),
-            "trust": seen.trust,
+            "trust": trust,
         }
         sentence = (
             f"Method {forecast.method!r} expects {forecast.rate:.3g}/s in "
-            f"{seen.forecaster.ahead * self._span_s:.0f} s, at most {upper:.3g}/s"
-            f" with probability {self._settings.probability:g}{_surging(forecast.surge, surge)}; "
-            f"a replica carries {max(per_replica):.3g}/s ({bounds[0]} binds), "
+            f"{seen.forecaster.ahead * self._bin_s:.0f} s, and {planned:.3g}/s are planned for, "
+            f"a miss being worth {miss_price:.3g} requests{_surging(seen.surges, surge)}; "
+            f"a replica carries {max(per_replica):.3g}/s ({carried[0].bound} binds, "
+            f"{trust:.2f} by experience), "
             f"{supply:.3g}/s are ready and {coming:.3g}/s on their way."
         )
         return Finding(
@@ -300,8 +443,25 @@ class Predictive(Analyzer):
         return known
 
 
-def _surging(rate: float, beyond: float) -> str:
-    return f", and a surge is heading for {rate:.3g}/s" if beyond > 0.0 else ""
+def _whole(forecast: Forecast, per_replica: list[float]) -> float:
+    """The plan in whole replicas where all are alike: one more or one less, by what misses cost."""
+    planned = forecast.planned
+    each = per_replica[0]
+    if len(per_replica) > 1 or each <= 0.0 or len(forecast.errors) < ENOUGH_ERRORS:
+        return planned
+    fewer = math.floor(planned / each) * each
+    more = fewer + each
+    best = fewer if forecast.mean_loss(fewer) <= forecast.mean_loss(more) else more
+    return best * (1.0 - 1e-9)
+
+
+def _surging(surges: Surges, beyond: float) -> str:
+    if beyond > 0.0:
+        return f", with {beyond:.3g}/s more for a surge"
+    if surges.active:
+        lasted = f"{surges.share_lasting:.0%} of them last as long as a start"
+        return f"; a surge is not followed, since {lasted}"
+    return ""
 
 
 def _coarse(value: float) -> float:

@@ -1,29 +1,38 @@
-"""How much will arrive: methods that compete on what they foretold, and how wrong they were.
+"""How much will arrive: methods that compete in money on what they foretold.
 
-Three simple methods each foretell the rate some ticks ahead. When that moment comes, each is
-charged its error, and the one with the smallest errors lately speaks. Its own errors are also what
-its forecast is widened with: no distribution is assumed once there are enough of them. A surge
-that chance does not explain is foretold by a line of its own: the methods are slow to believe it.
+Simple methods each foretell the rate some bins ahead, and plan for more than that: as much as was
+the cheapest for the errors that the method made before, with replicas and misses at their prices.
+When the moment comes, each is charged what its plan would have cost, and the one that was the
+cheapest lately speaks. No distribution is assumed once there are enough errors.
 """
 
 import math
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Final
 
 from windtunnel.core.distribution import quantile_of
 
-KEPT_ERRORS: Final = 64
-"""Errors that a method is judged by: the latest, since traffic changes its nature."""
+KEPT_ERRORS: Final = 240
+"""Errors that a method is judged by: an hour of them, since traffic changes its nature."""
 ENOUGH_ERRORS: Final = 12
 """Fewer errors than this say less about the future than counting statistics do."""
-_DISCOUNT: Final = 0.95
-"""What an error counts for a tick later: a method that was right long ago may be wrong now."""
-_BY_CHANCE: Final = 4.0
-"""Deviations above what was expected: a tick further up than this is no accident."""
-_DEVIATIONS_PER_MEDIAN: Final = 1.4826
-"""Standard deviations of a normal distribution in the median of its absolute errors."""
+_DISCOUNT: Final = 0.97
+"""What a loss counts a bin later: a method that was right long ago may be wrong now."""
+_QUEUED: Final = 3.0
+"""Requests that miss for each that arrives beyond what is planned for: those behind it wait too."""
+_TRIED: Final = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99, 1.0)
+"""Shares of its errors that a plan may cover."""
+
+
+def loss(planned: float, rate: float, miss_price: float) -> float:
+    """What a plan cost when the rate came: its capacity, and what missed, in requests served.
+
+    `miss_price`: of a request that misses, in prices of serving one.
+    """
+    return planned + miss_price * min(rate, _QUEUED * max(0.0, rate - planned))
 
 
 class Method:
@@ -32,33 +41,35 @@ class Method:
     name = ""
 
     def see(self, rate: float) -> None:
-        """The rate of the tick that has just ended."""
+        """The rate of the bin that has just ended."""
         raise NotImplementedError
 
-    def foretell(self, ticks: int) -> float | None:
-        """The rate so many ticks from now; None: it has not seen enough."""
+    def foretell(self, bins: int) -> float | None:
+        """The rate so many bins from now; None: it has not seen enough."""
         raise NotImplementedError
 
 
 class Level(Method):
-    """Things stay as they have been lately."""
+    """Things stay as they have been lately, or for longer: by the weight of the latest bin."""
 
-    name = "level"
-
-    def __init__(self, weight: float = 0.4) -> None:
+    def __init__(self, name: str, weight: float) -> None:
+        self.name = name
         self._weight: Final = weight
         self._level: float | None = None
+        self._seen = 0
 
     def see(self, rate: float) -> None:
+        self._seen += 1
+        weight = max(self._weight, 1.0 / self._seen)  # at first a plain mean
         level = self._level
-        self._level = rate if level is None else level + self._weight * (rate - level)
+        self._level = rate if level is None else level + weight * (rate - level)
 
-    def foretell(self, ticks: int) -> float | None:
+    def foretell(self, bins: int) -> float | None:
         return self._level
 
 
 class Trend(Method):
-    """Things go on as they go, for a while: a line whose slope is damped with every tick ahead."""
+    """Things go on as they go, for a while: a line whose slope is damped with every bin ahead."""
 
     name = "trend"
 
@@ -81,35 +92,35 @@ class Trend(Method):
         )
         self._level = level
 
-    def foretell(self, ticks: int) -> float | None:
+    def foretell(self, bins: int) -> float | None:
         if self._level is None:
             return None
         damping = self._damping
-        reach = damping * (1.0 - damping**ticks) / (1.0 - damping)
+        reach = damping * (1.0 - damping**bins) / (1.0 - damping)
         return max(0.0, self._level + self._slope * reach)
 
 
 class Season(Method):
-    """Things go as they went a season ago, as much higher or lower as the last ticks were."""
+    """Things go as they went a season ago, as much higher or lower as the last bins were."""
 
     name = "season"
-    _COMPARED: Final = 4  # ticks that tell how this season compares with the last
+    _COMPARED: Final = 4  # bins that tell how this season compares with the last
 
-    def __init__(self, ticks: int) -> None:
-        self._ticks: Final = ticks
-        self._rates: Final[deque[float]] = deque(maxlen=ticks + self._COMPARED)
+    def __init__(self, bins: int) -> None:
+        self._bins: Final = bins
+        self._rates: Final[deque[float]] = deque(maxlen=bins + self._COMPARED)
 
     def see(self, rate: float) -> None:
         self._rates.append(rate)
 
-    def foretell(self, ticks: int) -> float | None:
+    def foretell(self, bins: int) -> float | None:
         rates = self._rates
-        if len(rates) < self._ticks + self._COMPARED:
+        if len(rates) < self._bins + self._COMPARED:
             return None
         then = sum(rates[index] for index in range(self._COMPARED))
         now = sum(rates[-1 - index] for index in range(self._COMPARED))
-        ahead = (ticks - 1) % self._ticks + 1
-        # Smoothed over the neighbours: one tick is a count and noisy.
+        ahead = (bins - 1) % self._bins + 1
+        # Smoothed over the neighbours: one bin is a count and noisy.
         first = self._COMPARED + ahead - 1
         near = [rates[index] for index in range(max(0, first - 1), min(len(rates), first + 2))]
         ratio = now / then if then > 0.0 else 1.0
@@ -118,18 +129,16 @@ class Season(Method):
 
 @dataclass(frozen=True)
 class Forecast:
-    """The rate expected, the method that said so, and how far that may be off."""
+    """The rate expected, the method that said so, how far that may be off, and what to plan for."""
 
     rate: float
     method: str
     errors: list[float]
-    """Sorted; seen minus foretold."""
+    """Sorted; seen minus foretold, as far as they may come again."""
     counted: float
     """Standard deviation of a count's rate: no less is possible."""
-    highest: float = math.inf
-    """The highest rate that was seen lately."""
-    surge: float = 0.0
-    """The rate that a surge is heading for; 0: there is none."""
+    miss_price: float
+    planned: float
 
     @property
     def error(self) -> float:
@@ -138,166 +147,164 @@ class Forecast:
             return self.counted
         return sum(abs(error) for error in self.errors) / len(self.errors)
 
-    def upper(self, probability: float) -> float:
-        """The rate that is not exceeded with this probability, by the errors of the past.
-
-        An error says how far a burst rose from where it began. In the middle of one the next is not
-        expected on top of it: beyond the highest rate that was seen lately only chance adds.
-        """
-        share = min(max(probability, 0.001), 0.999)
-        by_chance = NormalDist().inv_cdf(share) * self.counted
-        errors = self.errors
-        if len(errors) < ENOUGH_ERRORS:
-            return max(0.0, self.rate + by_chance)
-        quantile = quantile_of(errors, min(max(probability, 0.0), 1.0))
-        most = max(self.highest - self.rate, by_chance)
-        return max(0.0, self.rate + min(quantile, most))
+    def mean_loss(self, planned: float) -> float:
+        """What a plan would cost, over the errors of the past."""
+        return _mean_loss(self.errors, self.rate, planned, self.miss_price)
 
 
-class Surge:
-    """A rise that chance does not explain: where it began, and for how many ticks it has lasted.
+def _mean_loss(errors: list[float], rate: float, planned: float, miss_price: float) -> float:
+    total = 0.0
+    for error in errors:
+        total += loss(planned, max(0.0, rate + error), miss_price)
+    return total / len(errors)
 
-    It begins with a tick far above what was expected of it, by the errors that are usual, and ends
-    with the first tick that rises no more.
+
+def _forecast(
+    rate: float, method: str, errors: list[float], counted: float, highest: float, price: float
+) -> Forecast:
+    """With the plan that would have been the cheapest.
+
+    An error says how far a burst rose from where it began. In the middle of one the next is not
+    expected on top of it, and what came once need not come again: beyond the height that two bursts
+    had lately (`highest`) only chance adds.
     """
-
-    def __init__(self) -> None:
-        self.ticks = 0  # 0: there is none
-        self._began = 0.0  # the rate that it rose from
-        self._last = 0.0
-        self._errors: Final[deque[float]] = deque(maxlen=KEPT_ERRORS)  # without their signs
-
-    def see(self, rate: float, expected: float, counted: float) -> None:
-        """`counted`: the standard deviation of a count's rate."""
-        errors = sorted(self._errors)
-        # The median does not mind the few ticks in which a surge began.
-        usual = _DEVIATIONS_PER_MEDIAN * errors[len(errors) // 2] if errors else 0.0
-        deviation = max(counted, usual)
-        if self.ticks > 0 and rate > self._last + deviation:
-            self.ticks += 1
-        elif rate - expected > _BY_CHANCE * deviation:
-            self._began = expected
-            self.ticks = 1
-        else:
-            self.ticks = 0
-        self._errors.append(abs(rate - expected))
-        self._last = rate
-
-    def foretell(self, ticks: int, highest: float) -> float:
-        """Where its line leads, so many ticks from now; 0: there is no surge.
-
-        Bursts often rise as high as one before: up to there (`highest`) it is expected to end so.
-        """
-        if self.ticks == 0:
-            return 0.0
-        line = self._last + (self._last - self._began) / self.ticks * ticks
-        return min(line, highest) if self._last < highest else line
+    if len(errors) < ENOUGH_ERRORS:
+        by_chance = NormalDist().inv_cdf(min(max(1.0 - 1.0 / price, 0.5), 0.999)) * counted
+        return Forecast(rate, method, [], counted, price, rate + by_chance)
+    most = max(highest - rate, counted)
+    known = sorted(min(error, most) for error in errors)
+    best, least = 0.0, math.inf
+    for share in _TRIED:
+        planned = max(0.0, rate + quantile_of(known, share))
+        cost = _mean_loss(known, rate, planned, price)
+        if cost < least:
+            best, least = planned, cost
+    return Forecast(rate, method, known, counted, price, best)
 
 
-def pinball(error: float, probability: float) -> float:
-    """What an error costs one who wants to be exceeded with the rest of the probability."""
-    return probability * error if error >= 0.0 else (probability - 1.0) * error
+def seen_twice(rates: list[float]) -> float:
+    """The highest rate of two bursts: what is left when the highest one is taken away.
+
+    A burst is all that is nearer to its top than to the median, without a break.
+    """
+    top = max(rates)
+    at = rates.index(top)
+    middle = (sorted(rates)[len(rates) // 2] + top) / 2.0
+    first = last = at
+    while first > 0 and rates[first - 1] >= middle:
+        first -= 1
+    while last + 1 < len(rates) and rates[last + 1] >= middle:
+        last += 1
+    return max([*rates[: max(0, first - 1)], *rates[last + 2 :]], default=0.0)
 
 
 class _Judged:
-    """A method with what it foretold for ticks to come and how it was wrong so far."""
+    """A method with what it planned for bins to come, and what that cost so far."""
 
     def __init__(self, method: Method) -> None:
         self.method: Final = method
-        self.foretold: Final[deque[float | None]] = deque()
-        self.next: float | None = None  # foretold for the coming tick
+        self.next: float | None = None  # foretold for the coming bin
+        self._foretold: Final[deque[Forecast | None]] = deque()
         self.errors: Final[deque[float]] = deque(maxlen=KEPT_ERRORS)
-        self.blame = 0.0
-        self.weight = 0.0
+        self._blame = 0.0
+        self._weight = 0.0
 
-    def see(self, rate: float, ahead: int, probability: float) -> None:
-        """Charges it for what it foretold of this tick, and asks it anew.
-
-        What it said of the very next tick is charged too: the other errors come late, and a ramp
-        that has begun shows there first. Too little costs more than too much, as in a queue.
-        """
-        charged = 0.0
-        if len(self.foretold) >= ahead:
-            foretold = self.foretold.popleft()
-            if foretold is not None:
-                self.errors.append(rate - foretold)
-                charged += pinball(rate - foretold, probability)
-        if self.next is not None:
-            charged += pinball(rate - self.next, probability)
-            self.blame = _DISCOUNT * self.blame + charged
-            self.weight = _DISCOUNT * self.weight + 1.0
+    def see(self, rate: float, ahead: int) -> None:
+        """Charges it for what it planned for this bin, and lets it learn."""
+        if len(self._foretold) >= ahead:
+            then = self._foretold.popleft()
+            if then is not None:
+                self.errors.append(rate - then.rate)
+                self._blame = _DISCOUNT * self._blame + loss(then.planned, rate, then.miss_price)
+                self._weight = _DISCOUNT * self._weight + 1.0
         self.method.see(rate)
-        self.foretold.append(self.method.foretell(ahead))
         self.next = self.method.foretell(1)
+
+    def ask(self, ahead: int, counted: float, highest: float, price: float) -> Forecast | None:
+        """What it plans for that many bins from now, on which it will be judged."""
+        rate = self.method.foretell(ahead)
+        made = None
+        if rate is not None:
+            name = self.method.name
+            made = _forecast(rate, name, list(self.errors), counted, highest, price)
+        self._foretold.append(made)
+        return made
 
     @property
     def mean_blame(self) -> float:
-        return self.blame / self.weight if self.weight > 0.0 else math.inf
+        return self._blame / self._weight if self._weight > 0.0 else math.inf
 
 
 class Forecaster:
-    """Rates go in tick by tick; a forecast for `ahead` ticks later comes out."""
+    """Rates go in bin by bin; a plan for `ahead` bins later comes out."""
 
     def __init__(
-        self, interval_s: float, ahead: int, season_s: float = 0.0, probability: float = 0.9
+        self, bin_s: float, ahead: int, season_s: float = 0.0, miss_price: float = 20.0
     ) -> None:
-        self.interval_s: Final = interval_s
-        self.probability: Final = probability  # that less arrives than its forecasts' upper rate
+        self.bin_s: Final = bin_s
         self.ahead: Final = max(1, ahead)
-        methods: list[Method] = [Level(), Trend()]
-        season = round(season_s / interval_s)
+        self.miss_price = miss_price
+        methods: list[Method] = [Level("level", 0.4), Level("mean", 0.03), Trend()]
+        season = round(season_s / bin_s)
         if season > self.ahead:
             methods.append(Season(season))
-        # Ticks after which nothing of what it was told matters any more.
+        # Bins after which nothing of what it was told matters any more.
         self.memory: Final = season + self.ahead + 3 * KEPT_ERRORS
         self._judged: Final = [_Judged(method) for method in methods]
-        self._surge: Final = Surge()
         self._lately: Final[deque[float]] = deque(maxlen=KEPT_ERRORS)
         self._seen = 0
+        self._best: Forecast | None = None
 
-    def see(self, arrived: float, interval_s: float) -> None:
-        """So many arrived in the interval that has just ended."""
-        rate = arrived / interval_s if interval_s > 0.0 else 0.0
-        expected = min(self._judged, key=lambda judged: judged.mean_blame).next
-        if expected is not None:
-            self._surge.see(rate, expected, self._counted(expected))
+    def see(self, rate: float) -> None:
+        """The rate of the bin that has just ended.
+
+        Before any method could be judged, the one that plans for most speaks.
+        """
         self._lately.append(rate)
         self._seen += 1
+        highest = seen_twice(list(self._lately))
+        best, least = None, math.inf
         for judged in self._judged:
-            judged.see(rate, self.ahead, self.probability)
+            judged.see(rate, self.ahead)
+            counted = self.counted(max(judged.next or 0.0, rate))
+            made = judged.ask(self.ahead, counted, highest, self.miss_price)
+            if made is None:
+                continue
+            blame = judged.mean_blame
+            equal = best is not None and blame == least
+            if best is None or blame < least or (equal and made.planned > best.planned):
+                best, least = made, blame
+        self._best = best
 
     @property
     def is_judged(self) -> bool:
         """Whether anything that it foretold has come true or not yet."""
         return self._seen > self.ahead
 
+    @property
+    def highest(self) -> float:
+        """The highest rate that was seen lately."""
+        return max(self._lately, default=0.0)
+
+    def next_rate(self) -> float:
+        """What is expected of the coming bin."""
+        known = [judged for judged in self._judged if judged.next is not None]
+        best = min(known, key=lambda judged: judged.mean_blame, default=None)
+        return 0.0 if best is None or best.next is None else best.next
+
+    def usual_error(self) -> float:
+        """The median of what a bin differs from the one before it: bursts do not change it."""
+        rates = list(self._lately)
+        steps = sorted(abs(after - before) for before, after in pairwise(rates))
+        return steps[len(steps) // 2] if steps else 0.0
+
     def forecast(self) -> Forecast:
-        """For `ahead` ticks from now; a rate of 0 before anything was seen.
+        """For `ahead` bins from now; a rate of 0 before anything was seen."""
+        if self._best is None:
+            return Forecast(0.0, "nothing seen yet", [], 0.0, self.miss_price, 0.0)
+        return self._best
 
-        Before any method could be judged, the one that expects most speaks.
-        """
-        best: _Judged | None = None
-        rate = 0.0
-        for judged in self._judged:
-            foretold = judged.method.foretell(self.ahead)
-            if foretold is None:
-                continue
-            equal = best is not None and judged.mean_blame == best.mean_blame
-            if best is None or judged.mean_blame < best.mean_blame or (equal and foretold > rate):
-                best, rate = judged, foretold
-        if best is None:
-            return Forecast(0.0, "nothing seen yet", [], 0.0)
-        lately = list(self._lately)
-        before = max(lately[: len(lately) - self._surge.ticks], default=0.0)
-        return Forecast(
-            rate,
-            best.method.name,
-            sorted(best.errors),
-            self._counted(max(rate, lately[-1])),
-            highest=max(lately),
-            surge=self._surge.foretell(self.ahead, before),
-        )
-
-    def _counted(self, rate: float) -> float:
-        """The standard deviation of a rate that is counted in an interval, if it is chance."""
-        return math.sqrt(max(rate, 1.0 / self.interval_s) / self.interval_s)
+    def counted(self, rate: float, window_s: float | None = None) -> float:
+        """The standard deviation of a rate that is counted in a window, if it is chance."""
+        counted_s = self.bin_s if window_s is None else window_s
+        return math.sqrt(max(rate, 1.0 / counted_s) / counted_s)

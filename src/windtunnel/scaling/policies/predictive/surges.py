@@ -1,0 +1,92 @@
+"""Rises that chance does not explain: when they are worth a start, and where they lead.
+
+A replica that is asked for in a surge serves when it has started. So a surge is followed only while
+surges before it lasted that long: what is shorter is met by what stands ready, or not at all.
+"""
+
+from typing import Any, Final
+
+_BY_CHANCE: Final = 4.0
+"""Deviations above what was expected: a rate further up than this is no accident."""
+_FOLLOWED: Final = 0.25
+"""The share of surges that must have lasted as long as a start, for one to be followed."""
+_REMEMBERED: Final = 0.9
+"""What the outcome of a surge counts when the next is known."""
+_OVER: Final = 0.3
+"""Of its height: below it a surge is over."""
+
+
+class Surges:
+    """The surge that is under way, if there is one, and how those before it ended."""
+
+    def __init__(self, startup_s: float) -> None:
+        self._startup_s: Final = startup_s
+        self.active = False
+        self._began_s = 0.0
+        self._base = 0.0  # the rate that it rose from
+        self._peak = 0.0
+        self._rising = False
+        self._last = 0.0
+        # When it will be seen whether it lasted, and above what rate.
+        self._waiting: list[list[float]] = []
+        self._lasted = 1.0  # as if one had lasted: the first is followed
+        self._outcomes = 1.0
+
+    @property
+    def share_lasting(self) -> float:
+        """Of the surges so far, those that lasted as long as a start."""
+        return self._lasted / self._outcomes
+
+    @property
+    def is_followed(self) -> bool:
+        return self.active and self.share_lasting >= _FOLLOWED
+
+    def see(self, now_s: float, rate: float, expected: float, deviation: float) -> None:
+        """The rate of the last seconds, what was expected of them, and the deviation of chance."""
+        self._settle(now_s, rate)
+        self._rising = rate > self._last + deviation
+        if self.active:
+            self._peak = max(self._peak, rate)
+            fallen = rate < self._base + _OVER * (self._peak - self._base)
+            if fallen or expected >= rate:
+                self.active = False
+        elif rate - expected > _BY_CHANCE * deviation:
+            self.active = self._rising = True
+            self._began_s, self._base, self._peak = now_s, expected, rate
+            self._waiting.append([now_s + self._startup_s, (expected + rate) / 2.0])
+        self._last = rate
+
+    def rate(self, now_s: float, window_s: float, highest: float) -> float:
+        """What to plan for while one is followed: the end of its line while it rises.
+
+        No more than twice what it is: a line is a guess. Bursts often rise as high as one before:
+        where there was one, it is expected to end there (`highest`).
+        """
+        if not self._rising:
+            return self._last
+        slope = (self._last - self._base) / (now_s - self._began_s + window_s)
+        line = self._last + min(slope * self._startup_s, self._last)
+        known = self._last < highest or self._outcomes > 1.0
+        return min(line, max(self._last, highest)) if known else line
+
+    def _settle(self, now_s: float, rate: float) -> None:
+        """Learns from surges that began as long ago as a start takes."""
+        while self._waiting and self._waiting[0][0] <= now_s:
+            _, above = self._waiting.pop(0)
+            self._lasted = _REMEMBERED * self._lasted + (rate >= above)
+            self._outcomes = _REMEMBERED * self._outcomes + 1.0
+
+    def state(self) -> dict[str, object]:
+        return {
+            "active": self.active,
+            "rates": [self._began_s, self._base, self._peak, self._last],
+            "rising": self._rising,
+            "waiting": [list(entry) for entry in self._waiting],
+            "lasted": [self._lasted, self._outcomes],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.active, self._rising = state["active"], state["rising"]
+        self._began_s, self._base, self._peak, self._last = state["rates"]
+        self._waiting = [list(entry) for entry in state["waiting"]]
+        self._lasted, self._outcomes = state["lasted"]

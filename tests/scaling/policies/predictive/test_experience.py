@@ -1,0 +1,49 @@
+"""What replicas carried changes what is believed of them; what they never had to does not."""
+
+import pytest
+
+from windtunnel.scaling.policies.predictive.experience import Experience
+
+MISS_PRICE = 20.0
+
+
+def after(loads: list[tuple[float, float]]) -> Experience:
+    """Bins of a load over what step times say, and the share of answers that was late."""
+    seen = Experience()
+    for load, late in loads:
+        seen.see(load, late, 100, 0.05)
+    return seen
+
+
+def test_at_first_a_little_less_than_step_times_say() -> None:
+    assert 0.8 < Experience().factor(MISS_PRICE) < 1.0
+    assert Experience().factor(2.0) > Experience().factor(200.0)
+
+
+def test_replicas_that_carried_more_are_believed_to() -> None:
+    assert after([(1.5, 0.0)] * 20).factor(MISS_PRICE) > 1.4
+
+
+def test_late_answers_under_a_load_that_should_be_carried_lower_it() -> None:
+    assert after([(0.7, 0.5)] * 20).factor(MISS_PRICE) < 0.7
+
+
+def test_a_light_load_says_nothing() -> None:
+    before = Experience().factor(MISS_PRICE)
+    assert after([(0.2, 0.0)] * 50).factor(MISS_PRICE) == pytest.approx(before, rel=0.03)
+
+
+def test_what_is_late_while_a_queue_is_worked_off_is_laid_to_the_overload() -> None:
+    overload = [(0.8, 0.0)] * 10 + [(2.0, 0.9)] * 4
+    stalled = after([*overload, *[(0.5, 0.9)] * 8])
+    assert stalled.factor(MISS_PRICE) > 0.75
+
+
+def test_a_share_that_is_late_under_any_load_does_not_drive_it_down() -> None:
+    assert after([(0.6, 0.03)] * 100).factor(MISS_PRICE) > 0.7
+
+
+def test_memory_survives_a_restart() -> None:
+    seen, again = after([(0.9, 0.01), (1.1, 0.4)]), Experience()
+    again.restore(seen.state())
+    assert again.factor(MISS_PRICE) == seen.factor(MISS_PRICE)
