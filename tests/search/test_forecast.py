@@ -94,6 +94,14 @@ def test_the_twin_reaches_the_present_and_finds_its_own_steps() -> None:
     assert slow.step_ratio == pytest.approx(2.0, rel=0.1)
 
 
+def test_a_request_in_flight_for_long_does_not_thin_out_the_traffic_to_come() -> None:
+    present = present_at(200.0)
+    old = TraceRequest(present.now_s - 3600.0, 100, 0, id="old")
+    rate = forecaster().forecast(present).figures["1m"]["rate"]
+    with_old = present._replace(in_flight=[old, *present.in_flight])
+    assert forecaster().forecast(with_old).figures["1m"]["rate"] == rate
+
+
 def test_what_if_less_serves_more() -> None:
     present, twin = present_at(200.0), forecaster()
 

@@ -106,7 +106,8 @@ class Forecaster:
         if not 0.0 < traffic <= MOST_TRAFFIC:
             what = f"traffic is {traffic:g} times what it was"
             raise InputError(what, allowed=f"more than 0, up to {MOST_TRAFFIC:.0f}")
-        known = [*past, *present.in_flight]
+        start_s = present.now_s - self.past_s
+        known = [*past, *(one for one in present.in_flight if one.arrived_s >= start_s)]
         first_s = min(one.arrived_s for one in known)
         span_s = max(present.now_s - first_s, 1e-3)
         found = []

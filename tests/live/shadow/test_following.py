@@ -114,6 +114,26 @@ def test_a_gateway_that_was_started_again_begins_anew(tmp_path: Path) -> None:
     assert (alone.window.restarts, alone.window.now_s) == (1, 3.0)
 
 
+@pytest.mark.parametrize("is_seen_empty", [True, False])
+@pytest.mark.parametrize("arrivals", [1, 9, 60])
+def test_a_restart_is_seen_while_the_log_is_empty_and_when_it_has_grown(
+    is_seen_empty: bool, arrivals: int, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    write_log(log, arrivals=9, ended=2)
+    found = follower_of(tmp_path, log)
+    found.look()
+    if is_seen_empty:
+        log.write_bytes(b"")
+        found.look()
+    write_log(log, arrivals, ended=0)
+    found.look()
+    assert found.window.restarts == 1
+    assert len(found.window.present().in_flight) == arrivals
+    found.look()
+    assert (found.window.restarts, found.bad_lines) == (1, 0)
+
+
 def test_a_time_far_ahead_is_believed_when_the_next_record_says_the_same(tmp_path: Path) -> None:
     file = tmp_path / "trace-000001.jsonl"
     file.write_bytes(row(1, 100.0) + row(2, 9e7) + row(3, 101.0))

@@ -1,8 +1,8 @@
 """Follows the files of a running gateway: its trace, and its event log where there is one.
 
-Lines are read as they are written; one that is not whole yet waits. A log that became shorter, or a
-trace whose times fall back, is of a gateway that was started again. Lines that cannot be read are
-counted and left out: a shadow goes on.
+Lines are read as they are written; one that is not whole yet waits. A gateway that starts says so
+in the first line of its log, which it overwrites; without a log, times of the trace that fall back
+show it. Lines that cannot be read are counted and left out: a shadow goes on.
 """
 
 from collections.abc import Iterator
@@ -24,6 +24,8 @@ from windtunnel.workload.traces.record import TraceRequest, fault_of
 
 READ_BYTES: Final = 1 << 20
 LONGEST_LINE: Final = 16 << 20
+COMPARED_BYTES: Final = 512
+"""Before the place up to which a file was read: other bytes there are those of another file."""
 MOST_UNKNOWN: Final = 10_000
 SAME_ARRIVAL_S: Final = 1.0
 """Between the arrival of a request in the trace and in the log."""
@@ -34,23 +36,22 @@ class FileTail:
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
-        self.was_replaced = False
-        """Whether the file began anew at the last look."""
         self._place = 0
+        self._last = b""
+        """The bytes before that place."""
         self._rest = b""
 
     def lines(self) -> Iterator[bytes]:
-        """Those that are whole and were not there at the last look."""
-        self.was_replaced = False
+        """Those that are whole and were not there at the last look; all, if it was overwritten."""
         try:
             with self.path.open("rb") as file:
-                size = file.seek(0, 2)
-                if size < self._place:
-                    self.was_replaced = True
-                    self._place, self._rest = 0, b""
-                file.seek(self._place)
+                file.seek(self._place - len(self._last))
+                if file.read(len(self._last)) != self._last:
+                    self._place, self._last, self._rest = 0, b"", b""
+                    file.seek(0)
                 while data := file.read(READ_BYTES):
                     self._place += len(data)
+                    self._last = (self._last + data)[-COMPARED_BYTES:]
                     *whole, self._rest = (self._rest + data).split(b"\n")
                     yield from whole
                     if len(self._rest) > LONGEST_LINE:
@@ -74,6 +75,8 @@ class GatewayFollower:
         self._trace: Final = trace
         self._tails: Final[dict[Path, FileTail]] = {}
         self._log: Final = None if log is None else FileTail(log)
+        self._is_started = False
+        """Whether the log has said that the gateway started."""
         self._classes: list[str] = []
         self._tenants: list[str] = []
         self._healthy: Final[dict[str, bool]] = {}
@@ -86,9 +89,7 @@ class GatewayFollower:
     def look(self) -> None:
         """Takes what was written since the last look."""
         if self._log is not None:
-            for number, raw in enumerate(self._log.lines()):
-                if number == 0 and self._log.was_replaced:
-                    self._begin_anew()
+            for raw in self._log.lines():
                 self._take(raw, self._fact)
         again, self._unknown = self._unknown, []
         for raw in again:
@@ -143,6 +144,10 @@ class GatewayFollower:
 
     def _fact(self, raw: bytes) -> None:
         line = msgspec.json.decode(raw, type=LogLine)
+        if line.kind == STARTED:
+            if self._is_started:
+                self._begin_anew()
+            self._is_started = True
         if not self.window.believes(line.time):
             raise ValueError("a time far ahead of all others")
         self.window.see(line.time)
