@@ -13,7 +13,8 @@ from windtunnel.core.errors import InputError
 from windtunnel.live.shadow.following import GatewayFollower
 from windtunnel.live.shadow.program import ShadowProgram, _Figures
 from windtunnel.live.shadow.window import Present
-from windtunnel.search.forecast import Forecaster, WhatIf
+from windtunnel.search.check.observation import ControlDecision
+from windtunnel.search.forecast import Forecaster, WhatIf, most_replicas
 from windtunnel.search.forecast_quality import replayed, shadow_of
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import run
@@ -100,6 +101,23 @@ def test_a_request_in_flight_for_long_does_not_thin_out_the_traffic_to_come() ->
     rate = forecaster().forecast(present).figures["1m"]["rate"]
     with_old = present._replace(in_flight=[old, *present.in_flight])
     assert forecaster().forecast(with_old).figures["1m"]["rate"] == rate
+
+
+def test_replicas_are_those_of_all_pools_from_now_on() -> None:
+    def decided(time_s: float, pool: str, target: int | None) -> ControlDecision:
+        return ControlDecision("scaling", time_s, f"pool {pool}", "", "", target)
+
+    one = TRUTH.partition("    - name: main")[2].partition("  router")[0]
+    plan = load_text(
+        TRUTH.replace("  router", f"    - name: other{one}  router"), sets=("duration=1m",)
+    )
+    before = [decided(10.0, "main", 9), decided(20.0, "main", 3)]
+    later = [decided(70.0, "main", 7), decided(70.0, "other", 1), decided(80.0, "main", 2)]
+    machines = ControlDecision("fleet", 65.0, "pool main", "ordered", "")
+    after = [decided(500.0, "main", 50)]
+    assert most_replicas([], plan, 60.0, 120.0) == 4
+    assert most_replicas(before, plan, 60.0, 120.0) == 5
+    assert most_replicas([*before, machines, *later, *after], plan, 60.0, 120.0) == 8
 
 
 def test_what_if_less_serves_more() -> None:

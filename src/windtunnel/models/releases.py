@@ -1,9 +1,10 @@
-"""What a simulation depends on and releases of vLLM differ in: defaults, memory, host time.
+"""What a simulation takes from a release of vLLM: defaults, memory, host time.
 
 Each row holds from its release on. Memory is from vLLM's own start-up lines on H100s (0.15 to
 0.19) and from its sources. Host time is what published first tokens take beyond their kernels: the
 constant that aiconfigurator fitted to its corpus of vLLM runs, and for prompt tokens what remains
-of first tokens of small models on large GPUs. A release newer than the table takes its last row.
+of first tokens of small models on large GPUs; no difference between releases is known. A release
+0.x newer than the table takes its last row; 1.0 and later ones are refused.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ HUGE_MEMORY_BYTES = 160 * GIB
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """One release of vLLM, as far as memory goes."""
+    """What holds for one release of vLLM."""
 
     version: str
     memory_utilization: float  # the default of --gpu-memory-utilization
@@ -82,7 +83,7 @@ def release_of(version: str) -> Release:
     found = _VERSION.fullmatch(version.strip().lower())
     if found is None or int(found[1]) > 0 or int(found[2]) < 8:
         what = f"engine version {version!r:.60}"
-        raise InputError(what, allowed=f"a release of vLLM from {OLDEST} on, such as {NEWEST}")
+        raise InputError(what, allowed=f"a release 0.x of vLLM from {OLDEST} on, such as {NEWEST}")
     number = (int(found[1]), int(found[2]))
     facts: dict[str, float | bool] = {}
     for since, changed in _SINCE:

@@ -9,6 +9,7 @@ import copy
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -20,11 +21,12 @@ from windtunnel.core.units import parse_duration
 from windtunnel.live.shadow.forecasts import TwinForecast, TwinForecasts
 from windtunnel.live.shadow.window import Present, figures_of
 from windtunnel.search.check.decisions import decision_differences
-from windtunnel.search.check.observation import Observation, observe
+from windtunnel.search.check.observation import ControlDecision, Observation, observe
 from windtunnel.settings.document import Document, parse_value
 from windtunnel.settings.overrides import apply_override
 from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES
 from windtunnel.twin.scenario.load import document_of, load_document
+from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.traces.formats.windtunnel import line
 from windtunnel.workload.traces.record import TraceRequest
 
@@ -141,7 +143,9 @@ class Forecaster:
             document.put_place(("faults",), "--fault")
         return document
 
-    def _read(self, seen: Observation, rows: Sequence[TraceRequest], plan: Any) -> TwinForecast:
+    def _read(
+        self, seen: Observation, rows: Sequence[TraceRequest], plan: ScenarioPlan
+    ) -> TwinForecast:
         import numpy as np
 
         columns = seen.requests
@@ -152,8 +156,6 @@ class Forecaster:
         later = columns["arrived"] >= self.past_s
         parts = columns["attained"][later], columns["attained"][~later]
         attained, lately = (float(part.mean()) if len(part) else None for part in parts)
-        sizes = [int(one.decided.split()[2]) for one in seen.control if one.controller == "scaling"]
-        there = sum(pool.replicas for pool in plan.pools)
         times, spent = seen.costs
         end_s = self.past_s + self.horizon_s
         return TwinForecast(
@@ -163,12 +165,27 @@ class Forecaster:
             },
             is_saturated=bool(seen.metrics["trust.saturated_seconds"]),
             step_ratio=_step_ratio(columns, rows),
-            replicas=max([there, *sizes]),
+            replicas=most_replicas(seen.control, plan, self.past_s, end_s),
             attained=attained,
             cost=_between(times, spent, self.past_s, end_s),
             attained_lately=lately,
             cost_lately=_between(times, spent, 0.0, self.past_s),
         )
+
+
+def most_replicas(
+    control: Sequence[ControlDecision], plan: ScenarioPlan, from_s: float, to_s: float
+) -> int:
+    """Of all pools together, as the autoscaler wants them between two times."""
+    sizes = {f"pool {pool.name}": pool.replicas for pool in plan.pools}
+    most = 0
+    for time_s, group in groupby(control, key=lambda one: one.time_s):
+        if time_s > to_s:
+            break
+        if time_s > from_s:
+            most = max(most, sum(sizes.values()))
+        sizes.update((one.subject, one.target) for one in group if one.target is not None)
+    return max(most, sum(sizes.values()))
 
 
 def _estimated(present: Present, past: Sequence[TraceRequest]) -> list[TraceRequest]:

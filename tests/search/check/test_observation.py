@@ -17,7 +17,7 @@ from windtunnel.search.check.blocks import (
     block_count,
 )
 from windtunnel.search.check.decisions import decision_differences
-from windtunnel.search.check.observation import Observation, observe
+from windtunnel.search.check.observation import ControlDecision, Observation, observe
 from windtunnel.twin.scenario.load import load_text
 
 TIGHT = """\
@@ -86,6 +86,18 @@ def test_the_same_run_differs_in_nothing_and_another_in_what_it_decides() -> Non
     assert first.time_s == base.requests["arrived"][place]
     assert {first.base, first.changed} <= {"admitted", "queued", "rejected"}
     assert found["routing"].differ
+
+
+def test_each_of_several_decisions_on_one_subject_at_one_time_counts() -> None:
+    base = synthetic(np.ones(1), 1)
+    base.requests.update({name: np.zeros(1, dtype=np.int8) for name in ("admission", "server")})
+    base.requests["prefill_server"] = np.full(1, -1)
+    made = [ControlDecision("gang", 5.0, "gang a", what, "") for what in ("removed", "created")]
+    base = base._replace(servers=["main/0"], control=made)
+    other = base._replace(control=[made[0]._replace(decided="kept"), made[1]])
+    found = decision_differences(base, other).kinds[-1]
+    assert (found.kind, found.decided, found.differ) == ("gang", 2, 1)
+    assert found.first == (5.0, "gang a", "removed", "kept")
 
 
 def synthetic(values: Any, per_block: int) -> Observation:

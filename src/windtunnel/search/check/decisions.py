@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from windtunnel.search.check.observation import ADMISSIONS, ControlDecision, Observation
@@ -26,7 +27,8 @@ class DecisionDifference(NamedTuple):
 
     kind: str
     decided: int
-    """Requests; of the control plane, instants and subjects that either run decided about."""
+    """Requests; of the control plane, decisions of either run, one for those that both have at one
+    time on one subject."""
     differ: int
     first: FirstDifference | None
 
@@ -111,16 +113,26 @@ def _control(
     controller: str, base: Sequence[ControlDecision], changed: Sequence[ControlDecision]
 ) -> DecisionDifference:
     theirs, ours = (
-        {(one.time_s, one.subject): one for one in side if one.controller == controller}
-        for side in (base, changed)
+        _in_turn(one for one in side if one.controller == controller) for side in (base, changed)
     )
     keys = sorted({**theirs, **ours})
     differing = [key for key in keys if _decided(theirs.get(key)) != _decided(ours.get(key))]
     first = None
     if differing:
         key = differing[0]
-        first = FirstDifference(*key, _words(theirs.get(key)), _words(ours.get(key)))
+        first = FirstDifference(*key[:2], _words(theirs.get(key)), _words(ours.get(key)))
     return DecisionDifference(controller, len(keys), len(differing), first)
+
+
+def _in_turn(decisions: Iterable[ControlDecision]) -> dict[tuple[float, str, int], ControlDecision]:
+    """By time and subject, and which of several on that subject at that time."""
+    found: dict[tuple[float, str, int], ControlDecision] = {}
+    turns: Counter[tuple[float, str]] = Counter()
+    for one in decisions:
+        at = one.time_s, one.subject
+        found[*at, turns[at]] = one
+        turns[at] += 1
+    return found
 
 
 def _decided(one: ControlDecision | None) -> str | None:

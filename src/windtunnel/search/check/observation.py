@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from windtunnel.analysis.comparison import figures_of
 from windtunnel.core.telemetry import Event
@@ -42,6 +42,8 @@ class ControlDecision(NamedTuple):
     subject: str
     decided: str
     reason: str
+    target: int | None = None
+    """Replicas of the pool from then on; None: it is no decision of the autoscaler."""
 
 
 class Observation(NamedTuple):
@@ -107,12 +109,12 @@ class _ControlLog:
 
     def record(self, event: Event) -> None:
         subject = event.subject.replace("/", " ", 1)
+        controller, _, decided = event.kind.partition(".")
+        target = None
         if event.kind == RESIZED:
-            controller = "scaling"
-            decided = f"{event.data['current']} to {event.data['target']} replicas"
-        else:
-            controller, _, decided = event.kind.partition(".")
-        one = ControlDecision(controller, event.time, subject, decided, event.reason)
+            target = cast("int", event.data["target"])
+            decided = f"{event.data['current']} to {target} replicas"
+        one = ControlDecision(controller, event.time, subject, decided, event.reason, target)
         self.decisions.append(one)
 
 
