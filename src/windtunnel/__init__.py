@@ -6,7 +6,7 @@ From Python, with `import windtunnel as wt`:
 - `wt.compare("a.yaml", "b.yaml")` holds designs against each other on the same traffic;
 - `wt.explain(result, request=7)` says why a request was slow;
 - `wt.sweep("scenario.yaml", {...})` runs it at many settings;
-- `wt.plan("scenario.yaml")` finds the cheapest deployment that keeps its SLO;
+- `wt.plan("scenario.yaml")` finds the cheapest deployment that attains its SLO;
 - `wt.check("old.yaml", "new.yaml", trace="day.jsonl")` tries a change on recorded traffic.
 """
 

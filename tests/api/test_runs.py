@@ -32,14 +32,16 @@ def test_a_file_a_dictionary_and_a_plan_are_the_same_run(tmp_path: Path) -> None
     of_file = wt.simulate(path)
     assert wt.simulate(yaml.safe_load(BUSY)) == of_file == wt.simulate(wt.load(path))
     assert wt.simulate(path, seed=9)["seed"] == 9
+    texts = wt.simulate(path, sets=["workload.1.count=3"])
+    assert wt.simulate(path, sets={"workload.1.count": 3}) == texts != of_file
 
 
 @pytest.mark.parametrize(
     ("scenario", "says"),
     [
         ({"name": "x", "workloads": []}, "scenario.yaml"),
-        ({"name": float("nan")}, "JSON compliant"),
-        ({"name": object()}, "serializable"),
+        ({"name": float("nan")}, "a scenario cannot have the value"),
+        ({"name": object()}, "a scenario cannot have the value"),
     ],
 )
 def test_a_dictionary_that_is_no_scenario_is_a_sentence(

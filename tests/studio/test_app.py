@@ -12,6 +12,8 @@ from tests.twin.runs import BUSY
 from windtunnel.cli.main import main
 from windtunnel.studio.app import Studio, is_loopback
 from windtunnel.studio.attached import parse, rated
+from windtunnel.studio.history import History
+from windtunnel.studio.running import LiveRuns
 
 LOCAL = "http://127.0.0.1:8765"
 JSON = {"content-type": "application/json"}
@@ -92,6 +94,30 @@ def test_a_scenario_with_faults_is_not_started(client: TestClient, folder: Path)
     assert reply.status_code == 400
     assert "missing" in reply.json()["error"]
     assert not (folder / "runs").exists()
+
+
+def test_two_runs_of_one_scenario_have_folders_of_their_own(folder: Path) -> None:
+    history = History(folder / "runs")
+    first = history.new("a/b", 1, ())
+    assert first.name == "a-b-1-1"
+    assert history.new("a/b", 1, {first.name}).name == "a-b-1-2"
+    first.mkdir(parents=True)
+    assert history.new("a/b", 1, {"a-b-1-2"}).name == "a-b-1-3"
+
+
+def test_a_process_that_cannot_be_followed_ends_its_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that is no JSON, and a program that is not there."""
+    for program in ("/bin/echo", "/does/not/exist"):
+        monkeypatch.setattr("windtunnel.studio.running.sys.executable", program)
+
+        async def last() -> dict[str, Any]:
+            runs = LiveRuns()
+            run = await runs.start("", folder / "busy.yaml", folder / "runs" / "x")
+            return [line async for line in run.watch()][-1]
+
+        assert "cannot be followed" in asyncio.run(last())["failed"]
 
 
 def test_a_finished_run_is_shown_as_its_files_say(client: TestClient, folder: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.api.figure import Figure
+from windtunnel.api.inputs import Sets, plain_of, set_texts
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
 from windtunnel.search.table import ResultTable, pandas_of, polars_of
@@ -125,15 +126,16 @@ def _table(path: Path) -> "pa.Table":
 def simulate(
     scenario: Scenario,
     *,
-    sets: Sequence[str] = (),
+    sets: Sets = (),
     seed: int | None = None,
     check: bool = False,
     folder: str | Path | None = None,
 ) -> RunResult:
     """Runs a scenario: a file, a dictionary, or a plan of `wt.load`.
 
-    `sets` are overrides such as `serving.pools.0.replicas=8`. `check` checks every invariant after
-    every event. A `folder` gets the files of the run, as the command of the same name writes them.
+    `sets` are overrides: `{"serving.pools.0.replicas": 8}`, or texts as `--set` takes them. With
+    `check`, every invariant is checked after every event. A `folder` gets the files of the run, as
+    the command of the same name writes them.
     """
     plan = plan_of(scenario, sets, seed)
     if folder is None:
@@ -151,7 +153,7 @@ def record(plan: ScenarioPlan, folder: Path, *, check: bool = False) -> dict[str
     return done.result
 
 
-def plan_of(scenario: Scenario, sets: Sequence[str] = (), seed: int | None = None) -> ScenarioPlan:
+def plan_of(scenario: Scenario, sets: Sets = (), seed: int | None = None) -> ScenarioPlan:
     """The plan of a file, of a dictionary, or as it is."""
     if isinstance(scenario, ScenarioPlan):
         if sets or seed is not None:
@@ -159,13 +161,9 @@ def plan_of(scenario: Scenario, sets: Sequence[str] = (), seed: int | None = Non
             raise InputError(what, where="sets, seed", hint="give them to wt.load")
         return scenario
     if isinstance(scenario, Mapping):
-        try:
-            text = json.dumps(scenario, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            allowed = "text, numbers, true and false, and lists and mappings of them"
-            raise InputError(str(error), where="scenario", allowed=allowed) from None
-        return load_document(document_of(text, FOLDER_OF_A_DICT, sets, seed))
-    return load(scenario, sets, seed)
+        text = json.dumps(plain_of(scenario, "scenario"))
+        return load_document(document_of(text, FOLDER_OF_A_DICT, set_texts(sets), seed))
+    return load(scenario, set_texts(sets), seed)
 
 
 class ComparisonTable(ResultTable):
@@ -204,7 +202,7 @@ def _value(design: Mapping[str, Any]) -> dict[str, Any]:
 def compare(
     *scenarios: Scenario,
     names: Sequence[str] | None = None,
-    sets: Sequence[str] = (),
+    sets: Sets = (),
     seeds: int = SEEDS_OF_A_COMPARISON,
     seed: int | None = None,
     jobs: int | None = None,

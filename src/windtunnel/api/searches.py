@@ -1,11 +1,11 @@
 """Searches from Python: `wt.sweep`, `wt.sensitivity`, `wt.plan`, `wt.check`, which give tables."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from windtunnel.api.figure import Figure
+from windtunnel.api.inputs import Sets, mapping_of, plain_of, set_texts
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
 from windtunnel.report.terminal.plan import PlannedScenario
@@ -30,7 +30,6 @@ from windtunnel.search.sweep.designs import GRID
 from windtunnel.search.sweep.summary import mean_of, summary_of
 from windtunnel.search.sweep.sweep import FAILED, POINT, prepare, run_sweep, table_of
 from windtunnel.search.table import ResultTable
-from windtunnel.settings.document import Plain
 from windtunnel.settings.fields import shown
 
 Varied = Mapping[str, "str | Iterable[Any]"]
@@ -78,7 +77,7 @@ def sweep(
     scenario: str | Path,
     vary: Varied,
     *,
-    sets: Mapping[str, Plain] | None = None,
+    sets: Sets | None = None,
     design: str = GRID,
     points: int | None = None,
     seeds: int = SEEDS_OF_A_SWEEP,
@@ -134,7 +133,7 @@ def sensitivity(
     vary: Varied,
     metric: str,
     *,
-    sets: Mapping[str, Plain] | None = None,
+    sets: Sets | None = None,
     method: str = MORRIS,
     samples: int | None = None,
     seeds: int = SEEDS_OF_A_STUDY,
@@ -195,7 +194,7 @@ class PlanTable(ResultTable):
 
     @property
     def closest(self) -> dict[str, Any] | None:
-        """Who came closest, where no candidate is good enough."""
+        """The candidate that came closest, where none is good enough."""
         row: dict[str, Any] | None = self.found.get("closest")
         return row
 
@@ -209,7 +208,7 @@ def plan(
     scenario: str | Path,
     *,
     find: str = DEPLOYMENT,
-    sets: Mapping[str, Plain] | None = None,
+    sets: Sets | None = None,
     slo: Sequence[str] | None = None,
     attained: float | None = None,
     confidence: float | None = None,
@@ -220,7 +219,7 @@ def plan(
     jobs: int | None = None,
     cache: str | Path | None = None,
 ) -> PlanTable:
-    """The cheapest deployment of a scenario file that keeps its SLO, or what its servers carry.
+    """The cheapest deployment of a scenario file that attains its SLO, or what its servers carry.
 
     `sets` may say what to choose from, as in `{"plan.accelerators": ["h200", "l40s"]}`. Everything
     else is as for the command of the same name.
@@ -286,7 +285,7 @@ def check(
     min_attainment: str | None = None,
     most: Mapping[str, str] | None = None,
     least: Mapping[str, str] | None = None,
-    sets: Mapping[str, Plain] | None = None,
+    sets: Sets | None = None,
     seeds: int | None = None,
     seed: int | None = None,
     block: str | None = None,
@@ -312,7 +311,7 @@ def check(
 
 
 def _limit_texts(limits: Mapping[str, str] | None) -> list[str]:
-    given = _mapping(limits or {}, "limits", '{"latency.ttft.p99": "+10%"}')
+    given = mapping_of(limits or {}, "limits", '{"latency.ttft.p99": "+10%"}')
     return [f"{path}={value}" for path, value in given.items()]
 
 
@@ -320,31 +319,14 @@ def _workers(on: str, jobs: int | None, cache: str | Path | None) -> Workers:
     return Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache)))
 
 
-def origin_of(scenario: str | Path, sets: Mapping[str, Plain] | None) -> Origin:
+def origin_of(scenario: str | Path, sets: Sets | None) -> Origin:
     """The scenario of a file, with what is set for all points."""
     return Origin.read(scenario, set_texts(sets))
 
 
-def set_texts(sets: Mapping[str, Plain] | None) -> list[str]:
-    """Overrides as `--set` takes them."""
-    given = _mapping(sets or {}, "sets", '{"serving.pools.0.replicas": 2}')
-    return [f"{path}={json.dumps(_plain(value, f'sets {path}'))}" for path, value in given.items()]
-
-
-def _mapping(given: Any, where: str, allowed: str) -> Mapping[str, Any]:
-    """Settings by path, or a sentence."""
-    if not isinstance(given, Mapping):
-        what = f"{shown(given)} has no paths with their values"
-        raise InputError(what, where=where, allowed=allowed)
-    for path in given:
-        if not isinstance(path, str):
-            raise InputError(f"{shown(path)} is not a path", where=where, allowed=allowed)
-    return given
-
-
 def axes_in(vary: Varied) -> list[Axis]:
     """The axes that a mapping asks for."""
-    given = _mapping(vary, "vary", EXAMPLE)
+    given = mapping_of(vary, "vary", EXAMPLE)
     return [_axis(path, values) for path, values in given.items()] or axes_of([])
 
 
@@ -355,24 +337,7 @@ def _axis(path: str, values: Any) -> Axis:
     values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, Iterable) or isinstance(values, Mapping | bytes):
         raise InputError(f"{shown(values)} is not a list of values", where=where, allowed=EXAMPLE)
-    listed = [_plain(value, where) for value in values]
+    listed = [plain_of(value, where) for value in values]
     if not listed:
         raise InputError("the list of values is empty", where=where, allowed=EXAMPLE)
     return listed_axis(path, listed, where)
-
-
-def _plain(value: Any, where: str) -> Plain:
-    """A value as a scenario may have it; numbers and arrays of NumPy become those of Python."""
-    try:
-        found: Plain = json.loads(json.dumps(value, default=_of_numpy))
-    except (TypeError, ValueError):
-        what = f"a scenario cannot have the value {shown(value)}"
-        allowed = "text, numbers, true and false, and lists and mappings of them"
-        raise InputError(what, where=where, allowed=allowed) from None
-    return found
-
-
-def _of_numpy(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError

@@ -35,7 +35,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Guard:
-    """Lets in who has the token, and pages of this server alone.
+    """Refuses requests without the token, and those of other sites' pages.
 
     Without a token (on loopback) the name that a browser used must be one of this machine: a page
     of another site whose name was pointed here is refused, as is a request that such a page makes.
@@ -172,7 +172,7 @@ class Studio:
         found = await run_in_threadpool(checked, edited.text, file)
         if found["faults"]:
             raise InputError("\n".join(fault["says"] for fault in found["faults"]))
-        folder = self._history.new(found["name"], found["seed"])
+        folder = self._history.new(found["name"], found["seed"], self._live.names)
         run = await self._live.start(edited.text, file, folder)
         return _json({"id": run.name}, 201)
 

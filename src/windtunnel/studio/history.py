@@ -1,7 +1,8 @@
 """The runs in a folder: what each gave, over time, and which of its requests were slow."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,23 +43,25 @@ class History:
             raise InputError(f"there is no run {name[:80]!r} here", where=str(self.root))
         return folder
 
-    def new(self, name: str, seed: int) -> Path:
-        """A folder for a run that is about to begin."""
+    def new(self, name: str, seed: int, taken: Collection[str]) -> Path:
+        """A folder for a run that is about to begin; `taken` are those of runs under way."""
         stem = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{name}-{seed}")[:80].lstrip("-.") or "run"
-        taken = {path.name for path in self.root.iterdir()} if self.root.is_dir() else set()
+        there = {path.name for path in self.root.iterdir()} if self.root.is_dir() else set()
+        taken = there.union(taken)
         numbers = (f"{stem}-{number}" for number in range(1, len(taken) + 2))
         return self.root / next(free for free in numbers if free not in taken)
 
     def listed(self) -> list[dict[str, Any]]:
         """A line for each run; folders that cannot be read are left out."""
-        found = [path for path in self.root.glob("*/" + RESULT) if NAME.fullmatch(path.parent.name)]
-        found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        found = []
+        for path in self.root.glob("*/" + RESULT):
+            with suppress(OSError):  # it may be replaced this very moment
+                if NAME.fullmatch(path.parent.name):
+                    found.append((path.stat().st_mtime, path))
         lines = []
-        for path in found[:MOST_RUNS]:
-            try:
+        for _, path in sorted(found, reverse=True)[:MOST_RUNS]:
+            with suppress(WindtunnelError, LookupError, TypeError, OSError):
                 lines.append(self._line(path))
-            except (WindtunnelError, LookupError, TypeError, OSError):
-                continue
         return lines
 
     def _line(self, path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.studio.worker import RunRequest
 
 MOST_AT_ONCE = 2
+MOST_REMEMBERED = 20
 MOST_LINE_BYTES = 8 << 20
 FAILED, DONE, AT = "failed", "done", "at"
 
@@ -52,11 +53,15 @@ class LiveRun:
 
 
 class LiveRuns:
-    """Starts runs, stops them, and forgets none until the server ends."""
+    """Starts runs, stops them, and remembers the last of those that have ended."""
 
     def __init__(self) -> None:
         self._runs: dict[str, LiveRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._runs.keys()
 
     def named(self, name: str) -> LiveRun:
         if name not in self._runs:
@@ -67,6 +72,9 @@ class LiveRuns:
         if sum(not run.has_ended for run in self._runs.values()) >= MOST_AT_ONCE:
             what = f"{MOST_AT_ONCE} runs are under way"
             raise InputError(what, hint="wait for one to end, or stop one")
+        ended = [name for name, run in self._runs.items() if run.has_ended]
+        for name in ended[:-MOST_REMEMBERED]:
+            del self._runs[name]
         run = self._runs[folder.name] = LiveRun(folder.name)
         request = msgspec.json.encode(RunRequest(text, str(file), str(folder)))
         task = asyncio.create_task(self._follow(run, request))
@@ -75,7 +83,21 @@ class LiveRuns:
         return run
 
     async def _follow(self, run: LiveRun, request: bytes) -> None:
-        """Reads the lines of a run's process to the end."""
+        """Follows a run's process to its end, and whatever goes wrong is the end of the run."""
+        try:
+            status = await self._read(run, request)
+            failed = f"the process of the run ended with status {status}"
+        except (OSError, ValueError, msgspec.DecodeError) as error:
+            failed = f"the process of the run cannot be followed: {error}"
+            if run.process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    run.process.kill()
+                await run.process.wait()
+        if not run.has_ended:
+            await run.say({FAILED: failed})
+
+    async def _read(self, run: LiveRun, request: bytes) -> int:
+        """Reads the lines of a run's process; its exit status."""
         run.process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -93,9 +115,7 @@ class LiveRuns:
         run.process.stdin.close()
         async for line in run.process.stdout:
             await run.say(msgspec.json.decode(line))
-        status = await run.process.wait()
-        if not run.has_ended:
-            await run.say({FAILED: f"the process of the run ended with status {status}"})
+        return await run.process.wait()
 
     def stop(self, name: str) -> None:
         """Asks a run to end early; what it has done is kept."""

@@ -16,7 +16,7 @@ EXIT_FAILED = 1
 
 
 figures_options = together(
-    click.option("--seed", type=int, default=1, show_default=True, help="Of what is drawn."),
+    click.option("--seed", type=int, default=1, show_default=True, help="Seed of random draws."),
     json_option("the figures as JSON"),
 )
 

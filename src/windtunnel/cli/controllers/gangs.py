@@ -115,7 +115,7 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
               help="... so many in a rack. [default: 4]")  # fmt: skip
 @click.option("--at", "at_s", type=MOMENT, metavar="TIME",
               help="As it is then, such as 10m. [default: when all is quiet]")  # fmt: skip
-@click.option("--seed", type=int, default=0, metavar="N", help="Of what is drawn. [default: 0]")
+@click.option("--seed", type=int, default=0, metavar="N", help="Seed of random draws. [default: 0]")
 @click.option("--check", is_flag=True, help="Check the cluster's invariants after every event.")
 @click.option("--wide", is_flag=True, help="Show every pod and machine, too.")
 @json_option("all of it as JSON")

@@ -83,7 +83,7 @@ reading_options = together(
                  help="How conversations without times begin. [default: poisson]"),
     click.option("--turn-gap", type=SPAN, default="30s", metavar="TIME",
                  help="From turn to turn of a conversation without times. [default: 30s]"),
-    click.option("--seed", type=int, default=0, metavar="N", help="Of what is drawn."),
+    click.option("--seed", type=int, default=0, metavar="N", help="Seed of random draws."),
 )  # fmt: skip
 """Of every command that reads a trace."""
 

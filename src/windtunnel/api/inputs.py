@@ -1,0 +1,50 @@
+"""Values that people give from Python, as a scenario may have them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windtunnel.core.errors import InputError
+from windtunnel.settings.document import Plain
+from windtunnel.settings.fields import shown
+
+Sets = Mapping[str, Plain] | Sequence[str]
+"""Overrides: values by path, or texts as `--set` takes them."""
+
+
+def set_texts(sets: Sets | None) -> list[str]:
+    """Overrides as `--set` takes them."""
+    if isinstance(sets, Sequence) and not isinstance(sets, str):
+        return list(sets)
+    given = mapping_of(sets or {}, "sets", '{"serving.pools.0.replicas": 2}')
+    return [
+        f"{path}={json.dumps(plain_of(value, f'sets {path}'))}" for path, value in given.items()
+    ]
+
+
+def mapping_of(given: Any, where: str, allowed: str) -> Mapping[str, Any]:
+    """Settings by path, or a sentence."""
+    if not isinstance(given, Mapping):
+        what = f"{shown(given)} has no paths with their values"
+        raise InputError(what, where=where, allowed=allowed)
+    for path in given:
+        if not isinstance(path, str):
+            raise InputError(f"{shown(path)} is not a path", where=where, allowed=allowed)
+    return given
+
+
+def plain_of(value: Any, where: str) -> Plain:
+    """A value as a scenario may have it; numbers and arrays of NumPy become those of Python."""
+    try:
+        found: Plain = json.loads(json.dumps(value, default=_of_numpy, allow_nan=False))
+    except (TypeError, ValueError):
+        what = f"a scenario cannot have the value {shown(value)}"
+        allowed = "text, numbers, true and false, and lists and mappings of them"
+        raise InputError(what, where=where, allowed=allowed) from None
+    return found
+
+
+def _of_numpy(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError
