@@ -2,11 +2,13 @@
 
 import itertools
 import math
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windtunnel.core.errors import InputError
 from windtunnel.search.arena.capacity import CapacityCurve, FixedRun, LoadBin, isotonic
 from windtunnel.search.arena.schedule import (
     ReplicaPrice,
@@ -66,6 +68,18 @@ def test_a_short_lull_is_slept_through_and_a_long_one_is_not() -> None:
     found = cheapest_schedule(arrivals, BIN_S, overloaded, price, SizeBounds(1, 3), 1.0)
     assert found == [2, 2, 2, 2, 1, 1, 1, 2]
     assert entries_of(found, BIN_S) == [[0.0, 2], [40.0, 1], [70.0, 2]]
+
+
+def test_memory_stays_small_and_what_would_not_fit_is_refused() -> None:
+    price = ReplicaPrice(0.1, 60.0, 300.0)
+    arrivals = [10 * (number % 20) for number in range(200)]
+    tracemalloc.start()
+    cheapest_schedule(arrivals, BIN_S, overloaded, price, SizeBounds(1, 24), 1.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500_000
+    with pytest.raises(InputError, match="foresight over 100,000 bins"):
+        cheapest_schedule([0] * 100_000, BIN_S, overloaded, price, SizeBounds(1, 256), 1.0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 5)), min_size=1, max_size=12))

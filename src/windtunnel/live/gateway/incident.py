@@ -22,7 +22,7 @@ from windtunnel.live.gateway import decisions
 from windtunnel.live.gateway.audit import LogLine, lines_of, log_head
 from windtunnel.live.gateway.settings import GatewayFile
 from windtunnel.settings.document import Plain
-from windtunnel.workload.traces.gateway_folder import GatewayRow
+from windtunnel.workload.traces.gateway_folder import SAME_ARRIVAL_S, GatewayRow
 
 LOG, TRACE, SCENARIO, SUMMARY = "gateway.jsonl", "trace.jsonl", "scenario.yaml", "incident.json"
 FILES: Final = (LOG, TRACE, SCENARIO, SUMMARY)
@@ -30,8 +30,6 @@ KEPT_LIVE: Final = ("breaker", "retries", "no_server_ttl", "health")
 """Settings under `live` that decisions follow."""
 KEPT_HEALTH: Final = ("ramp",)
 OVER: Final = (vocabulary.ENDED, vocabulary.REJECTED, vocabulary.EVICTED)
-SAME_ARRIVAL_S: Final = 1.0
-"""Between the arrival of a request in the trace and in the log."""
 REMOVED_KEY: Final = "REMOVED"
 BLOCK_TOKENS: Final = 16
 UNKNOWN_STEP_S: Final = 0.02

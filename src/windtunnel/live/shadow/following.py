@@ -19,7 +19,7 @@ from windtunnel.live.gateway.event_log import STARTED
 from windtunnel.live.gateway.settings import GatewayFile
 from windtunnel.live.shadow.window import MOST_IN_FLIGHT, TrafficWindow
 from windtunnel.workload.traces.formats.windtunnel import TraceLine
-from windtunnel.workload.traces.gateway_folder import PATTERN, RESTART_S
+from windtunnel.workload.traces.gateway_folder import PATTERN, RESTART_S, SAME_ARRIVAL_S
 from windtunnel.workload.traces.record import TraceRequest, fault_of
 
 READ_BYTES: Final = 1 << 20
@@ -27,8 +27,6 @@ LONGEST_LINE: Final = 16 << 20
 COMPARED_BYTES: Final = 512
 """Before the place up to which a file was read: other bytes there are those of another file."""
 MOST_UNKNOWN: Final = 10_000
-SAME_ARRIVAL_S: Final = 1.0
-"""Between the arrival of a request in the trace and in the log."""
 
 
 class FileTail:

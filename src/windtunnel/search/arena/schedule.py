@@ -6,10 +6,15 @@ queue that a bin leaves to the next is not part of the model: what a schedule at
 """
 
 import math
+from array import array
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from windtunnel.core.errors import InputError
+
+MOST_CELLS: Final = 20_000_000
+"""Bins times sizes, of eight bytes each."""
 MissShare = Callable[[float], float]
 """The share of requests that miss, by load per replica."""
 
@@ -38,55 +43,63 @@ def cheapest_schedule(
     miss_price: float,
 ) -> list[int]:
     """The size in each bin: least dollars for replicas, starts and misses together."""
-    sizes = range(bounds.fewest, bounds.most + 1)
+    fewest = bounds.fewest
+    sizes = range(bounds.most - fewest + 1)
+    if len(sizes) * len(arrivals) > MOST_CELLS:
+        what = f"foresight over {len(arrivals):,} bins of {bin_s:g} s with {len(sizes)} sizes"
+        allowed = f"{MOST_CELLS:,} bins times sizes"
+        raise InputError(what, allowed=allowed, hint="shorten the traffic, or lower `max`")
     holds = max(0, math.ceil(price.minimum_run_s / bin_s) - 1)
+    span = holds + 1
     start = price.per_s * price.startup_s
-    states = [(size, hold) for size in sizes for hold in range(holds + 1)]
-    # Cost until now by state: its size, and the bins for which it must not shrink.
-    cost = {state: 0.0 if state[1] == 0 else math.inf for state in states}
-    came_from: list[dict[tuple[int, int], tuple[int, int]]] = []
+    # Cost until now by state, a size and the bins for which it must not shrink: size * span + hold.
+    cost = [math.inf if state % span else 0.0 for state in range(len(sizes) * span)]
+    # By bin and size, the states before no hold and before a full one: others only count down.
+    came_from = array("I")
     for arrived in arrivals:
         rate = arrived / bin_s
-        here = {
-            size: price.per_s * bin_s * size
-            + miss_price * arrived * (missed(rate / size) if size else 1.0)
-            for size in sizes
-        }
-        following = dict.fromkeys(states, math.inf)
-        origin: dict[tuple[int, int], tuple[int, int]] = {}
+        following = [math.inf] * len(cost)
+        origin = [0] * len(cost)
         # The cheapest way to some size or less, and to some size or more, with leave to shrink.
-        grown: tuple[float, tuple[int, int] | None] = (math.inf, None)
+        grown, grown_from = math.inf, -1
         for size in sizes:
-            if grown[1] is not None:
-                _offer(following, origin, (size, holds), grown[0] + start * size, grown[1])
-            for hold in range(holds + 1):
-                before = cost[size, hold]
-                _offer(following, origin, (size, max(0, hold - 1)), before, (size, hold))
-                if before - start * size < grown[0]:
-                    grown = (before - start * size, (size, hold))
-        shrunk: tuple[float, tuple[int, int] | None] = (math.inf, None)
+            starts = start * (fewest + size)
+            if grown_from >= 0:
+                _offer(following, origin, size * span + holds, grown + starts, grown_from)
+            for state in range(size * span, (size + 1) * span):
+                before = cost[state]
+                _offer(following, origin, max(size * span, state - 1), before, state)
+                if before - starts < grown:
+                    grown, grown_from = before - starts, state
+        shrunk, shrunk_from = math.inf, -1
         for size in reversed(sizes):
-            if shrunk[1] is not None:
-                _offer(following, origin, (size, 0), shrunk[0], shrunk[1])
-            if cost[size, 0] < shrunk[0]:
-                shrunk = (cost[size, 0], (size, 0))
-        cost = {state: value + here[state[0]] for state, value in following.items()}
-        came_from.append(origin)
-    state = min(states, key=lambda one: (cost[one], one))
+            state = size * span
+            if shrunk_from >= 0:
+                _offer(following, origin, state, shrunk, shrunk_from)
+            if cost[state] < shrunk:
+                shrunk, shrunk_from = cost[state], state
+            replicas = fewest + size
+            share = missed(rate / replicas) if replicas else 1.0
+            here = price.per_s * bin_s * replicas + miss_price * arrived * share
+            following[state : state + span] = [
+                one + here for one in following[state : state + span]
+            ]
+        cost = following
+        came_from.extend(origin[::span])
+        came_from.extend(origin[holds::span])
+    state = min(range(len(cost)), key=cost.__getitem__)
     schedule = []
-    for origin in reversed(came_from):
-        schedule.append(state[0])
-        state = origin[state]
+    for number in reversed(range(len(arrivals))):
+        size, hold = divmod(state, span)
+        schedule.append(fewest + size)
+        if 0 < hold < holds:
+            state += 1
+        else:
+            state = came_from[(2 * number + (hold > 0)) * len(sizes) + size]
     return schedule[::-1]
 
 
-def _offer(
-    costs: dict[tuple[int, int], float],
-    origin: dict[tuple[int, int], tuple[int, int]],
-    state: tuple[int, int],
-    cost: float,
-    source: tuple[int, int],
-) -> None:
+def _offer(costs: list[float], origin: list[int], state: int, cost: float, source: int) -> None:
     if cost < costs[state]:
         costs[state] = cost
         origin[state] = source

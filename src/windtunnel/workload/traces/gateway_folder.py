@@ -13,6 +13,8 @@ from windtunnel.core.errors import InputError
 PATTERN = "trace-*.jsonl"
 RESTART_S = 60.0
 """A gateway counts from its start: times that fall by more are those of the next start."""
+SAME_ARRIVAL_S = 1.0
+"""Between the arrival of a request in the trace and in the gateway's log, at most."""
 
 
 class GatewayRow(NamedTuple):
