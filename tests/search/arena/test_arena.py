@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from windtunnel.cli.main import main
+from windtunnel.search.arena.capacity import MissSink
 from windtunnel.search.arena.cases import cases_of
-from windtunnel.twin.scenario.load import load
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.load import load, load_text
 from windtunnel.workload.settings.sources import ReplaySettings
 
 SCENARIO = """\
@@ -50,6 +52,17 @@ def scenario(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SCENARIO)
     return path
+
+
+def test_misses_by_bin_add_up_to_those_of_the_run() -> None:
+    sets = ("serving.pools.0.overheads.completion=300ms", "slo.critical.tpot=30ms")
+    plan = load_text(SCENARIO, sets=sets)
+    sink = MissSink(plan, 10.0)
+    found = run(plan, rows=sink).result["slo"]["critical"]
+    assert 0.1 < found["attained"] < 0.9
+    assert sum(sink.arrived.values()) == found["requests"]
+    missed = (1.0 - found["attained"]) * found["requests"]
+    assert sum(sink.missed.values()) == pytest.approx(missed)
 
 
 def test_policies_are_tuned_judged_and_held_against_foresight(

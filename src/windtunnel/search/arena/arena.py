@@ -114,8 +114,8 @@ def _bins(sink: MissSink, bin_s: float, timeline: Timeline) -> Iterator[LoadBin]
         within = samples[first:end]
         servers = max(1, sum(len(sample.running) for sample in within))
         yield LoadBin(
-            sink.arrived.get(number, 0),
-            sink.missed.get(number, 0),
+            sink.arrived[number],
+            sink.missed[number],
             sum(sum(sample.running) + sum(sample.waiting) for sample in within) / servers,
             math.fsum(math.fsum(sample.kv_used) for sample in within) / servers,
         )

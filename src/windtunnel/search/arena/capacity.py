@@ -6,16 +6,16 @@ in which a queue is only worked off says nothing about the load of its own time,
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from windtunnel.search.check.observation import RequestRows
 from windtunnel.twin.results.accounts import RecordNames
-from windtunnel.twin.results.recorder import COMPLETED
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.request import Request
-from windtunnel.workload.settings.sources import SloClass
 
 MISSED = 0.05
 """The share of misses up to which a load counts as carried."""
@@ -41,28 +41,15 @@ class MissSink:
 
     def __init__(self, plan: ScenarioPlan, bin_s: float) -> None:
         self._bin_s = bin_s
-        self._slos = plan.slos
-        self.arrived: dict[int, int] = {}
-        self.missed: dict[int, int] = {}
+        self._rows = RequestRows(plan)
+        self.arrived: Counter[int] = Counter()
+        self.missed: Counter[int] = Counter()
 
     def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
-        for request, outcome in zip(requests, outcomes, strict=True):
-            at = int(request.arrived_s / self._bin_s)
-            self.arrived[at] = self.arrived.get(at, 0) + 1
-            slo = self._slos[names.classes[request.slo]]
-            if outcome != COMPLETED or not _met(request, slo):
-                self.missed[at] = self.missed.get(at, 0) + 1
-
-
-def _met(request: Request, slo: SloClass) -> bool:
-    first_s = request.first_token_s - request.arrived_s
-    last_s = request.finished_s - request.arrived_s
-    further = max(1.0, float(request.output_tokens) - 1.0)
-    return (
-        (slo.ttft_s is None or first_s <= slo.ttft_s)
-        and (slo.e2e_s is None or last_s <= slo.e2e_s)
-        and (slo.tpot_s is None or (last_s - first_s) / further <= slo.tpot_s)
-    )
+        columns = self._rows.read(requests, outcomes, names)
+        bins = (columns["arrived"] / self._bin_s).astype(int)
+        self.arrived.update(bins.tolist())
+        self.missed.update(bins[~columns["attained"]].tolist())
 
 
 class FixedRun(NamedTuple):

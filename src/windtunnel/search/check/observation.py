@@ -69,7 +69,7 @@ def observe(
 
     `step_scales` make the steps of some pools longer or shorter.
     """
-    rows, log = _Rows(plan), _ControlLog()
+    rows, log = RequestRows(plan), _ControlLog()
     ceiling = MemoryCeiling.of(None, processes)
     done = run(plan, rows=rows, decisions=log, look=ceiling.look, step_scales=step_scales)
     owners = done.timeline.owners
@@ -118,7 +118,7 @@ class _ControlLog:
         self.decisions.append(one)
 
 
-class _Rows:
+class RequestRows:
     """Keeps some forty bytes of every request that ends."""
 
     def __init__(self, plan: ScenarioPlan) -> None:
@@ -128,9 +128,13 @@ class _Rows:
         self.classes: list[str] = []
 
     def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
+        self.classes = names.classes
+        self._batches.append(self.read(requests, outcomes, names))
+
+    def read(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> Columns:
+        """What requests came to, those of one call."""
         import numpy as np
 
-        self.classes = names.classes
         codes = {name: number for number, name in enumerate(OUTCOMES)}
 
         def taken(values: Any, kind: Any = np.float64) -> Any:
@@ -156,22 +160,20 @@ class _Rows:
         tpot[several] = (finished - after - first)[several] / (tokens - 1)[several]
         waited = (admitted > arrived) | ((admitted == UNSET) & (server < 0))
         admission = np.where(outcome == codes[REJECTED], 2, np.where(waited, 1, 0))
-        self._batches.append(
-            {
-                "id": taken((r.id for r in requests), np.int64),
-                "arrived": arrived,
-                "slo": slo,
-                "outcome": outcome,
-                "server": server,
-                "prefill_server": taken((r.prefill_server for r in requests), np.int32),
-                "admission": admission.astype(np.int8),
-                "tokens": np.where(done, tokens, 0).astype(np.int32),
-                "attained": done & self._in_time(names.classes, slo, ttft, tpot, e2e),
-                "ttft": np.where(done, ttft, np.nan).astype(np.float32),
-                "tpot": tpot.astype(np.float32),
-                "e2e": np.where(done, e2e, np.nan).astype(np.float32),
-            }
-        )
+        return {
+            "id": taken((r.id for r in requests), np.int64),
+            "arrived": arrived,
+            "slo": slo,
+            "outcome": outcome,
+            "server": server,
+            "prefill_server": taken((r.prefill_server for r in requests), np.int32),
+            "admission": admission.astype(np.int8),
+            "tokens": np.where(done, tokens, 0).astype(np.int32),
+            "attained": done & self._in_time(names.classes, slo, ttft, tpot, e2e),
+            "ttft": np.where(done, ttft, np.nan).astype(np.float32),
+            "tpot": tpot.astype(np.float32),
+            "e2e": np.where(done, e2e, np.nan).astype(np.float32),
+        }
 
     def _in_time(
         self, classes: list[str], slo: Any, ttft: Floats, tpot: Floats, e2e: Floats
