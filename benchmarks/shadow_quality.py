@@ -5,7 +5,7 @@ prefill takes a tenth longer, decode a tenth less. Three kinds of traffic, three
 """
 
 from benchmarks.claim import Claim, report
-from windtunnel.live.shadow.window import FIGURES
+from windtunnel.analysis.shadow.window import FIGURES
 from windtunnel.search.forecast import Forecaster
 from windtunnel.search.forecast_quality import replayed, shadow_of
 from windtunnel.twin.results.accounts import RecordNames

@@ -3,8 +3,8 @@
 import msgspec
 
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report
+from windtunnel.analysis.shadow.window import Present
 from windtunnel.core.random import Stream
-from windtunnel.live.shadow.window import Present
 from windtunnel.search.forecast import Forecaster
 from windtunnel.workload.traces.record import TraceRequest
 

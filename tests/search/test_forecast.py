@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from windtunnel.analysis.shadow.window import Present
 from windtunnel.cli.main import main
 from windtunnel.core.errors import InputError
 from windtunnel.live.shadow.following import GatewayFollower
 from windtunnel.live.shadow.program import ShadowProgram, _Figures
-from windtunnel.live.shadow.window import Present
 from windtunnel.search.check.observation import ControlDecision
 from windtunnel.search.forecast import Forecaster, WhatIf, most_replicas
 from windtunnel.search.forecast_quality import replayed, shadow_of

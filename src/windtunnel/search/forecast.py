@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from windtunnel.analysis.shadow.forecasts import TwinForecast, TwinForecasts
+from windtunnel.analysis.shadow.window import Present, figures_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
-from windtunnel.live.shadow.forecasts import TwinForecast, TwinForecasts
-from windtunnel.live.shadow.window import Present, figures_of
 from windtunnel.search.check.decisions import decision_differences
 from windtunnel.search.check.observation import ControlDecision, Observation, observe
 from windtunnel.settings.document import Document, parse_value

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.analysis.shadow.shadow import SATURATED, Shadow
+from windtunnel.analysis.shadow.window import TrafficWindow
 from windtunnel.core.errors import InputError
-from windtunnel.live.shadow.shadow import SATURATED, Shadow
-from windtunnel.live.shadow.window import TrafficWindow
 from windtunnel.search.forecast import Forecaster, WhatIf
 from windtunnel.workload.traces.record import TraceRequest
 

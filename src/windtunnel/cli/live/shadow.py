@@ -75,10 +75,10 @@ def run(
     Each tick forecasts TTFT, TPOT, requests that wait and arrivals, with intervals once enough
     forecasts have been held against what came. /metrics and /forecast have them.
     """
+    from windtunnel.analysis.shadow.shadow import ShadowTick
     from windtunnel.live.emulate.serving import listen
     from windtunnel.live.shadow.following import GatewayFollower
     from windtunnel.live.shadow.program import ShadowProgram
-    from windtunnel.live.shadow.shadow import ShadowTick
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.shadow import show_tick
     from windtunnel.search.forecast_quality import shadow_of
@@ -126,8 +126,8 @@ def ask(
 
     Prints the forecast as things are, and as they would be.
     """
+    from windtunnel.analysis.shadow.window import TrafficWindow
     from windtunnel.live.shadow.following import GatewayFollower
-    from windtunnel.live.shadow.window import TrafficWindow
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.shadow import show_question
     from windtunnel.search.forecast import WhatIf

@@ -1,1 +1,1 @@
-"""The shadow: follows a gateway's files, forecasts with the twin, measures its own error."""
+"""The shadow as a program: follows a gateway's files, ticks, serves metrics."""

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
+from windtunnel.analysis.shadow.window import MOST_IN_FLIGHT, TrafficWindow
 from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
 from windtunnel.live.gateway import decisions
 from windtunnel.live.gateway.audit import LogLine
 from windtunnel.live.gateway.event_log import STARTED
 from windtunnel.live.gateway.settings import GatewayFile
-from windtunnel.live.shadow.window import MOST_IN_FLIGHT, TrafficWindow
 from windtunnel.workload.traces.formats.windtunnel import TraceLine
 from windtunnel.workload.traces.gateway_folder import PATTERN, RESTART_S, SAME_ARRIVAL_S
 from windtunnel.workload.traces.record import TraceRequest, fault_of

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
+from windtunnel.analysis.shadow.shadow import Shadow, ShadowTick
 from windtunnel.core.clock import cpu_s
 from windtunnel.live.emulate.serving import serve
 from windtunnel.live.shadow.following import GatewayFollower
-from windtunnel.live.shadow.shadow import Shadow, ShadowTick
 from windtunnel.live.system import run_until_stopped
 
 

@@ -6,9 +6,9 @@ from typing import Any
 from rich.console import Console
 
 from windtunnel.analysis.figures import NOTHING, share_text, text_of
-from windtunnel.live.shadow.forecasts import TwinForecast, TwinForecasts
-from windtunnel.live.shadow.shadow import SATURATED, ShadowTick
-from windtunnel.live.shadow.window import UNITS
+from windtunnel.analysis.shadow.forecasts import TwinForecast, TwinForecasts
+from windtunnel.analysis.shadow.shadow import SATURATED, ShadowTick
+from windtunnel.analysis.shadow.window import UNITS
 from windtunnel.report.terminal.layout import print_table, say
 
 LABELS = {

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from windtunnel.analysis.shadow.window import FIGURES, UNITS, TrafficWindow
 from windtunnel.core.distribution import quantile_of
-from windtunnel.live.shadow.window import FIGURES, UNITS, TrafficWindow
 
 SHARE: Final = 0.9
 """Of the outcomes, within an interval."""

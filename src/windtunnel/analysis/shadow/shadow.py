@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from windtunnel.core.errors import InputError
-from windtunnel.live.shadow.forecasts import (
+from windtunnel.analysis.shadow.forecasts import (
     ForecastFigure,
     ForecastLog,
     TwinForecasts,
     plain,
 )
-from windtunnel.live.shadow.window import Present, TrafficWindow
+from windtunnel.analysis.shadow.window import Present, TrafficWindow
+from windtunnel.core.errors import InputError
 
 Forecast = Callable[[Present, float], TwinForecasts]
 """Runs the twin from what is present, with its steps so many times as long."""
