@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 import windtunnel as wt
 from tests.twin.runs import BUSY
+from windtunnel.api.figure import Figure
 from windtunnel.cli.main import main
 
 
@@ -49,6 +51,25 @@ def test_a_dictionary_that_is_no_scenario_is_a_sentence(
 ) -> None:
     with pytest.raises(wt.WindtunnelError, match=says):
         wt.simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: wt.simulate(None),  # type: ignore[arg-type]
+        lambda: wt.simulate("a\0b"),
+        lambda: wt.simulate({}, sets=5),  # type: ignore[arg-type]
+        lambda: wt.simulate({}, sets=[None]),  # type: ignore[list-item]
+        lambda: wt.sweep({}, {"seed": [1]}),  # type: ignore[arg-type]
+        lambda: wt.plan({}),  # type: ignore[arg-type]
+        lambda: wt.explain({}, request=1),  # type: ignore[arg-type]
+        lambda: wt.check("a.yaml", "b.yaml", max_cost=5),  # type: ignore[arg-type]
+        lambda: Figure("").save("/"),
+    ],
+)
+def test_values_of_a_wrong_kind_are_sentences(wrong: Callable[[], object]) -> None:
+    with pytest.raises(wt.WindtunnelError):
+        wrong()
 
 
 def test_a_loaded_scenario_takes_no_more_settings(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """What the studio's server answers, and whom."""
 
 import asyncio
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +100,24 @@ def test_a_scenario_with_faults_is_not_started(client: TestClient, folder: Path)
 
 def test_two_runs_of_one_scenario_have_folders_of_their_own(folder: Path) -> None:
     history = History(folder / "runs")
-    first = history.new("a/b", 1, ())
-    assert first.name == "a-b-1-1"
-    assert history.new("a/b", 1, {first.name}).name == "a-b-1-2"
-    first.mkdir(parents=True)
-    assert history.new("a/b", 1, {"a-b-1-2"}).name == "a-b-1-3"
+    names = [history.new("a/b", 1).name for _ in range(3)]
+    assert names == ["a-b-1-1", "a-b-1-2", "a-b-1-3"]
+
+
+def test_what_is_no_file_or_no_result_is_a_sentence(client: TestClient, folder: Path) -> None:
+    os.mkfifo(folder / "pipe.yaml")
+    assert client.get("/api/files").json()["files"] == ["busy.yaml"]
+    assert "no regular file" in client.get("/api/text?file=pipe.yaml").json()["error"]
+    assert client.get("/api/text?file=busy.yaml%00").status_code == 400
+    body = b'{"text":"\xff"}'
+    assert client.post("/api/check", content=body, headers=JSON).status_code == 400
+    wt.simulate(folder / "busy.yaml", folder=folder / "runs" / "good")
+    wt.simulate(folder / "busy.yaml", folder=folder / "runs" / "bad")
+    result = folder / "runs" / "bad" / "result.json"
+    result.write_text(re.sub('"p99": [^,]*,', '"p99": "abc",', result.read_text()))
+    assert [line["id"] for line in client.get("/api/runs").json()] == ["good"]
+    assert "damaged" in client.get("/api/runs/bad").json()["error"]
+    assert "damaged" in client.get("/api/compare?run=good&run=bad").json()["error"]
 
 
 def test_a_process_that_cannot_be_followed_ends_its_run(

@@ -3,6 +3,8 @@
 from html import escape
 from pathlib import Path
 
+from windtunnel.core.errors import OutputError
+
 HEIGHT_PX = 720
 
 
@@ -15,7 +17,11 @@ class Figure:
     def save(self, path: str | Path) -> Path:
         """Writes the page, and says where it is."""
         place = Path(path)
-        place.write_text(self.html, encoding="utf-8")
+        try:
+            place.write_text(self.html, encoding="utf-8")
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise OutputError(f"cannot write the page: {reason}", where=str(place)) from error
         return place
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from windtunnel.core.errors import InputError
@@ -15,11 +16,21 @@ Sets = Mapping[str, Plain] | Sequence[str]
 def set_texts(sets: Sets | None) -> list[str]:
     """Overrides as `--set` takes them."""
     if isinstance(sets, Sequence) and not isinstance(sets, str):
+        for text in sets:
+            if not isinstance(text, str):
+                raise InputError(f"{shown(text)} is no text", where="sets", allowed="PATH=VALUE")
         return list(sets)
     given = mapping_of(sets or {}, "sets", '{"serving.pools.0.replicas": 2}')
     return [
         f"{path}={json.dumps(plain_of(value, f'sets {path}'))}" for path, value in given.items()
     ]
+
+
+def file_of(given: Any, where: str) -> Path:
+    """The path of a file or a folder, or a sentence."""
+    if not isinstance(given, str | Path) or "\0" in str(given):
+        raise InputError(f"{shown(given)} is no path", where=where, allowed="the path of a file")
+    return Path(given)
 
 
 def mapping_of(given: Any, where: str, allowed: str) -> Mapping[str, Any]:

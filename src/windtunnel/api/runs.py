@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.api.figure import Figure
-from windtunnel.api.inputs import Sets, plain_of, set_texts
+from windtunnel.api.inputs import Sets, file_of, plain_of, set_texts
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
 from windtunnel.search.table import ResultTable, pandas_of, polars_of
@@ -140,7 +140,8 @@ def simulate(
     plan = plan_of(scenario, sets, seed)
     if folder is None:
         return RunResult(plan, run(plan, check=check).result, None)
-    return RunResult(plan, record(plan, Path(folder), check=check), Path(folder))
+    place = file_of(folder, "folder")
+    return RunResult(plan, record(plan, place, check=check), place)
 
 
 def record(plan: ScenarioPlan, folder: Path, *, check: bool = False) -> dict[str, Any]:
@@ -160,10 +161,12 @@ def plan_of(scenario: Scenario, sets: Sets = (), seed: int | None = None) -> Sce
             what = "a loaded scenario has its settings already"
             raise InputError(what, where="sets, seed", hint="give them to wt.load")
         return scenario
+    if isinstance(scenario, RunResult):
+        raise InputError("this is a result", where="scenario", hint="its scenario is .plan")
     if isinstance(scenario, Mapping):
         text = json.dumps(plain_of(scenario, "scenario"))
         return load_document(document_of(text, FOLDER_OF_A_DICT, set_texts(sets), seed))
-    return load(scenario, set_texts(sets), seed)
+    return load(file_of(scenario, "scenario"), set_texts(sets), seed)
 
 
 class ComparisonTable(ResultTable):
@@ -269,7 +272,7 @@ def explain(
 
     if sum(one is not None for one in (request, at, decision)) > 1:
         raise InputError("one at a time", where="explain", allowed="request, at or decision")
-    folder = of.folder if isinstance(of, RunResult) else Path(of)
+    folder = of.folder if isinstance(of, RunResult) else file_of(of, "explain")
     at_s = parse_duration(at) if isinstance(at, str) else at
     found = explain_run(RunReader(folder), request, at_s, decision)
     text = StringIO()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.api.figure import Figure
-from windtunnel.api.inputs import Sets, mapping_of, plain_of, set_texts
+from windtunnel.api.inputs import Sets, file_of, mapping_of, plain_of, set_texts
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
 from windtunnel.report.terminal.plan import PlannedScenario
@@ -296,13 +296,16 @@ def check(
     `most` and `least` have limits by figure, as in `{"latency.ttft.p99": "+10%"}`. Everything else
     is as for the command of the same name.
     """
+    for name, limit in (("max_cost", max_cost), ("min_attainment", min_attainment)):
+        if not isinstance(limit, str | None):
+            raise InputError(f"{shown(limit)} is no text", where=name, allowed="such as '+5%'")
     limits = limits_of(max_cost, min_attainment, *(_limit_texts(part) for part in (most, least)))
     given = CheckInput(
-        [Path(file) for file in files],
+        [file_of(file, "check") for file in files],
         base,
         head,
-        None if scenario is None else Path(scenario),
-        None if trace is None else Path(trace),
+        None if scenario is None else file_of(scenario, "scenario"),
+        None if trace is None else file_of(trace, "trace"),
         set_texts(sets),
         seed,
     )
@@ -321,7 +324,7 @@ def _workers(on: str, jobs: int | None, cache: str | Path | None) -> Workers:
 
 def origin_of(scenario: str | Path, sets: Sets | None) -> Origin:
     """The scenario of a file, with what is set for all points."""
-    return Origin.read(scenario, set_texts(sets))
+    return Origin.read(file_of(scenario, "scenario"), set_texts(sets))
 
 
 def axes_in(vary: Varied) -> list[Axis]:

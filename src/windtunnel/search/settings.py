@@ -7,6 +7,7 @@ from pydantic import Field
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.models.catalog.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.settings import LinearStepTime, TableStepTime
 from windtunnel.routing.settings import RouterSettings
 from windtunnel.scaling.build import ScalingSection
@@ -207,6 +208,7 @@ class PlanSettings(Section):
         pools = scenario.serving.pools
         yield from self._class_faults(where, scenario.slo)
         yield from self._hardware_faults(where, pools)
+        yield from self._model_faults(where)
         yield from self._range_faults(where)
         yield from self._repeated(where)
 
@@ -248,6 +250,16 @@ class PlanSettings(Section):
             what = f"the step time {step.model!r} of the pool would be the same for all of them"
             hint = "leave it out, or give the pool a step time that follows from its accelerator"
             yield where.fault(key, what, hint=hint)
+
+    def _model_faults(self, where: Context) -> Iterator[Fault]:
+        """Names that no catalog has; files are read when a candidate is built."""
+        for index, name in enumerate(self.models or ()):
+            if "/" in name or name.endswith(".json"):
+                continue
+            try:
+                resolve_model(name)
+            except InputError as error:
+                yield where.fault(("models", index), error.what, error.allowed, error.hint)
 
     def _range_faults(self, where: Context) -> Iterator[Fault]:
         split = self.prefill_decode

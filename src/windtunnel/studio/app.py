@@ -104,6 +104,9 @@ def _answering(handler: Handler) -> Handler:
             return await handler(request)
         except WindtunnelError as error:
             return _json({"error": str(error)}, 400)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            says = f"a file or a request is damaged, or of another version: {error}"
+            return _json({"error": says}, 400)
 
     return answer
 
@@ -156,7 +159,8 @@ class Studio:
         return _json({"files": listed, "attached": self._attached})
 
     async def text(self, request: Request) -> Response:
-        return _json({"text": self._files.text_of(request.query_params.get("file", ""))})
+        name = request.query_params.get("file", "")
+        return _json({"text": await run_in_threadpool(self._files.text_of, name)})
 
     async def check(self, request: Request) -> Response:
         edited = await _edited(request)
@@ -172,8 +176,12 @@ class Studio:
         found = await run_in_threadpool(checked, edited.text, file)
         if found["faults"]:
             raise InputError("\n".join(fault["says"] for fault in found["faults"]))
-        folder = self._history.new(found["name"], found["seed"], self._live.names)
-        run = await self._live.start(edited.text, file, folder)
+        folder = self._history.new(found["name"], found["seed"])
+        try:
+            run = await self._live.start(edited.text, file, folder)
+        except InputError:
+            folder.rmdir()
+            raise
         return _json({"id": run.name}, 201)
 
     async def run(self, request: Request) -> Response:

@@ -1,7 +1,8 @@
 """The runs in a folder: what each gave, over time, and which of its requests were slow."""
 
+import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from windtunnel.analysis.explain.overview import overview
 from windtunnel.analysis.explain.run import RunReader
 from windtunnel.analysis.figures import text_of
 from windtunnel.analysis.run_folder import RESULT, TIMELINE, result_of, series_of
-from windtunnel.core.errors import InputError, WindtunnelError
+from windtunnel.core.errors import InputError, OutputError, WindtunnelError
 from windtunnel.report.page.headline import tiles
 
 MOST_RUNS = 200
@@ -43,13 +44,20 @@ class History:
             raise InputError(f"there is no run {name[:80]!r} here", where=str(self.root))
         return folder
 
-    def new(self, name: str, seed: int, taken: Collection[str]) -> Path:
-        """A folder for a run that is about to begin; `taken` are those of runs under way."""
+    def new(self, name: str, seed: int) -> Path:
+        """A folder for a run that is about to begin: made at once, so that no other run gets it."""
         stem = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{name}-{seed}")[:80].lstrip("-.") or "run"
-        there = {path.name for path in self.root.iterdir()} if self.root.is_dir() else set()
-        taken = there.union(taken)
-        numbers = (f"{stem}-{number}" for number in range(1, len(taken) + 2))
-        return self.root / next(free for free in numbers if free not in taken)
+        for number in itertools.count(1):
+            folder = self.root / f"{stem}-{number}"
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                raise OutputError(f"cannot be made: {reason}", where=str(folder)) from error
+            return folder
+        raise AssertionError
 
     def listed(self) -> list[dict[str, Any]]:
         """A line for each run; folders that cannot be read are left out."""
@@ -60,7 +68,7 @@ class History:
                     found.append((path.stat().st_mtime, path))
         lines = []
         for _, path in sorted(found, reverse=True)[:MOST_RUNS]:
-            with suppress(WindtunnelError, LookupError, TypeError, OSError):
+            with suppress(WindtunnelError, LookupError, TypeError, ValueError, OSError):
                 lines.append(self._line(path))
         return lines
 
@@ -74,8 +82,8 @@ class History:
             "written": path.stat().st_mtime,
             "completed": requests["completed"],
             "arrived": requests["arrived"],
-            "ttft_p99": result["latency"]["ttft"]["p99"],
-            "cost": result["cost"]["total"],
+            "ttft_p99": _number(result["latency"]["ttft"]["p99"]),
+            "cost": _number(result["cost"]["total"]),
             "partial": result["partial"],
         }
 
@@ -116,3 +124,8 @@ class History:
             for metric in compared(runs, [False] * len(runs))
         ]
         return {"runs": list(names), "rows": rows}
+
+
+def _number(value: Any) -> float | None:
+    """A figure of a file that anybody may have written."""
+    return value if value is None else float(value)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ class LiveRun:
         self.name = name
         self.lines: list[dict[str, Any]] = []
         self.process: asyncio.subprocess.Process | None = None
+        self.is_stopped = False
         self._more = asyncio.Condition()
 
     @property
@@ -59,10 +60,6 @@ class LiveRuns:
         self._runs: dict[str, LiveRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def names(self) -> Collection[str]:
-        return self._runs.keys()
-
     def named(self, name: str) -> LiveRun:
         if name not in self._runs:
             raise InputError(f"no run {name[:80]!r} was started here")
@@ -77,12 +74,12 @@ class LiveRuns:
             del self._runs[name]
         run = self._runs[folder.name] = LiveRun(folder.name)
         request = msgspec.json.encode(RunRequest(text, str(file), str(folder)))
-        task = asyncio.create_task(self._follow(run, request))
+        task = asyncio.create_task(self._follow(run, request, folder))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return run
 
-    async def _follow(self, run: LiveRun, request: bytes) -> None:
+    async def _follow(self, run: LiveRun, request: bytes, folder: Path) -> None:
         """Follows a run's process to its end, and whatever goes wrong is the end of the run."""
         try:
             status = await self._read(run, request)
@@ -94,7 +91,11 @@ class LiveRuns:
                     run.process.kill()
                 await run.process.wait()
         if not run.has_ended:
-            await run.say({FAILED: failed})
+            stopped = "the run was stopped before it had begun; nothing is kept"
+            await run.say({FAILED: stopped if run.is_stopped else failed})
+        if FAILED in run.lines[-1]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # it was made for this run
 
     async def _read(self, run: LiveRun, request: bytes) -> int:
         """Reads the lines of a run's process; its exit status."""
@@ -118,9 +119,10 @@ class LiveRuns:
         return await run.process.wait()
 
     def stop(self, name: str) -> None:
-        """Asks a run to end early; what it has done is kept."""
+        """Asks a run to end early, once; what it has done is kept."""
         run = self.named(name)
-        if run.process is not None and run.process.returncode is None:
+        if run.process is not None and run.process.returncode is None and not run.is_stopped:
+            run.is_stopped = True
             run.process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:

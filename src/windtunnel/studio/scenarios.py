@@ -40,6 +40,8 @@ class ScenarioFiles:
 
     def text_of(self, name: str) -> str:
         path = self.path_of(name)
+        if path.exists() and not path.is_file():
+            raise InputError("this is no regular file", where=name)
         try:
             with path.open(encoding="utf-8") as file:
                 text = file.read(MOST_TEXT_BYTES + 1)
@@ -53,6 +55,8 @@ class ScenarioFiles:
 def _is_scenario(path: Path) -> bool:
     """Whether a file begins like one: manifests and other YAML are not offered."""
     try:
+        if not path.is_file():
+            return False  # reading a pipe would wait for ever
         with path.open("rb") as file:
             return SERVED.search(file.read(MOST_TEXT_BYTES)) is not None
     except OSError:
@@ -72,4 +76,5 @@ def checked(text: str, file: Path) -> dict[str, Any]:
 def _fault(fault: InputError, file: Path) -> dict[str, Any]:
     where = fault.where or ""
     line = LINE.search(where.split(" ")[0].rstrip(",:"))
-    return {"line": int(line[1]) if line else None, "says": str(fault).replace(f"{file}:", "line ")}
+    says = re.sub(rf"^{re.escape(str(file))}:( ?)", lambda m: "" if m[1] else "line ", str(fault))
+    return {"line": int(line[1]) if line else None, "says": says}

@@ -7,9 +7,9 @@ import pytest
 from windtunnel.core.errors import InputError
 from windtunnel.search.check.limits import (
     ATTAINED,
-    COST,
     FAILED,
     PASSED,
+    TOTAL_COST,
     UNCERTAIN,
     figure_limit,
     judge,
@@ -47,7 +47,7 @@ def metric(unit: str, base: float, changed: float, ends: tuple[float, float] | N
 def test_a_cost_against_its_limit(
     text: str, changed: float, ends: tuple[float, float] | None, verdict: str
 ) -> None:
-    limit = limit_of(COST, text, "--max-cost", is_most=True)
+    limit = limit_of(TOTAL_COST, text, "--max-cost", is_most=True)
     assert judge(limit, metric("$", 100.0, changed, ends))["verdict"] == verdict
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ from windtunnel.cli.options import FILE
 from windtunnel.core.errors import InputError
 
 TOKEN = "WINDTUNNEL_STUDIO_TOKEN"  # noqa: S105 - the name of a variable
-FEWEST_LETTERS = 16
+WELL_FORMED = re.compile(r"[A-Za-z0-9_-]{16,200}")
 
 
 @click.command(short_help="Edit scenarios, watch runs and compare them in a browser.")
@@ -37,12 +38,14 @@ def studio(folder: Path, runs: Path, port: int, host: str, attached: tuple[str, 
 
     if not folder.is_dir():
         raise InputError("there is no such folder", where=str(folder))
+    if runs.exists() and not runs.is_dir():
+        raise InputError("this is not a folder", where=f"--runs {runs}")
     for url in attached:
         _check_url(url)
     token = os.environ.get(TOKEN)
-    if token is not None and len(token) < FEWEST_LETTERS:
-        allowed = f"{FEWEST_LETTERS} letters or more"
-        raise InputError("the token is too short", where=TOKEN, allowed=allowed)
+    if token is not None and not WELL_FORMED.fullmatch(token):
+        allowed = "16 to 200 letters of A-Z, a-z, 0-9, - and _"
+        raise InputError("this is no token", where=TOKEN, allowed=allowed)
     if token is None and not is_loopback(host):
         token = new_token()
     served = Studio(folder, runs, attached)

@@ -19,7 +19,7 @@ from windtunnel.analysis.figures import (
     SHARE,
     figure,
 )
-from windtunnel.core.errors import WindtunnelError
+from windtunnel.core.errors import InputError, WindtunnelError
 from windtunnel.core.intervals import CONFIDENCE
 from windtunnel.core.processes import Died, processors
 from windtunnel.core.units import format_duration
@@ -29,7 +29,15 @@ from windtunnel.search.check.decisions import (
     DecisionDifferences,
     decision_differences,
 )
-from windtunnel.search.check.limits import DEFAULTS, FAILED, UNCERTAIN, Limit, judge, spread
+from windtunnel.search.check.limits import (
+    DEFAULTS,
+    FAILED,
+    TOTAL_COST,
+    UNCERTAIN,
+    Limit,
+    judge,
+    spread,
+)
 from windtunnel.search.check.observation import Observation, observe
 from windtunnel.search.check.sides import CheckInput, CheckSide, sides_of
 from windtunnel.search.execution.workers import PAYS_FROM_S, SpreadTasks
@@ -39,6 +47,7 @@ from windtunnel.search.repeats.runs import RepeatProgress
 from windtunnel.twin.estimate import mean_estimate
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.servers.pools import price_of
 from windtunnel.workload.settings.sources import ReplaySettings
 
 USUAL_SEEDS = 5
@@ -75,7 +84,7 @@ def check(given: CheckInput, ask: CheckAsk, done: RepeatProgress) -> dict[str, A
     """The whole of it, as plain data: `check.json`."""
     with ExitStack() as stack:
         sides = sides_of(given, stack)
-        limits = list(ask.limits or DEFAULTS)
+        limits = _priced(sides, ask.limits or DEFAULTS, asked=bool(ask.limits))
         for limit in limits:
             if "CLASS" not in limit.path:
                 option = "--max" if limit.is_most else "--min"
@@ -91,6 +100,20 @@ def _seeds(sides: Sequence[CheckSide], asked: int | None) -> list[int]:
     if replayed or not any(draws(side.plan) for side in sides):
         asked = 1
     return [first + number for number in range(USUAL_SEEDS if asked is None else asked)]
+
+
+def _priced(sides: Sequence[CheckSide], limits: Sequence[Limit], *, asked: bool) -> list[Limit]:
+    """The limits that can be measured: cost can where servers have a price."""
+    for side in sides:
+        plan = side.plan
+        if plan.on_machines or any(price_of(pool) for pool in plan.pools):
+            continue
+        if asked and any(limit.path == TOTAL_COST for limit in limits):
+            what = "its servers have no price, so their cost cannot be held to a limit"
+            hint = "give their pools a price_per_hour, or leave the limit out"
+            raise InputError(what, where=side.name, hint=hint)
+        return [limit for limit in limits if limit.path != TOTAL_COST]
+    return list(limits)
 
 
 def _run(

@@ -8,7 +8,7 @@ from windtunnel.analysis.figures import SECONDS, SHARE, figure, text_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration, parse_share
 
-COST = "cost.total"
+TOTAL_COST = "cost.total"
 ATTAINED = "slo.CLASS.attained"
 """Of every class of service."""
 PASSED, FAILED, UNCERTAIN = "passed", "failed", "uncertain"
@@ -31,7 +31,7 @@ class Limit(NamedTuple):
 
 DEFAULTS = (
     Limit(ATTAINED, is_most=False, value=-0.001, is_change=True, text="-0.1%"),
-    Limit(COST, is_most=True, value=0.01, is_change=True, text="+1%"),
+    Limit(TOTAL_COST, is_most=True, value=0.01, is_change=True, text="+1%"),
 )
 """Where no limits are given."""
 
@@ -44,7 +44,7 @@ def limits_of(
     if min_attainment is not None:
         found.append(limit_of(ATTAINED, min_attainment, "--min-attainment", is_most=False))
     if max_cost is not None:
-        found.append(limit_of(COST, max_cost, "--max-cost", is_most=True))
+        found.append(limit_of(TOTAL_COST, max_cost, "--max-cost", is_most=True))
     found += [figure_limit(text, "--max", is_most=True) for text in most]
     found += [figure_limit(text, "--min", is_most=False) for text in least]
     return found

@@ -106,7 +106,9 @@ class DeploymentSearch:
 
     def _least_hopeless(self, ended: RaceResult) -> RaceResult:
         """Every candidate is ruled out before any run: short runs tell how far off the best are."""
-        built = [one for one in self._space.candidates if one.kind.plan is not None]
+        built = [
+            one for one in self._space.candidates if one.kind.plan is not None and not one.over
+        ]
         ranked = sorted(built, key=lambda one: (-_reach(one), one.number))
         kinds: set[int] = set()
         chosen: list[Candidate] = []

@@ -129,6 +129,7 @@ function watchRun(id) {
   clearRun(id);
   newCharts();
   $("bar").hidden = $("stop").hidden = false;
+  $("stop").disabled = false;
   $("bar").removeAttribute("value");
   let before = null;
   const events = state.events = new EventSource(`/api/runs/${encodeURIComponent(id)}/progress`);
@@ -262,7 +263,7 @@ $("text").addEventListener("input", () => { drawLines(); clearTimeout(state.time
 $("text").addEventListener("scroll", () => { $("lines").scrollTop = $("text").scrollTop; });
 $("file").addEventListener("change", openFile);
 $("start").addEventListener("click", start);
-$("stop").addEventListener("click", guarded(async () => { await ask(`/api/runs/${encodeURIComponent(state.run)}/stop`, {}); say("stopping"); }));
+$("stop").addEventListener("click", guarded(async () => { $("stop").disabled = true; await ask(`/api/runs/${encodeURIComponent(state.run)}/stop`, {}); say("stopping"); }));
 $("ask").addEventListener("click", () => explain({ request: $("request").value.trim() }));
 $("request").addEventListener("keydown", (event) => { if (event.key === "Enter") explain({ request: $("request").value.trim() }); });
 $("hold").addEventListener("click", () => { location.hash = `#compare/${[...state.chosen].map(encodeURIComponent).join(",")}`; });
