@@ -164,6 +164,7 @@ class Arena:
             if not self._bounded:
                 self._most = min(MOST_REPLICAS, max(self._fewest + 2, ROOM * fixed))
             floors = (self._fewest, max(self._fewest + 1, round(STANDING * fixed)))
+            foresight = self._foresight(fixed, curve)
             units = self._units(curve)
             rows, left_out = [], []
             for contestant in contestants:
@@ -171,7 +172,6 @@ class Arena:
                     rows.append(self._compete(contestant, units, floors))
                 except (InputError, InputFaults) as error:
                     left_out.append({"name": contestant.name, "says": str(error)})
-            foresight = self._foresight(fixed, curve)
         size = Setting(TUNED, {}, fixed, fixed)
         judged = [_judged(size, self._hindsight[fixed])]
         rows.append({"name": FIXED, "knob": "replicas", "tried": [], "judged": judged})
