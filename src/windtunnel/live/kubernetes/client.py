@@ -416,11 +416,13 @@ class Client:
 
     # -- Exchanges
 
-    async def request(self, method: str, path: str, body: Any = None) -> Any:
+    async def request(
+        self, method: str, path: str, body: Any = None, kind: type[Any] = object
+    ) -> Any:
         """Another request, by its path: `/version`, or a subresource that has no method here."""
         if method == "GET":
-            return _decoded(await self._read(path), object)
-        return _decoded(await self._write(method, path, body), object)
+            return _decoded(await self._read(path), kind)
+        return _decoded(await self._write(method, path, body), kind)
 
     async def _read(self, path: str, *, urgent: bool = False) -> bytes:
         backoff = Backoff(self._wire.stream)

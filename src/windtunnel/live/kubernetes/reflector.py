@@ -167,7 +167,7 @@ class Reflector(Generic[Held]):
             try:
                 match step:
                     case ListNow():
-                        await self._list()
+                        await self.fill()
                     case WatchFrom(version, timeout_s, _, verify):
                         if not verify or self.steps.verified(await self._newest()):
                             await self._watch(version, timeout_s)
@@ -180,7 +180,8 @@ class Reflector(Generic[Held]):
     async def _newest(self) -> str:
         return await self._client.newest_version(self.resource, self._selection)
 
-    async def _list(self) -> None:
+    async def fill(self) -> None:
+        """Reads all objects once."""
         self.cache.begin_list()
         listed = await self._client.list_all(self.resource, self._selection)
         self.unreadable.clear()

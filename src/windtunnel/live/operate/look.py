@@ -12,7 +12,9 @@ from windtunnel.core.telemetry import Plain
 from windtunnel.gangs.status import status_of
 from windtunnel.live.kubernetes.client import open_client
 from windtunnel.live.kubernetes.config import load_config
+from windtunnel.live.kubernetes.errors import KubernetesError, NotFound
 from windtunnel.live.operate.mirror import Mirror
+from windtunnel.live.system import unwrapped
 
 LONGEST_S: Final = 30.0
 
@@ -23,24 +25,24 @@ def live_status(kubeconfig: Path | None, context: str, namespace: str) -> dict[s
 
 
 async def _look(kubeconfig: Path | None, context: str, namespace: str) -> dict[str, Plain]:
-    async with open_client(load_config(kubeconfig, context), name="status") as client:
+    config = load_config(kubeconfig, context)
+    async with open_client(config, name="status") as client:
         mirror = Mirror(client, unix_s, namespace, placing=True)
-        await mirror.leave_out_unserved(client)
-        tasks = [asyncio.create_task(one.run()) for one in mirror.reflectors.values()]
         try:
             async with asyncio.timeout(LONGEST_S):
-                await mirror.wait_synced()
+                await mirror.leave_out_unserved(client)
+                with unwrapped():
+                    async with asyncio.TaskGroup() as tasks:
+                        for one in mirror.reflectors.values():
+                            tasks.create_task(one.fill())
         except TimeoutError:
-            failed = {
-                kind: str(one.last_error or "no answer")
-                for kind, one in mirror.reflectors.items()
-                if not one.synced.is_set()
-            }
-            kind, why = next(iter(failed.items()))
-            what = f"the cluster does not list {kind}: {why}"
-            raise InputError(what, hint="`windtunnel operate crds` prints its kinds") from None
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            what = f"the API server has not listed everything within {LONGEST_S:g} s"
+            raise InputError(what, where=config.server) from None
+        except NotFound as error:
+            what = f"the cluster does not serve a kind: {error}"
+            hint = "`windtunnel operate crds` prints its kinds"
+            raise InputError(what, where=config.server, hint=hint) from None
+        except KubernetesError as error:
+            error.say_of(config.server)
+            raise
         return status_of(mirror.view, unix_s())

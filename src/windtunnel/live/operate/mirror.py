@@ -13,7 +13,7 @@ from windtunnel.gangs.kubernetes.reading import name_of, read
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET, Node
 from windtunnel.gangs.view import View
 from windtunnel.live.kubernetes.client import ALL, Client, Selection
-from windtunnel.live.kubernetes.errors import KubernetesError, NotFound
+from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import NODES, PODS, SERVICES, Object, Resource
 
@@ -45,7 +45,6 @@ RESOURCES: Final = {
 }
 """By kind: where the API server has it."""
 
-AWAY_S: Final = 2.0
 OWN_KINDS: Final = (SET, GROUP, CLIQUE, GANG)
 OPTIONAL: Final = ("ResourceClaim", "ComputeDomain")
 """Kinds that not every cluster serves."""
@@ -70,6 +69,16 @@ class Bare(Object, frozen=True, kw_only=True):
     @property
     def status(self) -> dict[str, Any]:
         return {}
+
+
+class _ServedKind(msgspec.Struct):
+    name: str = ""
+
+
+class _Served(msgspec.Struct):
+    """What an API server says that it serves of a group and version."""
+
+    resources: list[_ServedKind] | None = None
 
 
 class InvalidSet(NamedTuple):
@@ -121,12 +130,13 @@ class Mirror:
 
     async def leave_out_unserved(self, client: Client) -> list[str]:
         """Drops the optional kinds that this API server does not serve, and names them."""
-        missing = []
-        for kind in OPTIONAL:
-            resource = RESOURCES[kind]
-            if resource.plural not in await _served(client, resource.api_version):
-                del self.attached[kind]
-                missing.append(kind)
+        missing = [
+            kind
+            for kind in OPTIONAL
+            if RESOURCES[kind].plural not in await _served(client, RESOURCES[kind].api_version)
+        ]
+        for kind in missing:
+            del self.attached[kind]
         return missing
 
     @property
@@ -196,16 +206,12 @@ class Mirror:
 
 
 async def _served(client: Client, api_version: str) -> set[str]:
-    """The plurals of a group and version; an API server that is away is waited for."""
-    while True:
-        try:
-            found = await client.request("GET", f"/apis/{api_version}")
-        except NotFound:
-            return set()
-        except KubernetesError:
-            await asyncio.sleep(AWAY_S)
-        else:
-            return {str(one["name"]) for one in found.get("resources") or []}
+    """The plurals of a group and version."""
+    try:
+        found: _Served = await client.request("GET", f"/apis/{api_version}", kind=_Served)
+    except NotFound:
+        return set()
+    return {one.name for one in found.resources or ()}
 
 
 def _is_of_clique(pod: Received) -> bool:

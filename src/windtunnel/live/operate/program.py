@@ -20,7 +20,7 @@ from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.gateway.event_log import EventLogFile
 from windtunnel.live.kubernetes.client import Client, open_client
 from windtunnel.live.kubernetes.config import load_config
-from windtunnel.live.kubernetes.errors import NotFound, NotLeader
+from windtunnel.live.kubernetes.errors import KubernetesError, NotFound, NotLeader
 from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.leader import LeaderElector
 from windtunnel.live.kubernetes.resources import Object
@@ -28,10 +28,11 @@ from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import Mirror
 from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.writer import Answer, Writer
-from windtunnel.live.system import run_until_stopped
+from windtunnel.live.system import run_until_stopped, unwrapped
 
 CONTROLLER: Final = "windtunnel-operator"
 FLUSH_S: Final = 1.0
+AWAY_S: Final = 2.0
 PATIENCE_S: Final = 5.0
 REPEAT_S: Final = 60.0
 """When it is first said that caches are not filled, and when again."""
@@ -83,6 +84,7 @@ class Program:
         self.loop: GangOperator | None = None
         self.stopping = False
         self.admin_url = ""
+        self._waits_because: KubernetesError | None = None
         self._log_file: EventLogFile | None = None
         if options.log is not None:
             head = {"init_image": options.init_image, "dry_run": options.dry_run}
@@ -107,16 +109,18 @@ class Program:
                 done, _ = await asyncio.wait(
                     [stopped, leading, *tasks], return_when=asyncio.FIRST_COMPLETED
                 )
-                for task in done:
-                    task.result()
+                with unwrapped():
+                    for task in done:
+                        task.result()
             finally:
                 self.stopping = True
-                for task in (leading, *reversed(tasks), stopped):
-                    task.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await task
-                if self._log_file is not None:
-                    self._log_file.close()
+                try:
+                    for task in (leading, *reversed(tasks), stopped):
+                        task.cancel()
+                        await asyncio.wait([task])  # what has failed must not keep the rest
+                finally:
+                    if self._log_file is not None:
+                        self._log_file.close()
 
     def _background(self, client: Client) -> Iterable[Any]:
         """All that runs beside the controllers; the first of it is stopped last."""
@@ -134,7 +138,7 @@ class Program:
         mirror, elector = self.mirror, self.elector
         assert mirror is not None
         assert elector is not None
-        missing = await mirror.leave_out_unserved(client)
+        missing = await self._unserved(mirror, client)
         if missing:
             operator_log.info("not served by this cluster, and not used: %s", ", ".join(missing))
         async with asyncio.TaskGroup() as tasks:
@@ -156,6 +160,18 @@ class Program:
                     operator_log.warning("no longer the leader")
             finally:
                 recording.cancel()
+
+    async def _unserved(self, mirror: Mirror, client: Client) -> list[str]:
+        """The kinds that the cluster lacks; an API server that is away is waited for."""
+        while True:
+            try:
+                missing = await mirror.leave_out_unserved(client)
+            except KubernetesError as error:
+                self._waits_because = error
+                await asyncio.sleep(AWAY_S)
+            else:
+                self._waits_because = None
+                return missing
 
     async def _term(self, recorder: EventRecorder) -> None:
         """One term as the leader."""
@@ -212,7 +228,7 @@ class Program:
         assert self.mirror is not None
         for kind, one in self.mirror.reflectors.items():
             if not one.synced.is_set():
-                error = one.last_error or (self.elector and self.elector.last_error)
+                error = self._waits_because or one.last_error
                 why = "no answer yet" if error is None else str(error)
                 hint = " (`windtunnel operate crds` prints its kinds)"
                 more = hint if isinstance(error, NotFound) else ""

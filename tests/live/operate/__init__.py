@@ -1,0 +1,1 @@
+"""The operator without an API server: what it does when one is away, refuses or breaks off."""
