@@ -23,15 +23,29 @@ def log_line(
 
 
 class EventLogFile:
-    """Writes lines; a disk that is full costs lines, which are counted, and nothing else."""
+    """Writes lines; a disk that is full costs lines, which are counted, and nothing else.
 
-    def __init__(self, path: Path, head: Mapping[str, Any], program: str = "gateway") -> None:
+    With `largest` bytes, the log of an earlier process and a log that is full become `FILE.1`, in
+    place of the one before.
+    """
+
+    def __init__(
+        self, path: Path, head: Mapping[str, Any], program: str = "gateway", largest: int = 0
+    ) -> None:
         self._lines: Final = LineBuffer(self._write)
+        self._path: Final = path
+        self._largest: Final = largest
         try:
-            self._file: Final[IO[bytes]] = path.open("wb")
+            self._file: IO[bytes] = self._open()
         except OSError as error:
             raise OutputError(f"cannot write the log: {error.strerror}", where=str(path)) from None
         self.record(0.0, f"{program}.started", program, "", dict(head))
+
+    def _open(self) -> IO[bytes]:
+        self._size = 0
+        if self._largest and self._path.is_file():
+            self._path.replace(f"{self._path}.1")
+        return self._path.open("wb")
 
     def record(
         self, now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]
@@ -51,5 +65,10 @@ class EventLogFile:
             self._file.close()
 
     def _write(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._largest and self._size > self._largest:
+            self._file.close()
+            self._file = self._open()
+            self._size = len(data)
         self._file.write(data)
         self._file.flush()

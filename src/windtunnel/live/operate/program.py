@@ -27,6 +27,7 @@ from windtunnel.live.kubernetes.resources import Object
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import Mirror
 from windtunnel.live.operate.placement import Placement
+from windtunnel.live.operate.redaction import redacted
 from windtunnel.live.operate.writer import Answer, Writer
 from windtunnel.live.system import run_until_stopped, unwrapped
 
@@ -36,6 +37,8 @@ AWAY_S: Final = 2.0
 PATIENCE_S: Final = 5.0
 REPEAT_S: Final = 60.0
 """When it is first said that caches are not filled, and when again."""
+LARGEST_LOG: Final = 256 << 20
+"""Bytes of the event log; the file before it is kept, too."""
 RECEIVED: Final = "object.received"
 GONE: Final = "object.gone"
 DECIDED: Final = "gangs.decided"
@@ -88,7 +91,7 @@ class Program:
         self._log_file: EventLogFile | None = None
         if options.log is not None:
             head = {"init_image": options.init_image, "dry_run": options.dry_run}
-            self._log_file = EventLogFile(options.log, head, "operator")
+            self._log_file = EventLogFile(options.log, head, "operator", LARGEST_LOG)
 
     async def run(self, stop: asyncio.Event, ready: Callable[[Program], None]) -> None:
         """Until it is asked to stop. The lease is given back when the last write has ended."""
@@ -237,7 +240,7 @@ class Program:
 
     def _received(self, kind: str, name: str, after: Object | None) -> None:
         assert self._log_file is not None
-        data = {} if after is None else {"object": msgspec.to_builtins(after)}
+        data = {} if after is None else {"object": redacted(msgspec.to_builtins(after))}
         word = GONE if after is None else RECEIVED
         self._log_file.record(self.now_s(), word, f"{kind} {name}", "", data)
 
@@ -246,7 +249,7 @@ class Program:
             why = next((getattr(one, "why", "") for one in call.commands), "")
             if self._log_file is not None:
                 data: dict[str, Any] = {"uid": call.uid, "version": call.version}
-                data["body"] = call.body
+                data["body"] = redacted(call.body)
                 subject = f"{call.verb} {call.kind} {call.name}"
                 self._log_file.record(now_s, DECIDED, subject, why, data)
             if self.options.dry_run:
