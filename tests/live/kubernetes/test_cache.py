@@ -137,3 +137,16 @@ def test_whatever_order_news_and_answers_come_in_the_cache_ends_as_the_server(
         (cache.remove if kind == "DELETED" else cache.show)(shown)
     assert {one.metadata.name: one for one in cache} == server
     assert heard.held == server
+
+
+def test_own_writes_are_forgotten_once_the_watch_has_shown_them() -> None:
+    cache: Cache[Object] = Cache()
+    cache.replace([], "1")
+    for version in range(2, 1000):
+        cache.written(made(f"a{version}", str(version), version))
+        cache.show(made(f"a{version}", str(version), version))
+    assert len(cache._written) == 0
+    cache.written(made("b", "b", 1000))
+    cache.written(made("c", "c", 1002))
+    cache.advance("1001")
+    assert set(cache._written) == {("n", "c")}

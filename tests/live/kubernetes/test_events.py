@@ -1,9 +1,16 @@
 """Which events are created, which are counted in a series, and what they look like."""
 
+import asyncio
+from unittest.mock import AsyncMock
+
+import pytest
+
+from windtunnel.live.kubernetes import events
 from windtunnel.live.kubernetes.events import (
     MOST_SERIES,
     WARNING,
     CreateEvent,
+    EventRecorder,
     EventSeries,
     Happened,
     PatchEvent,
@@ -57,3 +64,23 @@ def test_the_number_of_series_and_the_length_of_notes_are_bounded() -> None:
         names.add(made.name)
     assert len(series) == MOST_SERIES
     assert len(names) == 4096, "a name repeats only after 4,096 events in one microsecond"
+
+
+def test_a_series_ends_while_other_events_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = AsyncMock()
+
+    async def record() -> None:
+        recorder = EventRecorder(client, "c", "i")
+        monkeypatch.setattr(events, "monotonic_s", lambda: 0.0)
+        for _ in range(3):
+            recorder.record(POD, WARNING, "GangWaits", "Place", "no room")
+        running = asyncio.create_task(recorder.run())
+        await asyncio.sleep(0.01)
+        monkeypatch.setattr(events, "monotonic_s", lambda: 400.0)
+        recorder.record(POD._replace(uid="other"), WARNING, "GangWaits", "Place", "no room")
+        await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(record())
+    counts = [call.args[3]["series"]["count"] for call in client.patch.await_args_list]
+    assert counts == [2, 3]

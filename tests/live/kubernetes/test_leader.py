@@ -189,3 +189,14 @@ def test_two_never_lead_at_once_and_epochs_only_grow(
         for one in leading:
             assert one.election.epoch >= epoch
             epoch = one.election.epoch
+
+
+def test_the_epoch_grows_where_the_lease_is_deleted() -> None:
+    server, first, second = Server(), election("a"), election("b")
+    for now_s in (100.0, 200.0, 300.0):
+        lead(first, server, now_s)
+    assert first.epoch == 2
+    lead(second, server, 5.0)
+    server.lease = None
+    lead(second, server, 6.0)
+    assert second.epoch == 3

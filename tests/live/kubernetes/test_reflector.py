@@ -110,3 +110,15 @@ def test_the_server_says_how_long_to_wait() -> None:
     steps = watching()
     steps.failed(SHED, 101.0)
     assert steps.next().delay_s == 7.0
+
+
+def test_what_was_to_be_verified_still_is_after_an_answer_of_failure() -> None:
+    """The server that comes back after a restore may answer 503 at first."""
+    steps = watching()
+    steps.failed(NoAnswer("cut"), 100.0)
+    steps.failed(SHED, 101.0)
+    after = steps.next()
+    assert isinstance(after, WatchFrom)
+    assert after.verify
+    assert not steps.verified("3")
+    assert isinstance(steps.next(), ListNow)

@@ -61,7 +61,7 @@ class Cache(Generic[Held]):
         self._by_uid: dict[str, Held] = {}
         self._handlers: list[Handler[Held]] = []
         self._written: dict[Key, int] = {}
-        """Versions of own writes since the last list began."""
+        """Versions of own writes since the last list began that a watch has not shown."""
         self.version = ""
         """Up to which the API server has shown everything; empty before the first list."""
 
@@ -115,7 +115,7 @@ class Cache(Generic[Held]):
         """An object that was added or modified."""
         key = shown.metadata.key
         held = self._objects.get(key)
-        self.version = shown.metadata.resource_version
+        self._shown_up_to(shown.metadata.resource_version, key)
         if held is not None and self._is_newer(held, shown):
             return
         self._set(key, shown)
@@ -124,7 +124,7 @@ class Cache(Generic[Held]):
         """An object that was deleted, in its last state."""
         key = shown.metadata.key
         held = self._objects.get(key)
-        self.version = shown.metadata.resource_version
+        self._shown_up_to(shown.metadata.resource_version, key)
         if held is None or (
             held.metadata.uid != shown.metadata.uid and self._is_newer(held, shown)
         ):
@@ -133,7 +133,16 @@ class Cache(Generic[Held]):
 
     def advance(self, version: str) -> None:
         """A bookmark."""
+        self._shown_up_to(version)
+
+    def _shown_up_to(self, version: str, key: Key | None = None) -> None:
+        """Own writes that the watch has shown, or (all up to a bookmark) passed, are forgotten."""
         self.version = version
+        now = _number(version)
+        passed = list(self._written) if key is None else [key]
+        for one in passed:
+            if self._written.get(one, now + 1) <= now:
+                del self._written[one]
 
     def written(self, answer: Held) -> None:
         """The answer to an own create, replace or patch of this kind."""

@@ -203,7 +203,8 @@ class EventRecorder:
                 async with asyncio.timeout(QUIET_S / 10):
                     await self._some.wait()
             except TimeoutError:
-                self._put([*self._series.ended(monotonic_s())])
+                pass
+            self._put([*self._series.ended(monotonic_s())])
             self._some.clear()
             while self._queue:
                 await self._write(self._queue.popleft())

@@ -92,6 +92,8 @@ class Election:
         self._renewed_s: float | None = None
         """When the renewal was sent that holds this term; None: not leading."""
         self._epoch = -1
+        self._highest = -1
+        """Epoch that was ever seen: a Lease that was deleted goes on from there."""
         self._sure = False
         """Whether the Lease is as we wrote it, as far as we know."""
 
@@ -127,6 +129,8 @@ class Election:
         if before is None or lease is None or before.metadata.resource_version != version:
             self._seen_s = now_s
         self._seen = lease
+        if lease is not None:
+            self._highest = max(self._highest, lease.spec.lease_transitions or 0)
         if lease is not None and lease.spec.holder_identity != self.identity:
             self._renewed_s = None  # another took it, or we gave it up
 
@@ -142,7 +146,7 @@ class Election:
         date = micro_time(unix_s)
         seen = self._seen
         if seen is None:
-            return Write(self._spec(date, date, 0), None)
+            return Write(self._spec(date, date, self._highest + 1), None)
         transitions = seen.spec.lease_transitions or 0
         version = seen.metadata.resource_version
         if self._renewed_s is not None:
@@ -174,6 +178,7 @@ class Election:
         self._seen_s = sent_s
         self._renewed_s = sent_s
         self._epoch = lease.spec.lease_transitions or 0
+        self._highest = max(self._highest, self._epoch)
         self._sure = True
 
     def failed(self) -> None:

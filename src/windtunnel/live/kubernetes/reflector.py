@@ -129,7 +129,7 @@ class ListWatch:
             return
         if isinstance(error, Gone):
             self._version = ""
-        self._verify = not isinstance(error, ApiError)
+        self._verify = self._verify or not isinstance(error, ApiError)  # until it was verified
         asked_s = error.retry_after_s if isinstance(error, ApiError) else 0.0
         self._delay_s = max(self._backoff.failed(now_s), min(asked_s, 60.0))
 

@@ -80,7 +80,7 @@ class Program:
     def __init__(self, options: OperatorOptions) -> None:
         self.options: Final = options
         self.now_s: Final = LiveClock()
-        self.identity: Final = f"{socket.gethostname()}-{os.getpid()}"
+        self.identity: Final = f"{socket.gethostname()}-{os.urandom(8).hex()}"
         self.mirror: Mirror | None = None
         self.writer: Writer | None = None
         self.elector: LeaderElector | None = None
