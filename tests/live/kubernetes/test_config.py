@@ -16,6 +16,7 @@ from windtunnel.live.kubernetes.client import open_client
 from windtunnel.live.kubernetes.config import REREAD_S, in_cluster, load_config
 from windtunnel.live.kubernetes.errors import NoCredentials
 
+UNDATED = """echo '{"status": {"token": "t", "expirationTimestamp": "soon"}}'"""
 CLUSTER = {"server": "http://127.0.0.1:1"}
 
 
@@ -94,6 +95,10 @@ def test_of_several_files_the_first_entry_of_a_name_counts(tmp_path: Path) -> No
         ({}, {"server": "https://x", "certificate-authority-data": "YWJj"}, "not a PEM"),
         ({"client-certificate-data": "YWJj"}, {"server": "https://x"}, "needs its key"),
         ({"exec": {"command": "/absent"}}, None, "'/absent' failed"),
+        ({"exec": {"args": []}}, None, "exec is malformed; allowed: a mapping with command"),
+        ({"exec": {"command": "x", "env": [{"name": "A"}]}}, None, "exec is malformed"),
+        ({"exec": {"command": "sh", "args": ["-c", UNDATED]}}, None, "no date when its token ends"),
+        ("me", None, "an entry in the kubeconfig's users is malformed"),
     ],
 )
 def test_a_wrong_configuration_is_refused(
@@ -108,6 +113,10 @@ def test_no_configuration_at_all_says_where_one_is_looked_for(tmp_path: Path) ->
         load_config(environment={"HOME": str(tmp_path)})
     with pytest.raises(InputError, match="no context 'b'; allowed: c"):
         load_config(kubeconfig(tmp_path, {}), "b")
+    path = tmp_path / "nameless"
+    path.write_text(json.dumps({"clusters": [{"cluster": {}}]}))
+    with pytest.raises(InputError, match="an entry in the kubeconfig's clusters is malformed"):
+        load_config(path)
     path = tmp_path / "list"
     path.write_text(json.dumps([1]))
     with pytest.raises(InputError, match="not a mapping"):

@@ -28,8 +28,8 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
               help="Of the init container that enforces the startup order of cliques. "
               f"[default: ${INIT_IMAGE}]")  # fmt: skip
 @click.option("--place", is_flag=True,
-              help="Also bind the pods of `schedulerName: windtunnel`, all of a gang or "
-              "none.")  # fmt: skip
+              help="Also bind the pods of `schedulerName: windtunnel`, decided for all of a "
+              "gang or none.")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(0, 65535), default=9445, metavar="PORT",
               help="/metrics, /healthz and /readyz; 0 takes a free port. "
               "[default: 9445]")  # fmt: skip

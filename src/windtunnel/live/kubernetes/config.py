@@ -84,6 +84,13 @@ class _ExecPlugin:
 
     def __init__(self, section: Mapping[str, Any], where: str) -> None:
         self._where = where
+        wrong = not isinstance(section, Mapping) or not section.get("command")
+        if wrong or not all(_has(one, "name", "value") for one in section.get("env") or ()):
+            raise InputError(
+                "the user's exec is malformed",
+                where=where,
+                allowed="a mapping with command, args, and env as a list of name and value",
+            )
         self._command = [str(section["command"]), *map(str, section.get("args") or ())]
         version = str(section.get("apiVersion", "client.authentication.k8s.io/v1"))
         asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
@@ -115,7 +122,14 @@ class _ExecPlugin:
             )
         usable_s = math.inf
         if status.expiration_timestamp:
-            expires = datetime.fromisoformat(status.expiration_timestamp).timestamp()
+            try:
+                expires = datetime.fromisoformat(status.expiration_timestamp).timestamp()
+            except (ValueError, OverflowError):
+                raise InputError(
+                    f"the credential plugin {self._command[0]!r} gave no date when its token ends",
+                    where=self._where,
+                    allowed="an expirationTimestamp like 2030-01-31T12:00:00Z",
+                ) from None
             usable_s = max(expires - unix_s() - EXPIRES_EARLY_S, 0.0)
         return _token_of(status.token.encode()), usable_s
 
@@ -194,6 +208,12 @@ def _from_files(paths: list[Path], context: str) -> ClusterConfig:
         current = current or str(content.get("current-context") or "")
         for section, entries in merged.items():
             for entry in content.get(section) or ():
+                if not _has(entry, "name") or not isinstance(entry.get(section[:-1]) or {}, dict):
+                    raise InputError(
+                        f"an entry in the kubeconfig's {section} is malformed",
+                        where=str(path),
+                        allowed=f"mappings with name and {section[:-1]}",
+                    )
                 entries.setdefault(str(entry["name"]), (entry.get(section[:-1]) or {}, path))
     where = str(paths[0])
     chosen, _ = _entry(merged, "contexts", current, where)
@@ -209,6 +229,10 @@ def _from_files(paths: list[Path], context: str) -> ClusterConfig:
         str(chosen.get("namespace") or "default"),
         cluster.get("tls-server-name"),
     )
+
+
+def _has(entry: object, *names: str) -> bool:
+    return isinstance(entry, Mapping) and all(name in entry for name in names)
 
 
 def _entry(

@@ -225,11 +225,11 @@ class Reflector(Generic[Held]):
             self.cache.advance(meta.resource_version)
             self.steps.heard(meta.resource_version)
             return
+        self.unreadable.pop(shown.metadata.key, None)  # before handlers, which may add it again
         if event.type == "DELETED":
             self.cache.remove(shown)
         else:
             self.cache.show(shown)
-        self.unreadable.pop(shown.metadata.key, None)
         self.steps.heard(shown.metadata.resource_version)
 
     def _not_readable(

@@ -45,6 +45,8 @@ RESOURCES: Final = {
 }
 """By kind: where the API server has it."""
 
+MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
+"""Of reading an object that has not the shape of its kind; it keeps its last readable state."""
 OWN_KINDS: Final = (SET, GROUP, CLIQUE, GANG)
 OPTIONAL: Final = ("ResourceClaim", "ComputeDomain")
 """Kinds that not every cluster serves."""
@@ -186,8 +188,12 @@ class Mirror:
         known = self.view.find(kind, name)
         try:
             thing = read(kind, after, self.view, self._now_s())
-        except InputError as error:
-            self.invalid[name] = InvalidSet(after, str(error))
+        except (InputError, *MALFORMED) as error:
+            says = str(error) if isinstance(error, InputError) else f"it is malformed: {error!r}"
+            if kind == SET:
+                self.invalid[name] = InvalidSet(after, says)
+            else:
+                self.reflectors[kind].unreadable[after.metadata.key] = says
             if known is not None and known.uid == after.metadata.uid:
                 known.version = after.metadata.resource_version
             return
@@ -201,8 +207,12 @@ class Mirror:
         if after is None:
             self.view.levels.pop(name, None)
         else:
-            levels = after.spec.get("levels") or []
-            self.view.levels[name] = {str(one["domain"]): str(one["key"]) for one in levels}
+            levels = after.spec.get("levels")
+            self.view.levels[name] = {
+                str(one["domain"]): str(one["key"])
+                for one in (levels if isinstance(levels, list) else [])
+                if isinstance(one, dict) and "domain" in one and "key" in one
+            }
 
 
 async def _served(client: Client, api_version: str) -> set[str]:

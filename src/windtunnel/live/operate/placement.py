@@ -70,7 +70,7 @@ class Placement:
             return []
         planned = self._scheduler.plan(now_s)
         bindings = list(planned.bindings)
-        done = await asyncio.gather(*(self._bind(self._client, one) for one in bindings))
+        done = await asyncio.gather(*(self._bind_twice(self._client, one) for one in bindings))
         for binding, is_bound in zip(bindings, done, strict=True):
             if is_bound:
                 self.bound += 1
@@ -90,6 +90,10 @@ class Placement:
     def _meta(self, name: str) -> Meta | None:
         raw = self._mirror.raw(POD, name)
         return None if raw is None else raw.metadata
+
+    async def _bind_twice(self, client: Client, binding: Binding) -> bool:
+        """A refusal may have been for a moment, and others of the gang are bound already."""
+        return await self._bind(client, binding) or await self._bind(client, binding)
 
     async def _bind(self, client: Client, binding: Binding) -> bool:
         """By uid: another pod of the name is not bound. One whose answer was lost is read."""

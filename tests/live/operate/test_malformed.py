@@ -1,0 +1,41 @@
+"""Objects and answers that are not as they should be do not end the operator."""
+
+import asyncio
+from unittest.mock import AsyncMock
+
+from tests.live.operate.test_operator_log import SPEC
+from windtunnel.gangs.objects import GANG, POD
+from windtunnel.gangs.placement.placer import Binding
+from windtunnel.live.kubernetes.errors import error_of
+from windtunnel.live.kubernetes.resources import Meta
+from windtunnel.live.operate.mirror import TOPOLOGY, Mirror, Received
+from windtunnel.live.operate.placement import Placement
+
+
+def mirror() -> Mirror:
+    return Mirror(AsyncMock(), lambda: 0.0, placing=True)
+
+
+def test_an_object_without_the_shape_of_its_kind_is_left_as_it_was() -> None:
+    mirrored = mirror()
+    meta = Meta(name="g", namespace="default", uid="1", resource_version="5")
+    good = {"podgroups": [{"name": "a", "minReplicas": 1, "podReferences": []}]}
+    mirrored.take(GANG, "g", Received(metadata=meta, spec=good))
+    bad = {"podgroups": [{"minReplicas": 1}]}
+    mirrored.take(GANG, "g", Received(metadata=meta, spec=bad))
+    assert len(mirrored.view.gangs["g"].groups) == 1
+    assert "name" in mirrored.objects[GANG].unreadable["default", "g"]
+    assert not mirrored.invalid
+    levels = {"levels": [{"domain": "rack"}, 7, {"domain": "zone", "key": "z"}]}
+    mirrored.take(TOPOLOGY, "t", Received(metadata=Meta(name="t"), spec=levels))
+    assert mirrored.view.levels["t"] == {"zone": "z"}
+
+
+def test_a_binding_that_is_refused_for_a_moment_is_tried_again() -> None:
+    mirrored, client = mirror(), AsyncMock()
+    pod = Received(metadata=Meta(name="p", namespace="default", uid="1"), spec=SPEC)
+    mirrored.objects[POD].cache.replace([pod], "1")
+    client.bind.side_effect = [error_of("POST", 503, b""), None]
+    client.get.return_value = pod
+    placement = Placement(mirrored, client, lambda: 0.0)
+    assert asyncio.run(placement._bind_twice(client, Binding("gang", "group", "p", "node")))
