@@ -14,6 +14,7 @@ from itertools import count, groupby
 from typing import Final
 
 from windtunnel.core.loop import INFINITY
+from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.gangs.commands import Command, Create, CreatePod, SetCondition
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.kubernetes.calls import CREATE, EVENT, ApiCall, Translator, api_names
@@ -21,6 +22,7 @@ from windtunnel.gangs.kubernetes.stamps import stamp
 from windtunnel.gangs.objects import SET, WARNING, Owned
 from windtunnel.gangs.statuses import Condition, ObjectEvent
 from windtunnel.live.kubernetes.events import EventRecorder, Subject
+from windtunnel.live.kubernetes.pacing import Backoff
 from windtunnel.live.operate.mirror import RESOURCES, InvalidSet, Mirror
 from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.writer import Answer, Outcome, Writer
@@ -28,8 +30,8 @@ from windtunnel.live.operate.writer import Answer, Outcome, Writer
 ACCEPTED: Final = "Accepted"
 STALE_S: Final = 0.05
 """Until the watch has probably shown what a stale call had not seen."""
-FIRST_RETRY_S: Final = 0.25
-LONGEST_RETRY_S: Final = 20.0
+BACKOFFS: Final = {Outcome.STALE: (STALE_S, 2.0, 5.0), Outcome.FAILED: (0.25, 20.0, 120.0)}
+"""The first delay, the longest, and how long without another until it is the first again."""
 LONGEST_NOTE: Final = 900
 MOST_SAID: Final = 10_000
 
@@ -59,11 +61,16 @@ class GangOperator:
         self._translator: Final = Translator(mirror.view, mirror.raw, init_image)
         self._retries: Final[list[tuple[float, int, Command]]] = []
         self._numbers: Final = count()
-        self._failures: Final[dict[str, int]] = {}
-        """By set: failures in a row."""
+        self._stream: Final = Streams(fresh_seed())["operator.retries"]
+        self._backoffs: Final[dict[tuple[str, Outcome], Backoff]] = {}
+        """By set; a success of another call says nothing of one that failed."""
+        self._delays: Final[dict[tuple[str, Outcome], float]] = {}
+        """Of this pass: however many calls of a set fail in it, it is one failure."""
         self._made: Final[list[Command]] = []
         """What was created in the last pass: the caches have shown it."""
-        self._said: Final[dict[str, None]] = {}
+        self._said: Final[dict[tuple[str, str, str], str]] = {}
+        """By verb, kind and name: the failure that was told last."""
+        self._tell_again_s = INFINITY
         self._told_invalid: Final[dict[str, tuple[str, str]]] = {}
         self.on_decision: Decided | None = None
         self.on_failure: Callable[[ApiCall, Answer], None] | None = None
@@ -84,7 +91,7 @@ class GangOperator:
 
     async def _wait(self) -> None:
         retry_s = self._retries[0][0] if self._retries else INFINITY
-        until_s = min(self.controller.next_s(), retry_s)
+        until_s = min(self.controller.next_s(), retry_s, self._tell_again_s)
         if self._placement is not None:
             until_s = min(until_s, self._placement.next_s())
         delay_s = max(until_s - self._now_s(), 0.0)
@@ -97,6 +104,7 @@ class GangOperator:
     async def step(self) -> bool:
         """One pass; says whether there was anything to do."""
         now_s = self._now_s()
+        self._delays.clear()
         while self._retries and self._retries[0][0] <= now_s:
             self.controller.refused(heappop(self._retries)[2])
         for command in self._made:
@@ -145,17 +153,25 @@ class GangOperator:
     def _follow(self, call: ApiCall, answer: Answer) -> None:
         owner = self._set_of(call)
         if answer.outcome is Outcome.DONE:
-            self._failures.pop(owner, None)
+            self._said.pop((call.verb, call.kind, call.name), None)
             self._made.extend(one for one in call.commands if isinstance(one, Create))
             return
         now_s = self._now_s()
-        delay_s = STALE_S
+        delay_s = self._delay_s(owner, answer.outcome, now_s)
         if answer.outcome is Outcome.FAILED:
-            failures = self._failures[owner] = self._failures.get(owner, 0) + 1
-            delay_s = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 20), LONGEST_RETRY_S)
             self._tell_failure(call, answer, owner)
         for command in call.commands:
             self._retry(command, now_s + delay_s)
+
+    def _delay_s(self, owner: str, outcome: Outcome, now_s: float) -> float:
+        key = (owner, outcome)
+        if key not in self._delays:
+            if key not in self._backoffs:
+                if len(self._backoffs) >= MOST_SAID:
+                    self._backoffs.clear()
+                self._backoffs[key] = Backoff(self._stream, *BACKOFFS[outcome])
+            self._delays[key] = self._backoffs[key].failed(now_s)
+        return self._delays[key]
 
     def _set_of(self, call: ApiCall) -> str:
         command = call.commands[0] if call.commands else None
@@ -184,18 +200,18 @@ class GangOperator:
 
     def _tell_failure(self, call: ApiCall, answer: Answer, owner: str) -> None:
         """Each failure once, however often it is tried again."""
-        said = f"{call.verb} {call.kind} {call.name} {answer.says}"
-        if said in self._said:
+        key = (call.verb, call.kind, call.name)
+        if self._said.get(key) == answer.says:
             return
         if len(self._said) >= MOST_SAID:
             self._said.clear()
-        self._said[said] = None
+        self._said[key] = answer.says
         if self.on_failure is not None:
             self.on_failure(call, answer)
         verb = "Create" if call.verb == CREATE else call.verb.capitalize()
         what = f"{call.verb} {call.kind} {call.name}: {answer.says}"[:LONGEST_NOTE]
-        key = f"Failed{verb}/{owner}/{answer.says[:80]}"
-        self._record(ObjectEvent(key, WARNING, SET, owner, f"Failed{verb}", what, self._now_s()))
+        event = f"Failed{verb}/{owner}/{answer.says[:80]}"
+        self._record(ObjectEvent(event, WARNING, SET, owner, f"Failed{verb}", what, self._now_s()))
 
     def _accepted(self, now_s: float) -> Iterator[Command]:
         """Sets that were wrong and are right again no longer say that they are wrong."""
@@ -209,6 +225,7 @@ class GangOperator:
 
     async def _tell_invalid(self) -> None:
         """Nobody checked these sets when they were written: a condition says what is wrong."""
+        self._tell_again_s = INFINITY
         for name, found in list(self._mirror.invalid.items()):
             said = (found.received.metadata.uid, found.says)
             if self._told_invalid.get(name) == said or self._writer is None:
@@ -218,6 +235,8 @@ class GangOperator:
             answer = await self._writer.carry_out(call)
             if answer.outcome is not Outcome.DONE:
                 self._told_invalid[name] = ("", "")
+                delay_s = self._delay_s(name, answer.outcome, self._now_s())
+                self._tell_again_s = min(self._tell_again_s, self._now_s() + delay_s)
 
 
 def _batches(calls: Sequence[ApiCall]) -> Iterator[list[ApiCall]]:
