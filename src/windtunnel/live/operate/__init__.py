@@ -5,6 +5,7 @@
 | `mirror` | caches of the API server -> the view that controllers read |
 | `writer` | calls of the API server: idempotent, guarded, with what a failure means |
 | `gangs` | the loop: look at the view, decide, write; when to look again |
-| `placement` | binds pods of `schedulerName: windtunnel`, all of a gang or none |
+| `placement` | binds pods of `schedulerName: windtunnel`, decided by gangs |
+| `redaction` | what of an object the event log leaves out |
 | `program` | the process: caches, leader election, probes, metrics, logs |
 """

@@ -1,4 +1,7 @@
-"""Gang placement on a cluster: binds pods of `schedulerName: windtunnel`, all of a gang or none."""
+"""Gang placement on a cluster: binds pods of `schedulerName: windtunnel`, decided by whole gangs.
+
+Bindings go one by one: where one is refused twice, the others of the gang stay bound.
+"""
 
 from __future__ import annotations
 
