@@ -84,7 +84,9 @@ def expect(place: Any) -> Any:
 
 def choose(page: Any, file: str) -> None:
     page.select_option("#file", file)
-    expect(page.locator("#status")).to_contain_text("ready to run")
+    expect(page.locator("#status")).to_contain_text(
+        f"{file.removesuffix('.yaml')}, seed 3: ready to run"
+    )
 
 
 def run(page: Any) -> str:

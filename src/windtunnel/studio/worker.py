@@ -4,6 +4,7 @@ Each line is a JSON object: `at` has the samples taken since the last line, `don
 the last one. An interrupt ends the run early and keeps its results.
 """
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import msgspec
 
 from windtunnel.core.clock import monotonic_s
 from windtunnel.core.errors import WindtunnelError
-from windtunnel.core.interrupts import Interruption
 from windtunnel.core.units import format_duration
 from windtunnel.report.files.folder import RunFolder
 from windtunnel.twin.ceiling import MemoryCeiling
@@ -30,6 +30,17 @@ class RunRequest(msgspec.Struct):
     text: str
     file: str
     folder: str
+
+
+class StopFlag:
+    """Set by an interrupt: the run ends after its current event, however long writing takes."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        signal.signal(signal.SIGINT, self._set)
+
+    def _set(self, *_: object) -> None:
+        self.is_set = True
 
 
 def tell(**what: Any) -> None:
@@ -84,22 +95,20 @@ def main() -> None:
         plan = load_document(document_of(asked.text, asked.file, (), None))
         lines = ProgressLines(plan.duration_s)
         ceiling = MemoryCeiling.of(None)
-        with RunFolder(Path(asked.folder)) as files, Interruption() as interruption:
+        stop = StopFlag()
+        with RunFolder(Path(asked.folder)) as files:
 
             def look(simulation: Simulation) -> None:
-                interruption.may_ask = True
-                if interruption.asked:
+                if stop.is_set:
                     at = format_duration(simulation.now_s)
                     simulation.end_early("interrupt", f"the run was interrupted at {at}")
                 ceiling.look(simulation)
                 lines(simulation)
 
             done = run(plan, rows=files.rows(), decisions=files.control(), look=look)
-            files.finish(done, page=not interruption.asked)
+            files.finish(done)
     except WindtunnelError as error:
         tell(failed=str(error))
-    except KeyboardInterrupt:
-        tell(failed="the run was stopped; nothing is kept")
     else:
         tell(done=done.result["partial"])
 

@@ -55,8 +55,19 @@ class CandidateLabels:
                 ("max_num_batched_tokens", "batched tokens"),
                 ("memory_utilization", "of memory"),
             )
-            if len({getattr(kind.hardware, name) for kind in kinds}) > 1
+            if self._varies(name, kinds)
         ]
+
+    @staticmethod
+    def _varies(name: str, kinds: Sequence[ServerKind]) -> bool:
+        """Whether a setting was chosen: what only follows from the accelerator is no choice."""
+        found: dict[tuple[str | None, int], object] = {}
+        for kind in kinds:
+            own = kind.hardware
+            value = getattr(own, name)
+            if found.setdefault((own.accelerator, own.tensor_parallel), value) != value:
+                return True
+        return False
 
     def of(self, candidate: Candidate) -> str:
         """`4 x h200, tp 1, least-loaded`."""

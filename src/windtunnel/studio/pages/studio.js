@@ -79,6 +79,8 @@ function goTo(line) {
 }
 
 const openFile = guarded(async () => {
+  $("start").disabled = true; // until it is the text of this file that would be run
+  say("reading");
   $("text").value = (await ask(`/api/text?file=${encodeURIComponent($("file").value)}`)).text;
   drawLines();
   await check();
