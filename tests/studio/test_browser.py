@@ -93,6 +93,7 @@ def run(page: Any) -> str:
     """Runs what is in the editor to its end, and gives the run's name."""
     choose(page, "shop.yaml")
     page.click("#start")
+    page.wait_for_url(re.compile("#run/"))
     expect(page.locator("#why")).to_be_visible()
     return str(page.evaluate("() => decodeURIComponent(location.hash.split('/')[1])"))
 
@@ -174,6 +175,7 @@ def test_runs_are_kept_and_compared(page: Any) -> None:
     page.fill("#text", SCENARIO.replace("replicas: 1", "replicas: 3"))
     expect(page.locator("#status")).to_contain_text("ready to run")
     page.click("#start")
+    page.wait_for_url(re.compile("#run/"))
     expect(page.locator("#tiles")).to_contain_text("300 of 300")
     names[1] = page.evaluate("() => decodeURIComponent(location.hash.split('/')[1])")
     page.click("nav a[href='#history']")
