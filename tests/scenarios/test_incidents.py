@@ -15,7 +15,7 @@ from windtunnel.core.units import format_duration
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "incidents"

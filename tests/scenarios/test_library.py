@@ -66,13 +66,14 @@ AS_THEY_ARE = [_run(name, rows[0]) for name, rows in BANDS.items()]
 CHANGED = [_run(name, row) for name, rows in BANDS.items() for row in rows[1:]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", AS_THEY_ARE, ids=lambda run: run.name)
 def test_a_scenario_stays_within_its_bands(run: Run) -> None:
     assert run.sets == []
     held(run)
 
 
-@pytest.mark.once
+@pytest.mark.long
 @pytest.mark.parametrize("run", CHANGED, ids=lambda run: f"{run.name}, {' '.join(run.sets)}")
 def test_a_changed_scenario_does_what_is_said_of_it(run: Run) -> None:
     held(run)

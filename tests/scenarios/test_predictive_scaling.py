@@ -11,6 +11,8 @@ from windtunnel.twin.scenario.load import load, load_text
 from windtunnel.twin.servers.observation import EngineTimes
 from windtunnel.twin.servers.pools import limits_of, step_time_of
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRAFFIC = """\
 name: carried

@@ -41,7 +41,7 @@ def test_defaults_are_those_of_the_accelerator(
 
 
 def test_a_release_that_is_none_is_a_fault_of_its_line() -> None:
-    with pytest.raises(InputError, match=r"engine\.version: .*a release of vLLM from 0.8 on"):
+    with pytest.raises(InputError, match=r"engine\.version: .*a release 0.x of vLLM from 0.8 on"):
         engine(f"{POOL}.engine.version=latest")
 
 

@@ -65,6 +65,7 @@ def test_misses_by_bin_add_up_to_those_of_the_run() -> None:
     assert sum(sink.missed.values()) == pytest.approx(missed)
 
 
+@pytest.mark.long
 def test_policies_are_tuned_judged_and_held_against_foresight(
     scenario: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
