@@ -15,7 +15,10 @@ workload:
     output_tokens: {{distribution: lognormal, mean: {output}, cv: 0.5, min: 1, max: 65536}}
 serving:
   pools:
-    - {{name: main, replicas: 16, accelerator: h200}}
+    - name: main
+      replicas: 16
+      accelerator: h200
+      engine: {{max_num_seqs: 256, max_num_batched_tokens: 8192, memory_utilization: 0.9}}
 """
 
 
