@@ -162,7 +162,8 @@ def test_a_budget_is_kept(plan: Run) -> None:
     assert "\nClosest: 3 servers" in out
     code, out, _ = plan("--budget", "1", "--routers", "round-robin,least-loaded", *QUICK)
     assert code == 1
-    assert "\nIt has none for a single run of them" in out
+    assert "No candidate was simulated: a budget of 1 full-length run is too small for one." in out
+    assert "A budget of 1 full-length run allows none (give more with --budget).\n" in out
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ next process that writes there removes if its own is dead.
 """
 
 import codecs
+import errno
 import os
 import shutil
 import tempfile
@@ -20,6 +21,8 @@ DRAFT = ".windtunnel-draft-"
 """What the name of a folder begins with that has files which are not complete."""
 READY = ".windtunnel-ready-"
 """The same of one whose files are complete, and are to replace those around it one by one."""
+PIPE_WAIT_S = 10.0
+"""How long a pipe may be silent."""
 
 T = TypeVar("T")
 
@@ -39,6 +42,39 @@ def read_bounded(path: Path, most_bytes: int, *, subject: str = "the file") -> b
         largest = f"{most_bytes >> 20} MiB"
         what = f"{subject} is too large"
         raise InputError(what, where=where, allowed=f"up to {largest}")
+    return data
+
+
+def read_start(path: str | Path, most_bytes: int) -> bytes:
+    """The first bytes of a file, or of a pipe that somebody writes to, as in `<(command)`.
+
+    Raises OSError as `open` does, and a TimeoutError where nobody writes.
+    """
+    import select
+    import stat
+
+    if not stat.S_ISFIFO(os.stat(path).st_mode):
+        with open(path, "rb") as file:
+            return file.read(most_bytes)
+    data, was_opened = b"", False
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # blocking, it would wait for a writer
+    try:
+        ready = select.poll()
+        ready.register(pipe, select.POLLIN)
+        while len(data) < most_bytes:
+            with suppress(BlockingIOError):
+                part = os.read(pipe, most_bytes - len(data))
+                data += part
+                if part:
+                    continue
+                if data or was_opened:
+                    break  # its writers have closed it
+            if not ready.poll(1000.0 * PIPE_WAIT_S):
+                what = f"this is a pipe, and nothing was written to it for {PIPE_WAIT_S:g} s"
+                raise TimeoutError(errno.ETIMEDOUT, what)
+            was_opened = True
+    finally:
+        os.close(pipe)
     return data
 
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import yaml
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.files import read_start
 
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -77,8 +78,7 @@ def read_text(path: str | Path, noun: str = SCENARIO) -> str:
     """The text of a file of this kind; whatever keeps it from being read is one sentence."""
     where = str(path)
     try:
-        with open(path, "rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+        raw = read_start(path, MOST_BYTES + 1)
     except FileNotFoundError:
         raise InputError("there is no such file", where=where) from None
     except IsADirectoryError:

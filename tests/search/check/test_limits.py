@@ -80,7 +80,16 @@ def test_requests_that_were_never_rejected_before_are_any_percent_more() -> None
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "latency.ttft.p99", "latency.ttft.p99=", "=5", "cost.total=+5", "cost.total=nan"],
+    [
+        "",
+        "x",
+        "latency.ttft.p99",
+        "latency.ttft.p99=",
+        "=5",
+        "cost.total=+5",
+        "cost.total=nan",
+        "slo.chat.attained=999%",
+    ],
 )
 def test_what_is_not_a_limit_is_a_sentence(text: str) -> None:
     with pytest.raises(InputError, match="--max"):

@@ -95,7 +95,8 @@ def _deployment_lines(found: Mapping[str, Any]) -> list[str]:
     if found["searched"]["out_of_budget"]:
         first = f"The budget was spent before a candidate was sure to attain {asked}."
     if closest is None and found["searched"]["out_of_budget"]:
-        return [first, "It has none for a single run of them: --budget gives more."]
+        first = f"No candidate was simulated: {_budget(found)} is too small for one."
+        return [first, "Give more with --budget."]
     if closest is None:
         why = next((row["why"] for row in found["candidates"] if row["why"]), "")
         return [first, f"None of them could be simulated: {why}"]
@@ -296,8 +297,14 @@ def searched(found: Mapping[str, Any]) -> list[str]:
     if of.get("whole_runs_because"):
         lines.append(f"Every run is a whole one: {of['whole_runs_because']}.")
     if of["out_of_budget"]:
-        lines.append(f"The budget of {of['budget']:g} whole runs was spent (--budget gives more).")
+        spent = "was spent" if of["runs"] else "allows none"
+        lines.append(f"{_budget(found).capitalize()} {spent} (give more with --budget).")
     return lines
+
+
+def _budget(found: Mapping[str, Any]) -> str:
+    budget = found["searched"]["budget"]
+    return f"a budget of {budget:g} full-length run{'' if budget == 1 else 's'}"
 
 
 # Cells

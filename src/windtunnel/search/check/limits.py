@@ -61,7 +61,10 @@ def limit_of(path: str, text: str, option: str, *, is_most: bool) -> Limit:
         return Limit(path, is_most, value, is_change=True, text=written)
     unit = figure(path).unit
     parse = {SECONDS: parse_duration, SHARE: parse_share}.get(unit, _plain)
-    return Limit(path, is_most, _number(parse, written, where), is_change=False, text=written)
+    value = _number(parse, written, where)
+    if unit == SHARE and not 0.0 <= value <= 1.0:
+        raise InputError(f"{written} is not a share", where=where, allowed="0% to 100%")
+    return Limit(path, is_most, value, is_change=False, text=written)
 
 
 def figure_limit(text: str, option: str, *, is_most: bool) -> Limit:

@@ -125,7 +125,7 @@ class CandidateLabels:
 
     def _untried(self, verdict: CandidateVerdict) -> str:
         if verdict.attained is None or verdict.low is None or verdict.high is None:
-            return "not tried to the end"
+            return "not tried to the end: the budget was spent" if verdict.runs else "not simulated"
         between = f"{percent(verdict.low)} to {percent(verdict.high)}"
         so_far = f"attains {percent(verdict.attained)} ({between}){_alone(verdict.runs)} so far"
         return f"{so_far}: not sure, the budget was spent"
