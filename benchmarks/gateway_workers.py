@@ -10,13 +10,9 @@ from pathlib import Path
 
 from benchmarks.claim import Claim, report
 from windtunnel.core.random import Streams
-from windtunnel.live.gateway.decisions import (
-    SEND,
-    GatewayCore,
-    ModelCard,
-    PrefixCaches,
-    RequestArrival,
-)
+from windtunnel.live.gateway.caches import PrefixCaches
+from windtunnel.live.gateway.decisions import GatewayCore
+from windtunnel.live.gateway.facts import SEND, ModelCard, RequestArrival
 from windtunnel.live.gateway.settings import GatewayFile
 from windtunnel.workload.request import PrefixChain
 

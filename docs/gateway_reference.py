@@ -7,7 +7,8 @@ import runpy
 from pathlib import Path
 
 from windtunnel.live.gateway.data_path.exchange import MESSAGES, OUTCOMES, STATUSES
-from windtunnel.live.gateway.decisions import DECISIONS, GatewayCore
+from windtunnel.live.gateway.decisions import GatewayCore
+from windtunnel.live.gateway.facts import DECISIONS
 from windtunnel.live.gateway.metrics import GatewayCollector, GatewayMetrics
 from windtunnel.live.gateway.settings import GatewayFile, LiveSettings
 

@@ -19,15 +19,9 @@ from windtunnel.live.gateway.data_path.bodies import (
     without_fields,
 )
 from windtunnel.live.gateway.data_path.prompts import PromptReader
-from windtunnel.live.gateway.decisions import (
-    SEND,
-    SENT,
-    STOP,
-    GatewayCore,
-    ModelCard,
-    RequestArrival,
-)
+from windtunnel.live.gateway.decisions import SENT, GatewayCore
 from windtunnel.live.gateway.event_log import EventLogFile
+from windtunnel.live.gateway.facts import SEND, STOP, ModelCard, RequestArrival
 from windtunnel.live.gateway.incident import Stretch, cut_log
 from windtunnel.live.gateway.probes import read_load
 from windtunnel.live.gateway.settings import GatewayFile

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
 from windtunnel.core.telemetry import Plain
-from windtunnel.live.gateway import decisions
-from windtunnel.live.gateway.decisions import GatewayCore, ModelCard, RequestArrival
+from windtunnel.live.gateway import facts
+from windtunnel.live.gateway.decisions import GatewayCore
 from windtunnel.live.gateway.event_log import STARTED, log_line
+from windtunnel.live.gateway.facts import ModelCard, RequestArrival
 from windtunnel.live.gateway.settings import GatewayFile
 
 LONGEST_LINE: Final = 16 << 20
@@ -50,7 +51,7 @@ def audit(path: Path) -> AuditReport:
     head = _head(path, first)
     core, expected = _begin(path, head)
     since_s = float(head.data.get("since", 0.0))
-    facts = decided = 0
+    heard = decided = 0
     cut = False
     made: list[bytes] = expected
     place = 0
@@ -64,12 +65,12 @@ def audit(path: Path) -> AuditReport:
             raise InputError(
                 "this is not a line of a gateway's log", where=f"{path}:{number}"
             ) from None
-        if line.kind not in decisions.DECISIONS:
+        if line.kind not in facts.DECISIONS:
             if place < len(made):
                 break
             made.clear()
             place = 0
-            facts += 1
+            heard += 1
             _tell(core, line, path, number)
             if line.time < since_s:
                 del made[1:]  # the log was cut: it has no decisions of this time
@@ -77,15 +78,15 @@ def audit(path: Path) -> AuditReport:
             decided += 1
         if place >= len(made):
             what = f"{path}:{number}: the log has a decision that is not made again: {_shown(raw)}"
-            return AuditReport(facts, decided, what, cut)
+            return AuditReport(heard, decided, what, cut)
         if made[place] != raw:
             what = f"{path}:{number}: the log has {_shown(raw)}, the replay {_shown(made[place])}"
-            return AuditReport(facts, decided, what, cut)
+            return AuditReport(heard, decided, what, cut)
         place += 1
     if place < len(made) and not cut:
         what = f"{path}:{number}: the replay decides what the log does not have: "
-        return AuditReport(facts, decided, what + _shown(made[place]), cut)
-    return AuditReport(facts, decided, "", cut)
+        return AuditReport(heard, decided, what + _shown(made[place]), cut)
+    return AuditReport(heard, decided, "", cut)
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -154,42 +155,42 @@ def _observe(core: GatewayCore, server: int, line: LogLine) -> None:
 
 
 _FACTS: Final[dict[str, Callable[[GatewayCore, int, LogLine], None]]] = {
-    decisions.JOINED: lambda core, _, line: _joined(core, line),
-    decisions.HEALTHY: lambda core, server, line: core.healthy(
+    facts.JOINED: lambda core, _, line: _joined(core, line),
+    facts.HEALTHY: lambda core, server, line: core.healthy(
         server, [ModelCard(*card) for card in line.data["models"]], line.time
     ),
-    decisions.UNHEALTHY: lambda core, server, line: core.unhealthy(server, line.reason, line.time),
-    decisions.DRAINING: lambda core, server, line: core.drain(server, line.time),
-    decisions.UNDRAINED: lambda core, server, line: core.undrain(server, line.time),
-    decisions.OBSERVED: _observe,
-    decisions.UNOBSERVED: lambda core, server, line: core.unobserved(server, line.time),
-    decisions.CACHE_SIZE: lambda core, server, line: core.cache_size(
+    facts.UNHEALTHY: lambda core, server, line: core.unhealthy(server, line.reason, line.time),
+    facts.DRAINING: lambda core, server, line: core.drain(server, line.time),
+    facts.UNDRAINED: lambda core, server, line: core.undrain(server, line.time),
+    facts.OBSERVED: _observe,
+    facts.UNOBSERVED: lambda core, server, line: core.unobserved(server, line.time),
+    facts.CACHE_SIZE: lambda core, server, line: core.cache_size(
         server, line.data["tokens"], line.time
     ),
-    decisions.CACHE_TOLD: lambda core, server, line: core.cache_told(
+    facts.CACHE_TOLD: lambda core, server, line: core.cache_told(
         server,
         [(key, end) for key, end in line.data["stored"]],
         line.data["removed"],
         line.time,
         cleared=line.data["cleared"],
     ),
-    decisions.TENANT: lambda core, _, line: core.add_tenant(line.data["name"], line.time),
-    decisions.ARRIVED: lambda core, request, line: core.arrive(
+    facts.TENANT: lambda core, _, line: core.add_tenant(line.data["name"], line.time),
+    facts.ARRIVED: lambda core, request, line: core.arrive(
         RequestArrival(id=request, **line.data), line.time
     ),
-    decisions.ANSWERED: lambda core, request, line: core.answered(
+    facts.ANSWERED: lambda core, request, line: core.answered(
         request, line.time, good=line.data["good"]
     ),
-    decisions.PREFILLED: lambda core, request, line: core.prefilled(
+    facts.PREFILLED: lambda core, request, line: core.prefilled(
         request, line.time, good=line.data["good"]
     ),
-    decisions.FAILED: lambda core, request, line: core.failed(
+    facts.FAILED: lambda core, request, line: core.failed(
         request, line.reason, line.time, again=line.data["again"], faulty=line.data["faulty"]
     ),
     vocabulary.ENDED: lambda core, request, line: core.ended(
         request, line.reason, line.time, line.data["ttft_s"], line.data["tpot_s"]
     ),
-    decisions.TICK: lambda core, _, line: core.tick(line.time),
+    facts.TICK: lambda core, _, line: core.tick(line.time),
 }
 """How each kind of fact is told."""
 

@@ -7,9 +7,8 @@ decisions, which is what `windtunnel audit` checks.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from windtunnel.admission.gateway import (
     ADMIT,
@@ -18,7 +17,6 @@ from windtunnel.admission.gateway import (
     Allowance,
     GatewayDecision,
     GatewayDriver,
-    GatewaySettings,
     Ticket,
     build_gateway,
 )
@@ -26,229 +24,49 @@ from windtunnel.core import vocabulary
 from windtunnel.core.random import Streams
 from windtunnel.core.signals import Signals
 from windtunnel.core.telemetry import Plain
-from windtunnel.routing.availability import Availability, BreakerLimits, RetryBudget
+from windtunnel.live.gateway.caches import PrefixCaches
+from windtunnel.live.gateway.facts import (
+    ANSWERED,
+    ARRIVED,
+    BOTH,
+    CACHE_SIZE,
+    CACHE_TOLD,
+    DRAINING,
+    FAILED,
+    HEALTHY,
+    JOINED,
+    OBSERVED,
+    PREFILL,
+    PREFILLED,
+    REFUSE,
+    SEND,
+    STOP,
+    TENANT,
+    TICK,
+    UNDRAINED,
+    UNHEALTHY,
+    UNOBSERVED,
+    GatewayAction,
+    ModelCard,
+    Policies,
+    Record,
+    RequestArrival,
+    arrival_data,
+)
+from windtunnel.routing.availability import Availability, RetryBudget
 from windtunnel.routing.build import RouterInputs, build_router
 from windtunnel.routing.custom import RequestLabels
 from windtunnel.routing.prefixes import CacheJournal
 from windtunnel.routing.router import NO_SERVER_READY, NoServer, Routed, Router, SplitDecider
-from windtunnel.routing.settings import RouterSettings, SplitSettings
 from windtunnel.workload.request import NEVER, PrefixChain, Request
 
 QUEUED: Final = 0
 UNPLACED: Final = 1  # admitted while no server could take it
 SENT: Final = 2
 
-SEND: Final = 0
-REFUSE: Final = 1
-STOP: Final = 2
-
-# Kinds of facts in the log; decisions have the kinds of every event log.
-JOINED: Final = "server.joined"
-HEALTHY: Final = "server.healthy"
-UNHEALTHY: Final = "server.unhealthy"
-DRAINING: Final = "server.draining"
-UNDRAINED: Final = "server.undrained"
-OBSERVED: Final = "server.observed"
-UNOBSERVED: Final = "server.unobserved"
-CACHE_SIZE: Final = "server.cache"
-CACHE_TOLD: Final = "server.cached"
-ARRIVED: Final = "request.arrived"
-ANSWERED: Final = "request.answered"
-FAILED: Final = "request.failed"
-TICK: Final = "gateway.tick"
-TENANT: Final = "tenant.added"
-PREFILLED: Final = "request.prefilled"
-DECISIONS: Final = (*vocabulary.GATEWAY_DECISIONS, vocabulary.ROUTED, vocabulary.SPLIT)
-
-BOTH: Final = "both"
-PREFILL: Final = "prefill"
-DECODE: Final = "decode"
-
 HOLDS_STATE: Final = "the server has the conversation"
 NO_SERVER: Final = "no-server"
 SERVER_FAILED: Final = "server-failed"
-UNKNOWN_CACHE_TOKENS: Final = 500_000
-"""Prompt tokens that a server is taken to keep until it says how many blocks it has."""
-
-Record = Callable[[float, str, str, str, dict[str, Plain]], None]
-"""Takes (time, kind, subject, reason, data); `GatewayCore` is given one where a log is kept."""
-
-
-class GatewayAction:
-    """What the driver has to do about a request, and why.
-
-    SEND: to `server`, after `prefill` has computed the prompt, if that is not -1. REFUSE: it gets
-    no answer but `reason`. STOP: it was sent, and has to end.
-    """
-
-    __slots__ = ("kind", "limit", "prefill", "reason", "request", "seen", "server")
-
-    def __init__(
-        self, kind: int, request: int, server: int, reason: str, seen: float, limit: float
-    ) -> None:
-        self.kind: Final = kind
-        self.request: Final = request
-        self.server: Final = server
-        self.reason: Final = reason
-        self.seen: Final = seen
-        self.limit: Final = limit
-        self.prefill = -1
-
-
-class RequestArrival(NamedTuple):
-    """What is known of a request when it arrives. Names are numbers in the lists of `Names`."""
-
-    id: int
-    model: str
-    tenant: int
-    slo: int
-    prompt_tokens: int
-    output_tokens: int
-    session: int = -1
-    prefix_keys: Sequence[int] = ()
-    prefix_ends: Sequence[int] = ()
-    holder: int = -1
-    """The server that has what the request refers to; it is preferred to any other."""
-    among: Sequence[int] = ()
-    """The only servers that may have it; empty: all."""
-
-
-class ClassOfService(NamedTuple):
-    name: str
-    priority: int
-    ttft_s: float
-    """Longest time to the first token; infinity: no target."""
-
-
-class ModelCard(NamedTuple):
-    """A model of a server; an adapter has the base model that it belongs to as `parent`."""
-
-    name: str
-    parent: str = ""
-
-
-class Policies(NamedTuple):
-    """What the decisions follow."""
-
-    router: RouterSettings
-    admission: GatewaySettings
-    split: SplitSettings
-    classes: tuple[ClassOfService, ...]
-    tenants: list[str]
-    breaker: BreakerLimits
-    ramp_s: float
-    attempts: int
-    """Servers that a request is sent to at most, one after another."""
-    retry_share: float
-    unplaced_ttl_s: float
-    """How long a request waits for any server at all."""
-    folder: Path
-    seed: int
-
-
-class PrefixCaches:
-    """What servers have cached: as they tell it, or else what was sent to them.
-
-    A server that tells nothing is taken to keep as many tokens as its KV cache holds, and to evict
-    the prefix that was used longest ago.
-    """
-
-    def __init__(self) -> None:
-        self._block_sizes: Final[list[int]] = []
-        self._most: Final[list[int]] = []
-        self._held: Final[list[int]] = []
-        self._recent: Final[list[dict[int, int]]] = []
-        self._changes: Final[list[list[int] | None]] = []
-        self._tells: Final[list[bool]] = []
-
-    def join(self) -> None:
-        self._block_sizes.append(1)
-        self._most.append(UNKNOWN_CACHE_TOKENS)
-        self._held.append(0)
-        self._recent.append({})
-        self._changes.append(None)
-        self._tells.append(False)
-
-    def set_capacity(self, server: int, tokens: int) -> None:
-        self._most[server] = tokens
-
-    def forget(self, server: int) -> None:
-        """The server has started anew: its cache is empty."""
-        changes = self._changes[server]
-        if changes is not None:
-            for key in self._recent[server]:
-                changes += (server, key, 0)
-        self._recent[server].clear()
-        self._held[server] = 0
-
-    def lost(self, server: int) -> None:
-        """The server cannot be reached; one that tells of its cache will say when it is empty."""
-        if not self._tells[server]:
-            self.forget(server)
-
-    def told(
-        self, server: int, stored: list[tuple[int, int]], removed: list[int], *, cleared: bool
-    ) -> None:
-        """The server says what has come and gone; from now on only that counts."""
-        if cleared or not self._tells[server]:
-            self.forget(server)
-            self._tells[server] = True
-        changes = self._changes[server]
-        if changes is None:
-            changes = []  # no router reads them
-        recent = self._recent[server]
-        for key, end in stored:
-            recent[key] = end
-            changes += (server, key, end)
-        for key in removed:
-            if recent.pop(key, 0):
-                changes += (server, key, 0)
-
-    def sent(self, server: int, prefix: PrefixChain) -> None:
-        if self._tells[server]:
-            return
-        changes = self._changes[server]
-        if changes is None:
-            changes = []  # no router reads them
-        recent = self._recent[server]
-        start = 0
-        for key, end in zip(prefix.keys, prefix.ends, strict=True):
-            tokens = recent.pop(key, 0)
-            if not tokens:
-                tokens = end - start
-                self._held[server] += tokens
-                changes += (server, key, end)
-            recent[key] = tokens
-            start = end
-        while self._held[server] > self._most[server] and recent:
-            oldest = next(iter(recent))
-            self._held[server] -= recent.pop(oldest)
-            changes += (server, oldest, 0)
-
-    def cached_tokens(self, server: int, prefix: PrefixChain | None) -> int:
-        """How many tokens of a prompt's start the server is taken to have."""
-        found = 0
-        if prefix is not None:
-            recent = self._recent[server]
-            for key, end in zip(prefix.keys, prefix.ends, strict=True):
-                if key not in recent:
-                    break
-                found = end
-        return found
-
-    # The port of `routing.prefixes.CacheFeed`.
-    def servers(self) -> int:
-        return len(self._block_sizes)
-
-    def block_size(self, server: int) -> int:
-        return self._block_sizes[server]
-
-    def subscribe(self, server: int, changes: list[int]) -> None:
-        self._changes[server] = changes
-
-    def unsubscribe(self, server: int) -> None:
-        self._changes[server] = None
-        self.forget(server)
 
 
 class LiveServer:
@@ -479,7 +297,7 @@ class GatewayCore:
     def arrive(self, arrival: RequestArrival, now_s: float) -> None:
         """A request for a model that `knows` has heard of."""
         if self._record is not None:
-            data = _arrival_data(arrival)
+            data = arrival_data(arrival)
             self._record(now_s, ARRIVED, f"request/{arrival.id}", "", data)
         plane, adapter = self._names[arrival.model]
         class_ = self.policies.classes[arrival.slo]
@@ -859,21 +677,3 @@ class GatewayCore:
     def _decided(self, now_s: float, kind: str, request: int, reason: str, **data: Plain) -> None:
         if self._record is not None:
             self._record(now_s, kind, f"request/{request}", reason, data)
-
-
-def _arrival_data(arrival: RequestArrival) -> dict[str, Plain]:
-    data: dict[str, Plain] = {
-        "model": arrival.model,
-        "tenant": arrival.tenant,
-        "slo": arrival.slo,
-        "prompt_tokens": arrival.prompt_tokens,
-        "output_tokens": arrival.output_tokens,
-        "session": arrival.session,
-        "prefix_keys": list(arrival.prefix_keys),
-        "prefix_ends": list(arrival.prefix_ends),
-    }
-    if arrival.holder >= 0:
-        data["holder"] = arrival.holder
-    if arrival.among:
-        data["among"] = list(arrival.among)
-    return data

@@ -18,7 +18,7 @@ import msgspec
 from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration, parse_duration
-from windtunnel.live.gateway import decisions
+from windtunnel.live.gateway import facts
 from windtunnel.live.gateway.audit import LogLine, lines_of, log_head
 from windtunnel.live.gateway.settings import GatewayFile
 from windtunnel.settings.document import Plain
@@ -118,7 +118,7 @@ def cut_log(log: Path, stretch: Stretch, out: Path) -> CutLog:
             if line.time >= stretch.to_s:
                 break
             _follow(line, requests, stretch.from_s)
-            if line.kind in decisions.DECISIONS:
+            if line.kind in facts.DECISIONS:
                 if not inside:
                     continue
                 found["decisions"] += 1
@@ -149,20 +149,20 @@ def _whole_lines(log: Path) -> Iterator[tuple[LogLine, bytes]]:
 
 
 def _count(line: LogLine, found: dict[str, int], roles: dict[str, int], *, inside: bool) -> None:
-    if line.kind == decisions.ARRIVED and inside:
+    if line.kind == facts.ARRIVED and inside:
         found["arrived"] += 1
-    elif line.kind == decisions.JOINED:
-        role = str(line.data.get("role", decisions.BOTH))
+    elif line.kind == facts.JOINED:
+        role = str(line.data.get("role", facts.BOTH))
         roles[role] = roles.get(role, 0) + 1
         found["slots"] = max(found["slots"], int(line.data.get("slots", 1)))
-    elif line.kind == decisions.CACHE_SIZE:
+    elif line.kind == facts.CACHE_SIZE:
         found["cache_tokens"] = max(found["cache_tokens"], int(line.data.get("tokens", 0)))
 
 
 def _follow(line: LogLine, requests: dict[str, float], from_s: float) -> None:
     """Keeps the requests that were not over when the stretch began, and all that came later."""
     about = line.subject.partition("/")[2]
-    if line.kind == decisions.ARRIVED:
+    if line.kind == facts.ARRIVED:
         requests[about] = line.time
     elif line.kind in OVER and line.time < from_s:
         requests.pop(about, None)
@@ -243,8 +243,8 @@ def scenario_of(
     blocks = max(2, cut.cache_tokens // BLOCK_TOKENS) if cut.cache_tokens else 50_000
     serving["pools"] = [
         {
-            "name": "main" if role == decisions.BOTH else role,
-            **({} if role == decisions.BOTH else {"role": role}),
+            "name": "main" if role == facts.BOTH else role,
+            **({} if role == facts.BOTH else {"role": role}),
             "replicas": count,
             "engine": {"max_num_seqs": cut.slots, "kv_blocks": blocks},
             "step_time": {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from windtunnel.live.gateway.decisions import ModelCard
+from windtunnel.live.gateway.facts import ModelCard
 
 if TYPE_CHECKING:
     import aiohttp

@@ -25,9 +25,10 @@ from windtunnel.live.gateway.data_path.client_side import ClientConnection
 from windtunnel.live.gateway.data_path.prompts import PromptReader
 from windtunnel.live.gateway.data_path.proxy import SWEEP_S, KeyHolder, Proxy, ProxyLimits
 from windtunnel.live.gateway.data_path.server_side import ServerAddress, ServerPool
-from windtunnel.live.gateway.decisions import GatewayCore, Record
+from windtunnel.live.gateway.decisions import GatewayCore
 from windtunnel.live.gateway.discovery import Discovery
 from windtunnel.live.gateway.event_log import EventLogFile
+from windtunnel.live.gateway.facts import Record
 from windtunnel.live.gateway.kv.blocks import CacheChange, ServerBlocks
 from windtunnel.live.gateway.kv.events import KvEventReader
 from windtunnel.live.gateway.kv.tokens import ModelTokenizer

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySettings
 from windtunnel.core.errors import InputError
-from windtunnel.live.gateway.decisions import ClassOfService, Policies
+from windtunnel.live.gateway.facts import ClassOfService, Policies
 from windtunnel.live.gateway.picker.resources import read_resources
 from windtunnel.routing.availability import BreakerLimits
 from windtunnel.routing.settings import RouterSettings, SplitSettings

@@ -14,7 +14,7 @@ import msgspec
 from windtunnel.analysis.shadow.window import MOST_IN_FLIGHT, TrafficWindow
 from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
-from windtunnel.live.gateway import decisions
+from windtunnel.live.gateway import facts
 from windtunnel.live.gateway.audit import LogLine
 from windtunnel.live.gateway.event_log import STARTED
 from windtunnel.live.gateway.settings import GatewayFile
@@ -155,9 +155,9 @@ class GatewayFollower:
             objectives = line.data.get("objectives", {})
             self._classes = [one.name for one in settings.classes(objectives)]
             self._tenants = list(settings.tenants)
-        elif line.kind == decisions.TENANT:
+        elif line.kind == facts.TENANT:
             self._tenants.append(line.data["name"])
-        elif line.kind == decisions.ARRIVED:
+        elif line.kind == facts.ARRIVED:
             data = line.data
             request = TraceRequest(
                 arrived_s=line.time,
@@ -180,10 +180,10 @@ class GatewayFollower:
             vocabulary.EVICTED,
         ):
             self.window.leave(about, line.time)
-        elif line.kind in (decisions.HEALTHY, decisions.UNHEALTHY, decisions.DRAINING):
-            self._healthy[about] = line.kind == decisions.HEALTHY
+        elif line.kind in (facts.HEALTHY, facts.UNHEALTHY, facts.DRAINING):
+            self._healthy[about] = line.kind == facts.HEALTHY
             self.window.servers = sum(self._healthy.values())
-        elif line.kind == decisions.UNDRAINED:
+        elif line.kind == facts.UNDRAINED:
             self._healthy[about] = True
             self.window.servers = sum(self._healthy.values())
 

@@ -29,7 +29,8 @@ from windtunnel.live.gateway.data_path.prompts import PromptReader
 from windtunnel.live.gateway.data_path.responses import ASKED, METHODS, ResponseOwners, Retrieval
 from windtunnel.live.gateway.data_path.server_side import AnswerReceiver, ServerPool
 from windtunnel.live.gateway.data_path.timing import Deadlines, ProgressDeadlines
-from windtunnel.live.gateway.decisions import REFUSE, SEND, GatewayCore, RequestArrival
+from windtunnel.live.gateway.decisions import GatewayCore
+from windtunnel.live.gateway.facts import REFUSE, SEND, RequestArrival
 from windtunnel.live.gateway.kv.tokens import MOST_READ, ModelTokenizer
 from windtunnel.live.gateway.metrics import GatewayMetrics
 from windtunnel.live.gateway.request_trace import RequestTrace

@@ -1,0 +1,130 @@
+"""What the decisions of a gateway are told and what they answer: facts, settings, actions."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from windtunnel.admission.gateway import GatewaySettings
+from windtunnel.core import vocabulary
+from windtunnel.core.telemetry import Plain
+from windtunnel.routing.availability import BreakerLimits
+from windtunnel.routing.settings import RouterSettings, SplitSettings
+
+SEND: Final = 0
+REFUSE: Final = 1
+STOP: Final = 2
+
+# Kinds of facts in the log; decisions have the kinds of every event log.
+JOINED: Final = "server.joined"
+HEALTHY: Final = "server.healthy"
+UNHEALTHY: Final = "server.unhealthy"
+DRAINING: Final = "server.draining"
+UNDRAINED: Final = "server.undrained"
+OBSERVED: Final = "server.observed"
+UNOBSERVED: Final = "server.unobserved"
+CACHE_SIZE: Final = "server.cache"
+CACHE_TOLD: Final = "server.cached"
+ARRIVED: Final = "request.arrived"
+ANSWERED: Final = "request.answered"
+FAILED: Final = "request.failed"
+TICK: Final = "gateway.tick"
+TENANT: Final = "tenant.added"
+PREFILLED: Final = "request.prefilled"
+DECISIONS: Final = (*vocabulary.GATEWAY_DECISIONS, vocabulary.ROUTED, vocabulary.SPLIT)
+
+BOTH: Final = "both"
+PREFILL: Final = "prefill"
+DECODE: Final = "decode"
+
+Record = Callable[[float, str, str, str, dict[str, Plain]], None]
+"""Takes (time, kind, subject, reason, data); `GatewayCore` is given one where a log is kept."""
+
+
+class GatewayAction:
+    """What the driver has to do about a request, and why.
+
+    SEND: to `server`, after `prefill` has computed the prompt, if that is not -1. REFUSE: it gets
+    no answer but `reason`. STOP: it was sent, and has to end.
+    """
+
+    __slots__ = ("kind", "limit", "prefill", "reason", "request", "seen", "server")
+
+    def __init__(
+        self, kind: int, request: int, server: int, reason: str, seen: float, limit: float
+    ) -> None:
+        self.kind: Final = kind
+        self.request: Final = request
+        self.server: Final = server
+        self.reason: Final = reason
+        self.seen: Final = seen
+        self.limit: Final = limit
+        self.prefill = -1
+
+
+class RequestArrival(NamedTuple):
+    """What is known of a request when it arrives. Names are numbers in the lists of `Names`."""
+
+    id: int
+    model: str
+    tenant: int
+    slo: int
+    prompt_tokens: int
+    output_tokens: int
+    session: int = -1
+    prefix_keys: Sequence[int] = ()
+    prefix_ends: Sequence[int] = ()
+    holder: int = -1
+    """The server that has what the request refers to; it is preferred to any other."""
+    among: Sequence[int] = ()
+    """The only servers that may have it; empty: all."""
+
+
+class ClassOfService(NamedTuple):
+    name: str
+    priority: int
+    ttft_s: float
+    """Longest time to the first token; infinity: no target."""
+
+
+class ModelCard(NamedTuple):
+    """A model of a server; an adapter has the base model that it belongs to as `parent`."""
+
+    name: str
+    parent: str = ""
+
+
+class Policies(NamedTuple):
+    """What the decisions follow."""
+
+    router: RouterSettings
+    admission: GatewaySettings
+    split: SplitSettings
+    classes: tuple[ClassOfService, ...]
+    tenants: list[str]
+    breaker: BreakerLimits
+    ramp_s: float
+    attempts: int
+    """Servers that a request is sent to at most, one after another."""
+    retry_share: float
+    unplaced_ttl_s: float
+    """How long a request waits for any server at all."""
+    folder: Path
+    seed: int
+
+
+def arrival_data(arrival: RequestArrival) -> dict[str, Plain]:
+    data: dict[str, Plain] = {
+        "model": arrival.model,
+        "tenant": arrival.tenant,
+        "slo": arrival.slo,
+        "prompt_tokens": arrival.prompt_tokens,
+        "output_tokens": arrival.output_tokens,
+        "session": arrival.session,
+        "prefix_keys": list(arrival.prefix_keys),
+        "prefix_ends": list(arrival.prefix_ends),
+    }
+    if arrival.holder >= 0:
+        data["holder"] = arrival.holder
+    if arrival.among:
+        data["among"] = list(arrival.among)
+    return data
