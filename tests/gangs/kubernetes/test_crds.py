@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from tests.gangs.manifests import constraint, the_clique, the_group, workload
 from windtunnel.cli.live.operate import operate
-from windtunnel.gangs.kubernetes.crds import KEPT, crds
+from windtunnel.gangs.kubernetes.crds import crds
+from windtunnel.settings.crds import KEPT
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "gangs"
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": float}

@@ -1,0 +1,207 @@
+"""CustomResourceDefinitions from declarations: names, subresources, columns, structural schemas.
+
+Schemas are structural: every value has a type, unknown fields are pruned, and what is opaque is
+kept as it was written. Rules in CEL refuse what no webhook need be asked for, on `/scale` too.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+Json = dict[str, Any]
+
+KEPT: Final = "x-kubernetes-preserve-unknown-fields"
+
+
+class Column(NamedTuple):
+    """A column of `kubectl get`; one that is not `usual` is shown with `-o wide`."""
+
+    name: str
+    path: str
+    type: str = "integer"
+    usual: bool = True
+
+
+class Rule(NamedTuple):
+    """What must hold of a value, in CEL; of a change where it says `oldSelf`."""
+
+    rule: str
+    message: str
+
+
+class CustomResource(NamedTuple):
+    """A kind as an API server is told of it."""
+
+    api_version: str
+    kind: str
+    plural: str
+    short: str
+    category: str
+    columns: tuple[Column, ...]
+    selector: str = ""
+    """Where its status has the selector of its pods; what has none cannot be scaled."""
+    namespaced: bool = True
+
+
+def crd_of(custom: CustomResource, schema: Json) -> Json:
+    """The definition of one kind, as it is applied."""
+    group, _, version = custom.api_version.partition("/")
+    names = {
+        "kind": custom.kind,
+        "listKind": f"{custom.kind}List",
+        "plural": custom.plural,
+        "singular": custom.kind.lower(),
+        "shortNames": [custom.short],
+        "categories": [custom.category],
+    }
+    subresources: Json = {"status": {}}
+    if custom.selector:
+        subresources["scale"] = {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": custom.selector,
+        }
+    columns = [_column(one) for one in custom.columns]
+    columns.append({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"})
+    served = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": subresources,
+        "additionalPrinterColumns": columns,
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{custom.plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": names,
+            "scope": "Namespaced" if custom.namespaced else "Cluster",
+            "versions": [served],
+        },
+    }
+
+
+def object_schema(description: str, spec: Json, status: Json) -> Json:
+    """The schema of a whole object."""
+    return {
+        "type": "object",
+        "description": description,
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": status,
+        },
+    }
+
+
+def _column(column: Column) -> Json:
+    made: Json = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    return made if column.usual else {**made, "priority": 1}
+
+
+class SchemaRules(NamedTuple):
+    """What a CRD says beside what is declared; keys are declarations, or a declaration and a key
+    of it."""
+
+    rules: Mapping[str, tuple[Rule, ...]] = MappingProxyType({})
+    field_rules: Mapping[tuple[str, str], tuple[Rule, ...]] = MappingProxyType({})
+    keyed_lists: Mapping[tuple[str, str], str] = MappingProxyType({})
+    """Lists whose items are told apart by a key."""
+    most_items: Mapping[tuple[str, str], int] = MappingProxyType({})
+    """CEL wants lists that a rule compares to be bounded."""
+
+
+class StructuralSchema:
+    """Turns JSON Schema into what an API server takes: references resolved, one type for a value.
+
+    Durations are texts in manifests; a field that may be left out is not `null`.
+    """
+
+    def __init__(self, parts: Json, beside: SchemaRules, *, defaults: bool) -> None:
+        self._parts: Final = parts
+        self._beside: Final = beside
+        self._defaults: Final = defaults
+
+    def of(self, node: Json, name: str) -> Json:
+        """One value; `name` is the declaration that it is."""
+        if "$ref" in node:
+            name = node["$ref"].rpartition("/")[2]
+            return self.of({**self._parts[name], **_without(node, "$ref")}, name)
+        if "anyOf" in node:
+            return self._one_of(node, name)
+        made: Json = {}
+        kind = node.get("type")
+        if isinstance(kind, list):  # a duration
+            return {"type": "string", **_described(node)}
+        for key in ("type", "enum", "minimum", "maximum", "pattern", "minItems", "maxItems"):
+            if key in node:
+                made[key] = node[key]
+        if node.get("maxLength", 1 << 20) < 1 << 16:
+            made["maxLength"] = node["maxLength"]
+        if self._defaults and node.get("default") is not None:
+            made["default"] = node["default"]
+        made.update(_described(node))
+        if kind == "array":
+            made["items"] = self.of(node["items"], "")
+        elif kind == "object":
+            self._object(made, node, name)
+        return made
+
+    def _object(self, made: Json, node: Json, name: str) -> None:
+        more = node.get("additionalProperties")
+        if "properties" not in node:
+            if isinstance(more, dict) and more:
+                made["additionalProperties"] = self.of(more, "")
+            else:
+                made[KEPT] = True
+            return
+        made["properties"] = {
+            key: self._field(name, key, one) for key, one in node["properties"].items()
+        }
+        if node.get("required"):
+            made["required"] = list(node["required"])
+        _rule(made, self._beside.rules.get(name, ()))
+
+    def _field(self, owner: str, key: str, node: Json) -> Json:
+        made = self.of(node, "")
+        _rule(made, self._beside.field_rules.get((owner, key), ()))
+        told_by = self._beside.keyed_lists.get((owner, key))
+        if told_by is not None:
+            made["x-kubernetes-list-type"] = "map"
+            made["x-kubernetes-list-map-keys"] = [told_by]
+        most = self._beside.most_items.get((owner, key))
+        if most is not None:
+            made["maxItems"] = most
+            made["items"]["maxLength"] = 63
+        return made
+
+    def _one_of(self, node: Json, name: str) -> Json:
+        around = _without(node, "anyOf")
+        forms = [one for one in node["anyOf"] if one.get("type") != "null"]
+        if len(forms) == 1:
+            return self.of({**forms[0], **around}, name)
+        if any(one.get("type") == "integer" for one in forms):
+            kinds = [{"type": "integer"}, {"type": "string"}]
+            return {"anyOf": kinds, "x-kubernetes-int-or-string": True, **_described(node)}
+        return {"type": "string", **_described(node)}
+
+
+def _without(node: Json, key: str) -> Json:
+    return {name: value for name, value in node.items() if name != key}
+
+
+def _described(node: Json) -> Json:
+    text = node.get("description")
+    return {"description": " ".join(text.split())} if text else {}
+
+
+def _rule(made: Json, rules: tuple[Rule, ...]) -> None:
+    if rules:
+        known = made.setdefault("x-kubernetes-validations", [])
+        known.extend({"rule": one.rule, "message": one.message} for one in rules)
