@@ -176,3 +176,25 @@ def test_a_machine_is_asked_for_that_meets_the_affinity_of_a_pod() -> None:
     demand.pod(PodRequest("q", "v", {}, {}, affinity=nowhere), "", pending=True, gated=False)
     demand.look(1.0)
     assert list(demand.homeless) == ["q"]
+
+
+def test_a_restart_goes_on_with_the_rows_that_pods_still_need() -> None:
+    def pods(demand: Demand, names: str) -> None:
+        for name in names:
+            pod = PodRequest(name, name, {GPU: 8.0}, {ACCELERATOR: "h200"}, created_s=ord(name))
+            demand.pod(pod, "", pending=True, gated=False)
+
+    before = Demand("c", KINDS)
+    pods(before, "abc")
+    before.look(0.0)
+    assert [row.name for row in before.rows] == ["c.1", "c.2", "c.3"]
+    after = Demand("c", KINDS)
+    after.restore(before.rows, before.issued)
+    pods(after, "ab")
+    after.look(5.0)
+    assert [row.need("c").key() for row in after.rows] == [
+        row.need("c").key() for row in before.rows[:2]
+    ]
+    pods(after, "de")
+    after.look(6.0)
+    assert [row.name for row in after.rows] == ["c.1", "c.2", "c.4", "c.5"], "no name comes twice"

@@ -132,7 +132,7 @@ def test_a_cursor_gives_what_changed_with_tombstones_in_pages() -> None:
 
 
 def test_a_cursor_that_is_too_old_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windtunnel.twin.fleet.provider.TOMBSTONES_KEPT", 1)
+    monkeypatch.setattr("windtunnel.fleet.provider.TOMBSTONES_KEPT", 1)
     provider = provider_of([idle(f"m{n}") for n in range(4)])
     shard = Shard("s")
     assert not shard.fold(provider.list_since("s", 1, shard.cursor), 0.0)

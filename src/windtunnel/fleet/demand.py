@@ -328,6 +328,22 @@ class Demand:
         """A machine is not in the cluster any more, or is leaving."""
         self._held[machine] = None
 
+    # What outlives a process.
+
+    @property
+    def issued(self) -> int:
+        """How many rows were ever asked for; part of their names."""
+        return self._issued
+
+    def restore(self, rows: list[DemandRow], issued: int) -> None:
+        """Rows that a process before this one asked for, in their order: those that no pod needs
+        any more go with the next look."""
+        self._issued = max(self._issued, issued)
+        for number, row in enumerate(rows):
+            wanted = PodRequest("", "", {}, row.selector, affinity=(row.affinity,))
+            made = self._add(row, (0, 0, number), self._smallest(wanted, row.accelerators))
+            self._await(made, row.since_s)
+
     # What it asks for.
 
     @property

@@ -43,6 +43,7 @@ FROM_THE_START: Final = 0
 """The cursor before the first page."""
 PAGE: Final = 50_000
 """How many changes a page has at most, by default."""
+TOMBSTONES_KEPT: Final = 100_000
 
 
 class OperationStates(msgspec.Struct, frozen=True):
@@ -94,6 +95,63 @@ class Page(msgspec.Struct, frozen=True):
     """The cursor was too old to know all that has gone: list again from the start."""
     unreachable: bool = False
     """The provider did not answer: an empty page does not mean that machines are gone."""
+
+
+class ChangeLog:
+    """The records of a provider, and which of them changed after a cursor."""
+
+    def __init__(self) -> None:
+        self.records: Final[dict[str, Machine]] = {}
+        self._changed: Final[dict[str, int]] = {}  # revision by machine, the oldest change first
+        self._gone: Final[dict[str, int]] = {}  # the same for tombstones
+        self._forgotten = FROM_THE_START  # the newest tombstone that is no longer kept
+        self.revision = FROM_THE_START
+        """Of the last change; the cursor of a list that has it."""
+
+    def put(self, record: Machine) -> None:
+        """A machine is new, or has changed."""
+        self.records[record.id] = record
+        self._gone.pop(record.id, None)
+        self._changed.pop(record.id, None)
+        self.revision += 1
+        self._changed[record.id] = self.revision
+
+    def remove(self, machine: str) -> None:
+        """A machine is gone; only a tombstone tells of it."""
+        del self.records[machine]
+        del self._changed[machine]
+        self.revision += 1
+        self._gone[machine] = self.revision
+        if len(self._gone) > TOMBSTONES_KEPT:
+            oldest = next(iter(self._gone))
+            self._forgotten = self._gone.pop(oldest)
+
+    def since(self, cursor: int, most: int = PAGE) -> Page:
+        """What changed after a cursor."""
+        if FROM_THE_START < cursor < self._forgotten:
+            return Page([], [], cursor, expired=True)
+        changes = [(at, name) for name, at in _after(self._changed, cursor)]
+        if cursor != FROM_THE_START:  # a first list needs no tombstones
+            changes += [(at, name) for name, at in _after(self._gone, cursor)]
+        changes.sort()
+        page = changes[:most]
+        return Page(
+            [self.records[name] for _, name in page if name in self.records],
+            [name for _, name in page if name not in self.records],
+            page[-1][0] if len(page) < len(changes) else self.revision,
+            more=len(page) < len(changes),
+        )
+
+
+def _after(revisions: dict[str, int], cursor: int) -> list[tuple[str, int]]:
+    """What has a revision above the cursor; costs what is found, since the newest are last."""
+    found = []
+    for name in reversed(revisions):
+        at = revisions[name]
+        if at <= cursor:
+            break
+        found.append((name, at))
+    return found
 
 
 class Provider(Protocol):

@@ -1,10 +1,12 @@
 """The section `fleet:`: pools of machines, what they cost, and how often the fleet decides."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from windtunnel.fleet.demand import CPU, GPU, MEMORY
+from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, MachineShape, shape
 from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.fields import Duration, Name, Number, Size, Text, Whole
 from windtunnel.settings.limits import HIGHEST_PRICE, LONGEST_TARGET
@@ -13,6 +15,8 @@ from windtunnel.settings.section import Context, Section
 MOST_MACHINES = 100_000
 MOST_KINDS = 1_000
 MOST_ON_ONE = 1_024
+PODS = 110.0
+"""On one node, as kubelets limit them."""
 
 Machines = Annotated[int, Whole(0, MOST_MACHINES)]
 Label = Annotated[str, Text("the key or the value of a label")]
@@ -99,6 +103,32 @@ class FleetPool(Section):
     labels: dict[Label, Label] = Field(
         default_factory=dict, description="Labels of its nodes, for the selectors of manifests."
     )
+
+    def capacity_for_pods(self) -> dict[str, float]:
+        """What pods can have of one machine."""
+        return {
+            GPU: float(self.accelerators),
+            CPU: self.cpu,
+            MEMORY: self.memory_bytes,
+            "pods": PODS,
+        }
+
+    def shape(self, number: int, labels: Mapping[str, str], price: float) -> MachineShape:
+        """The shape of a machine of the pool, by its number: the first ones are always kept."""
+        kept = number < self.machines.min
+        return shape(
+            self.name,
+            self.zone,
+            {
+                CPU: int(self.cpu * 1000),
+                MEMORY: int(self.memory_bytes),
+                GPU: self.accelerators,
+            },
+            capacity_type=RESERVED if kept else CAPACITY_TYPES.index(self.capacity),
+            labels=labels,
+            price_per_hour=price,
+            interruption_probability=0.0 if kept else self.interruption,
+        )
 
     def rack_of(self, number: int) -> int:
         """The rack of a machine of the pool, by its number."""

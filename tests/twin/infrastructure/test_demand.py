@@ -1,12 +1,12 @@
 """What a cluster asks its fleet for."""
 
 from windtunnel.core.loop import Loop
+from windtunnel.fleet.cluster_demand import ClusterDemand
 from windtunnel.fleet.demand import ACCELERATOR, GPU, PATIENCE_S, MachineKind
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import Node
-from windtunnel.gangs.placement.constraints import REQUIRED
+from windtunnel.gangs.placement.constraints import REQUIRED, node_terms
 from windtunnel.gangs.templates import CliqueTemplate, PackDomains, SetSpec
-from windtunnel.twin.infrastructure.demand import ClusterDemand
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
@@ -41,7 +41,7 @@ class World:
         self.cluster = SimCluster(self.server)
         self.loop = Loop(Driver(self.cluster, Controller))
         self.loop.wake()
-        self.rows = ClusterDemand(self.view, list(kinds), "c")
+        self.rows = ClusterDemand(self.view, list(kinds), "c", node_terms)
         self.machines = 0
 
     def ask(self, now_s: float = 0.0) -> list[tuple[str, int, int]]:

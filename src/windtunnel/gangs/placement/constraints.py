@@ -59,6 +59,16 @@ def selector_of(pod_spec: Fields) -> Selector | None:
     return Selector(found) if found else None
 
 
+def node_terms(pod_spec: Fields) -> list[list[Requirement]]:
+    """The terms of the required node affinity of a spec; names of nodes are left out."""
+    affinity = pod_spec.get("affinity")
+    if not isinstance(affinity, dict) or not affinity.get("nodeAffinity"):
+        return []
+    found = selector_of({"affinity": {"nodeAffinity": affinity["nodeAffinity"]}})
+    terms = found.terms if found is not None else []
+    return [[one for one in term if one.key != NODE_NAME] for term in terms]
+
+
 def _node_term(term: Fields) -> list[Requirement]:
     return _requirements(term, "matchExpressions") + _requirements(term, "matchFields")
 

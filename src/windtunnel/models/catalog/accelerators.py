@@ -13,7 +13,7 @@ import msgspec
 
 from windtunnel.core.errors import InputError, nearest
 
-__all__ = ["ACCELERATORS", "Accelerator", "resolve_accelerator"]
+__all__ = ["ACCELERATORS", "Accelerator", "catalog_price", "resolve_accelerator"]
 
 GIB = 1024.0**3
 TERA = 1e12
@@ -185,6 +185,15 @@ def is_accelerator(name: str) -> bool:
 def _key(name: str) -> str:
     key = "-".join(name.lower().replace("_", " ").replace("-", " ").split())
     return _MAKERS.sub("", key)
+
+
+def catalog_price(name: str, count: int) -> float | None:
+    """Dollars for an hour of so many accelerators; None where the catalog does not say."""
+    try:
+        price = resolve_accelerator(name).price_per_hour
+    except InputError:
+        return None
+    return None if price is None else count * price
 
 
 def resolve_accelerator(name: str) -> Accelerator:

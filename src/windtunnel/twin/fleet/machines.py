@@ -16,8 +16,8 @@ from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, NeedKey
 from windtunnel.fleet.planner.actions import ACTIONS, VERDICTS, CyclePlan
 from windtunnel.fleet.provider import FROM_THE_START
-from windtunnel.fleet.settings import FleetPool, FleetSettings
-from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, MachineShape, shape
+from windtunnel.fleet.settings import PODS, FleetPool, FleetSettings
+from windtunnel.fleet.shape import MachineShape
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import (
     CONFIGURED,
@@ -40,7 +40,6 @@ WHOLE_GRACE_S: Final = 1e9
 """How long a drain takes unless it is reported empty: all of its grace."""
 JOIN_S: Final = 5.0
 GIVE_BACK_S: Final = 10.0
-PODS: Final = 110.0
 MOST_STEPS: Final = 100_000
 """Of the fleet at one instant: more is a loop that does not end."""
 
@@ -151,24 +150,14 @@ class Machines(Component):
         rack = f"{pool.name}-rack-{pool.rack_of(number)}"
         for key in self._levels.get("rack", []):
             labels[key] = rack
-        kept = number < pool.machines.min
-        return shape(
-            pool.name,
-            pool.zone,
-            {
-                CPU: int(pool.cpu * 1000),
-                MEMORY: int(pool.memory_bytes),
-                GPU: pool.accelerators,
-            },
-            capacity_type=RESERVED if kept else CAPACITY_TYPES.index(pool.capacity),
-            labels=labels,
-            price_per_hour=machine_price(pool) or 0.0,
-            interruption_probability=0.0 if kept else pool.interruption,
-        )
+        return pool.shape(number, labels, machine_price(pool) or 0.0)
 
     def kinds(self) -> list[MachineKind]:
         """The kinds of machines that clusters can ask for."""
-        return [MachineKind(capacity_of(pool), self._labels(pool)) for pool in self.settings.pools]
+        return [
+            MachineKind(pool.capacity_for_pods(), self._labels(pool))
+            for pool in self.settings.pools
+        ]
 
     def _labels(self, pool: FleetPool) -> dict[str, str]:
         """The labels that all machines of a pool have."""
@@ -380,16 +369,6 @@ def _held(machine: Machine | None) -> tuple[str, str] | None:
     if machine is None or machine.state != CONFIGURED or machine.holder is None:
         return None
     return machine.cluster, machine.holder.group
-
-
-def capacity_of(pool: FleetPool) -> dict[str, float]:
-    """What pods can have of one machine."""
-    return {
-        GPU: float(pool.accelerators),
-        CPU: pool.cpu,
-        MEMORY: pool.memory_bytes,
-        "pods": PODS,
-    }
 
 
 def node_of(record: Machine) -> Node:

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from windtunnel.core.errors import InputError
 from windtunnel.fleet.settings import FleetPool, FleetSettings
-from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.catalog.accelerators import catalog_price
 from windtunnel.twin.settings import PoolSettings
 
 
@@ -13,11 +12,7 @@ def machine_price(pool: FleetPool) -> float | None:
     """Dollars for an hour of one machine; None where neither the scenario nor the catalog says."""
     if pool.price_per_hour is not None:
         return pool.price_per_hour
-    try:
-        price = resolve_accelerator(pool.accelerator).price_per_hour
-    except InputError:
-        return None
-    return None if price is None else pool.accelerators * price
+    return catalog_price(pool.accelerator, pool.accelerators)
 
 
 def initial_machines(fleet: FleetSettings, servers: Sequence[PoolSettings]) -> list[int]:

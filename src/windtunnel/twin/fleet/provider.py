@@ -23,17 +23,16 @@ from windtunnel.fleet.orders import (
 )
 from windtunnel.fleet.provider import (
     CAPACITY,
-    FROM_THE_START,
     PAGE,
     PERMANENT,
     STEPS,
+    ChangeLog,
     Completion,
     Page,
 )
 from windtunnel.fleet.shape import MachineShape
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, FAILED, SPECULATIVE, STATES
 
-TOMBSTONES_KEPT: Final = 100_000
 NO_CAPACITY_S: Final = 2.0
 """How long a provider takes to say that it has no capacity, at most."""
 
@@ -106,11 +105,8 @@ class SimulatedProvider:
         self._draws: Final[dict[str, Stream]] = {
             operation: streams[f"fleet.provider.{operation}"] for operation in STEPS
         }
-        self._machines: Final[dict[str, Machine]] = {}
-        self._changed: Final[dict[str, int]] = {}  # revision by machine, the oldest change first
-        self._gone: Final[dict[str, int]] = {}  # the same for tombstones
-        self.revision = FROM_THE_START  # of the last change; the cursor of a list that has it
-        self._forgotten = FROM_THE_START  # the newest tombstone that is no longer kept
+        self._changes: Final = ChangeLog()
+        self._machines: Final = self._changes.records
         self._kinds: Final[
             dict[MachineShape, int]
         ] = {}  # the number of each shape that was offered
@@ -173,15 +169,9 @@ class SimulatedProvider:
 
     def remove(self, machine: str) -> None:
         """A machine is gone, with all that was under way; only a tombstone tells of it."""
-        record = self._machines.pop(machine)
-        self._uncount(record)
+        self._uncount(self._machines[machine])
         self._cancel(machine)
-        del self._changed[machine]
-        self.revision += 1
-        self._gone[machine] = self.revision
-        if len(self._gone) > TOMBSTONES_KEPT:
-            oldest = next(iter(self._gone))
-            self._forgotten = self._gone.pop(oldest)
+        self._changes.remove(machine)
 
     def replace(self, machine: str) -> None:
         """A machine is gone, and another of its kind can be created."""
@@ -204,11 +194,7 @@ class SimulatedProvider:
         before = self._machines.get(machine.id)
         if before is not None:
             self._uncount(before)
-        self._machines[machine.id] = machine
-        self._gone.pop(machine.id, None)
-        self._changed.pop(machine.id, None)
-        self.revision += 1
-        self._changed[machine.id] = self.revision
+        self._changes.put(machine)
         if machine.state == CONFIGURED:
             self._configured_at[machine.id] = len(self.configured)
             self.configured.append(machine.id)
@@ -220,6 +206,11 @@ class SimulatedProvider:
             if last != machine.id:
                 self.configured[place] = last
                 self._configured_at[last] = place
+
+    @property
+    def revision(self) -> int:
+        """Of the last change; the cursor of a list that has it."""
+        return self._changes.revision
 
     # The interface.
 
@@ -294,19 +285,7 @@ class SimulatedProvider:
     def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
         """What changed after a cursor."""
         self._epochs[shard] = max(epoch, self._epochs.get(shard, 0))
-        if FROM_THE_START < cursor < self._forgotten:
-            return Page([], [], cursor, expired=True)
-        changes = [(at, name) for name, at in _after(self._changed, cursor)]
-        if cursor != FROM_THE_START:  # a first list needs no tombstones
-            changes += [(at, name) for name, at in _after(self._gone, cursor)]
-        changes.sort()
-        page = changes[:most]
-        return Page(
-            [self._machines[name] for _, name in page if name in self._machines],
-            [name for _, name in page if name not in self._machines],
-            page[-1][0] if len(page) < len(changes) else self.revision,
-            more=len(page) < len(changes),
-        )
+        return self._changes.since(cursor, most)
 
     # Time passes.
 
@@ -352,17 +331,6 @@ class SimulatedProvider:
 
     def __len__(self) -> int:
         return len(self._machines)
-
-
-def _after(revisions: dict[str, int], cursor: int) -> list[tuple[str, int]]:
-    """What has a revision above the cursor; costs what is found, since the newest are last."""
-    found = []
-    for name in reversed(revisions):
-        at = revisions[name]
-        if at <= cursor:
-            break
-        found.append((name, at))
-    return found
 
 
 class ProviderLink:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from windtunnel.fleet.demand import ACCELERATOR, CPU, GPU, MEMORY, MachineKind
+from windtunnel.fleet.settings import PODS
 from windtunnel.gangs.objects import Node
-from windtunnel.twin.fleet.machines import PODS, Tenant
+from windtunnel.twin.fleet.machines import Tenant
 
 ACCELERATORS: Final = 8
 CORES: Final = 1e6

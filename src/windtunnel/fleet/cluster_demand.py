@@ -1,0 +1,277 @@
+"""Feeds the demand for machines from the objects of a cluster: nodes, pods, gangs, priorities.
+
+The twin and the operator use the same class. It reads a view as the gang controllers have one, by
+the few attributes that are declared here, so that it needs nothing of theirs.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from windtunnel.core.errors import InputError
+from windtunnel.fleet.demand import Demand, MachineKind, NodeTerm, PodRequest
+from windtunnel.fleet.requirements import OPERATORS, requirement
+
+Fields = Mapping[str, object]
+
+
+class NodeRequirement(Protocol):
+    """A requirement of a pod on the labels of its node."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def operator(self) -> str: ...
+    @property
+    def values(self) -> Sequence[str]: ...
+
+
+TermsOf = Callable[[Fields], Sequence[Sequence[NodeRequirement]]]
+"""The terms of the required node affinity of a pod spec, one of which must hold."""
+
+
+class ClusterNode(Protocol):
+    @property
+    def capacity(self) -> Mapping[str, float]: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def cordoned(self) -> bool: ...
+
+
+class PodTemplate(Protocol):
+    @property
+    def pod_spec(self) -> Fields: ...
+
+
+class GangPod(Protocol):
+    @property
+    def uid(self) -> str: ...
+    @property
+    def requests(self) -> dict[str, float]: ...
+    @property
+    def template(self) -> PodTemplate: ...
+    @property
+    def gang(self) -> str: ...
+    @property
+    def set_name(self) -> str: ...
+    @property
+    def created_s(self) -> float: ...
+    @property
+    def clique(self) -> str: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def active(self) -> bool: ...
+    @property
+    def gated(self) -> bool: ...
+
+
+class PackLimit(Protocol):
+    @property
+    def required(self) -> str: ...
+
+
+class Packed(Protocol):
+    """A gang or a part of it, and the label whose value its machines must share."""
+
+    @property
+    def pack(self) -> PackLimit | None: ...
+
+
+class Gang(Packed, Protocol):
+    @property
+    def groups(self) -> Sequence[Packed]: ...
+    @property
+    def pack_groups(self) -> Sequence[Packed]: ...
+
+
+class SetSpec(Protocol):
+    @property
+    def priority_class(self) -> str: ...
+
+
+class PodSet(Protocol):
+    @property
+    def spec(self) -> SetSpec: ...
+
+
+class ClusterChanges(Protocol):
+    @property
+    def sets(self) -> Iterable[str]: ...
+    @property
+    def gangs(self) -> Iterable[str]: ...
+    @property
+    def nodes(self) -> Iterable[str]: ...
+    @property
+    def pods(self) -> Iterable[str]: ...
+    def clear(self) -> None: ...
+
+
+class ClusterView(Protocol):
+    """The objects of a cluster, and what changed of them."""
+
+    @property
+    def sets(self) -> Mapping[str, PodSet]: ...
+    @property
+    def gangs(self) -> Mapping[str, Gang]: ...
+    @property
+    def nodes(self) -> Mapping[str, ClusterNode]: ...
+    @property
+    def pods(self) -> Mapping[str, GangPod]: ...
+    @property
+    def priorities(self) -> Mapping[str, int]: ...
+    def watch(self) -> ClusterChanges: ...
+
+
+class ClusterDemand:
+    """Keeps a `Demand` up to date with the objects of one cluster, at the cost of what changed."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        kinds: list[MachineKind],
+        cluster: str,
+        terms_of: TermsOf,
+        asks: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._view: Final = view
+        self._terms_of: Final = terms_of
+        self._asks: Final = asks
+        """Whether machines are asked for a pod, by its name; None: for every pod. Other pods take
+        room all the same."""
+        self.changes: Final = view.watch()
+        self._requests: Final[dict[str, PodRequest]] = {}  # by pod
+        self._daemons: Final[dict[str, dict[str, dict[str, float]]]] = {}  # by node and pod
+        self.demand: Final = Demand(cluster, kinds)
+        self.unreadable: Final[dict[str, str]] = {}
+        """By pod: why no machine is asked for it."""
+
+    def look(self, now_s: float) -> Demand:
+        """The demand of the cluster as it is now."""
+        view, changes, demand = self._view, self.changes, self.demand
+        for name in changes.sets:
+            found = view.sets.get(name)
+            priority = found.spec.priority_class if found is not None else ""
+            demand.prioritize(name, view.priorities.get(priority, 0))
+        for name in changes.gangs:
+            gang = view.gangs.get(name)
+            demand.gang(name, "" if gang is None else together(gang))
+        for name in changes.nodes:
+            self._node(name)
+        for name in changes.pods:
+            self._pod(name, view.pods.get(name))
+        changes.clear()
+        demand.look(now_s)
+        return demand
+
+    def other_pod(
+        self, name: str, uid: str, spec: Fields, requests: dict[str, float], created_s: float
+    ) -> PodRequest:
+        """What a pod asks that belongs to no gang: it is reported to `demand` by the driver."""
+        known = self._requests.get(name)
+        if known is None or known.uid != uid:
+            affinity = self._affinity(name, spec)
+            known = self._requests[name] = PodRequest(
+                name,
+                uid,
+                requests,
+                selector_of(spec),
+                owner=name,
+                created_s=created_s,
+                place=(name, 0),
+                affinity=affinity,
+            )
+        return known
+
+    def _affinity(self, name: str, spec: Fields) -> tuple[NodeTerm, ...]:
+        self.unreadable.pop(name, None)
+        try:
+            return affinity_of(spec, self._terms_of)
+        except InputError as error:
+            self.unreadable[name] = str(error)
+            return ()
+
+    def asks(self, name: str) -> bool:
+        """Whether machines are asked for a pod while it has none."""
+        return name not in self.unreadable and (self._asks is None or self._asks(name))
+
+    def forget(self, name: str) -> None:
+        """A pod is gone."""
+        self._requests.pop(name, None)
+        self.unreadable.pop(name, None)
+        self.demand.pod_gone(name)
+
+    def daemon(self, name: str, node: str, requests: dict[str, float] | None) -> None:
+        """A pod that every node has takes room, and keeps no machine in use; None: it is gone."""
+        there = self._daemons.setdefault(node, {})
+        if requests is None:
+            there.pop(name, None)
+        else:
+            there[name] = requests
+        self._node(node)
+
+    def _node(self, name: str) -> None:
+        node = self._view.nodes.get(name)
+        if node is None:
+            self.demand.node_gone(name)
+            return
+        capacity = node.capacity
+        daemons = self._daemons.get(name)
+        if daemons:
+            capacity = dict(capacity)
+            for requests in daemons.values():
+                for resource, amount in requests.items():
+                    capacity[resource] = capacity.get(resource, 0.0) - amount
+        self.demand.node(name, capacity, node.labels, ready=node.ready, cordoned=node.cordoned)
+
+    def _pod(self, name: str, pod: GangPod | None) -> None:
+        if pod is None:
+            self.forget(name)
+            return
+        known = self._requests.get(name)
+        if known is None or known.uid != pod.uid:
+            spec = pod.template.pod_spec
+            known = self._requests[name] = PodRequest(
+                name,
+                pod.uid,
+                pod.requests,
+                selector_of(spec),
+                pod.gang,
+                pod.set_name,
+                pod.created_s,
+                (pod.clique, pod.index),
+                self._affinity(name, spec),
+            )
+        pending = pod.active and not pod.node and self.asks(name)
+        self.demand.pod(known, pod.node, pending=pending, gated=pod.gated)
+
+
+def selector_of(spec: Fields) -> dict[str, str]:
+    """The labels that a pod wants its node to have."""
+    wanted = spec.get("nodeSelector")
+    if not isinstance(wanted, dict):
+        return {}
+    return {str(key): str(value) for key, value in wanted.items()}
+
+
+def affinity_of(spec: Fields, terms_of: TermsOf) -> tuple[NodeTerm, ...]:
+    """The terms of a pod's required node affinity. Gt and Lt are left out: no kind of machine has
+    them."""
+    return tuple(
+        tuple(
+            requirement(one.key, one.operator, one.values)
+            for one in term
+            if one.operator in OPERATORS
+        )
+        for term in terms_of(spec)
+    )
+
+
+def together(gang: Gang) -> str:
+    """The label whose value the machines of a gang must share; empty: none."""
+    packs = [one.pack for one in (gang, *gang.pack_groups, *gang.groups)]
+    return next((pack.required for pack in packs if pack is not None and pack.required), "")
