@@ -6,6 +6,7 @@ from tests.fleet.worlds import ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.loop import Loop
 from windtunnel.core.random import Streams
+from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.orders import CREATE, DELETE
 from windtunnel.fleet.planner.actions import PROVISION, Action, CyclePlan
@@ -13,7 +14,6 @@ from windtunnel.fleet.planner.buffer import REASON, Buffer, BufferLimits
 from windtunnel.fleet.shape import RACK
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import CONFIGURED, IDLE
-from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 from windtunnel.twin.fleet.unreliable import DomainOutage, ProviderFaults, UnreliableProvider
 

@@ -10,6 +10,7 @@ from tests.fleet.worlds import SAME_RACK, idle, needs, quota, shape_of, shapes
 from windtunnel.core.errors import InputError
 from windtunnel.core.loop import Loop
 from windtunnel.core.random import Streams
+from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, need, profile
 from windtunnel.fleet.orders import CONFIGURE, DRAIN
@@ -20,7 +21,6 @@ from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.shape import shape
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import CONFIGURED, IDLE
-from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 
 CHEAP = ConsolidationLimits(cooldown_s=60.0)

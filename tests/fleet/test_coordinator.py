@@ -10,6 +10,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.loop import Loop
 from windtunnel.core.random import Streams
 from windtunnel.fleet.checks import INVARIANTS, Fleet
+from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.planner.actions import CyclePlan
@@ -21,7 +22,6 @@ from windtunnel.fleet.sharding.coordinator import IDLE_AGE, LEASE_S, Books, Coor
 from windtunnel.fleet.sharding.membership import ShardMember
 from windtunnel.fleet.sharding.messages import FreeMachines, Release, ShardReport, Take
 from windtunnel.fleet.states import CONFIGURED
-from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 
 ZONES = {"a": "s1", "b": "s2"}

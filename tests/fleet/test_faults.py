@@ -9,6 +9,7 @@ from tests.fleet.worlds import ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.loop import Loop
 from windtunnel.core.random import Stream, Streams
+from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.execution import LOST, STALE
 from windtunnel.fleet.instruments import ACTIONS_TOTAL, REJECTED_TOTAL
 from windtunnel.fleet.machine import Machine
@@ -17,7 +18,6 @@ from windtunnel.fleet.provider import Completion
 from windtunnel.fleet.shape import RACK, ZONE
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import CONFIGURED, FAILED, SPECULATIVE
-from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 from windtunnel.twin.fleet.unreliable import (
     DomainOutage,

@@ -5,6 +5,7 @@ import pytest
 from tests.fleet.worlds import idle
 from windtunnel.core.loop import Loop
 from windtunnel.core.random import Stream, Streams
+from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, need, profile
 from windtunnel.fleet.planner.actions import BOOTSTRAP
@@ -13,7 +14,6 @@ from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.shape import MachineShape, shape
 from windtunnel.fleet.shard import Shard
 from windtunnel.twin.fleet.bound import fleet_gap
-from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 
 SIZES = (1, 2, 4, 8, 16)

@@ -8,6 +8,7 @@ from tests.fleet.worlds import ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.loop import Loop
 from windtunnel.core.random import Streams
+from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.instruments import ACTIONS_TOTAL
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
@@ -33,7 +34,6 @@ from windtunnel.fleet.states import (
     IDLE,
     SPECULATIVE,
 )
-from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 
 INSTANT = Delays(0.0, 0.0, 0.0, 0.0)

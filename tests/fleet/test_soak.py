@@ -10,12 +10,12 @@ from tests.fleet.worlds import idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
 from windtunnel.fleet.checks import INVARIANTS, Fleet
+from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.instruments import CYCLE, WHOLE, no_clock
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.shape import RACK
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import DELETING, IDLE, SPECULATIVE
-from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.provider import SimulatedProvider
 from windtunnel.twin.fleet.soak import (
     FAULTS,

@@ -12,10 +12,12 @@ from windtunnel.core.loop import Component, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Plain
 from windtunnel.fleet.demand import ACCELERATOR, CPU, GPU, MEMORY, Demand, MachineKind
+from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need, NeedKey
+from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.planner.actions import ACTIONS, VERDICTS, CyclePlan
 from windtunnel.fleet.provider import FROM_THE_START
+from windtunnel.fleet.roll_up import RollUp
 from windtunnel.fleet.settings import PODS, FleetPool, FleetSettings
 from windtunnel.fleet.shape import MachineShape
 from windtunnel.fleet.shard import Shard
@@ -29,7 +31,6 @@ from windtunnel.fleet.states import (
     STATES,
 )
 from windtunnel.gangs.objects import Node
-from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.meter import MachineMeter
 from windtunnel.twin.fleet.pools import machine_price
 from windtunnel.twin.fleet.provider import Delays, ProviderLink, SimulatedProvider
@@ -121,8 +122,7 @@ class Machines(Component):
         self._known: Final[dict[str, Machine]] = {}
         self._ranks: Final[dict[str, int]] = {}  # by machine: how many were known before it
         self._ranked = 0
-        self._needs: Final[dict[str, dict[str, Need]]] = {}  # by cluster and row, as sent
-        self._resend: Final[dict[str, bool]] = {}  # by cluster: whether all must be sent again
+        self._roll_ups: Final[dict[str, RollUp]] = {}  # by cluster
         self._waiting: Final[dict[str, dict[str, None]]] = {}  # machines to be emptied, by cluster
         self._losses: Final = EventQueue()  # lost machines, as cluster and name, to be struck off
         self._unaware: Final[dict[str, None]] = {}  # lost, and their clusters do not know yet
@@ -270,23 +270,8 @@ class Machines(Component):
     def _look(self, now_s: float) -> None:
         self.follow(now_s)
         for name, tenant in self._tenants.items():
-            self._roll_up(name, tenant.look(now_s))
-
-    def _roll_up(self, cluster: str, demand: Demand) -> None:
-        """Sends the shard what changed of a cluster's demand, or all of it where it must."""
-        needs = self._needs.setdefault(cluster, {})
-        withdrawn = [needs.pop(row) for row in demand.dropped if row in needs]
-        fresh = {name: row.need(cluster) for name, row in demand.added.items()}
-        folded = any(one.profile.same_key for one in [*withdrawn, *fresh.values()])
-        needs.update(fresh)
-        demand.added.clear()
-        demand.dropped.clear()
-        shard = self.shard
-        if self._resend.get(cluster, True) or folded or not shard.folds_as_before():
-            self._resend[cluster] = not shard.want(cluster, needs.values()) or not shard.is_ready
-        elif withdrawn or fresh:
-            gone = [one.key() for one in withdrawn]
-            self._resend[cluster] = not shard.revise(cluster, fresh.values(), gone)
+            demand = tenant.look(now_s)
+            self._roll_ups.setdefault(name, RollUp(name)).send(self.shard, demand)
 
     def _note(self, shard: Shard, plan: CyclePlan, now_s: float) -> None:  # noqa: ARG002 - there is one
         for action in plan.actions:
@@ -360,7 +345,8 @@ class Machines(Component):
     def restart(self, now_s: float) -> None:
         """The fleet's controller is lost with all that it knew, and another begins."""
         self.shard = Shard(SHARD, epoch=self.shard.epoch + 1)
-        self._resend.clear()
+        for one in self._roll_ups.values():
+            one.resend()
         self.driver.restart(self.shard, now_s)
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.random import Stream, Streams
+from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.instruments import Instruments
 from windtunnel.fleet.orders import FETCH, ExecutionLimits
 from windtunnel.fleet.planner.actions import CyclePlan
@@ -20,7 +21,6 @@ from windtunnel.fleet.provider import Completion
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.sharding.coordinator import Books, Coordinator
 from windtunnel.fleet.sharding.membership import ShardMember
-from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.provider import SimulatedProvider
 from windtunnel.twin.fleet.unreliable import UnreliableProvider, poisson
 from windtunnel.twin.fleet.workloads import CELL

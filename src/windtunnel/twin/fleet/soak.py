@@ -17,6 +17,7 @@ from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.loop import Loop
 from windtunnel.core.random import Stream, Streams
 from windtunnel.fleet.checks import INVARIANTS, Fleet
+from windtunnel.fleet.driver import CYCLE_S
 from windtunnel.fleet.execution import (
     DEFERRED,
     ERROR,
@@ -42,7 +43,6 @@ from windtunnel.fleet.orders import ExecutionLimits
 from windtunnel.fleet.planner.actions import ACTIONS, PREEMPT, PREEMPTING, CyclePlan
 from windtunnel.fleet.shard import Shard
 from windtunnel.twin.fleet.bound import CostGap, fleet_gap, sampled_gap
-from windtunnel.twin.fleet.driver import CYCLE_S
 from windtunnel.twin.fleet.processes import ShardProcesses
 from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 from windtunnel.twin.fleet.unreliable import ProviderFaults, UnreliableProvider, poisson

@@ -1,7 +1,7 @@
-"""Drives shards in virtual time: a provider, clusters that answer, and the order of events.
+"""Drives shards: a provider, clusters that answer, and the order of events.
 
-Tests, soaks and simulations use it as a component of a loop. Hooks say what clusters ask for. A
-second driver of the same seed does exactly the same.
+Simulations, soaks and the operator use it as a component of a loop. Hooks say what clusters ask
+for. A second driver of the same seed does exactly the same.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ FETCH_S: Final = 0.2
 
 
 class TimedProvider(Provider, Protocol):
-    """A provider in virtual time."""
+    """A provider whose answers come in time."""
 
     def next_s(self) -> float:
         """When something will be done or answered next; a time that has passed: at once."""
