@@ -64,6 +64,8 @@ class CapacityWait(msgspec.Struct, frozen=True):
     since_s: float
     """Since when requests have been queued in that pool without a break: what made them wait then
     makes this one wait now."""
+    kept_s: float = 0.0
+    """How long the autoscaler keeps servers that it has no use for."""
 
     @property
     def helps_until_s(self) -> float:
@@ -103,6 +105,9 @@ def why_short(
         root = limited[0]
     elif lost and root is None:
         root = loss(history, lost[0])
+    elif root is None and (refused := _refused_before(history, wait)):
+        steps += refused
+        root = refused[0]
     elif root is None:
         root = _none_starting(history, result, wait)
     return CauseChain(about, steps, root)
@@ -382,15 +387,31 @@ def _limited(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
         if since_s <= one.time <= wait.helps_until_s
         and one.data["recommended"] > one.data["target"]
     ]
-    if not limited:
-        return []
-    found = limited[-1]
+    return _limits_of(limited[-1]) if limited else []
+
+
+def _refused_before(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
+    """The last limit on the autoscaler before the queue, if its servers would still be there."""
+    since_s = wait.since_s - wait.kept_s
+    before = [
+        one for one in history.by_pool.get(wait.pool, []) if since_s <= one.time < wait.since_s
+    ]
+    for one in reversed(before):
+        if one.data["target"] < one.data["current"]:
+            break  # it has given servers back since then
+        if one.data["recommended"] > one.data["target"]:
+            kept = f" Servers are kept for {took(wait.kept_s)}: these would still be there."
+            return _limits_of(one, kept)
+    return []
+
+
+def _limits_of(found: LoggedEvent, more: str = "") -> list[CauseStep]:
     return [
         CauseStep(
             found.time,
             AUTOSCALER,
             f"{found.id} wanted {found.data['recommended']} and was limited by {limit['name']} to "
-            f"{limit['after']}: {limit['reason']}",
+            f"{limit['after']}: {limit['reason']}{more}",
             [found.id],
             cause=Cause.QUOTA,
         )

@@ -1,5 +1,7 @@
 """Explains one request: its time interval by interval, and the cause of each down to its root."""
 
+from typing import Any
+
 import msgspec
 
 from windtunnel.analysis.explain.account import PAUSED, Interval, intervals_of
@@ -244,9 +246,25 @@ def _chain(run: ExplainedRun, row: RequestRow, interval: Interval) -> CauseChain
     server = "" if name in (AT_GATEWAY, UNPLACED) else _title(row.prompt_server)
     only_model = not run.result.get("models")
     since_s = run.series.backlog_since(pool, interval.start_s, only_model=only_model)
-    wait = CapacityWait(pool, interval.start_s, interval.end_s, server, since_s)
+    kept_s = _kept_s(run.scenario.get("scaling"))
+    wait = CapacityWait(pool, interval.start_s, interval.end_s, server, since_s, kept_s)
     chain = why_short(run.history, run.result, wait, about)
     return CauseChain(about, [*steps, *chain.steps], chain.root)
+
+
+def _kept_s(scaling: dict[str, Any] | None) -> float:
+    """How long autoscalers keep servers that they have no use for; windows of their own apart."""
+    from windtunnel.scaling.build import POLICIES, word_of
+
+    patience = {word_of(one): one.patience for one in POLICIES}
+    kept_s = 0.0
+    for _, policy in scaling["policies"] if scaling else ():
+        usual = patience[policy["policy"]]
+        if policy["stabilization"] is not None:
+            kept_s = max(kept_s, policy["stabilization"]["down_s"])
+        elif usual is not None:
+            kept_s = max(kept_s, usual.down_s)
+    return kept_s
 
 
 def _lost_try(run: ExplainedRun, row: RequestRow, interval: Interval, about: str) -> CauseChain:
