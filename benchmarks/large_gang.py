@@ -3,7 +3,7 @@
 The pods of one clique are all its minimum, become ready one after the other, and may be placed in
 any rack; they share machines, or take whole ones. What is measured is what `windtunnel gangs
 status` does after it has read its files, and then an update to another image, one pod after the
-other.
+other; of a scaling group, one replica of a leader and a worker after the other.
 """
 
 from functools import partial
@@ -39,6 +39,24 @@ spec:
                 image: "vllm:{version}"
                 resources: {{requests: {{nvidia.com/gpu: "{gpus}"}}}}
 """
+GROUP_SIZES = (100, 400, 1_600, 3_200)
+GROUP = """
+apiVersion: grove.io/v1alpha1
+kind: PodCliqueSet
+metadata: {{name: web}}
+spec:
+  replicas: 1
+  template:
+    cliques:
+      - name: leader
+        spec: {{roleName: leader, replicas: 1, podSpec: &pod {{containers: [
+          {{name: main, image: "vllm:{version}",
+            resources: {{requests: {{nvidia.com/gpu: "{gpus}"}}}}}}]}}}}
+      - name: worker
+        spec: {{roleName: worker, replicas: 1, podSpec: *pod}}
+    podCliqueScalingGroups:
+      - {{name: serve, cliqueNames: [leader, worker], replicas: {size}, minAvailable: 1}}
+"""
 
 
 def manifest(size: int, version: int, gpus: int = 1) -> Manifests:
@@ -46,24 +64,33 @@ def manifest(size: int, version: int, gpus: int = 1) -> Manifests:
     return load_manifests_text(text, "web.yaml")
 
 
+def group(size: int, version: int, gpus: int = 1) -> Manifests:
+    text = GROUP.format(size=size, version=version, gpus=gpus)
+    return load_manifests_text(text, "web.yaml")
+
+
 def run(size: int, gpus: int = 1) -> tuple[SimCluster, Loop]:
+    return started(manifest(size, 1, gpus), size, gpus)
+
+
+def started(set_: Manifests, pods: int, gpus: int = 1) -> tuple[SimCluster, Loop]:
     row = {
         "name": "n",
-        "count": size * gpus // 8,
+        "count": pods * gpus // 8,
         "capacity": {"nvidia.com/gpu": 8},
         "per": {"rack": 4},
     }
     times = {"readiness": {"mean": "90s"}, "startup": {"mean": "3s"}}
     cluster = SimClusterSettings.read({"nodes": [row], "times": times})
-    played, loop = play(cluster, manifest(size, 1, gpus))
-    assert sum(pod.ready for pod in played.view.pods.values()) == size
+    played, loop = play(cluster, set_)
+    assert sum(pod.ready for pod in played.view.pods.values()) == pods
     return played, loop
 
 
-def update_s(size: int) -> float:
-    played, loop = run(size)
+def update_s(before: Manifests, after: Manifests, pods: int) -> float:
+    played, loop = started(before, pods)
     started_s = cpu_s()
-    played.server.change_spec("web", manifest(size, 2).sets[0].spec)
+    played.server.change_spec("web", after.sets[0].spec)
     loop.wake()
     loop.run()
     took_s = cpu_s() - started_s
@@ -93,7 +120,10 @@ def grown(gpus: int, what: str) -> dict[int, float]:
 
 def main() -> None:
     run(8)  # imports
-    updates = {size: min(update_s(size) for _ in range(2)) for size in SIZES[:2]}
+    updates = {
+        size: min(update_s(manifest(size, 1), manifest(size, 2), size) for _ in range(2))
+        for size in SIZES[:2]
+    }
     report(
         Claim(
             "a rolling update of a clique of 4,000 pods, for each pod",
@@ -104,6 +134,18 @@ def main() -> None:
             against="with 1,000 pods",
         )
     )
+    groups = {size: update_s(group(size, 1), group(size, 2), 2 * size) for size in GROUP_SIZES}
+    for size in GROUP_SIZES[1:]:
+        report(
+            Claim(
+                f"a rolling update of a scaling group of {size:,} replicas, for each replica",
+                ours=1e6 * groups[size] / size,
+                baseline=1e6 * groups[GROUP_SIZES[0]] / GROUP_SIZES[0],
+                most=LINEAR,
+                unit="CPU us",
+                against=f"with {GROUP_SIZES[0]} replicas",
+            )
+        )
     took = grown(1, "pods")
     grown(8, "pods that take a whole machine")
     report(

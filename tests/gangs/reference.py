@@ -1,10 +1,23 @@
-"""The controller of a clique as it is easiest to see that it is right: it looks at all pods."""
+"""The controllers of a clique and of a scaling group that look at all pods and all replicas.
+
+This is what is easiest to see to be right; the real ones look at what changed.
+"""
 
 from windtunnel.gangs.commands import Command, CreatePod, Delete, Ungate
 from windtunnel.gangs.controllers.cliques import victim_order
 from windtunnel.gangs.controllers.gates import held
-from windtunnel.gangs.controllers.rollout import allowance, surge, takeable, unavailable
-from windtunnel.gangs.objects import GATE, Pod, PodClique, PodCliqueSet
+from windtunnel.gangs.controllers.generation import create, new_member
+from windtunnel.gangs.controllers.rollout import (
+    allowance,
+    has_turn,
+    is_old,
+    surge,
+    takeable,
+    target,
+    unavailable,
+)
+from windtunnel.gangs.controllers.termination import is_condemned, template_of
+from windtunnel.gangs.objects import GATE, Pod, PodClique, PodCliqueSet, ScalingGroup
 from windtunnel.gangs.templates import COHERENT
 from windtunnel.gangs.view import View
 
@@ -84,3 +97,70 @@ def _surplus(owner: PodCliqueSet, clique: PodClique, active: list[Pod]) -> Doome
     count = min(above, _takeable(owner, clique, active))
     last = sorted(active, key=lambda pod: -pod.index)[:count]
     return [(pod, "the update needs no more pods than replicas") for pod in last]
+
+
+# A scaling group.
+
+
+def act_on_group(view: View, owner: PodCliqueSet, group: ScalingGroup) -> list[Command]:
+    extent, commands = _extent(owner, group), list[Command]()
+    kept = [index for index in sorted(group.cliques) if index < extent]
+    for index in sorted(group.cliques):
+        if index >= extent:
+            why = "its scaling group has fewer replicas"
+            commands += [Delete(clique, why) for clique in group.cliques[index].values()]
+    going = []
+    for index in sorted(group.cliques):
+        for clique in group.cliques[index].values():
+            if is_condemned(owner, group, clique):
+                commands.append(Delete(clique, "its gang is terminated"))
+                going.append(index)
+    if group.status.updating and not owner.spec.update.paused:
+        for index in _old_replicas(owner, group, kept):
+            if index not in going:
+                why = "its template is old"
+                commands += [Delete(clique, why) for clique in group.cliques[index].values()]
+    for index in range(extent):
+        for role in group.members:
+            if role not in group.cliques.get(index, {}):
+                made = new_member(owner, group, index, target(owner, group.replica, role))
+                create(view, owner, made, commands)
+    return commands
+
+
+def _is_whole(group: ScalingGroup, index: int) -> bool:
+    return len(group.cliques.get(index, {})) == len(group.members)
+
+
+def _is_fit(group: ScalingGroup, index: int) -> bool:
+    members = group.cliques.get(index, {}).values()
+    return all(clique.status.ready >= clique.min_available for clique in members)
+
+
+def _extent(owner: PodCliqueSet, group: ScalingGroup) -> int:
+    replicas = group.replicas
+    extra = surge(owner, template_of(owner, group).rolling, replicas)
+    if replicas == 0 or not has_turn(owner, group.replica) or extra == 0:
+        return replicas
+    whole = [index for index in range(replicas) if _is_whole(group, index)]
+    old = [index for index in whole if is_old(owner, group.cliques[index])]
+    if old:
+        return replicas + min(extra, len(old))
+    if sum(_is_fit(group, index) for index in whole) == replicas or not group.cliques:
+        return replicas
+    return max(replicas, min(replicas + extra, max(group.cliques) + 1))
+
+
+def _old_replicas(owner: PodCliqueSet, group: ScalingGroup, kept: list[int]) -> list[int]:
+    old = [index for index in kept if is_old(owner, group.cliques[index])]
+    fit = [index for index in kept if _is_whole(group, index) and _is_fit(group, index)]
+    own, replicas = template_of(owner, group).rolling, group.replicas
+    down = unavailable(owner, own, replicas, group.min_available)
+    count = takeable(len(fit), group.status.update_peak, replicas, group.min_available, down)
+    taken = [index for index in old if index not in fit]
+    taken += [index for index in old if index in fit][:count]
+    if owner.spec.update.type == COHERENT:
+        whole = [index for index in kept if index < replicas and _is_whole(group, index)]
+        moved = [index for index in whole if index not in old]
+        return taken[: max(0, allowance(owner, group.replica, group.short) - len(moved))]
+    return taken

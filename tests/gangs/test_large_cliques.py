@@ -1,4 +1,5 @@
-"""Large cliques: nobody looks through all pods, and what is done is what a look at all gives."""
+"""Large cliques and scaling groups: what is done is what a look at all pods and replicas gives,
+and costs what changed."""
 
 import sys
 from types import FrameType
@@ -7,21 +8,24 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.gangs import reference
 from windtunnel.core.loop import Loop
 from windtunnel.gangs.commands import Command
-from windtunnel.gangs.controllers import cliques
+from windtunnel.gangs.controllers import cliques, groups
 from windtunnel.gangs.controllers.controller import Controller
+from windtunnel.gangs.controllers.generation import new_group, new_member
 from windtunnel.gangs.objects import FAILED, GATE, PENDING, RUNNING, Node, Pod, PodClique, PodGang
 from windtunnel.gangs.roster import BLOCK, Roster, roster_of
-from windtunnel.gangs.statuses import CliqueStatus
+from windtunnel.gangs.statuses import CliqueStatus, GroupStatus, SetStatus
 from windtunnel.gangs.templates import (
     COHERENT,
     OFF,
     ROLLING_RECREATE,
     CliquePlace,
     CliqueTemplate,
+    GroupTemplate,
     PodGroup,
     Rolling,
     SetSpec,
@@ -50,37 +54,46 @@ def clique_of(size: int, minimum: int, version: str, **rolling: Any) -> SetSpec:
     return SetSpec(1, (role,), hash=version, termination_delay_s=OFF, update=update)
 
 
-def starting(size: int, minimum: int, gpus: int, **rolling: Any) -> tuple[SimCluster, Loop]:
-    """A clique whose pods are about to be placed, on nodes of so many GPUs."""
+def group_of(size: int, version: str, **rolling: Any) -> SetSpec:
+    """A scaling group of two roles of one pod each."""
+    roles = tuple(
+        CliqueTemplate(name, 1, 1, {"containers": []}, {GPU: 1.0}, version) for name in "ab"
+    )
+    update, group = UpdateStrategy(rolling=Rolling(**rolling)), GroupTemplate("g", ("a", "b"), size)
+    return SetSpec(1, roles, (group,), hash=version, termination_delay_s=OFF, update=update)
+
+
+def starting(spec: SetSpec, pods: int, gpus: int) -> tuple[SimCluster, Loop]:
+    """A set whose pods are about to be placed, on nodes of so many GPUs."""
     server = ApiServer()
     cluster = SimCluster(server, times=PodTimes(startup=1.0, ending=1.0))
-    for number in range(size // gpus + 1):
+    for number in range(pods // gpus + 1):
         cluster.add_node(Node(f"n{number}", {GPU: float(gpus)}, {}), 0.0)
-    server.add_set("web", clique_of(size, minimum, "1", **rolling), 0.0)
+    server.add_set("web", spec, 0.0)
     loop = Loop(Driver(cluster, Controller))
     return cluster, loop
 
 
 def lines_of_start(size: int, gpus: int) -> float:
     """Lines of the gang layer that run while a clique starts, for each pod."""
-    cluster, loop = starting(size, size, gpus)
+    cluster, loop = starting(clique_of(size, size, "1"), size, gpus)
     count = lines_of(loop)
     assert sum(pod.ready for pod in cluster.view.pods.values()) == size
     return count / size
 
 
-def lines_of_update(size: int, **rolling: Any) -> float:
-    """Lines of the gang layer that run while an update goes through a clique, for each pod."""
-    cluster, loop = starting(size, size // 2, 8, **rolling)
+def lines_of_update(before: SetSpec, after: SetSpec, pods: int) -> float:
+    """Lines of the gang layer that run while an update goes through a set, for each pod."""
+    cluster, loop = starting(before, pods, 8)
     loop.wake()
     loop.run(1_000.0)
-    cluster.server.change_spec("web", clique_of(size, size // 2, "2", **rolling))
+    cluster.server.change_spec("web", after)
     count = lines_of(loop)
     view = cluster.view
     assert {pod.template_hash for pod in view.pods.values()} == {"2"}
-    assert len(view.pods) == size
+    assert len(view.pods) == pods
     assert not view.sets["web"].status.updating
-    return count / size
+    return count / pods
 
 
 def lines_of(loop: Loop) -> int:
@@ -112,11 +125,31 @@ def test_a_start_costs_the_same_for_each_pod(gpus: int) -> None:
     assert lines_of_start(800, gpus) < 1.1 * lines_of_start(100, gpus)
 
 
+ROLLING: list[dict[str, Any]] = [{}, {"max_unavailable": Share(0), "max_surge": Share(1)}]
+
+
 @pytest.mark.once
-@pytest.mark.parametrize("rolling", [{}, {"max_unavailable": Share(0), "max_surge": Share(1)}])
+@pytest.mark.parametrize("rolling", ROLLING)
 def test_an_update_pod_by_pod_costs_the_same_for_each_pod(rolling: dict[str, Any]) -> None:
     """Of 40 and of 160 pods: 1.04 times as much; twice as much where all are looked at."""
-    assert lines_of_update(160, **rolling) < 1.2 * lines_of_update(40, **rolling)
+
+    def lines(size: int) -> float:
+        before, after = (clique_of(size, size // 2, version, **rolling) for version in "12")
+        return lines_of_update(before, after, size)
+
+    assert lines(160) < 1.2 * lines(40)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("rolling", ROLLING)
+def test_an_update_of_a_scaling_group_costs_the_same_for_each_pod(rolling: dict[str, Any]) -> None:
+    """Of 20 and of 80 replicas: as much; 1.9 times as much where all are looked at."""
+
+    def lines(size: int) -> float:
+        before, after = (group_of(size, version, **rolling) for version in "12")
+        return lines_of_update(before, after, 2 * size)
+
+    assert lines(80) < 1.1 * lines(20)
 
 
 # What is done.
@@ -206,6 +239,68 @@ def test_what_is_done_is_what_a_look_at_all_pods_gives(
         assert said(commands) == said(reference.act(view, owner, clique))
         active = [pod.name for pod in clique.pods.values() if pod.active]
         assert list(clique.pod_index.roster) == sorted(active)
+
+
+@given(
+    strategies,
+    st.integers(0, 5),
+    st.integers(0, 5),
+    st.booleans(),
+    st.lists(
+        st.tuples(
+            st.integers(0, 6),  # the replica
+            st.sampled_from("ab"),
+            st.sampled_from(["new", "old", "ready", "unready", "leaving", "gone", "terminated"]),
+        ),
+        max_size=40,
+    ),
+)
+def test_what_is_done_to_a_group_is_what_a_look_at_all_replicas_gives(
+    update: UpdateStrategy,
+    replicas: int,
+    peak: int,
+    updating: bool,
+    steps: list[tuple[int, str, str]],
+) -> None:
+    server = ApiServer()
+    view = server.view
+    spec = replace(group_of(4, "2"), update=update)
+    owner = server.add_set("web", spec, 0.0)
+    owner.status = SetStatus(update_started_s=1.0 if updating else -1.0, turns=(0,))
+    group = new_group(owner, 0, spec.groups[0])
+    group.uid, group.replicas = "g", replicas
+    group.status = GroupStatus(update_started_s=owner.status.update_started_s, update_peak=peak)
+    view.put(group)
+    watch, tally = view.watch(), groups.GroupTally(owner, group)
+    for number, (index, role, state) in enumerate(steps):
+        clique = group.cliques.get(index, {}).get(role)
+        if clique is None and state in ("new", "old"):
+            version = "2" if state == "new" else "1"
+            clique = new_member(owner, group, index, replace(spec.roles[role], hash=version))
+            clique.uid = f"c{number}"
+            if view.find(clique.kind, clique.name) is None:
+                view.put(clique)
+        elif state == "gone":
+            leaving = view.cliques.get(f"web-0-g-{index}-{role}")
+            if leaving is not None:
+                view.remove(leaving)
+        elif clique is not None and state in ("ready", "unready"):
+            clique.status = CliqueStatus(ready=int(state == "ready"), scheduled=1, observed=True)
+            view.changed(clique)
+        elif clique is not None and state == "leaving":
+            gone = clique.anew()
+            gone.uid, gone.deleted_s = clique.uid, 5.0
+            view.put(gone)
+        elif state == "terminated" and index in group.cliques:
+            incarnation = group.status.incarnations.get(index, 0) + 1
+            group.status.incarnations = {**group.status.incarnations, index: incarnation}
+            group.status.recycled = {**group.status.recycled, index: incarnation}
+        tally.stale.update(watch.members.pop(group.name, {}))
+        tally.refresh()
+        commands: list[Command] = []
+        groups.act(view, owner, group, tally, commands)
+        if commands or tally.old or group.status.recycled:  # else it did not look
+            assert said(commands) == said(reference.act_on_group(view, owner, group))
 
 
 # Rosters.

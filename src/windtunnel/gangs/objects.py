@@ -491,6 +491,8 @@ class ScalingGroup(Owned):
         self.status = GroupStatus()
         self.cliques: Final[dict[int, dict[str, PodClique]]] = {}
         """Its cliques by replica and role; kept by the view."""
+        self.extent = 0
+        """One more than the highest replica of which there is a clique; kept by the view."""
 
     def anew(self) -> Thing:
         return ScalingGroup(self.name, self.set_name, self.replica, self._made_of)
@@ -502,6 +504,7 @@ class ScalingGroup(Owned):
     def adopt(self, thing: Owned) -> None:
         assert isinstance(thing, PodClique)
         self.cliques.setdefault(thing.group_replica, {})[thing.role] = thing
+        self.extent = max(self.extent, thing.group_replica + 1)
 
     def release(self, thing: Owned) -> None:
         assert isinstance(thing, PodClique)
@@ -510,6 +513,8 @@ class ScalingGroup(Owned):
             del members[thing.role]
             if not members:
                 del self.cliques[thing.group_replica]
+                if thing.group_replica == self.extent - 1:
+                    self.extent = max(self.cliques, default=-1) + 1
 
     def owned(self) -> Sequence[Owned]:
         return [one for members in self.cliques.values() for one in members.values()]

@@ -38,6 +38,14 @@ class Outline:
         self.groups: Final = [
             (group, names.group(name, replica, group.name)) for group in spec.groups
         ]
+        self._scaled: Final[dict[str, list[str]]] = {}  # by group
+
+    def scaled_gangs(self, template: GroupTemplate, group: str, extent: int) -> list[str]:
+        """The gangs of a scaling group that has so many replicas, without the base gang."""
+        known, least = self._scaled.setdefault(group, []), template.min_available
+        for index in range(least + len(known), extent):
+            known.append(names.scaled_gang(group, index, least))
+        return known[: max(0, extent - least)]
 
 
 def create(view: View, owner: PodCliqueSet, thing: Owned, commands: list[Command]) -> str:
@@ -105,20 +113,8 @@ def group_replicas(view: View, name: str, template: GroupTemplate) -> int:
 
 def extent(view: View, name: str, template: GroupTemplate) -> int:
     """Replicas of a group that exist or ought to; some above its scale may be on their way out."""
-    wanted = group_replicas(view, name, template)
     group = view.groups.get(name)
-    if group is not None and len(group.cliques) > wanted:
-        return max(wanted, max(group.cliques) + 1)
-    return wanted
-
-
-def gang_names(view: View, outline: Outline) -> dict[str, tuple[GroupTemplate, int] | None]:
-    """The gangs of a set replica; of a scaled one, whose it is and which replica of it."""
-    found: dict[str, tuple[GroupTemplate, int] | None] = {outline.base: None}
-    for template, name in outline.groups:
-        for index in range(template.min_available, extent(view, name, template)):
-            found[names.scaled_gang(name, index, template.min_available)] = (template, index)
-    return found
+    return template.replicas if group is None else max(group.replicas, group.extent)
 
 
 def scaled_of(view: View, outline: Outline, gang: str) -> tuple[GroupTemplate, int] | None:

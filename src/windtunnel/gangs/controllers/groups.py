@@ -1,5 +1,6 @@
 """The controller of one scaling group: what its replicas look like, which come and which go."""
 
+from bisect import bisect_left
 from typing import Final
 
 from windtunnel.gangs.commands import Command, Delete, PatchStatus
@@ -7,10 +8,8 @@ from windtunnel.gangs.controllers import conditions
 from windtunnel.gangs.controllers.generation import create, new_member
 from windtunnel.gangs.controllers.rollout import (
     allowance,
-    group_extent,
     has_turn,
-    is_available,
-    is_old,
+    surge,
     takeable,
     target,
     unavailable,
@@ -33,7 +32,7 @@ class _Counted:
 
     def __init__(self, owner: PodCliqueSet, group: ScalingGroup, index: int) -> None:
         members, roles = group.cliques.get(index, {}), owner.spec.roles
-        old = holding = lost = breached = False
+        old = holding = lost = breached = condemned = False
         scheduled = available = updated = True
         for role, clique in members.items():  # once, since a restart counts all there is
             status, minimum = clique.status, clique.min_available
@@ -52,11 +51,20 @@ class _Counted:
                 old = True
             if conditions.breached(clique):
                 breached = True
+            if is_condemned(owner, group, clique):
+                condemned = True
+        whole = len(members) >= len(group.members)
+        wanted = index < group.replicas
         self.old: Final = old
         self.holding: Final = holding
         self.lost: Final = lost
         self.breached: Final = breached
-        self.complete: Final = index < group.replicas and len(members) >= len(group.members)
+        self.condemned: Final = condemned
+        self.whole: Final = whole
+        self.fit: Final = whole and available
+        self.complete: Final = wanted and whole
+        self.fresh: Final = self.complete and not old
+        self.fresh_fit: Final = self.fresh and available
         self.scheduled: Final = self.complete and scheduled
         self.healthy: Final = self.scheduled and not breached
         self.available: Final = self.scheduled and available
@@ -84,8 +92,23 @@ class GroupTally:
         self.old = 0
         self.holding = 0
         self.lost = 0
+        self.fit = 0
+        """Replicas of which all cliques have their minimum ready, surplus ones included."""
+        self.fresh = 0
+        """Complete replicas of the newest templates."""
+        self.fresh_fit = 0
         self.broken: Final[dict[int, Broken]] = {}
         """Replicas that are breached or stranded, each with when it is due and why."""
+        self.serving: Final[list[int]] = []
+        """Old replicas of which all cliques have their minimum ready, the lowest first."""
+        self.idle: Final[dict[int, None]] = {}
+        """The other old replicas."""
+        self.above: Final[list[int]] = []
+        """Replicas that exist above the scale, the lowest first."""
+        self.condemned: Final[dict[int, None]] = {}
+        """Replicas with a clique of an earlier incarnation, as far as cliques changed since."""
+        self.incomplete: Final[dict[int, None]] = dict.fromkeys(range(group.replicas))
+        """Replicas within the scale that lack cliques which may be created now."""
         self.refresh()
 
     def is_of(self, owner: PodCliqueSet, group: ScalingGroup) -> bool:
@@ -106,17 +129,72 @@ class GroupTally:
             known = self._counted.pop(index, None)
             if known is not None:
                 self._add(known, -1)
-            self.broken.pop(index, None)
+                self._unlist(index, known)
+            if index < self._replicas:
+                self.incomplete[index] = None
             members = self._group.cliques.get(index)
             if members is None:
                 continue
             counted = self._counted[index] = _Counted(self._owner, self._group, index)
             self._add(counted, 1)
+            self._list(index, counted)
             if counted.breached or counted.lost:
                 broken = broken_replica(self._owner, self._group, members)
                 if broken is not None:
                     self.broken[index] = broken
         self.stale.clear()
+
+    def _list(self, index: int, counted: _Counted) -> None:
+        if counted.whole:
+            self.incomplete.pop(index, None)
+        if counted.old and counted.fit:
+            self.serving.insert(bisect_left(self.serving, index), index)
+        elif counted.old:
+            self.idle[index] = None
+        if counted.condemned:
+            self.condemned[index] = None
+        if index >= self._replicas:
+            self.above.insert(bisect_left(self.above, index), index)
+
+    def _unlist(self, index: int, counted: _Counted) -> None:
+        if counted.old and counted.fit:
+            del self.serving[bisect_left(self.serving, index)]
+        self.idle.pop(index, None)
+        self.condemned.pop(index, None)
+        self.broken.pop(index, None)
+        if index >= self._replicas:
+            del self.above[bisect_left(self.above, index)]
+
+    def extent(self) -> int:
+        """How many replicas there are to be: above the scale while old ones are being replaced."""
+        replicas = self._replicas
+        if replicas == 0 or not has_turn(self._owner, self._group.replica):
+            return replicas
+        extra = surge(self._owner, template_of(self._owner, self._group).rolling, replicas)
+        old = self.complete - self.fresh
+        if old:
+            return replicas + min(extra, old)
+        if self.fresh_fit == replicas or not self.above:
+            return replicas
+        # What was made for the change stays until the places that it stood in for are taken.
+        return max(replicas, min(replicas + extra, self.above[-1] + 1))
+
+    def beyond(self, extent: int) -> list[int]:
+        """The replicas that are too many."""
+        return self.above[bisect_left(self.above, extent) :]
+
+    def fit_within(self, extent: int) -> int:
+        return self.fit - sum(self._counted[index].fit for index in self.beyond(extent))
+
+    def missing(self, extent: int) -> list[int]:
+        """The replicas that lack cliques, as far as these may be created now."""
+        found = sorted(self.incomplete)
+        if extent > self._replicas:
+            for index in range(self._replicas, extent):
+                counted = self._counted.get(index)
+                if counted is None or not counted.whole:
+                    found.append(index)
+        return found
 
     def _add(self, counted: _Counted, by: int) -> None:
         self.complete += by * counted.complete
@@ -127,6 +205,9 @@ class GroupTally:
         self.old += by * counted.old
         self.holding += by * counted.holding
         self.lost += by * counted.lost
+        self.fit += by * counted.fit
+        self.fresh += by * counted.fresh
+        self.fresh_fit += by * counted.fresh_fit
 
 
 def observe(
@@ -202,26 +283,38 @@ def act(
     commands: list[Command],
 ) -> str:
     """Adds the cliques that are to come and to go; the answer is one that is another set's."""
-    extent = group_extent(owner, group, template_of(owner, group))
+    extent = tally.extent()
     recycled = group.status.recycled or group.replica in owner.status.recycled
     if tally.complete == extent == len(group.cliques) and not recycled and not tally.old:
         return ""
-    for index, members in group.cliques.items():
-        if index >= extent:
-            _delete(members, "its scaling group has fewer replicas", commands)
-    going = _recycle(owner, group, commands)
+    for index in tally.beyond(extent):
+        _delete(group.cliques[index], "its scaling group has fewer replicas", commands)
+    going = _recycle(owner, group, tally, commands)
     if group.status.updating and not owner.spec.update.paused:
-        for index in _outdated(owner, group, extent):
+        for index in _outdated(owner, group, tally, extent):
             if index not in going:
                 _delete(group.cliques[index], "its template is old", commands)
     clash = ""
-    for index in range(extent):
-        found = group.cliques.get(index)
-        for role in group.members:
-            if found is None or role not in found:
-                made = new_member(owner, group, index, target(owner, group.replica, role))
-                whose = create(view, owner, made, commands)
-                clash = clash or whose
+    for index in tally.missing(extent):
+        before = len(commands)
+        whose = _complete(view, owner, group, index, commands)
+        clash = clash or whose
+        if len(commands) == before and not whose:
+            # All that it lacks is still being deleted, and counted again when it is gone.
+            tally.incomplete.pop(index, None)
+    return clash
+
+
+def _complete(
+    view: View, owner: PodCliqueSet, group: ScalingGroup, index: int, commands: list[Command]
+) -> str:
+    """Adds the cliques that a replica lacks; the answer is one that is another set's."""
+    found, clash = group.cliques.get(index), ""
+    for role in group.members:
+        if found is None or role not in found:
+            made = new_member(owner, group, index, target(owner, group.replica, role))
+            whose = create(view, owner, made, commands)
+            clash = clash or whose
     return clash
 
 
@@ -229,41 +322,35 @@ def _delete(members: dict[str, PodClique], why: str, commands: list[Command]) ->
     commands += [Delete(clique, why) for clique in members.values()]
 
 
-def _recycle(owner: PodCliqueSet, group: ScalingGroup, commands: list[Command]) -> set[int]:
+def _recycle(
+    owner: PodCliqueSet, group: ScalingGroup, tally: GroupTally, commands: list[Command]
+) -> set[int]:
     """Carries on with terminations that were decided on: what is left of them goes."""
+    indices = [*group.cliques]
+    if group.replica not in owner.status.recycled:
+        indices = list({*group.status.recycled, *tally.condemned})
     going = set()
-    for index, members in group.cliques.items():
-        for clique in members.values():
+    for index in sorted(indices):
+        for clique in group.cliques.get(index, {}).values():
             if is_condemned(owner, group, clique):
                 commands.append(Delete(clique, "its gang is terminated"))
                 going.add(index)
     return going
 
 
-def _outdated(owner: PodCliqueSet, group: ScalingGroup, extent: int) -> list[int]:
-    """The replicas that an update takes now: those that serve nobody, then the lowest others."""
-    old, serving, available, new = [], [], 0, 0
-    for index in range(extent):
-        members = group.cliques.get(index)
-        if members is None or len(members) < len(group.members):
-            # An incomplete replica is on its way; what it still has of old cliques goes.
-            if members and is_old(owner, members):
-                old.append(index)
-            continue
-        fit = is_available(members)
-        available += fit
-        if not is_old(owner, members):
-            new += index < group.replicas  # a surge replica does not count as moved
-        elif fit:
-            serving.append(index)
-        else:
-            old.append(index)
+def _outdated(
+    owner: PodCliqueSet, group: ScalingGroup, tally: GroupTally, extent: int
+) -> list[int]:
+    """The replicas that an update takes now: those that serve nobody, then the lowest others.
+
+    An incomplete replica is on its way; what it still has of old cliques goes.
+    """
     down = unavailable(
         owner, template_of(owner, group).rolling, group.replicas, group.min_available
     )
-    peak = group.status.update_peak
+    peak, available = group.status.update_peak, tally.fit_within(extent)
     count = takeable(available, peak, group.replicas, group.min_available, down)
-    taken = old + serving[:count]
-    if owner.spec.update.type == COHERENT:
-        return taken[: max(0, allowance(owner, group.replica, group.short) - new)]
+    taken = [index for index in sorted(tally.idle) + tally.serving[:count] if index < extent]
+    if owner.spec.update.type == COHERENT:  # a surplus replica does not count as moved
+        return taken[: max(0, allowance(owner, group.replica, group.short) - tally.fresh)]
     return taken

@@ -8,7 +8,6 @@ from windtunnel.gangs.controllers.generation import (
     Outline,
     create,
     extent,
-    gang_names,
     new_clique,
     new_gang,
     new_group,
@@ -17,7 +16,7 @@ from windtunnel.gangs.controllers.groups import GroupTally
 from windtunnel.gangs.controllers.rollout import has_turn, target
 from windtunnel.gangs.controllers.termination import Broken, is_condemned
 from windtunnel.gangs.objects import TRUE, PodClique, PodCliqueSet, ScalingGroup, SetReplica
-from windtunnel.gangs.templates import ON_DELETE
+from windtunnel.gangs.templates import ON_DELETE, GroupTemplate
 from windtunnel.gangs.view import View
 
 GangsKey = tuple[int, list[int]]
@@ -77,11 +76,12 @@ def keep(
             whose = create(view, owner, new_group(owner, replica, group), commands)
             clash = clash or whose
     _renew(owner, there, replica, commands)
-    key = (there.turnover, [extent(view, name, template) for template, name in outline.groups])
+    extents = [extent(view, name, template) for template, name in outline.groups]
+    key = (there.turnover, extents)
     if complete.get(replica) == key:
         return clash
     before = len(commands)
-    whose = _keep_gangs(view, owner, outline, there, commands)
+    whose = _keep_gangs(view, owner, outline, there, extents, commands)
     if not whose and len(commands) == before:
         complete[replica] = key
     return whose or clash
@@ -104,19 +104,31 @@ def _renew(owner: PodCliqueSet, part: SetReplica, replica: int, commands: list[C
 
 
 def _keep_gangs(
-    view: View, owner: PodCliqueSet, outline: Outline, part: SetReplica, commands: list[Command]
+    view: View,
+    owner: PodCliqueSet,
+    outline: Outline,
+    part: SetReplica,
+    extents: list[int],
+    commands: list[Command],
 ) -> str:
-    expected = gang_names(view, outline)
-    for name, gang in part.gangs.items():
-        if name not in expected:
-            why = "its scaling group has fewer replicas"
-            commands.append(Delete(gang, why))
+    gangs, expected = part.gangs, [outline.base]
+    missing: list[tuple[str, tuple[GroupTemplate, int] | None]] = []
+    if outline.base not in gangs:
+        missing.append((outline.base, None))
+    for (template, group), reach in zip(outline.groups, extents, strict=True):
+        scaled = outline.scaled_gangs(template, group, reach)
+        expected += scaled
+        for index, name in enumerate(scaled, template.min_available):
+            if name not in gangs:
+                missing.append((name, (template, index)))
+    if len(gangs) + len(missing) > len(expected):
+        known, why = set(expected), "its scaling group has fewer replicas"
+        commands += [Delete(gang, why) for name, gang in gangs.items() if name not in known]
     clash = ""
-    for name, scaled in expected.items():
-        if name not in part.gangs:
-            made = new_gang(view, owner, outline, name, scaled)
-            whose = create(view, owner, made, commands)
-            clash = clash or whose
+    for name, of in missing:
+        made = new_gang(view, owner, outline, name, of)
+        whose = create(view, owner, made, commands)
+        clash = clash or whose
     return clash
 
 

@@ -7,8 +7,8 @@ of what is wanted. An update of a clique for which the cluster lacks room thus g
 that there is, and one that lost its room waits.
 """
 
-from windtunnel.gangs.objects import PodClique, PodCliqueSet, ScalingGroup
-from windtunnel.gangs.templates import COHERENT, ON_DELETE, CliqueTemplate, GroupTemplate, Rolling
+from windtunnel.gangs.objects import PodClique, PodCliqueSet
+from windtunnel.gangs.templates import COHERENT, ON_DELETE, CliqueTemplate, Rolling
 
 
 def has_turn(owner: PodCliqueSet, replica: int) -> bool:
@@ -96,8 +96,9 @@ def allowance(owner: PodCliqueSet, replica: int, component: str) -> int:
             sizes.append((clique.replicas, clique.min_available))
             ready.append(clique.status.updated_ready)
     for group in part.groups.values():
-        old = any(is_old(owner, members) for members in group.cliques.values())
-        if old or any(_changed(owner, role) for role in group.members):
+        if any(_changed(owner, role) for role in group.members) or any(
+            is_old(owner, members) for members in group.cliques.values()
+        ):
             if group.short == component:
                 place = len(sizes)
             sizes.append((group.replicas, group.min_available))
@@ -122,33 +123,3 @@ def is_old(owner: PodCliqueSet, members: dict[str, PodClique]) -> bool:
     """Whether a replica of a scaling group has a clique of another template than the newest."""
     roles = owner.spec.roles
     return any(clique.template.hash != roles[role].hash for role, clique in members.items())
-
-
-def group_extent(owner: PodCliqueSet, group: ScalingGroup, template: GroupTemplate) -> int:
-    """How many replicas a group is to have: above its scale while old ones are being replaced."""
-    if group.replicas == 0 or not has_turn(owner, group.replica):
-        return group.replicas
-    extra = surge(owner, template.rolling, group.replicas)
-    if extra == 0:
-        return group.replicas
-    old = 0
-    waiting = False
-    for index in range(group.replicas):
-        members = group.cliques.get(index)
-        if members is None or len(members) < len(group.members):
-            waiting = True
-        elif is_old(owner, members):
-            old += 1
-        elif not is_available(members):
-            waiting = True
-    if old:
-        return group.replicas + min(extra, old)
-    if not waiting or not group.cliques:
-        return group.replicas
-    # What was made for the change stays until the places that it stood in for are taken.
-    return max(group.replicas, min(group.replicas + extra, max(group.cliques) + 1))
-
-
-def is_available(members: dict[str, PodClique]) -> bool:
-    """Every clique has its minimum ready, and so scheduled."""
-    return all(clique.status.ready >= clique.min_available for clique in members.values())

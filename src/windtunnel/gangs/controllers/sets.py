@@ -151,26 +151,26 @@ def _roll(
     """Whose turn is over, and whose is next."""
     done = [index for index in status.done if index < owner.replicas]
     updating = [index for index in status.turns if index < owner.replicas]
+    behind = set(done)
     if owner.status.revision == status.revision:
         # Only what was looked at in the light of the newest revision can have it behind itself.
         finished = [
             index
-            for index in range(owner.replicas)
-            if index not in done and index in standings and standings[index].updated
+            for index, standing in standings.items()
+            if standing.updated and index not in behind and index < owner.replicas
         ]
-        done += finished
-        updating = [index for index in updating if index not in finished]
-    behind = set(done)
-    if not owner.spec.update.paused:
+        done += sorted(finished)
+        behind.update(finished)
+        updating = [index for index in updating if index not in behind]
+    room = owner.spec.update.parallel_replicas - len(updating)
+    if room > 0 and len(behind) < owner.replicas and not owner.spec.update.paused:
         waiting = [
             index
             for index in range(owner.replicas)
             if index not in behind and index not in updating and is_settled(owner, index)
         ]
-        room = owner.spec.update.parallel_replicas - len(updating)
-        if room > 0:
-            waiting.sort(key=lambda index: turn_order(standings.get(index), index))
-            updating += waiting[:room]
+        waiting.sort(key=lambda index: turn_order(standings.get(index), index))
+        updating += waiting[:room]
     status.done, status.turns = tuple(done), tuple(updating)
     if len(behind) >= owner.replicas and not updating:
         status.update_ended_s, status.progressed_s = now_s, now_s
