@@ -101,6 +101,9 @@ class Stage:
         self.kubelets = kubelets
         self.operator = operator
 
+    def operator_without_placement(self) -> Operator:
+        return Operator(self.cluster)
+
     @property
     def placement(self) -> Placement:
         assert self.operator.placement is not None

@@ -64,6 +64,9 @@ class Kubelets:
                         await self._move(pod)
                     except (NotFound, Conflict):
                         continue  # it is another pod by now, or gone
+                    except KubernetesError:
+                        self._look.set()  # the API server is away
+                        await asyncio.sleep(0.2)
                 await self._look.wait()
 
     async def _move(self, pod: Unstructured) -> None:

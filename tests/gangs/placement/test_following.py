@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.gangs.manifests import clique, pod_clique_set
 from tests.gangs.test_stateful import manifests
 from tests.gangs.world import World
+from windtunnel.gangs.commands import Delete
 from windtunnel.gangs.objects import FAILED, SUCCEEDED, Node
 from windtunnel.gangs.placement.following import FollowingScheduler
 from windtunnel.gangs.view import View
@@ -134,3 +135,40 @@ def test_a_pod_on_a_node_that_is_not_known_yet_is_counted_when_it_comes() -> Non
     assert room(world.following) == {"n0": 2, "late": 1}
     world.following.other_pod("x", "", {})
     assert room(world.following) == {"n0": 2, "late": 2}
+
+
+def usable(world: PlacedWorld) -> list[str]:
+    return [one.name for one in world.following._space.nodes if one.usable]
+
+
+def test_where_a_pod_takes_an_unknown_amount_nothing_more_is_placed() -> None:
+    world = PlacedWorld(2, pod_clique_set([clique("a", 2)]), stumbles=False)
+    world.following.other_pod("x", "n0", None)
+    world.run(1.0)
+    assert {pod.node for pod in world.pods()} == {"n1"}
+    node = world.view.nodes["n0"]
+    world.view.changed(node)
+    world.following.follow()
+    assert usable(world) == ["n1"], "a heartbeat does not free it"
+    world.following.other_pod("x", "n0", {})
+    assert usable(world) == ["n0", "n1"]
+    assert room(world.following)["n0"] == 1
+
+
+def test_a_gang_that_was_bound_in_part_is_evicted_where_the_rest_has_no_room() -> None:
+    world = PlacedWorld(1, pod_clique_set([clique("a", 3)]), stumbles=False)
+    world.following = FollowingScheduler(world.view, "other")
+    world.run(1.0)
+    half = world.pods()[0]
+    half.node = "n0"
+    world.view.changed(half)
+    world.following = FollowingScheduler(world.view, SCHEDULER)
+    world.following.follow()
+    planned = world.following.plan(world.now_s)
+    gone = [one for one in world.following.report(planned, world.now_s) if isinstance(one, Delete)]
+    assert [one.name for one in gone] == [half.name]
+    assert "bound in part" in gone[0].why
+    world.server.add_node(new_node("n1"), world.now_s)
+    world.following.follow()
+    planned = world.following.plan(world.now_s)
+    assert len(planned.bindings) == 2, "with room for the rest, it is completed"

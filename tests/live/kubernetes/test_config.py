@@ -13,7 +13,7 @@ import yaml
 
 from windtunnel.core.errors import InputError
 from windtunnel.live.kubernetes.client import open_client
-from windtunnel.live.kubernetes.config import REREAD_S, in_cluster, load_config
+from windtunnel.live.kubernetes.config import REREAD_S, Credentials, in_cluster, load_config
 from windtunnel.live.kubernetes.errors import NoCredentials
 
 UNDATED = """echo '{"status": {"token": "t", "expirationTimestamp": "soon"}}'"""
@@ -45,8 +45,27 @@ def test_a_token_file_counts_from_the_kubeconfig_and_is_read_again(tmp_path: Pat
     assert credentials.cached(REREAD_S - 1) == "first"
     assert credentials.cached(REREAD_S) is None
     assert credentials.read(REREAD_S) == "second"
-    credentials.renew()
+    credentials.refused("first")
+    assert credentials.cached(REREAD_S + 1) == "second", "the refused one is replaced already"
+    credentials.refused("second")
     assert credentials.cached(REREAD_S + 1) is None
+
+
+def test_many_requests_read_the_token_once() -> None:
+    started = []
+
+    def read() -> tuple[str, float]:
+        started.append(1)
+        return f"token {len(started)}", 100.0
+
+    async def ask() -> list[str]:
+        credentials = Credentials(read)
+        first = await asyncio.gather(*(credentials.token() for _ in range(20)))
+        credentials.refused("token 1")
+        return [*first, *await asyncio.gather(*(credentials.token() for _ in range(20)))]
+
+    assert asyncio.run(ask()) == ["token 1"] * 20 + ["token 2"] * 20
+    assert len(started) == 2
 
 
 def test_a_plugin_prints_the_token_and_when_it_expires(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from tests.live.operate.test_operator_log import SPEC
 from windtunnel.gangs.objects import GANG, POD
 from windtunnel.gangs.placement.placer import Binding
 from windtunnel.live.kubernetes.errors import error_of
-from windtunnel.live.kubernetes.resources import Meta
+from windtunnel.live.kubernetes.resources import Meta, OwnerReference
 from windtunnel.live.operate.mirror import TOPOLOGY, Mirror, Received
 from windtunnel.live.operate.placement import Placement
 
@@ -39,3 +39,19 @@ def test_a_binding_that_is_refused_for_a_moment_is_tried_again() -> None:
     client.get.return_value = pod
     placement = Placement(mirrored, client, lambda: 0.0)
     assert asyncio.run(placement._bind_twice(client, Binding("gang", "group", "p", "node")))
+
+
+def test_a_pod_that_cannot_be_read_takes_all_room_of_its_node() -> None:
+    """One of another program with a quantity that is no number, and a malformed one of ours."""
+    mirrored = mirror()
+    placement = Placement(mirrored, AsyncMock(), lambda: 0.0)
+    requests = {"requests": {"cpu": "many"}}
+    foreign = {"nodeName": "n", "containers": [{"name": "c", "resources": requests}]}
+    clique = OwnerReference(kind="PodClique", name="c", uid="2", controller=True)
+    ours = {"nodeName": "n", "containers": "none"}
+    for uid, spec, owners in (("1", foreign, []), ("3", ours, [clique])):
+        meta = Meta(name=f"p{uid}", namespace="default", uid=uid, owner_references=owners)
+        mirrored.objects[POD].cache.show(Received(metadata=meta, spec=spec))
+    room = placement._scheduler
+    assert not room._space.by_name["n"].usable
+    assert room._unknown["n"] == {"1": None, "3": None}

@@ -55,8 +55,8 @@ def operate(
 
     They look after PodCliqueSets as in a simulation: create pods behind gates, start them in order,
     terminate gangs that stay below their minimum, roll out changes. Of several operators the one
-    that holds the Lease acts. SIGTERM or Ctrl-C ends the last writes, gives the Lease back and
-    stops.
+    that holds the Lease acts. SIGHUP reads the kubeconfig again; SIGTERM or Ctrl-C ends the last
+    writes, gives the Lease back and stops.
     """
     if context_of.invoked_subcommand is not None:
         return

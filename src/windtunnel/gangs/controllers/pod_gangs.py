@@ -11,6 +11,9 @@ from windtunnel.gangs.view import View
 
 INITIALIZED: Final = "Initialized"
 SCHEDULED: Final = "Scheduled"
+MINIMUM_SCHEDULED: Final = "MinimumScheduled"
+BELOW_MINIMUM: Final = "BelowMinimum"
+"""Reasons of `Scheduled` of gangs that have, or once had, the minimum of every group."""
 READY: Final = "Ready"
 UNHEALTHY: Final = "Unhealthy"
 
@@ -86,16 +89,16 @@ def _progress(view: View, gang: PodGang, now_s: float, commands: list[Command]) 
         commands.append(PatchGangPhase(gang, phase))
     known = gang.conditions.get(SCHEDULED)
     was = known is not None and known.status == TRUE
-    once = was or (known is not None and known.reason == "BelowMinimum")
-    says = (TRUE, "MinimumScheduled", "Every pod group has its minimum scheduled")
+    once = was or (known is not None and known.reason == BELOW_MINIMUM)
+    says = (TRUE, MINIMUM_SCHEDULED, "Every pod group has its minimum scheduled")
     if not scheduled:
-        says = (FALSE, "BelowMinimum" if once else "Pending", short)
+        says = (FALSE, BELOW_MINIMUM if once else "Pending", short)
     conditions.put(commands, gang, SCHEDULED, says, now_s)
     says = (TRUE, "MinimumReady", "Every pod group has its minimum ready")
     if not ready:
         says = (FALSE, "NotReady", unready)
     conditions.put(commands, gang, READY, says, now_s)
     if once and not scheduled:
-        conditions.put(commands, gang, UNHEALTHY, (TRUE, "BelowMinimum", short), now_s)
+        conditions.put(commands, gang, UNHEALTHY, (TRUE, BELOW_MINIMUM, short), now_s)
     else:
         conditions.clear(commands, gang, UNHEALTHY, now_s)

@@ -9,13 +9,20 @@ from typing import Final
 
 from windtunnel.core.loop import INFINITY
 from windtunnel.gangs.changes import Changes
-from windtunnel.gangs.commands import Command
+from windtunnel.gangs.commands import Command, Delete
+from windtunnel.gangs.controllers.pod_gangs import BELOW_MINIMUM, MINIMUM_SCHEDULED, SCHEDULED
 from windtunnel.gangs.objects import FAILED, SUCCEEDED, Node, Pod
 from windtunnel.gangs.placement.asks import PodShape
 from windtunnel.gangs.placement.placer import Binding, GangPlacer
 from windtunnel.gangs.placement.scheduler import GangScheduler, Planned
 from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.placement.why import Waiting
 from windtunnel.gangs.view import View
+
+SOON: Final = (Waiting.PODS, Waiting.ENDINGS, Waiting.PREEMPTING, Waiting.EXTRAS)
+"""Why a gang waits that is complete, or will be without anybody's doing."""
+WHOLE_ONCE: Final = (MINIMUM_SCHEDULED, BELOW_MINIMUM)
+"""Reasons of a gang that had its minimum: when it loses a pod, its termination delay counts."""
 
 
 class _Held:
@@ -35,8 +42,8 @@ class FollowingScheduler:
     def __init__(self, view: View, name: str) -> None:
         self._view: Final = view
         self._name: Final = name
-        self._others: Final[dict[str, tuple[str, dict[str, float]]]] = {}
-        """Pods that belong to no gang, by uid: node and what they ask for."""
+        self._others: Final[dict[str, tuple[str, dict[str, float] | None]]] = {}
+        """Pods that belong to no gang, by uid: node and what they ask for (None: unknown)."""
         self._changes = view.watch()
         self._begin()
 
@@ -51,6 +58,8 @@ class FollowingScheduler:
         self._held: dict[str, _Held] = {}
         self._nodes: dict[str, Node | None] = {}
         self._other_shapes: dict[str, PodShape] = {}
+        self._unknown: dict[str, dict[str, None]] = {}
+        """By node: pods of which nobody knows what they take."""
         for node in self._view.nodes.values():
             self._add_node(node)
         for uid, (name, requests) in self._others.items():
@@ -61,7 +70,11 @@ class FollowingScheduler:
     def _add_node(self, node: Node) -> None:
         self._nodes[node.name] = node
         self._scheduler.add_node(node)
-        self._scheduler.node_changed(node)
+        self._node_changed(node)
+
+    def _node_changed(self, node: Node) -> None:
+        if node.name not in self._unknown:
+            self._scheduler.node_changed(node)
 
     def _room(self, name: str) -> None:
         """A pod may be on a node that nobody has shown yet: nothing more fits there."""
@@ -69,22 +82,39 @@ class FollowingScheduler:
             self._nodes[name] = None
             self._space.set_usable(self._space.add_node(name, {}, {}), usable=False)
 
-    def other_pod(self, uid: str, node: str, requests: dict[str, float]) -> None:
-        """A pod that belongs to no gang is on a node; on none (""), it is gone or has ended."""
+    def other_pod(self, uid: str, node: str, requests: dict[str, float] | None) -> None:
+        """A pod that belongs to no gang is on a node; on none (""), it is gone or has ended.
+
+        Without `requests` nobody knows what it takes: as long as it is there, nothing more fits.
+        """
         known = self._others.get(uid)
         if known == (node, requests) or (known is None and not node):
             return
         if known is not None:
             del self._others[uid]
-            shape = self._other_shapes.pop(uid, None)
-            if shape is not None:
-                self._space.give(self._space.by_name[known[0]], shape)
+            self._give(uid, known[0])
         if node:
             self._others[uid] = (node, requests)
             self._take(uid, node, requests)
 
-    def _take(self, uid: str, node: str, requests: dict[str, float]) -> None:
+    def _give(self, uid: str, node: str) -> None:
+        shape = self._other_shapes.pop(uid, None)
+        if shape is not None:
+            self._space.give(self._space.by_name[node], shape)
+        elif node in self._unknown:
+            del self._unknown[node][uid]
+            if not self._unknown[node]:
+                del self._unknown[node]
+                found = self._nodes[node]
+                if found is not None:
+                    self._scheduler.node_changed(found)
+
+    def _take(self, uid: str, node: str, requests: dict[str, float] | None) -> None:
         self._room(node)
+        if requests is None:
+            self._unknown.setdefault(node, {})[uid] = None
+            self._space.set_usable(self._space.by_name[node], usable=False)
+            return
         shape = self._other_shapes[uid] = self._space.shape(requests)
         self._space.shift(self._space.by_name[node], shape, -1)
 
@@ -98,7 +128,7 @@ class FollowingScheduler:
             if node is not None and name not in self._nodes:
                 self._add_node(node)
             elif node is not None:
-                self._scheduler.node_changed(node)
+                self._node_changed(node)
         for name in changes.pods:
             pod = self._view.pods.get(name)
             if pod is not None and pod.node:
@@ -172,4 +202,20 @@ class FollowingScheduler:
 
     def report(self, planned: Planned, now_s: float) -> list[Command]:
         """What is to be written of a pass, and the pods that are to make way."""
-        return [*planned.settled, *self._scheduler.report(planned, now_s)]
+        halves = self._halves(planned)
+        return [*planned.settled, *self._scheduler.report(planned, now_s), *halves]
+
+    def _halves(self, planned: Planned) -> list[Command]:
+        """Pods of gangs that were never whole and for whose rest there is no room: a process ended,
+        or was refused, between the bindings of a gang. They go, and their gang waits as a whole."""
+        evictions: list[Command] = []
+        for verdict in planned.done.verdicts:
+            gang = self._view.gangs[verdict.gang]
+            known = gang.conditions.get(SCHEDULED)
+            if verdict.waiting in SOON or (known is not None and known.reason in WHOLE_ONCE):
+                continue
+            why = f"{gang.name} was bound in part, and for the rest {verdict.says}"
+            for group in gang.groups:
+                pods = [self._view.pods.get(name) for name in group.pods]
+                evictions += [Delete(pod, why) for pod in pods if pod and pod.active and pod.node]
+        return evictions

@@ -261,8 +261,6 @@ class Client:
         request = f"GET {collection} (watch)"
         async with self._exchange("GET", path, {}, None, None, timeout_s + SILENT_S) as response:
             if response.status != 200:
-                if response.status == 401:
-                    self._wire.config.credentials.renew()
                 raise await _error(request, response)
             yield _events(request, response)
 
@@ -483,7 +481,6 @@ class Client:
                 if renewed:
                     raise
                 renewed = True
-                self._wire.config.credentials.renew()
 
     async def _turn(self) -> None:
         """Waits for the rate limit, and while the server asks for a pause."""
@@ -538,12 +535,10 @@ class Client:
         from yarl import URL
 
         credentials = self._wire.config.credentials
-        token = credentials.cached(monotonic_s())
-        if token is None:
-            try:
-                token = await asyncio.to_thread(credentials.read, monotonic_s())
-            except InputError as error:
-                raise NoCredentials(error.what, where=error.where, allowed=error.allowed) from None
+        try:
+            token = await credentials.token()
+        except InputError as error:
+            raise NoCredentials(error.what, where=error.where, allowed=error.allowed) from None
         if token:
             headers["Authorization"] = f"Bearer {token}"
         request = f"{method} {path.split('?', maxsplit=1)[0]}"
@@ -560,6 +555,8 @@ class Client:
                 allow_redirects=False,
                 server_hostname=self._wire.config.server_name,
             ) as response:
+                if response.status == 401:
+                    credentials.refused(token)
                 yield response
         except TimeoutError:
             raise NoAnswer("no answer in time", where=request) from None

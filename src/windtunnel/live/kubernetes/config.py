@@ -6,6 +6,7 @@ files are read again every minute, since Kubernetes rotates them, and those of `
 they expire. Secrets are in no `repr` and no message.
 """
 
+import asyncio
 import base64
 import binascii
 import math
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from windtunnel.core.clock import unix_s
+from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError
 from windtunnel.core.files import read_bounded
 
@@ -43,6 +44,7 @@ class Credentials:
         self._read = read
         self._token: str | None = None
         self._until_s = 0.0
+        self._reading: asyncio.Task[str] | None = None
 
     def cached(self, now_s: float) -> str | None:
         """The token, unless it has to be read."""
@@ -53,9 +55,19 @@ class Credentials:
         self._token, self._until_s = token, now_s + usable_s
         return token
 
-    def renew(self) -> None:
-        """The server refused the token: it is read again."""
-        self._until_s = 0.0
+    async def token(self) -> str:
+        """The token, read at most once at a time for all requests that need it."""
+        token = self.cached(monotonic_s())
+        if token is not None:
+            return token
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(asyncio.to_thread(self.read, monotonic_s()))
+        return await asyncio.shield(self._reading)
+
+    def refused(self, token: str) -> None:
+        """The server refused a token: it is read again, unless that has happened meanwhile."""
+        if token == self._token:
+            self._until_s = 0.0
 
 
 def static_token(token: str) -> Credentials:
@@ -207,7 +219,8 @@ def _from_files(paths: list[Path], context: str) -> ClusterConfig:
             raise InputError("the kubeconfig is not a mapping", where=str(path))
         current = current or str(content.get("current-context") or "")
         for section, entries in merged.items():
-            for entry in content.get(section) or ():
+            found = content.get(section) or ()
+            for entry in found if isinstance(found, list | tuple) else (found,):
                 if not _has(entry, "name") or not isinstance(entry.get(section[:-1]) or {}, dict):
                     raise InputError(
                         f"an entry in the kubeconfig's {section} is malformed",

@@ -10,6 +10,7 @@
   caught up.
 - A watch that ends: watch again from the last version. One that ends at once, or breaks: after a
   backoff.
+- No answer at all: tried again within seconds, however long it lasts, since nobody is burdened.
 - Silence: two watches without even a bookmark, or a connection on which nothing comes after its own
   time: list, since a connection may be half open.
 - An object that its type cannot hold: its last readable state stays, and `unreadable` says why.
@@ -26,7 +27,7 @@ from windtunnel.core.clock import monotonic_s
 from windtunnel.core.random import Stream, Streams, fresh_seed
 from windtunnel.live.kubernetes.cache import Cache
 from windtunnel.live.kubernetes.client import ALL, Client, Selection, WatchEvent
-from windtunnel.live.kubernetes.errors import ApiError, Gone, KubernetesError
+from windtunnel.live.kubernetes.errors import ApiError, Gone, KubernetesError, NoAnswer
 from windtunnel.live.kubernetes.pacing import Backoff
 from windtunnel.live.kubernetes.resources import Key, Meta, Object, Resource
 
@@ -38,6 +39,8 @@ SHORT_WATCH_S: Final = 1.0
 FUTURE_TRIES: Final = 3
 FUTURE_WAIT_S: Final = 1.0
 SILENT_WATCHES: Final = 2
+AWAY_S: Final = 5.0
+"""Most between two tries while no answer comes: so long after its return the cache is still old."""
 
 Held = TypeVar("Held", bound=Object)
 
@@ -132,6 +135,8 @@ class ListWatch:
         self._verify = self._verify or not isinstance(error, ApiError)  # until it was verified
         asked_s = error.retry_after_s if isinstance(error, ApiError) else 0.0
         self._delay_s = max(self._backoff.failed(now_s), min(asked_s, 60.0))
+        if isinstance(error, NoAnswer):
+            self._delay_s = min(self._delay_s, AWAY_S)
 
 
 class Reflector(Generic[Held]):

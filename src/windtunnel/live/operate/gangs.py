@@ -30,7 +30,11 @@ from windtunnel.live.operate.writer import Answer, Outcome, Writer
 ACCEPTED: Final = "Accepted"
 STALE_S: Final = 0.05
 """Until the watch has probably shown what a stale call had not seen."""
-BACKOFFS: Final = {Outcome.STALE: (STALE_S, 2.0, 5.0), Outcome.FAILED: (0.25, 20.0, 120.0)}
+BACKOFFS: Final = {
+    Outcome.STALE: (STALE_S, 2.0, 5.0),
+    Outcome.FAILED: (0.25, 20.0, 120.0),
+    Outcome.NO_ANSWER: (0.25, 4.0, 120.0),
+}
 """The first delay, the longest, and how long without another until it is the first again."""
 LONGEST_NOTE: Final = 900
 MOST_SAID: Final = 10_000
@@ -68,6 +72,8 @@ class GangOperator:
         """Of this pass: however many calls of a set fail in it, it is one failure."""
         self._made: Final[list[Command]] = []
         """What was created in the last pass: the caches have shown it."""
+        self._is_away = False
+        """Whether it was told that the API server does not answer."""
         self._said: Final[dict[tuple[str, str, str], str]] = {}
         """By verb, kind and name: the failure that was told last."""
         self._tell_again_s = INFINITY
@@ -153,6 +159,7 @@ class GangOperator:
     def _follow(self, call: ApiCall, answer: Answer) -> None:
         owner = self._set_of(call)
         if answer.outcome is Outcome.DONE:
+            self._is_away = False
             self._said.pop((call.verb, call.kind, call.name), None)
             self._made.extend(one for one in call.commands if isinstance(one, Create))
             return
@@ -160,6 +167,10 @@ class GangOperator:
         delay_s = self._delay_s(owner, answer.outcome, now_s)
         if answer.outcome is Outcome.FAILED:
             self._tell_failure(call, answer, owner)
+        elif answer.outcome is Outcome.NO_ANSWER and not self._is_away:
+            self._is_away = True  # once, for all calls that meet the same
+            if self.on_failure is not None:
+                self.on_failure(call, answer)
         for command in call.commands:
             self._retry(command, now_s + delay_s)
 

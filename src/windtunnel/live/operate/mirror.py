@@ -104,7 +104,7 @@ class Mirror:
         self.on_change: Callable[[str, str, Object | None], None] | None = None
         """Told of every change before the view is: kind, name, and the object or None."""
         self.pod_watchers: Final[list[Callable[[Received | None, Received | None], None]]] = []
-        """Told of every pod, those included that belong to no gang."""
+        """Told of every pod after the view is, those included that belong to no gang."""
         self._now_s: Final = now_s
         self.objects: Final[dict[str, Reflector[Received]]] = {}
         self.attached: Final[dict[str, Reflector[Bare]]] = {}
@@ -161,10 +161,10 @@ class Mirror:
             name = name_of((after or before).metadata)
             if self.on_change is not None:
                 self.on_change(kind, name, after)
+            self.take(kind, name, after)
             if kind == POD:
                 for watcher in self.pod_watchers:
                     watcher(before, after)
-            self.take(kind, name, after)
 
         return change
 

@@ -1,6 +1,7 @@
 """Gang placement on a cluster: binds pods of `schedulerName: windtunnel`, decided by whole gangs.
 
-Bindings go one by one: where one is refused twice, the others of the gang stay bound.
+Bindings go one by one. Where one is refused twice, or the process ends in between, the next pass
+binds the rest of the gang or, where there is no room for it, evicts what is bound.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import Final
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.api.pod_spec import requests_of
 from windtunnel.gangs.commands import Command, Delete, PatchGangPlacement
+from windtunnel.gangs.kubernetes.reading import name_of
 from windtunnel.gangs.objects import POD
 from windtunnel.gangs.placement.following import FollowingScheduler
 from windtunnel.gangs.placement.placer import Binding
 from windtunnel.live.kubernetes.client import STRATEGIC_PATCH, Client
 from windtunnel.live.kubernetes.errors import KubernetesError, NotLeader
 from windtunnel.live.kubernetes.resources import PODS, Meta, Object
-from windtunnel.live.operate.mirror import Mirror, Received
+from windtunnel.live.operate.mirror import MALFORMED, Mirror, Received
 
 SCHEDULER: Final = "windtunnel"
 RETRY_S: Final = 5.0
@@ -48,19 +50,24 @@ class Placement:
         return min(self._scheduler.again_s, self._retry_s)
 
     def _other_pod(self, before: Received | None, after: Received | None) -> None:
-        """Pods that belong to no clique are not in the view, and take room all the same."""
+        """Pods that are not in the view take room all the same: those of no clique, and those that
+        cannot be read, of which nobody knows how much."""
         raw = after if after is not None else before
         assert raw is not None
-        owner = raw.metadata.controller
-        if owner is not None and owner.kind == "PodClique":
-            return
         ended = after is None or after.status.get("phase") in ("Succeeded", "Failed")
         node = "" if ended else str(raw.spec.get("nodeName") or "")
+        if self._is_in_view(raw.metadata, node):
+            node = ""
+        requests: dict[str, float] | None
         try:
             requests = requests_of(raw.spec) if node else {}
-        except InputError:
-            requests = {}
+        except (InputError, *MALFORMED):
+            requests = None
         self._scheduler.other_pod(raw.metadata.uid, node, requests)
+
+    def _is_in_view(self, pod: Meta, node: str) -> bool:
+        found = self._mirror.view.pods.get(name_of(pod))
+        return found is not None and (found.uid, found.node) == (pod.uid, node)
 
     async def step(self) -> list[Command]:
         """One pass, if one is due; what is to be written of gangs."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from windtunnel.core.clock import monotonic_s, unix_s
+from windtunnel.core.errors import InputError
 from windtunnel.gangs.kubernetes.calls import ApiCall
 from windtunnel.live.admin import admin_app, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
@@ -88,42 +90,64 @@ class Program:
         self.stopping = False
         self.admin_url = ""
         self._waits_because: KubernetesError | None = None
+        self._reloaded: Final = asyncio.Event()
         self._log_file: EventLogFile | None = None
         if options.log is not None:
             head = {"init_image": options.init_image, "dry_run": options.dry_run}
             self._log_file = EventLogFile(options.log, head, "operator", LARGEST_LOG)
 
     async def run(self, stop: asyncio.Event, ready: Callable[[Program], None]) -> None:
-        """Until it is asked to stop. The lease is given back when the last write has ended."""
+        """Until it is asked to stop. The lease is given back when the last write has ended.
+
+        SIGHUP gives it back, too, reads the kubeconfig again and begins anew.
+        """
         options = self.options
-        config = load_config(options.kubeconfig, options.context)
+        self._config = load_config(options.kubeconfig, options.context)
         bound = listen(options.host, options.metrics_port)
         self.admin_url = url_of(bound)
         app = admin_app(self._registry(), self.why_not_ready)
-        async with (
-            serve_admin(app, bound),
-            open_client(config, name="operator") as client,
-        ):
-            tasks = [asyncio.create_task(one) for one in self._background(client)]
-            leading = asyncio.create_task(self._lead(client))
-            ready(self)
-            stopped = asyncio.create_task(stop.wait())
-            try:
-                done, _ = await asyncio.wait(
-                    [stopped, leading, *tasks], return_when=asyncio.FIRST_COMPLETED
-                )
-                with unwrapped():
-                    for task in done:
-                        task.result()
-            finally:
-                self.stopping = True
-                try:
-                    for task in (leading, *reversed(tasks), stopped):
-                        task.cancel()
-                        await asyncio.wait([task])  # what has failed must not keep the rest
-                finally:
-                    if self._log_file is not None:
-                        self._log_file.close()
+        loop = asyncio.get_running_loop()
+        if hasattr(signal, "SIGHUP"):
+            loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+        try:
+            async with serve_admin(app, bound):
+                ready(self)
+                while not stop.is_set():
+                    self._reloaded.clear()
+                    async with open_client(self._config, name="operator") as client:
+                        await self._work(client, stop)
+        finally:
+            if hasattr(signal, "SIGHUP"):
+                loop.remove_signal_handler(signal.SIGHUP)
+            if self._log_file is not None:
+                self._log_file.close()
+
+    def _on_hangup(self) -> None:
+        try:
+            self._config = load_config(self.options.kubeconfig, self.options.context)
+        except InputError as error:
+            operator_log.error("the kubeconfig was not reloaded: %s", error)
+            return
+        operator_log.warning("the kubeconfig was reloaded")
+        self._reloaded.set()
+
+    async def _work(self, client: Client, stop: asyncio.Event) -> None:
+        """With one configuration, until it is replaced or the operator is stopped."""
+        tasks = [asyncio.create_task(one) for one in self._background(client)]
+        leading = asyncio.create_task(self._lead(client))
+        ends = [asyncio.create_task(one.wait()) for one in (stop, self._reloaded)]
+        try:
+            done, _ = await asyncio.wait(
+                [*ends, leading, *tasks], return_when=asyncio.FIRST_COMPLETED
+            )
+            with unwrapped():
+                for task in done:
+                    task.result()
+        finally:
+            self.stopping = stop.is_set() or not self._reloaded.is_set()
+            for task in (leading, *reversed(tasks), *ends):
+                task.cancel()
+                await asyncio.wait([task])  # what has failed must not keep the rest
 
     def _background(self, client: Client) -> Iterable[Any]:
         """All that runs beside the controllers; the first of it is stopped last."""

@@ -19,6 +19,8 @@ from windtunnel.live.kubernetes.errors import (
     ApiError,
     Conflict,
     KubernetesError,
+    NoAnswer,
+    NoCredentials,
     NotFound,
     NotLeader,
 )
@@ -32,7 +34,9 @@ class Outcome(Enum):
     STALE = "stale"
     """It was made from an old cache: what there is now has to be looked at."""
     FAILED = "failed"
-    """The API server refuses it, or no answer came: it is tried again later."""
+    """The API server refuses it: it is tried again later."""
+    NO_ANSWER = "no answer"
+    """The API server is away, and may or may not have done it."""
 
 
 class Answer:
@@ -74,6 +78,8 @@ class Writer:
             answer = Answer(Outcome.STALE, str(error))
         except ApiError as error:
             answer = Answer(Outcome.FAILED, error.message)
+        except (NoAnswer, NoCredentials) as error:
+            answer = Answer(Outcome.NO_ANSWER, str(error))
         except KubernetesError as error:
             answer = Answer(Outcome.FAILED, str(error))
         key = (call.verb, call.kind, answer.outcome.value)
