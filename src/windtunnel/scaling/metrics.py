@@ -29,6 +29,8 @@ RATE: Final = "rate"
 PROMPT_RATE: Final = "prompt_rate"
 OUTPUT_RATE: Final = "output_rate"
 BATCH_PERCENT: Final = "batch_percent"
+EXTERNAL: Final = "external"
+"""The answer to a query that only a live Prometheus can give: see `Variant.external`."""
 RATES: Final = (RATE, PROMPT_RATE, OUTPUT_RATE)
 PERCENTILES: Final = (TTFT_P90, TTFT_P95, TTFT_P99)
 TIMES: Final = (TTFT, TPOT, *PERCENTILES)

@@ -103,6 +103,8 @@ class Variant:
     counts: ReplicaCounts = field(default_factory=ReplicaCounts)
     replicas: list[ReplicaView] = field(default_factory=list)
     """The ready ones that answered."""
+    external: dict[str, float] | None = None
+    """Answers to the queries of its policy, by metric; None: queries are read from replicas."""
 
     @property
     def target(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 Json = dict[str, Any]
 
 KEPT: Final = "x-kubernetes-preserve-unknown-fields"
+INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 
 
 class Column(NamedTuple):
@@ -120,13 +121,22 @@ class SchemaRules(NamedTuple):
 class StructuralSchema:
     """Turns JSON Schema into what an API server takes: references resolved, one type for a value.
 
-    Durations are texts in manifests; a field that may be left out is not `null`.
+    Durations are texts in manifests, where `numbers_as_durations` also whole numbers of seconds; a
+    field that may be left out is not `null`.
     """
 
-    def __init__(self, parts: Json, beside: SchemaRules, *, defaults: bool) -> None:
+    def __init__(
+        self,
+        parts: Json,
+        beside: SchemaRules,
+        *,
+        defaults: bool,
+        numbers_as_durations: bool = False,
+    ) -> None:
         self._parts: Final = parts
         self._beside: Final = beside
         self._defaults: Final = defaults
+        self._numbers_as_durations: Final = numbers_as_durations
 
     def of(self, node: Json, name: str) -> Json:
         """One value; `name` is the declaration that it is."""
@@ -138,7 +148,11 @@ class StructuralSchema:
         made: Json = {}
         kind = node.get("type")
         if isinstance(kind, list):  # a duration
-            return {"type": "string", **_described(node)}
+            either = {"anyOf": [{"type": "integer"}, {"type": "string"}], INT_OR_STRING: True}
+            return {
+                **(either if self._numbers_as_durations else {"type": "string"}),
+                **_described(node),
+            }
         for key in ("type", "enum", "minimum", "maximum", "pattern", "minItems", "maxItems"):
             if key in node:
                 made[key] = node[key]
@@ -188,7 +202,7 @@ class StructuralSchema:
             return self.of({**forms[0], **around}, name)
         if any(one.get("type") == "integer" for one in forms):
             kinds = [{"type": "integer"}, {"type": "string"}]
-            return {"anyOf": kinds, "x-kubernetes-int-or-string": True, **_described(node)}
+            return {"anyOf": kinds, INT_OR_STRING: True, **_described(node)}
         return {"type": "string", **_described(node)}
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from tests.gangs.manifests import constraint, the_clique, the_group, workload
 from windtunnel.cli.live.operate import operate
 from windtunnel.gangs.kubernetes.crds import crds
+from windtunnel.scaling.kubernetes.crds import crds as scaling_crds
 from windtunnel.settings.crds import KEPT
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "gangs"
@@ -151,6 +152,7 @@ def test_nothing_of_a_manifest_is_pruned() -> None:
 
 def test_the_command_prints_what_kubectl_applies() -> None:
     plain = CliRunner().invoke(operate, ["crds"], catch_exceptions=False)
-    assert list(yaml.safe_load_all(plain.output)) == crds()
+    everything = [*crds(), *scaling_crds()]
+    assert list(yaml.safe_load_all(plain.output)) == everything
     listed = CliRunner().invoke(operate, ["crds", "--json"], catch_exceptions=False)
-    assert yaml.safe_load(listed.output)["items"] == crds()
+    assert yaml.safe_load(listed.output)["items"] == everything

@@ -95,13 +95,16 @@ def operate(
 @operate.command(short_help="Print the CustomResourceDefinitions of the kinds that it works on.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON List instead of YAML.")
 def crds(*, as_json: bool) -> None:
-    """Print the CustomResourceDefinitions of Grove's kinds, to be applied before the first start.
+    """Print the CustomResourceDefinitions of Grove's kinds and of Autoscaler.
+
+    They are applied before the first start:
 
     windtunnel operate crds | kubectl apply --server-side -f -
     """
-    from windtunnel.gangs.kubernetes.crds import crds as all_crds
+    from windtunnel.gangs.kubernetes.crds import crds as gang_crds
+    from windtunnel.scaling.kubernetes.crds import crds as scaling_crds
 
-    found = all_crds()
+    found = [*gang_crds(), *scaling_crds()]
     if as_json:
         import json
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from windtunnel.live.gateway.facts import ModelCard
+from windtunnel.scaling.kubernetes.pages import KV_USED, RUNNING, WAITING
 
 if TYPE_CHECKING:
     import aiohttp
@@ -23,26 +24,6 @@ MOST_MODELS: Final = 4096
 MODELS_EVERY: Final = 15
 """Health checks between two looks at a server's models."""
 
-WAITING: Final = (
-    "vllm:num_requests_waiting",
-    "sglang:num_queue_reqs",
-    "trtllm_num_requests_waiting",
-    'nv_trt_llm_request_metrics{request_type="waiting"',
-    "tgi_queue_size",
-)
-RUNNING: Final = (
-    "vllm:num_requests_running",
-    "sglang:num_running_reqs",
-    "trtllm_num_requests_running",
-    'nv_trt_llm_request_metrics{request_type="scheduled"',
-    "tgi_batch_current_size",
-)
-KV_USED: Final = (
-    "vllm:kv_cache_usage_perc",
-    "sglang:token_usage",
-    "trtllm_kv_cache_utilization",
-    'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction"',
-)
 CACHE_INFO: Final = re.compile(
     rb"^(?:vllm|sglang):cache_config_info\{([^}\n]{0,4000})\}", re.MULTILINE
 )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
-from windtunnel.scaling.metrics import RATES, TIMES, Metric, metric, with_missing
+from windtunnel.scaling.metrics import EXTERNAL, RATES, TIMES, Metric, metric, with_missing
 from windtunnel.scaling.policies.kthena.behavior import Histories
 from windtunnel.scaling.policies.kthena.recommend import NoData, Reading, recommend
 from windtunnel.scaling.policies.kthena.settings import KthenaSettings, Metrics
@@ -36,7 +36,13 @@ class Recommender(Analyzer):
         self._metrics_of: Final = metrics_of or {}
         self._all_or_none: Final = all_or_none
         named = [settings.metrics, *self._metrics_of.values()]
-        self._measured: Final = {name: metric(name, "metrics") for own in named for name in own}
+        queries: Mapping[str, str] = settings.queries
+        asked = [name for name, how in queries.items() if how == EXTERNAL]
+        self._measured: Final = {
+            name: Metric(name, EXTERNAL) if name in asked else metric(name, "metrics")
+            for own in named
+            for name in own
+        }
 
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
         findings = [self.analyze_group(group, now_s) for group in groups]
@@ -103,6 +109,10 @@ def _queried(group: Group, measured: Metric, how: str, target: float) -> dict[st
     """
     answers: list[tuple[float, int]] = []
     for variant in group.variants:
+        if how == EXTERNAL:
+            if variant.external is not None and measured.name in variant.external:
+                answers.append((variant.external[measured.name], variant.target))
+            continue
         values = [measured.of_replica(replica, group) for replica in variant.replicas]
         if not values:
             continue
@@ -142,6 +152,16 @@ def _sums(group: Group, variant: Variant, metrics: list[Metric]) -> dict[str, fl
 
 
 def _evidence(group: Group, metrics: list[Metric]) -> dict[str, float]:
-    """The mean of each metric over the replicas that answered."""
-    found = {measured.name: measured.of_replicas(group) for measured in metrics}
-    return {name: math.fsum(values) / len(values) for name, values in found.items() if values}
+    """The mean of each metric over the replicas that answered, and the answers to queries."""
+    found = {
+        measured.name: measured.of_replicas(group)
+        for measured in metrics
+        if measured.quantity != EXTERNAL
+    }
+    asked = {
+        name: value
+        for variant in group.variants
+        for name, value in (variant.external or {}).items()
+    }
+    means = {name: math.fsum(values) / len(values) for name, values in found.items() if values}
+    return {**means, **asked}

@@ -1,0 +1,318 @@
+"""The kind `Autoscaler`: the `scaling` section of a scenario, and what it scales on a cluster."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.build import PolicySection, setup_of
+from windtunnel.scaling.kubernetes.plan import (
+    REPLICA_LABELS,
+    InvalidPlan,
+    LinearStepTimes,
+    ObjectName,
+    PrometheusSource,
+    QueueSource,
+    ScaledTarget,
+    ScalingPlan,
+)
+from windtunnel.scaling.settings import PolicySettings
+from windtunnel.scaling.snapshot import Objective, ReplicaSpec
+from windtunnel.settings.faults import Fault, checker_faults, dotted
+from windtunnel.settings.fields import Duration, Name, Number, Text, Whole
+from windtunnel.settings.limits import LONGEST_TARGET, MOST_REPLICAS
+from windtunnel.settings.manifests import AnyText, DnsName, Manifest
+from windtunnel.settings.section import ApiSection, Context, faults_of
+
+GROUP: Final = "windtunnel.dev"
+API_VERSION: Final = f"{GROUP}/v1alpha1"
+AUTOSCALER: Final = "Autoscaler"
+MOST_TARGETS: Final = 64
+NOT_LIVE: Final = {"foresight": "the times of its schedule count from the start of a run"}
+STEP_TIMES: Final = ("predictive", "dynamo")
+"""Policies that plan with the times of engine steps."""
+
+Tokens = Annotated[int, Whole(0, 10**12)]
+Time = Annotated[float, Duration("0s", LONGEST_TARGET)]
+StepPart = Annotated[float, Duration("0s", "1m")]
+
+
+class TargetReference(ApiSection):
+    """An object with a scale subresource, in the namespace of the Autoscaler."""
+
+    api_version: Annotated[str, Text("group and version, such as apps/v1")] = Field(
+        description="Its group and version."
+    )
+    kind: Annotated[str, Text("a kind, such as Deployment")] = Field(description="Its kind.")
+    name: DnsName = Field(description="Its name.")
+
+
+class StepTimeForm(ApiSection):
+    """How long a step of the engine takes, as the step-time model `linear` has it."""
+
+    fixed: StepPart = Field(description="Every step.")
+    prefill_token: StepPart = Field(default=0.0, description="For each new prompt token.")
+    decode: StepPart = Field(default=0.0, description="For each sequence that decodes.")
+    context_token: StepPart = Field(
+        default=0.0, description="For each token of the context of those."
+    )
+
+
+class AutoscaledTarget(ApiSection):
+    """What is scaled, and what one replica of it is."""
+
+    name: Annotated[str, Name()] | None = Field(
+        default=None,
+        description="What `scaling` calls this pool; left out: the name of the target.",
+    )
+    target_ref: TargetReference = Field(description="The object whose scale is changed.")
+    role: Literal["both", "prefill", "decode"] = Field(
+        default="both", description="What its servers do."
+    )
+    selector: AnyText = Field(
+        default="",
+        description="Labels of the pods that serve, such as `role=leader`, beside the selector of "
+        "the scale; left out: all pods of the scale.",
+    )
+    replica_label: AnyText | None = Field(
+        default=None,
+        description="Pods with the same value of this label are one replica; left out: each pod is "
+        "one, and for Grove's sets and scaling groups the label of their replicas.",
+    )
+    port: Annotated[int, Whole(1, 65535)] = Field(
+        default=8000, description="Where pods are asked for metrics."
+    )
+    path: AnyText = Field(default="/metrics", description="The path there.")
+    accelerator: AnyText = Field(default="", description="The kind that `accelerators` limits.")
+    accelerators: Annotated[int, Whole(1, 10**6)] = Field(
+        default=1, description="How many a replica has."
+    )
+    price_per_hour: Annotated[float, Number(0, 10**9)] = Field(
+        default=0.0, description="Of a replica, in any unit: the cheaper pool grows first."
+    )
+    startup: Time = Field(
+        default=0.0, description="Mean time from asked for to ready, for policies that plan ahead."
+    )
+    kv_tokens: Tokens = Field(
+        default=0, description="Tokens that fit a replica's KV cache, where servers do not say."
+    )
+    max_num_seqs: Tokens = Field(default=0, description="Of the engine; left out: unknown.")
+    max_num_batched_tokens: Tokens = Field(default=0, description="As `maxNumSeqs`.")
+    step_time: StepTimeForm | None = Field(
+        default=None, description="For `predictive` and `dynamo`, which plan with it."
+    )
+
+    @property
+    def pool(self) -> str:
+        return self.name or self.target_ref.name
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if not self.path.startswith("/"):
+            yield where.fault("path", "the path does not start with '/'")
+
+    def replica(self) -> ReplicaSpec:
+        times = self.step_time
+        return ReplicaSpec(
+            accelerator=self.accelerator,
+            accelerators=self.accelerators,
+            price_per_hour=self.price_per_hour,
+            startup_s=self.startup,
+            kv_tokens=float(self.kv_tokens),
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            step_times=None
+            if times is None
+            else LinearStepTimes(
+                times.fixed, times.prefill_token, times.decode, times.context_token
+            ),
+        )
+
+
+class MetricsForm(ApiSection):
+    """Where the metrics of pods come from."""
+
+    source: Literal["pods", "prometheus"] = Field(
+        default="pods",
+        description="Every pod is asked, or the Prometheus server of the operator "
+        "(`--prometheus`).",
+    )
+    pod_label: Annotated[str, Text("a label")] = Field(
+        default="pod", description="The label that has the name of a pod in Prometheus."
+    )
+
+
+class QueueForm(ApiSection):
+    """Requests that wait at a gateway, before any server."""
+
+    url: Annotated[str, Text("an http:// or https:// address")] = Field(
+        description="The gateway's page of metrics."
+    )
+    metric: Annotated[str, Text("the name of a metric")] = Field(
+        default="windtunnel_queued",
+        description="Its gauge; series with a label `model` count for that model alone.",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if not self.url.startswith(("http://", "https://")):
+            yield where.fault("url", f"{self.url!r} is no http:// or https:// address")
+
+
+class ObjectiveForm(ApiSection):
+    """What users were promised; left out: no promise."""
+
+    ttft: Time = Field(default=0.0, description="Time to the first token.")
+    tpot: Time = Field(default=0.0, description="Time per output token after it.")
+    e2e: Time = Field(default=0.0, description="Time to the last token.")
+    attained: Annotated[float, Number(0, 1)] = Field(
+        default=0.95, description="The share of requests for which it must hold."
+    )
+
+
+class AutoscalerSpec(ApiSection):
+    """Scales the targets of one model by a policy that a simulation can run unchanged."""
+
+    model: AnyText | None = Field(
+        default=None, description="The model; left out: the name of this object."
+    )
+    targets: list[AutoscaledTarget] = Field(
+        min_length=1, max_length=MOST_TARGETS, description="What is scaled, one for each pool."
+    )
+    scaling: PolicySection = Field(
+        description="The section `scaling` of a scenario, unchanged. `pools` has the bounds of "
+        "every target."
+    )
+    metrics: MetricsForm = Field(
+        default_factory=MetricsForm, description="Where metrics come from."
+    )
+    queue: QueueForm | None = Field(
+        default=None, description="Needed to start again from zero replicas."
+    )
+    objective: ObjectiveForm = Field(
+        default_factory=ObjectiveForm, description="For policies that plan by it."
+    )
+    mode: Literal["Scale", "Recommend"] = Field(
+        default="Scale",
+        description="Whether scales are changed, or sizes are only published as metrics.",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        pools = [target.pool for target in self.targets]
+        for number, pool in enumerate(pools):
+            if pool in pools[:number]:
+                what = f"there are two pools {pool!r}"
+                yield where.fault(("targets", number, "name"), what)
+            if pool not in self.scaling.pools:
+                hint = f"write pools: {{{pool}: {{min: 1, max: 8}}}}"
+                what = "missing: without bounds a mistake could grow without end"
+                yield where.fault(("scaling", "pools", pool), what, hint=hint)
+            if self.scaling.policy in STEP_TIMES and self.targets[number].step_time is None:
+                what = f"missing: {self.scaling.policy} plans with it"
+                yield where.fault(("targets", number, "stepTime"), what)
+        why = NOT_LIVE.get(self.scaling.policy)
+        if why:
+            what = f"{self.scaling.policy} cannot run on a cluster: {why}"
+            yield where.fault(("scaling", "policy"), what)
+        asleep = [pool for pool in pools if self.scaling.bounds_of(pool).min == 0]
+        if len(asleep) == len(pools) and self.queue is None:
+            what = "missing: without it nothing starts again from zero replicas"
+            hint = "name the gateway's page of metrics, or set a min of 1"
+            yield where.fault("queue", what, hint=hint)
+
+
+class AutoscalerManifest(Manifest):
+    """Scales the targets of one model by a policy that a simulation can run unchanged."""
+
+    spec: AutoscalerSpec = Field(description="What it says.")
+
+
+class _Pool(NamedTuple):
+    """A target as the rules of a policy see it."""
+
+    name: str
+    role: str
+    replicas: int
+    accelerator: str | None
+    tensor_parallel: int
+    model: str | None
+
+
+class _Serving(NamedTuple):
+    pools: Sequence[_Pool]
+
+
+class _Scope(NamedTuple):
+    """The root of a `Context`: of a scenario, what the rules of a policy read."""
+
+    serving: _Serving
+    model: str
+
+
+def autoscaler_plan(namespace: str, name: str, spec: Mapping[str, Any]) -> ScalingPlan:
+    """The plan of an Autoscaler; `InvalidPlan` says all that is wrong with it."""
+    data: dict[str, Any] = {
+        "apiVersion": API_VERSION,
+        "kind": AUTOSCALER,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+    try:
+        manifest = AutoscalerManifest.model_validate(data)
+    except ValidationError as error:
+        raise invalid(checker_faults(error, AutoscalerManifest)) from None
+    form = manifest.spec
+    pools = [_pool(target, form.scaling) for target in form.targets]
+    model = form.model or name
+    faults = list(faults_of(manifest, Context(_Scope(_Serving(pools), model), Path())))
+    faults = [fault for fault in faults if not fault.is_note]
+    if faults:
+        raise invalid(faults)
+    try:
+        setup = setup_of(form.scaling, pools, Path())
+        setup.policies[0].policy.build()
+    except InputError as error:
+        raise InvalidPlan(str(error)) from None
+    objective = form.objective
+    return ScalingPlan(
+        model,
+        tuple(_target(target, form.scaling, namespace) for target in form.targets),
+        setup,
+        Objective(objective.ttft, objective.tpot, objective.e2e, objective.attained),
+        PrometheusSource(form.metrics.pod_label) if form.metrics.source == "prometheus" else None,
+        queue=None if form.queue is None else QueueSource(form.queue.url, form.queue.metric),
+        recommends_only=form.mode == "Recommend",
+    )
+
+
+def _pool(target: AutoscaledTarget, scaling: PolicySettings) -> _Pool:
+    size = min(max(1, scaling.bounds_of(target.pool).min), MOST_REPLICAS)
+    accelerator = target.accelerator or None
+    return _Pool(target.pool, target.role, size, accelerator, target.accelerators, None)
+
+
+def _target(target: AutoscaledTarget, scaling: PolicySettings, namespace: str) -> ScaledTarget:
+    ref = target.target_ref
+    label = target.replica_label
+    return ScaledTarget(
+        target.pool,
+        ObjectName(ref.api_version, ref.kind, namespace, ref.name),
+        scaling.bounds_of(target.pool),
+        target.role,
+        target.selector,
+        REPLICA_LABELS.get(ref.kind, "") if label is None else label,
+        target.port,
+        target.path,
+        target.replica(),
+    )
+
+
+def invalid(faults: Sequence[Fault]) -> InvalidPlan:
+    """All faults as one sentence each."""
+    said = []
+    for fault in faults[:20]:
+        error = InputError(
+            fault.what, where=dotted(fault.path), allowed=fault.allowed, hint=fault.hint
+        )
+        said.append(str(error))
+    return InvalidPlan("; ".join(said))

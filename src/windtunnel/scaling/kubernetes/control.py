@@ -1,0 +1,490 @@
+"""One autoscaling object under control: when it looks, what it orders, and what it remembers.
+
+A driver feeds it what was seen and carries its orders out, in this order:
+
+    at next_s:   tick = controller.decide(seen, now_s)
+                 store controller.record()                 # what is ordered is known before it is
+                 for order in tick.orders: scale; controller.carried_out(order, outcome)
+
+A size that neither is what was last ordered nor was there before is a foreign change: a person,
+another autoscaler, or another installation. It is respected: orders are held for a while, which
+doubles with every further one, and a condition says so.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.units import format_duration
+from windtunnel.scaling.actuation import IssuedDecision, ScalingLoop
+from windtunnel.scaling.build import build_scaler
+from windtunnel.scaling.decision import Decision
+from windtunnel.scaling.kubernetes.pages import PodReading
+from windtunnel.scaling.kubernetes.plan import ScaledTarget, ScalingPlan
+from windtunnel.scaling.kubernetes.snapshots import PoolLook, SnapshotBuilder
+from windtunnel.scaling.snapshot import Snapshot
+
+FIRST_HOLD_S: Final = 120.0
+LONGEST_HOLD_S: Final = 1800.0
+QUIET_S: Final = 3600.0
+"""After so long without a foreign change, the next one is a first one again."""
+TAKE_OVER_INTERVALS: Final = 3
+TAKE_OVER_S: Final = 15.0
+"""A record that did not change for both together has lost its installation."""
+LONGEST_MESSAGE: Final = 1000
+
+ABLE: Final = "AbleToScale"
+ACTIVE: Final = "ScalingActive"
+LIMITED: Final = "ScalingLimited"
+CONTESTED: Final = "Contested"
+ACCEPTED: Final = "Accepted"
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+
+
+class StatusPart(Struct, omit_defaults=True, rename="camel"):
+    """A part of a status; what is not known is left out."""
+
+
+class ConditionFields(StatusPart):
+    """One thing that is known of an object."""
+
+    type: str
+    status: str
+    reason: str
+    last_transition_time: str
+    message: str = ""
+    observed_generation: int = 0
+
+
+class TargetFields(StatusPart, omit_defaults=False):
+    """One target: what it has, and what it should have."""
+
+    name: str
+    current: int
+    desired: int
+    recommended: int
+    ready: int
+    missing: int
+    """Ready, and did not answer."""
+    reason: str
+
+
+class AutoscalerStatus(StatusPart):
+    """What the status of an Autoscaler has."""
+
+    observed_generation: int = -1
+    last_scale_time: str | None = None
+    targets: list[TargetFields] = field(default_factory=list)
+    conditions: list[ConditionFields] = field(default_factory=list)
+
+
+class Condition(NamedTuple):
+    """A condition before it has a time."""
+
+    type: str
+    holds: bool
+    reason: str
+    message: str = ""
+
+
+class Happening(NamedTuple):
+    """An event about the object."""
+
+    type: str
+    reason: str
+    note: str
+
+
+class Seen(NamedTuple):
+    """All that a driver has seen for one tick."""
+
+    looks: Mapping[str, PoolLook | str]
+    """By pool: the target, or why nothing is known of it."""
+    readings: Mapping[str, PodReading] = {}
+    queued: int = 0
+    problems: Sequence[str] = ()
+    """Why some metrics could not be had."""
+    taken: Mapping[str, str] = {}
+    """By pool: what else scales the target, such as an HPA."""
+
+
+class Order(NamedTuple):
+    """A size that a target is to have."""
+
+    target: ScaledTarget
+    before: int
+    replicas: int
+    decision: Decision
+
+
+class Carried(Enum):
+    """What became of an order."""
+
+    DONE = "done"
+    UNKNOWN = "unknown"
+    """No answer came: the next look tells."""
+    REFUSED = "refused"
+    WITHDRAWN = "withdrawn"
+    """It was not sent."""
+
+
+class Tick(NamedTuple):
+    """What came of a look."""
+
+    decisions: Sequence[IssuedDecision]
+    orders: Sequence[Order]
+    happenings: Sequence[Happening]
+
+
+class Published(NamedTuple):
+    """The latest decision about a pool, for metrics and status."""
+
+    at_s: float
+    current: int
+    desired: int
+    recommended: int
+    ready: int
+    missing: int
+    reason: str
+
+
+class Claim(Struct):
+    """What was last ordered of a target, and how often somebody else has changed it since."""
+
+    uid: str = ""
+    written: int | None = None
+    before: int | None = None
+    """What it was before an order whose outcome is not known."""
+    foreign: int = 0
+    foreign_s: float = -math.inf
+    until_s: float = -math.inf
+    """Orders are held until then."""
+
+    def look(self, uid: str, size: int, now_s: float) -> int | None:
+        """Takes note of a size; if somebody else made it that, what it should have been."""
+        expected = self.written
+        if self.uid != uid or expected is None:
+            self.uid, self.written, self.before = uid, size, None
+            return None
+        arrived = size == expected
+        not_arrived = self.before is not None and size == self.before
+        self.written, self.before = size, None
+        if arrived or not_arrived:
+            return None
+        self.foreign = 1 if now_s - self.foreign_s > QUIET_S else min(self.foreign + 1, 32)
+        self.foreign_s = now_s
+        hold_s = min(FIRST_HOLD_S * 2.0 ** (self.foreign - 1), LONGEST_HOLD_S)
+        self.until_s = now_s + hold_s
+        return expected
+
+
+class RecordHolder:
+    """Which of several installations acts for an object: the one that keeps its record fresh.
+
+    The others time by their own clock how long the record stays as it is.
+    """
+
+    def __init__(self, installation: str, interval_s: float) -> None:
+        self.installation: Final = installation
+        self._patience_s: Final = TAKE_OVER_INTERVALS * interval_s + TAKE_OVER_S
+        self._version = ""
+        self._changed_s = -math.inf
+
+    def may_act(self, holder: str, version: str, now_s: float) -> bool:
+        if holder in ("", self.installation):
+            return True
+        if version != self._version:
+            self._version, self._changed_s = version, now_s
+            return False
+        return now_s - self._changed_s >= self._patience_s
+
+
+class ScalingController:
+    """Decides for one object. `acts`: orders are given, and sizes not only recommended."""
+
+    def __init__(self, plan: ScalingPlan, now_s: float, *, acts: bool = True) -> None:
+        self.plan: Final = plan
+        self.acts: Final = acts and not plan.recommends_only
+        self._loop = self._new_loop()
+        self._builder: Final = SnapshotBuilder(plan)
+        self._targets: Final = {target.pool: target for target in plan.targets}
+        self._claims: Final = {target.pool: Claim() for target in plan.targets}
+        self._refused: Final[dict[str, str]] = {}
+        self._trusted = True  # the memory is our own
+        self.next_s = now_s
+        self.last_scale_s = -math.inf
+        self.published: Final[dict[str, Published]] = {}
+        self.conditions: Final[dict[str, Condition]] = {}
+        self.ticks = 0
+        self.orders: Final[dict[Carried, int]] = {}
+
+    def _new_loop(self) -> ScalingLoop:
+        plan = self.plan
+        return ScalingLoop(lambda: build_scaler(plan.setup, [plan.model]), plan.setup.timing)
+
+    # What is remembered.
+
+    def record(self) -> dict[str, Any]:
+        """What a restart must not lose, as plain data."""
+        return {
+            "loop": self._loop.state(),
+            "last_scale_s": self.last_scale_s if math.isfinite(self.last_scale_s) else None,
+            "claims": {
+                pool: [one.uid, one.written, one.before, one.foreign,
+                       *(at_s if math.isfinite(at_s) else None
+                         for at_s in (one.foreign_s, one.until_s))]
+                for pool, one in self._claims.items()
+            },
+        }  # fmt: skip
+
+    def restore(self, record: Mapping[str, Any], now_s: float) -> str:
+        """Takes back what `record` gave, also of a policy that was edited since.
+
+        Somebody may have edited it: what cannot be read is left out, and said.
+        """
+        try:
+            claims = {
+                str(pool): _claim(one, now_s)
+                for pool, one in dict(record["claims"]).items()
+                if pool in self._claims
+            }
+            state = dict(record["loop"])
+            # A clock that was ahead would freeze this one.
+            state["clock_s"] = min(float(state["clock_s"]), now_s)
+            self._loop.restore(state)
+            last_s = record.get("last_scale_s")
+            self.last_scale_s = -math.inf if last_s is None else min(float(last_s), now_s)
+        except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
+            self._loop = self._new_loop()
+            return f"the record of earlier decisions cannot be read: {error}"
+        self._claims.update(claims)
+        self._trusted = False
+        return ""
+
+    # One tick.
+
+    def decide(self, seen: Seen, now_s: float) -> Tick:
+        """Decisions for all targets, and the orders that may be given."""
+        self.ticks += 1
+        self.next_s = self._loop.tick(now_s)
+        happenings: list[Happening] = []
+        looks = {pool: one for pool, one in seen.looks.items() if isinstance(one, PoolLook)}
+        unknown = [f"{pool}: {one}" for pool, one in seen.looks.items() if isinstance(one, str)]
+        for pool, look in looks.items():
+            expected = self._claims[pool].look(look.uid, look.size, now_s)
+            if expected is not None:
+                happenings.append(self._foreign(pool, expected, look.size, now_s))
+        if unknown:
+            self.published.clear()
+            self._tell(Condition(ABLE, holds=False, reason="FailedGetScale",
+                                 message="; ".join(unknown)))  # fmt: skip
+            return Tick((), (), happenings)
+        snapshot = self._builder.take(looks, seen.readings, seen.queued, now_s)
+        issued = self._issued(snapshot, now_s, happenings)
+        outcomes = [] if issued.order is None else self._loop.arrived(
+            issued.order, {pool: look.size for pool, look in looks.items()}
+        )  # fmt: skip
+        self._publish(issued.decisions, snapshot, now_s)
+        held = self._held(seen.taken, now_s)
+        orders = [
+            Order(self._targets[decision.variant], outcome.current, decision.target, decision)
+            for outcome in outcomes
+            if outcome.change and not held.get((decision := outcome.issued.decision).variant)
+        ]
+        for order in orders:
+            claim = self._claims[order.target.pool]
+            claim.before, claim.written = order.before, order.replicas
+        self._conclude(seen, snapshot, issued.decisions, held, now_s)
+        return Tick(issued.decisions, orders, happenings)
+
+    def _issued(self, snapshot: Snapshot, now_s: float, happenings: list[Happening]) -> Any:
+        try:
+            issued = self._loop.decide(snapshot, now_s)
+        except Exception as error:
+            if self._trusted:
+                raise
+            # The record was somebody else's to edit: a policy that fails on it starts anew.
+            what = f"decisions fail with the record of earlier ones, and go on without: {error!r}"
+            happenings.append(Happening(WARNING, "RecordUnreadable", what))
+            self._loop = self._new_loop()
+            issued = self._loop.decide(snapshot, now_s)
+        self._trusted = True
+        assert issued is not None
+        return issued
+
+    def carried_out(
+        self, order: Order, outcome: Carried, says: str, now_s: float
+    ) -> Happening | None:
+        """What became of an order; an event where people should know."""
+        pool, claim = order.target.pool, self._claims[order.target.pool]
+        self.orders[outcome] = self.orders.get(outcome, 0) + 1
+        self._refused.pop(pool, None)
+        if outcome is Carried.DONE:
+            claim.before = None
+            self.last_scale_s = now_s
+            why = _reason_of(order.decision)
+            note = f"{order.target.named}: {order.before} -> {order.replicas} replicas. {why}"
+            return Happening(NORMAL, "SuccessfulRescale", note)
+        if outcome is Carried.UNKNOWN:
+            return None
+        claim.written, claim.before = order.before, None
+        if outcome is Carried.WITHDRAWN:
+            return None
+        self._refused[pool] = says
+        what = f"{order.target.named}: {order.before} -> {order.replicas} replicas is refused"
+        self._tell(
+            Condition(ABLE, holds=False, reason="FailedUpdateScale", message=f"{what}: {says}")
+        )
+        return Happening(WARNING, "FailedRescale", f"{what}: {says}")
+
+    # What is told.
+
+    def _held(self, taken: Mapping[str, str], now_s: float) -> dict[str, tuple[str, str]]:
+        """By pool, the reason and the sentence why no order is given."""
+        held: dict[str, tuple[str, str]] = {}
+        for pool, target in self._targets.items():
+            claim = self._claims[pool]
+            if not self.acts:
+                held[pool] = ("RecommendsOnly", "sizes are only recommended, as metrics")
+            elif target.cannot:
+                held[pool] = ("NotScalable", target.cannot)
+            elif pool in taken:
+                held[pool] = ("TargetTaken", f"{taken[pool]} scales {target.named}, too")
+            elif now_s < claim.until_s:
+                left = format_duration(math.ceil(claim.until_s - now_s))
+                what = f"{target.named} was changed by somebody else: orders are held for {left}"
+                held[pool] = ("ForeignChange", what)
+        return held
+
+    def _foreign(self, pool: str, expected: int, size: int, now_s: float) -> Happening:
+        claim = self._claims[pool]
+        hold = format_duration(claim.until_s - now_s)
+        note = (
+            f"{self._targets[pool].named} has {size} replicas, and {expected} were ordered: "
+            f"somebody else scales it (change {claim.foreign}). Orders are held for {hold}."
+        )
+        return Happening(WARNING, "ForeignChange", note)
+
+    def _publish(
+        self, decisions: Sequence[IssuedDecision], snapshot: Snapshot, now_s: float
+    ) -> None:
+        variants = {one.name: one for model in snapshot.models for one in model.variants}
+        for one in decisions:
+            decision = one.decision
+            variant = variants[decision.variant]
+            self.published[decision.variant] = Published(
+                now_s, decision.current, decision.target, decision.recommended,
+                variant.ready, variant.counts.missing, _reason_of(decision),
+            )  # fmt: skip
+
+    def _conclude(
+        self,
+        seen: Seen,
+        snapshot: Snapshot,
+        decisions: Sequence[IssuedDecision],
+        held: Mapping[str, tuple[str, str]],
+        now_s: float,
+    ) -> None:
+        """The conditions, by the names that the HorizontalPodAutoscaler has for them."""
+        if self._refused:
+            says = "; ".join(f"{pool}: {one}" for pool, one in self._refused.items())
+            self._tell(Condition(ABLE, holds=False, reason="FailedUpdateScale", message=says))
+        elif held:
+            reasons = [reason for reason, _ in held.values()]
+            says = "; ".join(dict.fromkeys(what for _, what in held.values()))
+            self._tell(Condition(ABLE, holds=False, reason=reasons[0], message=says))
+        else:
+            self._tell(Condition(ABLE, holds=True, reason="ReadyForNewScale"))
+        variants = snapshot.models[0].variants
+        ready = sum(one.ready for one in variants)
+        missing = sum(one.counts.missing for one in variants)
+        why = "; ".join(seen.problems)
+        said = " ".join(f"{one.decision.variant}: {_reason_of(one.decision)}" for one in decisions)
+        asked = {query.metric for query in self.plan.queries}
+        answered = any(one.external for one in variants)
+        if (ready and missing == ready and not answered) or (asked and not answered and why):
+            what = f"No metrics: {why or 'no replica answered'}. {said}"
+            self._tell(Condition(ACTIVE, holds=False, reason="FailedGetMetrics", message=what))
+        else:
+            some = f"{missing} of {ready} ready replicas did not answer. " if missing else ""
+            self._tell(
+                Condition(ACTIVE, holds=True, reason="ValidMetricFound", message=some + said)
+            )
+        limits = [
+            (one.decision.variant, limit) for one in decisions for limit in one.decision.limits
+        ]
+        if limits:
+            reason = "".join(word.capitalize() for word in limits[-1][1].name.split())
+            says = " ".join(f"{pool}: {limit.reason}" for pool, limit in limits)
+            self._tell(Condition(LIMITED, holds=True, reason=reason, message=says))
+        else:
+            self._tell(Condition(LIMITED, holds=False, reason="DesiredWithinRange"))
+        self._tell_contested(now_s)
+
+    def _tell_contested(self, now_s: float) -> None:
+        contested = [pool for pool, one in self._claims.items() if now_s < one.until_s]
+        if contested:
+            names = ", ".join(str(self._targets[pool].named) for pool in contested)
+            what = f"somebody else changes the scale of {names}"
+            self._tell(Condition(CONTESTED, holds=True, reason="ForeignChange", message=what))
+        elif any(one.foreign for one in self._claims.values()):
+            self._tell(Condition(CONTESTED, holds=False, reason="NoForeignChange"))
+
+    def _tell(self, condition: Condition) -> None:
+        message = condition.message[:LONGEST_MESSAGE]
+        self.conditions[condition.type] = condition._replace(message=message)
+
+    def target_fields(self) -> list[TargetFields]:
+        """The targets of the status."""
+        return [
+            TargetFields(
+                pool, one.current, one.desired, one.recommended, one.ready, one.missing,
+                one.reason[:LONGEST_MESSAGE],
+            )
+            for pool, one in self.published.items()
+        ]  # fmt: skip
+
+
+def _reason_of(decision: Decision) -> str:
+    return " ".join([decision.reason, *(limit.reason for limit in decision.limits)])
+
+
+def _claim(one: Any, now_s: float) -> Claim:
+    uid, written, before, foreign, foreign_s, until_s = one
+    return Claim(
+        str(uid),
+        None if written is None else int(written),
+        None if before is None else int(before),
+        min(max(0, int(foreign)), 32),
+        -math.inf if foreign_s is None else min(float(foreign_s), now_s),
+        -math.inf if until_s is None else min(float(until_s), now_s + LONGEST_HOLD_S),
+    )
+
+
+def merged_conditions(
+    known: Sequence[Any], told: Sequence[Condition], stamp: str, generation: int
+) -> list[dict[str, Any]]:
+    """A status' list of conditions: ours anew, those of others kept; times move with the status."""
+    ours = {one.type: one for one in told}
+    before = {one.get("type"): one for one in known if isinstance(one, dict)}
+    made = [one for kind, one in before.items() if kind not in ours]
+    for kind, condition in ours.items():
+        status = "True" if condition.holds else "False"
+        old = before.get(kind, {})
+        same = old.get("status") == status and isinstance(old.get("lastTransitionTime"), str)
+        made.append(
+            {
+                "type": kind,
+                "status": status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "lastTransitionTime": old["lastTransitionTime"] if same else stamp,
+                "observedGeneration": generation,
+            }
+        )
+    return made

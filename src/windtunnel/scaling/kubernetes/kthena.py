@@ -1,0 +1,231 @@
+"""Kthena's AutoscalingPolicy on a cluster, and the AutoscalingPolicyBinding of before its v1.0.
+
+Policies are read by the same forms as in a simulation. Sources that a simulation passes over are
+kept here: a Prometheus query is asked as it is, and pods at the port that is written.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pydantic import ValidationError
+
+from windtunnel.scaling.build import ScalingSetup
+from windtunnel.scaling.kubernetes.autoscaler import invalid
+from windtunnel.scaling.kubernetes.plan import (
+    ExternalQuery,
+    InvalidPlan,
+    ObjectName,
+    ScaledTarget,
+    ScalingPlan,
+)
+from windtunnel.scaling.manifests.fields import Assignment, Scope
+from windtunnel.scaling.manifests.kthena import (
+    MODEL_SERVING,
+    AutoscalingPolicy,
+    AutoscalingPolicyBinding,
+    EndpointForm,
+    KthenaReader,
+    PodSourceForm,
+    PolicyForm,
+    PolicyTargets,
+    ServingReference,
+    Sources,
+)
+from windtunnel.scaling.manifests.names import ScenarioNames
+from windtunnel.scaling.manifests.queries import Asked
+from windtunnel.scaling.metrics import EXTERNAL, SUM
+from windtunnel.scaling.settings import PoolBounds
+from windtunnel.settings.faults import checker_faults
+from windtunnel.settings.section import Context, faults_of
+
+POLICY: Final = "AutoscalingPolicy"
+BINDING: Final = "AutoscalingPolicyBinding"
+GROUPS: Final = ("workload.serving.volcano.sh", "workload.volcano.sh")
+VERSION: Final = "v1alpha1"
+NAME_LABEL: Final = "modelserving.volcano.sh/name"
+ENTRY_LABEL: Final = "modelserving.volcano.sh/entry"
+ROLE_LABEL: Final = "modelserving.volcano.sh/role"
+ROLES_STAY: Final = (
+    "the roles of a ModelServing have no scale subresource: their sizes are only recommended"
+)
+
+
+class Stored(NamedTuple):
+    """An object of Kthena as the API server has it."""
+
+    named: ObjectName
+    spec: Mapping[str, Any]
+
+    def data(self) -> dict[str, Any]:
+        named = self.named
+        meta = {"name": named.name, "namespace": named.namespace}
+        return {
+            "apiVersion": named.api_version,
+            "kind": named.kind,
+            "metadata": meta,
+            "spec": dict(self.spec),
+        }
+
+
+class _LiveNames(ScenarioNames):
+    """Any target is a pool of its own, and any query can be asked."""
+
+    def pool(self, target: str, role: str = "") -> str:
+        return f"{target}-{role}" if role else target
+
+    def query(self, query: str, name: str | None = None) -> Asked:
+        return Asked(name or query, SUM)
+
+
+class _Written(NamedTuple):
+    """One target as a policy has it."""
+
+    ref: ServingReference
+    role: str
+    bounds: PoolBounds
+    sources: Sources | None
+    endpoint: EndpointForm | None
+
+    @property
+    def pool(self) -> str:
+        return f"{self.ref.name}-{self.role}" if self.role else self.ref.name
+
+
+def plans(
+    policies: Sequence[Stored], bindings: Sequence[Stored]
+) -> Iterator[tuple[ObjectName, ScalingPlan | InvalidPlan]]:
+    """By the object that has the targets: a policy since v1.0, before it a binding."""
+    forms: dict[tuple[str, str], AutoscalingPolicy | InvalidPlan] = {}
+    bound: set[tuple[str, str]] = set()
+    read: list[tuple[Stored, AutoscalingPolicyBinding | InvalidPlan]] = []
+    for one in policies:
+        forms[one.named.namespace, one.named.name] = _form(one, AutoscalingPolicy)
+    for one in bindings:
+        form = _form(one, AutoscalingPolicyBinding)
+        read.append((one, form))
+        if isinstance(form, AutoscalingPolicyBinding):
+            bound.add((one.named.namespace, form.spec.policy_ref.name))
+    for one in policies:
+        key = (one.named.namespace, one.named.name)
+        form_of = forms[key]
+        if isinstance(form_of, InvalidPlan):
+            yield one.named, form_of
+        elif key not in bound:
+            yield one.named, _plan(one, form_of, form_of.spec, form_of.spec, earlier=False)
+    for one, binding in read:
+        if isinstance(binding, InvalidPlan):
+            yield one.named, binding
+            continue
+        name = binding.spec.policy_ref.name
+        policy = forms.get((one.named.namespace, name))
+        if policy is None:
+            yield one.named, InvalidPlan(f"spec.policyRef.name: there is no {POLICY} {name!r}")
+        elif isinstance(policy, InvalidPlan):
+            yield one.named, InvalidPlan(f"{POLICY} {name} is wrong: {policy}")
+        else:
+            yield one.named, _plan(one, binding, policy.spec, binding.spec, earlier=True)
+
+
+def _form(one: Stored, kind: Any) -> Any:
+    try:
+        return kind.model_validate(one.data())
+    except ValidationError as error:
+        return invalid(checker_faults(error, kind))
+
+
+def _plan(
+    one: Stored,
+    manifest: AutoscalingPolicy | AutoscalingPolicyBinding,
+    policy: PolicyForm,
+    targets: PolicyTargets,
+    *,
+    earlier: bool,
+) -> ScalingPlan | InvalidPlan:
+    names = _LiveNames([])
+    scope = Scope(names, policy, earlier=earlier)
+    faults = list(faults_of(manifest, Context(scope, Path())))
+    if faults:
+        return invalid(faults)
+    reader = KthenaReader(policy, names)
+    settings = reader.read(targets, Context(None, Path(), ("spec",)))
+    if settings is None:
+        return invalid(reader.faults)
+    written = list(_targets(targets))
+    asked = dict.fromkeys(settings.queries, EXTERNAL)
+    settings = settings.model_copy(update={"queries": asked})
+    named = one.named
+    try:
+        made = tuple(_target(target, named) for target in written)
+    except InvalidPlan as error:
+        return error
+    bounds = {target.pool: target.bounds for target in written}
+    return ScalingPlan(
+        named.name,
+        made,
+        ScalingSetup(settings, (Assignment("", settings),), bounds),
+        queries=tuple(
+            ExternalQuery(
+                target.pool, metric, source.prometheus.server_url, source.prometheus.query
+            )
+            for target in written
+            for metric, source in (target.sources or {}).items()
+            if source.prometheus is not None
+        ),
+    )
+
+
+def _targets(targets: PolicyTargets) -> Iterator[_Written]:
+    if targets.homogeneous_target is not None:
+        several = [targets.homogeneous_target]
+    elif targets.heterogeneous_target is not None:
+        several = list(targets.heterogeneous_target.params)
+    else:
+        assert targets.disaggregated_target is not None
+        form = targets.disaggregated_target
+        for name, role in form.roles.items():
+            yield _Written(form.target_ref, name, role.bounds, role.metric_sources, None)
+        return
+    for one in several:
+        target = one.target
+        role_of = target.sub_targets.name if target.sub_targets else ""
+        yield _Written(
+            target.target_ref, role_of, one.bounds, target.metric_sources, target.metric_endpoint
+        )
+
+
+def _target(target: _Written, owner: ObjectName) -> ScaledTarget:
+    ref = target.ref
+    asked: PodSourceForm | EndpointForm = target.endpoint or EndpointForm()
+    places = [one.pod for one in (target.sources or {}).values() if one.pod is not None]
+    if places:
+        asked = places[0]
+        if any(_place(one) != _place(asked) for one in places):
+            what = "metricSources: pods are asked at one uri and port, and with one labelSelector"
+            raise InvalidPlan(f"{what}; {target.pool} has several")
+    labels = {NAME_LABEL: ref.name, ENTRY_LABEL: "true"}
+    labels |= {ROLE_LABEL: target.role} if target.role else {}
+    labels |= _match_labels(asked.label_selector)
+    return ScaledTarget(
+        target.pool,
+        ObjectName(ref.api_version or owner.api_version, MODEL_SERVING,
+                   ref.namespace or owner.namespace, ref.name),
+        target.bounds,
+        selector=",".join(f"{key}={value}" for key, value in sorted(labels.items())),
+        port=asked.port,
+        path=asked.uri,
+        cannot=ROLES_STAY if target.role else "",
+    )  # fmt: skip
+
+
+def _place(asked: PodSourceForm | EndpointForm) -> tuple[str, int, dict[str, str]]:
+    return asked.uri, asked.port, _match_labels(asked.label_selector)
+
+
+def _match_labels(selector: Mapping[str, Any] | None) -> dict[str, str]:
+    if not selector:
+        return {}
+    labels = selector.get("matchLabels")
+    if set(selector) - {"matchLabels"} or not isinstance(labels, dict):
+        raise InvalidPlan("labelSelector: only matchLabels is read here")
+    return {str(key): str(value) for key, value in labels.items()}

@@ -1,0 +1,143 @@
+"""Prometheus' HTTP API: what is asked of it, and what its answers say.
+
+For pods, the raw samples of a window are asked for (`{...}[45s]`), and not the value that an
+instant query has: that one may be five minutes old and does not say so. An answer that is no
+success, too large or of another shape is `Unavailable`, with a sentence; no number is made of it.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from windtunnel.core.errors import WindtunnelError, printable
+from windtunnel.scaling.kubernetes.pages import Sample, sample_value
+
+LARGEST_ANSWER: Final = 32 << 20
+MOST_SERIES: Final = 200_000
+LONGEST_SAID: Final = 300
+FUTURE_S: Final = 30.0
+"""How far a server's clock may be ahead of ours."""
+
+
+class Unavailable(WindtunnelError):
+    """Metrics could not be had; nothing is decided by them."""
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+    result: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    status: str = ""
+    data: _Data | None = None
+    error_type: str = ""
+    error: str = ""
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str] = {}
+    values: list[tuple[float, str]] = []
+    value: tuple[float, str] | None = None
+
+
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_RESULT: Final = msgspec.json.Decoder(list[_Series])
+_SCALAR: Final = msgspec.json.Decoder(tuple[float, str])
+
+
+def pods_query(
+    names: Sequence[str], namespace: str, pods: Sequence[str], window_s: float, *, pod_label: str
+) -> str:
+    """The samples of the last seconds of these metrics of these pods."""
+    matchers = [
+        f'__name__=~"{"|".join(map(_exactly, names))}"',
+        f'namespace="{_quoted(namespace)}"',
+        f'{pod_label}=~"{"|".join(map(_exactly, pods))}"',
+    ]
+    return f"{{{','.join(matchers)}}}[{max(1, math.ceil(window_s))}s]"
+
+
+def _exactly(text: str) -> str:
+    """A name within a regular expression of a query."""
+    return _quoted("".join(f"\\{one}" if one in "\\.+*?()|[]{}^$" else one for one in text))
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def samples_by_pod(
+    answer: bytes, now_s: float, oldest_s: float, *, pod_label: str
+) -> dict[str, list[Sample]]:
+    """By pod: the newest value of every series of a window that is not older than that."""
+    data = _success(answer)
+    if data.result_type != "matrix":
+        raise Unavailable(f"Prometheus answers a {printable(data.result_type)[:40]}, no matrix")
+    found: dict[str, list[Sample]] = {}
+    for series in _decoded(_RESULT, data.result)[:MOST_SERIES]:
+        labels = series.metric
+        name, pod = labels.get("__name__", ""), labels.get(pod_label, "")
+        if not name or not pod or not series.values:
+            continue
+        at_s, text = series.values[-1]
+        value = sample_value(text)
+        if value is not None and now_s - oldest_s <= at_s <= now_s + max(FUTURE_S, oldest_s):
+            found.setdefault(pod, []).append(Sample(name, labels, value))
+    return found
+
+
+def number_of(answer: bytes) -> float:
+    """The one number that an instant query gives: a scalar, or a vector of one sample."""
+    data = _success(answer)
+    if data.result_type == "scalar":
+        _, text = _decoded(_SCALAR, data.result)
+    elif data.result_type == "vector":
+        series = _decoded(_RESULT, data.result)
+        if len(series) != 1 or series[0].value is None:
+            raise Unavailable(f"the query has {len(series)} results, and one is wanted")
+        _, text = series[0].value
+    else:
+        kind = printable(data.result_type)[:40]
+        raise Unavailable(f"the query answers a {kind}, no scalar and no vector")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise Unavailable(f"the query answers {printable(text)[:40]!r}, no number")
+    return value
+
+
+def refusal(status: int, body: bytes) -> Unavailable:
+    """Why an answer with another status than 200 is none."""
+    said = ""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        said = _ANSWER.decode(body).error
+    more = f": {printable(said)[:LONGEST_SAID]}" if said else ""
+    return Unavailable(f"Prometheus answers {status}{more}")
+
+
+def _success(answer: bytes) -> _Data:
+    found: _Answer = _decoded(_ANSWER, answer)
+    if found.status != "success" or found.data is None:
+        said = printable(found.error or found.error_type)[:LONGEST_SAID] or "no success"
+        raise Unavailable(f"Prometheus answers: {said}")
+    return found.data
+
+
+def _decoded(decoder: "msgspec.json.Decoder[Any]", text: bytes | msgspec.Raw) -> Any:
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Unavailable("what Prometheus answers cannot be read") from None
+
+
+def unread(pods: Iterable[str]) -> str:
+    """A sentence about pods of which nothing was said."""
+    names = sorted(pods)
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"no metrics of {shown}"

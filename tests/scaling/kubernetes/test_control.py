@@ -1,0 +1,235 @@
+"""An Autoscaler under control: orders, restarts, foreign changes, records that were edited."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.scaling.kubernetes.pods import HPA, plan, pods, reading
+from windtunnel.scaling.kubernetes.control import (
+    Carried,
+    Condition,
+    RecordHolder,
+    ScalingController,
+    Seen,
+    Tick,
+    merged_conditions,
+)
+from windtunnel.scaling.kubernetes.snapshots import PoolLook
+
+KTHENA: dict[str, Any] = {
+    "policy": "kthena-homogeneous",
+    "metrics": {"vllm:num_requests_waiting": 5},
+    "behavior": {"panic": {"hold": "60s"}, "down": {"window": "60s"}},
+    "pools": {"main": {"min": 1, "max": 9}},
+}
+KNATIVE = {"policy": "knative", "target": 10, "pools": {"main": {"min": 1, "max": 9}}}
+SATURATION = {
+    "policy": "saturation",
+    "stabilization": {"up": "20s", "down": "45s"},
+    "pools": {"main": {"min": 1, "max": 9}},
+}
+
+
+class Scale:
+    """The scale subresource of one target."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.writes: list[int] = []
+
+
+def tick(control: ScalingController, scale: Scale, waiting: int, at_s: float, **more: Any) -> Tick:
+    seen = pods(scale.size)
+    readings = {one.uid: reading(waiting // max(1, scale.size), 3, 0.9) for one in seen}
+    looks = {"main": PoolLook(scale.size, seen, uid="uid")}
+    made = control.decide(Seen(looks, readings, **more), at_s)
+    for order in made.orders:
+        scale.size = order.replicas
+        scale.writes.append(order.replicas)
+        control.carried_out(order, Carried.DONE, "", at_s)
+    return made
+
+
+def test_an_order_says_why_and_is_told() -> None:
+    control, scale = ScalingController(plan(), 0.0), Scale(2)
+    (order,) = tick(control, scale, 40, 15.0).orders
+    assert (order.before, order.replicas, str(order.target.named)) == (2, 6, "Deployment ns/main")
+    assert control.conditions["AbleToScale"].holds
+    assert "is 20 of 5: 8 replicas" in control.conditions["ScalingActive"].message
+    limited = control.conditions["ScalingLimited"]
+    assert (limited.holds, limited.reason) == (True, "Behavior")
+    assert control.published["main"].desired == 6
+    assert control.next_s == 30.0
+
+
+@pytest.mark.parametrize("scaling", [HPA, KTHENA, KNATIVE, SATURATION])
+@given(loads=st.lists(st.integers(0, 90), min_size=1, max_size=25), data=st.data())
+def test_a_restart_between_any_two_ticks_changes_no_decision(
+    scaling: dict[str, Any], loads: list[int], data: st.DataObject
+) -> None:
+    steady, other = ScalingController(plan(scaling), 0.0), ScalingController(plan(scaling), 0.0)
+    scales = Scale(3), Scale(3)
+    for number, load in enumerate(loads, 1):
+        at_s = 1000.0 + 15.0 * number
+        if data.draw(st.booleans()):
+            record = json.loads(json.dumps(other.record()))
+            other = ScalingController(plan(scaling), at_s)
+            assert other.restore(record, at_s) == ""
+        for control, scale in zip((steady, other), scales, strict=True):
+            tick(control, scale, load, at_s)
+        assert scales[0].writes == scales[1].writes
+
+
+def test_a_window_survives_a_restart() -> None:
+    """Without its memory, a restarted autoscaler would shrink at once."""
+    control, scale = ScalingController(plan(), 0.0), Scale(8)
+    tick(control, scale, 40, 0.0)
+    again = ScalingController(plan(), 15.0)
+    again.restore(control.record(), 15.0)
+    assert tick(again, scale, 0, 15.0).orders == []
+    assert again.conditions["ScalingLimited"].holds
+
+
+def test_a_foreign_change_is_noticed_and_respected() -> None:
+    control, scale = ScalingController(plan(), 0.0), Scale(2)
+    tick(control, scale, 40, 0.0)
+    assert scale.size == 6
+    scale.size = 3
+    made = tick(control, scale, 40, 15.0)
+    assert (made.orders, scale.size) == ([], 3)
+    (event,) = made.happenings
+    assert event.reason == "ForeignChange"
+    assert "has 3 replicas, and 6 were ordered" in event.note
+    assert control.conditions["Contested"].holds
+    assert not control.conditions["AbleToScale"].holds
+    restarted = ScalingController(plan(), 30.0)
+    restarted.restore(control.record(), 30.0)
+    assert tick(restarted, scale, 40, 30.0).orders == []
+    assert tick(restarted, scale, 40, 135.0).orders != []
+    assert not restarted.conditions["Contested"].holds
+
+
+def test_two_that_disagree_do_not_fight() -> None:
+    """An hour of two autoscalers on one target, each of which wants another size."""
+    few = {**HPA, "pools": {"main": {"min": 1, "max": 2}}}
+    controls = [ScalingController(plan(one), 0.0) for one in (HPA, few)]
+    scale = Scale(2)
+    for number in range(240):
+        for offset_s, control in enumerate(controls):
+            tick(control, scale, 80, 15.0 * number + 7.0 * offset_s)
+    assert len(scale.writes) <= 12, scale.writes
+    assert all("Contested" in control.conditions for control in controls)
+
+
+@pytest.mark.parametrize(("arrived", "held"), [(6, False), (2, False), (4, True)])
+def test_an_order_without_an_answer_is_told_from_a_foreign_change(arrived: int, held: bool) -> None:
+    control = ScalingController(plan(), 0.0)
+    looks = {"main": PoolLook(2, pods(2), uid="uid")}
+    readings = {one.uid: reading(20, 3) for one in pods(2)}
+    (order,) = control.decide(Seen(looks, readings), 0.0).orders
+    control.carried_out(order, Carried.UNKNOWN, "", 0.0)
+    made = control.decide(Seen({"main": PoolLook(arrived, pods(2), uid="uid")}, readings), 15.0)
+    assert bool(made.happenings) == held
+
+
+def test_a_target_that_was_created_anew_was_never_ordered_anything() -> None:
+    control, scale = ScalingController(plan(), 0.0), Scale(2)
+    tick(control, scale, 40, 0.0)
+    made = control.decide(Seen({"main": PoolLook(1, pods(1), uid="another")}), 15.0)
+    assert made.happenings == []
+
+
+def test_no_order_where_nothing_is_known_or_another_scales() -> None:
+    control = ScalingController(plan(), 0.0)
+    made = control.decide(Seen({"main": "the API server does not answer"}), 0.0)
+    assert made == Tick((), (), [])
+    assert control.conditions["AbleToScale"].reason == "FailedGetScale"
+    looks = {"main": PoolLook(2, pods(2), uid="uid")}
+    dark = control.decide(Seen(looks, problems=["Prometheus answers 500"]), 15.0)
+    assert dark.orders == []
+    active = control.conditions["ScalingActive"]
+    assert (active.holds, active.reason) == (False, "FailedGetMetrics")
+    assert "Prometheus answers 500" in active.message
+    readings = {one.uid: reading(20, 3) for one in pods(2)}
+    taken = control.decide(Seen(looks, readings, taken={"main": "HPA x"}), 30.0)
+    assert taken.orders == []
+    assert control.conditions["AbleToScale"].reason == "TargetTaken"
+    assert control.published["main"].desired == 6  # it is recommended all the same
+
+
+def test_a_dry_run_recommends_and_orders_nothing() -> None:
+    for control in (
+        ScalingController(plan(), 0.0, acts=False),
+        ScalingController(plan(mode="Recommend"), 0.0),
+    ):
+        scale = Scale(2)
+        assert tick(control, scale, 40, 0.0).orders == []
+        assert control.published["main"].desired == 6
+        assert control.conditions["AbleToScale"].reason == "RecommendsOnly"
+
+
+def test_a_refused_order_is_told_and_tried_again() -> None:
+    control = ScalingController(plan(), 0.0)
+    looks = {"main": PoolLook(2, pods(2), uid="uid")}
+    readings = {one.uid: reading(20, 3) for one in pods(2)}
+    (order,) = control.decide(Seen(looks, readings), 0.0).orders
+    event = control.carried_out(order, Carried.REFUSED, "exceeded quota", 0.0)
+    assert event is not None
+    assert event.reason == "FailedRescale"
+    assert control.conditions["AbleToScale"].reason == "FailedUpdateScale"
+    made = control.decide(Seen(looks, readings), 15.0)
+    assert made.happenings == []
+    assert len(made.orders) == 1
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(anything, st.sampled_from(["", "loop", "claims", "memory"]))
+def test_an_edited_record_never_stops_it(garbage: Any, where: str) -> None:
+    control, scale = ScalingController(plan(), 0.0), Scale(2)
+    tick(control, scale, 40, 0.0)
+    record: Any = control.record()
+    if where == "memory":
+        (policy,) = record["loop"]["scaler"]["policies"]
+        policy["parts"] = {name: {"sizes": garbage, "asked": {"chat/both/main": garbage}}
+                           for name in policy["parts"]}  # fmt: skip
+    elif where:
+        record[where] = garbage
+    else:
+        record = garbage
+    again = ScalingController(plan(), 15.0)
+    again.restore(record if isinstance(record, dict) else {}, 15.0)
+    assert again.decide(Seen({"main": PoolLook(6, pods(6), uid="uid")}), 15.0).decisions
+
+
+def test_the_record_has_one_holder() -> None:
+    ours = RecordHolder("a", 15.0)
+    assert ours.may_act("", "", 0.0)
+    assert ours.may_act("a", "1", 0.0)
+    assert not ours.may_act("b", "2", 0.0)
+    assert not ours.may_act("b", "2", 59.0)
+    assert not ours.may_act("b", "3", 60.0)
+    assert not ours.may_act("b", "3", 119.0)
+    assert ours.may_act("b", "3", 120.0)
+
+
+def test_conditions_of_others_stay_and_times_move_with_the_status() -> None:
+    known = [
+        {"type": "Other", "status": "True"},
+        {"type": "AbleToScale", "status": "True", "lastTransitionTime": "then"},
+        {"type": "Contested", "status": "False", "lastTransitionTime": "then"},
+    ]
+    told = [Condition("AbleToScale", holds=True, reason="B"),
+            Condition("Contested", holds=True, reason="C")]  # fmt: skip
+    made = merged_conditions(known, told, "now", 7)
+    assert [one["type"] for one in made] == ["Other", "AbleToScale", "Contested"]
+    assert [one.get("lastTransitionTime") for one in made] == [None, "then", "now"]
+    assert made[1]["observedGeneration"] == 7
