@@ -11,6 +11,7 @@ import pytest
 from tests.report.page.runs import SPLIT
 from tests.twin.runs import BUSY, one_server
 from windtunnel.analysis.run_folder import REQUESTS
+from windtunnel.report.files import requests as requests_file
 from windtunnel.report.files.folder import RunFolder
 from windtunnel.report.files.requests import TIMES
 from windtunnel.twin.results.accounts import RecordNames
@@ -183,27 +184,25 @@ def test_an_answer_that_was_cut_short_says_so(tmp_path: Path) -> None:
     assert row["reason"] == "the answer was cut short at max_model_len"
 
 
-def test_rows_come_in_order_of_ending_in_batches(
+def test_rows_come_in_order_of_ending_in_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written does not depend on how many rows are written at a time."""
-    plan = load_text(BUSY)
+    """What is written does not depend on how many rows are handed over or written at a time."""
     _, whole = run(BUSY, tmp_path)
+    monkeypatch.setattr(requests_file, "ROWS_PER_GROUP", 50)
     with RunFolder(tmp_path) as place:
         rows = place.rows()
         write = rows.write
-        in_twos = []
 
-        def halves(requests: list[Any], outcomes: list[str], names: RecordNames) -> None:
-            half = len(requests) // 2
-            in_twos.append(len(requests))
-            write(requests[:half], outcomes[:half], names)
-            write(requests[half:], outcomes[half:], names)
+        def in_parts(requests: list[Any], outcomes: list[str], names: RecordNames) -> None:
+            for start in range(0, len(requests), 30):
+                part = slice(start, start + 30)
+                write(requests[part], outcomes[part], names)
 
-        monkeypatch.setattr(rows, "write", halves)
-        place.finish(run_plan(plan, rows=rows))
-    assert in_twos
-    assert pq.ParquetFile(tmp_path / REQUESTS).num_row_groups == 2 * len(in_twos)
+        monkeypatch.setattr(rows, "write", in_parts)
+        place.finish(run_plan(load_text(BUSY), rows=rows))
+    groups = pq.ParquetFile(tmp_path / REQUESTS).num_row_groups
+    assert groups == -(-whole.num_rows // 60) > 1
     assert pq.read_table(tmp_path / REQUESTS).to_pylist() == whole.to_pylist()
     finished = [row["finished"] for row in whole.to_pylist() if row["outcome"] == "completed"]
     assert len(finished) > 10

@@ -6,13 +6,15 @@ right to half a percent.
 """
 
 import math
-from typing import Final
+import sys
+from typing import Any, Final
 
 from windtunnel.core.histogram import Histogram
 
 EXACT_VALUES: Final = 1_000_000
 FEW_VALUES: Final = 1_000
 """Kept where there may be a thousand distributions."""
+WORTH_AN_ARRAY: Final = 10_000
 PERCENTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99))
 
 
@@ -70,7 +72,7 @@ class Distribution:
             return self.folded.quantile(share)
         if self._sorted < len(self.kept):
             self._sum()
-            self.kept.sort()
+            _sort(self.kept)
             self._sorted = len(self.kept)
         return quantile_of(self.kept, share)
 
@@ -79,6 +81,15 @@ class Distribution:
         for index in range(self._summed, len(self.kept)):
             self._total += self.kept[index]
         self._summed = len(self.kept)
+
+
+def _sort(values: list[float]) -> None:
+    """Where numpy is there, it sorts many in less than half the time."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or len(values) < WORTH_AN_ARRAY:
+        values.sort()
+    else:
+        values[:] = numpy.sort(numpy.array(values)).tolist()
 
 
 def quantile_of(ordered: list[float], share: float) -> float:

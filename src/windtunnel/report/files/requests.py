@@ -1,7 +1,7 @@
 """`requests.parquet`: a row per request, written as requests end, in constant memory."""
 
-import itertools
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,12 @@ from windtunnel.analysis import phases
 from windtunnel.core.errors import OutputError
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.results.columns import RequestColumns
-from windtunnel.twin.results.reasons import reason_of
-from windtunnel.twin.results.recorder import RowSink
+from windtunnel.twin.results.recorder import OUTCOMES, RowSink
 from windtunnel.workload.request import NEVER, UNSET, LostTry, Request
 
 TIMES = phases.RequestTimes.__struct_fields__
 """Columns in the order in which their times come, as far as they do."""
+ROWS_PER_GROUP = 65_536
 NAME = "name"
 COLUMNS = {
     "id": "int64",
@@ -57,19 +57,28 @@ def times_of(request: Request) -> phases.RequestTimes:
 
 
 class RequestRows:
-    """Receives ended requests in batches; each becomes a row group. Rows are in order of ending."""
+    """Receives ended requests; many become a row group. Rows are in order of ending."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._columns = RequestColumns(OUTCOMES)
+        self._names = RecordNames([], [], [], [])
         self._writer: Any = None
         self._file: Any = None
 
     def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
+        self._names = names
+        self._columns.add(requests, outcomes)
+        if self._columns.rows >= ROWS_PER_GROUP:
+            self._write_group()
+
+    def _write_group(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns = _Columns(requests, outcomes, names)
-        kept = [name for name in COLUMNS if name != "model" or len(names.models) > 1]
+        columns = _ArrowColumns(self._columns, self._names)
+        self._columns = RequestColumns(OUTCOMES)
+        kept = [name for name in COLUMNS if name != "model" or len(self._names.models) > 1]
         table = pa.Table.from_arrays([columns.column(name) for name in kept], names=kept)
         try:
             if self._writer is None:
@@ -83,19 +92,18 @@ class RequestRows:
             raise OutputError(f"cannot write requests: {reason}", where=str(self._path)) from error
 
     def close(self) -> None:
-        if self._writer is None:
-            self.write([], [], RecordNames([], [], [], []))
+        if self._writer is None or self._columns.rows:
+            self._write_group()
         self._writer.close()
         self._file.close()
 
 
-class _Columns:
-    """Requests as columns in Arrow."""
+class _ArrowColumns:
+    """Columns of requests as Arrow has them."""
 
-    def __init__(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
-        self._requests = requests
-        self._outcomes = outcomes
-        self._columns = RequestColumns(requests)
+    def __init__(self, columns: RequestColumns, names: RecordNames) -> None:
+        self._columns = columns
+        self._column = functools.cache(columns.column)
         owners = names.owners
         # A request that was sent nowhere has the number -1, which is the last of each.
         self._replicas = [*owners.numbers, -1]
@@ -108,6 +116,7 @@ class _Columns:
             "pool": ("server", pools),
             "prefill_pool": ("prefill_server", pools),
             "model": ("model", names.models),
+            "outcome": ("outcome", OUTCOMES),
         }
         self._pools = pools
 
@@ -115,23 +124,19 @@ class _Columns:
         """The column of that name, by how its values come from requests."""
         import pyarrow as pa
 
+        columns = self._columns
         if name in self._named:
             attribute, known = self._named[name]
-            return _names(self._numbers(attribute), known)
-        if name == "outcome":
-            return _words(self._outcomes)
+            return _names(self._column(attribute), known)
         if name == "reason":
-            return _words(map(reason_of, self._requests, self._outcomes))
-        if name in ("lost_tries", "pauses"):
-            rows = (
-                self._lost_tries()
-                if name == "lost_tries"
-                else [request.pauses for request in self._requests]
-            )
-            kind = _list_type(name)
-            if all(row is None for row in rows):
-                return pa.nulls(len(rows), kind)
-            return pa.array(rows, kind)
+            return _words(columns.reasons, columns.rows)
+        if name == "pauses":
+            return _lists(columns.pauses, columns.rows, name)
+        if name == "lost_tries":
+            lost = {
+                row: [self._lost(one) for one in all_] for row, all_ in columns.lost_tries.items()
+            }
+            return _lists(lost, columns.rows, name)
         values, missing = self._plain(name)
         return pa.array(values.astype(COLUMNS[name], copy=False), mask=missing)
 
@@ -140,43 +145,26 @@ class _Columns:
         import numpy as np
 
         if name == "session":
-            values = self._numbers("session")
+            values = self._column("session")
             return values, values < 0
         if name == "turn":
-            return self._numbers("turn"), self._numbers("session") < 0
+            return self._column("turn"), self._column("session") < 0
         if name == "deadline":
-            values = self._times("deadline")
-            return values - self._times("arrived"), values == NEVER
+            values = self._column("deadline_s")
+            return values - self._column("arrived_s"), values == NEVER
         if name == "admitted":
-            values = self._times("admitted")
-            at_once = (values == UNSET) & (self._numbers("server") >= 0)  # there is no gateway
-            values = np.where(at_once, self._times("arrived"), values)
+            values = self._column("admitted_s")
+            at_once = (values == UNSET) & (self._column("server") >= 0)  # there is no gateway
+            values = np.where(at_once, self._column("arrived_s"), values)
             return values, values == UNSET
         if name in ("replica", "prefill_replica"):
             attribute = "server" if name == "replica" else "prefill_server"
-            values = np.array(self._replicas)[self._numbers(attribute)]
+            values = np.array(self._replicas)[self._column(attribute)]
             return values, values < 0
         if name in TIMES[2:]:
-            values = self._times(name)
+            values = self._column(f"{name}_s")
             return values, values == UNSET
-        values = self._times(name) if name in TIMES else self._numbers(name)
-        return values, None
-
-    def _numbers(self, attribute: str) -> Any:
-        import numpy as np
-
-        return np.array(getattr(self._columns, attribute), np.int64)
-
-    def _times(self, name: str) -> Any:
-        import numpy as np
-
-        return np.array(getattr(self._columns, f"{name}_s"), np.float64)
-
-    def _lost_tries(self) -> list[list[dict[str, Any]] | None]:
-        return [
-            None if lost is None else [self._lost(one) for one in lost]
-            for lost in (request.lost_tries for request in self._requests)
-        ]
+        return self._column(f"{name}_s" if name in TIMES else name), None
 
     def _lost(self, one: LostTry) -> dict[str, Any]:
         replica = self._replicas[one.server]
@@ -200,15 +188,23 @@ def _dictionary(indices: Any, words: Sequence[str], missing: Any) -> Any:
     return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()))
 
 
-def _words(values: Iterable[str]) -> Any:
-    """Words, null where they are empty."""
+def _words(words: Mapping[int, str], rows: int) -> Any:
+    """Words by row, null where there is none."""
     import numpy as np
 
-    first: dict[str, int] = {"": -1}
-    found = np.array(list(map(first.setdefault, values, itertools.count())), np.int64)
-    del first[""]
-    starts = np.array(list(first.values()), np.int64)
-    return _dictionary(np.searchsorted(starts, found), list(first), found < 0)
+    known: dict[str, int] = {}
+    numbers = [known.setdefault(word, len(known)) for word in words.values()]
+    indices = np.full(rows, -1)
+    indices[list(words)] = numbers
+    return _dictionary(indices, list(known), indices < 0)
+
+
+def _lists(lists: Mapping[int, Sequence[Any]], rows: int, name: str) -> Any:
+    """Lists by row, null where there is none."""
+    import pyarrow as pa
+
+    kind = _list_type(name)
+    return pa.array(map(lists.get, range(rows)), kind, size=rows) if lists else pa.nulls(rows, kind)
 
 
 def _names(numbers: Any, names: Sequence[str | None]) -> Any:

@@ -14,6 +14,8 @@ import msgspec
 
 from windtunnel.search.check.observation import RequestRows
 from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.results.columns import RequestColumns
+from windtunnel.twin.results.recorder import OUTCOMES
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.request import Request
 
@@ -46,7 +48,9 @@ class MissSink:
         self.missed: Counter[int] = Counter()
 
     def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
-        columns = self._rows.read(requests, outcomes, names)
+        ended = RequestColumns(OUTCOMES)
+        ended.add(requests, outcomes)
+        columns = self._rows.read(ended, names)
         bins = (columns["arrived"] / self._bin_s).astype(int)
         self.arrived.update(bins.tolist())
         self.missed.update(bins[~columns["attained"]].tolist())

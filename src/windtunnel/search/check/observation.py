@@ -11,6 +11,7 @@ from windtunnel.core.vocabulary import RESIZED
 from windtunnel.search.measure import Metrics, measure
 from windtunnel.twin.ceiling import MemoryCeiling
 from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.results.columns import RequestColumns
 from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES, REJECTED
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -29,6 +30,8 @@ ADMISSIONS = (ADMITTED, QUEUED, REFUSED)
 
 NO_ACTION = ("fleet.short", "fleet.met")
 """Verdicts of the fleet on needs."""
+
+ROWS_PER_BATCH = 65_536
 
 Columns = dict[str, Any]
 """NumPy arrays by name, an entry per request."""
@@ -124,49 +127,51 @@ class RequestRows:
     def __init__(self, plan: ScenarioPlan) -> None:
         self._targets = plan.slos
         self._completions = [overheads_of(pool, 0.0).completion_s for pool in plan.pools]
+        self._ended = RequestColumns(OUTCOMES)
+        self._names = RecordNames([], [], [], [])
         self._batches: list[Columns] = []
-        self.classes: list[str] = []
+
+    @property
+    def classes(self) -> list[str]:
+        return self._names.classes
 
     def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
-        self.classes = names.classes
-        self._batches.append(self.read(requests, outcomes, names))
+        self._names = names
+        self._ended.add(requests, outcomes)
+        if self._ended.rows >= ROWS_PER_BATCH:
+            self._read_batch()
 
-    def read(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> Columns:
-        """What requests came to, those of one call."""
+    def _read_batch(self) -> None:
+        self._batches.append(self.read(self._ended, self._names))
+        self._ended = RequestColumns(OUTCOMES)
+
+    def read(self, ended: RequestColumns, names: RecordNames) -> Columns:
+        """What requests came to."""
         import numpy as np
 
         codes = {name: number for number, name in enumerate(OUTCOMES)}
-
-        def taken(values: Any, kind: Any = np.float64) -> Any:
-            return np.fromiter(values, kind, len(requests))
-
-        arrived = taken(r.arrived_s for r in requests)
-        admitted = taken(r.admitted_s for r in requests)
-        first, finished = (
-            taken(r.first_token_s for r in requests),
-            taken(r.finished_s for r in requests),
-        )
-        tokens = taken((r.output_tokens for r in requests), np.int64)
-        slo = taken((r.slo for r in requests), np.int32)
-        outcome = taken((codes[one] for one in outcomes), np.int8)
-        server = taken((r.server for r in requests), np.int32)
+        arrived, admitted = ended.column("arrived_s"), ended.column("admitted_s")
+        first, finished = ended.column("first_token_s"), ended.column("finished_s")
+        tokens, server = ended.column("output_tokens"), ended.column("server").astype(np.int32)
+        slo = ended.column("slo").astype(np.int32)
+        outcome = ended.column("outcome").astype(np.int8)
         done = outcome == codes[COMPLETED]
         ttft, e2e = first - arrived, finished - arrived
         # The time after the last token is no part of the time per token.
         pools = np.array([*names.owners.pools, 0])
         after = np.array(self._completions)[pools[server]]
         several = done & (tokens > 1)
-        tpot = np.full(len(requests), np.nan)
+        tpot = np.full(ended.rows, np.nan)
         tpot[several] = (finished - after - first)[several] / (tokens - 1)[several]
         waited = (admitted > arrived) | ((admitted == UNSET) & (server < 0))
         admission = np.where(outcome == codes[REJECTED], 2, np.where(waited, 1, 0))
         return {
-            "id": taken((r.id for r in requests), np.int64),
-            "arrived": arrived,
+            "id": ended.column("id").copy(),
+            "arrived": arrived.copy(),
             "slo": slo,
             "outcome": outcome,
             "server": server,
-            "prefill_server": taken((r.prefill_server for r in requests), np.int32),
+            "prefill_server": ended.column("prefill_server").astype(np.int32),
             "admission": admission.astype(np.int8),
             "tokens": np.where(done, tokens, 0).astype(np.int32),
             "attained": done & self._in_time(names.classes, slo, ttft, tpot, e2e),
@@ -191,8 +196,8 @@ class RequestRows:
     def columns(self) -> Columns:
         import numpy as np
 
-        if not self._batches:
-            self.write([], [], RecordNames([], [], [], []))
+        if not self._batches or self._ended.rows:
+            self._read_batch()
         whole = {
             name: np.concatenate([batch[name] for batch in self._batches])
             for name in self._batches[0]

@@ -33,7 +33,8 @@ DROPPED: Final = "dropped"
 UNFINISHED: Final = "unfinished"
 OUTCOMES: Final = (COMPLETED, REJECTED, TIMED_OUT, DROPPED, UNFINISHED)
 
-ROWS_PER_BATCH: Final = 65_536
+ROWS_PER_BATCH: Final = 1_024
+"""Few, so that a sink finds them in the processor's cache, and they need not all be kept."""
 NO_ACCOUNTS: Final[list[Account]] = []
 
 
