@@ -1,11 +1,17 @@
 """The `windtunnel` program, from its first line on."""
 
+import gc
+
 from windtunnel import _start
+
+COLLECT_AFTER = 100_000
+"""New objects between two looks for garbage: an import makes many, and little garbage."""
 
 
 def program() -> None:
     """Runs the command line; Ctrl-C is silent until its command is imported."""
     _start.leave_silently()
+    gc.set_threshold(COLLECT_AFTER)
     from windtunnel.cli import main
 
     main.program()

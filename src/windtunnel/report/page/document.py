@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+from jinja2.bccache import Bucket
+from markupsafe import Markup
 
 TEMPLATES = Path(__file__).with_name("templates")
+
+
+class _TemplateCache(FileSystemBytecodeCache):
+    """Keeps compiled templates beside their sources, as Python keeps modules, where it may."""
+
+    def __init__(self) -> None:
+        folder = TEMPLATES / "__pycache__"
+        super().__init__(str(folder), f"%s.{sys.implementation.cache_tag}.jinja")
+        if not sys.dont_write_bytecode:
+            with suppress(OSError):
+                folder.mkdir(exist_ok=True)
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if not sys.dont_write_bytecode:
+            with suppress(OSError):
+                super().dump_bytecode(bucket)
 
 
 def document(
@@ -23,15 +48,13 @@ def document(
     hover: Any = None,
 ) -> str:
     """The page. Styles and the script are files beside the template; the script finds `hover`."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        bytecode_cache=_TemplateCache(),
     )
     environment.filters |= filters
     style = "".join(_text(name) for name in styles)
