@@ -216,12 +216,12 @@ class Pools:
 
 
 def _units(row: NeedRow, supply: Supply, taken: dict[Stock, int]) -> int:
-    """The units of a need that had no machine before it took some."""
+    """The units of a need beside those that it had room for before it took machines."""
     units = row.counts[0]
     if taken is not row.bag:
         for stock, count in row.bag.items():
             units -= (count - taken.get(stock, 0)) * supply.rooms[supply.rank[stock]]
-    return units
+    return max(units, 0)
 
 
 def _by_key(stock: Stock) -> str:
