@@ -121,3 +121,22 @@ def test_a_bar_shows_how_many_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyP
     with bar("runs", quiet) as tell:
         tell(1, 8, 0)
     assert quiet.getvalue() == ""
+
+
+def test_a_pipe_gets_a_line_every_half_minute() -> None:
+    pipe = io.StringIO()
+    times = iter([0.0, 20.0, 40.0, 50.0, 80.0])
+    with bar("runs", pipe, lambda: next(times)) as tell:
+        tell(100, 1000, 0, "1 broken")
+        tell(200, 1000, 0)
+        tell(250, 1000, 0)
+        tell(400, 1000, 0, "2 broken")
+    assert pipe.getvalue() == (
+        "200 of 1,000 runs, about 2 min 40 s left, 1 broken\n"
+        "400 of 1,000 runs, about 2 min left, 2 broken\n"
+    )
+    times = iter([0.0, 31.0])
+    pipe = io.StringIO()
+    with counting("runs", pipe, lambda: next(times)) as tell:
+        tell(0, 9, "2 x h100")
+    assert pipe.getvalue() == "0 of 9 runs, 2 x h100\n"

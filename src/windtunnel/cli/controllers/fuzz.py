@@ -109,15 +109,16 @@ def fuzz(
 
     with Output(json_to) as out:
         try:
-            with bar("", sys.stderr) as update:
+            by_time = hours is not None and seeds is None
+            with bar("s" if by_time else "runs", sys.stderr) as update:
 
                 def show(done: int, broken: int) -> None:
-                    if hours is None or seeds is not None:
+                    if not by_time:
                         update(done, len(before) + most, 0, f"{broken} broken")
                     else:
                         passed_s = int(monotonic_s() - started_s)
-                        told = f"s: {campaign.seeds} seeds, {broken} broken"
-                        update(passed_s, int(hours * AN_HOUR_S), -1, told)
+                        told = f"{campaign.seeds} seeds, {broken} broken"
+                        update(passed_s, int(AN_HOUR_S * (hours or 0.0)), -1, told)
 
                 campaign.run(tasks(), jobs or processors(), show)
         except KeyboardInterrupt:

@@ -118,7 +118,10 @@ def _answer(
             counting("whole runs at most", sys.stderr) as count,
         ):
             return answer(
-                origin, question, workers, lambda _, spent, most: count(int(spent), int(most))
+                origin,
+                question,
+                workers,
+                lambda doing, spent, most: count(int(spent), int(most), doing),
             )
     except (KeyboardInterrupt, SystemExit):
         say_kept(cache, "what has ended is")

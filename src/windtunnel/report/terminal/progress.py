@@ -1,4 +1,4 @@
-"""The progress of long commands: on a terminal, after two seconds, gone at the end."""
+"""The progress of long commands: a line or bar on a terminal, some lines in a file or pipe."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,6 +13,8 @@ PATIENCE_S = 2.0
 """Shorter runs show nothing: a bar that flashes is no help."""
 
 REFRESH_S = 0.1
+LINE_S = 30.0
+"""How often a long count writes a line where nothing can be drawn over."""
 USUAL_COLUMNS = 80
 CLEAR = "\r\x1b[2K"
 
@@ -94,24 +96,64 @@ def _simulated(simulation: Simulation, duration_s: float | None, elapsed_s: floa
 @contextmanager
 def counting(
     what: str, stream: TextIO | None, clock: Clock = monotonic_s
-) -> Iterator[Callable[[int, int], None]]:
-    """Gives a function that shows how far a count has come: `7 of 29 runs`, on a terminal."""
+) -> Iterator[Callable[..., None]]:
+    """Gives a function that shows how far a count has come: `7 of 29 runs`, perhaps with a note."""
+    if stream is not None and not is_terminal(stream):
+        lines = ProgressLines(what, stream, clock)
+        yield lambda count, total, note="": lines.update(count, total, 0, note)
+        return
     with status_line(stream, clock=clock) as line:
         if line is None:
-            yield lambda _count, _total: None
+            yield lambda *_: None
             return
-        yield lambda count, total: line.show(lambda _: f"{count} of {total} {what}")
+
+        def show(count: int, total: int, note: str = "") -> None:
+            line.show(lambda _: f"{count} of {total} {what}" + (f": {note}" if note else ""))
+
+        yield show
+
+
+class ProgressLines:
+    """How far a long count has come, as lines of text."""
+
+    def __init__(self, what: str, stream: TextIO, clock: Clock) -> None:
+        self._what = what
+        self._stream = stream
+        self._clock = clock
+        self._started_s = self._written_s = clock()
+        self._note = ""
+
+    def update(self, count: int, total: int, before: int, note: str = "") -> None:
+        self._note = note or self._note
+        now_s = self._clock()
+        if now_s - self._written_s < LINE_S:
+            return
+        self._written_s = now_s
+        parts = [f"{count:,} of {total:,} {self._what}".rstrip()]
+        if count > max(before, 0):
+            left_s = (now_s - self._started_s) / (count - max(before, 0)) * (total - count)
+            parts.append(f"about {format_duration(left_s)} left")
+        if self._note:
+            parts.append(self._note)
+        self._stream.write(", ".join(parts) + "\n")
+        self._stream.flush()
 
 
 @contextmanager
-def bar(what: str, stream: TextIO | None) -> Iterator[Callable[..., None]]:
+def bar(
+    what: str, stream: TextIO | None, clock: Clock = monotonic_s
+) -> Iterator[Callable[..., None]]:
     """Gives a function that shows how far a long count has come, as a bar with the time left.
 
     It takes how many have ended, of how many, and how many of those had ended before: they say
-    nothing of how long the others take; and perhaps a note.
+    nothing of how long the others take; and perhaps a note. In a file or a pipe it is a line every
+    half minute.
     """
-    if not is_terminal(stream):
+    if stream is None:
         yield lambda *_: None
+        return
+    if not is_terminal(stream):
+        yield ProgressLines(what, stream, clock).update
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
