@@ -69,6 +69,25 @@ def test_a_minimum_goes_where_the_whole_gang_has_room() -> None:
         assert {rack_of(node) for node in nodes_of(GangPlacer(space).plan([ask]))} == {"1"}
 
 
+def test_room_in_a_required_domain_counts_more_than_a_preferred_one() -> None:
+    """Pods above the minimum may be in no other rack, but on other hosts than the minimum."""
+    both, of_group = PackConstraint("rack", "host"), PackConstraint(preferred="host")
+    for pack, own in ((both, None), (PackConstraint("rack"), of_group)):
+        space = cluster([2], [1, 2, 2, 1])
+        ask = GangAsk("g", [group(space, "g", 2, pods=6, pack=own)], topology="t", pack=pack)
+        done = GangPlacer(space).plan([ask])
+        assert nodes_of(done) == ["n10", "n11", "n11", "n12", "n12", "n13"]
+        assert len({binding.node for binding in done.bindings[:2]}) == 1
+    space = cluster([2], [1, 1, 1])  # where all of it fits nowhere, most of it
+    ask = GangAsk("g", [group(space, "g", 2, pods=6)], topology="t", pack=both)
+    done = GangPlacer(space).plan([ask])
+    assert nodes_of(done) == ["n10", "n11", "n12"]
+    space = cluster([2], [1, 3, 2])  # a preferred level alone keeps the minimum together
+    ask = GangAsk("g", [group(space, "g", 2, pods=6)], topology="t", pack=of_group)
+    done = GangPlacer(space).plan([ask])
+    assert len({binding.node for binding in done.bindings[:2]}) == 1
+
+
 def test_a_minimum_goes_where_most_of_its_gang_has_room() -> None:
     space = cluster([2], [5], [3])
     ask = GangAsk("g", [group(space, "g", 2, pods=6)], topology="t", pack=PackConstraint("rack"))

@@ -29,6 +29,7 @@ class Attempt:
         for key in keys_of(gang):
             self.finest = max(self.finest, self.tree.level(key))
         self.within: Place = self.tree.root  # where the gang is looked for a place
+        self.confined: dict[str, Place] = {}  # by unit: where its domain has to be
         self.soft = True  # whether wishes to spread are kept, too
         self.exhaustive = False
         self.work = 0
@@ -126,6 +127,9 @@ class Enter(Move):
 
     def _allows(self, place: Place) -> bool:
         if self._pinned is not None and not self._pinned.holds(place):
+            return False
+        confined = self.attempt.confined.get(self.unit.name)
+        if confined is not None and not confined.holds(place):
             return False
         if self.unit.parent is None and not self._apart(place):
             return False

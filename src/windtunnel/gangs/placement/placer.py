@@ -173,8 +173,9 @@ class GangPlacer:
     def _run(self, gang: GangAsk, least: Search) -> FoundPlace | None:
         """A place for the minimum of a gang: if it is packed, where the rest has room, too.
 
-        As much of the rest as there is room for, in domains as narrow as the minimum alone has. The
-        room of the rest is free again: minima of other gangs come before it.
+        As much of the rest as there is room for, in domains as narrow as the minimum alone has; in
+        required domains, as much as there is room for. The room of the rest is free again: minima
+        of other gangs come before it.
         """
         rest = [(one.name, pod) for one in gang.groups for pod in one.pods[one.missing() :]]
         if not rest or not _is_packed(gang):
@@ -195,20 +196,59 @@ class GangPlacer:
         self, gang: GangAsk, rest: list[tuple[str, PodAsk]], least: Search, best: FoundPlace
     ) -> FoundPlace:
         """The place of a minimum that has room for most of the rest, by halving."""
-        low, high = 0, len(rest)
+        low, high, chosen = 0, len(rest), least
         while low < high:
             middle = (low + high + 1) // 2
             best.undo(self.space)
             search = self._search(gang, _minima_and(gang, rest[:middle]))
             found = search.run()
             if found is not None and search.as_close_as(least):
-                best, low = found, middle
+                best, low, chosen = found, middle, search
             else:
                 if found is not None:
                     found.undo(self.space)
                 best.redo(self.space)
                 high = middle - 1
+        return self._drawn_closer(gang, rest[:low], chosen, best)
+
+    def _drawn_closer(
+        self, gang: GangAsk, rest: list[tuple[str, PodAsk]], chosen: Search, best: FoundPlace
+    ) -> FoundPlace:
+        """The minimum as close as can be in the required domains that were chosen for more.
+
+        As close as it can be while the rest still has room there.
+        """
+        confined = chosen.required_domains()
+        if not confined or not any(chosen.widening().values()):
+            return best
+        best.undo(self.space)
+        closer = self._search(gang, _minima(gang))
+        closer.attempt.confined = confined
+        found = closer.run()
+        if found is not None:
+            later = self._rest_beside(gang, rest, found)
+            if later is not None:
+                later.undo(self.space)
+                return found
+            found.undo(self.space)
+        best.redo(self.space)
         return best
+
+    def _rest_beside(
+        self, gang: GangAsk, rest: list[tuple[str, PodAsk]], found: FoundPlace
+    ) -> FoundPlace | None:
+        """A place for more pods of a gang, once others are where they were found to fit."""
+        nodes = {pod.name: taken.node.name for taken in found.taken for pod in taken.pods}
+        groups = [
+            replace(
+                one,
+                minimum=0,
+                bound=one.bound + [nodes[pod.name] for pod in one.pods if pod.name in nodes],
+            )
+            for one in gang.groups
+        ]
+        wanted = {one.name: [pod for name, pod in rest if name == one.name] for one in groups}
+        return self._search(replace(gang, groups=groups, spread=None, near=[]), wanted).run()
 
     def _siblings(self, gang: GangAsk) -> dict[int, int]:
         counts: dict[int, int] = {}

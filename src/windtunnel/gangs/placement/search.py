@@ -52,9 +52,28 @@ class Search:
         return None
 
     def as_close_as(self, other: "Search") -> bool:
-        """Whether every unit is in a domain as narrow as another search for the gang found."""
-        ours, theirs = self.widening(), other.widening()
-        return all(ours.get(name, 0) <= stage for name, stage in theirs.items())
+        """Whether every unit is in a domain as narrow as another search for the gang found.
+
+        Units in a required domain are left aside: pods that come later have to be in it, too, so
+        that room for them there counts more than a preferred domain for the first.
+        """
+        ours, free = self.widening(), [unit for unit in other.units if not unit.is_required()]
+        theirs = other.widening()
+        return all(ours.get(unit.name, 0) <= theirs.get(unit.name, 0) for unit in free)
+
+    def required_domains(self) -> dict[str, Place]:
+        """By unit with a required level, once a place was found: its domain of that level."""
+        found: dict[str, Place] = {}
+        for unit in self.units:
+            place = unit.domain
+            if unit.pack is None or unit.pack.required is None:
+                continue
+            level = self.attempt.tree.level(unit.pack.required)
+            while place is not None and place.level > level:
+                place = place.parent
+            if place is not None:
+                found[unit.name] = place
+        return found
 
     def widening(self) -> dict[str, int]:
         """By unit that is packed, once a place was found: levels above what it prefers."""

@@ -35,6 +35,11 @@ class Unit:
     def pods(self) -> int:
         return sum([len(load.pods) for load in self.loads])
 
+    def is_required(self) -> bool:
+        """Whether its pods, or those of what it lies in, can only be in one domain of a level."""
+        own = self.pack is not None and self.pack.required is not None
+        return own or (self.parent is not None and self.parent.is_required())
+
 
 @dataclass(eq=False)
 class Taken:
