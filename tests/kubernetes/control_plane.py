@@ -38,6 +38,16 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from windtunnel.core.clock import monotonic_s, unix_s
 
 SOURCES: Final = Path(__file__).with_name("apiserver")
+AUDIT: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "None"},
+    ],
+}
+"""Requests of service accounts alone: tests that are about rights read them."""
 START_S: Final = 120.0
 """For one role; on a busy machine the API server alone takes half a minute."""
 ETCD, API_SERVER, CONTROLLERS = ROLES = ("etcd", "apiserver", "controllers")
@@ -180,6 +190,7 @@ class ControlPlane:
         self.port: Final = free_port()
         self.url: Final = f"https://127.0.0.1:{self.port}"
         self.certificates: Final = Certificates(folder)
+        (folder / "audit.yaml").write_text(yaml.safe_dump(AUDIT))
         self._roles = ROLES if with_controllers else ROLES[:2]
         self._binary = build()
         self._etcd = f"http://127.0.0.1:{free_port()}"
@@ -203,6 +214,12 @@ class ControlPlane:
     def stop(self) -> None:
         for role in reversed(ROLES):
             self.kill(role)
+
+    def requests_of(self, account: str) -> list[dict[str, Any]]:
+        """Every request of a service account so far, as the API server's audit log has it."""
+        user = f"system:serviceaccount:{account}"
+        lines = (self.folder / "audit.log").read_text().splitlines()
+        return [one for one in map(json.loads, lines) if one["user"]["username"] == user]
 
     def kubeconfig_of(self, user: str, group: str, url: str = "") -> Path:
         """A kubeconfig with a client certificate of that user; `url` names a proxy in between."""
@@ -252,6 +269,8 @@ class ControlPlane:
                 "--disable-admission-plugins=ServiceAccount",
                 "--allow-privileged",
                 "--watch-cache",
+                f"--audit-policy-file={folder / 'audit.yaml'}",
+                f"--audit-log-path={folder / 'audit.log'}",
             ]
         return [
             f"--kubeconfig={self.kubeconfig}",

@@ -44,7 +44,8 @@ async def operate(
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            _, said = await process.communicate()
+            sys.stderr.write(said.decode())  # for who reads a failure
 
 
 async def text_of(url: str) -> str:

@@ -36,7 +36,7 @@ def test_a_binding_that_is_refused_for_a_moment_is_tried_again() -> None:
     pod = Received(metadata=Meta(name="p", namespace="default", uid="1"), spec=SPEC)
     mirrored.objects[POD].cache.replace([pod], "1")
     client.bind.side_effect = [error_of("POST", 503, b""), None]
-    client.get.return_value = pod
+    client.find.return_value = pod
     placement = Placement(mirrored, client, lambda: 0.0)
     assert asyncio.run(placement._bind_twice(client, Binding("gang", "group", "p", "node")))
 

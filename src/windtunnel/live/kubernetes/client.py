@@ -212,6 +212,11 @@ class Client:
         path = resource.path(namespace, name)
         return _decoded(await self._read(path, urgent=urgent), kind)
 
+    async def find(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T | None:
+        """One object, or None, by the right to list: who may watch a kind need not `get` it."""
+        found = await self.list_all(resource, Selection(namespace, fields=f"metadata.name={name}"))
+        return _decoded(found.items[0], kind) if found.items else None
+
     async def get_scale(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
         """The `autoscaling/v1 Scale` of an object."""
         answer = await self._read(resource.path(namespace, name, "scale"))

@@ -116,8 +116,10 @@ class Placement:
             raise
         except KubernetesError:
             try:
-                found = await client.get(PODS, meta.namespace, meta.name, Received)
+                found = await client.find(PODS, meta.namespace, meta.name, Received)
             except KubernetesError:
+                return False
+            if found is None:
                 return False
             same = found.metadata.uid == meta.uid
             return same and found.spec.get("nodeName") == binding.node

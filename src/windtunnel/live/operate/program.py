@@ -30,10 +30,10 @@ from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import Mirror
 from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.redaction import redacted
+from windtunnel.live.operate.rights import LEASE
 from windtunnel.live.operate.writer import Answer, Writer
 from windtunnel.live.system import run_until_stopped, unwrapped
 
-CONTROLLER: Final = "windtunnel-operator"
 FLUSH_S: Final = 1.0
 AWAY_S: Final = 2.0
 PATIENCE_S: Final = 5.0
@@ -155,7 +155,7 @@ class Program:
         space = options.lease_namespace or client.namespace
         self.mirror = Mirror(client, self.now_s, options.namespace, placing=options.placing)
         self.mirror.on_change = self._received if self._log_file is not None else None
-        self.elector = LeaderElector(client, space, CONTROLLER, self.identity)
+        self.elector = LeaderElector(client, space, LEASE, self.identity)
         yield self._flush()
         if not options.dry_run:
             yield self.elector.run()
@@ -177,7 +177,7 @@ class Program:
                 await self._operate(None, None)
             writer = client.fenced(elector)
             self.writer = Writer(writer, mirror)
-            recorder = EventRecorder(writer, CONTROLLER, self.identity)
+            recorder = EventRecorder(writer, LEASE, self.identity)
             recording = tasks.create_task(recorder.run())
             try:
                 while True:

@@ -121,7 +121,9 @@ class Writer:
                 known.cache.written(await self.client.create(resource, body, Received))
         except AlreadyExists:
             # Perhaps by us: an answer was lost, or the cache is behind.
-            found = await self.client.get(resource, namespace, name, Received)
+            found = await self.client.find(resource, namespace, name, Received)
+            if found is None:
+                return Answer(Outcome.STALE, f"the {call.kind} {name} before it is just gone")
             if not self._is_ours(found, body):
                 says = f"{call.kind} {name} exists and belongs to something else"
                 return Answer(Outcome.FAILED, says)

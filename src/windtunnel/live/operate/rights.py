@@ -1,0 +1,90 @@
+"""What the operator may do on a cluster: the one list that the chart's rules are made from.
+
+A test runs the operator with exactly these rights, and fails where one is missing or unused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET
+from windtunnel.live.kubernetes.resources import EVENTS, LEASES, Resource
+from windtunnel.live.operate.mirror import PRIORITY, RESOURCES, TOPOLOGY
+
+GANGS: Final = "gangs"
+PLACE: Final = "place"
+
+LEASE: Final = "windtunnel-operator"
+
+
+class Right(NamedTuple):
+    """Verbs on a kind, or on a subresource of it."""
+
+    feature: str
+    resource: Resource
+    verbs: str
+    """Separated by blanks."""
+    subresource: str = ""
+    name: str = ""
+    """Of the one object that it is about."""
+    at_home: bool = False
+    """In the operator's own namespace alone."""
+
+    @property
+    def plural(self) -> str:
+        return self.resource.plural + (f"/{self.subresource}" if self.subresource else "")
+
+
+def _of_kinds(feature: str, kinds: Iterable[str], verbs: str, subresource: str = "") -> list[Right]:
+    return [Right(feature, RESOURCES[kind], verbs, subresource) for kind in kinds]
+
+
+OF_SETS: Final = ("ServiceAccount", "Role", "RoleBinding", "Secret")
+"""Kubernetes deletes them with their set."""
+OF_REPLICAS: Final = ("Service", "HorizontalPodAutoscaler", "ResourceClaim", "ComputeDomain")
+
+RIGHTS: Final = (
+    *_of_kinds(GANGS, (SET, TOPOLOGY, PRIORITY), "list watch"),
+    *_of_kinds(GANGS, (CLIQUE, GANG, POD), "list watch create patch delete"),
+    *_of_kinds(GANGS, (GROUP, *OF_REPLICAS), "list watch create delete"),
+    *_of_kinds(GANGS, OF_SETS, "list watch create"),
+    *_of_kinds(GANGS, (SET, CLIQUE, GROUP, GANG), "patch", "status"),
+    # Who creates a Role must have the rights that it grants: the init containers' of each set.
+    Right(GANGS, RESOURCES[POD], "get"),
+    Right(GANGS, RESOURCES[POD], "get list watch", "status"),
+    Right(GANGS, EVENTS, "create patch"),
+    Right(GANGS, LEASES, "create", at_home=True),
+    Right(GANGS, LEASES, "get update", name=LEASE, at_home=True),
+    Right(PLACE, RESOURCES[NODE], "list watch"),
+    Right(PLACE, RESOURCES[POD], "create", "binding"),
+    Right(PLACE, RESOURCES[POD], "create", "eviction"),
+    Right(PLACE, RESOURCES[POD], "patch", "status"),
+)
+FEATURES: Final = tuple(dict.fromkeys(one.feature for one in RIGHTS))
+
+
+def rules(features: Iterable[str], *, at_home: bool) -> list[dict[str, Any]]:
+    """The `rules` of the ClusterRole for these features or, `at_home`, of the Role."""
+    wanted = set(features)
+    by_kind: dict[tuple[str, str, str], list[str]] = {}
+    for one in RIGHTS:
+        if one.feature in wanted and one.at_home == at_home:
+            key = (one.resource.group, one.plural, one.name)
+            by_kind.setdefault(key, []).extend(one.verbs.split())
+    alike: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    for (group, plural, name), verbs in by_kind.items():
+        alike.setdefault((group, tuple(dict.fromkeys(verbs)), name), []).append(plural)
+    made = []
+    for (group, same, name), plurals in alike.items():
+        rule: dict[str, Any] = {"apiGroups": [group], "resources": plurals, "verbs": [*same]}
+        made.append({**rule, "resourceNames": [name]} if name else rule)
+    return made
+
+
+def by_feature() -> dict[str, Any]:
+    """What the chart reads: the rules of each feature."""
+    return {
+        where: {one: found for one in FEATURES if (found := rules([one], at_home=home))}
+        for where, home in (("cluster", False), ("home", True))
+    }

@@ -1,0 +1,155 @@
+"""The operator with exactly the rights that are declared: none is missing, and none is unused."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.gangs.manifests import clique, group, pod_clique_set
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.gang_stage import Stage, stage
+from tests.kubernetes.kubelets import add_node
+from tests.kubernetes.test_operate_command import operate
+from windtunnel.live.kubernetes.client import Client
+from windtunnel.live.kubernetes.resources import CRDS, NODES, Plain, Resource
+from windtunnel.live.operate.mirror import RESOURCES
+from windtunnel.live.operate.rights import GANGS, PLACE, RIGHTS, rules
+
+RBAC = "rbac.authorization.k8s.io"
+CLUSTER_ROLES = Resource(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_BINDINGS = Resource(
+    RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
+ACCOUNT = "windtunnel-operator"
+GPU = "nvidia.com/gpu"
+
+
+async def account(on: Stage, *features: str) -> Path:
+    """A kubeconfig of a service account with the rights of these features."""
+    space, client = on.space, on.client
+    home = {"name": ACCOUNT, "namespace": space}
+    await client.create(RESOURCES["ServiceAccount"], {"metadata": home}, Plain)
+    subject = {"kind": "ServiceAccount", **home}
+    for role, binding, meta, at_home in (
+        (CLUSTER_ROLES, CLUSTER_BINDINGS, {"name": space}, False),
+        (RESOURCES["Role"], RESOURCES["RoleBinding"], home, True),
+    ):
+        allowed = {"metadata": meta, "rules": rules(features, at_home=at_home)}
+        await client.create(role, allowed, Plain)
+        ref = {"apiGroup": RBAC, "kind": role.kind, "name": meta["name"]}
+        bound = {"metadata": meta, "roleRef": ref, "subjects": [subject]}
+        await client.create(binding, bound, Plain)
+    path = f"/api/v1/namespaces/{space}/serviceaccounts/{ACCOUNT}/token"
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = (await client.request("POST", path, asked))["status"]["token"]
+    plane = on.cluster.plane
+    config = yaml.safe_load(plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    made = plane.folder / f"kubeconfig-{space}"
+    made.write_text(yaml.safe_dump(config))
+    return made
+
+
+@contextlib.asynccontextmanager
+async def compute_domains(client: Client) -> AsyncIterator[None]:
+    """NVIDIA's kind, as a stand-in: a cluster without its driver does not serve it."""
+    resource = RESOURCES["ComputeDomain"]
+    name = f"{resource.plural}.{resource.group}"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": resource.version, "served": True, "storage": True}
+    names = {"plural": resource.plural, "kind": resource.kind}
+    spec: Plain = {"group": resource.group, "names": names, "scope": "Namespaced"}
+    spec["versions"] = [{**version, "schema": {"openAPIV3Schema": schema}}]
+    body = {"metadata": {"name": name}, "spec": spec}
+    await client.apply(CRDS, body, Plain, manager="windtunnel-tests", force=True)
+    try:
+        yield
+    finally:
+        await client.delete(CRDS, "", name)
+
+
+def everything(space: str) -> dict[str, Any]:
+    """A set with all that an operator creates: two replicas, in order, scaled, with claims."""
+    usage = {"type": "Utilization", "averageUtilization": 80}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": usage}}]
+    roles = [clique("a", 2, autoScalingConfig={"maxReplicas": 3, "metrics": metrics}), clique("b")]
+    for one in roles:
+        spec = one["spec"]["podSpec"]
+        spec["schedulerName"] = "windtunnel"
+        spec["nodeSelector"] = {"test": space}
+        spec["containers"][0]["resources"] = {"requests": {"cpu": "1"}, "limits": {GPU: 1}}
+    roles[0]["resourceSharing"] = [{"name": "t", "scope": "PerReplica"}]
+    roles[0]["annotations"] = {"grove.io/mnnvl-group": "fast"}
+    devices = {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "gpu"}}]}}
+    template = {"name": "t", "templateSpec": {"spec": devices}}
+    return pod_clique_set(
+        roles,
+        [group("g", ["b"], 2)],
+        replicas=2,
+        cliqueStartupType="CliqueStartupTypeInOrder",
+        resourceClaimTemplates=[template],
+    )
+
+
+async def live_a_life(on: Stage) -> None:
+    """All that needs a right: create, place, wait, preempt, scale down, update."""
+    node = f"{on.space}-0"
+    await add_node(on.client, node, {"test": on.space}, **{"cpu": "8", GPU: "8"})
+    await on.apply(everything(on.space))
+    await on.until(lambda: on.kubelets.ready() == 8)
+    urgent = everything(on.space)
+    urgent["metadata"]["name"] = "urgent"
+    urgent["spec"]["template"]["priorityClassName"] = on.space
+    await on.client.create(
+        RESOURCES["PriorityClass"], {"metadata": {"name": on.space}, "value": 1000}, Plain
+    )
+    await on.apply(urgent)
+    await on.until(
+        lambda: sum(on.kubelets.ready(f"urgent-{n}-{c}") for n in (0, 1) for c in "a") == 4
+    )
+    await on.scale("PodCliqueSet", "urgent", 1)
+    await on.scale("PodCliqueSet", "web", 1)
+    await on.until_ready(8)
+    changed = everything(on.space)
+    changed["spec"]["replicas"] = 1
+    changed["spec"]["template"]["cliques"][0]["spec"]["podSpec"]["containers"][0]["image"] = "b:2"
+    await on.apply(changed)
+    await on.until(
+        lambda: (
+            {pod.spec["containers"][0]["image"] for pod in on.kubelets.alive("web-0-a")} == {"b:2"}
+        )
+    )
+    await on.until_ready(8)
+
+
+async def test_every_right_is_needed_and_no_other_is(cluster: Cluster) -> None:
+    async with stage(cluster, slots=None, operator=False) as on, compute_domains(on.client):
+        file = await account(on, GANGS, PLACE)
+        words = ("--kubeconfig", str(file), "--init-image", "x:1", "--place")
+        async with operate(cluster, *words):
+            await live_a_life(on)
+        asked = cluster.plane.requests_of(f"{on.space}:{ACCOUNT}")
+        granted = await on.client.get(RESOURCES["Role"], on.space, "grove.io:pcs:web", Plain)
+        await on.client.delete(NODES, "", f"{on.space}-0")
+    refused = [one["requestURI"] for one in asked if one["responseStatus"]["code"] == 403]
+    assert refused == []
+    used = {_asked(one) for one in asked if "objectRef" in one}
+    used |= {("", below, verb) for one in granted["rules"]
+             for below in one["resources"] for verb in one["verbs"]}  # fmt: skip
+    declared = {
+        (one.resource.group, one.plural, verb)
+        for one in RIGHTS
+        for verb in one.verbs.split()
+        if one.feature in (GANGS, PLACE)
+    }
+    assert used == declared
+
+
+def _asked(one: dict[str, Any]) -> tuple[str, str, str]:
+    about = one["objectRef"]
+    below = f"/{about['subresource']}" if about.get("subresource") else ""
+    return about.get("apiGroup", ""), about["resource"] + below, one["verb"]
