@@ -269,8 +269,8 @@ def test_what_an_hpa_cannot_be(path: str, value: object, said: str) -> None:
         ),
         (
             "cooldownPeriod: 120",
-            "advanced: {scalingModifiers: {}}",
-            "spec.advanced.scalingModifiers: not simulated yet",
+            "advanced: {scalingModifiers: {formula: queue + 1, target: '2'}}",
+            "the formula has the name 'queue', and no metric is called so",
         ),
         ('      query: sum(vllm:num_requests_waiting{app="llm"})\n', "", "query: missing"),
         ("  scaleTargetRef: {name: llm}\n", "", "spec.scaleTargetRef: missing"),

@@ -1,9 +1,10 @@
 """KEDA's ScaledObject, as its users write it, and the HTTPScaledObject of its HTTP add-on."""
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
+from pydantic.alias_generators import to_camel
 
 from windtunnel.scaling.manifests.fields import (
     IN_TEXT,
@@ -27,14 +28,23 @@ from windtunnel.scaling.manifests.wva import (
 )
 from windtunnel.scaling.metrics import SUM
 from windtunnel.scaling.policies.hpa import TOTAL, VALUE, HpaDown, HpaPace, HpaUp
-from windtunnel.scaling.policies.keda import KedaMetric, KedaSettings
+from windtunnel.scaling.policies.keda import (
+    FormulaOperand,
+    KedaFormula,
+    KedaMetric,
+    KedaSchedule,
+    KedaSettings,
+    formula_of,
+)
 from windtunnel.scaling.settings import PoolBounds, refusals
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Flag, Whole
+from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.manifests import AnyText, Count, Opaque
 from windtunnel.settings.section import ApiSection, Context
 
 PROMETHEUS = "prometheus"
+CRON = "cron"
 RESOURCES = ("cpu", "memory")
 Threshold = Annotated[float, Becomes(KedaMetric, "target", IN_TEXT)]
 PAUSES = (
@@ -46,7 +56,7 @@ PAUSES = (
 
 
 class QueryForm(ApiSection, extra="ignore"):
-    """`metadata` of a Prometheus trigger, without what says how the server is asked."""
+    """`metadata` of a trigger, without what says how Prometheus is asked."""
 
     query: AnyText | None = Field(default=None, description="The query.")
     metric_name: AnyText | None = Field(default=None, description="What it was once called by.")
@@ -55,6 +65,20 @@ class QueryForm(ApiSection, extra="ignore"):
     activation_threshold: Annotated[float, Like(KedaSettings, "activation", IN_TEXT)] = Field(
         default=0.0, description="It is active above this."
     )
+    timezone: AnyText | None = Field(default=None, description="Of a `cron` trigger.")
+    start: AnyText | None = Field(default=None, description="When a `cron` trigger starts.")
+    end: AnyText | None = Field(default=None, description="When it ends.")
+    desired_replicas: AnyText | None = Field(
+        default=None, description="The fewest replicas in between."
+    )
+
+
+NEEDED = {
+    PROMETHEUS: ("query", "threshold"),
+    CRON: ("timezone", "start", "end", "desired_replicas"),
+    **dict.fromkeys(RESOURCES, ("value",)),
+}
+"""What `metadata` of each type must have."""
 
 
 class TriggerForm(ApiSection):
@@ -70,17 +94,23 @@ class TriggerForm(ApiSection):
     authentication_ref: Opaque | None = Field(default=None, description="Not used.")
 
     def check(self, where: Context) -> Iterator[Fault]:
-        if self.type not in (PROMETHEUS, *RESOURCES):
+        if self.type not in NEEDED:
             what = f"{self.type!r} asks for something that is not simulated"
-            allowed = f"{PROMETHEUS}; {' and '.join(RESOURCES)} with scaling.metrics"
+            allowed = f"{PROMETHEUS}, {CRON}; {' and '.join(RESOURCES)} with scaling.metrics"
             yield where.fault("type", what, allowed)
             return
-        needed = ("query", "threshold") if self.type == PROMETHEUS else ("value",)
-        missing = [key for key in needed if getattr(self.metadata, key) is None]
+        missing = [key for key in NEEDED[self.type] if getattr(self.metadata, key) is None]
         for key in missing:
-            allowed = "text" if key == "query" else IN_TEXT.allowed
-            yield where.fault(("metadata", key), "missing", allowed)
-        if not missing:
+            allowed = IN_TEXT.allowed if key in ("threshold", "value") else "text"
+            yield where.fault(("metadata", to_camel(key)), "missing", allowed)
+        if not missing and self.type == CRON:
+            count = self.metadata.desired_replicas or ""
+            if not count.isascii() or not count.isdecimal() or not 0 < int(count) <= MOST_REPLICAS:
+                what, allowed = f"{count!r} is not a number of replicas", f"1 to {MOST_REPLICAS}"
+                yield where.fault(("metadata", "desiredReplicas"), what, allowed)
+                return
+            yield from self.schedule().check(where.inside("metadata"))
+        elif not missing:
             place = ("metadata", "query") if self.type == PROMETHEUS else ("type",)
             yield from refusals(where, place, self.asked, where.root.names)
 
@@ -90,6 +120,16 @@ class TriggerForm(ApiSection):
             return Asked(names.resource(self.type), SUM)
         assert self.metadata.query is not None
         return names.query(self.metadata.query, self.name or self.metadata.metric_name)
+
+    def schedule(self) -> KedaSchedule:
+        """What a `cron` trigger says."""
+        about = self.metadata
+        return KedaSchedule(
+            start=about.start or "",
+            end=about.end or "",
+            timezone=about.timezone or "",
+            replicas=int(about.desired_replicas or 1),
+        )
 
     def metric(self, names: ScenarioNames) -> KedaMetric:
         found, about = self.asked(names), self.metadata
@@ -109,11 +149,31 @@ class HpaConfigForm(ApiSection):
     behavior: HpaBehaviorForm = Field(default_factory=HpaBehaviorForm, description="How fast.")
 
 
+class ModifiersForm(ApiSection):
+    """One metric that is computed from those of triggers."""
+
+    formula: AnyText | None = Field(default=None, description="How; left out: none is.")
+    target: Annotated[float, Becomes(KedaFormula, "target", IN_TEXT)] | None = Field(
+        default=None, description="Of one replica, or of all."
+    )
+    activation_target: Annotated[float, Becomes(KedaFormula, "activation", IN_TEXT)] = Field(
+        default=0.0, description="It is active above this."
+    )
+    metric_type: Literal["AverageValue", "Value"] = Field(
+        default="AverageValue", description="Whether `target` is of one replica or of all."
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.formula and self.target is None:
+            yield where.fault("target", "missing", IN_TEXT.allowed)
+
+
 class AdvancedForm(ApiSection):
     """More of it."""
 
-    to_come: ClassVar[tuple[str, ...]] = ("scalingModifiers",)
-
+    scaling_modifiers: ModifiersForm = Field(
+        default_factory=ModifiersForm, description="A metric that is computed from others."
+    )
     restore_to_original_replica_count: Annotated[bool, Flag()] = Field(
         default=False, description="Not used: nothing is deleted."
     )
@@ -146,9 +206,26 @@ class ScaledObjectForm(ApiSection):
     advanced: AdvancedForm = Field(default_factory=AdvancedForm, description="More of it.")
     triggers: list[TriggerForm] = Field(min_length=1, max_length=32, description="What asks.")
 
+    def of(self, *types: str) -> list[TriggerForm]:
+        """The triggers of these types."""
+        return [one for one in self.triggers if one.type in types]
+
     def by_wva(self, names: ScenarioNames) -> bool:
         """Whether WVA says how many."""
-        return any(one.asked(names).name in DESIRED for one in self.triggers)
+        return any(one.asked(names).name in DESIRED for one in self.of(PROMETHEUS, *RESOURCES))
+
+    def computed(self, names: ScenarioNames) -> KedaFormula | None:
+        """The metric that takes the place of all of Prometheus."""
+        how = self.advanced.scaling_modifiers
+        if not how.formula:
+            return None
+        named = {one.name: one.asked(names) for one in self.of(PROMETHEUS) if one.name}
+        of = {
+            name: FormulaOperand(metric=one.name, aggregate=one.aggregate)
+            for name, one in named.items()
+        }
+        kind = VALUE if how.metric_type == "Value" else TOTAL
+        return KedaFormula(formula=how.formula, of=of, type=kind, **settings_of(how))
 
     @property
     def bounds(self) -> PoolBounds:
@@ -168,6 +245,15 @@ class ScaledObjectForm(ApiSection):
         if idle is not None and idle >= least:
             what = f"IdleReplicaCount={idle} must be less than MinReplicaCount={least}"
             yield where.fault("idleReplicaCount", what)
+        formula = self.advanced.scaling_modifiers.formula
+        if formula:
+            place = ("advanced", "scalingModifiers", "formula")
+            named = [one.name for one in self.of(PROMETHEUS) if one.name]
+            yield from refusals(where, place, formula_of, formula, named)
+            for number, one in enumerate(self.triggers):
+                if one.type == CRON:
+                    what = "a cron trigger beside a formula is not simulated"
+                    yield where.fault(("triggers", number, "type"), what)
 
 
 class PausableMetadata(VariantMetadata):
@@ -188,7 +274,8 @@ class ScaledObject(ScalingManifest, VariantManifest):
     spec: ScaledObjectForm = Field(description="What it says.")
 
     def notes(self, names: ScenarioNames) -> Iterator[str]:
-        return filter(None, (one.asked(names).note for one in self.spec.triggers))
+        asked = (one.asked(names) for one in self.spec.of(PROMETHEUS, *RESOURCES))
+        return filter(None, (one.note for one in asked))
 
     def variant(self, names: ScenarioNames) -> Variant | None:
         spec = self.spec
@@ -200,9 +287,13 @@ class ScaledObject(ScalingManifest, VariantManifest):
 
     def policy(self, names: ScenarioNames) -> KedaSettings:
         spec = self.spec
+        computed = spec.computed(names)
+        measured = spec.of(*RESOURCES) if computed else spec.of(PROMETHEUS, *RESOURCES)
         return KedaSettings(
             policy="keda",
-            metrics=[one.metric(names) for one in spec.triggers],
+            metrics=[one.metric(names) for one in measured],
+            schedules=[one.schedule() for one in spec.of(CRON)],
+            formula=computed,
             least=max(spec.min_replica_count, 1),
             pools={names.pool(spec.scale_target_ref.name): spec.bounds},
             **settings_of(spec),

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from windtunnel.core.errors import nearest
+from windtunnel.scaling.cron import begin_of
 from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.policies.keda import BEGINS, FIRST_DAY, Begins
 from windtunnel.scaling.settings import Period, ScaledPool, ScalerTiming, refusals
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Name, Text
@@ -45,6 +47,7 @@ class ManifestSettings(ScalerTiming):
         "resource (`cpu`), the name of a KEDA trigger, or a name in its query, to a metric such as "
         "`waiting`, `concurrency`, `kv_used` or `batch_utilization`.",
     )
+    begins: Annotated[Begins, Added()] = Field(default=FIRST_DAY, description=BEGINS)
     interval_s: Period = Field(
         default=15.0,
         description="How often it looks at the fleet and decides; left out: as often as the "
@@ -58,15 +61,17 @@ class ManifestSettings(ScalerTiming):
 
         named = ScenarioNames([pool.name for pool in pools], self.targets, self.metrics)
         read = read_manifests([folder / path for path in self.manifests], named)
-        awake = {"wake": self.wake}
-        assignments = [
-            one._replace(policy=one.policy.model_copy(update=awake)) for one in read.assignments
-        ]
+        mine = {"wake": self.wake, "begins": self.begins}
+        assignments = []
+        for one in read.assignments:
+            own = {key: mine[key] for key in mine if key in type(one.policy).model_fields}
+            assignments.append(one._replace(policy=one.policy.model_copy(update=own)))
         return read._replace(assignments=assignments)
 
     def check(self, where: Context) -> Iterator[Fault]:
         """Pools that nobody has."""
         yield from super().check(where)
+        yield from refusals(where, "begins", begin_of, self.begins)
         names = [pool.name for pool in where.root.serving.pools]
         for target, pool in self.targets.items():
             if pool not in names:

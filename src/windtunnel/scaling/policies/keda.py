@@ -1,21 +1,39 @@
 """KEDA's ScaledObject: a queue target through an HPA, and its own switch between zero and one."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from windtunnel.scaling.analyzers import Group
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.analyzers import Finding, Group
+from windtunnel.scaling.cron import ALLOWED, CronTimes, Schedule, begin_of, zone_of
+from windtunnel.scaling.formula import Formula
 from windtunnel.scaling.limiters import LimitContext, Limiter
-from windtunnel.scaling.metrics import Metric, metric
-from windtunnel.scaling.policies.hpa import HpaMetric, HpaSettings
+from windtunnel.scaling.metrics import MEAN, REQUESTS, SUM, Metric, metric
+from windtunnel.scaling.policies.hpa import (
+    TOTAL,
+    Hpa,
+    HpaMetric,
+    HpaSettings,
+    MetricName,
+    MetricTarget,
+)
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
-from windtunnel.scaling.settings import Replicas, Step
+from windtunnel.scaling.settings import Replicas, Step, refusals
 from windtunnel.settings.drawing import Dice, Values
-from windtunnel.settings.fields import Duration, Number
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Number, Text
 from windtunnel.settings.limits import LONGEST_RUN
-from windtunnel.settings.section import Added
+from windtunnel.settings.section import Added, Context, Section
 
+FIRST_DAY = "2026-01-05T00:00"
+"""A Monday, in UTC."""
+Begins = Annotated[str, Text("a date and time")]
+BEGINS = (
+    "The date and time at which the run begins, for schedules: in UTC, unless it has an offset."
+)
 Activation = Annotated[float, Number(-(10**9), 10**9)]
 
 
@@ -29,12 +47,74 @@ class KedaMetric(HpaMetric):
     )
 
 
+class KedaSchedule(Section):
+    """A `cron` trigger of KEDA: so many replicas between two times."""
+
+    start: Annotated[str, Text("a cron expression")] = Field(
+        description="When it starts, as in `30 9 * * 1-5`."
+    )
+    end: Annotated[str, Text("a cron expression")] = Field(description="When it ends.")
+    timezone: Annotated[str, Text("a time zone")] = Field(
+        default="UTC", description="Where these are the times, such as `Europe/Berlin`."
+    )
+    replicas: Step = Field(description="The fewest replicas in between.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        zone = zone_of("UTC")
+        yield from refusals(where, "timezone", zone_of, self.timezone)
+        for key, text in (("start", self.start), ("end", self.end)):
+            yield from refusals(where, key, CronTimes, text, zone)
+        if self.start.split() == self.end.split():
+            yield where.fault("end", "it ends when it starts", ALLOWED)
+
+
+class FormulaOperand(Section):
+    """A metric that a formula has a name for."""
+
+    metric: MetricName = Field(description="Such as `vllm:num_requests_waiting`.")
+    aggregate: Literal["sum", "avg", "max"] = Field(
+        default=SUM, description="What it makes of the replicas' values, as a query would."
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from refusals(where, "metric", metric, self.metric)
+
+
+class KedaFormula(Section):
+    """`scalingModifiers` of KEDA: one metric that is computed from others."""
+
+    formula: Annotated[str, Text("a formula")] = Field(
+        description="Such as `max(queue, kv * 10)`, of the names in `of`."
+    )
+    of: dict[str, FormulaOperand] = Field(description="What its names stand for.")
+    target: MetricTarget = Field(description="Its target.")
+    type: Literal["total", "value"] = Field(
+        default=TOTAL, description="Whether the target is of each replica or of the whole."
+    )
+    activation: Activation = Field(default=0.0, description="It is active above this.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from refusals(where, "formula", formula_of, self.formula, list(self.of))
+
+
+def formula_of(text: str, known: Sequence[str]) -> Formula:
+    """A formula of these names."""
+    found = Formula(text)
+    for name in found.names:
+        if name not in known:
+            what = f"the formula has the name {name!r}, and no metric is called so"
+            raise InputError(what, allowed=", ".join(known) or "numbers alone")
+    return found
+
+
 class KedaSettings(HpaSettings):
     """KEDA's ScaledObject: an HPA, and a switch between zero and one by its metrics."""
 
     policy: Literal["keda"]  # type: ignore[assignment]  # the word that chooses it
     metrics: list[KedaMetric] = Field(  # type: ignore[assignment]  # nobody changes the list
-        description="Metrics and their targets; the one that asks for most replicas wins.",
+        default_factory=list,
+        description="Metrics and their targets; the one that asks for most replicas wins. There "
+        "is a metric, a schedule or a formula.",
         examples=[[{"name": "vllm:num_requests_waiting", "target": 10}]],
     )
     activation: Activation = Field(
@@ -53,10 +133,23 @@ class KedaSettings(HpaSettings):
         description="The fewest replicas while it is active.",
     )
 
+    schedules: Annotated[list[KedaSchedule], Added()] = Field(
+        default_factory=list, max_length=32, description="`cron` triggers: replicas by the clock."
+    )
+    formula: Annotated[KedaFormula | None, Added()] = Field(
+        default=None, description="`scalingModifiers`: a metric that is computed from others."
+    )
+    begins: Annotated[Begins, Added()] = Field(default=FIRST_DAY, description=BEGINS)
+
+    def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
+        if self.metrics or not (self.schedules or self.formula):
+            yield from super().faults(where, pools)
+        yield from refusals(where, "begins", begin_of, self.begins)
+
     def parts(self) -> PolicyParts:
         own = super().parts()
         return PolicyParts(
-            own.analyzers, limiters=[*own.limiters, KedaActivation(self)], grouping=BY_VARIANT
+            [KedaHpa(self)], limiters=[*own.limiters, KedaActivation(self)], grouping=BY_VARIANT
         )
 
     @classmethod
@@ -66,7 +159,95 @@ class KedaSettings(HpaSettings):
             drawn["activation"] = dice.pick(0, 1, 5)
         if dice.chance(0.5):
             drawn["metrics"][-1]["activation"] = dice.pick(0, 1, 5)
+        if dice.chance(0.2):
+            drawn["schedules"] = [
+                {"start": "*/2 * * * *", "end": "1-59/2 * * * *", "replicas": dice.few(1, 4)}
+            ]
+        if dice.chance(0.2):
+            of = {"a": {"metric": "waiting"}, "b": {"metric": "kv_used", "aggregate": "avg"}}
+            text = dice.pick("max(a, b * 10)", "a / b", "b > 0.5 ? a + 1 : 0")
+            drawn["formula"] = {"formula": text, "of": of, "target": dice.span(0.5, 5.0)}
         return drawn
+
+
+class ScheduleMetric(Metric):
+    """A number by the clock: one while a schedule is on, and another while it is not."""
+
+    def __init__(self, schedule: Schedule, on: float, off: float) -> None:
+        super().__init__("schedule", REQUESTS)
+        self._schedule: Final = schedule
+        self._on: Final = on
+        self._off: Final = off
+        self.now_s = 0.0
+
+    def of_group(self, group: Group, aggregate: str = SUM) -> float:
+        return self._on if self._schedule.is_on(self.now_s) else self._off
+
+    def missing(self, group: Group) -> int:
+        return 0
+
+    def is_known(self, group: Group) -> bool:
+        return True
+
+
+class FormulaMetric(Metric):
+    """A number that is computed from metrics."""
+
+    def __init__(self, settings: KedaFormula) -> None:
+        super().__init__("formula", REQUESTS)
+        self._formula: Final = formula_of(settings.formula, list(settings.of))
+        self._of: Final = [
+            (name, metric(one.metric), one.aggregate) for name, one in settings.of.items()
+        ]
+
+    def of_group(self, group: Group, aggregate: str = SUM) -> float:
+        values = {name: one.of_group(group, how) for name, one, how in self._of}
+        found = self._formula.value(values)
+        return found if math.isfinite(found) else 0.0
+
+    def missing(self, group: Group) -> int:
+        return max((one.missing(group) for _, one, _ in self._of), default=0)
+
+    def is_known(self, group: Group) -> bool:
+        if not all(one.is_known(group) for _, one, _ in self._of):
+            return False
+        values = {name: one.of_group(group, how) for name, one, how in self._of}
+        return math.isfinite(self._formula.value(values))
+
+
+def _scheduled(settings: KedaSettings, *, is_switch: bool) -> list[ScheduleMetric]:
+    """The schedules as metrics: of replicas that they ask for, or 1 and 0 as a switch."""
+    begins = begin_of(settings.begins)
+    return [
+        ScheduleMetric(
+            Schedule(one.start, one.end, one.timezone, begins),
+            1.0 if is_switch else float(one.replicas),
+            0.0 if is_switch else 1.0,  # KEDA asks for one replica then
+        )
+        for one in settings.schedules
+    ]
+
+
+class KedaHpa(Hpa):
+    """An HPA with metrics of the clock, and one that is computed."""
+
+    def __init__(self, settings: KedaSettings) -> None:
+        super().__init__(settings)
+        self._schedules: Final = _scheduled(settings, is_switch=False)
+        for one in self._schedules:
+            told = HpaMetric(name=one.name, target=1.0, type=TOTAL, aggregate=MEAN)
+            self._metrics.append((one, told))
+        formula = settings.formula
+        if formula is not None:
+            told = HpaMetric(
+                name="formula", target=formula.target, type=formula.type, aggregate=MEAN
+            )
+            self._metrics.append((FormulaMetric(formula), told))
+
+    def analyze_group(self, group: Group, now_s: float) -> Finding:
+        for one in self._schedules:
+            one.now_s = now_s
+        return super().analyze_group(group, now_s)
 
 
 class KedaActivation(Limiter):
@@ -79,13 +260,18 @@ class KedaActivation(Limiter):
 
     def __init__(self, settings: KedaSettings) -> None:
         super().__init__("activation")
-        self._triggers: Final[list[tuple[Metric, KedaMetric, float]]] = []
+        self._triggers: Final[list[tuple[Metric, str, float]]] = []
         for number, one in enumerate(settings.metrics):
             above = one.activation
             if above is None and number == 0:
                 above = settings.activation
             if above is not None:
-                self._triggers.append((metric(one.name, "metrics"), one, above))
+                self._triggers.append((metric(one.name, "metrics"), one.aggregate, above))
+        if settings.formula is not None:
+            computed = FormulaMetric(settings.formula)
+            self._triggers.append((computed, MEAN, settings.formula.activation))
+        self._schedules: Final = _scheduled(settings, is_switch=True)
+        self._triggers.extend((one, MEAN, 0.0) for one in self._schedules)
         self._cooldown_s: Final = settings.cooldown_s
         self._idle: Final = settings.idle
         self._least: Final = settings.least
@@ -107,7 +293,7 @@ class KedaActivation(Limiter):
         return max(total, self._least) if group.current > 0 else total
 
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
-        names = " or ".join(one.name for _, one, _ in self._triggers)
+        names = " or ".join(one.name for one, _, _ in self._triggers)
         if self._is_active(number, context):
             return f"{names} is active: at least {self._least}."
         if self._is_silent(context.groups[number]):
@@ -130,7 +316,9 @@ class KedaActivation(Limiter):
 
     def _is_active(self, number: int, context: LimitContext) -> bool:
         group = context.groups[number]
+        for schedule in self._schedules:
+            schedule.now_s = context.now_s
         return any(
-            measured.of_group(group, one.aggregate) > above
-            for measured, one, above in self._triggers
+            measured.of_group(group, aggregate) > above
+            for measured, aggregate, above in self._triggers
         )

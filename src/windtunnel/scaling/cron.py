@@ -1,0 +1,140 @@
+"""Cron schedules: when one is on, from the times at which it starts and ends.
+
+A run begins at a date and time that is given; nothing here reads a clock.
+"""
+
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from windtunnel.core.errors import InputError
+
+ALLOWED: Final = "five fields (minute, hour, day of month, month, day of week), as in 30 9 * * 1-5"
+FIELDS: Final = (
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day of month", 1, 31),
+    ("month", 1, 12),
+    ("day of week", 0, 7),
+)
+MONTHS: Final = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+WEEKDAYS: Final = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+FREQUENT: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+FIRST: Final = date(2020, 1, 1)
+MOST_DAYS: Final = 366 * 8 + 1
+"""Within so many days every date comes, 29 February too."""
+
+
+class CronTimes:
+    """The times of one cron expression, in a time zone."""
+
+    def __init__(self, text: str, zone: tzinfo) -> None:
+        words = FREQUENT.get(text.strip(), text).lower().split()
+        if len(words) != len(FIELDS):
+            raise InputError(f"{text!r} is not a cron expression", allowed=ALLOWED)
+        found = [_values(word, *field, text) for word, field in zip(words, FIELDS, strict=True)]
+        self._zone: Final = zone
+        self._minutes, self._hours = sorted(found[0]), sorted(found[1])
+        self._days, self._months = found[2], found[3]
+        self._weekdays: Final = {day % 7 for day in found[4]}
+        self._any_day: Final = words[2].startswith("*")
+        self._any_weekday: Final = words[4].startswith("*")
+
+        if not any(self._has(FIRST + timedelta(days=ahead)) for ahead in range(MOST_DAYS)):
+            raise InputError(f"{text!r} is a day that never comes", allowed=ALLOWED)
+
+    def next_after(self, at: datetime) -> datetime:
+        """The first of its times after one."""
+        local = at.astimezone(self._zone)
+        for ahead in range(MOST_DAYS):
+            day = local.date() + timedelta(days=ahead)
+            if not self._has(day):
+                continue
+            for hour in self._hours:
+                for minute in self._minutes:
+                    found = datetime(day.year, day.month, day.day, hour, minute, tzinfo=self._zone)
+                    if found > local:
+                        return found.astimezone(UTC)
+        raise AssertionError("every date comes within eight years")
+
+    def _has(self, day: date) -> bool:
+        """Either kind of day is enough where both are given."""
+        if day.month not in self._months:
+            return False
+        by_date, by_weekday = day.day in self._days, day.isoweekday() % 7 in self._weekdays
+        if self._any_day or self._any_weekday:
+            return by_date and by_weekday
+        return by_date or by_weekday
+
+
+def _values(word: str, name: str, low: int, high: int, text: str) -> set[int]:
+    """The numbers that a field stands for, such as `1-5`, `*/15` or `mon,fri`."""
+    names = {"month": MONTHS, "day of week": WEEKDAYS}.get(name, [])
+    found: set[int] = set()
+    for part in word.split(","):
+        span, _, step = part.partition("/")
+        first, dash, last = span.partition("-")
+        try:
+            start = low if first in ("*", "?") else _number(first, names, low)
+            end = _number(last, names, low) if dash else start
+            if first in ("*", "?") or (step and not dash):
+                end = high
+            by = int(step or 1)
+        except ValueError:
+            by = start = end = 0
+        if by < 1 or not low <= start <= end <= high:
+            what = f"{text!r} is not a cron expression: its {name} is {word!r}"
+            raise InputError(what, allowed=ALLOWED)
+        found.update(range(start, end + 1, by))
+    return found
+
+
+def _number(word: str, names: list[str], low: int) -> int:
+    return names.index(word) + low if word in names else int(word)
+
+
+def zone_of(name: str) -> tzinfo:
+    """The time zone of this name."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        allowed = "a name of the IANA time zone database, such as Europe/Berlin or UTC"
+        raise InputError(f"{name!r} is not a time zone known here", allowed=allowed) from None
+
+
+def begin_of(text: str) -> datetime:
+    """A date and time at which a run begins; without an offset it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        allowed = "such as 2026-11-16T08:00 or 2026-11-16T08:00+01:00"
+        raise InputError(f"{text!r} is not a date and time", allowed=allowed) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+class Schedule:
+    """On from its start to its end, again and again."""
+
+    def __init__(self, start: str, end: str, timezone: str, begins: datetime) -> None:
+        zone = zone_of(timezone)
+        self._start: Final = CronTimes(start, zone)
+        self._end: Final = CronTimes(end, zone)
+        self._begins: Final = begins
+        self._is_on = False
+        self._known_from_s = self._known_until_s = 0.0
+
+    def is_on(self, now_s: float) -> bool:
+        """Whether its next end comes before its next start."""
+        if not self._known_from_s <= now_s < self._known_until_s:
+            now = self._begins + timedelta(seconds=now_s)
+            start, end = self._start.next_after(now), self._end.next_after(now)
+            self._is_on = end < start
+            self._known_from_s = now_s
+            self._known_until_s = (min(start, end) - self._begins).total_seconds()
+        return self._is_on

@@ -1,0 +1,222 @@
+"""Formulas over metrics, as KEDA's `scalingModifiers` have them: the arithmetic of `expr`.
+
+Numbers, names, `+ - * / % ** ^`, comparisons, `&& || !` (and, or, not), `a ? b : c`, `a ?? b`,
+lists, min, max, sum, mean, abs, ceil, floor, round, int, float, and count, any, all and none of a
+list with a condition such as `{# > 1}`.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from windtunnel.core.errors import InputError
+
+Names: TypeAlias = Mapping[str, float]
+Part: TypeAlias = Callable[[Names], Any]
+
+DEEPEST: Final = 32
+LONGEST: Final = 200
+"""Names, numbers and signs of one formula."""
+ITEM: Final = "#"
+ALLOWED: Final = "such as (trigger_one + trigger_two) / 2, of the names of triggers"
+_TOKEN: Final = re.compile(
+    r"\s*(?:(\d+(?:\.\d*)?|\.\d+)|([A-Za-z_]\w*|#)|(\*\*|\?\?|&&|\|\||[<>=!]=|[-+*/%^()<>!?:,{}\[\]]))"
+)
+_LEVELS: Final[tuple[dict[str, Callable[[Any, Any], Any]], ...]] = (
+    {"||": lambda a, b: a or b, "or": lambda a, b: a or b},
+    {"&&": lambda a, b: a and b, "and": lambda a, b: a and b},
+    {
+        "==": operator.eq,
+        "!=": operator.ne,
+        "<": operator.lt,
+        "<=": operator.le,
+        ">": operator.gt,
+        ">=": operator.ge,
+    },
+    {"+": operator.add, "-": operator.sub},
+    {"*": operator.mul, "/": operator.truediv, "%": math.fmod},
+)
+_OF_LISTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
+    "min": min,
+    "max": max,
+    "sum": sum,
+    "mean": lambda values: sum(values) / len(values),
+}
+_OF_NUMBERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "abs": abs,
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "round": lambda value: math.floor(value + 0.5),
+    "int": int,
+    "float": float,
+}
+_WITH_CONDITION: Final[dict[str, Callable[[list[bool]], Any]]] = {
+    "count": sum,
+    "any": any,
+    "all": all,
+    "none": lambda values: not any(values),
+}
+FUNCTIONS: Final = (*_OF_LISTS, *_OF_NUMBERS, *_WITH_CONDITION)
+
+
+class Formula:
+    """A formula that was read; `names` are those that it uses."""
+
+    def __init__(self, text: str) -> None:
+        self.text: Final = text
+        self._tokens: Final = list(_tokens(text))
+        if len(self._tokens) > LONGEST:
+            raise self._wrong(f"it has more than {LONGEST} names, numbers and signs")
+        self._at = 0
+        self._depth = 0
+        self.names: Final[list[str]] = []
+        self._whole: Final = self._choice()
+        if self._peek():
+            raise self._wrong(f"{self._peek()!r} is not expected there")
+        if isinstance(self.value(dict.fromkeys(self.names, 1.0)), bool):
+            raise self._wrong("it is true or false, not a number")
+
+    def value(self, names: Names) -> float:
+        """Its number; NaN where there is none, as after a division by zero."""
+        try:
+            found = self._whole(names)
+            return found if isinstance(found, bool) else float(found)
+        except (ArithmeticError, TypeError, ValueError):
+            return math.nan
+
+    def _wrong(self, what: str) -> InputError:
+        return InputError(f"the formula {self.text!r} cannot be read: {what}", allowed=ALLOWED)
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self, *expected: str) -> str:
+        found = self._peek()
+        if expected and found not in expected:
+            wanted = " or ".join(map(repr, expected))
+            raise self._wrong(f"{wanted} is missing" + (f" before {found!r}" if found else ""))
+        self._at += 1
+        return found
+
+    def _takes(self, word: str) -> bool:
+        is_next = self._peek() == word
+        self._at += is_next
+        return is_next
+
+    def _choice(self) -> Part:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise self._wrong(f"it is nested deeper than {DEEPEST}")
+        found = self._binary(0)
+        while self._takes("??"):  # every metric has a value here
+            self._binary(0)
+        if self._takes("?"):
+            then = self._choice()
+            self._take(":")
+            other, condition = self._choice(), found
+            found = lambda names: (then if condition(names) else other)(names)  # noqa: E731
+        self._depth -= 1
+        return found
+
+    def _binary(self, level: int) -> Part:
+        if level == len(_LEVELS):
+            return self._unary()
+        found = self._binary(level + 1)
+        while self._peek() in _LEVELS[level]:
+            found = _both(_LEVELS[level][self._take()], found, self._binary(level + 1))
+        return found
+
+    def _unary(self) -> Part:
+        sign = self._peek()
+        if sign in ("-", "+", "!", "not"):
+            self._take()
+            self._depth += 1
+            if self._depth > DEEPEST:
+                raise self._wrong(f"it is nested deeper than {DEEPEST}")
+            of = self._unary()
+            self._depth -= 1
+            if sign == "+":
+                return of
+            return (lambda names: -of(names)) if sign == "-" else (lambda names: not of(names))
+        found = self._atom()
+        if self._peek() in ("**", "^"):
+            self._take()
+            return _both(math.pow, found, self._unary())
+        return found
+
+    def _atom(self) -> Part:
+        word = self._take()
+        if not word:
+            raise self._wrong("it ends too early")
+        if word == "(":
+            inner = self._choice()
+            self._take(")")
+            return inner
+        if word == "[":
+            return _list(self._list("]"))
+        if word[0].isdigit() or word[0] == ".":
+            number = float(word)
+            return lambda _: number
+        if word in FUNCTIONS and self._takes("("):
+            return self._call(word)
+        if word in ("true", "false"):
+            is_true = word == "true"
+            return lambda _: is_true
+        if not (word[0].isalpha() or word[0] in "_#"):
+            raise self._wrong(f"{word!r} is not expected there")
+        if word != ITEM and word not in self.names:
+            self.names.append(word)
+        return lambda names: names[word]
+
+    def _list(self, end: str) -> list[Part]:
+        found: list[Part] = []
+        while not self._takes(end):
+            if found:
+                self._take(",", end)
+                if self._tokens[self._at - 1] == end:
+                    break
+            found.append(self._choice())
+        return found
+
+    def _call(self, name: str) -> Part:
+        if name not in _WITH_CONDITION:
+            given = _list(self._list(")"))
+            if name in _OF_NUMBERS:
+                of = _OF_NUMBERS[name]
+                return lambda names: of(*given(names))
+            over = _OF_LISTS[name]
+            return lambda names: over(_flat(given(names)))
+        items = self._choice()
+        self._take(",")
+        self._take("{")
+        condition = self._choice()
+        self._take("}")
+        self._take(")")
+        judge = _WITH_CONDITION[name]
+        return lambda names: judge([condition({**names, ITEM: one}) for one in items(names)])
+
+
+def _tokens(text: str) -> Iterator[str]:
+    at = 0
+    while text[at:].strip():
+        found = _TOKEN.match(text, at)
+        if found is None:
+            what = f"the formula {text!r} cannot be read at {text[at:].strip()[:10]!r}"
+            raise InputError(what, allowed=ALLOWED)
+        yield found[0].strip()
+        at = found.end()
+
+
+def _both(of: Callable[[Any, Any], Any], left: Part, right: Part) -> Part:
+    return lambda names: of(left(names), right(names))
+
+
+def _list(parts: list[Part]) -> Part:
+    return lambda names: [part(names) for part in parts]
+
+
+def _flat(values: list[Any]) -> list[Any]:
+    """Arguments one by one, or as a list."""
+    return [one for value in values for one in (value if isinstance(value, list) else [value])]

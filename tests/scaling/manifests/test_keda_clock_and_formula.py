@@ -1,0 +1,142 @@
+"""KEDA's `cron` triggers and `scalingModifiers`: what they ask for, and what is refused."""
+
+import math
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.scaling.manifests.texts import faults
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.cron import Schedule, begin_of
+from windtunnel.scaling.formula import Formula
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.load import load_text
+
+OBJECT = """
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: llm}
+spec:
+  scaleTargetRef: {name: llm}
+  minReplicaCount: 0
+  cooldownPeriod: 60
+"""
+CRON = f"""{OBJECT}
+  triggers:
+  - type: cron
+    metadata:
+      timezone: Asia/Kolkata
+      start: 30 13 * * *
+      end: 40 13 * * *
+      desiredReplicas: "3"
+"""
+FORMULA = f"""{OBJECT}
+  advanced:
+    scalingModifiers:
+      formula: "max(queue, kv * 100) / 2"
+      target: "5"
+      activationTarget: "1"
+  triggers:
+  - type: prometheus
+    name: queue
+    metadata: {{serverAddress: "http://prometheus", query: "sum(vllm:num_requests_waiting)",
+      threshold: "1"}}
+  - type: prometheus
+    name: kv
+    metadata: {{query: "avg(vllm:kv_cache_usage_perc)", threshold: "1"}}
+"""
+SCENARIO = """
+name: manifests
+duration: 40m
+workload:
+  - {name: chat, arrivals: {process: constant, rate: 1/s}, prompt_tokens: 10, output_tokens: 10}
+serving:
+  pools:
+    - {name: llm, replicas: 1, engine: {kv_blocks: 1000},
+       step_time: {model: linear, fixed: 1ms, per_prefill_token: 1us, per_decode: 1us}}
+scaling:
+  policy: keda
+  interval: 15s
+  cooldown: 60s
+  begins: "2026-11-16T07:50"
+  down: {window: 0s}
+  metrics: []
+  schedules:
+    - {start: 30 13 * * *, end: 40 13 * * *, timezone: Asia/Kolkata, replicas: 3}
+  pools: {llm: {min: 1, max: 5}}
+"""
+
+
+def test_a_schedule_sets_the_fewest_replicas_between_its_times() -> None:
+    """The run begins at 13:20 in Kolkata: ten minutes with one replica, ten with three."""
+    result = run(load_text(SCENARIO)).result
+    assert result["scaling"] is not None
+    sizes = result["scaling"]["pools"]["llm"]["sizes"]
+    wanted = {time_s: sum(counts) for time_s, *counts in sizes}
+    changed = [time_s for time_s in wanted if time_s > 0.0]
+    assert min(changed) == pytest.approx(600.0, abs=16.0)
+    assert max(changed) == pytest.approx(1200.0, abs=16.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("(a + b) / 2", 3.0),
+        ("a > 2 ? a + b : 1", 6.0),
+        ("count([a, b], {# > 1}) > 1 ? 5 : 0", 5.0),
+        ("a < 2 ? a + b >= 2 ? 5 : 10 : 0", 0.0),
+        ("a ?? b ?? 8", 4.0),
+        ("max(a, b / 1000) - -a ** 2", 20.0),
+        ("!(a > 1) || b == 2 ? floor(2.5) : ceil(2.5)", 2.0),
+    ],
+)
+def test_formulas_are_computed(text: str, value: float) -> None:
+    assert Formula(text).value({"a": 4.0, "b": 2.0}) == value
+
+
+def test_what_has_no_value_is_not_a_number() -> None:
+    assert math.isnan(Formula("a / (b - 2)").value({"a": 4.0, "b": 2.0}))
+
+
+@given(st.text("ab12()[]{}#,?:+-*/^<>=!&| ", max_size=60))
+def test_any_text_is_a_formula_or_a_sentence(text: str) -> None:
+    with suppress(InputError):
+        found = Formula(text)
+        assert isinstance(found.value(dict.fromkeys(found.names, 2.0)), float)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "on_hours"),
+    [
+        ("0 6 * * *", "0 20 * * *", 14),
+        ("0 20 * * *", "0 6 * * *", 10),
+        ("@hourly", "30 * * * *", 24),
+        ("0 */6 * * mon", "30 1-23/6 * * 1", 8),
+    ],
+)
+def test_a_schedule_is_on_between_its_times(start: str, end: str, on_hours: int) -> None:
+    """Hours of a Monday, each looked at 10 minutes after its start."""
+    schedule = Schedule(start, end, "UTC", begin_of("2026-11-16T00:00"))
+    assert sum(schedule.is_on(3600.0 * hour + 600.0) for hour in range(24)) == on_hours
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after", "said"),
+    [
+        (CRON, "Asia/Kolkata", "Mars/Olympus", "metadata.timezone: 'Mars/Olympus' is not a time"),
+        (CRON, "30 13 * * *", "30 25 * * *", "metadata.start: '30 25 * * *' is not a cron"),
+        (CRON, "30 13 * * *", "0 0 31 2 *", "metadata.start: '0 0 31 2 *' is a day that never"),
+        (CRON, "40 13 * * *", "30 13 * * *", "metadata.end: it ends when it starts"),
+        (CRON, '"3"', '"0"', "metadata.desiredReplicas: '0' is not a number of replicas"),
+        (CRON, '      desiredReplicas: "3"\n', "", "metadata.desiredReplicas: missing"),
+        (FORMULA, "kv * 100", "gpu * 100", "the formula has the name 'gpu'"),
+        (FORMULA, "max(queue", "max((queue", "cannot be read"),
+        (FORMULA, '      target: "5"\n', "", "scalingModifiers.target: missing"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_place(text: str, before: str, after: str, said: str) -> None:
+    assert before in text
+    assert not faults(text)
+    assert said in " ".join(faults(text.replace(before, after)))
