@@ -1,0 +1,264 @@
+"""Objects of the API as the fleet reads and writes them: names, labels, notes, calls."""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.orders import Token
+
+CLAIM: Final = "NodeClaim"
+NODE: Final = "Node"
+POD: Final = "Pod"
+CONFIG_MAP: Final = "ConfigMap"
+
+FLEET: Final = "windtunnel.dev/fleet"
+POOL: Final = "windtunnel.dev/pool"
+MACHINE: Final = "windtunnel.dev/machine"
+"""Labels: whose a NodeClaim is, of which pool, and which machine."""
+NEED: Final = "windtunnel.dev/need"
+"""A label of a node: the row of the demand that it is counted for."""
+NOTE: Final = "windtunnel.dev/fleet-state"
+"""The annotation with what the fleet wants of a machine, and by which order."""
+CORDONED: Final = "windtunnel.dev/cordoned"
+"""An annotation of a node that the fleet has cordoned: why."""
+IDLE_TAINT: Final = "windtunnel.dev/idle"
+"""Keeps pods off a machine that belongs to no need."""
+UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+MIRROR: Final = "kubernetes.io/config.mirror"
+NOTICES: Final = (
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+    "aws-node-termination-handler/spot-itn",
+    "aws-node-termination-handler/rebalance-recommendation",
+    "cloud.google.com/impending-node-termination",
+    "node.cloudprovider.kubernetes.io/shutdown",
+)
+"""Taints by which a cloud says that it takes a machine away soon."""
+
+# What is wanted of a machine.
+WANTED: Final = "create"
+IDLE: Final = "idle"
+CONFIGURE: Final = "configure"
+DRAIN: Final = "drain"
+
+# The verbs of calls.
+CREATE: Final = "create"
+PATCH: Final = "patch"
+DELETE: Final = "delete"
+EVICT: Final = "evict"
+APPLY: Final = "apply"
+
+
+class Controller(Protocol):
+    @property
+    def kind(self) -> str: ...
+
+
+class Metadata(Protocol):
+    """What is read of the metadata of an object."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> str: ...
+    @property
+    def labels(self) -> dict[str, str]: ...
+    @property
+    def annotations(self) -> dict[str, str]: ...
+    @property
+    def deletion_timestamp(self) -> str | None: ...
+    @property
+    def controller(self) -> Controller | None: ...
+
+
+class Received(Protocol):
+    """An object as it was received."""
+
+    @property
+    def metadata(self) -> Metadata: ...
+    @property
+    def spec(self) -> dict[str, Any]: ...
+    @property
+    def status(self) -> dict[str, Any]: ...
+
+
+class FleetCall(msgspec.Struct, frozen=True):
+    """One call of the API server. All are guarded: a name of its own, a uid, a version."""
+
+    verb: str
+    kind: str
+    name: str
+    machine: str = ""
+    namespace: str = ""
+    body: dict[str, Any] = {}
+    uid: str = ""
+    version: str = ""
+    why: str = ""
+    begins: str = ""
+    """The operation that it begins."""
+
+
+class Outcome(Enum):
+    """What became of a call."""
+
+    DONE = "done"
+    STALE = "stale"
+    """It was made from an old cache."""
+    REFUSED = "refused"
+    """A disruption budget does not allow an eviction now."""
+    TAKEN = "taken"
+    """Something else has the name."""
+    FAILED = "failed"
+    """It was refused, or no answer came: perhaps it has happened."""
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is stored beside a machine, by the one call that begins an order."""
+
+    goal: str
+    shard: str = ""
+    epoch: int = 0
+    sequence: int = 0
+    need: NeedKey | None = None
+    promised: NeedKey | None = None
+    since_s: float = 0.0
+
+    @property
+    def token(self) -> Token:
+        return Token(self.epoch, self.sequence)
+
+    def text(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def note_of(meta: Metadata) -> Note | None:
+    """The note of an object; None where there is none, or somebody has garbled it."""
+    text = meta.annotations.get(NOTE)
+    if text is None:
+        return None
+    try:
+        note = msgspec.json.decode(text, type=Note)
+    except (msgspec.DecodeError, ValueError):
+        return None
+    if note.goal not in (WANTED, IDLE, CONFIGURE, DRAIN):
+        return None
+    if any(key is not None and key.fault() for key in (note.need, note.promised)):
+        return None
+    return note
+
+
+def condition(raw: Received, kind: str) -> Mapping[str, Any]:
+    """The condition of a type; empty where there is none."""
+    found = raw.status.get("conditions")
+    for one in found if isinstance(found, list) else ():
+        if isinstance(one, dict) and one.get("type") == kind:
+            return one
+    return {}
+
+
+def is_true(raw: Received, kind: str) -> bool:
+    return condition(raw, kind).get("status") == "True"
+
+
+class NodeState:
+    """A node, as far as the fleet is concerned."""
+
+    def __init__(self, raw: Received) -> None:
+        self.meta: Final = raw.metadata
+        taints = raw.spec.get("taints")
+        self.taints: Final[list[dict[str, Any]]] = [
+            one for one in (taints if isinstance(taints, list) else []) if isinstance(one, dict)
+        ]
+        keys = [str(one.get("key")) for one in self.taints]
+        self.is_idle: Final = IDLE_TAINT in keys
+        self.cordoned: Final = bool(raw.spec.get("unschedulable"))
+        self.cordoned_by_us: Final = CORDONED in raw.metadata.annotations
+        self.ready: Final = is_true(raw, "Ready")
+        self.notice: Final = next((key for key in keys if key in NOTICES), "")
+        """The taint that says that it will be taken away; empty: none."""
+        self.need: Final = raw.metadata.labels.get(NEED, "")
+
+    def patch(
+        self,
+        machine: str,
+        why: str,
+        *,
+        idle: bool | None = None,
+        cordon: bool | None = None,
+        need: str | None = None,
+    ) -> FleetCall:
+        """Changes of taint, cordon and label in one call, or nothing of them."""
+        meta: dict[str, Any] = {}
+        spec: dict[str, Any] = {}
+        if idle is not None:
+            spec["taints"] = list(self._taints(idle=idle, cordon=cordon))
+        if cordon is not None:
+            spec["unschedulable"] = cordon
+            meta["annotations"] = {CORDONED: why if cordon else None}
+        if need is not None:
+            meta["labels"] = {NEED: _label(need) if need else None}
+        body = {"metadata": meta, "spec": spec}
+        return FleetCall(PATCH, NODE, self.meta.name, machine, "", body, *_guards(self.meta), why)
+
+    def _taints(self, *, idle: bool, cordon: bool | None) -> Iterator[dict[str, Any]]:
+        for one in self.taints:
+            is_old_cordon = cordon is False and one.get("key") == UNSCHEDULABLE
+            if one.get("key") != IDLE_TAINT and not is_old_cordon:
+                yield one
+        if idle:
+            yield {"key": IDLE_TAINT, "effect": "NoSchedule"}
+
+
+def note_call(kind: str, raw: Received, machine: str, note: Note, why: str) -> FleetCall:
+    """Writes the note of a machine over the version that was read."""
+    body = {"metadata": {"annotations": {NOTE: note.text()}}}
+    return FleetCall(PATCH, kind, raw.metadata.name, machine, "", body, *_guards(raw.metadata), why)
+
+
+def _guards(meta: Metadata) -> tuple[str, str]:
+    return meta.uid, meta.resource_version
+
+
+def _label(text: str) -> str:
+    """A value that a label may have."""
+    kept = "".join(
+        one if one.isascii() and (one.isalnum() or one in "-_.") else "-" for one in text
+    )
+    return kept[:63].strip("-_.")
+
+
+class PodOnNode(msgspec.Struct, frozen=True):
+    """A pod that must leave before a machine is empty."""
+
+    namespace: str
+    name: str
+    uid: str
+    leaving: bool
+    stays: bool
+    """It says that it must not be disrupted; a machine that is taken away does not ask."""
+
+
+def pod_on_node(raw: Received) -> PodOnNode | None:
+    """A pod as a drain sees it; None for one that does not count: of a DaemonSet, static, ended."""
+    meta = raw.metadata
+    if (
+        raw.status.get("phase") in ("Succeeded", "Failed")
+        or MIRROR in meta.annotations
+        or (meta.controller is not None and meta.controller.kind == "DaemonSet")
+    ):
+        return None
+    stays = meta.annotations.get(DO_NOT_DISRUPT) == "true"
+    leaving = meta.deletion_timestamp is not None
+    return PodOnNode(meta.namespace, meta.name, meta.uid, leaving, stays)
+
+
+def evict_call(pod: PodOnNode, machine: str, why: str) -> FleetCall:
+    return FleetCall(EVICT, POD, pod.name, machine, pod.namespace, uid=pod.uid, why=why)

@@ -1,0 +1,647 @@
+"""A provider of machines on a Kubernetes API server: NodeClaims of Karpenter, and existing nodes.
+
+    Speculative   there is no NodeClaim             create      creates it
+    Creating      it is not Initialized
+    Idle          its node has our taint            configure   notes the need, takes the taint off
+    Configured    the taint is off                  drain       notes it, cordons, evicts
+    Draining      cordoned, until it is empty                   then the taint, uncordoned
+    Deleting      the NodeClaim is being deleted    delete      deletes it
+
+An order is begun by exactly one call: it creates the NodeClaim, deletes it, or writes the note
+beside the machine (an annotation with goal, need and token). Everything after that follows from the
+note and from what is observed, in any process: one that dies between any two calls leaves
+nothing undone and nothing is done twice. The call is guarded by the version of the object, so that
+of two processes one is refused.
+
+A machine whose node gets a notice (spot), is gone, or is not ready for long is listed as failed:
+its need gets another one at once, while the node is drained as far as disruption budgets allow.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.loop import INFINITY
+from windtunnel.fleet.demand import ACCELERATOR, GPU, DemandRow, MachineKind
+from windtunnel.fleet.kubernetes.claims import (
+    create_call,
+    delete_call,
+    is_initialized,
+    node_name,
+    why_given_up,
+)
+from windtunnel.fleet.kubernetes.objects import (
+    CLAIM,
+    CONFIGURE,
+    DRAIN,
+    IDLE,
+    NODE,
+    WANTED,
+    FleetCall,
+    NodeState,
+    Note,
+    Outcome,
+    PodOnNode,
+    Received,
+    evict_call,
+    note_call,
+    note_of,
+    pod_on_node,
+)
+from windtunnel.fleet.kubernetes.settings import FleetFile, LivePool
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.orders import CREATE, DELETE, TAG, MachineOrder
+from windtunnel.fleet.provider import CAPACITY, PAGE, PERMANENT, STEPS, ChangeLog, Completion, Page
+from windtunnel.fleet.settings import FleetPool
+from windtunnel.fleet.shape import BARE_METAL, ZONE, MachineShape, shape
+from windtunnel.fleet.states import (
+    CONFIGURED,
+    CONFIGURING,
+    CREATING,
+    DELETING,
+    DRAINING,
+    FAILED,
+    SPECULATIVE,
+    STATES,
+)
+from windtunnel.fleet.states import IDLE as IDLE_STATE
+from windtunnel.settings.manifests import quantity
+
+RETRY_S: Final = 2.0
+LONGEST_RETRY_S: Final = 60.0
+"""After a call that failed; twice as long after each further one, until one succeeds."""
+REFUSED_S: Final = 5.0
+"""After an eviction that a disruption budget did not allow."""
+NODE_SHOWN_S: Final = 30.0
+"""A NodeClaim may be shown before its node is."""
+EVICTIONS: Final = 32
+"""Of one machine at once."""
+LOST_SHARE: Final = 0.5
+"""With more of the nodes not ready than this, it is not the nodes that are at fault."""
+
+
+class Pool:
+    """A pool and where its machines come from."""
+
+    def __init__(self, settings: FleetPool, live: LivePool, price: float) -> None:
+        self.settings: Final = settings
+        self.live: Final = live
+        self._price: Final = price
+        self.labels: Final = {**settings.labels, ACCELERATOR: settings.accelerator}
+        if settings.written("zone") or live.nodes:
+            self.labels[ZONE] = settings.zone
+
+    def kind(self) -> MachineKind:
+        return MachineKind(self.settings.capacity_for_pods(), self.labels)
+
+    def has(self, node: Received) -> bool:
+        """Whether a node is a machine of it: by its labels, and as large as the pool says."""
+        labels = node.metadata.labels
+        if any(labels.get(key) != value for key, value in self.live.nodes.items()):
+            return False
+        try:
+            amount = quantity((node.status.get("allocatable") or {}).get(GPU, 0))
+        except InputError:
+            return False
+        return amount >= self.settings.accelerators
+
+    def place(self, number: int) -> MachineShape:
+        return self.settings.shape(number, self.labels, self._price)
+
+    def shape_of(self, node: Received, keys: Iterable[str]) -> MachineShape:
+        """The shape of a node that exists: metal, with its own zone and racks."""
+        own = node.metadata.labels
+        labels = {**self.labels, **{key: own[key] for key in keys if key in own}}
+        plain = self.settings.shape(0, labels, self._price)
+        return shape(
+            plain.instance_type,
+            own.get(ZONE, plain.zone),
+            dict(plain.resources),
+            capacity_type=BARE_METAL,
+            labels=labels,
+            price_per_hour=self._price,
+        )
+
+
+class _Machine:
+    """One machine: what is observed of it, and the order that is under way."""
+
+    __slots__ = (
+        "busy", "claim", "failures", "id", "is_node", "node", "note", "order", "pool", "retry_s",
+        "sent", "shape",
+    )  # fmt: skip
+
+    def __init__(self, name: str, pool: Pool, shape: MachineShape, node: str = "") -> None:
+        self.id: Final = name
+        self.pool: Final = pool
+        self.shape: Final = shape
+        self.is_node: Final = bool(node)
+        self.node = node
+        self.claim: Received | None = None
+        self.note: Note | None = None
+        self.order: MachineOrder | None = None
+        self.sent = False  # whether the call that begins the order has been answered
+        self.busy = 0  # calls that are not answered
+        self.failures = 0  # of calls, in a row
+        self.retry_s = -INFINITY
+
+
+class KubernetesProvider:
+    """The machines of one fleet, for one shard."""
+
+    def __init__(
+        self,
+        file: FleetFile,
+        prices: Mapping[str, float],
+        shard: str,
+        cluster: str,
+        topology_keys: Iterable[str] = (),
+    ) -> None:
+        self._name: Final = file.live.fleet.name
+        self._lost_after_s: Final = file.live.fleet.lost_after_s
+        self._shard: Final = shard
+        self._cluster: Final = cluster
+        self._keys: Final = sorted({*topology_keys, ZONE})
+        self.pools: Final = [
+            Pool(file.pool(one.name), one, prices.get(one.name, 0.0))
+            for one in file.live.fleet.pools
+        ]
+        self._machines: Final[dict[str, _Machine]] = {}
+        self._changes: Final = ChangeLog()
+        self._nodes: Final[dict[str, NodeState]] = {}
+        self._of_node: Final[dict[str, str]] = {}  # by node: its machine
+        self._not_ready_s: Final[dict[str, float]] = {}  # by node: since when
+        self._pods: Final[dict[str, dict[str, PodOnNode]]] = {}  # by node and uid
+        self._dirty: Final[dict[str, None]] = {}  # of which the record may have changed
+        self._touched: Final[dict[str, None]] = {}  # for which something may be to be done
+        self._due: Final[dict[str, float]] = {}  # when to look at a machine again
+        self._answers: list[Completion] = []
+        self._epoch = 0
+        self.owns: Callable[[Machine], bool] = _everything
+        """Whether a machine is the shard's: it does nothing to others."""
+        self.held_back = False
+        """No order begins: what it is for is not stored yet."""
+        self.fenced = 0
+        for pool in self.pools:
+            if pool.live.node_class is not None:
+                for number in range(pool.settings.machines.max):
+                    name = f"{self._name}-{pool.settings.name}-{number}"
+                    self._add(_Machine(name, pool, pool.place(number)))
+
+    def kinds(self) -> list[MachineKind]:
+        """The kinds of machines that pods can ask for."""
+        return [pool.kind() for pool in self.pools]
+
+    # What is observed.
+
+    def claim(self, name: str, raw: Received | None) -> None:
+        """A NodeClaim of the fleet is new, has changed, or (None) is gone."""
+        machine = self._machines.get(name)
+        if machine is None or machine.is_node:
+            return
+        before = machine.claim
+        machine.claim = raw
+        if raw is None:
+            if before is not None and _is(machine.order, CREATE):
+                self._fail(machine, why_given_up(before), CAPACITY)
+            machine.note = None
+            self._link(machine, "")
+        else:
+            machine.note = note_of(raw.metadata)
+            self._link(machine, node_name(raw))
+        self._dirty[name] = None
+
+    def _link(self, machine: _Machine, node: str) -> None:
+        if machine.node != node:
+            self._of_node.pop(machine.node, None)
+            machine.node = node
+            if node:
+                self._of_node[node] = machine.id
+
+    def node(self, name: str, raw: Received | None, now_s: float) -> None:
+        """A node is new, has changed, or (None) is gone."""
+        if raw is None:
+            self._nodes.pop(name, None)
+            self._not_ready_s.pop(name, None)
+            self._remove(f"node/{name}")
+        else:
+            state = self._nodes[name] = NodeState(raw)
+            if state.ready:
+                self._not_ready_s.pop(name, None)
+            else:
+                self._not_ready_s.setdefault(name, now_s)
+            self._adopt(name, raw)
+        found = self._of_node.get(name)
+        if found is not None:
+            self._dirty[found] = None
+
+    def _adopt(self, name: str, raw: Received) -> None:
+        """Nodes of a pool of existing nodes are machines."""
+        own = f"node/{name}"
+        pool = next((one for one in self.pools if one.live.nodes and one.has(raw)), None)
+        known = self._machines.get(own)
+        if pool is None:
+            if known is not None and known.note is None:
+                self._remove(own)
+            return
+        if known is None:
+            known = _Machine(own, pool, pool.shape_of(raw, self._keys), name)
+            self._machines[own] = known
+            self._of_node[name] = own
+        known.claim = raw  # its note is on the node itself
+        known.note = note_of(raw.metadata)
+        self._dirty[own] = None
+
+    def pod(self, before: Received | None, after: Received | None) -> None:
+        """A pod is new, has changed, or (None) is gone."""
+        for raw, is_there in ((before, False), (after, True)):
+            node = "" if raw is None else str(raw.spec.get("nodeName") or "")
+            if raw is None or not node:
+                continue
+            found = pod_on_node(raw) if is_there else None
+            pods = self._pods.setdefault(node, {})
+            if found is not None:
+                pods[found.uid] = found
+            else:
+                pods.pop(raw.metadata.uid, None)
+                if not pods:
+                    del self._pods[node]
+            machine = self._of_node.get(node)
+            if machine is not None:
+                self._dirty[machine] = None
+
+    # The interface of a provider.
+
+    def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:  # noqa: ARG002 - by `advance`
+        """Takes an order and returns at once."""
+        machine = self._machines.get(order.machine)
+        if machine is None:
+            error = "there is no such machine"
+            self._answers.append(Completion(order.machine, order.token, error, PERMANENT))
+            return
+        note = machine.note
+        is_newer = note is None or note.shard != shard or note.token < order.token
+        if order.token.epoch < self._epoch or not is_newer:
+            self.fenced += 1
+            return
+        repeats = machine.order is not None and machine.order.operation == order.operation
+        machine.sent = machine.sent and repeats
+        machine.order = order
+        self._dirty[machine.id] = None
+
+    def get(self, machine: str) -> Machine | None:
+        """One machine as it is."""
+        return self._changes.records.get(machine)
+
+    def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:  # noqa: ARG002 - one shard
+        """What changed after a cursor."""
+        self._epoch = max(epoch, self._epoch)
+        return self._changes.since(cursor, most)
+
+    def records(self) -> list[Machine]:
+        return list(self._changes.records.values())
+
+    def node_of(self, machine: str) -> str:
+        """The node of a machine; empty while there is none."""
+        found = self._machines.get(machine)
+        return "" if found is None else found.node
+
+    def need_of_pods(self, machine: str) -> NeedKey | None:
+        """The need of the pods that must leave a machine before it goes; None: there are none."""
+        found = self._machines[machine]
+        is_in_use = found.node in self._nodes and self._pods.get(found.node)
+        return found.note.need if is_in_use and found.note is not None else None
+
+    # Time, and what is to be done.
+
+    def next_s(self) -> float:
+        """When something is to be answered or looked at; a time that has passed: at once."""
+        if self._dirty or self._answers:
+            return -INFINITY
+        return min(self._due.values(), default=INFINITY)
+
+    def advance(self, now_s: float) -> list[Completion]:
+        """Brings records up to date; gives all answers since the last time."""
+        due = [name for name, at in self._due.items() if at <= now_s]
+        for name in due:
+            del self._due[name]
+            self._dirty[name] = None
+        for name in self._dirty:
+            machine = self._machines.get(name)
+            if machine is not None:
+                self._refresh(machine, now_s)
+                self._touched[name] = None
+        self._dirty.clear()
+        answers, self._answers = self._answers, []
+        return answers
+
+    def calls(self, now_s: float) -> list[FleetCall]:
+        """What is to be done now; each call must be answered."""
+        calls: list[FleetCall] = []
+        for name in sorted(self._touched):
+            machine = self._machines.get(name)
+            if machine is None or machine.busy:
+                continue
+            if now_s < machine.retry_s:
+                self._look_at(machine, machine.retry_s)
+                continue
+            found = self._next(machine, now_s)
+            machine.busy += len(found)
+            calls += found
+        self._touched.clear()
+        return calls
+
+    def let_go(self) -> None:
+        """Orders may begin that were held back."""
+        self.held_back = False
+        for machine in self._machines.values():
+            if machine.order is not None and not machine.sent:
+                self._dirty[machine.id] = None
+
+    def answered(self, call: FleetCall, outcome: Outcome, says: str, now_s: float) -> None:
+        """What became of a call. What it made of its object has been observed before this."""
+        machine = self._machines.get(call.machine)
+        if machine is None:
+            return
+        machine.busy = max(0, machine.busy - 1)
+        self._dirty[machine.id] = None
+        if outcome is Outcome.DONE:
+            machine.failures = 0
+            machine.retry_s = -INFINITY
+            if call.begins and _is(machine.order, call.begins):
+                machine.sent = True
+        elif outcome is Outcome.TAKEN:
+            self._fail(machine, says, PERMANENT)
+        elif outcome is Outcome.REFUSED:
+            machine.retry_s = max(machine.retry_s, now_s + REFUSED_S)
+        else:
+            machine.failures += 1
+            delay_s = min(RETRY_S * 2.0 ** min(machine.failures - 1, 10), LONGEST_RETRY_S)
+            machine.retry_s = now_s + (0.1 if outcome is Outcome.STALE else delay_s)
+
+    def _add(self, machine: _Machine) -> None:
+        self._machines[machine.id] = machine
+        self._dirty[machine.id] = None
+
+    def _remove(self, name: str) -> None:
+        machine = self._machines.pop(name, None)
+        if machine is not None:
+            self._of_node.pop(machine.node, None)
+            self._dirty.pop(name, None)
+            self._due.pop(name, None)
+            if name in self._changes.records:
+                self._changes.remove(name)
+
+    def _fail(self, machine: _Machine, error: str, cause: str) -> None:
+        if machine.order is not None:
+            token = machine.order.token
+            self._answers.append(Completion(machine.id, token, error, cause))
+            machine.order = None
+
+    # What a machine is.
+
+    def _refresh(self, machine: _Machine, now_s: float) -> None:
+        """Its record as it is now, and the answer to its order where it has come to an end."""
+        before = self._changes.records.get(machine.id)
+        state, error = self._state(machine, before, now_s)
+        note, need = machine.note, self._holder(machine, state)
+        since_s = now_s
+        if before is not None and before.state == state:
+            since_s = before.since_s
+        elif state == IDLE_STATE and note is not None and note.goal == IDLE:
+            since_s = min(note.since_s, now_s)
+        record = Machine(
+            machine.id,
+            machine.shape,
+            state,
+            host="" if state in (SPECULATIVE, CREATING) else machine.node or machine.id,
+            cluster=need.cluster if need is not None and state != CREATING else "",
+            holder=need,
+            promised=note.promised if note is not None and state == DRAINING else None,
+            since_s=since_s,
+            error=error,
+        )
+        if record != before:
+            self._changes.put(record)
+        order = machine.order
+        if order is None or order.operation == TAG:
+            return
+        if state == FAILED:
+            machine.order = None  # the list tells of it
+        elif state == STEPS[order.operation].end:
+            self._answers.append(Completion(machine.id, order.token, host=record.host))
+            machine.order = None
+
+    def _holder(self, machine: _Machine, state: int) -> NeedKey | None:
+        if state not in (CREATING, CONFIGURING, CONFIGURED, DRAINING):
+            return None
+        note = machine.note
+        if note is not None and note.need is not None:
+            return note.need
+        if state == CREATING:
+            return None
+        # Nobody noted whom it is for: as long as pods are on it, it is for them.
+        pool = machine.pool
+        row = DemandRow(
+            f"{self._cluster}.{machine.node}",
+            {ACCELERATOR: pool.settings.accelerator},
+            pool.settings.accelerators,
+            1,
+        )
+        return row.need(self._cluster).key()
+
+    def _state(self, machine: _Machine, before: Machine | None, now_s: float) -> tuple[int, str]:
+        if machine.claim is None:
+            return SPECULATIVE, ""
+        goal = "" if machine.note is None else machine.note.goal
+        if not machine.is_node:
+            if not is_initialized(machine.claim):
+                return CREATING, ""
+            if machine.claim.metadata.deletion_timestamp is not None:
+                is_ours = goal in (WANTED, IDLE)
+                why = "its NodeClaim is being deleted by others"
+                return (DELETING, "") if is_ours else (FAILED, why)
+        node = self._nodes.get(machine.node)
+        if node is None:
+            gone_s = self._not_ready_s.setdefault(machine.node, now_s)
+            may_come = before is None or before.state == CREATING
+            if may_come and now_s < gone_s + NODE_SHOWN_S:
+                self._look_at(machine, gone_s + NODE_SHOWN_S)
+                return CREATING, ""
+            return FAILED, f"its node {machine.node} is gone"
+        why = self._why_lost(machine, node, now_s)
+        return (FAILED, why) if why else (_settled(goal, node), "")
+
+    def _why_lost(self, machine: _Machine, node: NodeState, now_s: float) -> str:
+        """Why a node will not be there for long, or is not any more; empty: nothing is wrong."""
+        if node.notice:
+            return f"a notice: its node has the taint {node.notice}"
+        since_s = self._not_ready_s.get(machine.node)
+        if since_s is None:
+            return ""
+        if now_s < since_s + self._lost_after_s:
+            self._look_at(machine, since_s + self._lost_after_s)
+            return ""
+        hosts = len(self._of_node)
+        bad = sum(name in self._of_node for name in self._not_ready_s)
+        if bad > max(1.0, LOST_SHARE * hosts):
+            self._look_at(machine, now_s + REFUSED_S)
+            return ""
+        return f"its node has not been ready for {self._lost_after_s:g} s"
+
+    def _look_at(self, machine: _Machine, at_s: float) -> None:
+        self._due[machine.id] = min(at_s, self._due.get(machine.id, INFINITY))
+
+    # What is to be done to a machine.
+
+    def _next(self, machine: _Machine, now_s: float) -> list[FleetCall]:
+        record = self._changes.records[machine.id]
+        if not self.owns(record):
+            return []
+        if machine.order is not None and not machine.sent and not self.held_back:
+            operation = machine.order.operation
+            call = self._order_call(machine, machine.order, record, now_s)
+            if call is not None:
+                return [msgspec.structs.replace(call, begins=operation)]
+        if machine.claim is None:
+            return []
+        return self._follow_up(machine, record, now_s)
+
+    def _order_call(
+        self, machine: _Machine, order: MachineOrder, record: Machine, now_s: float
+    ) -> FleetCall | None:
+        """The one call that begins an order, or nothing where it has begun or cannot."""
+        operation, state = order.operation, record.state
+        note = Note(
+            CONFIGURE,
+            self._shard,
+            order.token.epoch,
+            order.token.sequence,
+            order.need,
+            since_s=now_s,
+        )
+        if operation == TAG:
+            machine.order = None  # nobody answers it, and a lost one is sent again
+            if state not in (CONFIGURING, CONFIGURED):
+                return None
+            return self._note(machine, note, "it is counted for another need")
+        step = STEPS[operation]
+        if state == step.under_way:
+            machine.sent = True  # the end of what is under way answers the newer order
+            return None
+        if state != step.start:
+            error = f"it is {STATES[state]}; {operation} begins at {STATES[step.start]}"
+            self._fail(machine, error, "passing")
+            return None
+        return self._first_call(machine, order, record, note)
+
+    def _first_call(
+        self, machine: _Machine, order: MachineOrder, record: Machine, note: Note
+    ) -> FleetCall | None:
+        operation, claim = order.operation, machine.claim
+        if operation == CREATE:
+            note = msgspec.structs.replace(note, goal=WANTED)
+            pool = machine.pool
+            why = f"for need {order.need.group}" if order.need is not None else "for no need"
+            return create_call(self._name, machine.id, pool.settings, pool.live, note, why)
+        assert claim is not None
+        if operation == DELETE:
+            if machine.is_node:
+                self._fail(machine, "a node that exists is not ours to delete", PERMANENT)
+                return None
+            return delete_call(machine.id, claim, "idle for longer than its kind is held")
+        if operation == CONFIGURE:
+            return self._note(machine, note, "it joins")
+        held = machine.note.need if machine.note is not None else record.holder
+        drains = msgspec.structs.replace(note, goal=DRAIN, need=held, promised=order.need)
+        why = "another need gets it" if order.need is not None else "no need counts on it"
+        return self._note(machine, drains, why)
+
+    def _note(self, machine: _Machine, note: Note, why: str) -> FleetCall:
+        assert machine.claim is not None
+        kind = NODE if machine.is_node else CLAIM
+        return note_call(kind, machine.claim, machine.id, note, why)
+
+    def _follow_up(self, machine: _Machine, record: Machine, now_s: float) -> list[FleetCall]:
+        """What follows from the note and from what is observed."""
+        node, note, name = self._nodes.get(machine.node), machine.note, machine.id
+        if record.state == FAILED:
+            return self._give_up(machine, node, record.error)
+        if node is None or record.state == DELETING:
+            return []
+        if record.state == DRAINING:
+            assert note is not None
+            return self._drain(machine, node, note, now_s)
+        if record.state == CONFIGURING:
+            assert record.holder is not None
+            group = record.holder.group
+            why = f"it is for need {group}"
+            return [node.patch(name, why, idle=False, cordon=_uncordon(node), need=group)]
+        if record.state == CONFIGURED:
+            if node.cordoned_by_us:  # for a notice that was taken back
+                return [node.patch(name, "the notice was taken back", cordon=False)]
+        elif record.state == IDLE_STATE and (not node.is_idle or node.cordoned_by_us):
+            why = "no need counts on it"
+            return [node.patch(name, why, idle=True, cordon=_uncordon(node), need="")]
+        return []
+
+    def _drain(
+        self, machine: _Machine, node: NodeState, note: Note, now_s: float
+    ) -> list[FleetCall]:
+        name = machine.id
+        pods = self._pods.get(machine.node, {})
+        if pods:
+            if not node.cordoned:
+                return [node.patch(name, "it is drained", cordon=True)]
+            return self._evictions(machine, pods, "its machine is drained", ask=True)
+        if not node.is_idle or node.cordoned_by_us:
+            why = "it is empty"
+            return [node.patch(name, why, idle=True, cordon=_uncordon(node), need="")]
+        idle = msgspec.structs.replace(note, goal=IDLE, need=None, promised=None, since_s=now_s)
+        return [self._note(machine, idle, "it is empty")]
+
+    def _give_up(self, machine: _Machine, node: NodeState | None, why: str) -> list[FleetCall]:
+        """A machine that is taken away, or lost: it is emptied while there is time."""
+        pods = self._pods.get(machine.node, {})
+        if node is not None and pods and node.ready:
+            if not node.cordoned:
+                return [node.patch(machine.id, why, cordon=True)]
+            return self._evictions(machine, pods, why, ask=False)
+        claim = machine.claim
+        assert claim is not None
+        if machine.is_node or claim.metadata.deletion_timestamp is not None:
+            return []
+        return [delete_call(machine.id, claim, why)]
+
+    def _evictions(
+        self, machine: _Machine, pods: Mapping[str, PodOnNode], why: str, *, ask: bool
+    ) -> list[FleetCall]:
+        staying = [one for one in pods.values() if not one.leaving]
+        going = [one for one in staying if not (ask and one.stays)]
+        going.sort(key=lambda one: (one.namespace, one.name))
+        return [evict_call(one, machine.id, why) for one in going[:EVICTIONS]]
+
+
+def _settled(goal: str, node: NodeState) -> int:
+    """The state of a machine whose node is as it should be."""
+    if goal == DRAIN:
+        return DRAINING
+    if goal == CONFIGURE or (not goal and not node.is_idle):
+        return CONFIGURING if node.is_idle else CONFIGURED
+    return IDLE_STATE
+
+
+def _is(order: MachineOrder | None, operation: str) -> bool:
+    return order is not None and order.operation == operation
+
+
+def _uncordon(node: NodeState) -> bool | None:
+    """A cordon that is not ours stays."""
+    return False if node.cordoned_by_us else None
+
+
+def _everything(machine: Machine) -> bool:  # noqa: ARG001 - a shard that has all of them
+    return True

@@ -1,0 +1,1 @@
+"""The fleet on Kubernetes, without an API server."""

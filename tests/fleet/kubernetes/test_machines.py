@@ -1,0 +1,265 @@
+"""Pods that find no place get machines, and machines that nobody needs go, one call at a time."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fleet.kubernetes.world import FakeApi, World, fleet_file
+from windtunnel.fleet.kubernetes.books import read_books
+from windtunnel.fleet.kubernetes.objects import CLAIM, CREATE, IDLE_TAINT, NODE, POD
+from windtunnel.fleet.planner.actions import SPECULATIVE_REASON
+
+
+def test_pods_that_find_no_place_get_node_claims() -> None:
+    world = World(fleet_file())
+    for name in "ab":
+        world.add_pod(name)
+    world.run(60)
+    assert sorted(world.api.objects[CLAIM]) == ["main-h200-0", "main-h200-1"]
+    assert {world.node_of("a"), world.node_of("b")} == {"ip-main-h200-0", "ip-main-h200-1"}
+    claim = world.api.objects[CLAIM]["main-h200-0"]
+    assert claim["spec"] == {
+        "requirements": [
+            {"key": "node.kubernetes.io/instance-type", "operator": "In",
+             "values": ["p5en.48xlarge"]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z1"]},
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+        ],
+        "resources": {"requests": {"nvidia.com/gpu": "8"}},
+        "nodeClassRef": {"group": "test.dev", "kind": "TestNodeClass", "name": "default"},
+        "taints": [{"key": IDLE_TAINT, "effect": "NoSchedule"}],
+        "expireAfter": "Never",
+    }  # fmt: skip
+    assert claim["metadata"]["labels"]["windtunnel.dev/accelerator"] == "h200"
+    decided = [one for one in world.controller.decisions if one.word == "provision"]
+    assert [(one.pod, one.reason) for one in decided] == [
+        ("a", SPECULATIVE_REASON),
+        ("b", SPECULATIVE_REASON),
+    ]
+
+
+def test_two_small_pods_share_a_machine() -> None:
+    world = World(fleet_file())
+    for name in "ab":
+        world.add_pod(name, 4)
+    world.run(60)
+    assert world.api.created.count("main-h200-0") == 1
+    assert len(world.api.objects[CLAIM]) == 1
+
+
+def test_a_machine_that_is_not_needed_is_drained_held_and_given_back() -> None:
+    world = World(fleet_file())
+    world.add_pod("a")
+    world.run(60)
+    world.api.remove(POD, "a")
+    world.run(60)
+    assert world.states() == {"idle": 1}
+    node = world.api.objects[NODE]["ip-main-h200-0"]
+    assert [one["key"] for one in node["spec"]["taints"]] == [IDLE_TAINT]
+    assert not node["spec"].get("unschedulable")
+    world.run(600)
+    assert world.api.objects[CLAIM] == {}
+    assert world.states() == {}
+
+
+def test_an_idle_machine_is_used_again_before_another_is_created() -> None:
+    world = World(fleet_file())
+    world.add_pod("a")
+    world.run(60)
+    world.api.remove(POD, "a")
+    world.run(60)
+    world.add_pod("b")
+    world.run(60)
+    assert world.node_of("b") == "ip-main-h200-0"
+    assert world.api.created.count("main-h200-0") == 1
+
+
+def test_a_drain_waits_for_disruption_budgets_and_for_pods_that_must_not_be_disrupted() -> None:
+    world = World(fleet_file(), None)
+    for name in "ab":
+        world.add_pod(name)
+    world.run(60)
+    first = world.node_of("a")
+    # A pod of others lands on the machine while its own pod goes.
+    world.add_pod("late", 0, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    world.api.change(POD, "late", spec={"nodeName": first}, status={"phase": "Running"})
+    world.api.remove(POD, "a")
+    world.run(60)
+    assert world.states() == {"configured": 2}, "a machine with a pod is in use"
+    # Drained for a need of higher priority, say.
+    controller = world.controller
+    shard = controller.shard
+    machine = first.removeprefix("ip-")
+    entry = shard.planner.inventory.entries[machine]
+    assert entry.row is not None
+    controller.demand.forget("late")
+    world.api.protected.add("late")
+    world.run(60)
+    assert world.states() == {"configured": 1, "draining": 1}
+    assert world.api.objects[NODE][first]["spec"]["unschedulable"]
+    assert world.api.evicted == []
+    world.api.change(POD, "late", metadata={"annotations": {"karpenter.sh/do-not-disrupt": None}})
+    world.run(30)
+    assert world.api.evicted == [], "the budget says no"
+    world.api.protected.clear()
+    world.run(30)
+    assert world.api.evicted == ["late"]
+    assert world.states() == {"configured": 1, "idle": 1}
+    assert not world.api.objects[NODE][first]["spec"]["unschedulable"]
+
+
+def test_a_claim_that_karpenter_gives_up_is_tried_again_after_a_back_off() -> None:
+    world = World(fleet_file())
+    world.no_capacity = True
+    world.add_pod("a")
+    world.run(60)
+    tries = len(world.api.created)
+    assert 2 <= tries <= 4, "once, and again after 30 s"
+    short = [one for one in world.controller.decisions if one.word == "short"]
+    assert "tried again later" in short[-1].reason
+    world.no_capacity = False
+    world.run(120)
+    assert world.node_of("a")
+
+
+@pytest.mark.parametrize(
+    "taint", ["karpenter.sh/disrupted", "aws-node-termination-handler/spot-itn"]
+)
+def test_after_a_spot_notice_the_replacement_comes_and_the_machine_is_emptied(taint: str) -> None:
+    world = World(fleet_file(spot=True))
+    world.add_pod("a")
+    world.run(60)
+    old = world.node_of("a")
+    world.api.protected.add("a")
+    taints = [{"key": taint, "effect": "NoSchedule"}]
+    world.api.change(NODE, old, spec={"taints": taints})
+    world.run(60)
+    assert sorted(world.api.objects[CLAIM]) == ["main-h200-0", "main-h200-1"], "replacement first"
+    assert world.states() == {"configured": 1, "failed": 1} or world.states() == {
+        "idle": 1,
+        "failed": 1,
+    }
+    failed = [one for one in world.controller.decisions if one.word == "failed"]
+    assert taint in failed[0].reason
+    world.api.protected.clear()
+    world.run(60)
+    assert world.api.evicted == ["a"]
+    assert sorted(world.api.objects[CLAIM]) == ["main-h200-1"], "the old one is given back"
+
+
+def test_a_machine_whose_node_is_gone_is_replaced() -> None:
+    world = World(fleet_file())
+    world.add_pod("a")
+    world.run(60)
+    world.api.remove(NODE, "ip-main-h200-0")
+    world.api.remove(POD, "a")
+    world.add_pod("b")
+    world.run(120)
+    assert world.node_of("b")
+    assert len(world.api.objects[CLAIM]) == 1
+
+
+def test_nodes_that_are_not_ready_are_lost_one_by_one_and_not_all_together() -> None:
+    world = World(fleet_file(places=4))
+    for name in "abc":
+        world.add_pod(name)
+    world.run(60)
+    down = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    for name in list(world.api.objects[NODE]):
+        world.api.change(NODE, name, status=down)
+    world.run(900)
+    assert world.states() == {"configured": 3}, "all at once: it is not the nodes"
+    up = {"conditions": [{"type": "Ready", "status": "True"}]}
+    first, *others = list(world.api.objects[NODE])
+    for name in others:
+        world.api.change(NODE, name, status=up)
+    world.run(60)
+    assert first.removeprefix("ip-") not in world.api.objects[CLAIM]
+
+
+def test_existing_nodes_are_taken_over_with_their_pods_and_parked_when_empty() -> None:
+    world = World(fleet_file(places=0, metal=2))
+    for number in range(2):
+        world.add_node(f"m{number}", {"pool": "metal"})
+    world.add_pod("a")
+    world.api.change(POD, "a", spec={"nodeName": "m0"}, status={"phase": "Running"})
+    world.run(60)
+    assert world.states() == {"configured": 1, "idle": 1}
+    assert world.api.evicted == []
+    assert [one["key"] for one in world.api.objects[NODE]["m1"]["spec"]["taints"]] == [IDLE_TAINT]
+    world.add_pod("b")
+    world.run(60)
+    assert world.node_of("b") == "m1"
+    world.api.remove(POD, "b")
+    world.run(60)
+    assert world.states() == {"configured": 1, "idle": 1}
+    world.run(3600)
+    assert sorted(world.api.objects[NODE]) == ["m0", "m1"], "metal is never given back"
+
+
+def test_a_name_that_something_else_has_is_not_taken_over() -> None:
+    world = World(fleet_file(places=1))
+    stranger = {"metadata": {"name": "main-h200-0", "labels": {}}, "spec": {}, "status": {}}
+    world.api.objects[CLAIM]["main-h200-0"] = stranger
+    world.karpenter = False
+    world.add_pod("a")
+    world.run(60)
+    assert "annotations" not in stranger["metadata"]
+    assert [call.verb for call in world.log if call.kind == CLAIM] == [CREATE]
+    assert list(world.controller.verdicts.values()) != [], "it is short, and says so"
+
+
+STORY = st.lists(st.sampled_from(["pod", "pod", "small", "gone", "notice", "wait"]), max_size=8)
+
+
+def play(world: World, story: list[str]) -> None:
+    made = 0
+    for word in story:
+        if word in ("pod", "small"):
+            made += 1
+            world.add_pod(f"p{made}", 8 if word == "pod" else 4)
+        elif word == "gone":
+            for name in list(world.api.objects[POD])[:1]:
+                world.api.remove(POD, name)
+        elif word == "notice":
+            for name in list(world.api.objects[NODE])[:1]:
+                taints = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
+                world.api.change(NODE, name, spec={"taints": taints})
+        world.run(40)
+    world.run(200)
+
+
+def end_of(world: World) -> tuple[object, ...]:
+    pods = sorted(world.api.objects[POD])
+    return (
+        pods,
+        [bool(world.node_of(name)) for name in pods],
+        len(world.api.objects[CLAIM]),
+        world.states(),
+    )
+
+
+def creates(api: FakeApi) -> dict[str, int]:
+    return {name: api.created.count(name) for name in sorted(set(api.created))}
+
+
+def books(world: World) -> list[object]:
+    """The rows that are stored, without when they were first asked for."""
+    stored = read_books({"rows": world.books()} if world.books() else {}, "test")
+    return [msgspec.structs.replace(row, since_s=0.0) for row in stored.rows]
+
+
+@given(STORY, st.integers(0, 60), st.booleans())
+def test_killed_between_any_two_calls_nothing_is_created_twice(
+    story: list[str], kill_at: int, after: bool
+) -> None:
+    """The same end as without the kill, the same books, and no more machines ever created."""
+    calm = World(fleet_file(places=12))
+    play(calm, story)
+    killed = World(fleet_file(places=12))
+    killed.calls_left, killed.kills_after = kill_at, after
+    play(killed, story)
+    assert end_of(killed) == end_of(calm)
+    assert sum(creates(killed.api).values()) == sum(creates(calm.api).values())
+    assert books(killed) == books(calm)
