@@ -3,15 +3,19 @@
 Everything is computed from all nodes and pods, each time anew.
 """
 
+from windtunnel.core.taints import ALL_TAINTS, tolerates
 from windtunnel.fleet.demand import (
     ACCELERATOR,
     GPU,
     PATIENCE_S,
+    TAINTS,
     DemandRow,
     MachineKind,
+    NodeTerm,
     PodRequest,
+    taints_in,
 )
-from windtunnel.fleet.requirements import accepts_all
+from windtunnel.fleet.requirements import accepts_all, requirement
 
 EXPECTED = float("inf")
 
@@ -44,6 +48,8 @@ class Bin:
     def takes(self, pod: PodRequest) -> bool:
         """Takes a pod, if there is room for it."""
         if any(self.labels.get(key) != value for key, value in pod.selector.items()):
+            return False
+        if not tolerates(pod.tolerations, taints_in(self.labels.get(TAINTS, ""))):
             return False
         if pod.affinity and not any(accepts_all(term, self.labels) for term in pod.affinity):
             return False
@@ -110,9 +116,13 @@ class ReferenceDemand:
     def _recall(self, name: str, machine: str, now_s: float) -> None:
         node = self.nodes[machine]
         selector = {ACCELERATOR: node.labels[ACCELERATOR]}
+        if TAINTS in node.labels:
+            selector[TAINTS] = node.labels[TAINTS]
         size = int(node.capacity.get(GPU, 0.0))
         self.rows[name] = DemandRow(name, selector, size, 1, since_s=now_s)
-        self._kind_of[name] = self._smallest(PodRequest("", "", {GPU: float(size)}, selector))
+        self._kind_of[name] = self._smallest(
+            PodRequest("", "", {GPU: float(size)}, selector, tolerations=(ALL_TAINTS,))
+        )
 
     def _settle(self, bins: list[Bin], used: dict[str, None], now_s: float) -> None:
         waiting = [pod for pod in self.pods.values() if pod.active and not pod.node]
@@ -160,13 +170,19 @@ class ReferenceDemand:
             self.priorities.get(pod.owner, 0),
             now_s,
             pod,
-            next((term for term in pod.affinity if accepts_all(term, kind.labels)), ()),
+            next((term for term in pod.affinity if accepts_all(term, kind.labels)), ())
+            + self._kept_away(pod),
         )
         self._kind_of[name] = kind
         fresh = [_coming(kind, name) for _ in range(machines)]
         bins += fresh
         assert fresh[0].takes(pod)
         return fresh[0]
+
+    def _kept_away(self, pod: PodRequest) -> NodeTerm:
+        texts = [kind.labels.get(TAINTS, "") for kind in self._kinds]
+        refused = [text for text in texts if not tolerates(pod.tolerations, taints_in(text))]
+        return (requirement(TAINTS, "NotIn", refused),) if refused else ()
 
     def _smallest(self, pod: PodRequest) -> MachineKind | None:
         found = [kind for kind in self._kinds if _coming(kind, "").takes(pod)]

@@ -4,14 +4,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fleet.reference_demand import ReferenceDemand, SlowNode, SlowPod
-from windtunnel.fleet.demand import ACCELERATOR, CPU, GPU, Demand, MachineKind, PodRequest
+from windtunnel.core.taints import ALL_TAINTS, Toleration
+from windtunnel.fleet.demand import (
+    ACCELERATOR,
+    CPU,
+    GPU,
+    TAINTS,
+    Demand,
+    MachineKind,
+    PodRequest,
+)
 from windtunnel.fleet.requirements import requirement
 
 KINDS = [
     MachineKind({GPU: 8.0, CPU: 16.0}, {ACCELERATOR: "h200"}),
     MachineKind({GPU: 4.0, CPU: 8.0}, {ACCELERATOR: "h200"}),
     MachineKind({GPU: 8.0, CPU: 32.0}, {ACCELERATOR: "l4", "zone": "z"}),
+    MachineKind({GPU: 2.0, CPU: 8.0}, {ACCELERATOR: "h200", TAINTS: "NoSchedule@team=a"}),
 ]
+TOLERATIONS = [(), (), (ALL_TAINTS,), (Toleration("team", "Equal", "a", ""),)]
 SELECTORS: list[dict[str, str]] = [{}, {ACCELERATOR: "h200"}, {ACCELERATOR: "l4", "zone": "z"}]
 NOT_H200 = requirement(ACCELERATOR, "NotIn", ["h200"])
 AFFINITIES = [
@@ -69,6 +80,7 @@ class Both:
                 self.now_s,
                 ("q", self.made),
                 self.draw.draw(st.sampled_from(AFFINITIES)),
+                self.draw.draw(st.sampled_from(TOLERATIONS)),
             )
             self.slow.pods[request.name] = SlowPod(request)
             self.tell(request.name)
@@ -171,11 +183,29 @@ def test_a_machine_is_asked_for_that_meets_the_affinity_of_a_pod() -> None:
     demand.look(0.0)
     (row,) = demand.rows
     assert row.accelerators == 8
-    assert row.need("c").profile.requirements == (NOT_H200,)
+    assert NOT_H200 in row.need("c").profile.requirements
+    assert demand.homeless == {}
     nowhere = ((requirement(ACCELERATOR, "In", ["tpu"]),),)
     demand.pod(PodRequest("q", "v", {}, {}, affinity=nowhere), "", pending=True, gated=False)
     demand.look(1.0)
     assert list(demand.homeless) == ["q"]
+
+
+def test_a_machine_is_asked_for_whose_taints_a_pod_tolerates() -> None:
+    """The smallest machines are tainted, and a machine that is there has another taint."""
+
+    def asked(*tolerations: Toleration) -> tuple[int, list[str]]:
+        demand = Demand("c", KINDS)
+        pod = PodRequest("p", "p", {GPU: 2.0}, {}, tolerations=tolerations)
+        demand.pod(pod, "", pending=True, gated=False)
+        demand.node("n", {GPU: 8.0}, {TAINTS: "NoExecute@broken="}, ready=True, cordoned=False)
+        demand.hold("n", "old", 0)
+        demand.look(0.0)
+        (row,) = demand.rows
+        return row.accelerators, [one.text() for one in row.need("c").profile.requirements]
+
+    assert asked() == (4, [f"{TAINTS}:NotIn:NoSchedule@team=a"])
+    assert asked(TOLERATIONS[-1][0]) == (2, [])
 
 
 def test_a_restart_goes_on_with_the_rows_that_pods_still_need() -> None:

@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.demand import Demand, MachineKind, NodeTerm, PodRequest
+from windtunnel.core.taints import Taint, Toleration, toleration_of
+from windtunnel.fleet.demand import (
+    TAINTS,
+    Demand,
+    MachineKind,
+    NodeTerm,
+    PodRequest,
+    taints_text,
+)
 from windtunnel.fleet.requirements import OPERATORS, requirement
 
 Fields = Mapping[str, object]
@@ -34,6 +42,8 @@ class ClusterNode(Protocol):
     def capacity(self) -> Mapping[str, float]: ...
     @property
     def labels(self) -> Mapping[str, str]: ...
+    @property
+    def taints(self) -> Sequence[Taint]: ...
     @property
     def ready(self) -> bool: ...
     @property
@@ -174,7 +184,7 @@ class ClusterDemand:
         """What a pod asks that belongs to no gang: it is reported to `demand` by the driver."""
         known = self._requests.get(name)
         if known is None or known.uid != uid:
-            affinity = self._affinity(name, spec)
+            affinity, tolerations = self._rules(name, spec)
             known = self._requests[name] = PodRequest(
                 name,
                 uid,
@@ -184,16 +194,19 @@ class ClusterDemand:
                 created_s=created_s,
                 place=(name, 0),
                 affinity=affinity,
+                tolerations=tolerations,
             )
         return known
 
-    def _affinity(self, name: str, spec: Fields) -> tuple[NodeTerm, ...]:
+    def _rules(
+        self, name: str, spec: Fields
+    ) -> tuple[tuple[NodeTerm, ...], tuple[Toleration, ...]]:
         self.unreadable.pop(name, None)
         try:
-            return affinity_of(spec, self._terms_of)
+            return affinity_of(spec, self._terms_of), tolerations_of(spec)
         except InputError as error:
             self.unreadable[name] = str(error)
-            return ()
+            return (), ()
 
     def asks(self, name: str) -> bool:
         """Whether machines are asked for a pod while it has none."""
@@ -226,7 +239,10 @@ class ClusterDemand:
             for requests in daemons.values():
                 for resource, amount in requests.items():
                     capacity[resource] = capacity.get(resource, 0.0) - amount
-        self.demand.node(name, capacity, node.labels, ready=node.ready, cordoned=node.cordoned)
+        labels, taints = node.labels, taints_text(node.taints)
+        if taints:
+            labels = {**labels, TAINTS: taints}
+        self.demand.node(name, capacity, labels, ready=node.ready, cordoned=node.cordoned)
 
     def _pod(self, name: str, pod: GangPod | None) -> None:
         if pod is None:
@@ -244,7 +260,7 @@ class ClusterDemand:
                 pod.set_name,
                 pod.created_s,
                 (pod.clique, pod.index),
-                self._affinity(name, spec),
+                *self._rules(name, spec),
             )
         pending = pod.active and not pod.node and self.asks(name)
         self.demand.pod(known, pod.node, pending=pending, gated=pod.gated)
@@ -269,6 +285,16 @@ def affinity_of(spec: Fields, terms_of: TermsOf) -> tuple[NodeTerm, ...]:
         )
         for term in terms_of(spec)
     )
+
+
+def tolerations_of(spec: Fields) -> tuple[Toleration, ...]:
+    """The taints that a pod puts up with."""
+    found = spec.get("tolerations")
+    if found is None:
+        return ()
+    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+        raise InputError("tolerations are not a list of mappings", where="tolerations")
+    return tuple(toleration_of(one) for one in found)
 
 
 def together(gang: Gang) -> str:

@@ -13,18 +13,34 @@ scratch, and a property test holds the two equal.
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from windtunnel.core.taints import (
+    ALL_TAINTS,
+    PREFER_NO_SCHEDULE,
+    Taint,
+    Toleration,
+    tolerates,
+)
 from windtunnel.fleet.need import Need, need, profile
-from windtunnel.fleet.requirements import IN, SAME, MachineRequirement, accepts_all, requirement
+from windtunnel.fleet.requirements import (
+    IN,
+    NOT_IN,
+    SAME,
+    MachineRequirement,
+    accepts_all,
+    requirement,
+)
 
 GPU: Final = "nvidia.com/gpu"
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 ACCELERATOR: Final = "windtunnel.dev/accelerator"
 """The node label that names the accelerators of a machine."""
+TAINTS: Final = "windtunnel.dev/taints"
+"""The attribute of a machine that has its taints, as `taints_text` writes them."""
 PATIENCE_S: Final = 60.0
 """How long room on a machine in the cluster counts for a pod that does not get it."""
 
@@ -37,12 +53,29 @@ Rank = tuple[int, int, int, int, int]
 """The order in which room is filled: machines in the cluster, then those on their way."""
 
 
+def taints_text(taints: Iterable[Taint]) -> str:
+    """Taints that keep pods off a machine, as an attribute of it; empty: there are none."""
+    hard = {one for one in taints if one[2] != PREFER_NO_SCHEDULE}
+    return " ".join(f"{effect}@{key}={value}" for key, value, effect in sorted(hard))
+
+
+def taints_in(text: str) -> list[Taint]:
+    """The taints that `taints_text` wrote."""
+    found: list[Taint] = []
+    for one in text.split():
+        effect, _, rest = one.partition("@")
+        key, _, value = rest.partition("=")
+        found.append((key, value, effect))
+    return found
+
+
 @dataclass
 class MachineKind:
     """A kind of machine that can be asked for."""
 
     capacity: dict[str, float]
     labels: dict[str, str]
+    """With its taints under `TAINTS`, if it has any."""
 
 
 @dataclass
@@ -62,9 +95,12 @@ class PodRequest:
     """Its clique and its index there: orders pods of a gang that are alike."""
     affinity: tuple[NodeTerm, ...] = ()
     """Required node affinity: one of these terms must hold; empty: any node."""
+    tolerations: tuple[Toleration, ...] = ()
 
     def may_use(self, labels: Mapping[str, str]) -> bool:
-        """Whether it may go to a machine with these labels."""
+        """Whether it may go to a machine with these labels, taints among them."""
+        if TAINTS in labels and not tolerates(self.tolerations, taints_in(labels[TAINTS])):
+            return False
         return _matches(labels, self.selector) and (
             not self.affinity or any(accepts_all(term, labels) for term in self.affinity)
         )
@@ -239,7 +275,7 @@ class Demand:
         self._pins: Final[dict[str, int]] = {}  # by row: machines for which it must be kept
         self._rows: Final[dict[str, _Row]] = {}
         self._loose: Final[dict[str, None]] = {}  # rows without a pin
-        self._shapes: Final[dict[tuple[object, object, object], _Shape]] = {}
+        self._shapes: Final[dict[tuple[object, ...], _Shape]] = {}
         self._ages: Final[list[tuple[float, int, _Room]]] = []
         self._expected: Final[dict[int, _Room]] = {}  # rooms that pending pods were put in
         self._extra: Final[dict[str, str]] = {}  # by pod: the row that it was given out of turn
@@ -340,7 +376,9 @@ class Demand:
         any more go with the next look."""
         self._issued = max(self._issued, issued)
         for number, row in enumerate(rows):
-            wanted = PodRequest("", "", {}, row.selector, affinity=(row.affinity,))
+            wanted = PodRequest(
+                "", "", {}, row.selector, affinity=(row.affinity,), tolerations=(ALL_TAINTS,)
+            )
             made = self._add(row, (0, 0, number), self._smallest(wanted, row.accelerators))
             self._await(made, row.since_s)
 
@@ -447,7 +485,7 @@ class Demand:
             tuple(sorted(pod.requests.items())),
             tuple(sorted(pod.selector.items())),
         )
-        key = (requests, selector, pod.affinity)
+        key = (requests, selector, pod.affinity, pod.tolerations)
         found = self._shapes.get(key)
         if found is None:
             kind = self._smallest(pod, int(pod.requests.get(GPU, 0.0)))
@@ -541,11 +579,18 @@ class Demand:
             self._priorities.get(pod.owner, 0),
             now_s,
             pod,
-            next((term for term in pod.affinity if accepts_all(term, kind.labels)), ()),
+            next((term for term in pod.affinity if accepts_all(term, kind.labels)), ())
+            + self._refused(pod),
         )
         made = self._add(row, (self._looks, 1, self._issued), kind)
         self._await(made, now_s)
         return made.coming[0]
+
+    def _refused(self, pod: PodRequest) -> NodeTerm:
+        """Keeps machines away whose taints a pod does not tolerate."""
+        texts = [kind.labels[TAINTS] for kind in self._kinds if TAINTS in kind.labels]
+        refused = [text for text in texts if not tolerates(pod.tolerations, taints_in(text))]
+        return (requirement(TAINTS, NOT_IN, refused),) if refused else ()
 
     # Rows.
 
@@ -557,9 +602,11 @@ class Demand:
         node = self._nodes[machine]
         accelerator = node.labels.get(ACCELERATOR)
         selector = {} if accelerator is None else {ACCELERATOR: accelerator}
+        if TAINTS in node.labels:
+            selector[TAINTS] = node.labels[TAINTS]
         size = int(node.capacity.get(GPU, 0.0))
         row = DemandRow(name, selector, size, 1, since_s=now_s)
-        kind = self._smallest(PodRequest("", "", {}, selector), size)
+        kind = self._smallest(PodRequest("", "", {}, selector, tolerations=(ALL_TAINTS,)), size)
         self._await(self._add(row, (self._looks, 0, room.rank[1]), kind), now_s)
 
     def _add(self, row: DemandRow, place: Place, kind: MachineKind | None) -> _Row:

@@ -8,7 +8,7 @@ from pydantic import Field
 from windtunnel.fleet.demand import CPU, GPU, MEMORY
 from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, MachineShape, shape
 from windtunnel.settings.faults import Fault, dotted
-from windtunnel.settings.fields import Duration, Name, Number, Size, Text, Whole
+from windtunnel.settings.fields import Duration, Name, Number, Size, TaintForm, Text, Whole
 from windtunnel.settings.limits import HIGHEST_PRICE, LONGEST_TARGET
 from windtunnel.settings.section import Context, Section
 
@@ -102,6 +102,12 @@ class FleetPool(Section):
     )
     labels: dict[Label, Label] = Field(
         default_factory=dict, description="Labels of its nodes, for the selectors of manifests."
+    )
+
+    taints: list[Annotated[str, TaintForm()]] = Field(
+        default_factory=list,
+        description="Of its nodes, as kubectl writes them: `nvidia.com/gpu=present:NoSchedule`. "
+        "They are asked for pods that tolerate them.",
     )
 
     def capacity_for_pods(self) -> dict[str, float]:

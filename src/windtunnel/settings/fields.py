@@ -10,6 +10,7 @@ from pydantic import BaseModel, Discriminator, GetCoreSchemaHandler, GetJsonSche
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.taints import taint_of
 from windtunnel.core.units import parse_bandwidth, parse_duration, parse_rate, parse_size
 
 FAULT = "windtunnel_fault"
@@ -228,6 +229,20 @@ class Name(Leaf):
         if not re.fullmatch(self.pattern, value):
             self.fail(is_not(value, "a name"))
         return value
+
+
+class TaintForm(Leaf):
+    """A taint of a node, as kubectl writes it."""
+
+    allowed = "key=value:effect or key:effect, with NoSchedule, PreferNoSchedule or NoExecute"
+    schema = {"type": "string"}  # noqa: RUF012 - a constant that no instance changes
+
+    def check(self, value: object) -> str:
+        try:
+            taint_of(str(value))
+        except InputError:
+            self.fail(is_not(value, "a taint"))
+        return str(value)
 
 
 class Text(Leaf):

@@ -1,12 +1,12 @@
 """Small clusters and gangs for the tests of placement."""
 
+from windtunnel.core.taints import Taint
 from windtunnel.gangs.placement.asks import (
     GangAsk,
     GroupAsk,
     PackConstraint,
     PodAsk,
     PodShape,
-    Taint,
 )
 from windtunnel.gangs.placement.placer import Member, Pass, Victim
 from windtunnel.gangs.placement.space import Space

@@ -12,6 +12,7 @@ from tests.gangs.placement.reference import (
     in_the_way,
     keeps_the_rules,
 )
+from windtunnel.core.taints import Toleration
 from windtunnel.gangs.placement.asks import (
     GangAsk,
     GroupAsk,
@@ -24,7 +25,6 @@ from windtunnel.gangs.placement.asks import (
     Requirement,
     Selector,
     SpreadLimit,
-    Toleration,
 )
 from windtunnel.gangs.placement.placer import GangPlacer
 from windtunnel.gangs.placement.space import CHILDREN, NODES, NodeRoom, Space, free_slots

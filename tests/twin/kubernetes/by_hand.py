@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from windtunnel.core.taints import taint_of
 from windtunnel.gangs.commands import Create, CreatePod, PatchGang, Ungate
 from windtunnel.gangs.objects import Node, Pod, PodClique, PodGang
-from windtunnel.gangs.placement.constraints import taint_of
 from windtunnel.gangs.roster import roster_of
 from windtunnel.gangs.templates import CliquePlace, CliqueTemplate, Pack, PodGroup, SetSpec
 from windtunnel.twin.kubernetes.api_server import ApiServer

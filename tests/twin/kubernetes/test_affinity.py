@@ -8,7 +8,8 @@ from tests.gangs.manifests import clique, pod_clique_set
 from tests.gangs.scenarios.live import Live
 from tests.twin.kubernetes.by_hand import QUICK, World
 from windtunnel.core.errors import InputError
-from windtunnel.gangs.placement.constraints import check_pod_spec, taint_of
+from windtunnel.core.taints import taint_of
+from windtunnel.gangs.placement.constraints import check_pod_spec
 from windtunnel.gangs.placement.why import Waiting
 from windtunnel.twin.kubernetes.checks import CLUSTER_INVARIANTS
 from windtunnel.twin.kubernetes.settings import load_cluster_text

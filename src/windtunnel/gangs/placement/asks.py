@@ -7,6 +7,8 @@ group), and groups of pods; each of them may ask to be packed into one domain of
 from dataclasses import dataclass, field
 from typing import Final
 
+from windtunnel.core.taints import PREFER_NO_SCHEDULE, Taint, Toleration, tolerates
+
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 
@@ -53,38 +55,8 @@ class Selector:
         )
 
 
-Taint = tuple[str, str, str]
-"""Of a node: key, value ("" for none) and effect."""
-NO_SCHEDULE: Final = "NoSchedule"
-PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
-NO_EXECUTE: Final = "NoExecute"
-EFFECTS: Final = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
 SOFT_TAINT: Final = 1_000
 """What a taint with PreferNoSchedule takes off the score of a node: more than affinity adds."""
-
-
-def taint_text(taint: Taint) -> str:
-    """As kubectl writes it: `gpu=a100:NoSchedule`."""
-    key, value, effect = taint
-    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
-
-
-@dataclass
-class Toleration:
-    """Taints that a pod puts up with; an empty key or effect stands for all."""
-
-    key: str
-    operator: str
-    value: str
-    effect: str
-    seconds: float | None = None
-    """How long it stays on a node that gets such a taint with NoExecute; None: for ever."""
-
-    def covers(self, taint: Taint) -> bool:
-        key, value, effect = taint
-        if (self.effect and self.effect != effect) or (self.key and self.key != key):
-            return False
-        return self.operator == "Exists" or self.value == value
 
 
 @dataclass
@@ -154,7 +126,7 @@ class PodRules:
         """Whether a pod may go to a node with these labels and taints."""
         if self.selector is not None and not self.selector.matches(labels):
             return False
-        if any(one[2] != PREFER_NO_SCHEDULE and not self.tolerates(one) for one in taints):
+        if not tolerates(self.tolerations, taints):
             return False
         return self.least is None or self.score(labels, taints) >= self.least
 

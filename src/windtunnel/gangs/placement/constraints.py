@@ -5,18 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.taints import NO_EXECUTE, Taint, toleration_of
 from windtunnel.gangs import names
 from windtunnel.gangs.objects import Pod
 from windtunnel.gangs.placement.asks import (
-    EFFECTS,
-    NO_EXECUTE,
     PodRules,
     Preference,
     Requirement,
     Selector,
     SpreadLimit,
-    Taint,
-    Toleration,
 )
 from windtunnel.gangs.pod_manifest import pod_labels
 
@@ -44,7 +41,7 @@ def rules_of(pod_spec: Fields) -> PodRules:
         Preference(_weight(one), Selector([_node_term(_mapping(one, "preference"))]))
         for one in _list(node_affinity, PREFERRED)
     ]
-    tolerations = tuple(_toleration(one) for one in _list(pod_spec, "tolerations"))
+    tolerations = tuple(toleration_of(one) for one in _list(pod_spec, "tolerations"))
     return PodRules(selector_of(pod_spec), tolerations, tuple(preferences))
 
 
@@ -73,42 +70,13 @@ def _node_term(term: Fields) -> list[Requirement]:
     return _requirements(term, "matchExpressions") + _requirements(term, "matchFields")
 
 
-def _toleration(item: Fields) -> Toleration:
-    where = "tolerations"
-    key, operator = str(item.get("key") or ""), str(item.get("operator") or "Equal")
-    value, effect = str(item.get("value") or ""), str(item.get("effect") or "")
-    seconds = item.get("tolerationSeconds")
-    if operator not in ("Equal", "Exists"):
-        raise InputError(f"{operator!r} is not an operator", where=where, allowed="Equal, Exists")
-    if operator == "Equal" and not key:
-        raise InputError("a toleration without a key", where=where, allowed="operator: Exists")
-    if operator == "Exists" and value:
-        raise InputError(f"Exists of {key or 'all taints'} takes no value", where=where)
-    if effect and effect not in EFFECTS:
-        raise InputError(f"{effect!r} is not an effect", where=where, allowed=", ".join(EFFECTS))
-    if seconds is not None and (effect != NO_EXECUTE or not isinstance(seconds, int)):
-        what = "tolerationSeconds are whole seconds, of tolerations of NoExecute"
-        raise InputError(what, where=where)
-    return Toleration(key, operator, value, effect, None if seconds is None else max(0.0, seconds))
-
-
 def stay_s(pod_spec: Fields, usually_s: float) -> float:
     """How long pods stay on a machine since it was found to have failed; for ever is infinite."""
-    found = [_toleration(one) for one in _list(pod_spec, "tolerations")]
+    found = [toleration_of(one) for one in _list(pod_spec, "tolerations")]
     covering = [one.seconds for one in found if one.covers(UNREACHABLE)]
     if not covering:
         return usually_s
     return min([float("inf") if one is None else one for one in covering])
-
-
-def taint_of(text: str) -> Taint:
-    """A taint as kubectl writes it: `key=value:effect` or `key:effect`."""
-    before, _, effect = text.rpartition(":")
-    key, _, value = before.partition("=")
-    if not key or effect not in EFFECTS:
-        allowed = f"key=value:effect, with the effect {', '.join(EFFECTS)}"
-        raise InputError(f"{text!r} is not a taint", allowed=allowed)
-    return (key, value, effect)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ from bisect import bisect_left, insort
 from dataclasses import replace
 from typing import Final
 
+from windtunnel.core.taints import PREFER_NO_SCHEDULE, Taint
 from windtunnel.core.units import format_size
 from windtunnel.gangs.placement.asks import (
-    PREFER_NO_SCHEDULE,
     PodRules,
     PodShape,
     PodTerm,
-    Taint,
 )
 
 PODS: Final = "pods"

@@ -2,7 +2,8 @@
 
 from enum import Enum
 
-from windtunnel.gangs.placement.asks import HOSTNAME, PodAsk, PodShape, taint_text
+from windtunnel.core.taints import taint_text
+from windtunnel.gangs.placement.asks import HOSTNAME, PodAsk, PodShape
 from windtunnel.gangs.placement.search import PATIENCE, Search
 from windtunnel.gangs.placement.space import NodeRoom, Place, Space, Tree, amount
 from windtunnel.gangs.placement.units import Unit, UnitLoad, could_hold

@@ -10,8 +10,19 @@ from typing import Final, Protocol
 from windtunnel.core.errors import NoFixedPoint
 from windtunnel.core.loop import Component, EventQueue
 from windtunnel.core.random import Streams
+from windtunnel.core.taints import taint_of
 from windtunnel.core.telemetry import Plain
-from windtunnel.fleet.demand import ACCELERATOR, CPU, GPU, MEMORY, Demand, MachineKind
+from windtunnel.fleet.demand import (
+    ACCELERATOR,
+    CPU,
+    GPU,
+    MEMORY,
+    TAINTS,
+    Demand,
+    MachineKind,
+    taints_in,
+    taints_text,
+)
 from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import NeedKey
@@ -162,7 +173,9 @@ class Machines(Component):
     def _labels(self, pool: FleetPool) -> dict[str, str]:
         """The labels that all machines of a pool have."""
         zones = dict.fromkeys(self._levels.get("zone", []), pool.zone)
-        return {**pool.labels, ACCELERATOR: pool.accelerator, **zones}
+        taints = taints_text(taint_of(text) for text in pool.taints)
+        labels = {**pool.labels, ACCELERATOR: pool.accelerator, **zones}
+        return {**labels, TAINTS: taints} if taints else labels
 
     def set_pace(self, pace: float) -> None:
         """How many times as long everything takes that begins from now on."""
@@ -366,7 +379,9 @@ def node_of(record: Machine) -> Node:
         MEMORY: float(amounts[MEMORY]),
         "pods": PODS,
     }
-    return Node(record.id, capacity, record.shape.attributes())
+    labels = record.shape.attributes()
+    taints = tuple(taints_in(labels.pop(TAINTS, "")))
+    return Node(record.id, capacity, labels, taints)
 
 
 def _discard(now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]) -> None:

@@ -5,6 +5,7 @@ from typing import Final
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.loop import Loop
+from windtunnel.core.taints import taint_of
 from windtunnel.gangs.api.load import Manifests, NamedSet
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
@@ -12,7 +13,6 @@ from windtunnel.gangs.placement.asks import HOSTNAME
 from windtunnel.gangs.placement.constraints import (
     reuses,
     spread_of,
-    taint_of,
 )
 from windtunnel.gangs.scaling import scale
 from windtunnel.gangs.view import View

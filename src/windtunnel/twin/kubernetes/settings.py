@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from windtunnel.core.errors import InputError
-from windtunnel.gangs.placement.constraints import taint_of
 from windtunnel.settings.document import parse_document, read_text
 from windtunnel.settings.faults import Fault, checker_faults, input_error
-from windtunnel.settings.fields import Leaf, Name, Text, Whole, is_not
+from windtunnel.settings.fields import Leaf, Name, TaintForm, Text, Whole, is_not
 from windtunnel.settings.manifests import quantity
 from windtunnel.settings.section import Context, Section, faults_of
 from windtunnel.twin.kubernetes.times import Moment, PodTimes
@@ -39,21 +38,6 @@ class Amount(Leaf):
         return amount
 
 
-class TaintForm(Leaf):
-    """A taint of a node, as kubectl writes it."""
-
-    allowed = "key=value:effect or key:effect, with NoSchedule, PreferNoSchedule or NoExecute"
-    schema = {"type": "string"}  # noqa: RUF012 - a constant that no instance changes
-
-    def check(self, value: object) -> str:
-        try:
-            taint_of(str(value))
-        except InputError:
-            self.fail(is_not(value, "a taint"))
-        return str(value)
-
-
-TaintText = Annotated[str, TaintForm()]
 NameText = Annotated[str, Name()]
 Label = Annotated[str, Text("the key or the value of a label")]
 Count = Annotated[int, Whole(1, MOST_NODES)]
@@ -74,7 +58,7 @@ class NodeGroup(Section):
         default_factory=dict,
         description="Machines in one domain of a level: `rack: 4` fills racks with four each.",
     )
-    taints: list[TaintText] = Field(
+    taints: list[Annotated[str, TaintForm()]] = Field(
         default_factory=list,
         description="Of each, as kubectl writes them: `nvidia.com/gpu=present:NoSchedule`.",
     )
