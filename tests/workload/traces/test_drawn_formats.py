@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from windtunnel.core.errors import InputError
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.traces.formats.registry import detected
 from windtunnel.workload.traces.reading import open_trace
 from windtunnel.workload.traces.record import TraceRequest, key_of
@@ -186,15 +188,61 @@ def test_lengths_are_drawn_within_their_bounds(tmp_path: Path) -> None:
     assert (min(answers), max(answers)) == (10, 30)
 
 
+def test_chats_grow_by_what_was_said(tmp_path: Path) -> None:
+    text = SHARED.replace("output_len: 20", "output_len: 20, enable_multi_turn_chat: true")
+    text = text.replace("num_prompts_per_group: 10", "num_prompts_per_group: 2")
+    found = read(written(tmp_path, text))
+    chats: dict[str | None, list[TraceRequest]] = {}
+    for one in found:
+        chats.setdefault(one.session, []).append(one)
+    assert len(chats) == 6
+    for turns in chats.values():
+        for turn, one in enumerate(turns):
+            assert (one.turn, one.output_tokens) == (turn, 20)
+            assert one.prompt_tokens == one.prefix_ends[-1] == 100 + 50 + 70 * turn
+            if turn:
+                before = turns[turn - 1]
+                assert one.prefix_keys[:-1] == (*before.prefix_keys, before.answer_key)
+
+
+CONCURRENT = """\
+load: {type: concurrent, stages: [{num_requests: 60, concurrency_level: 4}]}
+data:
+  type: conversation_replay
+  conversation_replay: {num_conversations: 3, shared_system_prompt_len: 100,
+    turns_per_conversation: 5, input_tokens_per_turn: 30, output_tokens_per_turn: 10}
+"""
+
+
+def test_a_concurrent_load_has_so_many_requests_at_once(tmp_path: Path) -> None:
+    path = written(tmp_path, CONCURRENT)
+    assert [one.prompt_tokens for one in read(path)][::4] == [130, 170, 210, 250, 290] * 3
+    scenario = f"""
+workload: [{{trace: {{path: {path}, sessions: closed}}}}]
+serving:
+  pools:
+    - {{name: main, replicas: 1, engine: {{kv_blocks: 1000}},
+       step_time: {{model: linear, fixed: 10ms, per_prefill_token: 1us, per_decode: 1us}}}}
+"""
+    result = run(load_text(scenario)).result
+    assert result["requests"]["completed"] == 60
+    assert result["latency"]["e2e"]["mean"] * result["throughput"][
+        "requests_per_s"
+    ] == pytest.approx(4.0, rel=0.02)
+    with pytest.raises(InputError, match="add `sessions: closed`"):
+        run(load_text(scenario.replace(", sessions: closed", "")))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
         ("rate: 50", "rate: -1", "load.stages.0.rate: input should be greater than 0"),
-        ("type: poisson", "type: concurrent", "load.type: input should be 'constant'"),
+        ("type: poisson", "type: trace_replay", "load.type: input should be 'constant'"),
         ("type: random", "type: shareGPT", "data.type: input should be 'synthetic'"),
         ("mean: 200", "mean: .nan", "data.input_distribution.mean"),
         ("min: 10, max: 500", "min: 600, max: 500", "min is 600, and max is 500"),
-        ("type: poisson", "type: concurrent", "arrivals: {process: closed"),
+        ("type: poisson", "type: concurrent", "stages.0.num_requests is missing"),
+        ("type: random", "type: conversation_replay", "goes with a concurrent load"),
         ("output_distribution", "outputs", "data.output_distribution is missing"),
         ("data:", "data: [", "the file is not YAML"),
     ],

@@ -72,6 +72,8 @@ class TraceNotes:
         """Rows that could not be read and were left out."""
         self.empty = 0
         """Requests with no prompt or no output, which failed where they were recorded; left out."""
+        self.is_followed = False
+        """Whether turns follow the end of the turn before, as the file has no times for them."""
         self.repairs = Repairs()
         self.prefix_tokens = 0
         """That a run found in its caches, where its file does not say which prompts share them."""

@@ -193,6 +193,9 @@ class OpenTrace:
         self.requests: Iterator[TraceRequest] = open_trace(
             path, plan.trace.format, sort=plan.trace.sort, notes=self._notes
         )
+        if self._notes.is_followed and plan.trace.sessions == "open":
+            what = "a concurrent load has no times: a request follows the end of another"
+            raise self._notes.fault(what, hint="add `sessions: closed` to the trace")
         if plan.trace.start_s > 0.0:
             self.requests = _after(self.requests, plan.trace.start_s)
 

@@ -1,9 +1,10 @@
 """Configurations of inference-perf: stages of load, and prompts of drawn lengths.
 
 Requests are drawn from the file as inference-perf would send them; the same file always gives the
-same requests. Of `load` its `type` constant or poisson, `stages` with `rate` and `duration`, the
-`interval` between them and `lora_traffic_split` are read; of `data` the types `synthetic`, `random`
-and `shared_prefix`.
+same requests. Of `load` its `type` constant, poisson or concurrent, `stages` with `rate` and
+`duration` or `num_requests` and `concurrency_level`, the `interval` between them and
+`lora_traffic_split` are read; of `data` the types `synthetic`, `random`, `shared_prefix` and
+`conversation_replay`. A chat is a session, and so is a worker of a concurrent load.
 """
 
 import math
@@ -24,6 +25,9 @@ from windtunnel.workload.traces.record import LONGEST_TRACE_S, MOST_TOKENS, Trac
 ENDINGS = (".yaml", ".yml")
 MOST_BYTES = 1 << 20
 FASTEST_PER_S = 1e6
+MOST_REQUESTS = 10**8
+LONGEST_CHAT = 1000
+"""Turns of one chat: each prompt holds all that was said before it."""
 
 
 class _Part(BaseModel):
@@ -85,10 +89,12 @@ Tokens = Annotated[Spread, BeforeValidator(_spread)]
 
 
 class Stage(_Part):
-    """A while of load at one rate."""
+    """A while of load at one rate, or so many requests of so many at once."""
 
-    rate: float = Field(gt=0, le=FASTEST_PER_S)
-    duration: float = Field(gt=0, le=LONGEST_TRACE_S)
+    rate: float | None = Field(default=None, gt=0, le=FASTEST_PER_S)
+    duration: float | None = Field(default=None, gt=0, le=LONGEST_TRACE_S)
+    num_requests: int | None = Field(default=None, ge=1, le=MOST_REQUESTS)
+    concurrency_level: int | None = Field(default=None, ge=1, le=10**6)
 
 
 class Split(_Part):
@@ -101,35 +107,66 @@ class Split(_Part):
 class Load(_Part):
     """When requests are sent."""
 
-    type: Literal["constant", "poisson"] = "constant"
+    type: Literal["constant", "poisson", "concurrent"] = "constant"
     interval: float = Field(default=1.0, ge=0, le=LONGEST_TRACE_S)
     stages: list[Stage] = Field(min_length=1, max_length=10_000)
     lora_traffic_split: list[Split] | None = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        is_concurrent = self.type == "concurrent"
+        needed = ("num_requests", "concurrency_level") if is_concurrent else ("rate", "duration")
+        for number, stage in enumerate(self.stages):
+            for key in needed:
+                if getattr(stage, key) is None:
+                    raise ValueError(f"stages.{number}.{key} is missing: the type is {self.type}")
+        if is_concurrent and len(self.stages) > 1:
+            raise ValueError("a concurrent load has one stage: the next begins when it has ended")
+        return self
 
 
 class SharedPrefix(_Part):
     """System prompts that groups of requests share."""
 
     num_groups: int = Field(default=10, ge=1, le=10**6)
+    num_prompts_per_group: int = Field(default=10, ge=1, le=10**6)
     system_prompt_len: Tokens = Spread(type="fixed", mean=100)
     question_len: Tokens = Spread(type="fixed", mean=50)
     output_len: Tokens = Spread(type="fixed", mean=50)
     question_distribution: Spread | None = None
     output_distribution: Spread | None = None
-    enable_multi_turn_chat: Literal[False] = False
+    enable_multi_turn_chat: bool = False
 
     @model_validator(mode="before")
     @classmethod
     def _older_names(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "num_unique_system_prompts" in data:
-            return {"num_groups": data["num_unique_system_prompts"], **data}
+        older = {
+            "num_unique_system_prompts": "num_groups",
+            "num_users_per_system_prompt": "num_prompts_per_group",
+        }
+        if isinstance(data, dict):
+            named = {new: data[old] for old, new in older.items() if old in data}
+            return {**named, **data}
         return data
+
+
+class ConversationReplay(_Part):
+    """Conversations, each with a system prompt of its own after one that all share."""
+
+    num_conversations: int = Field(default=100, ge=1, le=10**6)
+    shared_system_prompt_len: int = Field(default=0, ge=0, le=MOST_TOKENS)
+    dynamic_system_prompt_len: Tokens | None = None
+    turns_per_conversation: Tokens = Spread(type="fixed", mean=5)
+    input_tokens_per_turn: Tokens = Spread(type="fixed", mean=100)
+    output_tokens_per_turn: Tokens = Spread(type="fixed", mean=100)
+    tool_call_latency_sec: Tokens | None = None
 
 
 class Data(_Part):
     """What is sent."""
 
-    type: Literal["synthetic", "random", "shared_prefix"]
+    type: Literal["synthetic", "random", "shared_prefix", "conversation_replay"]
+    conversation_replay: ConversationReplay | None = None
     input_distribution: Spread | None = None
     output_distribution: Spread | None = None
     shared_prefix: SharedPrefix | None = None
@@ -157,7 +194,9 @@ def is_configuration(start: bytes) -> bool:
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
     """Times count from the start of the first stage."""
-    return _requests(_configuration(path), path, notes)
+    plan = _configuration(path)
+    notes.is_followed = plan.load.type == "concurrent"
+    return _requests(plan, path, notes)
 
 
 def _configuration(path: Path) -> Configuration:
@@ -173,24 +212,32 @@ def _configuration(path: Path) -> Configuration:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         what = f"{place}: {first['msg'][0].lower()}{first['msg'][1:]}"
-        hint = None
-        if first["input"] == "concurrent":
-            hint = "write a workload with arrivals: {process: closed, users: N, think: 0s}"
-        raise InputError(what, where=str(path), hint=hint) from None
+        raise InputError(what, where=str(path)) from None
 
 
 def _requests(plan: Configuration, path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
-    prompts = _Prompts(plan, path)
+    prompts = _source(plan, path)
+    if plan.load.type == "concurrent":
+        stage = plan.load.stages[0]
+        assert stage.num_requests is not None
+        assert stage.concurrency_level is not None
+        for number in range(stage.num_requests):
+            request = prompts.make(0.0, number % stage.concurrency_level)
+            if notes.accepts(request, 0):
+                yield request
+        return
     arrivals = Stream(0, "inference-perf.arrivals")
     start_s = 0.0
     for stage in plan.load.stages:
+        assert stage.rate is not None
+        assert stage.duration is not None
         gap_s, end_s = 1.0 / stage.rate, start_s + stage.duration
         time_s = start_s
         if plan.load.type == "poisson":
             time_s += arrivals.exponential(gap_s)
         sent = 0
         while time_s < end_s and not math.isclose(time_s, end_s):
-            request = prompts.make(time_s)
+            request = prompts.make(time_s, None)
             if notes.accepts(request, 0):
                 yield request
             sent += 1
@@ -221,7 +268,7 @@ class _Prompts:
             self._prompts = data.input_distribution or _missing(path, "data.input_distribution")
             self._answers = data.output_distribution or _missing(path, "data.output_distribution")
 
-    def make(self, time_s: float) -> TraceRequest:
+    def make(self, time_s: float, worker: int | None) -> TraceRequest:
         stream = self._stream
         keys: tuple[int, ...] = ()
         ends: tuple[int, ...] = ()
@@ -238,7 +285,124 @@ class _Prompts:
             adapter=self._adapters[pick(self._upto, stream)] if self._adapters else None,
             prefix_keys=keys,
             prefix_ends=ends,
+            session=None if worker is None else f"worker-{worker}",
+            think_s=None if worker is None else 0.0,
         )
+
+
+class _Chat:
+    """What was said so far between a user and the model, in segments."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name, self._path = name, path
+        self.keys: list[int] = []
+        self.ends: list[int] = []
+        self.turn = 0
+
+    def say(self, what: str, tokens: int) -> None:
+        if tokens:
+            self.keys.append(key_of(what))
+            self.ends.append((self.ends[-1] if self.ends else 0) + tokens)
+
+    def ask(self, time_s: float, question: int, answer: int, **more: Any) -> TraceRequest:
+        """The next turn, whose prompt is all that was said, and a question."""
+        if self.turn == LONGEST_CHAT:
+            what = f"a chat has more than {LONGEST_CHAT} turns"
+            raise InputError(what, where=str(self._path), hint="more users, or a shorter load")
+        self.say(f"{self.name}/question-{self.turn}", question)
+        said = f"{self.name}/answer-{self.turn}"
+        request = TraceRequest(
+            time_s,
+            self.ends[-1],
+            answer,
+            turn=self.turn,
+            prefix_keys=tuple(self.keys),
+            prefix_ends=tuple(self.ends),
+            answer_key=key_of(said),
+            **more,
+        )
+        self.say(said, answer)
+        self.turn += 1
+        return request
+
+
+class _Chats:
+    """Chats of users who take turns: their prompts grow by what was said."""
+
+    def __init__(self, plan: Configuration, prefix: SharedPrefix, path: Path) -> None:
+        self._model = plan.server.model_name
+        self._stream = Stream(0, "inference-perf.prompts")
+        self._questions = prefix.question_distribution or prefix.question_len
+        self._answers = prefix.output_distribution or prefix.output_len
+        system = Stream(0, "inference-perf.groups")
+        self._chats = []
+        for group in range(prefix.num_groups):
+            tokens = prefix.system_prompt_len.draw(system)
+            for user in range(prefix.num_prompts_per_group):
+                chat = _Chat(f"user-{group}-{user}", path)
+                chat.say(f"group-{group}", tokens)
+                self._chats.append(chat)
+        self._next = 0
+
+    def make(self, time_s: float, worker: int | None) -> TraceRequest:
+        chat = self._chats[self._next % len(self._chats)]
+        self._next += 1
+        question, answer = self._questions.draw(self._stream), self._answers.draw(self._stream)
+        session = chat.name if worker is None else f"worker-{worker}"
+        think_s = None if worker is None else 0.0
+        return chat.ask(
+            time_s, question, answer, session=session, model=self._model, think_s=think_s
+        )
+
+
+class _Conversations:
+    """Conversations one after another, as many at once as there are workers."""
+
+    def __init__(self, plan: Configuration, replay: ConversationReplay, path: Path) -> None:
+        self._plan, self._path, self._model = replay, path, plan.server.model_name
+        self._stream = Stream(0, "inference-perf.prompts")
+        self._begun = 0
+        self._live: dict[int | None, tuple[_Chat, int]] = {}
+
+    def make(self, time_s: float, worker: int | None) -> TraceRequest:
+        plan, stream = self._plan, self._stream
+        chat, left = self._live.get(worker) or self._begin()
+        self._live[worker] = (chat, left - 1)
+        if left == 1:
+            del self._live[worker]
+        pause = plan.tool_call_latency_sec
+        think_s = float(pause.draw(stream)) if pause is not None and chat.turn else 0.0
+        session = chat.name if worker is None else f"worker-{worker}"
+        question = plan.input_tokens_per_turn.draw(stream)
+        answer = plan.output_tokens_per_turn.draw(stream)
+        return chat.ask(
+            time_s, question, answer, session=session, model=self._model, think_s=think_s
+        )
+
+    def _begin(self) -> tuple[_Chat, int]:
+        """The next conversation, and its turns; after the last, the first comes again."""
+        number = self._begun % self._plan.num_conversations
+        self._begun += 1
+        chat = _Chat(f"conversation-{number}", self._path)
+        chat.say("system", self._plan.shared_system_prompt_len)
+        own = self._plan.dynamic_system_prompt_len
+        if own is not None:
+            chat.say(f"{chat.name}/system", own.draw(self._stream))
+        return chat, self._plan.turns_per_conversation.draw(self._stream)
+
+
+def _source(plan: Configuration, path: Path) -> _Prompts | _Chats | _Conversations:
+    data = plan.data
+    if data.type == "conversation_replay":
+        if plan.load.type != "concurrent":
+            what = "conversation_replay goes with a concurrent load"
+            raise InputError(what, where=f"{path}: load.type")
+        replay = data.conversation_replay or _missing(path, "data.conversation_replay")
+        return _Conversations(plan, replay, path)
+    prefix = data.shared_prefix
+    if data.type == "shared_prefix" and prefix is not None and prefix.enable_multi_turn_chat:
+        return _Chats(plan, prefix, path)
+    return _Prompts(plan, path)
 
 
 def _missing(path: Path, key: str) -> NoReturn:
