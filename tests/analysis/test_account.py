@@ -214,7 +214,7 @@ def run_of(folder: Path, values: dict[str, str], seed: int, at_s: float) -> Rows
     return RunReader(folder), {
         row["id"]: msgspec.convert(row, RequestRow)
         for batch in batches_of(folder / REQUESTS)
-        for row in batch.to_pylist()
+        for row in batch.batch.to_pylist()
     }
 
 

@@ -11,9 +11,10 @@ from tests.report.page.runs import SPLIT, STUCK, full, run_into
 from windtunnel.analysis.endings import EndingCounts
 from windtunnel.analysis.explain.request import SlowRequest, slow_requests
 from windtunnel.analysis.phases import PHASES, RequestRow
+from windtunnel.analysis.rows import RowBatch
 from windtunnel.analysis.run import read_run
 from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN
-from windtunnel.analysis.time_shares import MOMENTS, TimeShares, moments_of, phases_of_many
+from windtunnel.analysis.time_shares import MOMENTS, TimeShares, phases_of_many
 from windtunnel.core.vocabulary import ENCODING
 
 END_S = 1000.0
@@ -84,7 +85,7 @@ def batch_of(found: list[RequestRow]) -> Any:
 @given(st.lists(requests(completed=True), min_size=1, max_size=20))
 def test_many_at_once_are_as_one_at_a_time(found: list[RequestRow]) -> None:
     batch = batch_of(found)
-    many = phases_of_many(batch, moments_of(batch))
+    many = phases_of_many(RowBatch(batch))
     for place, request in enumerate(found):
         one = dict.fromkeys(PHASES, 0.0)
         one |= {phase.name: phase.took_s for phase in request.phases(END_S)}
@@ -161,7 +162,7 @@ def test_endings_are_counted_by_the_result_and_shown_by_their_first_request() ->
         "outcome": ["rejected", "rejected", "completed"],
         "reason": ["bucket 2 is empty", "bucket 1 is empty", None],
     }
-    endings.add(pa.record_batch(columns))
+    endings.add(RowBatch(pa.record_batch(columns)))
     assert [(one.outcome, one.count, one.example, one.reason) for one in endings.most()] == [
         ("dropped", 9, None, "needs # blocks"),
         ("rejected", 7, 3, "bucket 1 is empty"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.analysis.latencies import of_outcomes
+from windtunnel.analysis.rows import RowBatch
 from windtunnel.core.vocabulary import general
 
 MOST_ENDINGS = 12
@@ -33,24 +33,21 @@ class EndingCounts:
         }
         self._examples: dict[tuple[str, str], tuple[int, str]] = {}
 
-    def add(self, batch: Any) -> None:
-        import pyarrow as pa
+    def add(self, batch: RowBatch) -> None:
+        import numpy as np
 
-        if len(self._examples) > MOST_EXAMPLES:
+        chosen = batch.having(*self._reasons)
+        if len(self._examples) > MOST_EXAMPLES or not chosen.any():
             return
-        rows = of_outcomes(batch, tuple(self._reasons))
-        table = pa.table(
-            {
-                "outcome": rows["outcome"].cast(pa.string()),
-                "reason": rows["reason"].cast(pa.string()),
-                "id": rows["id"],
-            }
-        )
-        kinds = table.group_by(["outcome", "reason"]).aggregate([("id", "min")])
-        for row in kinds.to_pylist():
-            reason = row["reason"] or ""
-            key = (row["outcome"], general(reason))
-            found = (row["id_min"], reason)
+        (outcomes, outcome_words), (reasons, reason_words) = map(batch.words, ("outcome", "reason"))
+        ids = np.asarray(batch.batch["id"])[chosen]
+        kinds = (outcomes * (1 + len(reason_words)) + reasons)[chosen]
+        order = np.lexsort((ids, kinds))  # the first of each kind has the lowest id
+        firsts = order[np.unique(kinds[order], return_index=True)[1]]
+        for place in firsts.tolist():
+            reason = [*reason_words, ""][reasons[chosen][place]]
+            key = (outcome_words[outcomes[chosen][place]], general(reason))
+            found = (int(ids[place]), reason)
             self._examples[key] = min(self._examples.get(key, found), found)
 
     def most(self) -> list[EndingCount]:

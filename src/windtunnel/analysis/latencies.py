@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windtunnel.analysis.rows import RowBatch
 from windtunnel.core.histogram import GROWTH
 
 if TYPE_CHECKING:
@@ -49,10 +50,13 @@ class LatencyCounts:
         later = values > AT_ONCE_S
         self.at_once += int(times[~later].sum())
         buckets = np.floor(np.log(values[later]) / math.log(GROWTH)).astype(np.int64)
-        found, place = np.unique(buckets, return_inverse=True)
-        sums = np.bincount(place, weights=times[later], minlength=len(found))
-        for bucket, count in zip(found.tolist(), sums.tolist(), strict=True):
-            self.buckets[bucket] = self.buckets.get(bucket, 0) + round(count)
+        if not len(buckets):
+            return
+        first = int(buckets.min())
+        sums = np.bincount(buckets - first, weights=times[later])
+        for place in np.flatnonzero(sums).tolist():
+            bucket = first + place
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + round(float(sums[place]))
 
     def bars(self) -> list[HistogramBar]:
         """At most MOST_BARS bars of equal width on a log scale, each of whole buckets."""
@@ -69,14 +73,6 @@ class LatencyCounts:
             seen += count
             bars.append(HistogramBar(GROWTH**low, GROWTH ** (low + width), count, seen / total))
         return bars
-
-
-def of_outcomes(batch: Any, outcomes: tuple[str, ...]) -> Any:
-    """The rows of a batch that ended in one of some ways."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return batch.filter(pc.is_in(batch["outcome"].cast(pa.string()), pa.array(outcomes)))
 
 
 OF_REQUESTS = ("ttft", "tpot", "e2e", "queue", "gateway")
@@ -100,12 +96,12 @@ class Latencies:
             pool["name"]: pool["overheads"]["completion_s"] for pool in scenario["serving"]["pools"]
         }
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: RowBatch) -> None:
         import numpy as np
 
-        rows = of_outcomes(batch, ("completed",))
+        rows = batch.completed
         times = {
-            name: np.asarray(rows[name], dtype=np.float64)
+            name: rows.floats(name)
             for name in ("arrived", "admitted", "scheduled", "first_token", "finished")
         }
         waits = {
@@ -114,19 +110,17 @@ class Latencies:
             "queue": times["scheduled"] - times["arrived"],
             "gateway": times["admitted"] - times["arrived"],
         }
-        tokens = np.asarray(rows["output_tokens"], dtype=np.float64)
-        pools = rows["pool"].dictionary_encode()
-        by_pool = [self._completion_s[pool] for pool in pools.dictionary.to_pylist()]
-        after_s = np.array(by_pool)[np.asarray(pools.indices)] if by_pool else 0.0
+        tokens = rows.floats("output_tokens")
+        numbers, pools = rows.words("pool")
+        after_s = np.array([*(self._completion_s[pool] for pool in pools), 0.0])[numbers]
         many = tokens > 1
         span_s = times["finished"] - times["first_token"] - after_s
         waits["tpot"] = np.where(many, span_s / np.maximum(tokens - 1, 1), np.nan)
         _count(self.counts, waits)
-        slos = rows["slo"].dictionary_encode()
-        names = slos.dictionary.to_pylist()
+        slos, names = rows.words("slo")
         for name, counts in self.classes.items():
             if name in names:
-                own = np.asarray(slos.indices) == names.index(name)
+                own = slos == names.index(name)
                 _count(counts, {latency: values[own] for latency, values in waits.items()})
 
 
@@ -158,14 +152,10 @@ class FirstTokens:
         self._sums: Floats = np.zeros(STRETCHES)
         self._slowest: Floats = np.zeros(STRETCHES)
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: RowBatch) -> None:
         import numpy as np
-        import pyarrow as pa
 
-        arrived, first = (
-            np.asarray(batch[name].cast(pa.float64()), dtype=np.float64)
-            for name in ("arrived", "first_token")
-        )
+        arrived, first = batch.floats("arrived"), batch.floats("first_token")
         there = ~np.isnan(first)
         if not there.any() or self._end_s <= 0.0:
             return

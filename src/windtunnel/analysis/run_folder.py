@@ -5,12 +5,14 @@ Memory does not grow with the number of requests.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from windtunnel.analysis.phases import Owner, RequestRow
+from windtunnel.analysis.rows import RowBatch, floats_of, words_of
 from windtunnel.core import files
 from windtunnel.core.errors import InputError
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
+    Numbers = npt.NDArray[np.int64]
 
 ROWS_PER_LOOK = 65_536
 PER_SERVER = ("waiting", "running", "kv_used", "busy", "steps")
@@ -165,37 +168,39 @@ def series_of(path: Path) -> Series:
     table = parquet_of(path, names).read(columns=list(names))
     if not table.num_rows:
         raise _fault(path, "it has no rows")
-    of_server = np.asarray(table["replica"].is_valid())
-    whole, parts = table.filter(~of_server), table.filter(of_server)
-    times = np.asarray(whole["time"], dtype=np.float64)
-    owners, column = _owners_of(parts["pool"], parts["replica"])
-    row = np.searchsorted(times, np.asarray(parts["time"], dtype=np.float64))
+    columns = {name: floats_of(table[name]) for name in ("time", "replica", *PER_RUN)}
+    of_run = np.isnan(columns["replica"])
+    of_server = ~of_run
+    times = columns["time"][of_run]
+    pools, words = words_of(table["pool"])
+    owners, column = _owners_of(pools[of_server], words, columns["replica"][of_server])
+    row = np.searchsorted(times, columns["time"][of_server])
     servers = {}
     for name in PER_SERVER:
         servers[name] = np.full((len(times), len(owners)), np.nan)
-        servers[name][row, column] = np.asarray(parts[name], dtype=np.float64)
-    sums = {name: np.asarray(whole[name], dtype=np.float64) for name in PER_RUN}
+        servers[name][row, column] = columns[name][of_server]
+    sums = {name: columns[name][of_run] for name in PER_RUN}
     return Series(times, sums, owners, servers)
 
 
-def _owners_of(pools: Any, replicas: Any) -> tuple[list[tuple[str, int]], Any]:
+def _owners_of(
+    pools: Numbers, words: list[str], replicas: Floats
+) -> tuple[list[tuple[str, int]], Any]:
     """The servers in the order in which they come, and for each row which of them it is of."""
     import numpy as np
-    import pyarrow as pa
 
-    names = pools.cast(pa.string()).combine_chunks().dictionary_encode()
-    numbers = np.asarray(replicas, dtype=np.int64)
-    keys = np.asarray(names.indices, dtype=np.int64) * (1 + numbers.max(initial=0)) + numbers
+    numbers = replicas.astype(np.int64)
+    keys = pools * (1 + numbers.max(initial=0)) + numbers
     _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(firsts)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     firsts = firsts[order]
-    owners = zip(names.take(pa.array(firsts)).to_pylist(), numbers[firsts].tolist(), strict=True)
-    return list(owners), place[which]
+    names = [words[number] for number in pools[firsts]]
+    return list(zip(names, numbers[firsts].tolist(), strict=True)), place[which]
 
 
-def batches_of(path: Path) -> Any:
+def batches_of(path: Path) -> Iterator[RowBatch]:
     """The rows of requests, some at a time."""
     file = parquet_of(path, OF_REQUESTS)
-    return file.iter_batches(batch_size=ROWS_PER_LOOK, columns=OF_REQUESTS)
+    return map(RowBatch, file.iter_batches(batch_size=ROWS_PER_LOOK, columns=OF_REQUESTS))

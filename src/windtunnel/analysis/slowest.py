@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import heapq
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windtunnel.analysis.latencies import of_outcomes
 from windtunnel.analysis.phases import RequestRow
+from windtunnel.analysis.rows import COMPLETED, RowBatch
+
+if TYPE_CHECKING:
+    from windtunnel.analysis.rows import Floats
 
 HOW_MANY = 8
 FIRST_TOKEN, FINISHED = "first_token", "finished"
 NOT_THERE = {"timed_out": "until it timed out", "unfinished": "unfinished"}
 """Beside the time of a request that did not get there."""
+
+
+def _largest(values: Floats, how_many: int) -> list[int]:
+    """Where the largest values are, the largest first; of equal ones the first."""
+    import numpy as np
+
+    places = np.arange(len(values))
+    if how_many < len(values):
+        least = np.partition(values, -how_many)[-how_many]
+        places = np.flatnonzero(values >= least)
+    ordered: list[int] = places[np.argsort(-values[places], kind="stable")].tolist()
+    return ordered[:how_many]
 
 
 class Slowest:
@@ -24,21 +39,18 @@ class Slowest:
         self._how_many = how_many
         self._kept: dict[str, list[tuple[float, int, RequestRow]]] = {FIRST_TOKEN: [], FINISHED: []}
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: RowBatch) -> None:
         import numpy as np
-        import pyarrow as pa
 
-        rows = of_outcomes(batch, ("completed", *NOT_THERE))
-        times = {
-            name: np.asarray(rows[name].cast(pa.float64()), dtype=np.float64)
-            for name in ("arrived", FIRST_TOKEN, FINISHED)
-        }
+        chosen = np.flatnonzero(batch.having(COMPLETED, *NOT_THERE))
+        times = {name: batch.floats(name)[chosen] for name in ("arrived", FIRST_TOKEN, FINISHED)}
         ended = np.where(np.isnan(times[FINISHED]), self._end_s, times[FINISHED])
         for upto, kept in self._kept.items():
             reached = np.where(np.isnan(times[upto]), ended, times[upto])
             took = reached - times["arrived"]
-            for place in np.argsort(-took, kind="stable")[: self._how_many].tolist():
-                row = msgspec.convert(rows.slice(place, 1).to_pylist()[0], RequestRow)
+            for place in _largest(took, self._how_many):
+                found = batch.batch.slice(int(chosen[place]), 1).to_pylist()[0]
+                row = msgspec.convert(found, RequestRow)
                 kept.append((-float(took[place]), row.id, row))
             self._kept[upto] = heapq.nsmallest(self._how_many, kept, key=lambda entry: entry[:2])
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windtunnel.analysis.latencies import of_outcomes
 from windtunnel.analysis.phases import (
     DECODE,
     ENCODE,
@@ -21,6 +20,7 @@ from windtunnel.analysis.phases import (
     UNPLACED,
     RequestTimes,
 )
+from windtunnel.analysis.rows import RowBatch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,10 +65,10 @@ class TimeShares:
         self._sums = {name: dict.fromkeys(PHASES, 0.0) for name in self._limits}
         self._counts = dict.fromkeys(self._limits, 0)
 
-    def add(self, batch: Any) -> None:
-        rows = of_outcomes(batch, ("completed",))
-        times = moments_of(rows)
-        phases = phases_of_many(rows, times)
+    def add(self, batch: RowBatch) -> None:
+        rows = batch.completed
+        times = {name: rows.floats(name) for name in MOMENTS}
+        phases = phases_of_many(rows)
         took = {
             "ttft": times["first_token"] - times["arrived"],
             "e2e": times["finished"] - times["arrived"],
@@ -95,25 +95,16 @@ class TimeShares:
         return found
 
 
-def moments_of(rows: Any) -> dict[str, Floats]:
-    """The times of rows as arrays; not a number where they never came."""
-    import numpy as np
-    import pyarrow as pa
-
-    return {name: np.asarray(rows[name].cast(pa.float64()), dtype=np.float64) for name in MOMENTS}
-
-
-def phases_of_many(rows: Any, times: dict[str, Floats]) -> dict[str, Floats]:
+def phases_of_many(rows: RowBatch) -> dict[str, Floats]:
     """Seconds that completed requests spent in each phase; for one, a row has `phases`."""
     import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
-    apart_from = pc.or_kleene(
-        pc.not_equal(rows["prefill_pool"].cast(pa.string()), rows["pool"].cast(pa.string())),
-        pc.not_equal(rows["prefill_replica"], rows["replica"]),
-    )
-    split = np.asarray(pc.and_kleene(apart_from, pc.is_valid(rows["prefill_pool"])))
+    times = {name: rows.floats(name) for name in MOMENTS}
+    (computed_in, names), (pools, others) = rows.words("prefill_pool"), rows.words("pool")
+    number = {name: place for place, name in enumerate(names)}
+    answered_in = np.array([*(number.get(name, -1) for name in others), -1])[pools]
+    elsewhere = rows.floats("prefill_replica") != rows.floats("replica")
+    split = (computed_in >= 0) & ((computed_in != answered_in) | elsewhere)
 
     def apart(end: str, start: str) -> Floats:
         return np.where(split, times[end] - times[start], 0.0)

@@ -1,6 +1,7 @@
 """The `windtunnel` program, from its first line on."""
 
 import gc
+import os
 
 from windtunnel import _start
 
@@ -12,6 +13,8 @@ def program() -> None:
     """Runs the command line; Ctrl-C is silent until its command is imported."""
     _start.leave_silently()
     gc.set_threshold(COLLECT_AFTER)
+    # To look for plugins of pydantic, which nothing here uses, it reads every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from windtunnel.cli import main
 
     main.program()

@@ -198,7 +198,7 @@ def _crd(kind: str, custom: CustomKind) -> Json:
 
 def _schema(kind: str, custom: CustomKind) -> Json:
     form = KINDS[kind].form
-    written = form.model_json_schema(by_alias=True)
+    written = form.schema_of_files()
     structural = StructuralSchema(written["$defs"], BESIDE, defaults=True)
     spec = structural.of(written["properties"]["spec"], "")
     for (owner, key), value in DEFAULTS.items():

@@ -53,7 +53,7 @@ BESIDE: Final = SchemaRules(
 
 def crds() -> list[Json]:
     """As they are applied."""
-    written = AutoscalerManifest.model_json_schema(by_alias=True)
+    written = AutoscalerManifest.schema_of_files()
     parts = written["$defs"]
     schema = StructuralSchema(parts, BESIDE, defaults=False, numbers_as_durations=True)
     fields = parts["AutoscalerSpec"]["properties"]
@@ -73,7 +73,7 @@ def _without_scaling(fields: Json) -> Json:
 
 def _scaling(description: str) -> Json:
     """What all policies share, by their declarations; the rest is kept."""
-    written = PolicySettings.model_json_schema(by_alias=True)
+    written = PolicySettings.schema_of_files()
     schema = StructuralSchema(
         written.get("$defs", {}), BESIDE, defaults=False, numbers_as_durations=True
     )

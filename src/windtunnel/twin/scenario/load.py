@@ -166,7 +166,7 @@ def _fault(path: KeyPath, error: InputError) -> Fault:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of scenario files, for editors and other programs."""
-    schema = Scenario.model_json_schema()
+    schema = Scenario.schema_of_files()
     _drop_titles(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,0 +1,75 @@
+"""Rows of requests as arrays, some at a time: what is made of a column is made once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Numbers = npt.NDArray[np.int64]
+    Choice = npt.NDArray[np.bool_]
+
+COMPLETED = "completed"
+
+
+def floats_of(column: Any) -> Floats:
+    """A column of numbers, not a number where there is none."""
+    import numpy as np
+
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def words_of(column: Any) -> tuple[Numbers, list[str]]:
+    """A column of words by number, -1 where there is none, and the words."""
+    import numpy as np
+    import pyarrow as pa
+
+    known: dict[str, int] = {}
+    if not isinstance(column.type, pa.DictionaryType):
+        words = column.to_pylist()
+        numbers = [-1 if word is None else known.setdefault(word, len(known)) for word in words]
+        return np.array(numbers, np.int64), list(known)
+    parts = [np.zeros(0, np.int64)]
+    for chunk in getattr(column, "chunks", [column]):
+        own = [known.setdefault(word, len(known)) for word in chunk.dictionary.to_pylist()]
+        places = np.nan_to_num(floats_of(chunk.indices), nan=len(own)).astype(np.int64)
+        parts.append(np.array([*own, -1], np.int64)[places])
+    return np.concatenate(parts), list(known)
+
+
+class RowBatch:
+    """Some rows of requests: those of `batch`, which is Arrow's, or the chosen ones of them."""
+
+    def __init__(self, batch: Any, chosen: Choice | None = None) -> None:
+        self.batch = batch
+        self._chosen = slice(None) if chosen is None else chosen
+        self._floats: dict[str, Floats] = {}
+        self._words: dict[str, tuple[Numbers, list[str]]] = {}
+
+    def floats(self, name: str) -> Floats:
+        if name not in self._floats:
+            self._floats[name] = floats_of(self.batch[name])[self._chosen]
+        return self._floats[name]
+
+    def words(self, name: str) -> tuple[Numbers, list[str]]:
+        if name not in self._words:
+            numbers, words = words_of(self.batch[name])
+            self._words[name] = numbers[self._chosen], words
+        return self._words[name]
+
+    def having(self, *outcomes: str) -> Choice:
+        """Which rows ended in one of some ways."""
+        import numpy as np
+
+        numbers, words = self.words("outcome")
+        return np.array([*(word in outcomes for word in words), False])[numbers]
+
+    @cached_property
+    def completed(self) -> RowBatch:
+        """The rows of completed requests; itself where all are."""
+        chosen = self.having(COMPLETED)
+        return self if chosen.all() else RowBatch(self.batch, chosen)
