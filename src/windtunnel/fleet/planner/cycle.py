@@ -173,20 +173,19 @@ class Planner:
         told, supplies = self.instruments, self._supplies
         wanting = [row for row in rows if row.live and not row.whole]
         builds = supplies.builds
-        for row in wanting:
-            supplies.of(row)
+        supplied = [supplies.of(row) for row in wanting]
         if supplies.builds > builds:
             told.laps(POOL_BUILD, supplies.builds - builds)
         calls: dict[str, int] = {}
         path, together = "", 0
-        for row in wanting:
+        for row, supply in zip(wanting, supplied, strict=True):
             before = path
             path = _path(row)
             if together and (path != before or together == ROWS_PER_LAP):
                 told.laps(before, together)
                 together = 0
             began = len(self._moves.actions)
-            self._acquire(row, supplies.of(row))
+            self._acquire(row, supply)
             self._exchange.note(row, began)
             calls[path] = calls.get(path, 0) + 1
             together += 1

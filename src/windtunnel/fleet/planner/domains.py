@@ -92,24 +92,32 @@ def _tightest(row: NeedRow, supply: Supply, *, victims: bool) -> str:
     """As `_best`, for the many gangs of units of one size that have nothing yet: with what is free,
     or also with what lower priorities hold."""
     best, best_size = "", 0.0
-    resources, want = row.sizing.resources, row.want
+    resources, want, count, priority = row.sizing.resources, row.want, row.counts[0], row.priority
+    rank, rooms = supply.rank, supply.rooms
     for value in supply.values:
         units = 0
-        have = [0] * len(want)
-        for stock in supply.domains[value]:
+        found = 0.0
+        stocks = supply.domains[value]
+        for stock in stocks:
             free = stock.idle_count + stock.quota_count
             if victims:
-                free += stock.takeable.below(row.priority)
+                free += stock.takeable.below(priority)
             if free:
-                units += free * supply.rooms[supply.rank[stock]]
-                for at in range(len(want)):
-                    have[at] += free * stock.amounts[resources[at]]
-        if units >= row.counts[0]:
-            found = 0.0
-            for at in range(len(want)):
-                found += have[at] / want[at]
-            if not best or found < best_size:
-                best, best_size = value, found
+                units += free * rooms[rank[stock]]
+        if units < count:
+            continue
+        for at in range(len(want)):
+            have, resource = 0, resources[at]
+            for stock in stocks:
+                free = stock.idle_count + stock.quota_count
+                if victims:
+                    free += stock.takeable.below(priority)
+                have += free * stock.amounts[resource]
+            found += have / want[at]
+            if best and found >= best_size:
+                break
+        if not best or found < best_size:
+            best, best_size = value, found
     return best
 
 

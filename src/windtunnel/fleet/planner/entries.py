@@ -155,7 +155,8 @@ class Stock:
 
     def pop(self, state: int) -> MachineEntry:
         """Takes the first free machine in a state; there must be one."""
-        self._order()
+        if not self._sorted:
+            self._order()
         if state == IDLE:
             self.idle_count -= 1
             free = self._idle
@@ -194,10 +195,9 @@ class Stock:
         free[:] = kept
 
     def _order(self) -> None:
-        if not self._sorted:
-            self._idle.sort(key=_by_id, reverse=True)
-            self._quota.sort(key=_by_id, reverse=True)
-            self._sorted = True
+        self._idle.sort(key=_by_id, reverse=True)
+        self._quota.sort(key=_by_id, reverse=True)
+        self._sorted = True
 
     def free(self) -> list[MachineEntry]:
         """All free machines, by id; to take one, use `pop`."""
@@ -279,9 +279,11 @@ class Takeable:
         self.levels: Final[dict[int, TakeableLevel]] = {}
         self._first: NeedRow | None = None  # the need to take from first, of any cluster
         self._below = NOT_KNOWN  # for which priority that is
+        self._count = 0  # of machines of lower priorities
+        self._counted = NOT_KNOWN  # than this one
 
     def change(self, row: "NeedRow", more: int) -> None:
-        self._below = NOT_KNOWN
+        self._below = self._counted = NOT_KNOWN
         level = self.levels.get(row.priority)
         if level is None:
             level = TakeableLevel()
@@ -309,11 +311,13 @@ class Takeable:
 
     def below(self, priority: int) -> int:
         """How many machines needs of lower priority have."""
-        found = 0
-        for level, held in self.levels.items():
-            if level < priority:
-                found += held.count
-        return found
+        if self._counted != priority:
+            self._count = 0
+            for level, held in self.levels.items():
+                if level < priority:
+                    self._count += held.count
+            self._counted = priority
+        return self._count
 
 
 def _rank(row: "NeedRow") -> tuple[float, str, str, str]:

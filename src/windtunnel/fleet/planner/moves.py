@@ -82,7 +82,12 @@ class Moves:
     def is_mixed(self, row: NeedRow) -> bool:
         """Whether a row has machines that are not all alike."""
         held = row.held
-        return any(held[at].stock is not held[0].stock for at in range(1, len(held)))
+        if len(held) > 1:
+            stock = held[0].stock
+            for entry in held:
+                if entry.stock is not stock:
+                    return True
+        return False
 
     def keep(self, row: NeedRow) -> None:
         """Credits what a row has, in the order in which it is kept, until all units fit."""
