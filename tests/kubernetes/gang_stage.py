@@ -21,6 +21,7 @@ from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import RESOURCES, Mirror
 from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.writer import Answer, Writer
+from windtunnel.scaling.kubernetes.crds import crds as scaling_crds
 
 SET: Final = "PodCliqueSet"
 SETS: Final = RESOURCES[SET]
@@ -29,10 +30,14 @@ INIT_IMAGE: Final = "initc:test"
 
 async def install(client: Client) -> None:
     """Our CRDs, and until the API server serves them."""
-    for crd in crds():
+    await install_crds(client, [*crds(), *scaling_crds()])
+
+
+async def install_crds(client: Client, wanted: list[dict[str, Any]]) -> None:
+    for crd in wanted:
         body = {key: crd[key] for key in ("metadata", "spec")}
         await client.apply(CRDS, body, Plain, manager="windtunnel-tests", force=True)
-    for crd in crds():
+    for crd in wanted:
         name = crd["metadata"]["name"]
         async with asyncio.timeout(30):
             while True:

@@ -40,6 +40,8 @@ class Kubelets:
         self._node: Final = node
         self.slots = slots
         """Pods that find room; None: somebody else binds them."""
+        self.address = ""
+        """Of all pods, where they have one."""
         self.ready_order: Final[list[str]] = []
         """Cliques, in the order in which their pods got ready."""
         self._pods: Final = Reflector(client, PODS, Unstructured, Selection(namespace))
@@ -128,6 +130,8 @@ class Kubelets:
             for one in pod.spec["containers"]
         ]
         status = {"phase": "Running", "conditions": conditions, "containerStatuses": containers}
+        if self.address:
+            status |= {"podIP": self.address, "podIPs": [{"ip": self.address}]}
         done = await self._client.patch(
             PODS,
             meta.namespace,

@@ -30,6 +30,13 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
 @click.option("--place", is_flag=True,
               help="Also bind the pods of `schedulerName: windtunnel`, decided for all of a "
               "gang or none.")  # fmt: skip
+@click.option("--autoscale", is_flag=True,
+              help="Also scale what Autoscalers and policies of Kthena name.")  # fmt: skip
+@click.option("--prometheus", default="", metavar="URL",
+              help="The Prometheus server of Autoscalers with `metrics.source: "
+              "prometheus`.")  # fmt: skip
+@click.option("--prometheus-token-file", type=FILE, metavar="FILE",
+              help="A bearer token for that server, and for no other.")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(0, 65535), default=9445, metavar="PORT",
               help="/metrics, /healthz and /readyz; 0 takes a free port. "
               "[default: 9445]")  # fmt: skip
@@ -50,17 +57,23 @@ def operate(
     log: Path | None,
     dry_run: bool,
     place: bool,
+    autoscale: bool,
+    prometheus: str,
+    prometheus_token_file: Path | None,
 ) -> None:
     """Run the gang controllers on a Kubernetes cluster.
 
     They look after PodCliqueSets as in a simulation: create pods behind gates, start them in order,
-    terminate gangs that stay below their minimum, roll out changes. Of several operators the one
-    that holds the Lease acts. SIGHUP reads the kubeconfig again; SIGTERM or Ctrl-C ends the last
-    writes, gives the Lease back and stops.
+    terminate gangs that stay below their minimum, roll out changes. With --autoscale,
+    policies of Autoscalers and of Kthena change the scale of gangs, Deployments and others.
+
+    Of several operators the one that holds the Lease acts. SIGHUP reads the kubeconfig again;
+    SIGTERM or Ctrl-C ends the last writes, gives the Lease back and stops.
     """
     if context_of.invoked_subcommand is not None:
         return
     from windtunnel.live.admin import log_to_stderr
+    from windtunnel.live.operate.metric_sources import prometheus_server
     from windtunnel.live.operate.program import (
         OperatorOptions,
         Program,
@@ -79,6 +92,8 @@ def operate(
         log=log,
         dry_run=dry_run,
         placing=place,
+        scaling=autoscale,
+        prometheus=prometheus_server(prometheus, prometheus_token_file, autoscale=autoscale),
     )
     log_to_stderr(operator_log)
 

@@ -16,6 +16,7 @@ import msgspec
 
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError
+from windtunnel.core.vocabulary import KEPT, RESIZED
 from windtunnel.gangs.kubernetes.calls import ApiCall
 from windtunnel.live.admin import admin_app, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
@@ -25,14 +26,25 @@ from windtunnel.live.kubernetes.config import load_config
 from windtunnel.live.kubernetes.errors import KubernetesError, NotFound, NotLeader
 from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.leader import LeaderElector
+from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import Object
 from windtunnel.live.operate.gangs import GangOperator
+from windtunnel.live.operate.metric_sources import PrometheusServer, open_sources
 from windtunnel.live.operate.mirror import Mirror
 from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.redaction import redacted
 from windtunnel.live.operate.rights import LEASE
+from windtunnel.live.operate.scaling import (
+    ScalingCaches,
+    ScalingCollector,
+    ScalingOperator,
+    ScalingOptions,
+    scaling_log,
+)
 from windtunnel.live.operate.writer import Answer, Writer
 from windtunnel.live.system import run_until_stopped, unwrapped
+from windtunnel.scaling.actuation import IssuedDecision
+from windtunnel.scaling.kubernetes.plan import ObjectName
 
 FLUSH_S: Final = 1.0
 AWAY_S: Final = 2.0
@@ -64,6 +76,9 @@ class OperatorOptions(NamedTuple):
     dry_run: bool = False
     placing: bool = False
     """Whether pods of `schedulerName: windtunnel` are placed."""
+    scaling: bool = False
+    """Whether Autoscalers and the policies of Kthena are looked after."""
+    prometheus: PrometheusServer | None = None
 
 
 class LiveClock:
@@ -87,6 +102,8 @@ class Program:
         self.writer: Writer | None = None
         self.elector: LeaderElector | None = None
         self.loop: GangOperator | None = None
+        self.scaling: ScalingOperator | None = None
+        self._scaling_caches: ScalingCaches | None = None
         self.stopping = False
         self.admin_url = ""
         self._waits_because: KubernetesError | None = None
@@ -156,6 +173,9 @@ class Program:
         self.mirror = Mirror(client, self.now_s, options.namespace, placing=options.placing)
         self.mirror.on_change = self._received if self._log_file is not None else None
         self.elector = LeaderElector(client, space, LEASE, self.identity)
+        self._installation = f"{space}/{LEASE}"
+        if options.scaling:
+            self._scaling_caches = ScalingCaches(client, options.namespace)
         yield self._flush()
         if not options.dry_run:
             yield self.elector.run()
@@ -169,12 +189,13 @@ class Program:
         if missing:
             operator_log.info("not served by this cluster, and not used: %s", ", ".join(missing))
         async with asyncio.TaskGroup() as tasks:
-            for one in mirror.reflectors.values():
+            for one in self.reflectors.values():
                 tasks.create_task(one.run())
-            await mirror.wait_synced()
+            for one in self.reflectors.values():
+                await one.synced.wait()
             operator_log.info("caches are filled: %d sets", len(mirror.view.sets))
             if self.options.dry_run:
-                await self._operate(None, None)
+                await self._operate(client, None, None)
             writer = client.fenced(elector)
             self.writer = Writer(writer, mirror)
             recorder = EventRecorder(writer, LEASE, self.identity)
@@ -183,7 +204,7 @@ class Program:
                 while True:
                     await elector.led.wait()
                     operator_log.info("leading, term %d", elector.epoch)
-                    await self._term(recorder)
+                    await self._term(client, recorder)
                     operator_log.warning("no longer the leader")
             finally:
                 recording.cancel()
@@ -193,6 +214,8 @@ class Program:
         while True:
             try:
                 missing = await mirror.leave_out_unserved(client)
+                if self._scaling_caches is not None:
+                    missing += await self._scaling_caches.add_served()
             except KubernetesError as error:
                 self._waits_because = error
                 await asyncio.sleep(AWAY_S)
@@ -200,10 +223,10 @@ class Program:
                 self._waits_because = None
                 return missing
 
-    async def _term(self, recorder: EventRecorder) -> None:
+    async def _term(self, client: Client, recorder: EventRecorder) -> None:
         """One term as the leader."""
         assert self.elector is not None
-        operating = asyncio.create_task(self._operate(self.writer, recorder))
+        operating = asyncio.create_task(self._operate(client, self.writer, recorder))
         lost = asyncio.create_task(self.elector.lost.wait())
         try:
             await asyncio.wait([operating, lost], return_when=asyncio.FIRST_COMPLETED)
@@ -213,7 +236,9 @@ class Program:
             with contextlib.suppress(asyncio.CancelledError, NotLeader):
                 await operating
 
-    async def _operate(self, writer: Writer | None, recorder: EventRecorder | None) -> None:
+    async def _operate(
+        self, client: Client, writer: Writer | None, recorder: EventRecorder | None
+    ) -> None:
         assert self.mirror is not None
         image = self.options.init_image
         placement = None
@@ -225,9 +250,36 @@ class Program:
         self.loop.on_decision = self._decided
         self.loop.on_failure = self._failed
         try:
-            await self.loop.run()
+            with unwrapped():
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self.loop.run())
+                    if self._scaling_caches is not None:
+                        fenced = None if writer is None else writer.client
+                        scale = self._scale(self._scaling_caches, client, fenced, recorder)
+                        tasks.create_task(scale)
         finally:
             self.loop.close()
+
+    async def _scale(
+        self,
+        caches: ScalingCaches,
+        reader: Client,
+        writer: Client | None,
+        recorder: EventRecorder | None,
+    ) -> None:
+        options = ScalingOptions(self._installation)
+        async with open_sources(self.options.prometheus) as sources:
+            self.scaling = ScalingOperator(
+                caches, reader, writer, recorder, sources, self.now_s, options
+            )
+            self.scaling.on_decision = self._scaled
+            await self.scaling.run()
+
+    @property
+    def reflectors(self) -> dict[str, Reflector[Any]]:
+        """All caches, by kind."""
+        gangs = {} if self.mirror is None else self.mirror.reflectors
+        return {**gangs, **(self._scaling_caches.reflectors if self._scaling_caches else {})}
 
     # What is told.
 
@@ -237,7 +289,7 @@ class Program:
             return "stopping"
         if self.mirror is None:
             return "starting"
-        waiting = [kind for kind, one in self.mirror.reflectors.items() if not one.synced.is_set()]
+        waiting = [kind for kind, one in self.reflectors.items() if not one.synced.is_set()]
         return f"not listed yet: {', '.join(waiting)}" if waiting else ""
 
     async def _flush(self) -> None:
@@ -252,8 +304,7 @@ class Program:
 
     def _tell_waiting(self) -> None:
         """What the caches wait for: an API server that does not answer, or kinds that it lacks."""
-        assert self.mirror is not None
-        for kind, one in self.mirror.reflectors.items():
+        for kind, one in self.reflectors.items():
             if not one.synced.is_set():
                 error = self._waits_because or one.last_error
                 why = "no answer yet" if error is None else str(error)
@@ -279,6 +330,19 @@ class Program:
             if self.options.dry_run:
                 operator_log.info("would %s %s %s", call.verb, call.kind, call.name)
 
+    def _scaled(self, now_s: float, named: ObjectName, issued: IssuedDecision) -> None:
+        decision = issued.decision
+        if self._log_file is not None:
+            kind = RESIZED if decision.changes else KEPT
+            data = {"id": issued.id, **decision.as_data()}
+            subject = f"{named} pool/{decision.variant}"
+            self._log_file.record(now_s, kind, subject, decision.reason, data)
+        if self.options.dry_run and decision.changes:
+            scaling_log.info(
+                "%s: would scale %s from %d to %d: %s",
+                named, decision.variant, decision.current, decision.target, decision.reason,
+            )  # fmt: skip
+
     def _failed(self, call: ApiCall, answer: Answer) -> None:
         operator_log.warning("%s %s %s: %s", call.verb, call.kind, call.name, answer.says)
 
@@ -287,6 +351,7 @@ class Program:
 
         registry = CollectorRegistry()
         registry.register(OperatorCollector(self))
+        registry.register(ScalingCollector(lambda: self.scaling, self.now_s))
         return registry
 
 
@@ -321,7 +386,7 @@ class OperatorCollector:
             "Since the API server last showed something of a kind.",
             labels=["kind"],
         )
-        for kind, one in mirror.reflectors.items():
+        for kind, one in program.reflectors.items():
             objects.add_metric([kind], len(one.cache))
             if one.synced.is_set():
                 ages.add_metric([kind], one.age_s(monotonic_s()))

@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET
-from windtunnel.live.kubernetes.resources import EVENTS, LEASES, Resource
+from windtunnel.live.kubernetes.resources import CONFIG_MAPS, EVENTS, LEASES, Resource
 from windtunnel.live.operate.mirror import PRIORITY, RESOURCES, TOPOLOGY
+from windtunnel.live.operate.scaling import AUTOSCALERS, HPAS, KTHENA
 
 GANGS: Final = "gangs"
 PLACE: Final = "place"
+AUTOSCALE: Final = "autoscale"
 
 LEASE: Final = "windtunnel-operator"
 
@@ -44,6 +46,15 @@ OF_SETS: Final = ("ServiceAccount", "Role", "RoleBinding", "Secret")
 """Kubernetes deletes them with their set."""
 OF_REPLICAS: Final = ("Service", "HorizontalPodAutoscaler", "ResourceClaim", "ComputeDomain")
 
+SCALABLE: Final = (
+    *(RESOURCES[kind] for kind in (SET, GROUP, CLIQUE)),
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("apps", "v1", "statefulsets", "StatefulSet"),
+    Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet"),
+    Resource("workload.serving.volcano.sh", "v1alpha1", "modelservings", "ModelServing"),
+)
+"""What autoscalers may scale; people who scale another kind grant the same for it."""
+
 RIGHTS: Final = (
     *_of_kinds(GANGS, (SET, TOPOLOGY, PRIORITY), "list watch"),
     *_of_kinds(GANGS, (CLIQUE, GANG, POD), "list watch create patch delete"),
@@ -60,6 +71,14 @@ RIGHTS: Final = (
     Right(PLACE, RESOURCES[POD], "create", "binding"),
     Right(PLACE, RESOURCES[POD], "create", "eviction"),
     Right(PLACE, RESOURCES[POD], "patch", "status"),
+    *(Right(AUTOSCALE, one, "list watch") for one in (AUTOSCALERS, HPAS, *KTHENA)),
+    *(Right(AUTOSCALE, one, "patch", "status") for one in (AUTOSCALERS, *KTHENA)),
+    *(Right(AUTOSCALE, one, "get patch", "scale") for one in SCALABLE),
+    # To name who else changes a scale.
+    *(Right(AUTOSCALE, one, "get") for one in SCALABLE),
+    Right(AUTOSCALE, RESOURCES[POD], "list"),
+    Right(AUTOSCALE, CONFIG_MAPS, "get create patch"),
+    Right(AUTOSCALE, EVENTS, "create patch"),
 )
 FEATURES: Final = tuple(dict.fromkeys(one.feature for one in RIGHTS))
 

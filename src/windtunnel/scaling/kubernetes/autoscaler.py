@@ -300,10 +300,10 @@ def _target(target: AutoscaledTarget, scaling: PolicySettings, namespace: str) -
         scaling.bounds_of(target.pool),
         target.role,
         target.selector,
-        REPLICA_LABELS.get(ref.kind, "") if label is None else label,
-        target.port,
-        target.path,
-        target.replica(),
+        replica_label=REPLICA_LABELS.get(ref.kind, "") if label is None else label,
+        port=target.port,
+        path=target.path,
+        replica=target.replica(),
     )
 
 

@@ -35,6 +35,8 @@ from windtunnel.scaling.manifests.kthena import (
 from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.manifests.queries import Asked
 from windtunnel.scaling.metrics import EXTERNAL, SUM
+from windtunnel.scaling.policies.kthena.policy import KthenaDisaggregatedSettings
+from windtunnel.scaling.policies.kthena.settings import KthenaSettings
 from windtunnel.scaling.settings import PoolBounds
 from windtunnel.settings.faults import checker_faults
 from windtunnel.settings.section import Context, faults_of
@@ -172,7 +174,14 @@ def _plan(
             for metric, source in (target.sources or {}).items()
             if source.prometheus is not None
         ),
+        asks_pods=any(name not in settings.queries for own in _metrics(settings) for name in own),
     )
+
+
+def _metrics(settings: KthenaSettings) -> Iterator[Mapping[str, float]]:
+    yield settings.metrics
+    if isinstance(settings, KthenaDisaggregatedSettings):
+        yield from settings.metrics_of.values()
 
 
 def _targets(targets: PolicyTargets) -> Iterator[_Written]:
@@ -212,6 +221,7 @@ def _target(target: _Written, owner: ObjectName) -> ScaledTarget:
                    ref.namespace or owner.namespace, ref.name),
         target.bounds,
         selector=",".join(f"{key}={value}" for key, value in sorted(labels.items())),
+        selects_alone=True,
         port=asked.port,
         path=asked.uri,
         cannot=ROLES_STAY if target.role else "",

@@ -38,6 +38,8 @@ class ScaledTarget(NamedTuple):
     role: str = "both"
     selector: str = ""
     """Labels of the pods that are asked, beside the selector of the object's scale."""
+    selects_alone: bool = False
+    """The selector of the scale is not for pods that are asked."""
     replica_label: str = ""
     """Pods that share its value are one replica; empty: each pod is one."""
     port: int = 8000
@@ -79,6 +81,8 @@ class ScalingPlan(NamedTuple):
     prometheus: PrometheusSource | None = None
     """None: pods are asked."""
     queries: tuple[ExternalQuery, ...] = ()
+    asks_pods: bool = True
+    """Whether pods have anything to say: not where every metric is the answer to a query."""
     queue: QueueSource | None = None
     recommends_only: bool = False
 

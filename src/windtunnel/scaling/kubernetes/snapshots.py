@@ -128,6 +128,9 @@ class SnapshotBuilder:
                     for pod in pods
                     if (reading := readings.get(pod.uid)) is not None and self._counts(reading)
                 ]
+                if not self._plan.asks_pods:
+                    views.append(ReplicaView(name))
+                    continue
                 if not answers:
                     counts["missing"] += 1
                     continue

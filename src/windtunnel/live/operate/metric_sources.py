@@ -1,0 +1,294 @@
+"""Asks pods, gateways and Prometheus for metrics: few at a time, not for long, and not for much.
+
+What cannot be had is a sentence, and never a number. Nothing here follows a redirect, and the token
+for Prometheus goes to that server alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.kubernetes.pages import (
+    LARGEST_PAGE,
+    PodReading,
+    metric_names,
+    page_samples,
+    reading_of,
+)
+from windtunnel.scaling.kubernetes.plan import PrometheusSource, ScaledTarget, ScalingPlan
+from windtunnel.scaling.kubernetes.prometheus import (
+    LARGEST_ANSWER,
+    Unavailable,
+    number_of,
+    pods_query,
+    refusal,
+    samples_by_pod,
+    unread,
+)
+from windtunnel.scaling.kubernetes.snapshots import PodView, PoolLook
+
+if TYPE_CHECKING:
+    import aiohttp
+
+ASK_S: Final = 3.0
+"""For one answer, as Kthena has it."""
+MOST_AT_ONCE: Final = 64
+MOST_PROBLEMS: Final = 5
+PODS_PER_QUERY: Final = 500
+
+
+class PrometheusServer(NamedTuple):
+    """The server of an operator."""
+
+    url: str
+    token_file: Path | None = None
+
+    def headers(self, url: str) -> dict[str, str]:
+        """The token is read anew each time: it may be rotated."""
+        if self.token_file is None or url.rstrip("/") != self.url.rstrip("/"):
+            return {}
+        try:
+            token = self.token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise Unavailable(f"the token for Prometheus cannot be read: {why}") from None
+        return {"Authorization": f"Bearer {token}"}
+
+
+def prometheus_server(
+    url: str, token_file: Path | None, *, autoscale: bool
+) -> PrometheusServer | None:
+    """What the options of a command come to."""
+    if not url and token_file is None:
+        return None
+    if not autoscale:
+        raise InputError("without --autoscale nobody asks Prometheus", where="--prometheus")
+    if not url:
+        raise InputError("there is no --prometheus to send it to", where="--prometheus-token-file")
+    if not url.startswith(("http://", "https://")):
+        what = f"{url!r} is no http:// or https:// address"
+        raise InputError(what, where="--prometheus")
+    return PrometheusServer(url, token_file)
+
+
+class Answers(NamedTuple):
+    """What was said for one tick, and why some of it was not."""
+
+    readings: dict[str, PodReading]
+    external: dict[str, dict[str, float]]
+    """By pool and metric, for pools that have queries."""
+    queued: int
+    problems: list[str]
+
+
+class MetricSources:
+    """Asks on behalf of all autoscalers of one operator."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, prometheus: PrometheusServer | None = None
+    ) -> None:
+        self._session: Final = session
+        self._prometheus: Final = prometheus
+        self._free: Final = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def ask(self, plan: ScalingPlan, looks: Mapping[str, PoolLook], now_s: float) -> Answers:
+        """Everything that a plan wants to know."""
+        problems: list[str] = []
+        asked = self._pods(plan, looks, now_s, problems)
+        readings, external, queued = await asyncio.gather(
+            asked, self._external(plan, now_s, problems), self._queued(plan, problems)
+        )
+        if len(problems) > MOST_PROBLEMS:
+            more = f"and {len(problems) - MOST_PROBLEMS} more problems"
+            problems = [*problems[:MOST_PROBLEMS], more]
+        return Answers(readings, external, queued, problems)
+
+    async def _pods(
+        self,
+        plan: ScalingPlan,
+        looks: Mapping[str, PoolLook],
+        now_s: float,
+        problems: list[str],
+    ) -> dict[str, PodReading]:
+        source = plan.prometheus
+        if not plan.asks_pods:
+            return {}
+        if source is not None:
+            parts = await asyncio.gather(
+                *(
+                    self._from_prometheus(plan, source, target, looks[target.pool], now_s, problems)
+                    for target in plan.targets
+                )
+            )
+            return {uid: reading for part in parts for uid, reading in part.items()}
+        asked = [
+            (target, pod)
+            for target in plan.targets
+            for pod in looks[target.pool].pods
+            if pod.ready and not pod.terminating and not pod.ended
+        ]
+        found = await asyncio.gather(*(self._from_pod(*one, problems) for one in asked))
+        return {
+            pod.uid: reading
+            for (_, pod), reading in zip(asked, found, strict=True)
+            if reading is not None
+        }
+
+    async def _from_pod(
+        self, target: ScaledTarget, pod: PodView, problems: list[str]
+    ) -> PodReading | None:
+        if not pod.address:
+            problems.append(f"{pod.name} has no address")
+            return None
+        host = f"[{pod.address}]" if ":" in pod.address else pod.address
+        try:
+            status, page = await self._fetch(f"http://{host}:{target.port}{target.path}")
+        except Unavailable as error:
+            problems.append(f"{pod.name} {error}")
+            return None
+        if status != 200:
+            problems.append(f"{pod.name} answers {status}")
+            return None
+        reading = reading_of(page_samples(page))
+        if not reading.says_load:
+            problems.append(f"{pod.name} does not say its load")
+        return reading
+
+    async def _from_prometheus(
+        self,
+        plan: ScalingPlan,
+        source: PrometheusSource,
+        target: ScaledTarget,
+        look: PoolLook,
+        now_s: float,
+        problems: list[str],
+    ) -> dict[str, PodReading]:
+        server = self._prometheus
+        if server is None:
+            problems.append("the operator has no Prometheus: start it with --prometheus URL")
+            return {}
+        pods = [pod for pod in look.pods if pod.ready and not pod.terminating and not pod.ended]
+        found: dict[str, PodReading] = {}
+        silent: list[str] = []
+        for start in range(0, len(pods), PODS_PER_QUERY):
+            some = pods[start : start + PODS_PER_QUERY]
+            names = [pod.name for pod in some]
+            query = pods_query(
+                metric_names(), target.named.namespace, names, plan.oldest_s,
+                pod_label=source.pod_label,
+            )  # fmt: skip
+            try:
+                answer = await self._query(server.url, query, now_s)
+                samples = samples_by_pod(answer, now_s, plan.oldest_s, pod_label=source.pod_label)
+            except Unavailable as error:
+                problems.append(str(error))
+                continue
+            for pod in some:
+                if pod.name in samples:
+                    found[pod.uid] = reading_of(samples[pod.name])
+                else:
+                    silent.append(pod.name)
+        if silent:
+            problems.append(f"Prometheus has {unread(silent)} of the last {plan.oldest_s:g} s")
+        return found
+
+    async def _external(
+        self, plan: ScalingPlan, now_s: float, problems: list[str]
+    ) -> dict[str, dict[str, float]]:
+        found: dict[str, dict[str, float]] = {one.pool: {} for one in plan.queries}
+
+        async def ask(pool: str, metric: str, url: str, query: str) -> None:
+            try:
+                found[pool][metric] = number_of(await self._query(url, query, now_s))
+            except Unavailable as error:
+                problems.append(f"{metric}: {error}")
+
+        await asyncio.gather(*(ask(*one) for one in plan.queries))
+        return found
+
+    async def _queued(self, plan: ScalingPlan, problems: list[str]) -> int:
+        if plan.queue is None:
+            return 0
+        try:
+            status, page = await self._fetch(plan.queue.url)
+        except Unavailable as error:
+            problems.append(f"the gateway {error}")
+            return 0
+        if status != 200:
+            problems.append(f"the gateway answers {status}")
+            return 0
+        values = [
+            one.value
+            for one in page_samples(page, plan.queue.metric)
+            if one.labels.get("model", plan.model) == plan.model
+        ]
+        if not values:
+            problems.append(f"the gateway does not say {plan.queue.metric}")
+        return int(sum(values))
+
+    async def _query(self, url: str, query: str, now_s: float) -> bytes:
+        form = {"query": query, "time": f"{now_s:.3f}", "timeout": f"{ASK_S:g}s"}
+        headers = {} if self._prometheus is None else self._prometheus.headers(url)
+        try:
+            status, body = await self._fetch(
+                f"{url.rstrip('/')}/api/v1/query", LARGEST_ANSWER, form=form, headers=headers
+            )
+        except Unavailable as error:
+            raise Unavailable(f"Prometheus {error}") from None
+        if status != 200:
+            raise refusal(status, body)
+        return body
+
+    async def _fetch(
+        self,
+        url: str,
+        largest: int = LARGEST_PAGE,
+        *,
+        form: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, bytes]:
+        import aiohttp
+
+        method = "GET" if form is None else "POST"
+        try:
+            async with (
+                self._free,
+                asyncio.timeout(ASK_S),
+                self._session.request(
+                    method, url, data=form, headers=headers, allow_redirects=False
+                ) as answer,
+            ):
+                parts: list[bytes] = []
+                size = 0
+                async for part in answer.content.iter_any():
+                    parts.append(part)
+                    size += len(part)
+                    if size > largest:
+                        answer.close()
+                        raise Unavailable(f"answers more than {largest >> 20} MiB")
+                return answer.status, b"".join(parts)
+        except TimeoutError:
+            raise Unavailable(f"does not answer within {ASK_S:g} s") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or type(error).__name__
+            raise Unavailable(f"does not answer: {why}") from None
+
+
+@asynccontextmanager
+async def open_sources(prometheus: PrometheusServer | None) -> AsyncIterator[MetricSources]:
+    """With connections of its own, closed at the end."""
+    import aiohttp
+
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        headers={"User-Agent": "windtunnel-operator", "Accept-Encoding": "identity"},
+        auto_decompress=False,
+    ) as session:
+        yield MetricSources(session, prometheus)

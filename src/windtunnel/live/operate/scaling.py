@@ -1,0 +1,758 @@
+"""The autoscaler on an API server: reads scales, pods and metrics, and writes scales.
+
+Nothing is decided here. Each object is looked at in a task of its own, so that a slow Prometheus
+delays its own policies alone. Orders go to `/scale` and to nothing else, after the record of the
+decision is stored in a ConfigMap beside the object; that record is what a restart goes on from, and
+its version is how two installations notice each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from windtunnel.core.loop import INFINITY
+from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.errors import (
+    ApiError,
+    Conflict,
+    KubernetesError,
+    NoAnswer,
+    NotFound,
+    NotLeader,
+    ServerError,
+)
+from windtunnel.live.kubernetes.events import EventRecorder, Subject
+from windtunnel.live.kubernetes.reflector import Reflector
+from windtunnel.live.kubernetes.resources import (
+    CONFIG_MAPS,
+    PODS,
+    Meta,
+    Object,
+    Plain,
+    Resource,
+    micro_time,
+    owner_reference,
+)
+from windtunnel.live.operate.metric_sources import MetricSources
+from windtunnel.live.operate.mirror import Received
+from windtunnel.live.system import unwrapped
+from windtunnel.scaling.actuation import IssuedDecision
+from windtunnel.scaling.kubernetes import kthena
+from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER, GROUP, autoscaler_plan
+from windtunnel.scaling.kubernetes.control import (
+    ACCEPTED,
+    WARNING,
+    Carried,
+    Condition,
+    Happening,
+    Order,
+    RecordHolder,
+    ScalingController,
+    Seen,
+    merged_conditions,
+)
+from windtunnel.scaling.kubernetes.plan import InvalidPlan, ObjectName, ScaledTarget, ScalingPlan
+from windtunnel.scaling.kubernetes.snapshots import PodView, PoolLook
+
+AUTOSCALERS: Final = Resource(GROUP, "v1alpha1", "autoscalers", AUTOSCALER)
+HPAS: Final = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+KTHENA: Final = tuple(
+    Resource(group, kthena.VERSION, plural, kind)
+    for group in kthena.GROUPS
+    for plural, kind in (
+        ("autoscalingpolicies", kthena.POLICY),
+        ("autoscalingpolicybindings", kthena.BINDING),
+    )
+)
+MANAGED: Final = {"app.kubernetes.io/managed-by": "windtunnel-operator"}
+LARGEST_RECORD: Final = 768 << 10
+"""Bytes; a ConfigMap holds a MiB."""
+LONGEST_NAME: Final = 200
+RESTATE_S: Final = 60.0
+"""How often a status is written that says the same in other words."""
+SCALE_TRIES: Final = 3
+DISCOVERED_S: Final = 600.0
+FAILED_S: Final = 15.0
+
+scaling_log: Final = logging.getLogger("windtunnel.operator.scaling")
+
+Decided = Callable[[float, ObjectName, IssuedDecision], None]
+
+
+class _Kind(msgspec.Struct):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = True
+
+
+class _Kinds(msgspec.Struct):
+    resources: list[_Kind] | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _PodCondition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
+class _PodStatus(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    conditions: list[_PodCondition] | None = None
+
+
+class _Pod(Object, frozen=True, kw_only=True):
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+_POD: Final = msgspec.json.Decoder(_Pod)
+
+
+class ScalingCaches:
+    """The objects that ask for autoscaling, and those that stand in its way."""
+
+    def __init__(self, client: Client, namespace: str = "") -> None:
+        self.woken: Final = asyncio.Event()
+        self._client: Final = client
+        self._namespace: Final = namespace
+        self.reflectors: Final[dict[str, Reflector[Received]]] = {}
+        for resource in (AUTOSCALERS, HPAS):
+            self._add(resource)
+
+    def _add(self, resource: Resource) -> None:
+        made = Reflector(self._client, resource, Received, Selection(self._namespace))
+        made.cache.subscribe(lambda *_: self.woken.set())
+        self.reflectors[f"{resource.kind}.{resource.group}"] = made
+
+    async def add_served(self) -> list[str]:
+        """Also the kinds of Kthena that this cluster serves; says which it does not."""
+        missing = []
+        for resource in KTHENA:
+            if resource.plural in {
+                one.name for one in await _kinds(self._client, resource.api_version)
+            }:
+                self._add(resource)
+            else:
+                missing.append(f"{resource.kind}.{resource.group}")
+        return missing
+
+    def objects(self) -> Iterator[tuple[Resource, Received]]:
+        """Every object that asks for autoscaling."""
+        for one in self.reflectors.values():
+            if one.resource != HPAS:
+                yield from ((one.resource, held) for held in one.cache)
+
+    def hpa_targets(self) -> dict[tuple[str, str, str], str]:
+        """By kind, namespace and name of a target: the HPA that scales it."""
+        found = {}
+        for hpa in self.reflectors[f"{HPAS.kind}.{HPAS.group}"].cache:
+            target = hpa.spec.get("scaleTargetRef")
+            if isinstance(target, dict):
+                key = (str(target.get("kind")), hpa.metadata.namespace, str(target.get("name")))
+                found[key] = f"{HPAS.kind} {hpa.metadata.name}"
+        return found
+
+
+async def _kinds(client: Client, api_version: str) -> list[_Kind]:
+    root = "/apis" if "/" in api_version else "/api"
+    try:
+        found: _Kinds = await client.request("GET", f"{root}/{api_version}", kind=_Kinds)
+    except NotFound:
+        return []
+    return found.resources or []
+
+
+class Scaled:
+    """One object, its plan, and how it fares."""
+
+    def __init__(self, named: ObjectName, resource: Resource, meta: Meta) -> None:
+        self.named: Final = named
+        self.resource: Final = resource
+        self.meta = meta
+        self.status: dict[str, Any] = {}
+        self.control: ScalingController | None = None
+        self.holder: RecordHolder | None = None
+        self.wrong = ""
+        """What is wrong with it; it is not scaled then."""
+        self.version: str | None = None
+        """Of its record, as we wrote or read it; None: to be read first; empty: there is none."""
+        self.task: asyncio.Task[None] | None = None
+        self.due_s = 0.0
+        self.standing_by = False
+        self.failures = 0
+        self.told: tuple[Any, ...] = ()
+        self.told_s = -INFINITY
+        self.told_text = ""
+        self.mute = False
+        """Its kind has no status to write."""
+
+    @property
+    def stamp(self) -> tuple[str, int]:
+        return self.meta.uid, self.meta.generation
+
+
+class ScalingOptions(NamedTuple):
+    """What scaling has of its own."""
+
+    installation: str
+    """Who we are among several installations on one cluster."""
+
+
+class ScalingOperator:
+    """Runs the autoscaler for one term; without a writer it recommends, and writes nothing."""
+
+    def __init__(
+        self,
+        caches: ScalingCaches,
+        reader: Client,
+        writer: Client | None,
+        recorder: EventRecorder | None,
+        sources: MetricSources,
+        now_s: Callable[[], float],
+        options: ScalingOptions,
+    ) -> None:
+        self._caches: Final = caches
+        self._reader: Final = reader
+        self._writer: Final = writer
+        self._recorder: Final = recorder
+        self._sources: Final = sources
+        self._now_s: Final = now_s
+        self._options: Final = options
+        self.scaled: Final[dict[ObjectName, Scaled]] = {}
+        self._taken: dict[ObjectName, dict[str, str]] = {}
+        self._resources: Final[dict[tuple[str, str], tuple[float, Resource | str]]] = {}
+        self.on_decision: Decided | None = None
+        self.decided = 0
+        self.bugs = 0
+
+    async def run(self) -> None:
+        """Until it is cancelled, or the lease is lost."""
+        with unwrapped():
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    self._caches.woken.clear()
+                    self.replan()
+                    now_s = self._now_s()
+                    for one in self.scaled.values():
+                        if one.due_s <= now_s and (one.task is None or one.task.done()):
+                            one.due_s = now_s + FAILED_S
+                            one.task = tasks.create_task(self._look_at(one))
+                    await self._wait()
+
+    async def _wait(self) -> None:
+        waiting = [one.due_s for one in self.scaled.values() if one.task is None or one.task.done()]
+        running = [one.task for one in self.scaled.values() if one.task and not one.task.done()]
+        until_s = min(waiting, default=INFINITY)
+        woken = asyncio.create_task(self._caches.woken.wait())
+        timeout_s = None if until_s == INFINITY else max(0.0, until_s - self._now_s())
+        try:
+            await asyncio.wait(
+                [woken, *running], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            woken.cancel()
+
+    # Which objects there are.
+
+    def replan(self) -> None:
+        """Plans of objects that are new or were edited; the others go on."""
+        objects = {
+            ObjectName(resource.api_version, resource.kind, *held.metadata.key): (resource, held)
+            for resource, held in self._caches.objects()
+            if held.metadata.deletion_timestamp is None
+        }
+        for gone in [named for named in self.scaled if named not in objects]:
+            task = self.scaled.pop(gone).task
+            if task is not None:
+                task.cancel()
+        edited = []
+        for named, (resource, held) in objects.items():
+            known = self.scaled.get(named)
+            if known is None or known.meta.uid != held.metadata.uid:
+                if known is not None and known.task is not None:
+                    known.task.cancel()
+                self.scaled[named] = Scaled(named, resource, held.metadata)
+                edited.append(named)
+            elif known.stamp != (held.metadata.uid, held.metadata.generation):
+                known.meta = held.metadata
+                edited.append(named)
+            self.scaled[named].status = held.status
+        if edited:
+            ours = {named: found for named, found in objects.items() if named.kind == AUTOSCALER}
+            for named in [one for one in edited if one in ours]:
+                self._plan(self.scaled[named], _autoscaler(named, ours[named][1]))
+            if any(named not in ours for named in edited):
+                self._plan_kthena({n: held for n, (_, held) in objects.items() if n not in ours})
+        self._taken = self._find_taken()
+
+    def _plan(self, one: Scaled, made: ScalingPlan | InvalidPlan) -> None:
+        now_s = self._now_s()
+        if isinstance(made, InvalidPlan):
+            one.control, one.wrong = None, str(made)
+        else:
+            before, one.wrong = one.control, ""
+            if before is not None and before.plan == made:
+                return
+            one.control = ScalingController(made, now_s, acts=self._writer is not None)
+            one.holder = RecordHolder(self._options.installation, made.interval_s)
+            if before is not None:
+                one.control.restore(before.record(), now_s)
+        one.due_s = now_s
+
+    def _plan_kthena(self, objects: dict[ObjectName, Received]) -> None:
+        """Policies and bindings refer to each other: all of a group are read together."""
+        for group in {named.api_version for named in objects}:
+            stored = [
+                kthena.Stored(named, held.spec)
+                for named, held in sorted(objects.items())
+                if named.api_version == group
+            ]
+            policies = [one for one in stored if one.named.kind == kthena.POLICY]
+            bindings = [one for one in stored if one.named.kind == kthena.BINDING]
+            with_targets = set()
+            for named, made in kthena.plans(policies, bindings):
+                with_targets.add(named)
+                self._plan(self.scaled[named], made)
+            for one in stored:
+                if one.named not in with_targets:  # a policy whose targets a binding has
+                    self.scaled[one.named].control = None
+                    self.scaled[one.named].wrong = ""
+                    self.scaled[one.named].due_s = INFINITY
+
+    def _find_taken(self) -> dict[ObjectName, dict[str, str]]:
+        """Targets that an HPA or an older object scales."""
+        owners: dict[tuple[str, str, str], str] = dict(self._caches.hpa_targets())
+        taken: dict[ObjectName, dict[str, str]] = {}
+        by_age = sorted(
+            self.scaled.values(), key=lambda one: (one.meta.creation_timestamp or "", one.named)
+        )
+        for one in by_age:
+            if one.control is None:
+                continue
+            for target in one.control.plan.targets:
+                key = (target.named.kind, target.named.namespace, target.named.name)
+                if target.cannot:
+                    continue
+                if key in owners:
+                    taken.setdefault(one.named, {})[target.pool] = owners[key]
+                elif one.control.acts:
+                    owners[key] = str(one.named)
+        return taken
+
+    # One look.
+
+    async def _look_at(self, one: Scaled) -> None:
+        try:
+            if one.control is None:
+                await self._tell_invalid(one)
+                one.due_s = INFINITY
+                return
+            await self._tick(one, one.control)
+        except NotLeader:
+            raise
+        except KubernetesError as error:
+            one.failures += 1
+            self._say(one, str(error))
+        except Exception:  # noqa: BLE001 - a bug in one policy must not stop the others
+            self.bugs += 1
+            scaling_log.exception("%s: a bug kept it from a decision", one.named)
+
+    async def _tick(self, one: Scaled, control: ScalingController) -> None:
+        if self._writer is not None and not await self._holds_record(one, control):
+            one.due_s = self._now_s() + control.plan.interval_s
+            return
+        seen, now_s = await self._observe(one, control)
+        if one.control is not control:
+            return  # it was edited meanwhile
+        made = control.decide(seen, now_s)
+        one.due_s = control.next_s
+        self.decided += len(made.decisions)
+        for issued in made.decisions:
+            if self.on_decision is not None:
+                self.on_decision(now_s, one.named, issued)
+        for happening in made.happenings:
+            await self._record(one, happening)
+        if self._writer is None:
+            return
+        if not await self._store(one, control):
+            for order in made.orders:
+                control.carried_out(order, Carried.WITHDRAWN, "", now_s)
+            return
+        for order in made.orders:
+            outcome, says = await self._order(order)
+            told = control.carried_out(order, outcome, says, self._now_s())
+            if told is not None:
+                await self._record(one, told, f"Scale{order.before}To{order.replicas}")
+        await self._write_status(one, control)
+
+    async def _observe(self, one: Scaled, control: ScalingController) -> tuple[Seen, float]:
+        """All that is to be known for a decision, and when it was so."""
+        looks: dict[str, PoolLook | str] = {}
+        targets = control.plan.targets
+        for target, look in zip(
+            targets, await asyncio.gather(*map(self._see, targets)), strict=True
+        ):
+            looks[target.pool] = look
+        known = {pool: look for pool, look in looks.items() if isinstance(look, PoolLook)}
+        now_s = self._now_s()
+        if len(known) < len(looks):
+            return Seen(looks), now_s
+        answers = await self._sources.ask(control.plan, known, now_s)
+        external = {
+            pool: look._replace(external=answers.external[pool])
+            for pool, look in known.items()
+            if pool in answers.external
+        }
+        seen = Seen(
+            {**known, **external}, answers.readings, answers.queued, answers.problems,
+            self._taken.get(one.named, {}),
+        )  # fmt: skip
+        return seen, now_s
+
+    async def _see(self, target: ScaledTarget) -> PoolLook | str:
+        """A target and its pods, or why they are not known."""
+        try:
+            resource = await self._resource(target.named)
+            if isinstance(resource, str):
+                return resource
+            named = target.named
+            scale = await self._reader.get_scale(resource, named.namespace, named.name)
+            status = scale.get("status") or {}
+            selectors = [target.selector]
+            if not target.selects_alone:
+                selectors.append(str(status.get("selector") or ""))
+            selector = ",".join(filter(None, selectors))
+            if not selector:
+                return f"the scale of {named} names no pods: give a selector"
+            chosen = Selection(named.namespace, selector)
+            listed = await self._reader.list_all(PODS, chosen)
+        except KubernetesError as error:
+            return str(error)
+        pods = [_pod_view(_POD.decode(raw)) for raw in listed.items]
+        size = (scale.get("spec") or {}).get("replicas") or 0
+        return PoolLook(int(size), pods, uid=str(scale["metadata"].get("uid", "")))
+
+    async def _resource(self, named: ObjectName) -> Resource | str:
+        """Where the API server has a kind with a scale; a sentence where it has none."""
+        key = (named.api_version, named.kind)
+        found = self._resources.get(key)
+        now_s = self._now_s()
+        if found is None or (isinstance(found[1], str) and now_s > found[0] + FAILED_S):
+            kinds = await _kinds(self._reader, named.api_version)
+            names = {one.name for one in kinds}
+            plural = next(
+                (one.name for one in kinds if one.kind == named.kind and "/" not in one.name), ""
+            )
+            made: Resource | str
+            if not plural:
+                made = f"the cluster does not serve {named.kind} of {named.api_version}"
+            elif f"{plural}/scale" not in names:
+                made = f"{named.kind} of {named.api_version} has no scale"
+            else:
+                group, _, version = named.api_version.rpartition("/")
+                made = Resource(group, version, plural, named.kind)
+            found = self._resources[key] = (now_s, made)
+        return found[1]
+
+    async def _order(self, order: Order) -> tuple[Carried, str]:
+        """Changes a scale that is still what it was when the order was made."""
+        assert self._writer is not None
+        named = order.target.named
+        resource = await self._resource(named)
+        assert not isinstance(resource, str)
+        says = ""
+        for _ in range(SCALE_TRIES):
+            try:
+                scale = await self._reader.get_scale(resource, named.namespace, named.name)
+                if (scale.get("spec") or {}).get("replicas", 0) != order.before:
+                    return Carried.WITHDRAWN, ""
+                version = scale["metadata"].get("resourceVersion", "")
+                change = {
+                    "metadata": {"resourceVersion": version},
+                    "spec": {"replicas": order.replicas},
+                }
+                await self._writer.patch(
+                    resource, named.namespace, named.name, change, Plain, subresource="scale"
+                )
+            except Conflict as error:
+                says = error.message
+            except (NoAnswer, ServerError) as error:
+                return Carried.UNKNOWN, str(error)
+            except ApiError as error:
+                return Carried.REFUSED, error.message
+            else:
+                return Carried.DONE, ""
+        return Carried.REFUSED, says
+
+    # The record.
+
+    def _record_name(self, one: Scaled) -> str:
+        name = f"windtunnel-scaling-{one.named.kind.lower()}-{one.named.name}"
+        if len(name) <= LONGEST_NAME:
+            return name
+        return f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+    async def _holds_record(self, one: Scaled, control: ScalingController) -> bool:
+        """Whether we act for an object, or another installation does."""
+        if one.version is not None:
+            return True
+        assert one.holder is not None
+        now_s = self._now_s()
+        try:
+            found = await self._reader.get(
+                CONFIG_MAPS, one.named.namespace, self._record_name(one), Plain
+            )
+        except NotFound:
+            one.version = ""
+            return True
+        version = str(found["metadata"].get("resourceVersion", ""))
+        data = found.get("data") or {}
+        holder = str(data.get("holder", ""))
+        if not one.holder.may_act(holder, version, now_s):
+            if not one.standing_by:
+                one.standing_by = True
+                note = f"{holder} autoscales this object: {self._options.installation} stands by"
+                await self._record(one, Happening(WARNING, "AnotherInstallation", note))
+            return False
+        one.standing_by = False
+        one.version = version
+        owner = (found["metadata"].get("ownerReferences") or [{}])[0].get("uid")
+        if owner == one.meta.uid:
+            wrong = _restored(control, str(data.get("record", "")), now_s)
+            if wrong:
+                await self._record(one, Happening(WARNING, "RecordUnreadable", wrong))
+        return True
+
+    async def _store(self, one: Scaled, control: ScalingController) -> bool:
+        """Says whether the record is stored; without it, nothing is ordered."""
+        assert self._writer is not None
+        record = control.record()
+        text = msgspec.json.encode(record)
+        if len(text) > LARGEST_RECORD:
+            text = msgspec.json.encode({**record, "loop": None})
+            note = (
+                f"decisions are not remembered: their record has more than {LARGEST_RECORD} bytes"
+            )
+            await self._record(one, Happening(WARNING, "RecordTooLarge", note))
+        name, space = self._record_name(one), one.named.namespace
+        owner = {**owner_reference(one.resource, one.meta), "blockOwnerDeletion": False}
+        meta: dict[str, Any] = {"namespace": space, "name": name, "labels": MANAGED}
+        meta["ownerReferences"] = [owner]
+        data = {"holder": self._options.installation, "record": text.decode()}
+        try:
+            if one.version:
+                meta["resourceVersion"] = one.version
+                body = {"metadata": meta, "data": data}
+                made = await self._writer.patch(CONFIG_MAPS, space, name, body, Object)
+            else:
+                body = {"metadata": meta, "data": data}
+                made = await self._writer.create(CONFIG_MAPS, body, Object)
+        except (Conflict, NotFound) as error:
+            one.version = None  # another installation, or a person: read it first
+            self._say(one, f"its record was changed by somebody else: {error.message}")
+            return False
+        except NotLeader:
+            raise
+        except KubernetesError as error:
+            one.version = None  # it may have been written
+            self._say(one, str(error))
+            return False
+        one.version = made.metadata.resource_version
+        return True
+
+    # What is told.
+
+    async def _record(self, one: Scaled, happening: Happening, action: str = "Autoscale") -> None:
+        if happening.type == WARNING:
+            who = await self._who(one) if happening.reason == "ForeignChange" else ""
+            happening = happening._replace(note=happening.note + who)
+            scaling_log.warning("%s: %s", one.named, happening.note)
+        else:
+            scaling_log.info("%s: %s", one.named, happening.note)
+        if self._recorder is not None:
+            about = Subject.of(one.resource, one.meta)
+            self._recorder.record(about, happening.type, happening.reason, action, happening.note)
+
+    async def _who(self, one: Scaled) -> str:
+        """The managers of `spec.replicas` besides us, as the targets' metadata has them."""
+        assert one.control is not None
+        found: dict[str, None] = {}
+        for target in one.control.plan.targets:
+            try:
+                resource = await self._resource(target.named)
+                if isinstance(resource, str):
+                    continue
+                named = target.named
+                whole = await self._reader.get(resource, named.namespace, named.name, Plain)
+            except KubernetesError:
+                continue
+            for entry in whole["metadata"].get("managedFields") or ():
+                fields = (entry.get("fieldsV1") or {}).get("f:spec") or {}
+                manager = str(entry.get("manager", ""))
+                if "f:replicas" in fields and manager != "windtunnel-operator":
+                    found[manager] = None
+        return f" spec.replicas is also written by {', '.join(found)}." if found else ""
+
+    def _say(self, one: Scaled, what: str) -> None:
+        """Each problem once, however often it comes."""
+        if one.told_text != what:
+            one.told_text = what
+            scaling_log.warning("%s: %s", one.named, what)
+
+    async def _tell_invalid(self, one: Scaled) -> None:
+        if not one.wrong:
+            return
+        self._say(one, one.wrong)
+        if self._writer is not None:
+            wrong = Condition(ACCEPTED, holds=False, reason="Invalid", message=one.wrong)
+            await self._patch_status(one, [wrong], {})
+
+    async def _write_status(self, one: Scaled, control: ScalingController) -> None:
+        """Where something has changed; other words for the same only now and then."""
+        accepted = Condition(ACCEPTED, holds=True, reason="Accepted")
+        conditions = [accepted, *control.conditions.values()]
+        fields = control.target_fields()
+        shape = (
+            one.meta.generation,
+            tuple((told.type, told.holds, told.reason) for told in conditions),
+            tuple((target.name, target.current, target.desired) for target in fields),
+        )
+        now_s = self._now_s()
+        if shape == one.told and now_s < one.told_s + RESTATE_S:
+            return
+        more: dict[str, Any] = {"observedGeneration": one.meta.generation}
+        if one.named.kind == AUTOSCALER:
+            more["targets"] = msgspec.to_builtins(fields)
+            if control.last_scale_s > 0.0:
+                more["lastScaleTime"] = micro_time(control.last_scale_s)
+        if await self._patch_status(one, conditions, more):
+            one.told, one.told_s = shape, now_s
+
+    async def _patch_status(
+        self, one: Scaled, conditions: Sequence[Condition], more: dict[str, Any]
+    ) -> bool:
+        if self._writer is None or one.mute:
+            return False
+        known = one.status.get("conditions")
+        merged = merged_conditions(
+            known if isinstance(known, list) else [],
+            conditions,
+            micro_time(self._now_s()),
+            one.meta.generation,
+        )
+        body = {"metadata": {"uid": one.meta.uid}, "status": {**more, "conditions": merged}}
+        named = one.named
+        try:
+            await self._writer.patch(
+                one.resource, named.namespace, named.name, body, Object, subresource="status"
+            )
+        except NotLeader:
+            raise
+        except NotFound:
+            one.mute = named.kind != AUTOSCALER
+            return False
+        except KubernetesError as error:
+            self._say(one, str(error))
+            return False
+        return True
+
+
+def _autoscaler(named: ObjectName, held: Received) -> ScalingPlan | InvalidPlan:
+    try:
+        return autoscaler_plan(named.namespace, named.name, held.spec)
+    except InvalidPlan as error:
+        return error
+
+
+def _restored(control: ScalingController, text: str, now_s: float) -> str:
+    try:
+        record = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return "the record of earlier decisions is no JSON"
+    return control.restore(record if isinstance(record, dict) else {}, now_s)
+
+
+def _pod_view(pod: _Pod) -> PodView:
+    from windtunnel.gangs.kubernetes.stamps import seconds_of
+
+    meta, status = pod.metadata, pod.status
+    ready = any(one.type == "Ready" and one.status == "True" for one in status.conditions or ())
+    return PodView(
+        meta.uid,
+        meta.name,
+        seconds_of(meta.creation_timestamp),
+        status.pod_ip,
+        meta.labels,
+        bound=bool(pod.spec.node_name),
+        ready=ready and status.phase == "Running",
+        terminating=meta.deletion_timestamp is not None,
+        ended=status.phase in ("Failed", "Succeeded"),
+    )
+
+
+class ScalingCollector:
+    """Sizes that are recommended, as metrics that an HPA or KEDA can consume.
+
+    A series of which nothing was heard for three intervals is left out: no number is better than an
+    old one.
+    """
+
+    def __init__(self, operator: Callable[[], ScalingOperator | None], now_s: Callable[[], float]):
+        self._operator: Final = operator
+        self._now_s: Final = now_s
+
+    def collect(self) -> Iterable[Any]:
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+        operator = self._operator()
+        if operator is None:
+            return
+        name, labels = "windtunnel_scaling_", ["namespace", "autoscaler", "pool", "kind", "target"]
+        gauges = {
+            field: GaugeMetricFamily(f"{name}{field}_replicas", says, labels=labels)
+            for field, says in (
+                ("current", "What was last asked for."),
+                ("desired", "What the policy decides, within all of its limits."),
+                ("recommended", "What the policy would decide without limits."),
+                ("ready", "Replicas that are ready."),
+                ("missing", "Replicas that are ready and did not answer."),
+            )
+        }
+        states = ["namespace", "autoscaler", "type"]
+        conditions = GaugeMetricFamily(f"{name}condition", "1: it holds.", labels=states)
+        orders = CounterMetricFamily(
+            f"{name}orders", "Orders by outcome.", labels=["namespace", "autoscaler", "outcome"]
+        )
+        standing = GaugeMetricFamily(
+            f"{name}standing_by", "1: another installation acts.", labels=states[:2]
+        )
+        now_s = self._now_s()
+        for one in operator.scaled.values():
+            control, key = one.control, [one.named.namespace, one.named.name]
+            standing.add_metric(key, float(one.standing_by))
+            if control is None:
+                continue
+            for target in control.plan.targets:
+                published = control.published.get(target.pool)
+                if published is None or now_s > published.at_s + 3 * control.plan.interval_s:
+                    continue
+                for field, gauge in gauges.items():
+                    value = float(getattr(published, field))
+                    named = [target.pool, target.named.kind, target.named.name]
+                    gauge.add_metric([*key, *named], value)
+            for condition in control.conditions.values():
+                conditions.add_metric([*key, condition.type], float(condition.holds))
+            for outcome, count in control.orders.items():
+                orders.add_metric([*key, outcome.value], count)
+        yield from (*gauges.values(), conditions, orders, standing)
+        yield CounterMetricFamily(f"{name}bugs", "Looks that a bug ended.", value=operator.bugs)
