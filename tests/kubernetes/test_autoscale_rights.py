@@ -18,7 +18,7 @@ from tests.kubernetes.scaling_stage import (
 from tests.kubernetes.test_operate_command import operate
 from tests.kubernetes.test_rights import ACCOUNT, _asked, account
 from windtunnel.live.operate.mirror import RESOURCES
-from windtunnel.live.operate.rights import AUTOSCALE, GANGS, RIGHTS
+from windtunnel.live.operate.rights import AUTOSCALE, GANGS, RIGHTS, SCALABLE
 
 
 async def test_scaling_needs_what_is_declared_for_it(cluster: Cluster) -> None:
@@ -50,5 +50,7 @@ async def test_scaling_needs_what_is_declared_for_it(cluster: Cluster) -> None:
         if one.feature == AUTOSCALE
     }
     unused = {one for one in declared if one[1] in kinds} - used
-    # Nobody else has changed the scale of the clique, so that it was not asked who did.
-    assert unused <= {("grove.io", "podcliques", "get")}
+    # Of the Deployment alone somebody else has changed the scale; no event has come twice.
+    asks_who = {(one.group, one.plural, "get") for one in SCALABLE}
+    assert unused <= asks_who | {("events.k8s.io", "events", "patch")}
+    assert ("apps", "deployments", "get") in used
