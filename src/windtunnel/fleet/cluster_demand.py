@@ -5,7 +5,7 @@ the few attributes that are declared here, so that it needs nothing of theirs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.taints import Taint, Toleration, toleration_of
@@ -135,6 +135,7 @@ class ClusterView(Protocol):
     @property
     def priorities(self) -> Mapping[str, int]: ...
     def watch(self) -> ClusterChanges: ...
+    def unwatch(self, changes: Any) -> None: ...
 
 
 class ClusterDemand:
@@ -159,6 +160,10 @@ class ClusterDemand:
         self.demand: Final = Demand(cluster, kinds)
         self.unreadable: Final[dict[str, str]] = {}
         """By pod: why no machine is asked for it."""
+
+    def close(self) -> None:
+        """Follows the view no longer."""
+        self._view.unwatch(self.changes)
 
     def look(self, now_s: float) -> Demand:
         """The demand of the cluster as it is now."""

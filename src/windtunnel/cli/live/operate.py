@@ -37,6 +37,9 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
               "prometheus`.")  # fmt: skip
 @click.option("--prometheus-token-file", type=FILE, metavar="FILE",
               help="A bearer token for that server, and for no other.")  # fmt: skip
+@click.option("--fleet", type=FILE, metavar="FILE",
+              help="Also get machines for pods that find no place: the sections `fleet` of a "
+              "scenario and `live.fleet`.")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(0, 65535), default=9445, metavar="PORT",
               help="/metrics, /healthz and /readyz; 0 takes a free port. "
               "[default: 9445]")  # fmt: skip
@@ -60,6 +63,7 @@ def operate(
     autoscale: bool,
     prometheus: str,
     prometheus_token_file: Path | None,
+    fleet: Path | None,
 ) -> None:
     """Run the gang controllers on a Kubernetes cluster.
 
@@ -73,6 +77,7 @@ def operate(
     if context_of.invoked_subcommand is not None:
         return
     from windtunnel.live.admin import log_to_stderr
+    from windtunnel.live.operate.fleet import fleet_log, read_fleet_file
     from windtunnel.live.operate.metric_sources import prometheus_server
     from windtunnel.live.operate.program import (
         OperatorOptions,
@@ -94,8 +99,10 @@ def operate(
         placing=place,
         scaling=autoscale,
         prometheus=prometheus_server(prometheus, prometheus_token_file, autoscale=autoscale),
+        fleet=None if fleet is None else read_fleet_file(fleet),
     )
     log_to_stderr(operator_log)
+    log_to_stderr(fleet_log)
 
     def ready(program: Program) -> None:
         what = "nothing is written (dry run)" if dry_run else f"as {program.identity}"

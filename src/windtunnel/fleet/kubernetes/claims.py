@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from windtunnel.core.taints import taint_of
 from windtunnel.fleet.demand import ACCELERATOR, CPU, GPU, MEMORY
 from windtunnel.fleet.kubernetes.objects import (
     CLAIM,
@@ -66,9 +67,14 @@ def _spec(pool: FleetPool, live: LivePool) -> dict[str, Any]:
         "requirements": requirements,
         "resources": {"requests": requests},
         "nodeClassRef": {"group": ref.group, "kind": ref.kind, "name": ref.name},
-        "taints": [{"key": IDLE_TAINT, "effect": "NoSchedule"}],
+        "taints": [*map(_taint, pool.taints), {"key": IDLE_TAINT, "effect": "NoSchedule"}],
         "expireAfter": "Never",
     }
+
+
+def _taint(text: str) -> dict[str, str]:
+    key, value, effect = taint_of(text)
+    return {"key": key, "effect": effect, **({"value": value} if value else {})}
 
 
 def _in(key: str, *values: str) -> dict[str, Any]:

@@ -291,7 +291,7 @@ class ShardController:
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Machines by pool and state."""
         found: dict[tuple[str, str], int] = {}
-        for record in self._known.values():
+        for record in self.provider.records():
             if self.provider.owns(record):
                 key = (record.shape.instance_type, STATES[record.state])
                 found[key] = found.get(key, 0) + 1

@@ -24,7 +24,15 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.loop import INFINITY
-from windtunnel.fleet.demand import ACCELERATOR, GPU, DemandRow, MachineKind
+from windtunnel.core.taints import taint_of
+from windtunnel.fleet.demand import (
+    ACCELERATOR,
+    GPU,
+    TAINTS,
+    DemandRow,
+    MachineKind,
+    taints_text,
+)
 from windtunnel.fleet.kubernetes.claims import (
     create_call,
     delete_call,
@@ -36,6 +44,7 @@ from windtunnel.fleet.kubernetes.objects import (
     CLAIM,
     CONFIGURE,
     DRAIN,
+    EVICT,
     IDLE,
     NODE,
     WANTED,
@@ -75,6 +84,8 @@ LONGEST_RETRY_S: Final = 60.0
 """After a call that failed; twice as long after each further one, until one succeeds."""
 REFUSED_S: Final = 5.0
 """After an eviction that a disruption budget did not allow."""
+SHOWN_S: Final = 1.0
+"""Until a deletion is probably shown."""
 NODE_SHOWN_S: Final = 30.0
 """A NodeClaim may be shown before its node is."""
 EVICTIONS: Final = 32
@@ -93,6 +104,9 @@ class Pool:
         self.labels: Final = {**settings.labels, ACCELERATOR: settings.accelerator}
         if settings.written("zone") or live.nodes:
             self.labels[ZONE] = settings.zone
+        taints = taints_text(map(taint_of, settings.taints))
+        if taints:
+            self.labels[TAINTS] = taints
 
     def kind(self) -> MachineKind:
         return MachineKind(self.settings.capacity_for_pods(), self.labels)
@@ -370,7 +384,9 @@ class KubernetesProvider:
         self._dirty[machine.id] = None
         if outcome is Outcome.DONE:
             machine.failures = 0
-            machine.retry_s = -INFINITY
+            machine.retry_s = now_s + SHOWN_S if call.verb == DELETE else -INFINITY
+            if call.verb == EVICT:
+                self._is_leaving(machine.node, call.uid)
             if call.begins and _is(machine.order, call.begins):
                 machine.sent = True
         elif outcome is Outcome.TAKEN:
@@ -381,6 +397,12 @@ class KubernetesProvider:
             machine.failures += 1
             delay_s = min(RETRY_S * 2.0 ** min(machine.failures - 1, 10), LONGEST_RETRY_S)
             machine.retry_s = now_s + (0.1 if outcome is Outcome.STALE else delay_s)
+
+    def _is_leaving(self, node: str, uid: str) -> None:
+        """A pod was evicted: it need not be shown before the others are."""
+        pods = self._pods.get(node, {})
+        if uid in pods:
+            pods[uid] = msgspec.structs.replace(pods[uid], leaving=True)
 
     def _add(self, machine: _Machine) -> None:
         self._machines[machine.id] = machine

@@ -147,6 +147,12 @@ class FleetFile(Section):
             elif one.node_class is not None:
                 prefix = f"{self.live.fleet.name}-{one.name}"
                 yield from _label_faults(where, (*path, number, "name"), prefix)
+        shards = self.live.fleet.shards
+        zones = [zone for one in shards for zone in one.zones]
+        for number, pool in enumerate(self.fleet.pools):
+            if shards and pool.zone not in zones:
+                what = f"no shard has the zone {pool.zone!r}"
+                yield where.fault(("fleet", "pools", number, "zone"), what, ", ".join(zones))
         for name in pools:
             if name not in live:
                 yield where.fault(path, f"the pool {name!r} is missing", "one for each pool")

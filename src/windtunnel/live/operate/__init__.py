@@ -6,6 +6,7 @@
 | `writer` | calls of the API server: idempotent, guarded, with what a failure means |
 | `gangs` | the loop: look at the view, decide, write; when to look again |
 | `placement` | binds pods of `schedulerName: windtunnel`, decided by gangs |
+| `fleet` | machines for pods that find no place: NodeClaims and nodes, decided by fleet |
 | `redaction` | what of an object the event log leaves out |
 | `program` | the process: caches, leader election, probes, metrics, logs |
 """

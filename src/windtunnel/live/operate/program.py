@@ -17,6 +17,8 @@ import msgspec
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError
 from windtunnel.core.vocabulary import KEPT, RESIZED
+from windtunnel.fleet.kubernetes.controller import FleetDecision
+from windtunnel.fleet.kubernetes.settings import FleetFile
 from windtunnel.gangs.kubernetes.calls import ApiCall
 from windtunnel.live.admin import admin_app, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
@@ -28,6 +30,7 @@ from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.leader import LeaderElector
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import Object
+from windtunnel.live.operate.fleet import FleetCollector, FleetPlace, FleetProgram
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.metric_sources import PrometheusServer, open_sources
 from windtunnel.live.operate.mirror import Mirror
@@ -79,6 +82,8 @@ class OperatorOptions(NamedTuple):
     scaling: bool = False
     """Whether Autoscalers and the policies of Kthena are looked after."""
     prometheus: PrometheusServer | None = None
+    fleet: FleetFile | None = None
+    """Where machines come from; None: they are not looked after."""
 
 
 class LiveClock:
@@ -104,6 +109,7 @@ class Program:
         self.loop: GangOperator | None = None
         self.scaling: ScalingOperator | None = None
         self._scaling_caches: ScalingCaches | None = None
+        self.fleet: FleetProgram | None = None
         self.stopping = False
         self.admin_url = ""
         self._waits_because: KubernetesError | None = None
@@ -170,12 +176,17 @@ class Program:
         """All that runs beside the controllers; the first of it is stopped last."""
         options = self.options
         space = options.lease_namespace or client.namespace
-        self.mirror = Mirror(client, self.now_s, options.namespace, placing=options.placing)
+        whole = options.placing or options.fleet is not None
+        self.mirror = Mirror(client, self.now_s, options.namespace, placing=whole)
         self.mirror.on_change = self._received if self._log_file is not None else None
         self.elector = LeaderElector(client, space, LEASE, self.identity)
         self._installation = f"{space}/{LEASE}"
         if options.scaling:
             self._scaling_caches = ScalingCaches(client, options.namespace)
+        if options.fleet is not None:
+            place = FleetPlace(space, self.identity, options.dry_run)
+            self.fleet = FleetProgram(options.fleet, client, self.mirror, place, self.now_s)
+            self.fleet.told = self._told_of_fleet
         yield self._flush()
         if not options.dry_run:
             yield self.elector.run()
@@ -194,6 +205,8 @@ class Program:
             for one in self.reflectors.values():
                 await one.synced.wait()
             operator_log.info("caches are filled: %d sets", len(mirror.view.sets))
+            if self.fleet is not None:
+                tasks.create_task(self.fleet.run())
             if self.options.dry_run:
                 await self._operate(client, None, None)
             writer = client.fenced(elector)
@@ -289,7 +302,8 @@ class Program:
             return "stopping"
         if self.mirror is None:
             return "starting"
-        waiting = [kind for kind, one in self.reflectors.items() if not one.synced.is_set()]
+        caches = {**self.reflectors, **({} if self.fleet is None else self.fleet.reflectors)}
+        waiting = [kind for kind, one in caches.items() if not one.synced.is_set()]
         return f"not listed yet: {', '.join(waiting)}" if waiting else ""
 
     async def _flush(self) -> None:
@@ -343,6 +357,12 @@ class Program:
                 named, decision.variant, decision.current, decision.target, decision.reason,
             )  # fmt: skip
 
+    def _told_of_fleet(self, now_s: float, shard: str, one: FleetDecision) -> None:
+        if self._log_file is not None:
+            data: dict[str, Any] = {"shard": shard, "need": one.need, "pod": one.pod}
+            subject = f"machine/{one.machine}" if one.machine else f"need/{one.need}"
+            self._log_file.record(now_s, f"fleet.{one.word}", subject, one.reason, data)
+
     def _failed(self, call: ApiCall, answer: Answer) -> None:
         operator_log.warning("%s %s %s: %s", call.verb, call.kind, call.name, answer.says)
 
@@ -352,6 +372,7 @@ class Program:
         registry = CollectorRegistry()
         registry.register(OperatorCollector(self))
         registry.register(ScalingCollector(lambda: self.scaling, self.now_s))
+        registry.register(FleetCollector(lambda: self.fleet))
         return registry
 
 

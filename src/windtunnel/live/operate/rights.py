@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET
-from windtunnel.live.kubernetes.resources import CONFIG_MAPS, EVENTS, LEASES, Resource
+from windtunnel.live.kubernetes.resources import CONFIG_MAPS, EVENTS, LEASES, NODE_CLAIMS, Resource
 from windtunnel.live.operate.mirror import PRIORITY, RESOURCES, TOPOLOGY
 from windtunnel.live.operate.scaling import AUTOSCALERS, HPAS, KTHENA
 
 GANGS: Final = "gangs"
 PLACE: Final = "place"
 AUTOSCALE: Final = "autoscale"
+FLEET: Final = "fleet"
 
 LEASE: Final = "windtunnel-operator"
 
@@ -79,6 +80,12 @@ RIGHTS: Final = (
     Right(AUTOSCALE, RESOURCES[POD], "list"),
     Right(AUTOSCALE, CONFIG_MAPS, "get create patch"),
     Right(AUTOSCALE, EVENTS, "create patch"),
+    Right(FLEET, RESOURCES[NODE], "list watch patch"),
+    Right(FLEET, RESOURCES[POD], "create", "eviction"),
+    Right(FLEET, NODE_CLAIMS, "get list watch create patch delete"),
+    Right(FLEET, CONFIG_MAPS, "get create patch", at_home=True),
+    # One Lease for each shard.
+    Right(FLEET, LEASES, "get create update", at_home=True),
 )
 FEATURES: Final = tuple(dict.fromkeys(one.feature for one in RIGHTS))
 

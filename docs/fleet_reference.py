@@ -1,0 +1,84 @@
+"""Writes docs/reference/fleet.md from the settings of a fleet on Kubernetes.
+
+Run it after a change of a field: `python docs/fleet_reference.py`. A test holds the page to it.
+"""
+
+import runpy
+from pathlib import Path
+
+from windtunnel.fleet.kubernetes.objects import (
+    CORDONED,
+    DO_NOT_DISRUPT,
+    FLEET,
+    IDLE_TAINT,
+    MACHINE,
+    NEED,
+    NOTE,
+    NOTICES,
+    POOL,
+)
+from windtunnel.fleet.kubernetes.settings import LiveFleet
+from windtunnel.live.operate.fleet import NAME
+
+# ruff: noqa: E501 - lines of Markdown
+PAGE = Path(__file__).parent / "reference" / "fleet.md"
+
+INTRODUCTION = f"""\
+# The fleet on Kubernetes
+
+What `windtunnel operate --fleet FILE` reads and writes; [how to use it](../how-to/get-machines-on-kubernetes.md). A file has two sections: `fleet` as in a [scenario](scenario.md), and `live.fleet`, below.
+Of `fleet`, `machines.initial`, `provisioning` and `replaced_after` have no effect live; `machines.min` machines are kept once they were needed; `machines.max` limits NodeClaims, not existing nodes.
+
+## States of a machine
+
+| state | NodeClaim | existing node |
+|---|---|---|
+| speculative | does not exist, and `machines.max` has a place for it | |
+| creating | exists, and is not `Initialized` | |
+| idle | its node has the taint `{IDLE_TAINT}:NoSchedule` | the same |
+| configured | the taint is off: pods may come | the same |
+| draining | cordoned; pods are evicted until none is left | the same |
+| deleting | is being deleted | |
+| failed | it was lost, or will be: see notices | the same |
+
+A NodeClaim is named `FLEET-POOL-NUMBER`: a machine can never have two. A call that begins an order creates it, deletes it, or writes the annotation `{NOTE}` (goal, need, shard, epoch, sequence), guarded by the version of the object.
+Everything else follows from the annotation and from what is observed, so that an operator that is killed between two calls leaves nothing half done.
+Rows of the demand are stored in the ConfigMap `{NAME}-FLEET-SHARD` before a machine is ordered for them, up to 900 KiB (about 6,000 machines). The Lease of the same name says who decides; its `leaseTransitions` is part of the epoch.
+
+## Objects
+
+| | |
+|---|---|
+| labels of NodeClaims | `{FLEET}`, `{POOL}`, `{MACHINE}`, `windtunnel.dev/accelerator` and the labels of the pool, which Karpenter copies to the node. There is no label `karpenter.sh/nodepool`: Karpenter neither consolidates nor expires these claims. |
+| spec of NodeClaims | `requirements`: `instance_types`, the zone where the pool names one, the capacity type (`bare-metal` as `on-demand`), and more from `requirements`. `resources.requests`: accelerators, and `cpu` and `memory` where the pool names them. Taints of the pool and `{IDLE_TAINT}`. `expireAfter: Never`. |
+| nodes | the taint `{IDLE_TAINT}`, `spec.unschedulable` while it is drained, with the annotation `{CORDONED}` that says why, and the label `{NEED}`. A cordon of others is left alone. |
+| pods | evicted through `pods/eviction`, so that disruption budgets hold; asked again after 5 s. Pods of DaemonSets, static pods and pods that have ended do not count. A pod with `{DO_NOT_DISRUPT}: "true"` is not evicted from a machine that is drained; one that is taken away does not ask. |
+
+## Which pods get machines
+
+Pods whose condition `PodScheduled` is `False` with the reason `Unschedulable`: kube-scheduler says so, and with `--place` so does gang placement. Pods are packed into machines as in a simulation: `nodeSelector`, required node affinity, tolerations and
+`required` topology of gangs count; `podAffinity` and spreads do not. A label that only some nodes will have, such as a rack, cannot be promised of a NodeClaim: gangs that must share one get machines from existing nodes alone.
+A pod that no kind of machine can hold gets the event `FleetNoKind`.
+
+## Notices and losses
+
+A node with one of the taints {", ".join(f"`{one}`" for one in NOTICES)}, or whose NodeClaim others delete, will be taken away. Its machine counts as failed at once: its need gets another one, and its pods are evicted meanwhile.
+Where a NodeClaim goes before it was `Initialized`, Karpenter had no capacity: its instance type, zone and capacity type are not tried again for 30 s, then for twice as long each time, up to 10 min. A node that is gone, or not ready for `lost_after`, is replaced, unless more than half of the nodes are not ready.
+
+## Told
+
+Events at the pod that asked and at the machine (`FleetProvision`, `FleetBootstrap`, `FleetReclaim`, `FleetPreempt`, `FleetDelete`, `FleetFailed`, `FleetShort`, ...), JSON lines on the error stream, `fleet.*` in the event log of `--log`, and the metrics
+`windtunnel_fleet_leader`, `_machines` by pool and state, `_needs_short`, and `_calls_total` by verb, kind and outcome (`refused`: a disruption budget).
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    script = runpy.run_path(str(Path(__file__).parent / "scenario_reference.py"))
+    parts = [INTRODUCTION]
+    script["_add_section"](parts, "live.fleet", "live.fleet", LiveFleet)
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,475 @@
+"""The fleet on an API server: caches and answers go to its controllers, their calls to the server.
+
+Nothing is decided here. Each shard has a Lease of its own, so that several processes can share the
+shards of a fleet; the process that holds it reads the shard's books, and decides until it loses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from windtunnel.core.loop import INFINITY
+from windtunnel.fleet.kubernetes.books import read_books
+from windtunnel.fleet.kubernetes.controller import (
+    FleetDecision,
+    PodReading,
+    ShardController,
+    ShardIdentity,
+)
+from windtunnel.fleet.kubernetes.objects import (
+    APPLY,
+    CLAIM,
+    CREATE,
+    DELETE,
+    EVICT,
+    FLEET,
+    MACHINE,
+    FleetCall,
+    Outcome,
+)
+from windtunnel.fleet.kubernetes.provider import KubernetesProvider
+from windtunnel.fleet.kubernetes.settings import FleetFile
+from windtunnel.fleet.planner.actions import ACTIONS
+from windtunnel.fleet.shard import Territory
+from windtunnel.gangs.api.pod_spec import requests_of
+from windtunnel.gangs.kubernetes.reading import name_of
+from windtunnel.gangs.objects import NODE, POD
+from windtunnel.gangs.placement.constraints import node_terms
+from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    KubernetesError,
+    NotFound,
+    NotLeader,
+    TooManyRequests,
+)
+from windtunnel.live.kubernetes.events import NORMAL, WARNING, EventRecorder, Subject
+from windtunnel.live.kubernetes.leader import LeaderElector
+from windtunnel.live.kubernetes.reflector import Reflector
+from windtunnel.live.kubernetes.resources import (
+    CONFIG_MAPS,
+    NODE_CLAIMS,
+    NODES,
+    PODS,
+    Meta,
+    Plain,
+    Unstructured,
+)
+from windtunnel.live.operate.mirror import Mirror, Received
+from windtunnel.models.catalog.accelerators import catalog_price
+from windtunnel.settings.document import parse_document, read_text
+from windtunnel.settings.faults import checker_faults, input_error
+from windtunnel.settings.section import Context, faults_of
+
+NAME: Final = "windtunnel-fleet"
+"""Of its Leases, ConfigMaps and events, before the name of the fleet and the shard."""
+ONLY_SHARD: Final = "main"
+NOUN: Final = "fleet"
+READING: Final = PodReading(node_terms, requests_of, name_of)
+WARNINGS: Final = ("short", "no_kind", "failed", "unsaved")
+TERM_EPOCHS: Final = 1 << 20
+"""How often a controller may be built anew in one term."""
+AGAIN_S: Final = 2.0
+PATIENCE_S: Final = 30.0
+
+fleet_log: Final = logging.getLogger("windtunnel.operator.fleet")
+
+Told = Callable[[float, str, FleetDecision], None]
+
+
+def read_fleet_file(path: Path) -> FleetFile:
+    """The fleet of a file; everything that is wrong with it is in the error."""
+    from pydantic import ValidationError
+
+    document = parse_document(read_text(path, NOUN), str(path), NOUN, "fleet and live")
+    try:
+        found = FleetFile.read(document.data)
+    except ValidationError as error:
+        raise input_error(document, checker_faults(error, FleetFile)) from None
+    faults = [one for one in faults_of(found, Context(found, path.parent)) if not one.is_note]
+    if faults:
+        raise input_error(document, faults)
+    return found
+
+
+def prices_of(file: FleetFile) -> dict[str, float]:
+    """Dollars per hour of a machine of each pool, as the file or the catalog says; else 0."""
+    return {
+        pool.name: pool.price_per_hour
+        if pool.price_per_hour is not None
+        else catalog_price(pool.accelerator, pool.accelerators) or 0.0
+        for pool in file.fleet.pools
+    }
+
+
+class FleetPlace(NamedTuple):
+    """Where a fleet keeps its Leases and books, and who this process is."""
+
+    namespace: str
+    identity: str
+    dry_run: bool = False
+
+
+class FleetProgram:
+    """The shards of a fleet, as far as this process runs them."""
+
+    def __init__(
+        self,
+        file: FleetFile,
+        client: Client,
+        mirror: Mirror,
+        place: FleetPlace,
+        now_s: Callable[[], float],
+    ) -> None:
+        self.reflectors: Final[dict[str, Reflector[Received]]] = {}
+        live = file.live.fleet
+        if any(one.node_class is not None for one in live.pools):
+            chosen = Selection(labels=f"{FLEET}={live.name}")
+            self.reflectors[CLAIM] = Reflector(client, NODE_CLAIMS, Received, chosen)
+        self.told: Told | None = None
+        self.shards: Final = [
+            ShardProcess(self, file, client, mirror, place, now_s, name)
+            for name in ([one.name for one in live.shards] or [ONLY_SHARD])
+        ]
+
+    async def run(self) -> None:
+        """Until it is cancelled. The caches of the mirror are filled; its own fill here."""
+        async with asyncio.TaskGroup() as tasks:
+            for cache in self.reflectors.values():
+                tasks.create_task(cache.run())
+            for kind, cache in self.reflectors.items():
+                await self._filled(kind, cache)
+            for one in self.shards:
+                tasks.create_task(one.run())
+
+    async def _filled(self, kind: str, cache: Reflector[Received]) -> None:
+        while not cache.synced.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await cache.synced.wait()
+                    return
+            error = cache.last_error
+            why = "no answer yet" if error is None else str(error)
+            hint = " (is Karpenter installed?)" if isinstance(error, NotFound) else ""
+            fleet_log.warning("waiting for %s: %s%s", kind, why, hint)
+
+
+class ShardProcess:
+    """One shard: led, or waited for."""
+
+    def __init__(
+        self,
+        program: FleetProgram,
+        file: FleetFile,
+        client: Client,
+        mirror: Mirror,
+        place: FleetPlace,
+        now_s: Callable[[], float],
+        name: str,
+    ) -> None:
+        self.name: Final = name
+        self._program: Final = program
+        self._file: Final = file
+        self._client: Final = client
+        self._mirror: Final = mirror
+        self._place: Final = place
+        self._now_s: Final = now_s
+        self.object_name: Final = f"{NAME}-{file.live.fleet.name}-{name}"
+        """Of its Lease and its ConfigMap."""
+        self.elector: Final = LeaderElector(
+            client, place.namespace, self.object_name, place.identity
+        )
+        self.controller: ShardController | None = None
+        self._woken: Final = asyncio.Event()
+        self._builds = 0
+        self.counts: Final[dict[tuple[str, str, str], int]] = {}
+        """Calls by verb, kind and outcome."""
+        self._said: Final[dict[str, str]] = {}
+        mirror.pod_watchers.append(self._pod)
+        mirror.objects[NODE].cache.subscribe(self._node)
+        if CLAIM in program.reflectors:
+            program.reflectors[CLAIM].cache.subscribe(self._claim)
+
+    # What is observed.
+
+    def _pod(self, before: Received | None, after: Received | None) -> None:
+        if self.controller is not None:
+            self.controller.pod(before, after, self._now_s())
+            self._woken.set()
+
+    def _node(self, before: Received | None, after: Received | None) -> None:
+        one = after or before
+        if self.controller is not None and one is not None:
+            self.controller.provider.node(one.metadata.name, after, self._now_s())
+            self._woken.set()
+
+    def _claim(self, before: Received | None, after: Received | None) -> None:
+        one = after or before
+        if self.controller is not None and one is not None:
+            self.controller.provider.claim(one.metadata.name, after)
+            self._woken.set()
+
+    # Terms.
+
+    async def run(self) -> None:
+        """Takes part in the election, and decides while it leads."""
+        if self._place.dry_run:
+            await self._decide(None, None)
+            return
+        electing = asyncio.create_task(self.elector.run())
+        try:
+            while True:
+                await self.elector.led.wait()
+                fleet_log.info("%s: leading, term %d", self.object_name, self.elector.epoch)
+                await self._term()
+                fleet_log.warning("%s: no longer the leader", self.object_name)
+        finally:
+            electing.cancel()
+            await asyncio.wait([electing])
+
+    async def _term(self) -> None:
+        writer = self._client.fenced(self.elector)
+        recorder = EventRecorder(writer, NAME, self._place.identity)
+        recording = asyncio.create_task(recorder.run())
+        deciding = asyncio.create_task(self._decide(writer, recorder))
+        lost = asyncio.create_task(self.elector.lost.wait())
+        try:
+            await asyncio.wait([deciding, lost], return_when=asyncio.FIRST_COMPLETED)
+            if deciding.done():
+                deciding.result()
+        except NotLeader:
+            await lost
+        finally:
+            for task in (lost, deciding, recording):
+                task.cancel()
+            await asyncio.wait([lost, deciding, recording])
+
+    async def _decide(self, writer: Client | None, recorder: EventRecorder | None) -> None:
+        """Begins with nothing but what the API server has, and goes on until it is cancelled."""
+        controller = await self._build()
+        try:
+            while True:
+                self._woken.clear()
+                calls = controller.step(self._now_s())
+                self._tell(controller, recorder)
+                if writer is not None and calls:
+                    await self._carry_out(writer, controller, calls)
+                elif controller.next_s() > self._now_s():
+                    await self._wait(controller.next_s())
+        finally:
+            self.controller = None
+            controller.demand.close()
+
+    async def _wait(self, until_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(
+                None if until_s == INFINITY else max(until_s - self._now_s(), 0.0)
+            ):
+                await self._woken.wait()
+
+    async def _build(self) -> ShardController:
+        stored = await self._stored()
+        mirror, place = self._mirror, self._place
+        self._builds += 1
+        epoch = (self.elector.epoch + 1) * TERM_EPOCHS + self._builds
+        keys = [key for levels in mirror.view.levels.values() for key in levels.values()]
+        spaces: tuple[str, ...] = ()
+        territory = None
+        for one in self._file.live.fleet.shards:
+            if one.name == self.name:
+                spaces, territory = tuple(one.namespaces), Territory(one.zones)
+        controller = ShardController(
+            self._file,
+            KubernetesProvider(self._file, prices_of(self._file), self.name, self.name, keys),
+            mirror.view,
+            READING,
+            ShardIdentity(self.name, epoch, self.object_name, spaces),
+            read_books(stored, f"ConfigMap {place.namespace}/{self.object_name}"),
+            territory,
+        )
+        controller.shard.executor.dry_run = place.dry_run
+        self.controller = controller
+        for claim in _by_name(self._program.reflectors[CLAIM].cache if self._claims() else ()):
+            self._claim(None, claim)
+        for node in _by_name(mirror.objects[NODE].cache):
+            self._node(None, node)
+        for pod in _by_name(mirror.objects[POD].cache):
+            self._pod(None, pod)
+        return controller
+
+    def _claims(self) -> bool:
+        return CLAIM in self._program.reflectors
+
+    async def _stored(self) -> dict[str, Any] | None:
+        """The books as they are now: not from a cache, which may be behind."""
+        while True:
+            try:
+                found = await self._client.get(
+                    CONFIG_MAPS, self._place.namespace, self.object_name, Unstructured
+                )
+            except NotFound:
+                return None
+            except ApiError:
+                raise
+            except KubernetesError as error:
+                fleet_log.warning("%s: %s", self.object_name, error)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return found.data
+
+    # Calls.
+
+    async def _carry_out(
+        self, writer: Client, controller: ShardController, calls: list[FleetCall]
+    ) -> None:
+        """All at once: no two are for one machine, but for evictions."""
+        answers = await asyncio.gather(*(self._answer(writer, call) for call in calls))
+        for call, (outcome, says) in zip(calls, answers, strict=True):
+            key = (call.verb, call.kind, outcome.value)
+            self.counts[key] = self.counts.get(key, 0) + 1
+            if outcome in (Outcome.FAILED, Outcome.TAKEN):
+                self._warn(call, says)
+            controller.answered(call, outcome, says, self._now_s())
+
+    async def _answer(self, writer: Client, call: FleetCall) -> tuple[Outcome, str]:
+        try:
+            return await self._call(writer, call)
+        except NotLeader:
+            raise
+        except NotFound as error:
+            is_done = call.verb in (DELETE, EVICT)
+            return (Outcome.DONE if is_done else Outcome.STALE), str(error)
+        except TooManyRequests as error:
+            return Outcome.REFUSED if call.verb == EVICT else Outcome.FAILED, str(error)
+        except Conflict as error:
+            return (Outcome.DONE if call.verb == EVICT else Outcome.STALE), str(error)
+        except KubernetesError as error:
+            return Outcome.FAILED, str(error)
+
+    async def _call(self, writer: Client, call: FleetCall) -> tuple[Outcome, str]:
+        if call.verb == APPLY:
+            meta = {**call.body["metadata"], "namespace": self._place.namespace}
+            body = {**call.body, "metadata": meta}
+            await writer.apply(CONFIG_MAPS, body, Plain, manager=NAME, force=True)
+        elif call.verb == CREATE:
+            return await self._create(writer, call)
+        elif call.verb == EVICT:
+            await writer.evict(Meta(namespace=call.namespace, name=call.name, uid=call.uid))
+        elif call.verb == DELETE:
+            await writer.delete(NODE_CLAIMS, "", call.name, uid=call.uid, version=call.version)
+        else:
+            guards = {"uid": call.uid, "resourceVersion": call.version}
+            body = {**call.body, "metadata": {**call.body.get("metadata", {}), **guards}}
+            resource = NODE_CLAIMS if call.kind == CLAIM else NODES
+            made = await writer.patch(resource, "", call.name, body, Received)
+            self._cache(call.kind).written(made)
+        return Outcome.DONE, ""
+
+    async def _create(self, writer: Client, call: FleetCall) -> tuple[Outcome, str]:
+        """A name that is taken may be our own claim, whose answer was lost."""
+        cache = self._cache(CLAIM)
+        try:
+            cache.written(await writer.create(NODE_CLAIMS, call.body, Received))
+        except AlreadyExists:
+            found = await writer.get(NODE_CLAIMS, "", call.name, Received)
+            labels, own = found.metadata.labels, call.body["metadata"]["labels"]
+            if any(labels.get(key) != own[key] for key in (FLEET, MACHINE)):
+                return Outcome.TAKEN, f"a NodeClaim {call.name} exists that is not of this fleet"
+            cache.written(found)
+            if found.metadata.deletion_timestamp is not None:
+                return Outcome.STALE, "the NodeClaim before it is not gone yet"
+        return Outcome.DONE, ""
+
+    def _cache(self, kind: str) -> Any:
+        if kind == CLAIM:
+            return self._program.reflectors[CLAIM].cache
+        return self._mirror.objects[NODE].cache
+
+    # What is told.
+
+    def _warn(self, call: FleetCall, says: str) -> None:
+        """Each failure once, however often it is tried again."""
+        what = f"{call.verb} {call.kind} {call.name}"
+        if self._said.get(what) != says:
+            if len(self._said) > 1000:
+                self._said.clear()
+            self._said[what] = says
+            fleet_log.warning("%s: %s: %s", self.object_name, what, says)
+
+    def _tell(self, controller: ShardController, recorder: EventRecorder | None) -> None:
+        told, controller.decisions = controller.decisions, []
+        for one in told:
+            level = logging.WARNING if one.word in WARNINGS else logging.INFO
+            parts = [f"machine {one.machine}"] if one.machine else []
+            parts += [f"need {one.need}"] if one.need else []
+            parts += [f"pod {one.pod}"] if one.pod else []
+            about, why = ", ".join(parts), f": {one.reason}" if one.reason else ""
+            is_order = one.word in ACTIONS
+            prefix = "would " if self._place.dry_run and is_order else ""
+            fleet_log.log(level, "%s: %s%s %s%s", self.object_name, prefix, one.word, about, why)
+            if self._program.told is not None:
+                self._program.told(self._now_s(), self.name, one)
+            if recorder is not None and one.reason:
+                kind = WARNING if one.word in WARNINGS else NORMAL
+                for subject in self._subjects(one):
+                    reason = "Fleet" + one.word.title().replace("_", "")
+                    recorder.record(subject, kind, reason, "Decide", f"{about}: {one.reason}")
+
+    def _subjects(self, one: FleetDecision) -> Iterator[Subject]:
+        """The pod that asked, and the machine."""
+        pod = self._mirror.raw(POD, one.pod) if one.pod else None
+        if pod is not None:
+            yield Subject.of(PODS, pod.metadata)
+        if one.machine.startswith("node/"):
+            node = self._mirror.objects[NODE].cache.get("", one.machine.removeprefix("node/"))
+            if node is not None:
+                yield Subject.of(NODES, node.metadata)
+        elif one.machine and self._claims():
+            claim = self._program.reflectors[CLAIM].cache.get("", one.machine)
+            if claim is not None:
+                yield Subject.of(NODE_CLAIMS, claim.metadata)
+
+
+def _by_name(cache: Iterable[Received]) -> list[Received]:
+    return sorted(cache, key=lambda one: one.metadata.key)
+
+
+class FleetCollector:
+    """The metrics of a fleet, as they are when they are asked for."""
+
+    def __init__(self, find: Callable[[], FleetProgram | None]) -> None:
+        self._find: Final = find
+
+    def collect(self) -> Iterable[Any]:
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+        program = self._find()
+        if program is None:
+            return
+        name = "windtunnel_fleet_"
+        leads = GaugeMetricFamily(f"{name}leader", "1 on the leader.", labels=["shard"])
+        machines = GaugeMetricFamily(
+            f"{name}machines", "Machines by state.", labels=["shard", "pool", "state"]
+        )
+        short = GaugeMetricFamily(
+            f"{name}needs_short", "Needs that lack machines.", labels=["shard"]
+        )
+        calls = CounterMetricFamily(
+            f"{name}calls", "Calls of the API server.", labels=["shard", "verb", "kind", "outcome"]
+        )
+        for one in program.shards:
+            leads.add_metric([one.name], float(one.elector.led.is_set()))
+            for key, number in one.counts.items():
+                calls.add_metric([one.name, *key], number)
+            if one.controller is not None:
+                short.add_metric([one.name], len(one.controller.verdicts))
+                for (pool, state), count in one.controller.counts().items():
+                    machines.add_metric([one.name, pool, state], count)
+        yield from (leads, machines, short, calls)
