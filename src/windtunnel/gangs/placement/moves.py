@@ -70,6 +70,7 @@ class Enter(Move):
         self._levels: Final = self._stages()
         self._pinned: Place | None = None
         self._pin_counts: Final[dict[int, dict[int, int]]] = {}  # by level, by domain: bound pods
+        self._bound: Final[dict[str, int]] = {}  # pods of the unit by node, once they are counted
         self.stage = 0
         """How far it is from what is preferred: 0 is the narrowest level."""
         self._count = 0
@@ -168,21 +169,27 @@ class Enter(Move):
         counts = self._pin_counts.get(level)
         if counts is None:
             counts = self._pin_counts[level] = {}
-            for name in [name for nodes in self.unit.bound for name in nodes]:
+            if not self._bound:  # pods of a node are looked up together
+                for nodes in self.unit.bound:
+                    for name in nodes:
+                        self._bound[name] = self._bound.get(name, 0) + 1
+            for name, count in self._bound.items():
                 node = self.attempt.space.by_name.get(name)
                 if node is not None:
-                    self._pin(counts, node, level)
+                    self._pin(counts, node, level, count)
         if not counts:
             return None
         return self.attempt.tree.places[min(counts, key=lambda number: (-counts[number], number))]
 
-    def _pin(self, counts: dict[int, int], node: NodeRoom, level: int) -> None:
+    def _pin(self, counts: dict[int, int], node: NodeRoom, level: int, pods: int = 1) -> None:
         domain = self.attempt.tree.domain_of(node, level)
         if domain is not None:
-            counts[domain.number] = counts.get(domain.number, 0) + 1
+            counts[domain.number] = counts.get(domain.number, 0) + pods
 
     def settle(self, node: NodeRoom) -> None:
         super().settle(node)
+        if self._bound:  # else it is counted with the others
+            self._bound[node.name] = self._bound.get(node.name, 0) + 1
         for level, counts in self._pin_counts.items():
             self._pin(counts, node, level)
 
