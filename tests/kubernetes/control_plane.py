@@ -63,28 +63,29 @@ RUN_CONTROLLERS: Final = (
 )
 
 
-def binary() -> Path:
-    """Where the cache has the control plane, built or not: by what it is built from."""
+def binary(sources: Path = SOURCES) -> Path:
+    """Where the cache has a program, built or not: by what it is built from."""
     digest = hashlib.sha256()
     for name in ("main.go", "go.mod", "go.sum"):
-        digest.update((SOURCES / name).read_bytes())
+        if (sources / name).is_file():
+            digest.update((sources / name).read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "windtunnel" / f"apiserver-{digest.hexdigest()[:16]}"
+    return cache / "windtunnel" / f"{sources.name}-{digest.hexdigest()[:16]}"
 
 
-def build() -> Path:
-    """Builds it where the cache has none; that takes many minutes of CPU time, once."""
-    path = binary()
+def build(sources: Path = SOURCES, package: str = ".") -> Path:
+    """Builds a program where the cache has none; that takes many minutes of CPU time, once."""
+    path = binary(sources)
     if path.is_file():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / "apiserver"
+        made = Path(folder) / sources.name
         jobs = str(os.cpu_count() or 1)
         command = ["nice", "-n", "5", "go", "build", "-p", jobs, "-trimpath", "-buildvcs=false"]
         subprocess.run(
-            [*command, "-ldflags", "-s -w", "-o", str(made), "."],
-            cwd=SOURCES,
+            [*command, "-ldflags", "-s -w", "-o", str(made), package],
+            cwd=sources,
             check=True,
         )
         made.rename(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,16 @@ import yaml
 
 from tests.gangs.manifests import clique, group, pod_clique_set
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.control_plane import free_port
 from tests.kubernetes.gang_stage import Stage, stage
 from tests.kubernetes.kubelets import add_node
 from tests.kubernetes.test_operate_command import operate
+from tests.kubernetes.test_webhooks import configured, until_ready
 from windtunnel.live.kubernetes.client import Client
 from windtunnel.live.kubernetes.resources import CRDS, NODES, Plain, Resource
 from windtunnel.live.operate.mirror import RESOURCES
-from windtunnel.live.operate.rights import GANGS, PLACE, RIGHTS, rules
+from windtunnel.live.operate.rights import GANGS, HOOKS, PLACE, RIGHTS, rules
+from windtunnel.live.operate.webhooks import SECRET
 
 RBAC = "rbac.authorization.k8s.io"
 CLUSTER_ROLES = Resource(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
@@ -126,12 +131,30 @@ async def live_a_life(on: Stage) -> None:
     await on.until_ready(8)
 
 
+async def replace_certificate(on: Stage, process: asyncio.subprocess.Process) -> None:
+    """What somebody has garbled is minted again, at the latest when the operator starts."""
+    secrets = RESOURCES["Secret"]
+    await on.client.patch(secrets, on.space, SECRET, {"data": {"tls.key": ""}}, Plain)
+    process.send_signal(signal.SIGHUP)
+
+    async def minted() -> bool:
+        return bool((await on.client.get(secrets, on.space, SECRET, Plain))["data"]["tls.key"])
+
+    await on.cluster.until(minted)
+
+
 async def test_every_right_is_needed_and_no_other_is(cluster: Cluster) -> None:
     async with stage(cluster, slots=None, operator=False) as on, compute_domains(on.client):
-        file = await account(on, GANGS, PLACE)
-        words = ("--kubeconfig", str(file), "--init-image", "x:1", "--place")
-        async with operate(cluster, *words):
+        file, port = await account(on, GANGS, PLACE, HOOKS), free_port()
+        words = ["--kubeconfig", str(file), "--init-image", "x:1", "--place"]
+        words += ["--webhook-port", str(port)]
+        async with (
+            configured(on.client, on.space, port),
+            operate(cluster, *words) as (process, url),
+        ):
+            await until_ready(cluster, url)
             await live_a_life(on)
+            await replace_certificate(on, process)
         asked = cluster.plane.requests_of(f"{on.space}:{ACCOUNT}")
         granted = await on.client.get(RESOURCES["Role"], on.space, "grove.io:pcs:web", Plain)
         await on.client.delete(NODES, "", f"{on.space}-0")
@@ -144,7 +167,7 @@ async def test_every_right_is_needed_and_no_other_is(cluster: Cluster) -> None:
         (one.resource.group, one.plural, verb)
         for one in RIGHTS
         for verb in one.verbs.split()
-        if one.feature in (GANGS, PLACE)
+        if one.feature in (GANGS, PLACE, HOOKS)
     }
     assert used == declared
 

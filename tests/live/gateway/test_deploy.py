@@ -49,7 +49,9 @@ def test_a_node_of_the_gateway_can_be_drained(objects: dict[str, Any]) -> None:
 
 
 def test_every_metric_of_the_dashboard_is_published() -> None:
-    board = json.loads((DEPLOY / "grafana-gateway.json").read_text(encoding="utf-8"))
+    board = json.loads(
+        (DEPLOY / "helm/windtunnel/files/grafana-gateway.json").read_text(encoding="utf-8")
+    )
     asked = {
         name
         for panel in board["panels"]

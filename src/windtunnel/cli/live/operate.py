@@ -22,8 +22,8 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
 @click.option("--namespace", default="", metavar="NAME",
               help="Look after sets of this namespace alone. [default: all]")  # fmt: skip
 @click.option("--lease-namespace", default="", metavar="NAME",
-              help="Where the Lease of the leader is. [default: the namespace of the "
-              "kubeconfig or of the service account]")  # fmt: skip
+              help="Where the Lease of the leader and the certificate of the webhooks are. "
+              "[default: the namespace of the kubeconfig or of the service account]")  # fmt: skip
 @click.option("--init-image", default=None, metavar="IMAGE",
               help="Of the init container that enforces the startup order of cliques. "
               f"[default: ${INIT_IMAGE}]")  # fmt: skip
@@ -40,6 +40,9 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
 @click.option("--fleet", type=FILE, metavar="FILE",
               help="Also get machines for pods that find no place: the sections `fleet` of a "
               "scenario and `live.fleet`.")  # fmt: skip
+@click.option("--webhook-port", type=click.IntRange(0, 65535), default=None, metavar="PORT",
+              help="Serve validation and defaults of sets as webhooks on this port, with "
+              "certificates of its own. [default: no webhooks]")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(0, 65535), default=9445, metavar="PORT",
               help="/metrics, /healthz and /readyz; 0 takes a free port. "
               "[default: 9445]")  # fmt: skip
@@ -57,6 +60,7 @@ def operate(
     lease_namespace: str,
     init_image: str | None,
     metrics_port: int,
+    webhook_port: int | None,
     log: Path | None,
     dry_run: bool,
     place: bool,
@@ -100,6 +104,7 @@ def operate(
         scaling=autoscale,
         prometheus=prometheus_server(prometheus, prometheus_token_file, autoscale=autoscale),
         fleet=None if fleet is None else read_fleet_file(fleet),
+        webhook_port=webhook_port,
     )
     log_to_stderr(operator_log)
     log_to_stderr(fleet_log)

@@ -112,9 +112,7 @@ def load_manifests_text(
         if faults:
             errors.append(input_error(document, faults))
         elif isinstance(manifest, SetManifest):
-            warnings = warnings_of(manifest) + extension_notes(manifest)
-            warnings += topology_warnings(manifest.spec.template, levels)
-            warnings += unused_replicas(old, manifest) if old is not None else []
+            warnings = set_warnings(manifest, levels, old)
             sets.append(
                 NamedSet(_name_of(manifest), set_spec_of(manifest), manifest, tuple(warnings))
             )
@@ -133,13 +131,29 @@ def _flat(errors: list[InputError]) -> list[InputError]:
     return [one for error in errors for one in getattr(error, "faults", (error,))]
 
 
+def set_rule_faults(
+    manifest: SetManifest, levels: dict[str, dict[str, str]] | None, old: SetManifest | None
+) -> list[Fault]:
+    """What is wrong with a set, or with a change of it."""
+    if old is None:
+        return set_faults(manifest, levels)
+    return update_faults(old, manifest) or set_faults(manifest, new=False)
+
+
+def set_warnings(
+    manifest: SetManifest, levels: dict[str, dict[str, str]], old: SetManifest | None
+) -> list[str]:
+    """What is allowed and yet not as it may seem."""
+    warnings = warnings_of(manifest) + extension_notes(manifest)
+    warnings += topology_warnings(manifest.spec.template, levels)
+    return warnings + (unused_replicas(old, manifest) if old is not None else [])
+
+
 def _rule_faults(
     manifest: Manifest, levels: dict[str, dict[str, str]] | None, old: SetManifest | None
 ) -> list[Fault]:
     if isinstance(manifest, SetManifest):
-        if old is None:
-            return set_faults(manifest, levels)
-        return update_faults(old, manifest) or set_faults(manifest, new=False)
+        return set_rule_faults(manifest, levels, old)
     if isinstance(manifest, TopologyManifest):
         return binding_faults(manifest)
     if isinstance(manifest, PodCliqueManifest):

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.gangs.api.load import KINDS
+from windtunnel.gangs.api.load import GROVE, KINDS
 from windtunnel.gangs.api.pod_spec import requests_of, scheduler_of
 from windtunnel.gangs.api.resolve import full_name, set_spec_of
 from windtunnel.gangs.api.set_rules import set_faults
@@ -75,6 +75,8 @@ SAID_OTHERWISE: Final = (
     "node.kubernetes.io/unreachable",
 )
 """Taints that Kubernetes puts on a node that is cordoned or not ready, which is known anyway."""
+SET_METADATA: Final = ("name", "namespace", "labels", "annotations")
+"""What a file may say of a set beside its spec."""
 NOWHERE: Final = CliquePlace("", -1, "")
 NOTHING: Final = CliqueTemplate("", 0, 0, {}, {}, "")
 
@@ -217,25 +219,27 @@ def _same_notes(spec: SetSpec, meta: Metadata) -> bool:
 def set_of(raw: Received, levels: dict[str, dict[str, str]] | None, *, new: bool) -> SetSpec:
     """The set that an object asks for; all that is wrong with it is in the error."""
     meta = raw.metadata
-    data: dict[str, Any] = {
-        "apiVersion": "grove.io/v1alpha1",
-        "kind": SET,
-        "metadata": {
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "labels": dict(meta.labels),
-            "annotations": dict(meta.annotations),
-        },
-        "spec": raw.spec,
-    }
-    document = Document("", data, {})
-    document.put_place((), f"{SET} {name_of(meta)}")
-    manifest = manifest_of(document, KINDS)
-    assert isinstance(manifest, SetManifest)
+    labels, annotations = dict(meta.labels), dict(meta.annotations)
+    known = {"name": meta.name, "namespace": meta.namespace}
+    document, manifest = set_manifest(
+        {**known, "labels": labels, "annotations": annotations}, raw.spec
+    )
     faults = set_faults(manifest, levels, new=new)
     if faults:
         raise input_error(document, faults)
     return set_spec_of(manifest)
+
+
+def set_manifest(metadata: Mapping[str, Any], spec: object) -> tuple[Document, SetManifest]:
+    """A set as an API server has it, checked for its form as a file is."""
+    kept = {key: metadata[key] for key in SET_METADATA if metadata.get(key) is not None}
+    data: dict[str, Any] = {"apiVersion": GROVE, "kind": SET, "metadata": kept, "spec": spec}
+    document = Document("", data, {})
+    name = full_name(str(kept.get("name", "")), str(kept.get("namespace", "")))
+    document.put_place((), f"{SET} {name}")
+    manifest = manifest_of(document, KINDS)
+    assert isinstance(manifest, SetManifest)
+    return document, manifest
 
 
 # What belongs to a set.

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import importlib.util
 import logging
 import os
 import signal
@@ -43,7 +42,7 @@ from windtunnel.live.gateway.settings import (
     ServerEntry,
     split_address,
 )
-from windtunnel.live.system import connections_allowed, run_until_stopped, settle_memory
+from windtunnel.live.system import connections_allowed, need, run_until_stopped, settle_memory
 from windtunnel.live.wire.keys import Keys, read_keys
 
 gateway_log: Final = logging.getLogger("windtunnel.gateway")
@@ -109,12 +108,12 @@ class Program:
         self._server_keys: Final[dict[str, str]] = {}
         self._prompts: Final = prompts
         if live.tokenizers:
-            _need("tokenizers", "live.tokenizers", "tokenizers")
+            need("tokenizers", "live.tokenizers", "tokenizers")
             self.proxy.tokenizers = {
                 model: ModelTokenizer(Path(path)) for model, path in live.tokenizers.items()
             }
         if live.kv_events is not None:
-            _need("zmq", "live.kv_events", "kv-events")
+            need("zmq", "live.kv_events", "kv-events")
         self._use_keys(live)
 
     async def run(self, bound: Any, ready: Callable[[str], None], stop: asyncio.Event) -> None:
@@ -407,7 +406,7 @@ def run_gateway(
     """Runs until Ctrl-C or SIGTERM; a second signal ends it at once."""
     settings = configuration.settings
     if settings.live.picker is not None:
-        _need("grpc", "live.picker", "picker")
+        need("grpc", "live.picker", "picker")
     address = split_address(settings.live.listen)
     assert address is not None
     connections_allowed(2 * settings.live.limits.connections)
@@ -423,16 +422,6 @@ def run_gateway(
 
     run_until_stopped(main)
     return program
-
-
-def _need(package: str, where: str, extra: str) -> None:
-    """A package of an extra has to be there."""
-    if importlib.util.find_spec(package) is None:
-        raise InputError(
-            f"the package {package} is not installed",
-            where=where,
-            hint=f"pip install 'windtunnel[{extra}]'",
-        )
 
 
 RELOADED: Final = frozenset(("live.servers", "live.clients"))

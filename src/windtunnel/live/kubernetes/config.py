@@ -283,7 +283,7 @@ def _cluster_tls(
     certificate = _content(user, "client-certificate", user_path)
     key = _content(user, "client-key", user_path)
     if certificate and key:
-        _load_chain(tls, certificate, key, str(user_path))
+        load_chain(tls, certificate, key, str(user_path))
     elif certificate or key:
         raise InputError("a client certificate needs its key, and a key its certificate")
     return tls
@@ -297,7 +297,7 @@ def _tls(authority: bytes) -> ssl.SSLContext:
     return tls
 
 
-def _load_chain(tls: ssl.SSLContext, certificate: bytes, key: bytes, where: str) -> None:
+def load_chain(tls: ssl.SSLContext, certificate: bytes, key: bytes, where: str) -> None:
     """Python reads these from files alone; the folder is private and gone at once."""
     with tempfile.TemporaryDirectory() as folder:
         both = Path(folder) / "client.pem"

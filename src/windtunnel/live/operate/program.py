@@ -44,8 +44,9 @@ from windtunnel.live.operate.scaling import (
     ScalingOptions,
     scaling_log,
 )
+from windtunnel.live.operate.webhooks import Webhooks
 from windtunnel.live.operate.writer import Answer, Writer
-from windtunnel.live.system import run_until_stopped, unwrapped
+from windtunnel.live.system import need, run_until_stopped, unwrapped
 from windtunnel.scaling.actuation import IssuedDecision
 from windtunnel.scaling.kubernetes.plan import ObjectName
 
@@ -84,6 +85,8 @@ class OperatorOptions(NamedTuple):
     prometheus: PrometheusServer | None = None
     fleet: FleetFile | None = None
     """Where machines come from; None: they are not looked after."""
+    webhook_port: int | None = None
+    """Where the webhooks are served; None: there are none."""
 
 
 class LiveClock:
@@ -110,6 +113,7 @@ class Program:
         self.scaling: ScalingOperator | None = None
         self._scaling_caches: ScalingCaches | None = None
         self.fleet: FleetProgram | None = None
+        self.webhooks: Webhooks | None = None
         self.stopping = False
         self.admin_url = ""
         self._waits_because: KubernetesError | None = None
@@ -125,6 +129,8 @@ class Program:
         SIGHUP gives it back, too, reads the kubeconfig again and begins anew.
         """
         options = self.options
+        if options.webhook_port is not None:
+            need("cryptography", "--webhook-port", "kubernetes")
         self._config = load_config(options.kubeconfig, options.context)
         bound = listen(options.host, options.metrics_port)
         self.admin_url = url_of(bound)
@@ -156,6 +162,20 @@ class Program:
 
     async def _work(self, client: Client, stop: asyncio.Event) -> None:
         """With one configuration, until it is replaced or the operator is stopped."""
+        async with contextlib.AsyncExitStack() as stack:
+            if self.options.webhook_port is not None:
+                self.webhooks = Webhooks(client, self._home(client), self._levels, self.now_s)
+                bound = listen(self.options.host, self.options.webhook_port)
+                await stack.enter_async_context(self.webhooks.serve(bound))
+            await self._run_all(client, stop)
+
+    def _home(self, client: Client) -> str:
+        return self.options.lease_namespace or client.namespace
+
+    def _levels(self) -> dict[str, dict[str, str]]:
+        return {} if self.mirror is None else self.mirror.view.levels
+
+    async def _run_all(self, client: Client, stop: asyncio.Event) -> None:
         tasks = [asyncio.create_task(one) for one in self._background(client)]
         leading = asyncio.create_task(self._lead(client))
         ends = [asyncio.create_task(one.wait()) for one in (stop, self._reloaded)]
@@ -175,19 +195,20 @@ class Program:
     def _background(self, client: Client) -> Iterable[Any]:
         """All that runs beside the controllers; the first of it is stopped last."""
         options = self.options
-        space = options.lease_namespace or client.namespace
         whole = options.placing or options.fleet is not None
         self.mirror = Mirror(client, self.now_s, options.namespace, placing=whole)
         self.mirror.on_change = self._received if self._log_file is not None else None
-        self.elector = LeaderElector(client, space, LEASE, self.identity)
-        self._installation = f"{space}/{LEASE}"
+        self.elector = LeaderElector(client, self._home(client), LEASE, self.identity)
+        self._installation = f"{self._home(client)}/{LEASE}"
         if options.scaling:
             self._scaling_caches = ScalingCaches(client, options.namespace)
         if options.fleet is not None:
-            place = FleetPlace(space, self.identity, options.dry_run)
+            place = FleetPlace(self._home(client), self.identity, options.dry_run)
             self.fleet = FleetProgram(options.fleet, client, self.mirror, place, self.now_s)
             self.fleet.told = self._told_of_fleet
         yield self._flush()
+        if self.webhooks is not None and not options.dry_run:
+            yield self.webhooks.run()
         if not options.dry_run:
             yield self.elector.run()
 
@@ -304,7 +325,9 @@ class Program:
             return "starting"
         caches = {**self.reflectors, **({} if self.fleet is None else self.fleet.reflectors)}
         waiting = [kind for kind, one in caches.items() if not one.synced.is_set()]
-        return f"not listed yet: {', '.join(waiting)}" if waiting else ""
+        if waiting:
+            return f"not listed yet: {', '.join(waiting)}"
+        return "" if self.webhooks is None or self.webhooks.reached else self.webhooks.why_not
 
     async def _flush(self) -> None:
         tell_s = self.now_s() + PATIENCE_S
@@ -399,6 +422,16 @@ class OperatorCollector:
             for labels, number in program.writer.counts.items():
                 calls.add_metric(labels, number)
         yield calls
+        if program.webhooks is not None:
+            reached = float(not program.webhooks.why_not)
+            says = "1 while the API server reaches the webhooks."
+            yield GaugeMetricFamily(f"{name}webhooks_reached", says, value=reached)
+            reviews = CounterMetricFamily(
+                f"{name}reviews", "Answers of the webhooks.", labels=["webhook", "outcome"]
+            )
+            for review, number in program.webhooks.counts.items():
+                reviews.add_metric(review, number)
+            yield reviews
         if mirror is None:
             return
         objects = GaugeMetricFamily(f"{name}objects", "Objects in the caches.", labels=["kind"])

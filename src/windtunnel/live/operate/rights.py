@@ -12,11 +12,13 @@ from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET
 from windtunnel.live.kubernetes.resources import CONFIG_MAPS, EVENTS, LEASES, NODE_CLAIMS, Resource
 from windtunnel.live.operate.mirror import PRIORITY, RESOURCES, TOPOLOGY
 from windtunnel.live.operate.scaling import AUTOSCALERS, HPAS, KTHENA
+from windtunnel.live.operate.webhooks import CONFIGURATIONS, NAME, SECRET
 
 GANGS: Final = "gangs"
 PLACE: Final = "place"
 AUTOSCALE: Final = "autoscale"
 FLEET: Final = "fleet"
+HOOKS: Final = "webhooks"
 
 LEASE: Final = "windtunnel-operator"
 
@@ -86,6 +88,11 @@ RIGHTS: Final = (
     Right(FLEET, CONFIG_MAPS, "get create patch", at_home=True),
     # One Lease for each shard.
     Right(FLEET, LEASES, "get create update", at_home=True),
+    *(Right(HOOKS, one, "get patch", name=NAME) for one in CONFIGURATIONS),
+    Right(HOOKS, RESOURCES["Secret"], "create", at_home=True),
+    Right(HOOKS, RESOURCES["Secret"], "get update", name=SECRET, at_home=True),
+    # A dry run that asks whether the API server reaches the webhooks.
+    Right(HOOKS, RESOURCES[SET], "create", at_home=True),
 )
 FEATURES: Final = tuple(dict.fromkeys(one.feature for one in RIGHTS))
 
