@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.gangs.manifests import clique, pod_clique_set
-from tests.kubernetes.chaos import Cut, proxied
+from tests.kubernetes.chaos import Cut, Swallow, proxied
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.control_plane import API_SERVER
 from tests.kubernetes.gang_stage import install, install_crds, stage
 from tests.kubernetes.scaling_stage import (
     DEPLOYMENTS,
@@ -168,8 +169,18 @@ async def test_an_api_server_that_is_away_decides_nothing(cluster: Cluster) -> N
             )
             await ours.ticks(3)
             assert await size(cluster) == 2
-            proxy.fate = lambda method, path: None
+            # One that is carried out although no answer comes is known as ours.
+            proxy.fate = lambda method, path: (
+                Swallow() if method == "PATCH" and path.endswith("/scale") else None
+            )
             await until_size(cluster, 6)
+            await ours.ticks(2)
+            cluster.plane.kill(API_SERVER)
+            proxy.fate = lambda method, path: None
+            await asyncio.to_thread(cluster.plane.start, API_SERVER)
+            on.page = page(30, 3)
+            await until_condition(cluster, "ScalingActive", "True", "ValidMetricFound")
+            await ours.ticks(2)
             assert "ForeignChange" not in await events(cluster)
 
 

@@ -17,6 +17,7 @@ from windtunnel.scaling.kubernetes.control import (
     Tick,
     merged_conditions,
 )
+from windtunnel.scaling.kubernetes.plan import Claimant, ObjectName, taken_targets
 from windtunnel.scaling.kubernetes.snapshots import PoolLook
 
 KTHENA: dict[str, Any] = {
@@ -140,6 +141,37 @@ def test_a_target_that_was_created_anew_was_never_ordered_anything() -> None:
     tick(control, scale, 40, 0.0)
     made = control.decide(Seen({"main": PoolLook(1, pods(1), uid="another")}), 15.0)
     assert made.happenings == []
+    scale.size = 1
+    tick(control, scale, 40, 30.0)
+    scale.size = 3
+    tick(control, scale, 40, 45.0)
+    assert control.conditions["Contested"].holds
+    control.decide(Seen({"main": PoolLook(1, pods(1), uid="third")}), 60.0)
+    assert not control.conditions["Contested"].holds
+
+
+def test_requests_at_a_gateway_start_it_again_from_zero() -> None:
+    asleep = {**HPA, "pools": {"main": {"min": 0, "max": 4}}}
+    made = plan(asleep, queue={"url": "http://gateway/metrics"})
+    control = ScalingController(made, 0.0)
+    looks = {"main": PoolLook(0, [], uid="uid")}
+    assert control.decide(Seen(looks), 0.0).orders == []
+    (order,) = control.decide(Seen(looks, queued=3), 15.0).orders
+    assert order.replicas == 1
+
+
+def test_the_oldest_object_has_a_target_and_an_hpa_before_it() -> None:
+    old, new, told = (
+        Claimant(ObjectName("v", "Autoscaler", "ns", name), created, plan().targets, acts)
+        for name, created, acts in (
+            ("a", "2026-02", True),
+            ("b", "2026-01", True),
+            ("c", "", False),
+        )
+    )
+    assert taken_targets([old, new, told], {}) == {old.named: {"main": "Autoscaler ns/b"}}
+    hpa = {("Deployment", "ns", "main"): "HPA x"}
+    assert taken_targets([old], hpa) == {old.named: {"main": "HPA x"}}
 
 
 def test_no_order_where_nothing_is_known_or_another_scales() -> None:

@@ -115,7 +115,8 @@ def operate(
         click.echo(f"operating on {where}, {what}; metrics and probes on {program.admin_url}")
 
     program = run_operator(options, ready)
-    decided = 0 if program.loop is None else program.loop.decided
+    loops = [one for one in (program.loop, program.scaling) if one is not None]
+    decided = sum(one.decided for one in loops)
     click.echo(f"stopped; {decided} decision{'' if decided == 1 else 's'} in the last term")
 
 

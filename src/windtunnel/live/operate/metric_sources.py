@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 ASK_S: Final = 3.0
 """For one answer, as Kthena has it."""
 MOST_AT_ONCE: Final = 64
+"""Of one policy."""
+MOST_CONNECTIONS: Final = 512
+ALL_S: Final = 10.0
+"""For all pods of a policy: who has not answered by then is missing."""
 MOST_PROBLEMS: Final = 5
 PODS_PER_QUERY: Final = 500
 
@@ -90,11 +94,14 @@ class MetricSources:
     """Asks on behalf of all autoscalers of one operator."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, prometheus: PrometheusServer | None = None
+        self,
+        session: aiohttp.ClientSession,
+        prometheus: PrometheusServer | None = None,
+        ask_s: float = ASK_S,
     ) -> None:
         self._session: Final = session
+        self._ask_s: Final = ask_s
         self._prometheus: Final = prometheus
-        self._free: Final = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def ask(self, plan: ScalingPlan, looks: Mapping[str, PoolLook], now_s: float) -> Answers:
         """Everything that a plan wants to know."""
@@ -132,12 +139,21 @@ class MetricSources:
             for pod in looks[target.pool].pods
             if pod.ready and not pod.terminating and not pod.ended
         ]
-        found = await asyncio.gather(*(self._from_pod(*one, problems) for one in asked))
-        return {
-            pod.uid: reading
-            for (_, pod), reading in zip(asked, found, strict=True)
-            if reading is not None
-        }
+        found: dict[str, PodReading] = {}
+        left = iter(asked)
+
+        async def ask_some() -> None:
+            for target, pod in left:
+                reading = await self._from_pod(target, pod, problems)
+                if reading is not None:
+                    found[pod.uid] = reading
+
+        try:
+            async with asyncio.timeout(ALL_S):
+                await asyncio.gather(*(ask_some() for _ in range(min(len(asked), MOST_AT_ONCE))))
+        except TimeoutError:
+            problems.insert(0, f"{len(found)} of {len(asked)} pods have answered in {ALL_S:g} s")
+        return found
 
     async def _from_pod(
         self, target: ScaledTarget, pod: PodView, problems: list[str]
@@ -232,7 +248,7 @@ class MetricSources:
         return int(sum(values))
 
     async def _query(self, url: str, query: str, now_s: float) -> bytes:
-        form = {"query": query, "time": f"{now_s:.3f}", "timeout": f"{ASK_S:g}s"}
+        form = {"query": query, "time": f"{now_s:.3f}", "timeout": f"{self._ask_s:g}s"}
         headers = {} if self._prometheus is None else self._prometheus.headers(url)
         try:
             status, body = await self._fetch(
@@ -257,8 +273,7 @@ class MetricSources:
         method = "GET" if form is None else "POST"
         try:
             async with (
-                self._free,
-                asyncio.timeout(ASK_S),
+                asyncio.timeout(self._ask_s),
                 self._session.request(
                     method, url, data=form, headers=headers, allow_redirects=False
                 ) as answer,
@@ -273,22 +288,24 @@ class MetricSources:
                         raise Unavailable(f"answers more than {largest >> 20} MiB")
                 return answer.status, b"".join(parts)
         except TimeoutError:
-            raise Unavailable(f"does not answer within {ASK_S:g} s") from None
+            raise Unavailable(f"does not answer within {self._ask_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or type(error).__name__
             raise Unavailable(f"does not answer: {why}") from None
 
 
 @asynccontextmanager
-async def open_sources(prometheus: PrometheusServer | None) -> AsyncIterator[MetricSources]:
+async def open_sources(
+    prometheus: PrometheusServer | None, ask_s: float = ASK_S
+) -> AsyncIterator[MetricSources]:
     """With connections of its own, closed at the end."""
     import aiohttp
 
     async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
+        connector=aiohttp.TCPConnector(limit=MOST_CONNECTIONS, keepalive_timeout=60.0),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
         headers={"User-Agent": "windtunnel-operator", "Accept-Encoding": "identity"},
         auto_decompress=False,
     ) as session:
-        yield MetricSources(session, prometheus)
+        yield MetricSources(session, prometheus, ask_s)

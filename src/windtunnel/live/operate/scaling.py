@@ -57,7 +57,15 @@ from windtunnel.scaling.kubernetes.control import (
     Seen,
     merged_conditions,
 )
-from windtunnel.scaling.kubernetes.plan import InvalidPlan, ObjectName, ScaledTarget, ScalingPlan
+from windtunnel.scaling.kubernetes.plan import (
+    Claimant,
+    InvalidPlan,
+    ObjectName,
+    ScaledTarget,
+    ScalingPlan,
+    TargetKey,
+    taken_targets,
+)
 from windtunnel.scaling.kubernetes.snapshots import PodView, PoolLook
 
 AUTOSCALERS: Final = Resource(GROUP, "v1alpha1", "autoscalers", AUTOSCALER)
@@ -152,8 +160,8 @@ class ScalingCaches:
             if one.resource != HPAS:
                 yield from ((one.resource, held) for held in one.cache)
 
-    def hpa_targets(self) -> dict[tuple[str, str, str], str]:
-        """By kind, namespace and name of a target: the HPA that scales it."""
+    def hpa_targets(self) -> dict[TargetKey, str]:
+        """By target: the HPA that scales it."""
         found = {}
         for hpa in self.reflectors[f"{HPAS.kind}.{HPAS.group}"].cache:
             target = hpa.spec.get("scaleTargetRef")
@@ -195,6 +203,10 @@ class Scaled:
         self.told_text = ""
         self.mute = False
         """Its kind has no status to write."""
+
+    @property
+    def interval_s(self) -> float:
+        return FAILED_S if self.control is None else self.control.plan.interval_s
 
     @property
     def stamp(self) -> tuple[str, int]:
@@ -245,7 +257,7 @@ class ScalingOperator:
                     now_s = self._now_s()
                     for one in self.scaled.values():
                         if one.due_s <= now_s and (one.task is None or one.task.done()):
-                            one.due_s = now_s + FAILED_S
+                            one.due_s = now_s + one.interval_s
                             one.task = tasks.create_task(self._look_at(one))
                     await self._wait()
 
@@ -293,7 +305,14 @@ class ScalingOperator:
                 self._plan(self.scaled[named], _autoscaler(named, ours[named][1]))
             if any(named not in ours for named in edited):
                 self._plan_kthena({n: held for n, (_, held) in objects.items() if n not in ours})
-        self._taken = self._find_taken()
+        claimants = [
+            Claimant(
+                one.named, one.meta.creation_timestamp or "", control.plan.targets, control.acts
+            )
+            for one in self.scaled.values()
+            if (control := one.control) is not None
+        ]
+        self._taken = taken_targets(claimants, self._caches.hpa_targets())
 
     def _plan(self, one: Scaled, made: ScalingPlan | InvalidPlan) -> None:
         now_s = self._now_s()
@@ -329,26 +348,6 @@ class ScalingOperator:
                     self.scaled[one.named].wrong = ""
                     self.scaled[one.named].due_s = INFINITY
 
-    def _find_taken(self) -> dict[ObjectName, dict[str, str]]:
-        """Targets that an HPA or an older object scales."""
-        owners: dict[tuple[str, str, str], str] = dict(self._caches.hpa_targets())
-        taken: dict[ObjectName, dict[str, str]] = {}
-        by_age = sorted(
-            self.scaled.values(), key=lambda one: (one.meta.creation_timestamp or "", one.named)
-        )
-        for one in by_age:
-            if one.control is None:
-                continue
-            for target in one.control.plan.targets:
-                key = (target.named.kind, target.named.namespace, target.named.name)
-                if target.cannot:
-                    continue
-                if key in owners:
-                    taken.setdefault(one.named, {})[target.pool] = owners[key]
-                elif one.control.acts:
-                    owners[key] = str(one.named)
-        return taken
-
     # One look.
 
     async def _look_at(self, one: Scaled) -> None:
@@ -369,7 +368,7 @@ class ScalingOperator:
 
     async def _tick(self, one: Scaled, control: ScalingController) -> None:
         if self._writer is not None and not await self._holds_record(one, control):
-            one.due_s = self._now_s() + control.plan.interval_s
+            one.due_s = self._now_s() + one.interval_s
             return
         seen, now_s = await self._observe(one, control)
         if one.control is not control:
@@ -524,7 +523,10 @@ class ScalingOperator:
                 note = f"{holder} autoscales this object: {self._options.installation} stands by"
                 await self._record(one, Happening(WARNING, "AnotherInstallation", note))
             return False
-        one.standing_by = False
+        if one.standing_by:
+            one.standing_by = False
+            note = f"the record of {holder} has not changed for long: it is taken over"
+            await self._record(one, Happening(WARNING, "TakenOver", note))
         one.version = version
         owner = (found["metadata"].get("ownerReferences") or [{}])[0].get("uid")
         if owner == one.meta.uid:
@@ -625,7 +627,10 @@ class ScalingOperator:
         shape = (
             one.meta.generation,
             tuple((told.type, told.holds, told.reason) for told in conditions),
-            tuple((target.name, target.current, target.desired) for target in fields),
+            tuple(
+                (target.name, target.current, target.desired, target.ready, target.missing)
+                for target in fields
+            ),
         )
         now_s = self._now_s()
         if shape == one.told and now_s < one.told_s + RESTATE_S:

@@ -170,6 +170,7 @@ class Claim(Struct):
         expected = self.written
         if self.uid != uid or expected is None:
             self.uid, self.written, self.before = uid, size, None
+            self.foreign, self.until_s = 0, -math.inf
             return None
         arrived = size == expected
         not_arrived = self.before is not None and size == self.before
@@ -281,6 +282,9 @@ class ScalingController:
                 happenings.append(self._foreign(pool, expected, look.size, now_s))
         if unknown:
             self.published.clear()
+            what = "nothing is known of a target"
+            self._tell(Condition(ACTIVE, holds=False, reason="FailedGetScale", message=what))
+            self._tell_contested(now_s)
             self._tell(Condition(ABLE, holds=False, reason="FailedGetScale",
                                  message="; ".join(unknown)))  # fmt: skip
             return Tick((), (), happenings)
@@ -432,7 +436,7 @@ class ScalingController:
             names = ", ".join(str(self._targets[pool].named) for pool in contested)
             what = f"somebody else changes the scale of {names}"
             self._tell(Condition(CONTESTED, holds=True, reason="ForeignChange", message=what))
-        elif any(one.foreign for one in self._claims.values()):
+        elif CONTESTED in self.conditions or any(one.foreign for one in self._claims.values()):
             self._tell(Condition(CONTESTED, holds=False, reason="NoForeignChange"))
 
     def _tell(self, condition: Condition) -> None:

@@ -1,5 +1,6 @@
 """What one autoscaling object of a cluster comes to: targets, policy, and where metrics are."""
 
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from windtunnel.core.errors import WindtunnelError
@@ -101,6 +102,40 @@ class ScalingPlan(NamedTuple):
     @property
     def oldest_s(self) -> float:
         return self.setup.timing.oldest_s
+
+
+TargetKey = tuple[str, str, str]
+"""Kind, namespace and name of a target."""
+
+
+class Claimant(NamedTuple):
+    """An object that wants to scale its targets."""
+
+    named: ObjectName
+    created: str
+    targets: tuple[ScaledTarget, ...]
+    acts: bool
+
+
+def taken_targets(
+    claimants: Iterable[Claimant], others: Mapping[TargetKey, str]
+) -> dict[ObjectName, dict[str, str]]:
+    """By object and pool: who else scales a target. The oldest object has it, and `others` first.
+
+    What only recommends takes nothing from anybody.
+    """
+    owners = dict(others)
+    taken: dict[ObjectName, dict[str, str]] = {}
+    for one in sorted(claimants, key=lambda one: (one.created, one.named)):
+        for target in one.targets:
+            key = (target.named.kind, target.named.namespace, target.named.name)
+            if target.cannot:
+                continue
+            if key in owners:
+                taken.setdefault(one.named, {})[target.pool] = owners[key]
+            elif one.acts:
+                owners[key] = str(one.named)
+    return taken
 
 
 class InvalidPlan(WindtunnelError):
