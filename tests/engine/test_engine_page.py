@@ -25,6 +25,7 @@ def test_every_setting_is_there_with_its_default() -> None:
         "host_overhead": "0s",
         "lora": "none",
         "offload": "none",
+        "speculative": "none",
         "kv_bytes_per_token": "the model's",
     }
     expected = {

@@ -17,7 +17,7 @@ from windtunnel.engine.limits import (
     WindowGroups,
 )
 from windtunnel.engine.server import Server
-from windtunnel.engine.settings import LoraSettings
+from windtunnel.engine.settings import LoraSettings, SpeculativeSettings
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.step_time.blis import BlisTrainedPhysics
@@ -66,7 +66,8 @@ class Kinked(StepTimeModel):
 
     def step_s(self, work: StepWork) -> float:
         base, slope, _ = self.decode_line(work.decodes, work.context)
-        return base + slope * work.context + sum(c[0] for c in work.chunks) * self.prefill * TICK
+        tokens = sum(c[0] for c in work.chunks) + work.drafted
+        return base + slope * work.context + tokens * self.prefill * TICK
 
 
 def loras() -> st.SearchStrategy[LoraSettings]:
@@ -95,6 +96,9 @@ def windows() -> st.SearchStrategy[WindowGroups]:
         windowed=st.integers(1, 5),
         most_blocks=st.integers(1, 4),
     )
+
+
+seeds = st.integers(0, 1 << 32)
 
 
 @st.composite
@@ -128,6 +132,23 @@ def limits(draw: st.DrawFn, habits: bool = True) -> EngineLimits:
         last_step_blocks=not between or bool(below) or draw(st.booleans()),
         store_last_token=between and draw(st.booleans()),
         compute_whole_hits=not between or bool(below) or draw(st.booleans()),
+    )
+
+
+@st.composite
+def drafting(draw: st.DrawFn) -> EngineLimits:
+    """Any limits of a server that drafts."""
+    known = draw(limits(habits=False))
+    tokens = draw(st.integers(1, 5))
+    rates = sorted(draw(st.lists(st.floats(0, 1), min_size=tokens, max_size=tokens)), reverse=True)
+    speculative = SpeculativeSettings(
+        method=draw(st.sampled_from(["draft_model", "ngram"])),
+        num_speculative_tokens=tokens,
+        acceptance=rates,
+    )
+    options = known.options.model_copy(update={"speculative": speculative})
+    return EngineLimits(
+        options, known.kv_blocks, known.max_model_len, known.tiers, known.windows, draw(seeds)
     )
 
 
@@ -286,6 +307,14 @@ def adapters_of(server: Server | ReferenceServer) -> tuple[object, ...]:
     return dict(slots.loads), dict(slots.evictions), here
 
 
+def drafts_of(server: Server | ReferenceServer) -> tuple[int, int, int]:
+    """Drafts that were verified, their tokens, and those that were right."""
+    if isinstance(server, ReferenceServer):
+        return server.verified, server.drafted, server.accepted
+    drafts = server.drafts
+    return (0, 0, 0) if drafts is None else (drafts.steps, drafts.drafted, drafts.accepted)
+
+
 def tiers_of(server: Server | ReferenceServer) -> list[tuple[int, int, int]]:
     """Blocks that came, that were loaded and that are there, by tier."""
     if isinstance(server, ReferenceServer):
@@ -296,7 +325,7 @@ def tiers_of(server: Server | ReferenceServer) -> list[tuple[int, int, int]]:
     return [(int(t.stored), int(t.loaded), int(t.used)) for t in server.tiers.tiers]
 
 
-@given(limits(), models(), traffic())
+@given(limits() | drafting(), models(), traffic())
 def test_the_fast_engine_equals_the_reference(
     limits: EngineLimits,
     model: StepTimeModel,
@@ -323,6 +352,7 @@ def test_the_fast_engine_equals_the_reference(
     assert fast.pool.lowest_free == slow.blocks.lowest_free
     assert fast.pool.free == fast.pool.blocks
     check_extrapolation(fast, slow)
+    assert drafts_of(fast) == drafts_of(slow)
     assert adapters_of(fast) == adapters_of(slow)
     assert tiers_of(fast) == tiers_of(slow)
     assert fast.token_gaps.buckets == slow.token_gaps.buckets
@@ -333,7 +363,7 @@ def test_the_fast_engine_equals_the_reference(
     )
 
 
-@given(limits(), models(), traffic(), st.integers(0, 4000))
+@given(limits() | drafting(), models(), traffic(), st.integers(0, 4000))
 def test_a_run_that_is_cut_off_counts_the_same(
     limits: EngineLimits, model: StepTimeModel, shapes: list[Shape], end: int
 ) -> None:

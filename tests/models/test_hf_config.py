@@ -62,6 +62,7 @@ QWEN_MOE: dict[str, Any] = {
 }
 DEEPSEEK: dict[str, Any] = {
     "model_type": "deepseek_v3",
+    "num_nextn_predict_layers": 1,
     "num_hidden_layers": 61,
     "hidden_size": 7168,
     "num_attention_heads": 128,

@@ -30,6 +30,7 @@ NAMES = (
     "plan-budget",
     "routing",
     "sessions",
+    "speculative",
     "spike",
     "whole-loop",
     "two-models",
@@ -38,6 +39,17 @@ NAMES = (
 
 def run(name: str, *sets: str) -> dict[str, Any]:
     return simulate(load(FOLDER / f"{name}.yaml", sets))
+
+
+def test_drafts_are_worth_more_than_they_cost() -> None:
+    drafts, plain = (
+        run("speculative", "workload.0.count=60", *sets)
+        for sets in ((), ("serving.pools.0.engine.speculative=null",))
+    )
+    length = drafts["pools"]["main"]["speculative"]["acceptance_length"]
+    assert 2.7 < length < 3.1
+    faster = plain["latency"]["tpot"]["mean"] / drafts["latency"]["tpot"]["mean"]
+    assert 2.0 < faster < length
 
 
 def test_every_example_is_looked_at_here() -> None:

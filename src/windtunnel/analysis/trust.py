@@ -29,6 +29,7 @@ CODES = {
     "nothing-completed": "there is no latency to believe or not",
     "calibration": "how far the step-time model was off where it was measured",
     "extrapolation": "steps larger than any that was measured",
+    "assumptions": "what a pool's settings ask for that was not measured there",
     "saturation": "servers that could not keep up",
     "queue-growth": "queues that grew to the end",
     "warm-up": "servers that were still filling",
@@ -75,6 +76,8 @@ class PoolFacts(msgspec.Struct, frozen=True):
     """The largest steps that were measured."""
     extrapolated: dict[str, Any] | None
     """How much of its steps was beyond them; None where there are no bounds."""
+    assumptions: Sequence[str] = ()
+    """What its settings ask for that was not measured there, in sentences."""
 
     def section(self) -> dict[str, Any]:
         """As plain data, for the result."""
@@ -120,6 +123,7 @@ def trust_of(run: RunFacts) -> dict[str, Any]:
         *_completed(run),
         *(_calibration(pool) for pool in run.pools),
         *_extrapolation(run.pools),
+        *_assumptions(run.pools),
         _saturation(saturated, run.seconds),
         *_encoders(run.encoders_busy),
         *_steadiness(steadiness(run.samples, run.most_servers)),
@@ -209,6 +213,12 @@ def _extrapolation(pools: Sequence[PoolFacts]) -> Iterator[TrustFinding]:
     if within:
         says = "Every step was within the sizes that were measured."
         yield TrustFinding("extrapolation", GOOD, says, {"time_share": 0.0})
+
+
+def _assumptions(pools: Sequence[PoolFacts]) -> Iterator[TrustFinding]:
+    for pool in pools:
+        for says in pool.assumptions:
+            yield TrustFinding("assumptions", CAUTION, says, {"pool": pool.name})
 
 
 BEYOND = {

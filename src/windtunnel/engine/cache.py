@@ -264,6 +264,9 @@ class BlockPool:
         """Frees a request's blocks, tail first; full ones stay findable until they are taken."""
         held = -(-computed // self.block_size)
         self._close_window(request)
+        if request.spare_blocks:
+            self._free_unhashed(request.spare_blocks)
+            request.spare_blocks = 0
         if request.unheld_blocks:
             self._free_unhashed(held - request.unheld_blocks)
             request.unheld_blocks = 0

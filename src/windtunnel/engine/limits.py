@@ -6,6 +6,7 @@ from mypy_extensions import i64
 
 from windtunnel.core.errors import InputError
 from windtunnel.engine.settings import EngineSettings, LoraSettings
+from windtunnel.engine.speculation import DraftLimits
 
 FCFS: Final = 0
 PRIORITY: Final = 1
@@ -48,6 +49,19 @@ class WindowGroups:
         return f"WindowGroups({self.full}, {self.windowed}, {self.most_blocks})"
 
 
+def _drafts(options: EngineSettings, seed: int) -> DraftLimits | None:
+    given = options.speculative
+    if given is None:
+        return None
+    return DraftLimits(
+        given.num_speculative_tokens,
+        given.rates(),
+        keeps_kv=given.method != "ngram",
+        settles_late=options.async_scheduling,
+        seed=seed,
+    )
+
+
 class EngineLimits:
     """What bounds a step and what orders the queue; see docs/explanation/engine.md for each."""
 
@@ -58,6 +72,7 @@ class EngineLimits:
         max_model_len: int = 1 << 40,
         tiers: list[TierLimits] | None = None,  # from fast to slow
         windows: WindowGroups | None = None,
+        seed: int = 0,  # of what is drawn: which drafts are right
     ) -> None:
         if options.max_num_batched_tokens < options.max_num_seqs:
             raise InputError(
@@ -83,6 +98,7 @@ class EngineLimits:
         self.max_model_len: Final[i64] = max_model_len
         self.tiers: Final = tiers or None
         self.windows: Final = windows
+        self.drafts: Final = _drafts(options, seed)
         self.max_num_seqs: Final[i64] = options.max_num_seqs
         self.max_num_batched_tokens: Final[i64] = options.max_num_batched_tokens
         self.block_size: Final[i64] = options.block_size
@@ -140,7 +156,7 @@ class EngineLimits:
                 f"max_model_len is {self.max_model_len}"
             )
         tokens = prompt_tokens + self.answer_tokens(prompt_tokens, output_tokens) - 1
-        blocks = -(-tokens // self.block_size) + self.window_blocks(tokens)
+        blocks = self.blocks_of(tokens)
         if blocks > self.usable_blocks:
             return f"needs {blocks} KV blocks, the server has {self.usable_blocks}"
         if not self.chunked_prefill and tokens > self.max_num_batched_tokens:
@@ -149,6 +165,13 @@ class EngineLimits:
                 f"max_num_batched_tokens is {self.max_num_batched_tokens}"
             )
         return ""
+
+    def blocks_of(self, tokens: i64) -> i64:
+        """The most blocks that a request holds which grows to so many tokens."""
+        ahead = tokens
+        if self.drafts is not None:
+            ahead = max(tokens, min(tokens + self.drafts.most_ahead, self.max_model_len))
+        return (ahead + self.block_size - 1) // self.block_size + self.window_blocks(tokens)
 
     def window_blocks(self, tokens: i64) -> i64:
         """Blocks that a request of so many tokens holds for layers with a window."""

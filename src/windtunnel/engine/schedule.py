@@ -2,7 +2,7 @@
 
 Running requests go first, then those whose KV has arrived from elsewhere, then the queue. When all
 decode and blocks suffice, they are planned together; a step that does more (prompts in chunks that
-are not last in line, preemption) is planned request by request.
+are not last in line, preemption, drafts to verify) is planned request by request.
 """
 
 from heapq import heappop, heappush
@@ -16,6 +16,7 @@ from windtunnel.engine.cache import BlockPool
 from windtunnel.engine.decoding import Decoding
 from windtunnel.engine.limits import FCFS, PRIORITY, EngineLimits
 from windtunnel.engine.queue import RequestLine, WaitingQueue, rank
+from windtunnel.engine.speculation import Drafts
 from windtunnel.engine.step import Extrapolation, Step, StepClock
 from windtunnel.engine.tiers import Load, Tiers
 from windtunnel.models.step_time.model import StepTimeModel, StepWork
@@ -47,6 +48,7 @@ class Schedule(Actor):
         )
         self.tiers: Final = None if limits.tiers is None else Tiers(limits.tiers, limits.block_size)
         self.pool.tiers = self.tiers
+        self.drafts: Final = None if limits.drafts is None else Drafts(limits.drafts)
         self.running: Final = RequestLine()
         self.preemptions: i64 = 0
         self.prefilled_tokens: i64 = 0
@@ -90,7 +92,7 @@ class Schedule(Actor):
         loads_s = 0.0
         if self.slots is not None and self._current is not None:
             self.slots.begin(self._current.finishing)
-        budget = self._plan_together(step)
+        budget = self._plan_together(step) if self.drafts is None else -1
         together = budget >= 0
         if not together:
             budget = self._plan_one_by_one(step, start_s)
@@ -109,7 +111,8 @@ class Schedule(Actor):
                 return self._plan(start_s, moment_s) if again else None
             work.decodes = step.decodes
             work.context = step.context
-            work.samples = step.decodes + len(step.prompted)
+            work.samples = step.decodes + step.drafted + len(step.prompted)
+            work.drafted = step.drafted
             if self.extrapolation is not None:
                 step.note_sizes(work)
             step.duration_s = self._clock.one(work, step.factor, loads_s)
@@ -178,7 +181,7 @@ class Schedule(Actor):
         self._note_pause(step, request)
         if request.computed == request.last:
             step.finishing.append(request)
-        else:
+        elif self.drafts is None:
             self._decoding.join(request)
 
     def _admit(self, step: Step, budget: i64) -> None:
@@ -259,6 +262,7 @@ class Schedule(Actor):
         self._admissions += 1
         self.running.append(request)
         step.admitted.append(request)
+        request.unsettled = 0
         if self.slots is not None:
             self.slots.enter(request)
 
@@ -404,6 +408,8 @@ class Schedule(Actor):
             request = order[position]
             want = self._wants_more(request, budget)
             blocks = self._more_blocks(request, want)
+            if self.drafts is not None:
+                blocks = self._blocks_ahead(request, want)
             while blocks > self.pool.free:
                 chosen = self._victim(order)
                 victim = order.pop(chosen)
@@ -417,16 +423,38 @@ class Schedule(Actor):
             if want:
                 self.pool.take(blocks)
                 self.pool.extend(request, request.computed + want)
+                if self.drafts is not None:
+                    request.spare_blocks += blocks
                 wants[request.admission] = want
                 budget -= want
             position += 1
         self._settle(step, order, wants, start_s)
         return budget
 
+    def _blocks_ahead(self, request: Request, want: i64) -> i64:
+        """Blocks that a request needs beside those it has, with the slots for its drafts."""
+        if not want:
+            return 0
+        assert self.drafts is not None
+        size = self._size
+        tokens = request.computed + request.unsettled + want + self.drafts.limits.lookahead
+        tokens = min(tokens, self.limits.max_model_len)
+        held = (request.computed + size - 1) // size + request.spare_blocks
+        return max(0, (tokens + size - 1) // size - held)
+
+    def _use_spare(self, request: Request, tokens: i64) -> None:
+        """Blocks that were held ahead become those of computed tokens."""
+        request.spare_blocks -= self._more_blocks(request, tokens)
+
     def _wants_more(self, request: Request, budget: i64) -> i64:
         """Tokens that a running request would compute next: rest of the prompt, one, or none."""
         if request.computed >= request.target:
-            return 1 if request.computed < request.last else 0
+            if request.computed >= request.last:
+                return 0
+            if self.drafts is None:
+                return 1
+            want = min(1 + self.drafts.limits.tokens, budget)
+            return min(want, self.limits.max_model_len - 1 - request.computed)
         want = request.target - request.computed
         threshold = self.limits.long_prefill_threshold
         if 0 < threshold < want:
@@ -459,6 +487,11 @@ class Schedule(Actor):
         self.preemptions += 1
         request.preemptions += 1
         done = request.computed == request.last
+        if self.drafts is not None:
+            if request.computed >= request.target:
+                want = min(want, 1)  # drafts are no content that could be found again
+            self._use_spare(request, want)
+            request.unsettled = 0
         self.pool.release(request, request.computed + want, preempted=not done)
         self._leave(request)
         request.admission = -1
@@ -490,6 +523,8 @@ class Schedule(Actor):
             want = wants.get(request.admission, 0)
             if request.computed < request.target:
                 if want:
+                    if self.drafts is not None:
+                        self._use_spare(request, want)
                     self._chunk(step, request, want)
                 else:
                     self._partial.append(request)
@@ -497,14 +532,21 @@ class Schedule(Actor):
                 if want:
                     step.decodes += 1
                     step.context += request.computed
-                    request.computed += 1
+                    if self.drafts is not None:
+                        step.drafted += want - 1
+                        want = self.drafts.advance(request, want)
+                        self._use_spare(request, want)
+                    request.computed += want
                     step.late_decodes += self._note_pause(step, request)
                 else:
                     self._skipped += 1
+                    if wants:  # an empty step takes no time: the one before it is still under way
+                        request.unsettled = 0
                     if request.token_s == UNSET:
                         request.token_s = start_s
                 if request.computed < request.last:
-                    self._decoding.join(request)
+                    if self.drafts is None:
+                        self._decoding.join(request)
                 else:
                     request.finish_clock = -1
                     step.finishing.append(request)

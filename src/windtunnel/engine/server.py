@@ -120,7 +120,7 @@ class Server(Schedule):
         if reason or not self.pool.leaked:
             return reason
         answer = self.limits.answer_tokens(request.prompt_tokens, request.output_tokens)
-        blocks = -(-(request.prompt_tokens + answer - 1) // self._size)
+        blocks = self.limits.blocks_of(request.prompt_tokens + answer - 1)
         left = self.pool.blocks - self.pool.leaked
         return f"needs {blocks} KV blocks, {left} have not leaked" if blocks > left else ""
 
@@ -672,11 +672,12 @@ class Server(Schedule):
             if request.finish_clock >= 0:
                 computed = request.offset + self._decoding.clock
             held += -(-computed // self._size) - request.pinned_blocks - request.unheld_blocks
-            held += request.window_blocks
+            held += request.window_blocks + request.spare_blocks
         reserved = [*self._apart.values(), *self._transferred.requests(), *self._fetching.values()]
         for request in reserved:
             tokens = request.last if request.stage == KEPT else request.target
             held += -(-tokens // self._size) - request.pinned_blocks + request.window_blocks
+            held += request.spare_blocks
         return held
 
     # What a live driver asks, which hands out tokens as they come

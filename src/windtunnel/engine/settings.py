@@ -15,7 +15,16 @@ from windtunnel.models.catalog.accelerators import (
 )
 from windtunnel.models.releases import NEWEST, engine_defaults, release_of
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Bandwidth, Duration, Flag, Number, Size, Text, Whole
+from windtunnel.settings.fields import (
+    Bandwidth,
+    Duration,
+    Flag,
+    ModelName,
+    Number,
+    Size,
+    Text,
+    Whole,
+)
 from windtunnel.settings.limits import (
     LARGEST_BLOCK,
     LONGEST_STEP_COST,
@@ -87,6 +96,89 @@ class OffloadTier(Section):
     @property
     def delay_s(self) -> float:
         return TIERS[self.tier][1] if self.latency_s is None else self.latency_s
+
+
+MOST_DRAFTED = 16
+
+PUBLISHED_ACCEPTANCE = {
+    "eagle3": (0.83, 0.60, 0.45, 0.36, 0.22, 0.16, 0.09, 0.06),
+    "mtp": (0.84, 0.66, 0.49, 0.34, 0.28, 0.17, 0.13),
+}
+"""By position, from the mean acceptance lengths that InferenceX publishes for vLLM on SPEED-Bench
+coding: Kimi-K2.5 (thinking) with EAGLE-3, and GLM-5.2-FP8 with MTP. Longer drafts were measured
+with the second too, but not within its noise."""
+
+
+class SpeculativeSettings(Section):
+    """Speculative decoding: a drafter proposes tokens, and one step of the model verifies them."""
+
+    method: Literal["eagle3", "mtp", "ngram", "draft_model"] = Field(
+        description="Who drafts, by vLLM's names: an EAGLE-3 head, the model's own layers for "
+        "multi-token prediction, matches in the prompt, or a small model."
+    )
+    num_speculative_tokens: Annotated[int, Whole(1, MOST_DRAFTED)] = Field(
+        description="Tokens drafted for each request in each step."
+    )
+    acceptance: list[Annotated[float, Number(0, 1)]] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_DRAFTED,
+        description="Per-position acceptance rates, as vLLM logs them: of all drafts, the share "
+        "that is accepted up to this position, so none is above the one before it. Left out: what "
+        "is published for `eagle3` and `mtp`.",
+    )
+    model: ModelName | None = Field(
+        default=None, description="The drafter, for `draft_model` with a step time that needs it."
+    )
+    draft_time_s: Cost | None = Field(
+        default=None,
+        description="Time of drafting in each step. Left out: worked out from the drafter's shape "
+        "with the step times `physics` and `roofline`, none with `linear`.",
+    )
+
+    def rates(self) -> list[float]:
+        """Of each position, the share of drafts that are accepted up to there."""
+        known = self.acceptance or PUBLISHED_ACCEPTANCE[self.method]
+        return list(known[: self.num_speculative_tokens])
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        drafted, given = self.num_speculative_tokens, self.acceptance
+        if given is None:
+            known = PUBLISHED_ACCEPTANCE.get(self.method, ())
+            if not known:
+                what = f"missing, and nothing is published that would hold for {self.method}"
+                hint = "vLLM logs them as 'Per-position acceptance rate'"
+                yield where.fault("acceptance", what, f"{drafted} rates", hint, beside=("method",))
+            elif drafted > len(known):
+                what = f"{drafted}, but of {self.method} {len(known)} positions are published"
+                allowed = f"1 to {len(known)}, or rates of your own in acceptance"
+                yield where.fault(
+                    "num_speculative_tokens", what, allowed, beside=("method", "acceptance")
+                )
+        elif len(given) != drafted:
+            what = f"{len(given)} rates for {drafted} tokens"
+            allowed = "one for each of num_speculative_tokens"
+            yield where.fault("acceptance", what, allowed, beside=("num_speculative_tokens",))
+        elif any(later > before for before, later in pairwise(given)):
+            what = "a rate is above the one before it"
+            hint = "a token is accepted only if all before it are"
+            yield where.fault("acceptance", what, "rates that never rise", hint)
+        yield from self._drafter_faults(where)
+
+    def _drafter_faults(self, where: Context) -> Iterator[Fault]:
+        pool = where.around[-2]
+        step = pool.step_time.model
+        because = ((*where.path[:-2], "step_time"), (*where.path[:-2], "step_time", "model"))
+        if step in ("table", "blis-trained-physics"):
+            what = f"drafts, but the step time {step!r} has no steps that verify them"
+            yield where.fault((), what, "physics, roofline or linear", because_of=because)
+        if self.method != "draft_model":
+            if self.model is not None:
+                what = f"{self.model!r}, but the method {self.method} has no model of its own"
+                yield where.fault("model", what, "only with draft_model", beside=("method",))
+        elif self.model is None and step != "linear":
+            what = f"missing, but draft_model with the step time {step!r} needs one"
+            yield where.fault("model", what, "a model", beside=("method",), because_of=because)
 
 
 class EngineSettings(Section):
@@ -211,6 +303,11 @@ class EngineSettings(Section):
         description="Slower tiers, from fast to slow, that keep cached blocks which the "
         "accelerator evicts, and give them back; left out: they are lost.",
     )
+    speculative: Annotated[SpeculativeSettings | None, Added()] = Field(
+        default=None,
+        description="Speculative decoding, vLLM's speculative_config; left out: each step gives a "
+        "request one token.",
+    )
     kv_bytes_per_token: Annotated[float, Size("1B", "1GB")] | None = Field(
         default=None,
         description="KV of one token, for `offload`. Left out: what the model needs.",
@@ -240,6 +337,35 @@ class EngineSettings(Section):
         except InputError as fault:
             yield where.fault("version", fault.what, fault.allowed)
         yield from self._offload_faults(where)
+        if self.speculative is not None:
+            yield from self._speculative_faults(where, self.speculative)
+
+    def _speculative_faults(
+        self, where: Context, speculative: SpeculativeSettings
+    ) -> Iterator[Fault]:
+        for name, habit in (
+            ("preemption", self.preemption == "restart"),
+            ("last_step_blocks", not self.last_step_blocks),
+            ("compute_whole_hits", not self.compute_whole_hits),
+            ("store_last_token", self.store_last_token),
+        ):
+            if habit:
+                what = f"{getattr(self, name)!r}, a habit of BLIS, which drafts nothing"
+                yield where.fault(name, what, "vLLM's, with speculative", beside=("speculative",))
+        if (
+            speculative.method == "ngram"
+            and self.async_scheduling
+            and self.written("async_scheduling")
+        ):
+            what = "true, but n-gram drafts are made by the host once a step has ended"
+            hint = "left out, it is false with ngram, as in vLLM"
+            yield where.fault("async_scheduling", what, "false", hint, beside=("speculative",))
+
+    def with_method(self) -> "EngineSettings":
+        """With what vLLM turns off where the host drafts between steps."""
+        if self.speculative is not None and self.speculative.method == "ngram":
+            return self.with_defaults({"async_scheduling": False})
+        return self
 
     def on(self, accelerator: Accelerator) -> "EngineSettings":
         """With what vLLM chooses on an accelerator where the file leaves it out."""

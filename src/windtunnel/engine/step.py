@@ -34,7 +34,10 @@ class Step:
         self.factor = 1.0  # how many times longer it takes than the model says
         self.decodes = 0
         self.context = 0
-        self.new_tokens = 0  # of prompts; these two only where somebody counts large steps
+        self.drafted = 0  # tokens that decodes verify beside their own
+        self.new_tokens = (
+            0  # of prompts and drafts; these two only where somebody counts large steps
+        )
         self.prompt = 0  # the longest prompt so far, among those that have a chunk
         self.base = 0.0  # the line that times a pure step, from this context on
         self.slope = 0.0
@@ -58,6 +61,7 @@ class Step:
 
     def note_sizes(self, work: StepWork) -> None:
         """Keeps what `Extrapolation` asks of the step's chunks when they are gone."""
+        self.new_tokens += work.drafted
         for new, cached, _ in work.chunks:
             self.new_tokens += new
             if new + cached > self.prompt:

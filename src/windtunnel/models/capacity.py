@@ -20,6 +20,7 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.accelerators import ACCELERATORS, Accelerator
+from windtunnel.models.catalog.drafters import Drafter
 from windtunnel.models.catalog.hf_quantization import MXFP4_BYTES
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.releases import NEWEST, Release, engine_defaults, release_of
@@ -53,6 +54,8 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int = 1024
     max_model_len: int = 0  # 0: the model's own
     adapter_bytes: float = 0.0  # set aside on each GPU for LoRA adapters
+    drafter_bytes: float = 0.0  # weights of a drafter on each GPU
+    drafter_token_bytes: float = 0.0  # KV of a token that it keeps there
     version: str = NEWEST
 
     def check(self) -> None:
@@ -162,13 +165,25 @@ def kv_capacity(
     *,
     tensor_parallel: int = 1,
     expert_parallel: int = 1,
+    drafter: Drafter | None = None,
 ) -> KvCapacity:
     """The KV blocks of a server, or an error that says what is missing and what would fit.
 
-    Without `limits`, those that vLLM chooses for the accelerator.
+    Without `limits`, those that vLLM chooses for the accelerator. A drafter has weights and KV of
+    its own, divided as the model is.
     """
     limits = limits_for(accelerator) if limits is None else limits
     limits.check()
+    if drafter is not None:
+        own = drafter.shape.per_gpu(
+            tensor_parallel, min(expert_parallel, drafter.shape.experts) or 1
+        )
+        limits = msgspec.structs.replace(
+            limits,
+            drafter_bytes=drafter.own_weight_bytes
+            * (own.total_weight_bytes / drafter.shape.total_weight_bytes),
+            drafter_token_bytes=own.kv_bytes_per_token,
+        )
     part = shape.per_gpu(tensor_parallel, expert_parallel)
     gpus = max(tensor_parallel, expert_parallel)
     found = _divide_memory(shape, part, accelerator, gpus, limits)
@@ -191,12 +206,12 @@ def _divide_memory(
     found = KvCapacity(
         memory_bytes=accelerator.memory_bytes,
         usable_bytes=accelerator.memory_bytes * limits.memory_utilization,
-        weight_bytes=_loaded_bytes(part),
+        weight_bytes=_loaded_bytes(part) + limits.drafter_bytes,
         activation_bytes=_activation_bytes(shape, part, limits, release),
         runtime_bytes=release.group_runtime_bytes if gpus > 1 else release.runtime_bytes,
         graph_bytes=_graph_bytes(part) if release.counts_graphs else 0.0,
         adapter_bytes=limits.adapter_bytes,
-        block_bytes=groups.layers * part.kv_bytes_per_token_layer * limits.block_size,
+        block_bytes=_block_bytes(part, groups, limits),
         pool_blocks=0,
         groups=groups,
         block_size=limits.block_size,
@@ -206,6 +221,13 @@ def _divide_memory(
     )
     blocks = max(0, math.floor(found.left_bytes / found.block_bytes))
     return msgspec.structs.replace(found, pool_blocks=blocks)
+
+
+def _block_bytes(part: ModelShape, groups: KvGroups, limits: MemoryLimits) -> float:
+    """Of one block of the pool; layers of a drafter join those that attend to everything."""
+    token_bytes = groups.layers * part.kv_bytes_per_token_layer
+    token_bytes += limits.drafter_token_bytes / max(1, groups.full)
+    return token_bytes * limits.block_size
 
 
 def kv_bytes_per_token(part: ModelShape) -> float:

@@ -255,7 +255,7 @@ def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
                 pool.name,
                 decodes=pool.role in ("decode", "both"),
                 prefills=pool.role in ("prefill", "both"),
-                limits=limits_of(pool, shape),
+                limits=limits_of(pool, shape, plan.seed),
                 step_time=model,
                 overheads=overheads_of(pool, plan.serving.network_s(pool)),
                 model=plan.models.index(pool.model),

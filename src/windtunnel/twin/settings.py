@@ -247,7 +247,7 @@ class PoolSettings(Section):
 
     def with_defaults_of(self, model: str | None) -> "PoolSettings":
         """The pool with what it leaves to others: the scenario's model, the engine's defaults."""
-        engine = self.engine
+        engine = self.engine.with_method()
         if isinstance(self.step_time, BlisTrainedPhysicsStepTime):
             engine = engine.model_copy(update=_blis_options(engine))
         elif (model or self.model) and self.accelerator and is_accelerator(self.accelerator):

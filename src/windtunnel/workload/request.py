@@ -146,6 +146,8 @@ class Request:
         self.shared_blocks: i64 = 0  # full blocks of the prompt that others may share
         self.pinned_blocks: i64 = 0  # how many of them this request holds in the shared chains
         self.window_blocks: i64 = 0  # held for layers that keep a window of it
+        self.spare_blocks: i64 = 0  # held ahead of its tokens, for drafts
+        self.unsettled: i64 = 0  # tokens of the step under way that may prove wrong drafts
         self.unheld_blocks: i64 = 0  # of its prompt, when all were cached and it did without them
         self.sharing = True  # False from the first shared block that it holds a copy of its own
         self.fetching_s = UNSET  # since when KV comes from a slower tier for it, while it does

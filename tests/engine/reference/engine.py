@@ -55,6 +55,9 @@ class ReferenceServer:
         self.wanting: list[tuple[Request, int]] = []  # for room, with their tokens from elsewhere
         self.granted: list[Request] = []
         self.orders = 0
+        self.drafts = limits.drafts
+        self.drafted = self.accepted = self.verified = 0
+        self.unsettled: dict[int, int] = {}  # drafts of the step planned last that proved wrong
 
     def submit(self, request: Request, now: float) -> None:
         if self.receive(request, now):
@@ -289,7 +292,7 @@ class ReferenceServer:
             if request not in self.running:
                 break
             if want:
-                self.hold(request, want)
+                self.hold_ahead(request, want)
                 planned.append((request, want))
                 budget -= want
             position += 1
@@ -305,9 +308,14 @@ class ReferenceServer:
         return self.plan(start_s, now) if preempted else None  # an empty step takes no time
 
     def next_tokens(self, request: Request, budget: int) -> int:
-        if request.computed >= request.target:
-            return 1 if request.computed < request.last else 0
-        return self.chunk(request.target - request.computed, budget)
+        if request.computed < request.target:
+            return self.chunk(request.target - request.computed, budget)
+        if request.computed >= request.last:
+            return 0
+        if self.drafts is None:
+            return 1
+        left = self.limits.max_model_len - 1 - request.computed
+        return min(1 + self.drafts.tokens, budget, left)
 
     def chunk(self, tokens: int, budget: int) -> int:
         threshold = self.limits.long_prefill_threshold
@@ -326,6 +334,7 @@ class ReferenceServer:
         request.preemptions += 1
         self.running.remove(request)
         self.give_back(request)
+        self.unsettled.pop(request.id, None)
         if request.computed >= request.last:
             return  # nothing is left to compute; its last token is on its way
         if self.limits.restarts:
@@ -490,10 +499,29 @@ class ReferenceServer:
         self.blocks.give_back(self.windows.pop(request.id, []))
         self.blocks.give_back(self.held.pop(request.id))
 
+    def tokens_ahead(self, request: Request, want: int) -> int:
+        """Tokens for which a running request holds slots: with drafts, as if all were right."""
+        tokens = request.computed + want
+        if self.drafts is None or not want:
+            return tokens
+        tokens += self.unsettled.get(request.id, 0) + self.drafts.lookahead
+        return min(tokens, self.limits.max_model_len)
+
     def can_hold(self, request: Request, want: int) -> bool:
-        total = -(-(request.computed + want) // self.limits.block_size)
+        total = -(-self.tokens_ahead(request, want) // self.limits.block_size)
         has = len(self.held[request.id]) + self.unheld.get(request.id, 0)
         return total - has <= len(self.blocks.free)
+
+    def hold_ahead(self, request: Request, want: int) -> None:
+        """Takes the blocks of a request that runs already, and the slots for its drafts."""
+        held = self.held[request.id]
+        known = request.computed + want
+        if self.drafts is not None and request.computed >= request.target:
+            known = request.computed + 1
+        self.hold(request, known - request.computed)
+        unheld = self.unheld.get(request.id, 0)
+        while (len(held) + unheld) * self.limits.block_size < self.tokens_ahead(request, want):
+            held.append(self.blocks.take())
 
     def hold(self, request: Request, want: int) -> None:
         """Takes the blocks for the next tokens, and makes the ones that become full findable."""
@@ -509,12 +537,21 @@ class ReferenceServer:
         work = StepWork([], 0, 0, 0)
         produces = []
         used = 0 if self.slots is None else len(self.slots.in_use(self.running))
-        for request, want in planned:
+        unsettled: dict[int, int] = {}
+        for request, asked in planned:
+            want = asked
             if not want:
                 pass  # all of its prompt was cached
             elif request.computed >= request.target:
                 work.decodes += 1
                 work.context += request.computed
+                if self.drafts is not None:
+                    work.drafted += want - 1
+                    work.samples += want - 1
+                    want = self.verify(request, asked)
+                    if self.drafts.settles_late:
+                        unsettled[request.id] = asked - want
+                    self.blocks.name(request, self.held[request.id], request.computed + want)
             else:
                 work.chunks.append((want, request.computed, request.target))
                 self.prefilled_tokens += want
@@ -522,6 +559,7 @@ class ReferenceServer:
             if request.computed >= request.target:
                 work.samples += 1
                 produces.append(request)
+        self.unsettled = unsettled
         time_s = self.model.step_s(work)
         if self.slots is not None:
             time_s = self.slots.time_s(time_s, used)
@@ -531,12 +569,21 @@ class ReferenceServer:
         step = PlannedStep(planned, start_s, on_tick(start_s + duration_s, ticks))
         step.produces = produces
         step.sizes = {
-            "tokens": sum(new for new, _, _ in work.chunks) + work.decodes,
+            "tokens": sum(new for new, _, _ in work.chunks) + work.decodes + work.drafted,
             "decodes": work.decodes,
             "context": work.context / work.decodes if work.decodes else 0.0,
             "prompt": max((new + cached for new, cached, _ in work.chunks), default=0),
         }
         return step
+
+    def verify(self, request: Request, want: int) -> int:
+        """Judges the drafts of a request: its tokens afterwards, the model's own among them."""
+        assert self.drafts is not None
+        right = self.drafts.accepted(request, want - 1)
+        self.verified += 1
+        self.drafted += want - 1
+        self.accepted += right
+        return min(1 + right, request.last - request.computed)
 
     def complete(self, step: PlannedStep, now: float) -> None:
         self.busy_s += now - step.start_s

@@ -232,7 +232,7 @@ VALUE_FAULTS = [
         "prefix_caching, chunked_prefill, long_prefill_threshold, max_model_len, scheduling, "
         "preemption, over_length, async_scheduling, kv_blocks, kv_cache_dtype, null_block, "
         "host_overhead, reserve_full_prompt, unhashed_blocks_first, compute_whole_hits, "
-        "store_last_token, last_step_blocks, lora, offload, kv_bytes_per_token",
+        "store_last_token, last_step_blocks, lora, offload, speculative, kv_bytes_per_token",
     ),
     (
         "name: small",

@@ -215,7 +215,7 @@ def build_intake(
     for pool in plan.pools:
         shape = shape_of(pool)
         limits, step_time, own = (
-            limits_of(pool, shape),
+            limits_of(pool, shape, plan.seed),
             step_time_of(pool, shape),
             overheads_of(pool, plan.serving.network_s(pool)),
         )

@@ -74,6 +74,7 @@ def draw_pools(swarm: Swarm, traffic: TrafficDraw) -> Pools:
             pool["accelerator"] = one.pick(*ACCELERATORS)
         pool["engine"] = _engine(one, swarm, traffic)
         pool["step_time"] = _step_time(one, pool, swarm, traffic)
+        _draw_drafts(swarm.dice(f"pools.{number}.drafts"), swarm, pool["engine"])
         if swarm.has("overheads") and one.chance(0.7):
             keys = one.some(("queueing", "per_token", "completion"))
             pool["overheads"] = {key: one.span(1e-5, 0.05) for key in keys}
@@ -118,6 +119,18 @@ def _engine(dice: Dice, swarm: Swarm, traffic: TrafficDraw) -> Values:
     if swarm.has("odd-engine"):
         _habits(engine, dice)
     return engine
+
+
+def _draw_drafts(dice: Dice, swarm: Swarm, engine: Values) -> None:
+    """Drafts, on servers without the habits that go against them."""
+    if swarm.has("odd-engine") or not dice.chance(0.2):
+        return
+    rates = sorted((dice.span(0.01, 1.0) for _ in range(dice.few(1, 6))), reverse=True)
+    engine["speculative"] = {
+        "method": dice.pick("ngram", "eagle3"),
+        "num_speculative_tokens": len(rates),
+        "acceptance": rates,
+    }
 
 
 def _tier(dice: Dice, name: str, block_size: int) -> Values:

@@ -218,6 +218,14 @@ class Metrics:
         totals["vllm:generation_tokens"] = ("Output tokens.", self._generated(now_s))
         preemptions = [float(server.preemptions) for server in self._servers]
         totals["vllm:num_preemptions"] = ("Preemptions.", preemptions)
+        drafts = [server.drafts for server in self._servers if server.drafts is not None]
+        if len(drafts) == len(self._servers):
+            for name, says, counts in (
+                ("drafts", "Drafts.", [one.steps for one in drafts]),
+                ("draft_tokens", "Drafted tokens.", [one.drafted for one in drafts]),
+                ("accepted_tokens", "Accepted tokens.", [one.accepted for one in drafts]),
+            ):
+                totals[f"vllm:spec_decode_num_{name}"] = (says, [float(one) for one in counts])
         return totals
 
     def _generated(self, now_s: float) -> list[float]:
@@ -225,6 +233,8 @@ class Metrics:
         for server, counts in zip(self._servers, self._counts, strict=True):
             under_way = server.running.count * (server.steps_until(now_s) - server.steps)
             generated = counts.first_tokens + server.token_gaps.count + int(under_way)
+            if server.drafts is not None:
+                generated += int(server.drafts.gained)
             counts.generated = max(counts.generated, generated)
         return [float(counts.generated) for counts in self._counts]
 

@@ -213,6 +213,7 @@ def parse_hf_config(values: object, *, where: str, name: str) -> ModelShape:
         **mixture,
         **_windows(fields, layers),
         "encoder_params": _encoder(fields),
+        "mtp_layers": fields.integer(("num_nextn_predict_layers", "num_mtp_modules"), layers) or 0,
     }
     return _shape(name, fields, shape, precisions)
 

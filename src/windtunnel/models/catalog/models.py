@@ -156,6 +156,8 @@ _DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention and precisi
         "moe_layer_step": 2,
     },
 }
+# Layers for multi-token prediction that checkpoints have beside the model's own.
+_MTP_LAYERS = {"deepseek-v3": 1, "deepseek-v3.2": 1, "glm-4.5": 1, "glm-5": 1, "minimax-m2.5": 3}
 # Where the shapes are from: the config.json of checkpoints by their publisher on Hugging Face, or a
 # copy or description of it by others.
 _SOURCES = {
@@ -194,6 +196,7 @@ def _shape(name: str, sizes: _Sizes) -> ModelShape:
         window=window,
         window_layers=window_layers,
         encoder_params=encoder_params(*_ENCODERS.get(name, (0, 0))),
+        mtp_layers=_MTP_LAYERS.get(name, 0),
         **_DETAILS.get(name, {}),
     )
 

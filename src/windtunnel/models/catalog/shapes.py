@@ -67,6 +67,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     index_dim: int = 0
     index_topk: int = 0  # how many tokens it picks
 
+    mtp_layers: int = 0  # for multi-token prediction, beside `layers`; they draft, if asked to
     encoder_params: int = 0  # of vision or audio, beside the language model; 16-bit
 
     def __post_init__(self) -> None:

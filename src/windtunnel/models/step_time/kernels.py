@@ -216,8 +216,10 @@ class Kernels:
         """The most parts each context of a decode batch is cut into, however long it grows."""
         return self.splits(math.inf, float(decodes * kv_heads))
 
-    def decode_compute_s(self, pair_flops: float, group: int, limit: float, flops: float) -> float:
-        """Seconds per cached token: one query row per head still fills a whole tile of rows."""
+    def decode_compute_s(
+        self, pair_flops: float, group: float, limit: float, flops: float
+    ) -> float:
+        """Seconds per cached token: few query rows still fill a whole tile of rows."""
         rows = self.parameters.decode_rows
         if limit > 1.0 and rows > SPLIT_ROWS:
             rows = float(SPLIT_ROWS)

@@ -42,7 +42,8 @@ class Linear(StepTimeModel):
         tokens = 0
         for chunk in work.chunks:
             tokens += chunk[0]
-        decode = self.fixed_s + self.decode_s * work.decodes + self.context_token_s * work.context
+        positions = work.decodes + work.drafted
+        decode = self.fixed_s + self.decode_s * positions + self.context_token_s * work.context
         return decode + self.prefill_token_s * tokens
 
     def decode_line(  # the line is the same for every context

@@ -15,7 +15,7 @@ NO_BOUND: Final = 1 << 40
 class StepWork:
     """What one engine step computes; the engine asks a StepTimeModel how long that takes."""
 
-    __slots__ = ("chunks", "context", "decodes", "samples")
+    __slots__ = ("chunks", "context", "decodes", "drafted", "samples")
 
     def __init__(
         self,
@@ -23,13 +23,15 @@ class StepWork:
         decodes: int,
         context: int,
         samples: int,
+        drafted: int = 0,
     ) -> None:
         self.chunks = chunks  # prefill: (new tokens, tokens already cached, full prompt length)
         self.decodes = decodes  # sequences that generate one token
         self.context = context  # sum over those of the tokens cached before this step
         self.samples = (
-            samples  # sequences that produce a token: decodes + chunks that end their prompt
+            samples  # positions with logits: decodes, drafts and chunks that end their prompt
         )
+        self.drafted = drafted  # tokens that decodes verify beside their own, in all
 
 
 class MeasuredBounds:

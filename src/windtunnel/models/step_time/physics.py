@@ -123,22 +123,24 @@ class Physics(StepTimeModel):
         )
         self._tokens_s: Final[dict[int, float]] = {}
         self._head_s: Final[dict[int, float]] = {}
-        self._lines: Final[dict[int, list[tuple[float, float, float]]]] = {}
+        self._lines: Final[dict[tuple[int, int], list[tuple[float, float, float]]]] = {}
         self._step_lines: Final[dict[int, list[tuple[float, float, float]]]] = {}
 
     def step_s(self, work: StepWork) -> float:
         """Seconds that the GPU takes for the step."""
-        if not work.chunks:
+        if not work.chunks and not work.drafted:
             if work.decodes == 0:
                 return 0.0
             base, slope, _ = self.decode_line(work.decodes, work.context)
             return base + slope * work.context
-        tokens = work.decodes
+        tokens = work.decodes + work.drafted
         for new, _, _ in work.chunks:
             tokens += new
-        time = self.tokens_s(tokens) + self.head_s(work.samples) + self._prefill_s(work.chunks)
+        time = self.tokens_s(tokens) + self.head_s(work.samples)
+        if work.chunks:
+            time += self._prefill_s(work.chunks)
         if work.decodes:
-            base, slope, _ = self._attention_line(work.decodes, work.context)
+            base, slope, _ = self._attention_line(work.decodes, work.context, work.drafted)
             time += base + slope * work.context
         return time
 
@@ -193,7 +195,7 @@ class Physics(StepTimeModel):
         kernels and the falling clock count as multiplications, from whose steps they are known.
         """
         part = self._part
-        rows = float(work.decodes)
+        rows = float(work.decodes + work.drafted)
         for new, _, _ in work.chunks:
             rows += new
         attention, _ = self._gemms_s(rows, self._attention_gemms)
@@ -209,7 +211,7 @@ class Physics(StepTimeModel):
         if part.moe_layers:
             found[expert_kind(part, self.kernels)] = part.moe_layers * routed
         if work.decodes:
-            base, slope, _ = self._attention_line(work.decodes, work.context)
+            base, slope, _ = self._attention_line(work.decodes, work.context, work.drafted)
             kind = "decode attention" + (", fp8 cache" if part.kv_bytes < 2.0 else "")
             if part.is_latent:
                 kind = "sparse attention" if part.is_sparse else "latent attention"
@@ -324,25 +326,32 @@ class Physics(StepTimeModel):
         compute = pairs * padding * self._pair_s + seen * self._latent_s
         return max(compute, (new + seen) * self._key_s)
 
-    def _attention_line(self, decodes: int, context: int) -> tuple[float, float, float]:
-        lines = self._lines.get(decodes)
+    def _attention_line(
+        self, decodes: int, context: int, drafted: int
+    ) -> tuple[float, float, float]:
+        key = (decodes, drafted)
+        lines = self._lines.get(key)
         if lines is None:
             if len(self._lines) >= REMEMBERED:
                 self._lines.clear()
-            lines = self._decode_lines(decodes)
-            self._lines[decodes] = lines
+            lines = self._decode_lines(decodes, drafted)
+            self._lines[key] = lines
         for line in lines:
             if context < line[2]:
                 return line
         return lines[-1]
 
-    def _decode_lines(self, decodes: int) -> list[tuple[float, float, float]]:
-        """Decode attention of all layers as lines (base, slope, until) over the sum of contexts."""
+    def _decode_lines(self, decodes: int, drafted: int = 0) -> list[tuple[float, float, float]]:
+        """Decode attention of all layers as lines (base, slope, until) over the sum of contexts.
+
+        The drafts of a sequence are further query rows over the same keys, which are read once.
+        """
         limit = self.kernels.split_limit(decodes, self._kv_heads)
-        group = self._heads // self._kv_heads
+        queries = 1.0 + drafted / decodes
+        group = queries * (self._heads // self._kv_heads)
         latent = self._part.is_latent
         flops = self.kernels.latent_flops if latent else self.kernels.attention_flops
-        compute = self.kernels.decode_compute_s(self._decode_flops, group, limit, flops)
+        compute = self.kernels.decode_compute_s(queries * self._decode_flops, group, limit, flops)
         memory = self._key_s
         knots = []
         if limit > 1.0:

@@ -137,7 +137,7 @@ class Roofline(StepTimeModel):
         return keys
 
     def step_s(self, work: StepWork) -> float:
-        tokens = work.decodes
+        tokens = work.decodes + work.drafted
         pairs = 0.0
         prefill_keys = 0.0
         past_tokens = 0
@@ -151,7 +151,8 @@ class Roofline(StepTimeModel):
                 prefill_keys += self.window_layers * (min(past, self.window - 1) + new)
         compute_s, memory_s = self._shared_s(tokens, work.samples)
         keys = self._decode_keys(work.decodes, work.context)
-        compute_s += self.decode_pair_flop_s * keys + self.prefill_pair_flop_s * pairs
+        queries = 1.0 + work.drafted / work.decodes if work.drafted else 1.0
+        compute_s += self.decode_pair_flop_s * keys * queries + self.prefill_pair_flop_s * pairs
         compute_s += self.past_token_flop_s * past_tokens
         memory_s += self.kv_s * (keys + prefill_keys)
         return max(compute_s, memory_s) + self.collective_s + self.collective_token_s * tokens

@@ -374,6 +374,8 @@ class _Bounds:
         return self._known[key]
 
     def _of(self, pools: Sequence[PoolSettings]) -> tuple[Ruled | None, int, int]:
+        if any(pool.engine.speculative for pool in pools):
+            return None, len(pools), 1  # a step may give any of several tokens: nothing is bound
         engines = [self._engine(pool) for pool in pools]
         prefill, decode = engines[0], engines[-1]
         for demand in self._demands:

@@ -240,6 +240,25 @@ def latency_of(latencies: LatencyAccount, servers: Iterable[Server]) -> dict[str
     }
 
 
+def speculative_of(pool: Pool) -> dict[str, Any]:
+    """What became of the drafts of a pool's servers; nothing where it drafts nothing."""
+    counts = [server.drafts for server in pool.servers if server.drafts is not None]
+    if pool.limits.drafts is None:
+        return {}
+    drafts = sum(int(one.steps) for one in counts)
+    drafted = sum(int(one.drafted) for one in counts)
+    accepted = sum(int(one.accepted) for one in counts)
+    return {
+        "speculative": {
+            "drafts": drafts,
+            "drafted_tokens": drafted,
+            "accepted_tokens": accepted,
+            "acceptance_rate": per(accepted, drafted),
+            "acceptance_length": per(drafts + accepted, drafts),
+        }
+    }
+
+
 def adapters_of(simulation: Simulation, seconds: float) -> dict[str, Any] | None:
     """How LoRA adapters fared, in the order of their numbers; None where no server has slots."""
     slots = [server.slots for server in simulation.servers if server.slots is not None]

@@ -24,13 +24,21 @@ from windtunnel.twin.results.breakdown import (
     servers_of,
     sessions_of,
     sources_of,
+    speculative_of,
     tenants_of,
     throughput_of,
     tokens_of,
 )
 from windtunnel.twin.results.recorder import UNFINISHED
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.twin.servers.pools import cost_of, evidence_of, price_of, shape_of, step_time_source
+from windtunnel.twin.servers.pools import (
+    assumptions_of,
+    cost_of,
+    evidence_of,
+    price_of,
+    shape_of,
+    step_time_source,
+)
 from windtunnel.twin.servers.replicas import Pool
 from windtunnel.twin.settings import PoolSettings
 from windtunnel.twin.simulation import Simulation
@@ -184,6 +192,7 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
             "cost": cost_of(pool, replica_seconds),
             "offload": offload_of(pool, own, served),
             "step_time": step_time_source(pool),
+            **speculative_of(own),
         }
     return pools
 
@@ -223,6 +232,7 @@ def _pool_facts(plan: PoolSettings, pool: Pool) -> PoolFacts:
         kernels_only=kernels_only,
         bounds=model.measured(),
         extrapolated=_extrapolated(pool.servers),
+        assumptions=assumptions_of(plan),
     )
 
 
@@ -233,7 +243,9 @@ def _typical_step(servers: list[Server]) -> StepWork:
     if decoded == 0:
         return StepWork([(TYPICAL_TOKENS, 0, TYPICAL_TOKENS)], 0, 0, 1)
     decodes = max(1, round(decoded / steps))
-    return StepWork([], decodes, decodes * TYPICAL_TOKENS, decodes)
+    limits = servers[0].limits.drafts
+    drafted = 0 if limits is None else decodes * int(limits.tokens)
+    return StepWork([], decodes, decodes * TYPICAL_TOKENS, decodes + drafted, drafted)
 
 
 def _extrapolated(servers: list[Server]) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ from windtunnel.models.capacity import (
     kv_groups,
 )
 from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
+from windtunnel.models.catalog.drafters import Drafter, drafter_of
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.settings import (
@@ -44,6 +45,7 @@ from windtunnel.models.step_time.model import Scaled, StepTimeModel, StepWork
 from windtunnel.models.step_time.physics import Physics
 from windtunnel.models.step_time.profile import Profile, load_profile, physics_model, profile_for
 from windtunnel.models.step_time.roofline import Roofline
+from windtunnel.models.step_time.speculative import Speculating
 from windtunnel.models.step_time.table import Table
 from windtunnel.models.step_time.table_files import read_table
 from windtunnel.routing.build import POLICIES
@@ -142,7 +144,7 @@ def evidence_of(
 ) -> Evidence:
     """The evidence for a pool's step times; `model` gives them, and `step` is a typical one."""
     kind = pool.step_time.model
-    if isinstance(model, Scaled):
+    while isinstance(model, (Scaled, Speculating)):
         model = model.inner
     if kind == "physics":
         assert shape is not None, "a scenario without a model is refused when it is loaded"
@@ -157,12 +159,24 @@ def evidence_of(
     return without(UNMEASURED[kind])
 
 
+def assumptions_of(pool: PoolSettings) -> list[str]:
+    """What a pool's settings ask for that was not measured there, in sentences."""
+    found = []
+    speculative = pool.engine.speculative
+    if speculative is not None and speculative.acceptance is None:
+        found.append(
+            f"Drafts of {pool.name} are accepted as those of another model were, on prompts about "
+            "code; `acceptance` takes the rates that vLLM logs for yours."
+        )
+    return found
+
+
 def expert_degree(pool: PoolSettings) -> int:
     """Over how many GPUs whole experts are spread; 1 when each has a part of all."""
     return pool.tensor_parallel if pool.expert_parallel else 1
 
 
-def limits_of(pool: PoolSettings, shape: ModelShape | None) -> EngineLimits:
+def limits_of(pool: PoolSettings, shape: ModelShape | None, seed: int = 0) -> EngineLimits:
     engine = pool.engine
     kv_blocks = engine.kv_blocks
     if kv_blocks == "auto":
@@ -173,7 +187,14 @@ def limits_of(pool: PoolSettings, shape: ModelShape | None) -> EngineLimits:
     if pool.step_time.model == BLIS:
         max_model_len = min(max_model_len, kv_blocks * engine.block_size)
     windows = None if engine.kv_blocks != "auto" else _windows(pool, shape)
-    return EngineLimits(engine, kv_blocks, max_model_len, _tiers(engine, shape), windows)
+    return EngineLimits(engine, kv_blocks, max_model_len, _tiers(engine, shape), windows, seed)
+
+
+def _drafter(pool: PoolSettings, shape: ModelShape) -> Drafter | None:
+    speculative = pool.engine.speculative
+    if speculative is None:
+        return None
+    return drafter_of(speculative.method, shape, speculative.model)
 
 
 def _windows(pool: PoolSettings, shape: ModelShape | None) -> WindowGroups | None:
@@ -241,6 +262,7 @@ def capacity_of(pool: PoolSettings, shape: ModelShape, accelerator: Accelerator)
         limits,
         tensor_parallel=pool.tensor_parallel,
         expert_parallel=expert_degree(pool),
+        drafter=_drafter(pool, shape),
     )
 
 
@@ -252,6 +274,22 @@ def _hardware(pool: PoolSettings, shape: ModelShape | None) -> tuple[ModelShape,
 
 
 def step_time_of(pool: PoolSettings, shape: ModelShape | None) -> StepTimeModel:
+    """How long the steps of a pool's servers take, drafts and all."""
+    inner = _own_step_time(pool, shape)
+    speculative = pool.engine.speculative
+    if speculative is None:
+        return inner
+    drafts, fixed_s = speculative.num_speculative_tokens, speculative.draft_time_s
+    drafter = None
+    if fixed_s is None and not isinstance(pool.step_time, LinearStepTime):
+        assert shape is not None, "a scenario without a model is refused when it is loaded"
+        drafting = _drafter(pool, shape)
+        if drafting is not None:
+            drafter = _own_step_time(pool, drafting.shape)
+    return Speculating(inner, drafter, drafts, fixed_s or 0.0)
+
+
+def _own_step_time(pool: PoolSettings, shape: ModelShape | None) -> StepTimeModel:
     step = pool.step_time
     if isinstance(step, LinearStepTime):
         return Linear(

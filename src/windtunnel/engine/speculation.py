@@ -1,0 +1,81 @@
+"""Speculative decoding: how many drafted tokens a server verifies in a step, and which it accepts.
+
+Whether drafts are right is drawn from the request and its position in the answer, not from a
+sequence: the same request accepts the same drafts whatever the schedule, the server and the router.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from windtunnel.core.random import Stream
+from windtunnel.workload.request import Request
+
+PRIME: Final = 2147483647  # 2**31 - 1: products of two remainders fit into 64 bits
+STRIDE: Final = 48271
+
+
+def _mixed(value: i64) -> i64:
+    """The fifth power: each remainder once, in another order; 5 does not divide PRIME - 1."""
+    square = value * value % PRIME
+    return square * square % PRIME * value % PRIME
+
+
+class DraftLimits:
+    """How far a server drafts, and how often its drafts are right."""
+
+    def __init__(
+        self,
+        tokens: int,
+        acceptance: list[float],  # by position: the share of drafts that are right up to there
+        *,
+        keeps_kv: bool,  # the drafter has KV of its own, for which slots are held ahead
+        settles_late: bool,  # the next step is planned before the drafts of one are judged
+        seed: int = 0,
+        stream: str = "speculation",
+    ) -> None:
+        assert len(acceptance) == tokens
+        self.tokens: Final[i64] = tokens
+        self.acceptance: Final = acceptance
+        self.lookahead: Final[i64] = tokens if keeps_kv else 0
+        self.settles_late: Final = settles_late
+        self.most_ahead: Final[i64] = tokens + self.lookahead + (tokens if settles_late else 0)
+        draws = Stream(seed, stream)
+        self._first: Final[i64] = draws.integer(1, 2**31 - 2)
+        self._second: Final[i64] = draws.integer(1, 2**31 - 2)
+
+    def __repr__(self) -> str:
+        return f"DraftLimits({self.tokens}, {self.acceptance}, lookahead={self.lookahead})"
+
+    def accepted(self, request: Request, drafted: i64) -> i64:
+        """How many of the tokens drafted at this place of the answer are right."""
+        place = request.computed - request.prompt_tokens
+        drawn = _mixed((_mixed((request.id + self._first) % PRIME) + place * STRIDE) % PRIME)
+        share = float(_mixed((drawn + self._second) % PRIME)) / float(PRIME)
+        right: i64 = 0
+        while right < drafted and share < self.acceptance[right]:
+            right += 1
+        return right
+
+
+class Drafts:
+    """What became of the drafts of one server."""
+
+    def __init__(self, limits: DraftLimits) -> None:
+        self.limits: Final = limits
+        self.steps: i64 = 0  # of requests: each verified one draft, however long
+        self.drafted: i64 = 0  # tokens
+        self.accepted: i64 = 0
+        self.gained: i64 = 0  # tokens of answers beside one for each draft; an answer may end first
+
+    def advance(self, request: Request, want: i64) -> i64:
+        """Verifies a draft: by how many tokens the request is longer afterwards."""
+        limits = self.limits
+        right = limits.accepted(request, want - 1)
+        self.steps += 1
+        self.drafted += want - 1
+        self.accepted += right
+        more = min(1 + right, request.last - request.computed)
+        self.gained += more - 1
+        request.unsettled = want - more if limits.settles_late else 0
+        return more
