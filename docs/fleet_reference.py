@@ -44,6 +44,7 @@ Of `fleet`, `machines.initial`, `provisioning` and `replaced_after` have no effe
 A NodeClaim is named `FLEET-POOL-NUMBER`: a machine can never have two. A call that begins an order creates it, deletes it, or writes the annotation `{NOTE}` (goal, need, shard, epoch, sequence), guarded by the version of the object.
 Everything else follows from the annotation and from what is observed, so that an operator that is killed between two calls leaves nothing half done.
 Rows of the demand are stored in the ConfigMap `{NAME}-FLEET-SHARD` before a machine is ordered for them, up to 900 KiB (about 6,000 machines). The Lease of the same name says who decides; its `leaseTransitions` is part of the epoch.
+With several shards, the key `report` of the same ConfigMap is what the shard tells the coordinator, and `{NAME}-FLEET-coordinator` has its books and its instructions, written by one call.
 
 ## Objects
 

@@ -27,6 +27,14 @@ from windtunnel.fleet.kubernetes.objects import (
 )
 from windtunnel.fleet.kubernetes.provider import KubernetesProvider
 from windtunnel.fleet.kubernetes.settings import FleetFile
+from windtunnel.fleet.kubernetes.sharding import (
+    COORDINATOR,
+    REPORT,
+    FleetCoordinator,
+    orders_of,
+    report_text,
+    territory_of,
+)
 from windtunnel.fleet.shard import Territory
 from windtunnel.gangs.api.pod_spec import requests_of
 from windtunnel.gangs.kubernetes.reading import name_of, read
@@ -111,7 +119,10 @@ class FakeApi:
                 return Outcome.DONE if FLEET in known["metadata"]["labels"] else Outcome.TAKEN
             if known is None:
                 self.created.append(call.name)
-            self.put(call.kind, copy.deepcopy(call.body))
+            body = copy.deepcopy(call.body)
+            if known is not None:
+                body["data"] = {**known["data"], **body["data"]}
+            self.put(call.kind, body)
             return Outcome.DONE
         if known is None:
             return Outcome.DONE if call.verb == DELETE else Outcome.STALE
@@ -161,9 +172,11 @@ class World:
         self.no_capacity = False
         self.epoch = 0
         self.names = shards or ["main"]
-        self.territories: dict[str, Territory] = {}
         self.controllers: dict[str, ShardController] = {}
         self.views: dict[str, View] = {}
+        self.coordinator: FleetCoordinator | None = None
+        if shards is not None:
+            self.start_coordinator()
         self.api.listeners.append(self._shown)
         for name in self.names:
             self.start(name)
@@ -172,16 +185,46 @@ class World:
     def controller(self) -> ShardController:
         return self.controllers["main"]
 
+    def _data(self, name: str) -> Plain | None:
+        found = self.api.objects[CONFIG_MAP].get(f"windtunnel-fleet-main-{name}")
+        return None if found is None else found["data"]
+
+    def store(self, name: str, data: Plain) -> None:
+        """A server-side apply of some keys."""
+        full = f"windtunnel-fleet-main-{name}"
+        body = {"metadata": {"name": full}, "data": {**(self._data(name) or {}), **data}}
+        self.api.put(CONFIG_MAP, body)
+
+    def start_coordinator(self) -> None:
+        self.coordinator = FleetCoordinator(self._data(COORDINATOR), self.file.live.fleet)
+        self.store(COORDINATOR, self.coordinator.data())
+
+    def exchange(self) -> None:
+        """Reports one way, instructions the other, as every cycle."""
+        if self.coordinator is None:
+            return
+        for name, controller in self.controllers.items():
+            data = self._data(COORDINATOR)
+            assert data is not None
+            controller.obey(orders_of(data, name), self.now_s)
+            self.store(name, {REPORT: report_text(controller.member.report())})
+        for name in self.names:
+            self.coordinator.report(self._data(name), self.now_s)
+        self.store(COORDINATOR, self.coordinator.data())
+
     def start(self, name: str = "main") -> None:
         """A process begins, with nothing but what the API server has."""
         self.epoch += 1
         books = f"windtunnel-fleet-main-{name}"
         stored = self.api.objects[CONFIG_MAP].get(books)
         spaces: tuple[str, ...] = ()
-        territory = None
+        territory: Territory | None = None
         for one in self.file.live.fleet.shards:
             if one.name == name:
-                spaces, territory = tuple(one.namespaces), Territory(one.zones)
+                spaces = tuple(one.namespaces)
+        moved = self._data(COORDINATOR)
+        if moved is not None:
+            territory = territory_of(moved, name)
         view = self.views[name] = View()
         provider = KubernetesProvider(self.file, {}, name, name)
         self.controllers[name] = ShardController(
@@ -191,7 +234,7 @@ class World:
             READING,
             ShardIdentity(name, self.epoch, books, spaces),
             read_books(None if stored is None else stored["data"], books),
-            self.territories.get(name, territory),
+            territory,
         )
         for kind in (CLAIM, NODE, POD):
             for key, body in self.api.objects[kind].items():
@@ -221,6 +264,7 @@ class World:
         end_s = self.now_s + seconds
         while self.now_s < end_s:
             self.now_s += 5.0
+            self.exchange()
             for _ in range(200):
                 if not (self._fleet_acts() | self._others_act()):
                     break
@@ -317,12 +361,12 @@ class World:
 
     def books(self, shard: str = "main") -> str:
         found = self.api.objects[CONFIG_MAP].get(f"windtunnel-fleet-main-{shard}")
-        return "" if found is None else str(found["data"][ROWS])
+        return "" if found is None else str(found["data"].get(ROWS, ""))
 
     def states(self, shard: str = "main") -> dict[str, int]:
         """Machines by state, without places in quotas."""
         found: dict[str, int] = {}
         for (_, state), count in self.controllers[shard].counts().items():
             if state != "speculative":
-                found[state] = count
+                found[state] = found.get(state, 0) + count
         return found

@@ -26,6 +26,8 @@ from windtunnel.fleet.planner.actions import ACTIONS, VERDICTS, CyclePlan
 from windtunnel.fleet.provider import FROM_THE_START
 from windtunnel.fleet.roll_up import RollUp
 from windtunnel.fleet.shard import Shard, Territory
+from windtunnel.fleet.sharding.membership import ShardMember
+from windtunnel.fleet.sharding.messages import Instruction
 from windtunnel.fleet.states import CONFIGURED, FAILED, STATES
 
 LIMITS: Final = ExecutionLimits(timeout_s=60.0, create_timeout_s=1200.0)
@@ -87,6 +89,8 @@ class ShardController:
         self.provider: Final = provider
         self.shard: Final = Shard(identity.name, LIMITS, epoch=identity.epoch, territory=territory)
         provider.owns = self.shard.territory.has
+        self.member: Final = ShardMember(self.shard)
+        """Its side of the coordinator, where there are several shards."""
         self.driver: Final = FleetDriver(
             provider, [self.shard], Streams(0)["fleet.fetch"], cycle_s=file.fleet.cycle_s
         )
@@ -188,6 +192,21 @@ class ShardController:
         else:
             self._save_s = now_s + RETRY_S
 
+    def obey(self, instructions: list[Instruction], now_s: float) -> None:
+        """What the coordinator asks: machines that are given up or taken, each once."""
+        before = dict(self.shard.territory.given), dict(self.shard.territory.left)
+        self.member.obey(instructions, self.provider.get, now_s)
+        for was, is_now, word in zip(
+            before,
+            (self.shard.territory.given, self.shard.territory.left),
+            ("taken", "given_up"),
+            strict=True,
+        ):
+            for machine in is_now:
+                if machine not in was:
+                    self._decide(word, machine, None, "as the coordinator asked")
+                    self.provider.touch(machine)
+
     # Decisions.
 
     def _look(self, now_s: float) -> None:
@@ -266,6 +285,7 @@ class ShardController:
             demand.hold(now[1], now[0], self._ranks[machine])
 
     def _note(self, shard: Shard, plan: CyclePlan, now_s: float) -> None:  # noqa: ARG002 - there is one
+        self.member.note(plan)
         for action in plan.actions:
             self._decide(ACTIONS[action.kind], action.machine, action.need, action.reason)
         verdicts = {}

@@ -315,6 +315,10 @@ class KubernetesProvider:
         self._epoch = max(epoch, self._epoch)
         return self._changes.since(cursor, most)
 
+    def touch(self, machine: str) -> None:
+        """Looks at a machine again: whose it is has changed."""
+        self._dirty[machine] = None
+
     def records(self) -> list[Machine]:
         return list(self._changes.records.values())
 

@@ -120,6 +120,8 @@ class LiveFleet(Section):
                 yield where.fault("shards", what)
         for number, one in enumerate(self.shards):
             yield from _label_faults(where, ("shards", number, "name"), one.name)
+            if one.name == "coordinator":
+                yield where.fault(("shards", number, "name"), "the coordinator has this name")
 
 
 class LiveSettings(Section):

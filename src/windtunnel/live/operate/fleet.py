@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from windtunnel.core.loop import INFINITY
-from windtunnel.fleet.kubernetes.books import read_books
+from windtunnel.fleet.kubernetes.books import ROWS, read_books
 from windtunnel.fleet.kubernetes.controller import (
     FleetDecision,
     PodReading,
@@ -34,6 +34,14 @@ from windtunnel.fleet.kubernetes.objects import (
 )
 from windtunnel.fleet.kubernetes.provider import KubernetesProvider
 from windtunnel.fleet.kubernetes.settings import FleetFile
+from windtunnel.fleet.kubernetes.sharding import (
+    COORDINATOR,
+    REPORT,
+    FleetCoordinator,
+    orders_of,
+    report_text,
+    territory_of,
+)
 from windtunnel.fleet.planner.actions import ACTIONS
 from windtunnel.fleet.shard import Territory
 from windtunnel.gangs.api.pod_spec import requests_of
@@ -43,7 +51,6 @@ from windtunnel.gangs.placement.constraints import node_terms
 from windtunnel.live.kubernetes.client import Client, Selection
 from windtunnel.live.kubernetes.errors import (
     AlreadyExists,
-    ApiError,
     Conflict,
     KubernetesError,
     NotFound,
@@ -63,6 +70,7 @@ from windtunnel.live.kubernetes.resources import (
     Unstructured,
 )
 from windtunnel.live.operate.mirror import Mirror, Received
+from windtunnel.live.system import unwrapped
 from windtunnel.models.catalog.accelerators import catalog_price
 from windtunnel.settings.document import parse_document, read_text
 from windtunnel.settings.faults import checker_faults, input_error
@@ -134,10 +142,14 @@ class FleetProgram:
             chosen = Selection(labels=f"{FLEET}={live.name}")
             self.reflectors[CLAIM] = Reflector(client, NODE_CLAIMS, Received, chosen)
         self.told: Told | None = None
+        names = [one.name for one in live.shards]
         self.shards: Final = [
             ShardProcess(self, file, client, mirror, place, now_s, name)
-            for name in ([one.name for one in live.shards] or [ONLY_SHARD])
+            for name in (names or [ONLY_SHARD])
         ]
+        self.coordinator: Final = (
+            CoordinatorProcess(file, client, place, now_s, self.shards) if names else None
+        )
 
     async def run(self) -> None:
         """Until it is cancelled. The caches of the mirror are filled; its own fill here."""
@@ -148,6 +160,8 @@ class FleetProgram:
                 await self._filled(kind, cache)
             for one in self.shards:
                 tasks.create_task(one.run())
+            if self.coordinator is not None:
+                tasks.create_task(self.coordinator.run())
 
     async def _filled(self, kind: str, cache: Reflector[Received]) -> None:
         while not cache.synced.is_set():
@@ -161,8 +175,112 @@ class FleetProgram:
             fleet_log.warning("waiting for %s: %s%s", kind, why, hint)
 
 
-class ShardProcess:
-    """One shard: led, or waited for."""
+class Led:
+    """Something that one process does at a time: the one that holds its Lease."""
+
+    def __init__(self, client: Client, place: FleetPlace, fleet: str, name: str) -> None:
+        self.name: Final = name
+        self._client: Final = client
+        self._place: Final = place
+        self._fleet: Final = fleet
+        self.object_name: Final = f"{NAME}-{fleet}-{name}"
+        """Of its Lease and its ConfigMap."""
+        self.elector: Final = LeaderElector(
+            client, place.namespace, self.object_name, place.identity
+        )
+
+    async def lead(self, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
+        """Takes part in the election, and works while it leads, until it is cancelled."""
+        electing = asyncio.create_task(self.elector.run())
+        try:
+            while True:
+                await self.elector.led.wait()
+                fleet_log.info("%s: leading, term %d", self.object_name, self.elector.epoch)
+                await self._term(work)
+                fleet_log.warning("%s: no longer the leader", self.object_name)
+        finally:
+            electing.cancel()
+            await asyncio.wait([electing])
+
+    async def _term(self, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
+        working = asyncio.create_task(work(self._client.fenced(self.elector)))
+        lost = asyncio.create_task(self.elector.lost.wait())
+        try:
+            await asyncio.wait([working, lost], return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                with unwrapped():
+                    working.result()
+        except NotLeader:
+            await lost
+        finally:
+            for task in (lost, working):
+                task.cancel()
+            await asyncio.wait([lost, working])
+
+    async def stored(self, name: str) -> dict[str, Any] | None:
+        """A ConfigMap of the fleet as it is now: a cache may be behind. None: there is none."""
+        full = f"{NAME}-{self._fleet}-{name}"
+        while True:
+            try:
+                found = await self._client.get(
+                    CONFIG_MAPS, self._place.namespace, full, Unstructured
+                )
+            except NotFound:
+                return None
+            except KubernetesError as error:
+                fleet_log.warning("%s: %s", self.object_name, error)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return found.data
+
+    async def store(self, writer: Client, data: dict[str, str], manager: str) -> None:
+        """Keys of its own ConfigMap; those of other managers stay."""
+        meta = {"namespace": self._place.namespace, "name": self.object_name}
+        body = {"metadata": meta, "data": data}
+        await writer.apply(CONFIG_MAPS, body, Plain, manager=f"{NAME}-{manager}", force=True)
+
+
+class CoordinatorProcess(Led):
+    """Moves machines between the shards of a fleet."""
+
+    def __init__(
+        self,
+        file: FleetFile,
+        client: Client,
+        place: FleetPlace,
+        now_s: Callable[[], float],
+        shards: Sequence[Led],
+    ) -> None:
+        super().__init__(client, place, file.live.fleet.name, COORDINATOR)
+        self._file: Final = file
+        self._now_s: Final = now_s
+        self._shards: Final = shards
+
+    async def run(self) -> None:
+        if not self._place.dry_run:
+            await self.lead(self._coordinate)
+
+    async def _coordinate(self, writer: Client) -> None:
+        live = self._file.live.fleet
+        coordinator = FleetCoordinator(await self.stored(COORDINATOR), live)
+        known: dict[str, str] = {}
+        while True:
+            data = coordinator.data()
+            if data != known:
+                try:
+                    await self.store(writer, data, COORDINATOR)
+                    known = data
+                except NotLeader:
+                    raise
+                except KubernetesError as error:
+                    fleet_log.warning("%s: %s", self.object_name, error)
+            await asyncio.sleep(self._file.fleet.cycle_s)
+            for shard in self._shards:
+                coordinator.report(await self.stored(shard.name), self._now_s())
+
+
+class ShardProcess(Led):
+    """One shard."""
 
     def __init__(
         self,
@@ -174,18 +292,11 @@ class ShardProcess:
         now_s: Callable[[], float],
         name: str,
     ) -> None:
-        self.name: Final = name
+        super().__init__(client, place, file.live.fleet.name, name)
         self._program: Final = program
         self._file: Final = file
-        self._client: Final = client
         self._mirror: Final = mirror
-        self._place: Final = place
         self._now_s: Final = now_s
-        self.object_name: Final = f"{NAME}-{file.live.fleet.name}-{name}"
-        """Of its Lease and its ConfigMap."""
-        self.elector: Final = LeaderElector(
-            client, place.namespace, self.object_name, place.identity
-        )
         self.controller: ShardController | None = None
         self._woken: Final = asyncio.Event()
         self._builds = 0
@@ -219,37 +330,41 @@ class ShardProcess:
     # Terms.
 
     async def run(self) -> None:
-        """Takes part in the election, and decides while it leads."""
+        """Decides while it leads, or in a dry run."""
         if self._place.dry_run:
             await self._decide(None, None)
-            return
-        electing = asyncio.create_task(self.elector.run())
-        try:
-            while True:
-                await self.elector.led.wait()
-                fleet_log.info("%s: leading, term %d", self.object_name, self.elector.epoch)
-                await self._term()
-                fleet_log.warning("%s: no longer the leader", self.object_name)
-        finally:
-            electing.cancel()
-            await asyncio.wait([electing])
+        else:
+            await self.lead(self._write)
 
-    async def _term(self) -> None:
-        writer = self._client.fenced(self.elector)
+    async def _write(self, writer: Client) -> None:
         recorder = EventRecorder(writer, NAME, self._place.identity)
-        recording = asyncio.create_task(recorder.run())
-        deciding = asyncio.create_task(self._decide(writer, recorder))
-        lost = asyncio.create_task(self.elector.lost.wait())
-        try:
-            await asyncio.wait([deciding, lost], return_when=asyncio.FIRST_COMPLETED)
-            if deciding.done():
-                deciding.result()
-        except NotLeader:
-            await lost
-        finally:
-            for task in (lost, deciding, recording):
-                task.cancel()
-            await asyncio.wait([lost, deciding, recording])
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(recorder.run())
+            tasks.create_task(self._decide(writer, recorder))
+            if self._file.live.fleet.shards:
+                tasks.create_task(self._exchange(writer))
+
+    async def _exchange(self, writer: Client) -> None:
+        """Reports to the coordinator and obeys it, as often as is decided."""
+        reported = ""
+        while True:
+            await asyncio.sleep(self._file.fleet.cycle_s)
+            controller = self.controller
+            if controller is None:
+                continue
+            data = await self.stored(COORDINATOR)
+            if data is not None:
+                controller.obey(orders_of(data, self.name), self._now_s())
+                self._woken.set()
+            text = report_text(controller.member.report())
+            if text != reported:
+                try:
+                    await self.store(writer, {REPORT: text}, REPORT)
+                    reported = text
+                except NotLeader:
+                    raise
+                except KubernetesError as error:
+                    fleet_log.warning("%s: %s", self.object_name, error)
 
     async def _decide(self, writer: Client | None, recorder: EventRecorder | None) -> None:
         """Begins with nothing but what the API server has, and goes on until it is cancelled."""
@@ -275,16 +390,16 @@ class ShardProcess:
                 await self._woken.wait()
 
     async def _build(self) -> ShardController:
-        stored = await self._stored()
+        stored = await self.stored(self.name)
+        territory = await self._territory()
         mirror, place = self._mirror, self._place
         self._builds += 1
         epoch = (self.elector.epoch + 1) * TERM_EPOCHS + self._builds
         keys = [key for levels in mirror.view.levels.values() for key in levels.values()]
         spaces: tuple[str, ...] = ()
-        territory = None
         for one in self._file.live.fleet.shards:
             if one.name == self.name:
-                spaces, territory = tuple(one.namespaces), Territory(one.zones)
+                spaces = tuple(one.namespaces)
         controller = ShardController(
             self._file,
             KubernetesProvider(self._file, prices_of(self._file), self.name, self.name, keys),
@@ -307,22 +422,18 @@ class ShardProcess:
     def _claims(self) -> bool:
         return CLAIM in self._program.reflectors
 
-    async def _stored(self) -> dict[str, Any] | None:
-        """The books as they are now: not from a cache, which may be behind."""
-        while True:
-            try:
-                found = await self._client.get(
-                    CONFIG_MAPS, self._place.namespace, self.object_name, Unstructured
-                )
-            except NotFound:
-                return None
-            except ApiError:
-                raise
-            except KubernetesError as error:
-                fleet_log.warning("%s: %s", self.object_name, error)
-                await asyncio.sleep(AGAIN_S)
-            else:
-                return found.data
+    async def _territory(self) -> Territory | None:
+        """The machines of the shard, as the coordinator's books say; None: all."""
+        for one in self._file.live.fleet.shards:
+            if one.name == self.name and self._place.dry_run:
+                return Territory(one.zones)
+        if not self._file.live.fleet.shards:
+            return None
+        data = await self.stored(COORDINATOR)
+        while data is None:
+            await asyncio.sleep(AGAIN_S)
+            data = await self.stored(COORDINATOR)
+        return territory_of(data, self.name)
 
     # Calls.
 
@@ -355,9 +466,7 @@ class ShardProcess:
 
     async def _call(self, writer: Client, call: FleetCall) -> tuple[Outcome, str]:
         if call.verb == APPLY:
-            meta = {**call.body["metadata"], "namespace": self._place.namespace}
-            body = {**call.body, "metadata": meta}
-            await writer.apply(CONFIG_MAPS, body, Plain, manager=NAME, force=True)
+            await self.store(writer, call.body["data"], ROWS)
         elif call.verb == CREATE:
             return await self._create(writer, call)
         elif call.verb == EVICT:
