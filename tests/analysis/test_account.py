@@ -250,6 +250,8 @@ def test_a_planted_cause_is_named_for_the_requests_that_it_touched_and_for_no_ot
         ("quota", 246, 29.996317989834303),
         # A limit held long before the queue: the server that it refused would still be there.
         ("quota", 601, 29.99451335529599),
+        # A request waits while a machine joins; its gang is placed long after that wait.
+        ("gang", 611, 26.84006542491082),
     ],
 )
 def test_a_planted_cause_that_was_once_not_named(name: str, seed: int, at_s: float) -> None:

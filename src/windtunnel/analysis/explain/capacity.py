@@ -224,7 +224,10 @@ def _came(
     if READY not in first.since:
         held = _held(history, [first], wait)
         return steps, held[-1] if held else _way(first)
-    return steps, _longest(_parts(history, first, wait), first, "ready")
+    parts = _parts(history, first, wait)
+    # What came after the wait did not cause it: a gang is not placed before its machine is there.
+    begun = [part for part in parts if part.at_s <= wait.helps_until_s]
+    return steps, _longest(parts, first, "ready", begun or parts[:1])
 
 
 def _closest(history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait) -> ReplicaLife:
@@ -366,9 +369,11 @@ def _parts(history: ControlHistory, life: ReplicaLife, wait: CapacityWait) -> li
     return [part for part in parts if part.seconds > 0.0]
 
 
-def _longest(parts: list[DelayPart], life: ReplicaLife, until: str) -> CauseStep:
+def _longest(
+    parts: list[DelayPart], life: ReplicaLife, until: str, among: list[DelayPart] | None = None
+) -> CauseStep:
     total_s = sum(part.seconds for part in parts)
-    longest = max(parts, key=lambda part: part.seconds)
+    longest = max(among or parts, key=lambda part: part.seconds)
     says = (
         f"{took(longest.seconds)} of the {took(total_s)} until {life.title} was {until}: "
         f"{longest.says}"
