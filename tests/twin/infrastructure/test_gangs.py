@@ -107,6 +107,26 @@ def test_objects_of_other_apis_are_skipped_with_a_note(tmp_path: Path) -> None:
     assert result["gangs"]["notes"] == ["not gangs, and skipped: Service front"]
 
 
+def test_pods_go_to_tainted_machines_only_if_they_tolerate_it(tmp_path: Path) -> None:
+    """With a dearer pool without taints beside, and with none."""
+    tainted = FLEET.replace("big,", 'big, taints: ["gpu=yes:NoSchedule"],')
+    tainted = tainted.replace("{max: 6}", "{initial: 0, max: 6}")
+    counts = "{initial: 0, max: 6}"
+    dear = f"    - {{name: dear, accelerator: h200, machines: {counts}, price_per_hour: 90}}\n"
+    tolerations = "tolerations: [{key: gpu, operator: Exists}]"
+    tolerant = SET.replace("{containers", f"{{{tolerations}, containers").replace(
+        "            containers:", f"            {tolerations}\n            containers:"
+    )
+    for manifest, pool in ((SET, "dear"), (tolerant, "big")):
+        result = simulate(planned(tmp_path, manifest=manifest, more=tainted + dear), check=True)
+        assert result["requests"]["completed"] == 60
+        assert [name for name, one in result["fleet"]["pools"].items() if one["most"]] == [pool]
+    result = simulate(planned(tmp_path, more=tainted, duration="duration: 2m"))
+    (note,) = result["gangs"]["notes"]
+    assert note.startswith("5 pods wait for ever (chat-0-")
+    assert "no kind of machine has the room, the labels and the taints" in note
+
+
 def test_a_gang_that_is_recycled_for_ever_ends_the_run(tmp_path: Path) -> None:
     """A crash at 5 s, and its servers need longer to load than a gang may be breached."""
     manifest = SET.replace("2m", "20s").replace("replicas: 2, minAv", "replicas: 1, minAv")

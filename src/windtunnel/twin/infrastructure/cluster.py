@@ -97,6 +97,16 @@ class ServingCluster:
     def look(self, now_s: float) -> Demand:
         return self._demand.look(now_s)
 
+    def homeless(self) -> list[str]:
+        """The pods that wait for a machine of a kind that there is not, as a note."""
+        pods = [self.cluster.view.pods.get(name) for name in self._demand.demand.homeless]
+        waiting = [pod.name for pod in pods if pod is not None and pod.active and not pod.node]
+        if not waiting:
+            return []
+        who = f"{len(waiting)} pods wait" if len(waiting) > 1 else "1 pod waits"
+        what = "no kind of machine has the room, the labels and the taints that they ask for"
+        return [f"{who} for ever ({', '.join(waiting[:3])}): {what}"]
+
     def hold(self, machine: str, row: str, rank: int) -> None:
         self._demand.demand.hold(machine, row, rank)
 

@@ -22,7 +22,7 @@ def gangs_of(footing: ReplicaBacking | None) -> dict[str, Any] | None:
         }
     notes = list(footing.notes)
     for serving_cluster in footing.serving_clusters:
-        notes += serving_cluster.cluster.recycle_loops()
+        notes += serving_cluster.cluster.recycle_loops() + serving_cluster.homeless()
     said = {"notes": notes} if notes else {}
     return {"terminations": footing.terminations, "clusters": clusters, **said}
 
