@@ -86,7 +86,7 @@ compile: $(DEVELOPED)  ## compile the hot modules beside their sources, when the
 bench: compile  ## measure every claim against its baseline
 	@$(PY) -m benchmarks
 
-docs: $(DEVELOPED)  ## build the documentation
+docs: $(DEVELOPED)  ## build the documentation; runs every example
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
@@ -94,6 +94,6 @@ format: $(DEVELOPED)  ## put the code into the house format
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
 
 clean:  ## remove all that was made here
-	rm -rf $(VENV) build dist runs docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) build dist runs docs/_build docs/examples .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	rm -rf src/*.egg-info src/*.so src/windtunnel/compiled.*.json
 	find src tests benchmarks setup.py \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +

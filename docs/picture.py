@@ -1,9 +1,9 @@
 """Draws the pictures of the documentation: `python docs/picture.py`.
 
 docs/images/first.svg is a terminal after `windtunnel simulate examples/first.yaml`, gangs.svg one
-after `windtunnel gangs status`; a test holds their words to the present output. report.png beside
-them is the top of a report in Chromium, where there is one. Run it after a change of the tables, of
-the report or of what a run gives.
+after `windtunnel gangs status`; a test holds their words to the present output. report.png,
+compare.png and sweep.png beside them are the tops of such pages in Chromium, where there is one.
+Run it after a change of the tables, of the pages or of what a run gives.
 """
 
 import io
@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+import windtunnel as wt
 from windtunnel.analysis.run_folder import REPORT
 from windtunnel.gangs.api.load import load_manifests
 from windtunnel.gangs.status import status_of
@@ -34,9 +35,12 @@ GANGS_PICTURE = ROOT / "docs" / "images" / "gangs.svg"
 COLUMNS = 80
 WIDE_COLUMNS = 110
 REPORTED = Path("examples", "noisy-neighbour.yaml")
-REPORT_PICTURE = ROOT / "docs" / "images" / "report.png"
-WINDOW = "1180,2040"
-"""Pixels of the report that are shown: down to where the time went."""
+COMPARED = Path("examples", "routing.yaml")
+POLICIES = ["round-robin", "least-loaded", "consistent-hash"]
+SWEPT = Path("examples", "first.yaml")
+IMAGES = ROOT / "docs" / "images"
+WINDOWS = {"report": "1180,2040", "compare": "1180,1240", "sweep": "1180,1240"}
+"""Pixels of each page that are shown; of the report, down to where the time went."""
 
 # As rich's own, but with fonts that are already there: a picture should fetch nothing.
 DRAWING = """\
@@ -101,17 +105,30 @@ def draw(console: Console, picture: Path) -> None:
     picture.write_text("\n".join(line.rstrip() for line in drawn.splitlines()) + "\n")
 
 
-def draw_report(browser: str) -> None:
-    """The top of the report of an example, as a browser shows it."""
+def pages(place: Path) -> dict[str, Path]:
+    """A report, a comparison and a sweep, by the name of their picture."""
     plan = load(ROOT / REPORTED)
+    with RunFolder(place / "run") as folder:
+        folder.finish(run(plan, rows=folder.rows()))
+    routed = [load(ROOT / COMPARED, [f"serving.router={{policy: {one}}}"]) for one in POLICIES]
+    compared = wt.compare(*routed, names=POLICIES)
+    vary = {"serving.pools.0.replicas": [2, 3, 4], "workload.0.arrivals.rate": [20, 30, 40, 50]}
+    swept = wt.sweep(ROOT / SWEPT, vary=vary)
+    return {
+        "report": place / "run" / REPORT,
+        "compare": compared.plot().save(place / "compare.html"),
+        "sweep": swept.plot().save(place / "sweep.html"),
+    }
+
+
+def draw_pages(browser: str) -> None:
+    """The tops of pages, as a browser shows them."""
     with tempfile.TemporaryDirectory() as place:
-        with RunFolder(Path(place, "run")) as folder:
-            folder.finish(run(plan, rows=folder.rows()))
-        page = Path(place, "run", REPORT).as_uri()
-        options = f"--headless --no-sandbox --disable-gpu --hide-scrollbars --window-size={WINDOW}"
-        profile = f"--user-data-dir={place}/profile"
-        words = [browser, *options.split(), profile, f"--screenshot={REPORT_PICTURE}", page]
-        subprocess.run(words, check=True, capture_output=True)  # noqa: S603 - our own page
+        for name, page in pages(Path(place)).items():
+            options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+            options += [f"--user-data-dir={place}/profile", f"--window-size={WINDOWS[name]}"]
+            words = [browser, *options, f"--screenshot={IMAGES / name}.png", page.as_uri()]
+            subprocess.run(words, check=True, capture_output=True)  # noqa: S603 - our own page
 
 
 if __name__ == "__main__":
@@ -119,4 +136,4 @@ if __name__ == "__main__":
     draw(screen(), PICTURE)
     draw(gangs_screen(), GANGS_PICTURE)
     if chromium := shutil.which("chromium") or shutil.which("chromium-browser"):
-        draw_report(chromium)
+        draw_pages(chromium)

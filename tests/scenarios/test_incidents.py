@@ -149,5 +149,5 @@ def test_every_incident_is_told_of() -> None:
     assert len(files) == 5
     for path in files:
         name = f"incidents/{path.name}"
-        assert f"**`{name}`**" in told
+        assert f"`{name}`" in told
         assert f"examples/{name}" in PAGE

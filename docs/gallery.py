@@ -1,0 +1,301 @@
+"""Makes the pages of the examples from their files: one file is one example, declared nowhere else.
+
+`python docs/gallery.py` writes examples/README.md, which a test holds to the files. A build of the
+documentation runs every example and writes docs/examples: a page each with its text, a picture, its
+figures and its report, and a page of all pictures. With `-D run_examples=0` it leaves the runs out.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import windtunnel as wt
+from windtunnel.analysis.run import AnalyzedRun, read_run
+from windtunnel.analysis.saturation import bandwidth_of
+from windtunnel.report.page.axes import ACROSS, time_ticks
+from windtunnel.report.page.headline import tiles, verdict
+from windtunnel.report.page.layers import layer_charts
+from windtunnel.report.page.marks import FaultSpan, troubles
+from windtunnel.report.page.render import render
+from windtunnel.report.page.series import HEIGHT, Chart, charts
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+README = EXAMPLES / "README.md"
+PAGES = ROOT / "docs" / "examples"
+EXTRA = "extra"
+"""Of the pages: a folder whose content the site has as it is, reports; conf.py names it."""
+GROUPS = {
+    ".": ("First steps and single layers", "Each shows one mechanism."),
+    "library": (
+        "Situations",
+        "What every team that serves models meets, each in a second or two. "
+        "`tests/scenarios/bands.yaml` holds each to its figures, and names the change that breaks "
+        "them.",
+    ),
+    "incidents": (
+        "Incidents",
+        "Failures of real systems, with the old behaviour and the present one; "
+        "[Five incidents](../docs/explanation/incidents.md) has the whole story.",
+    ),
+}
+OTHERS = """\
+## Other files
+
+| folder | content |
+|---|---|
+| `batch` | prompts for [`windtunnel batch`](../docs/how-to/run-a-batch.md): `columns.yaml` \
+makes a summary, a headline, questions and a page of every article in `articles.jsonl`; \
+`requests.jsonl` is in the format of OpenAI's Batch API |
+| `gangs` | for [`windtunnel gangs`](../docs/how-to/see-why-a-gang-waits.md): `disaggregated.yaml` \
+is a PodCliqueSet of routers, prefill and decode engines, pairs of which must be in one rack of \
+`cluster.yaml`; `guaranteed-and-elastic.yaml` can live on three pods a copy and grows to ten |
+| `incidents/gang` | an engine on two machines of a rack loses one; `never.yaml` and \
+`ten-minutes.yaml` differ in their `terminationDelay` |
+| `manifests` | manifests that scenarios name |
+| `notebooks` | three [notebooks](../docs/how-to/use-it-from-python.md) |
+"""
+PICKED = ("Requests", "At the gateway", "Queued", "First tokens", "Servers", "Machines")
+MOST_CHARTS = 4
+LEAST_FAULT = 1.5
+"""Pixels of a fault that is over at once."""
+WIDTH, LEFT, RIGHT, TOP, STRIP = 760.0, 64.0, 12.0, 30.0, 34.0
+STYLE = """\
+svg { background: #fff; }
+text { font: 12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1d2126; }
+.title { font-weight: 600; } .quiet { fill: #626a73; } .grid { stroke: #ece9e3; }
+.fault { fill: #c2500a; opacity: .12; } .moment { opacity: .8; }
+.line { fill: none; stroke-width: 1.75; vector-effect: non-scaling-stroke; }
+.a { stroke: #0b6bab; } .b { stroke: #c2500a; stroke-dasharray: 5 2.5; }
+.c { stroke: #00795a; stroke-dasharray: 1.5 2.5; } .area { fill: #0b6bab1f; stroke: none; }
+"""
+
+
+class Example(NamedTuple):
+    """An example as its file tells it: the first sentence, and the rest as Markdown."""
+
+    path: Path
+    title: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def short(self) -> str:
+        """What the title begins with, for headings and lists."""
+        return self.title.split(":")[0].rstrip(".")
+
+    @property
+    def file(self) -> str:
+        return self.path.relative_to(EXAMPLES).as_posix()
+
+    @property
+    def commands(self) -> list[str]:
+        """What the text tells to run, each as one line for a shell."""
+        run = f"windtunnel simulate examples/{self.file}"
+        if self.path.suffix == ".py":
+            return [f"python examples/{self.file}"]
+        found = [" ".join(part.split()) for part in self.text.split("`")[1::2]]
+        whole = [part for part in found if part.startswith("windtunnel ")]
+        return [*whole, *(f"{run} {part}" for part in found if part.startswith("--set "))]
+
+
+def examples(folder: str) -> list[Example]:
+    """The scenarios and programs of a folder of examples, the first one first."""
+    paths = sorted(
+        (EXAMPLES / folder).glob("*.yaml"), key=lambda path: (path.stem != "first", path)
+    )
+    if folder == "incidents":
+        paths += sorted((EXAMPLES / folder).glob("*.py"))
+    return [example_of(path) for path in paths]
+
+
+def example_of(path: Path) -> Example:
+    written = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        text = written.split('"""')[1]
+    else:
+        lines = written.splitlines()
+        head = lines[: next(n for n, line in enumerate(lines) if not line.startswith("#"))]
+        text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in head)
+    title, _, rest = text.partition("\n\n")
+    return Example(path, " ".join(title.split()), rest.strip() + "\n")
+
+
+def readme() -> str:
+    """examples/README.md: every example with its first sentence."""
+    parts = [
+        "# Examples\n\nRun one with `windtunnel simulate examples/NAME.yaml`. Each file says at "
+        "its top what to look for and what to change with `--set`. The documentation shows each "
+        "with its pictures, figures and report: `make docs` writes "
+        "`docs/_build/html/examples/index.html`.\n"
+    ]
+    for folder, (heading, about) in GROUPS.items():
+        rows = [f"| [`{one.file}`]({one.file}) | {one.title} |" for one in examples(folder)]
+        table = "\n".join(["| file | what it shows |", "|---|---|", *rows])
+        parts.append(f"## {heading}\n\n{about}\n\n{table}\n")
+    return "\n".join([*parts, OTHERS])
+
+
+def picked(run: AnalyzedRun) -> list[Chart]:
+    """The few charts of a report that tell what an example is about."""
+    series, end_s = run.series, run.end_s
+    drawn = charts(series, run.slots, bandwidth_of(run.scenario), run.first_tokens.lines())
+    drawn += layer_charts(run.result, run.history, series, end_s)
+    told = [one for one in drawn if one.title.startswith(PICKED) and any_value(one)]
+    told.sort(key=lambda one: one.title.startswith("Queued"))  # the first that may be left out
+    kept = told[:MOST_CHARTS]
+    return [one for one in drawn if one in kept]
+
+
+def any_value(chart: Chart) -> bool:
+    return any(max(line.values) > 0.0 for line in chart.lines)
+
+
+def picture(drawn: list[Chart], faults: list[FaultSpan], end_s: float) -> str:
+    """The charts under one another on one time axis, as a picture of its own."""
+    wide, each = WIDTH - LEFT - RIGHT, HEIGHT + STRIP
+    height = TOP + each * len(drawn)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}">',
+        f"<style>{STYLE}</style>",
+    ]
+    ticks = [(LEFT + wide * tick.at / 100.0, tick) for tick in time_ticks(end_s)]
+    for number, chart in enumerate(drawn):
+        top = TOP + each * number
+        names = ", ".join(line.name for line in chart.lines) if len(chart.lines) > 1 else ""
+        note = f"{chart.note} ({names})" if names and names not in chart.note else chart.note
+        parts.append(
+            f'<text class="title" x="{LEFT:g}" y="{top - 8:g}">{escape(chart.title)} '
+            f'<tspan class="quiet" font-weight="400">{escape(note)}</tspan></text>'
+        )
+        for fault in faults:
+            across = max(wide * fault.width / 100.0, LEAST_FAULT)
+            look = "fault moment" if across == LEAST_FAULT else "fault"
+            x = LEFT + wide * fault.x / 100.0
+            parts.append(
+                f'<rect class="{look}" x="{x:.1f}" y="{top:g}" '
+                f'width="{across:.1f}" height="{HEIGHT:g}"/>'
+            )
+        parts += [
+            f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top:g}" y2="{top + HEIGHT:g}"/>'
+            for x, _ in ticks
+        ]
+        for tick in chart.ticks:
+            y = top + tick.at
+            parts.append(
+                f'<line class="grid" x1="{LEFT:g}" x2="{LEFT + wide:g}" y1="{y:g}" y2="{y:g}"/>'
+                f'<text class="quiet" x="{LEFT - 6:g}" y="{y + 4:g}" text-anchor="end">'
+                f"{escape(tick.label)}</text>"
+            )
+        parts.append(
+            f'<svg x="{LEFT:g}" y="{top:g}" width="{wide:g}" height="{HEIGHT:g}" '
+            f'viewBox="0 0 {ACROSS:g} 100" preserveAspectRatio="none">'
+        )
+        parts += [f'<path class="area" d="{line.area}"/>' for line in chart.lines if line.area]
+        parts += [f'<path class="line {line.look}" d="{line.path}"/>' for line in chart.lines]
+        parts.append("</svg>")
+        if number == len(drawn) - 1:
+            parts += [
+                f'<text class="quiet" x="{x:.1f}" y="{top + HEIGHT + 16:g}" '
+                f'text-anchor="{tick.anchor}">{escape(tick.label)}</text>'
+                for x, tick in ticks
+            ]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+class Made(NamedTuple):
+    """What a run adds to the page of an example: Markdown, and a picture where there is one."""
+
+    text: str
+    has_picture: bool
+
+
+def run_of(example: Example, pages: Path) -> Made:
+    """Runs an example; leaves its picture and its report among the pages."""
+    if example.path.suffix == ".py":
+        command = [sys.executable, str(example.path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+        return Made(f"## Output\n\n```text\n{done.stdout}```\n", has_picture=False)
+    with tempfile.TemporaryDirectory() as place:
+        wt.simulate(example.path, folder=Path(place, "run"))
+        run = read_run(Path(place, "run"))
+    faults = troubles(run.history.faults.values(), run.end_s)
+    (pages / f"{example.name}.svg").write_text(picture(picked(run), faults, run.end_s))
+    reports = pages / EXTRA / "reports"
+    reports.mkdir(parents=True, exist_ok=True)
+    (reports / f"{example.name}.html").write_text(render(run), encoding="utf-8")
+    return Made(figures(run.result, example.name), has_picture=True)
+
+
+def figures(result: dict[str, Any], name: str) -> str:
+    rows = [f"| {one.name} | {one.figure} | {one.note} |" for one in tiles(result)]
+    said = " ".join(verdict(result, [], 0.0)[:1])
+    table = "\n".join(["| figure | value | |", "|---|---|---|", *rows])
+    link = f'<a href="../reports/{name}.html">The whole report</a>'
+    return f"## Figures\n\n{said}\n\n{table}\n\n{link}\n"
+
+
+def page(example: Example, made: Made | None) -> str:
+    """The page of an example; without a run, all that its file tells."""
+    parts = [f"# {example.short}\n", f"*{example.title}*\n"]
+    if made is not None and made.has_picture:
+        parts.append(f"![{example.title}]({example.name}.svg)\n")
+    parts.append(example.text)
+    commands = "\n".join(dict.fromkeys(example.commands))
+    parts.append(f"## Commands\n\n```console\n{commands}\n```\n")
+    if made is not None:
+        parts.append(made.text)
+    if example.path.suffix == ".yaml":
+        lines = example.path.read_text(encoding="utf-8").splitlines()
+        body = lines[next(n for n, line in enumerate(lines) if not line.startswith("#")) :]
+        parts.append(f"## `examples/{example.file}`\n\n```yaml\n{chr(10).join(body)}\n```\n")
+    return "\n".join(parts)
+
+
+def index(made: dict[str, Made]) -> str:
+    """The gallery: every example by its picture and its first sentence."""
+    contents = [f"{one.short} <{one.name}>" for folder in GROUPS for one in examples(folder)]
+    parts = ["# Examples\n"]
+    for folder, (heading, about) in GROUPS.items():
+        rows = []
+        for one in examples(folder):
+            has_picture = one.name in made and made[one.name].has_picture
+            shown = f"![{one.name}]({one.name}.svg)<br>" if has_picture else ""
+            rows.append(f"- {shown}[{one.title.rstrip('.')}]({one.name}.md)")
+        here = about.replace("../docs/", "../")
+        parts.append(f"## {heading}\n\n{here}\n\n" + "\n".join(rows) + "\n")
+    listed = "\n".join(contents)
+    return "\n".join([*parts, f"```{{toctree}}\n:hidden:\n\n{listed}\n```\n"])
+
+
+def write_pages(*, runs: bool) -> None:
+    """What a build of the documentation needs under docs/examples."""
+    PAGES.mkdir(exist_ok=True)
+    every = [one for folder in GROUPS for one in examples(folder)]
+    made: dict[str, Made] = {}
+    if runs:
+        with ProcessPoolExecutor(os.cpu_count()) as workers:
+            found = workers.map(run_of, every, [PAGES] * len(every))
+            made = dict(zip([one.name for one in every], found, strict=True))
+    for one in every:
+        (PAGES / f"{one.name}.md").write_text(page(one, made.get(one.name)), encoding="utf-8")
+    (PAGES / "index.md").write_text(index(made), encoding="utf-8")
+
+
+def sets_of(command: str) -> list[str]:
+    """The overrides of a command of `windtunnel simulate`."""
+    words = shlex.split(command)
+    return [words[n + 1] for n, word in enumerate(words) if word == "--set"]
+
+
+if __name__ == "__main__":
+    README.write_text(readme(), encoding="utf-8")
