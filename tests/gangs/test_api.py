@@ -600,3 +600,13 @@ def test_a_mistake_is_not_taken_for_another_api(text: str, sentence: str) -> Non
     with pytest.raises(InputError) as caught:
         load_manifests_text(text, "m.yaml")
     assert sentence in str(caught.value)
+
+
+def test_devices_without_a_limit_are_noted() -> None:
+    manifest = workload(1)
+    resources = the_clique(manifest)["spec"]["podSpec"]["containers"][0]["resources"]
+    resources["requests"]["nvidia.com/gpu"] = "1"
+    (note,) = load_set(manifest).warnings
+    assert "'main' asks for nvidia.com/gpu without a limit, which Kubernetes refuses" in note
+    resources["limits"] = {"nvidia.com/gpu": "1"}
+    assert load_set(manifest).warnings == ()

@@ -3,6 +3,7 @@
 python -m tests.kubernetes.chart    writes `deploy/operator.yaml`: the chart with its defaults
 """
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Final
@@ -23,16 +24,34 @@ HEAD: Final = """\
 NAMESPACE: Final = "windtunnel"
 
 
-def helm(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+class HelmFailed(Exception):
+    """What helm says of it."""
+
+
+def helm(*words: str) -> str:
+    """What it prints."""
     program = build(Path(__file__).with_name("helm"), "helm.sh/helm/v3/cmd/helm")
-    return subprocess.run([program, *words], capture_output=True, text=True, check=check)
+    done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise HelmFailed(done.stdout + done.stderr)
+    return done.stdout
 
 
 def rendered(*values: str, namespace: str = NAMESPACE) -> str:
     """The manifests of the chart; each of `values` is one `--set`."""
     chosen = [word for one in values for word in ("--set", one)]
     words = ("template", "windtunnel", str(CHART), "--namespace", namespace)
-    return helm(*words, "--kube-version", "1.35.0", *chosen).stdout
+    return helm(*words, "--kube-version", "1.35.0", *chosen)
+
+
+def for_any_version(folder: Path) -> Path:
+    """A copy of the chart for an API server that does not say its version, as ours does not."""
+    copy = folder / "windtunnel"
+    shutil.copytree(CHART, copy)
+    about = yaml.safe_load((copy / "Chart.yaml").read_text())
+    del about["kubeVersion"]
+    (copy / "Chart.yaml").write_text(yaml.safe_dump(about))
+    return copy
 
 
 def objects(text: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """A real Kubernetes control plane for tests: built from Go modules once, started on loopback.
 
     python -m tests.kubernetes.control_plane missing   says why it cannot be started here, if so
-    python -m tests.kubernetes.control_plane build     builds the binary, unless the cache has it
+    python -m tests.kubernetes.control_plane build     builds it and helm, unless the cache has them
     python -m tests.kubernetes.control_plane run       starts one until Ctrl-C, prints KUBECONFIG
 
 `ControlPlane` starts etcd, kube-apiserver and kube-controller-manager, which are roles of the
@@ -379,7 +379,8 @@ def main(arguments: list[str]) -> None:
     if arguments == ["missing"]:
         sys.stdout.write(why_not())
     elif arguments == ["build"]:
-        sys.stdout.write(f"{build()}\n")
+        helm = build(SOURCES.with_name("helm"), "helm.sh/helm/v3/cmd/helm")
+        sys.stdout.write(f"{build()}\n{helm}\n")
     elif arguments == ["run"]:
         with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as plane:
             sys.stdout.write(f"export KUBECONFIG={plane.kubeconfig}\n")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.live.gateway.bed import bed, chat, run
 from windtunnel.live.gateway.metrics import GatewayCollector
@@ -78,3 +79,16 @@ def test_every_metric_of_the_dashboard_is_published() -> None:
             (name,) = [one for one in found if one in published]
             for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
                 assert label in published[name], target["expr"]
+
+
+def test_the_chart_has_a_configuration_that_the_gateway_reads(tmp_path: Path) -> None:
+    chart = DEPLOY / "helm" / "windtunnel"
+    values = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
+    file = tmp_path / "gateway.yaml"
+    file.write_text(yaml.safe_dump(values["gateway"]["config"]))
+    live = read_settings(file, [], []).settings.live
+    template = (chart / "templates" / "gateway.yaml").read_text(encoding="utf-8")
+    for address in (live.listen, live.admin):
+        assert address is not None
+        assert f"containerPort: {address.rpartition(':')[2]}}}" in template
+    assert live.servers_dns

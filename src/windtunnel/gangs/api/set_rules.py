@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from windtunnel.core.errors import nearest
 from windtunnel.gangs.api.pod_spec import pod_spec_faults, scheduler_of
@@ -61,6 +62,7 @@ def warnings_of(spec: SetManifest) -> list[str]:
             said.append(f"{where}: replicas 0 is read as 1; scale it to zero once it is there")
         if clique.spec.starts_after and spec.spec.template.clique_startup_type != EXPLICIT:
             said.append(f"{where}: startsAfter is used with {EXPLICIT} only")
+        said += [f"{where}: {what}" for what in _without_limit(clique.spec.pod_spec)]
         if "schedulingGates" in clique.spec.pod_spec:
             said.append(f"{where}: its own scheduling gates are kept, and ours is added to them")
     for group in spec.spec.template.groups:
@@ -70,6 +72,19 @@ def warnings_of(spec: SetManifest) -> list[str]:
             said.append(f"scaling group {group.name!r}: {what}: an autoscaler would shrink it")
     if spec.status is not None:
         said.append("status is written by controllers; what the file says of it is not used")
+    return said
+
+
+def _without_limit(pod: Mapping[str, Any]) -> list[str]:
+    """Devices that are asked for without a limit: an API server refuses such pods."""
+    said = []
+    for container in [*(pod.get("containers") or []), *(pod.get("initContainers") or [])]:
+        asked = container.get("resources") or {}
+        for resource in asked.get("requests") or {}:
+            device = "/" in resource and ".kubernetes.io/" not in f".{resource}"
+            if device and resource not in (asked.get("limits") or {}):
+                what = f"container {container['name']!r} asks for {resource} without a limit"
+                said.append(f"{what}, which Kubernetes refuses; put it among the limits")
     return said
 
 

@@ -1,0 +1,130 @@
+"""The chart: linted and rendered by the real helm, installed on a real API server, operating."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gangs.manifests import clique, group, pod_clique_set
+from tests.kubernetes.chart import (
+    CHART,
+    HEAD,
+    PLAIN,
+    HelmFailed,
+    for_any_version,
+    helm,
+    objects,
+    rendered,
+)
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.control_plane import free_port
+from tests.kubernetes.gang_stage import Stage, stage
+from tests.kubernetes.test_operate_command import operate
+from tests.kubernetes.test_rights import kubeconfig_of_account
+from tests.kubernetes.test_webhooks import until_ready
+from windtunnel.live.kubernetes.errors import ApiError, Forbidden, NotFound
+from windtunnel.live.kubernetes.resources import NAMESPACES, PODS, Plain, Resource, Unstructured
+from windtunnel.live.operate.rights import FEATURES, rules
+from windtunnel.live.operate.webhooks import CONFIGURATIONS
+
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+EVERYTHING = (
+    "gateway.enabled=true",
+    "operator.autoscale=true",
+    "operator.fleet.fleet.x=1",
+    "monitoring.prometheusOperator=true",
+    "monitoring.dashboards=true",
+)
+
+
+def test_helm_lints_it_and_plain_manifests_are_what_it_renders() -> None:
+    for values in ((), EVERYTHING):
+        chosen = [word for one in values for word in ("--set", one)]
+        helm("lint", "--strict", str(CHART), *chosen)
+    assert PLAIN.read_text() == HEAD + rendered(), "python -m tests.kubernetes.chart writes it"
+
+
+def test_all_features_have_all_rights_and_none_have_fewer() -> None:
+    for values, features in ((EVERYTHING, FEATURES), (("operator.place=false",
+                             "webhooks.enabled=false"), ("gangs",))):  # fmt: skip
+        found = {one["kind"]: one for one in objects(rendered(*values))}
+        for kind, at_home in (("ClusterRole", False), ("Role", True)):
+            separate = [rule for one in features for rule in rules([one], at_home=at_home)]
+            assert found[kind]["rules"] == separate
+        assert ("ValidatingWebhookConfiguration" in found) == ("webhooks" in features)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("webhooks.failurePolicy=Perhaps", "failurePolicy"),
+        ("operator.replica=3", "replica"),
+        ("webhooks.url=http://x", "url"),
+    ],
+)
+def test_wrong_values_are_refused(value: str, said: str) -> None:
+    with pytest.raises(HelmFailed, match=said):
+        rendered(value)
+
+
+async def test_installed_it_operates_with_its_own_rights_and_leaves_nothing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """In a namespace of the pod security level `restricted`."""
+    level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    port = free_port()
+    where = ("--namespace", cluster.namespace, "--kubeconfig", str(cluster.plane.kubeconfig))
+    values = ("--set", f"webhooks.url=https://127.0.0.1:{port},gateway.enabled=true")
+    async with stage(cluster, slots=None, operator=False) as on:
+        await on.client.patch(NAMESPACES, "", on.space, level, Plain)
+        chart = str(for_any_version(tmp_path))
+        await asyncio.to_thread(helm, "upgrade", "--install", "wt", chart, *where, *values)
+        try:
+            await _both_pods_are_admitted(on)
+            args = await _arguments(on)
+            file = await kubeconfig_of_account(on)
+            words = [*args[1:], "--webhook-port", str(port), "--kubeconfig", str(file)]
+            async with operate(cluster, *words) as (_, url):
+                await until_ready(cluster, url)
+                safe = clique("a", 2)
+                safe["spec"]["podSpec"] |= await _pod_security(on)
+                await on.apply(pod_clique_set([safe]))
+                await on.until(lambda: len(on.kubelets.alive("web-0-a")) == 2)
+                with pytest.raises(ApiError, match="there is no clique 'x'"):
+                    await on.apply(pod_clique_set([safe], [group("g", ["x"])], name="wrong"))
+        finally:
+            await asyncio.to_thread(helm, "uninstall", "wt", *where)
+        for resource in CONFIGURATIONS:
+            with pytest.raises(NotFound):
+                await on.client.get(resource, "", "windtunnel-operator", Plain)
+
+
+async def _pod_security(on: Stage) -> dict[str, Any]:
+    """A pod spec that the namespace takes."""
+    found = await on.client.get(DEPLOYMENTS, on.space, "windtunnel-operator", Unstructured)
+    spec = found.spec["template"]["spec"]
+    kept = {"name": "main", "image": "busybox:1"}
+    safe = {**kept, "securityContext": spec["containers"][0]["securityContext"]}
+    return {"securityContext": spec["securityContext"], "containers": [safe]}
+
+
+async def _arguments(on: Stage) -> list[str]:
+    found = await on.client.get(DEPLOYMENTS, on.space, "windtunnel-operator", Unstructured)
+    args: list[str] = found.spec["template"]["spec"]["containers"][0]["args"]
+    assert args[0] == "operate"
+    return args
+
+
+async def _both_pods_are_admitted(on: Stage) -> None:
+    for part in ("operator", "gateway"):
+        name = f"windtunnel-{part}"
+        found = await on.client.get(DEPLOYMENTS, on.space, name, Unstructured)
+        spec: dict[str, Any] = found.spec["template"]["spec"]
+        meta = {"name": f"try-{part}", "namespace": on.space}
+        await on.client.create(PODS, {"metadata": meta, "spec": spec}, Plain, dry_run=True)
+        open_spec = {**spec, "securityContext": {}}
+        with pytest.raises(Forbidden, match="violates PodSecurity"):
+            await on.client.create(PODS, {"metadata": meta, "spec": open_spec}, Plain, dry_run=True)
