@@ -160,6 +160,40 @@ def test_a_machine_whose_node_is_gone_is_replaced() -> None:
     assert len(world.api.objects[CLAIM]) == 1
 
 
+@pytest.mark.parametrize("state", ["configured", "idle"])
+def test_a_machine_that_vanishes_between_two_cycles_can_be_had_again(state: str) -> None:
+    world = World(fleet_file(places=1))
+    world.add_pod("a")
+    world.run(60)
+    if state == "idle":
+        world.api.remove(POD, "a")
+        world.run(60)
+    assert world.states() == {state: 1}
+    world.api.remove(CLAIM, "main-h200-0")
+    world.api.remove(NODE, "ip-main-h200-0")
+    if state == "configured":
+        world.api.remove(POD, "a")
+    world.add_pod("b")
+    world.run(60)
+    assert world.node_of("b")
+    assert world.controller.shard.reconciler.rejected == {}
+
+
+def test_a_node_that_loses_its_label_is_left_alone() -> None:
+    world = World(fleet_file(places=0, metal=1))
+    world.add_node("m0", {"pool": "metal"})
+    world.run(60)
+    assert world.states() == {"idle": 1}
+    world.api.change(NODE, "m0", status={"allocatable": {"nvidia.com/gpu": "0"}})
+    world.run(30)
+    assert world.states() == {"idle": 1}, "its device plugin starts again"
+    world.api.change(NODE, "m0", metadata={"labels": {"pool": None}})
+    before = world.api.version
+    world.run(60)
+    assert world.states() == {}
+    assert world.api.version == before
+
+
 def test_nodes_that_are_not_ready_are_lost_one_by_one_and_not_all_together() -> None:
     world = World(fleet_file(places=4))
     for name in "abc":
@@ -210,7 +244,22 @@ def test_a_name_that_something_else_has_is_not_taken_over() -> None:
     assert list(world.controller.verdicts.values()) != [], "it is short, and says so"
 
 
-STORY = st.lists(st.sampled_from(["pod", "pod", "small", "gone", "notice", "wait"]), max_size=8)
+def test_a_lease_that_was_deleted_stops_nothing() -> None:
+    """Epochs count from the start again; what is noted beside machines is newer than that."""
+    world = World(fleet_file())
+    world.epoch = 1000
+    world.start()
+    world.add_pod("a")
+    world.run(60)
+    world.epoch = 0
+    world.start()
+    world.api.remove(POD, "a")
+    world.run(60)
+    assert world.states() == {"idle": 1}
+    assert world.controller.provider.fenced == 0
+
+
+STORY = st.lists(st.sampled_from(["pod", "pod", "small", "gone", "notice", "vanish"]), max_size=8)
 
 
 def play(world: World, story: list[str]) -> None:
@@ -226,6 +275,13 @@ def play(world: World, story: list[str]) -> None:
             for name in list(world.api.objects[NODE])[:1]:
                 taints = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
                 world.api.change(NODE, name, spec={"taints": taints})
+        elif word == "vanish":
+            for name in list(world.api.objects[CLAIM])[:1]:
+                world.api.remove(CLAIM, name)
+                world.api.remove(NODE, f"ip-{name}")
+                for pod, body in list(world.api.objects[POD].items()):
+                    if body["spec"].get("nodeName") == f"ip-{name}":
+                        world.api.remove(POD, pod)
         world.run(40)
     world.run(200)
 

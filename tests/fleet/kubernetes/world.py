@@ -24,6 +24,7 @@ from windtunnel.fleet.kubernetes.objects import (
     POD,
     FleetCall,
     Outcome,
+    next_epoch,
 )
 from windtunnel.fleet.kubernetes.provider import KubernetesProvider
 from windtunnel.fleet.kubernetes.settings import FleetFile
@@ -226,13 +227,18 @@ class World:
         if moved is not None:
             territory = territory_of(moved, name)
         view = self.views[name] = View()
+        notes = [
+            msgspec.convert(body, Received)
+            for kind in (CLAIM, NODE)
+            for body in self.api.objects[kind].values()
+        ]
         provider = KubernetesProvider(self.file, {}, name, name)
         self.controllers[name] = ShardController(
             self.file,
             provider,
             view,
             READING,
-            ShardIdentity(name, self.epoch, books, spaces),
+            ShardIdentity(name, next_epoch(self.epoch, notes), books, spaces),
             read_books(None if stored is None else stored["data"], books),
             territory,
         )

@@ -248,7 +248,7 @@ class ShardController:
         """Tells the demand which node is counted for which row."""
         more = True
         while more:
-            page = self.provider.list_since(self.shard.name, self.shard.epoch, self._cursor)
+            page = self.provider.changes_since(self._cursor)
             self._cursor, more = page.cursor, page.more
             for record in page.records:
                 before = self._known.get(record.id)

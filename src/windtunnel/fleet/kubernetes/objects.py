@@ -1,6 +1,6 @@
 """Objects of the API as the fleet reads and writes them: names, labels, notes, calls."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, Protocol
 
@@ -153,6 +153,12 @@ def note_of(meta: Metadata) -> Note | None:
     if any(key is not None and key.fault() for key in (note.need, note.promised)):
         return None
     return note
+
+
+def next_epoch(least: int, objects: Iterable[Received]) -> int:
+    """An epoch above all that were ever noted: a Lease that was deleted counts from 0 again."""
+    notes = [note_of(one.metadata) for one in objects]
+    return max([least, *(note.epoch + 1 for note in notes if note is not None)])
 
 
 def condition(raw: Received, kind: str) -> Mapping[str, Any]:

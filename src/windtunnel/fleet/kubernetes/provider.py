@@ -75,13 +75,13 @@ from windtunnel.fleet.states import (
     FAILED,
     SPECULATIVE,
     STATES,
+    is_legal,
 )
 from windtunnel.fleet.states import IDLE as IDLE_STATE
 from windtunnel.settings.manifests import quantity
 
-RETRY_S: Final = 2.0
-LONGEST_RETRY_S: Final = 60.0
-"""After a call that failed; twice as long after each further one, until one succeeds."""
+RETRIES_S: Final = {Outcome.STALE: (0.1, 5.0), Outcome.FAILED: (2.0, 60.0)}
+"""After a call that did not succeed, and the longest: twice as long after each further one."""
 REFUSED_S: Final = 5.0
 """After an eviction that a disruption budget did not allow."""
 SHOWN_S: Final = 1.0
@@ -111,10 +111,14 @@ class Pool:
     def kind(self) -> MachineKind:
         return MachineKind(self.settings.capacity_for_pods(), self.labels)
 
+    def selects(self, node: Received) -> bool:
+        """Whether a node has the labels by which existing nodes are chosen."""
+        labels = node.metadata.labels
+        return all(labels.get(key) == value for key, value in self.live.nodes.items())
+
     def has(self, node: Received) -> bool:
         """Whether a node is a machine of it: by its labels, and as large as the pool says."""
-        labels = node.metadata.labels
-        if any(labels.get(key) != value for key, value in self.live.nodes.items()):
+        if not self.selects(node):
             return False
         try:
             amount = quantity((node.status.get("allocatable") or {}).get(GPU, 0))
@@ -144,8 +148,8 @@ class _Machine:
     """One machine: what is observed of it, and the order that is under way."""
 
     __slots__ = (
-        "busy", "claim", "failures", "id", "is_node", "node", "note", "order", "pool", "retry_s",
-        "sent", "shape",
+        "busy", "claim", "failures", "id", "is_node", "known", "node", "note", "order", "pool",
+        "retry_s", "sent", "shape",
     )  # fmt: skip
 
     def __init__(self, name: str, pool: Pool, shape: MachineShape, node: str = "") -> None:
@@ -161,6 +165,7 @@ class _Machine:
         self.busy = 0  # calls that are not answered
         self.failures = 0  # of calls, in a row
         self.retry_s = -INFINITY
+        self.known = -1  # the state that the shard takes it to be in; -1: it has not seen it
 
 
 class KubernetesProvider:
@@ -255,13 +260,14 @@ class KubernetesProvider:
     def _adopt(self, name: str, raw: Received) -> None:
         """Nodes of a pool of existing nodes are machines."""
         own = f"node/{name}"
-        pool = next((one for one in self.pools if one.live.nodes and one.has(raw)), None)
         known = self._machines.get(own)
-        if pool is None:
-            if known is not None and known.note is None:
-                self._remove(own)
+        if known is not None and not known.pool.selects(raw):
+            self._remove(own)  # somebody has taken it out of the fleet
             return
         if known is None:
+            pool = next((one for one in self.pools if one.live.nodes and one.has(raw)), None)
+            if pool is None:
+                return
             known = _Machine(own, pool, pool.shape_of(raw, self._keys), name)
             self._machines[own] = known
             self._of_node[name] = own
@@ -302,6 +308,8 @@ class KubernetesProvider:
             self.fenced += 1
             return
         repeats = machine.order is not None and machine.order.operation == order.operation
+        if order.operation != TAG:
+            machine.known = STEPS[order.operation].under_way
         machine.sent = machine.sent and repeats
         machine.order = order
         self._dirty[machine.id] = None
@@ -313,7 +321,17 @@ class KubernetesProvider:
     def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:  # noqa: ARG002 - one shard
         """What changed after a cursor."""
         self._epoch = max(epoch, self._epoch)
-        return self._changes.since(cursor, most)
+        page = self._changes.since(cursor, most)
+        for record in page.records:
+            machine = self._machines[record.id]
+            machine.known = record.state
+            if record.state == FAILED:
+                self._dirty[record.id] = None  # it may be something else by now
+        return page
+
+    def changes_since(self, cursor: int) -> Page:
+        """As `list_since`, for somebody else than the shard."""
+        return self._changes.since(cursor)
 
     def touch(self, machine: str) -> None:
         """Looks at a machine again: whose it is has changed."""
@@ -399,8 +417,8 @@ class KubernetesProvider:
             machine.retry_s = max(machine.retry_s, now_s + REFUSED_S)
         else:
             machine.failures += 1
-            delay_s = min(RETRY_S * 2.0 ** min(machine.failures - 1, 10), LONGEST_RETRY_S)
-            machine.retry_s = now_s + (0.1 if outcome is Outcome.STALE else delay_s)
+            first_s, most_s = RETRIES_S[outcome]
+            machine.retry_s = now_s + min(first_s * 2.0 ** min(machine.failures - 1, 10), most_s)
 
     def _is_leaving(self, node: str, uid: str) -> None:
         """A pod was evicted: it need not be shown before the others are."""
@@ -426,6 +444,7 @@ class KubernetesProvider:
             token = machine.order.token
             self._answers.append(Completion(machine.id, token, error, cause))
             machine.order = None
+            machine.known = {CAPACITY: SPECULATIVE, PERMANENT: FAILED}.get(cause, -1)
 
     # What a machine is.
 
@@ -433,6 +452,10 @@ class KubernetesProvider:
         """Its record as it is now, and the answer to its order where it has come to an end."""
         before = self._changes.records.get(machine.id)
         state, error = self._state(machine, before, now_s)
+        if not _follows(machine, state):
+            # More has happened than the shard has seen: it hears of the loss first.
+            was = STATES[machine.known]
+            state, error = FAILED, error or f"it was {was} and is {STATES[state]}"
         note, need = machine.note, self._holder(machine, state)
         since_s = now_s
         if before is not None and before.state == state:
@@ -460,6 +483,7 @@ class KubernetesProvider:
         elif state == STEPS[order.operation].end:
             self._answers.append(Completion(machine.id, order.token, host=record.host))
             machine.order = None
+            machine.known = state
 
     def _holder(self, machine: _Machine, state: int) -> NeedKey | None:
         if state not in (CREATING, CONFIGURING, CONFIGURED, DRAINING):
@@ -658,6 +682,16 @@ def _settled(goal: str, node: NodeState) -> int:
     if goal == CONFIGURE or (not goal and not node.is_idle):
         return CONFIGURING if node.is_idle else CONFIGURED
     return IDLE_STATE
+
+
+def _follows(machine: _Machine, state: int) -> bool:
+    """Whether a state can follow on what the shard takes a machine to be."""
+    known, order = machine.known, machine.order
+    if order is not None and order.operation != TAG:
+        step = STEPS[order.operation]
+        if state in (step.start, step.under_way, step.end):
+            return True
+    return known < 0 or is_legal(known, state) or not is_legal(known, FAILED)
 
 
 def _is(order: MachineOrder | None, operation: str) -> bool:

@@ -31,6 +31,7 @@ from windtunnel.fleet.kubernetes.objects import (
     MACHINE,
     FleetCall,
     Outcome,
+    next_epoch,
 )
 from windtunnel.fleet.kubernetes.provider import KubernetesProvider
 from windtunnel.fleet.kubernetes.settings import FleetFile
@@ -394,7 +395,10 @@ class ShardProcess(Led):
         territory = await self._territory()
         mirror, place = self._mirror, self._place
         self._builds += 1
-        epoch = (self.elector.epoch + 1) * TERM_EPOCHS + self._builds
+        claims = _by_name(self._program.reflectors[CLAIM].cache if self._claims() else ())
+        nodes = _by_name(mirror.objects[NODE].cache)
+        least = (self.elector.epoch + 1) * TERM_EPOCHS + self._builds
+        epoch = next_epoch(least, [*claims, *nodes])
         keys = [key for levels in mirror.view.levels.values() for key in levels.values()]
         spaces: tuple[str, ...] = ()
         for one in self._file.live.fleet.shards:
@@ -411,9 +415,9 @@ class ShardProcess(Led):
         )
         controller.shard.executor.dry_run = place.dry_run
         self.controller = controller
-        for claim in _by_name(self._program.reflectors[CLAIM].cache if self._claims() else ()):
+        for claim in claims:
             self._claim(None, claim)
-        for node in _by_name(mirror.objects[NODE].cache):
+        for node in nodes:
             self._node(None, node)
         for pod in _by_name(mirror.objects[POD].cache):
             self._pod(None, pod)
