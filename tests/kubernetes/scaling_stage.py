@@ -18,14 +18,9 @@ from windtunnel.core.clock import unix_s
 from windtunnel.live.kubernetes.client import Client, Selection
 from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.resources import EVENTS, PODS, Plain, Resource, Unstructured
-from windtunnel.live.operate.metric_sources import PrometheusServer, open_sources
-from windtunnel.live.operate.scaling import (
-    AUTOSCALERS,
-    Scaled,
-    ScalingCaches,
-    ScalingOperator,
-    ScalingOptions,
-)
+from windtunnel.live.operate.scaling.caches import AUTOSCALERS, ScalingCaches
+from windtunnel.live.operate.scaling.operator import Scaled, ScalingOperator, ScalingOptions
+from windtunnel.live.operate.scaling.sources import PrometheusServer, open_sources
 
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 OK, GARBAGE, SLOW, FAILS, STALE = "ok", "garbage", "slow", "fails", "stale"

@@ -42,14 +42,14 @@ async def test_scaling_needs_what_is_declared_for_it(cluster: Cluster) -> None:
         asked = cluster.plane.requests_of(f"{on.space}:{ACCOUNT}")
     assert [one["requestURI"] for one in asked if one["responseStatus"]["code"] == 403] == []
     used = {_asked(one) for one in asked if "objectRef" in one}
-    kinds = {plural for _, plural, _ in used}
+    kinds = {one[:2] for one in used}
     declared = {
         (one.resource.group, one.plural, verb)
         for one in RIGHTS
         for verb in one.verbs.split()
         if one.feature == AUTOSCALE
     }
-    unused = {one for one in declared if one[1] in kinds} - used
+    unused = {one for one in declared if one[:2] in kinds} - used
     # Of the Deployment alone somebody else has changed the scale; no event has come twice.
     asks_who = {(one.group, one.plural, "get") for one in SCALABLE}
     assert unused <= asks_who | {("events.k8s.io", "events", "patch")}

@@ -38,7 +38,7 @@ from tests.scaling.manifests.texts import HOMOGENEOUS
 from windtunnel.live.kubernetes.errors import Invalid
 from windtunnel.live.kubernetes.resources import CONFIG_MAPS, Plain, Resource, Unstructured
 from windtunnel.live.operate.mirror import RESOURCES
-from windtunnel.live.operate.scaling import AUTOSCALERS, HPAS
+from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS
 from windtunnel.settings.crds import CustomResource, crd_of
 
 RECORD = "windtunnel-scaling-autoscaler-chat"
@@ -177,7 +177,7 @@ async def test_an_api_server_that_is_away_decides_nothing(cluster: Cluster) -> N
             await ours.ticks(2)
             cluster.plane.kill(API_SERVER)
             proxy.fate = lambda method, path: None
-            await asyncio.to_thread(cluster.plane.start, API_SERVER)
+            await cluster.plane.restart()
             on.page = page(30, 3)
             await until_condition(cluster, "ScalingActive", "True", "ValidMetricFound")
             await ours.ticks(2)

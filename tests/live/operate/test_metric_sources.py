@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.scaling.kubernetes.pods import HPA, page, target
 from windtunnel.core.errors import InputError
-from windtunnel.live.operate.metric_sources import (
+from windtunnel.live.operate.scaling.sources import (
     Answers,
     PrometheusServer,
     open_sources,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.scaling.kubernetes.pods import page, reading
 from windtunnel.scaling.kubernetes.pages import TTFT, metric_names, page_samples, reading_of
@@ -53,6 +54,35 @@ def test_no_page_makes_a_number_that_cannot_be(head: bytes, at: int, more: bytes
     found = reading_of(page_samples(head + text[:at] + more + text[at:]))
     for value in (found.waiting, found.running, found.kv_used, *found.counters.values()):
         assert value is None or 0 <= value < 1e16
+
+
+texts = st.text('ab{}"\\\n,= 1', max_size=6)
+
+
+names = st.sampled_from([*metric_names(), "vllm:other", "x"])
+labelled = st.dictionaries(st.sampled_from("abc"), texts)
+
+
+@given(st.lists(st.tuples(names, labelled, st.integers(0, 99))))
+def test_lines_are_read_as_prometheus_reads_them(
+    lines: list[tuple[str, dict[str, str], int]],
+) -> None:
+    def quoted(text: str) -> str:
+        return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+    text = ""
+    for name, labels, value in lines:
+        inside = ",".join(f'{key}="{quoted(one)}"' for key, one in labels.items())
+        text += f"{name}{{{inside}}} {value}\n" if labels else f"{name} {value}\n"
+    known = metric_names()
+    wanted = [
+        (one.name, set(one.labels), one.value)
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+        if one.name in known
+    ]
+    found = [(one.name, set(one.labels), one.value) for one in page_samples(text.encode())]
+    assert found == wanted
 
 
 def answer(result: Any, kind: str = "matrix") -> bytes:

@@ -82,13 +82,13 @@ def operate(
         return
     from windtunnel.live.admin import log_to_stderr
     from windtunnel.live.operate.fleet import fleet_log, read_fleet_file
-    from windtunnel.live.operate.metric_sources import prometheus_server
     from windtunnel.live.operate.program import (
         OperatorOptions,
         Program,
         operator_log,
         run_operator,
     )
+    from windtunnel.live.operate.scaling.sources import prometheus_server
 
     image = os.environ.get(INIT_IMAGE, "") if init_image is None else init_image
     options = OperatorOptions(

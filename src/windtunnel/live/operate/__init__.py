@@ -1,4 +1,4 @@
-"""The operator: gang controllers and gang placement on a Kubernetes API server.
+"""The operator: gang controllers, gang placement and autoscaling on a Kubernetes API server.
 
 | module | what |
 |---|---|
@@ -9,6 +9,7 @@
 | `fleet` | machines for pods that find no place: NodeClaims and nodes, decided by fleet |
 | `webhooks` | validation and defaults of sets, served over TLS; `certificates` are minted here |
 | `rights` | what the operator may do on a cluster, from which the chart is made |
+| `scaling/` | the autoscaler: scales, pods and metrics in, `/scale` out |
 | `redaction` | what of an object the event log leaves out |
 | `program` | the process: caches, leader election, probes, metrics, logs |
 """

@@ -32,18 +32,14 @@ from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import Object
 from windtunnel.live.operate.fleet import FleetCollector, FleetPlace, FleetProgram
 from windtunnel.live.operate.gangs import GangOperator
-from windtunnel.live.operate.metric_sources import PrometheusServer, open_sources
 from windtunnel.live.operate.mirror import Mirror
 from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.redaction import redacted
 from windtunnel.live.operate.rights import LEASE
-from windtunnel.live.operate.scaling import (
-    ScalingCaches,
-    ScalingCollector,
-    ScalingOperator,
-    ScalingOptions,
-    scaling_log,
-)
+from windtunnel.live.operate.scaling.caches import ScalingCaches
+from windtunnel.live.operate.scaling.metrics import ScalingCollector
+from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions, scaling_log
+from windtunnel.live.operate.scaling.sources import PrometheusServer, open_sources
 from windtunnel.live.operate.webhooks import Webhooks
 from windtunnel.live.operate.writer import Answer, Writer
 from windtunnel.live.system import need, run_until_stopped, unwrapped

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET
 from windtunnel.live.kubernetes.resources import CONFIG_MAPS, EVENTS, LEASES, NODE_CLAIMS, Resource
 from windtunnel.live.operate.mirror import PRIORITY, RESOURCES, TOPOLOGY
-from windtunnel.live.operate.scaling import AUTOSCALERS, HPAS, KTHENA
+from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS, KTHENA
 from windtunnel.live.operate.webhooks import CONFIGURATIONS, NAME, SECRET
 
 GANGS: Final = "gangs"

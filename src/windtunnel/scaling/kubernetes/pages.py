@@ -6,8 +6,9 @@ that of the first name in its tuple that the server has; a server with several e
 """
 
 import math
+import os.path
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct, field
@@ -127,11 +128,21 @@ def metric_names() -> list[str]:
     return list(names)
 
 
-def _line_pattern(names: Iterable[str]) -> re.Pattern[bytes]:
-    words = b"|".join(re.escape(one.encode()) for one in names)
-    return re.compile(
-        rb'^(%s)(?:\{((?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*)\})?[ \t]+(\S{1,40})' % words, re.MULTILINE
-    )
+def _any_of(names: Sequence[str]) -> str:
+    """A pattern of these words in which what they begin with alike is tried once."""
+    if len(names) == 1:
+        return re.escape(names[0])
+    alike = os.path.commonprefix(names)  # noqa: RUF071 - of words
+    by_letter: dict[str, list[str]] = {}
+    for rest in sorted(name.removeprefix(alike) for name in names):
+        by_letter.setdefault(rest[:1], []).append(rest)
+    return f"{re.escape(alike)}(?:{'|'.join(map(_any_of, by_letter.values()))})"
+
+
+def _line_pattern(names: Sequence[str]) -> re.Pattern[bytes]:
+    """Of a line after its line break, which is found faster than the start of a line."""
+    words = _any_of(names).encode()
+    return re.compile(rb'\n(%s)(?:\{((?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*)\})?[ \t]+(\S{1,40})' % words)
 
 
 _LINE: Final = _line_pattern(metric_names())
@@ -141,7 +152,7 @@ _LABEL: Final = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\.)*)"')
 def page_samples(page: bytes, name: str = "") -> Iterator[Sample]:
     """The samples of a page in Prometheus' text format that are read here, or of another name."""
     pattern = _line_pattern([name]) if name else _LINE
-    for number, found in enumerate(pattern.finditer(page)):
+    for number, found in enumerate(pattern.finditer(b"\n" + page)):
         if number >= MOST_SAMPLES:
             return
         value = sample_value(found[3])

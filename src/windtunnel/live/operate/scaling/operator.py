@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,10 +28,8 @@ from windtunnel.live.kubernetes.errors import (
     ServerError,
 )
 from windtunnel.live.kubernetes.events import EventRecorder, Subject
-from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import (
     CONFIG_MAPS,
-    PODS,
     Meta,
     Object,
     Plain,
@@ -39,12 +37,13 @@ from windtunnel.live.kubernetes.resources import (
     micro_time,
     owner_reference,
 )
-from windtunnel.live.operate.metric_sources import MetricSources
 from windtunnel.live.operate.mirror import Received
+from windtunnel.live.operate.scaling.caches import ScaleKinds, ScalingCaches, pods_of
+from windtunnel.live.operate.scaling.sources import MetricSources
 from windtunnel.live.system import unwrapped
 from windtunnel.scaling.actuation import IssuedDecision
 from windtunnel.scaling.kubernetes import kthena
-from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER, GROUP, autoscaler_plan
+from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER, autoscaler_plan
 from windtunnel.scaling.kubernetes.control import (
     ACCEPTED,
     WARNING,
@@ -63,21 +62,10 @@ from windtunnel.scaling.kubernetes.plan import (
     ObjectName,
     ScaledTarget,
     ScalingPlan,
-    TargetKey,
     taken_targets,
 )
-from windtunnel.scaling.kubernetes.snapshots import PodView, PoolLook
+from windtunnel.scaling.kubernetes.snapshots import PoolLook
 
-AUTOSCALERS: Final = Resource(GROUP, "v1alpha1", "autoscalers", AUTOSCALER)
-HPAS: Final = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
-KTHENA: Final = tuple(
-    Resource(group, kthena.VERSION, plural, kind)
-    for group in kthena.GROUPS
-    for plural, kind in (
-        ("autoscalingpolicies", kthena.POLICY),
-        ("autoscalingpolicybindings", kthena.BINDING),
-    )
-)
 MANAGED: Final = {"app.kubernetes.io/managed-by": "windtunnel-operator"}
 LARGEST_RECORD: Final = 768 << 10
 """Bytes; a ConfigMap holds a MiB."""
@@ -85,99 +73,11 @@ LONGEST_NAME: Final = 200
 RESTATE_S: Final = 60.0
 """How often a status is written that says the same in other words."""
 SCALE_TRIES: Final = 3
-DISCOVERED_S: Final = 600.0
 FAILED_S: Final = 15.0
 
 scaling_log: Final = logging.getLogger("windtunnel.operator.scaling")
 
 Decided = Callable[[float, ObjectName, IssuedDecision], None]
-
-
-class _Kind(msgspec.Struct):
-    name: str = ""
-    kind: str = ""
-    namespaced: bool = True
-
-
-class _Kinds(msgspec.Struct):
-    resources: list[_Kind] | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-
-
-class _PodCondition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
-
-
-class _PodStatus(msgspec.Struct, rename="camel"):
-    phase: str = ""
-    pod_ip: str = msgspec.field(default="", name="podIP")
-    conditions: list[_PodCondition] | None = None
-
-
-class _Pod(Object, frozen=True, kw_only=True):
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
-
-
-_POD: Final = msgspec.json.Decoder(_Pod)
-
-
-class ScalingCaches:
-    """The objects that ask for autoscaling, and those that stand in its way."""
-
-    def __init__(self, client: Client, namespace: str = "") -> None:
-        self.woken: Final = asyncio.Event()
-        self._client: Final = client
-        self._namespace: Final = namespace
-        self.reflectors: Final[dict[str, Reflector[Received]]] = {}
-        for resource in (AUTOSCALERS, HPAS):
-            self._add(resource)
-
-    def _add(self, resource: Resource) -> None:
-        made = Reflector(self._client, resource, Received, Selection(self._namespace))
-        made.cache.subscribe(lambda *_: self.woken.set())
-        self.reflectors[f"{resource.kind}.{resource.group}"] = made
-
-    async def add_served(self) -> list[str]:
-        """Also the kinds of Kthena that this cluster serves; says which it does not."""
-        missing = []
-        for resource in KTHENA:
-            if resource.plural in {
-                one.name for one in await _kinds(self._client, resource.api_version)
-            }:
-                self._add(resource)
-            else:
-                missing.append(f"{resource.kind}.{resource.group}")
-        return missing
-
-    def objects(self) -> Iterator[tuple[Resource, Received]]:
-        """Every object that asks for autoscaling."""
-        for one in self.reflectors.values():
-            if one.resource != HPAS:
-                yield from ((one.resource, held) for held in one.cache)
-
-    def hpa_targets(self) -> dict[TargetKey, str]:
-        """By target: the HPA that scales it."""
-        found = {}
-        for hpa in self.reflectors[f"{HPAS.kind}.{HPAS.group}"].cache:
-            target = hpa.spec.get("scaleTargetRef")
-            if isinstance(target, dict):
-                key = (str(target.get("kind")), hpa.metadata.namespace, str(target.get("name")))
-                found[key] = f"{HPAS.kind} {hpa.metadata.name}"
-        return found
-
-
-async def _kinds(client: Client, api_version: str) -> list[_Kind]:
-    root = "/apis" if "/" in api_version else "/api"
-    try:
-        found: _Kinds = await client.request("GET", f"{root}/{api_version}", kind=_Kinds)
-    except NotFound:
-        return []
-    return found.resources or []
 
 
 class Scaled:
@@ -242,7 +142,7 @@ class ScalingOperator:
         self._options: Final = options
         self.scaled: Final[dict[ObjectName, Scaled]] = {}
         self._taken: dict[ObjectName, dict[str, str]] = {}
-        self._resources: Final[dict[tuple[str, str], tuple[float, Resource | str]]] = {}
+        self._kinds: Final = ScaleKinds(reader, now_s)
         self.on_decision: Decided | None = None
         self.decided = 0
         self.bugs = 0
@@ -421,7 +321,7 @@ class ScalingOperator:
     async def _see(self, target: ScaledTarget) -> PoolLook | str:
         """A target and its pods, or why they are not known."""
         try:
-            resource = await self._resource(target.named)
+            resource = await self._kinds.find(target.named)
             if isinstance(resource, str):
                 return resource
             named = target.named
@@ -434,40 +334,17 @@ class ScalingOperator:
             if not selector:
                 return f"the scale of {named} names no pods: give a selector"
             chosen = Selection(named.namespace, selector)
-            listed = await self._reader.list_all(PODS, chosen)
+            pods = await pods_of(self._reader, chosen)
         except KubernetesError as error:
             return str(error)
-        pods = [_pod_view(_POD.decode(raw)) for raw in listed.items]
         size = (scale.get("spec") or {}).get("replicas") or 0
         return PoolLook(int(size), pods, uid=str(scale["metadata"].get("uid", "")))
-
-    async def _resource(self, named: ObjectName) -> Resource | str:
-        """Where the API server has a kind with a scale; a sentence where it has none."""
-        key = (named.api_version, named.kind)
-        found = self._resources.get(key)
-        now_s = self._now_s()
-        if found is None or (isinstance(found[1], str) and now_s > found[0] + FAILED_S):
-            kinds = await _kinds(self._reader, named.api_version)
-            names = {one.name for one in kinds}
-            plural = next(
-                (one.name for one in kinds if one.kind == named.kind and "/" not in one.name), ""
-            )
-            made: Resource | str
-            if not plural:
-                made = f"the cluster does not serve {named.kind} of {named.api_version}"
-            elif f"{plural}/scale" not in names:
-                made = f"{named.kind} of {named.api_version} has no scale"
-            else:
-                group, _, version = named.api_version.rpartition("/")
-                made = Resource(group, version, plural, named.kind)
-            found = self._resources[key] = (now_s, made)
-        return found[1]
 
     async def _order(self, order: Order) -> tuple[Carried, str]:
         """Changes a scale that is still what it was when the order was made."""
         assert self._writer is not None
         named = order.target.named
-        resource = await self._resource(named)
+        resource = await self._kinds.find(named)
         assert not isinstance(resource, str)
         says = ""
         for _ in range(SCALE_TRIES):
@@ -591,7 +468,7 @@ class ScalingOperator:
         found: dict[str, None] = {}
         for target in one.control.plan.targets:
             try:
-                resource = await self._resource(target.named)
+                resource = await self._kinds.find(target.named)
                 if isinstance(resource, str):
                     continue
                 named = target.named
@@ -685,79 +562,3 @@ def _restored(control: ScalingController, text: str, now_s: float) -> str:
     except (msgspec.DecodeError, RecursionError):
         return "the record of earlier decisions is no JSON"
     return control.restore(record if isinstance(record, dict) else {}, now_s)
-
-
-def _pod_view(pod: _Pod) -> PodView:
-    from windtunnel.gangs.kubernetes.stamps import seconds_of
-
-    meta, status = pod.metadata, pod.status
-    ready = any(one.type == "Ready" and one.status == "True" for one in status.conditions or ())
-    return PodView(
-        meta.uid,
-        meta.name,
-        seconds_of(meta.creation_timestamp),
-        status.pod_ip,
-        meta.labels,
-        bound=bool(pod.spec.node_name),
-        ready=ready and status.phase == "Running",
-        terminating=meta.deletion_timestamp is not None,
-        ended=status.phase in ("Failed", "Succeeded"),
-    )
-
-
-class ScalingCollector:
-    """Sizes that are recommended, as metrics that an HPA or KEDA can consume.
-
-    A series of which nothing was heard for three intervals is left out: no number is better than an
-    old one.
-    """
-
-    def __init__(self, operator: Callable[[], ScalingOperator | None], now_s: Callable[[], float]):
-        self._operator: Final = operator
-        self._now_s: Final = now_s
-
-    def collect(self) -> Iterable[Any]:
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
-        operator = self._operator()
-        if operator is None:
-            return
-        name, labels = "windtunnel_scaling_", ["namespace", "autoscaler", "pool", "kind", "target"]
-        gauges = {
-            field: GaugeMetricFamily(f"{name}{field}_replicas", says, labels=labels)
-            for field, says in (
-                ("current", "What was last asked for."),
-                ("desired", "What the policy decides, within all of its limits."),
-                ("recommended", "What the policy would decide without limits."),
-                ("ready", "Replicas that are ready."),
-                ("missing", "Replicas that are ready and did not answer."),
-            )
-        }
-        states = ["namespace", "autoscaler", "type"]
-        conditions = GaugeMetricFamily(f"{name}condition", "1: it holds.", labels=states)
-        orders = CounterMetricFamily(
-            f"{name}orders", "Orders by outcome.", labels=["namespace", "autoscaler", "outcome"]
-        )
-        standing = GaugeMetricFamily(
-            f"{name}standing_by", "1: another installation acts.", labels=states[:2]
-        )
-        now_s = self._now_s()
-        for one in operator.scaled.values():
-            control, key = one.control, [one.named.namespace, one.named.name]
-            standing.add_metric(key, float(one.standing_by))
-            if control is None:
-                continue
-            for target in control.plan.targets:
-                published = control.published.get(target.pool)
-                if published is None or now_s > published.at_s + 3 * control.plan.interval_s:
-                    continue
-                for field, gauge in gauges.items():
-                    value = float(getattr(published, field))
-                    named = [target.pool, target.named.kind, target.named.name]
-                    gauge.add_metric([*key, *named], value)
-            for condition in control.conditions.values():
-                conditions.add_metric([*key, condition.type], float(condition.holds))
-            for outcome, count in control.orders.items():
-                orders.add_metric([*key, outcome.value], count)
-        yield from (*gauges.values(), conditions, orders, standing)
-        yield CounterMetricFamily(f"{name}bugs", "Looks that a bug ended.", value=operator.bugs)

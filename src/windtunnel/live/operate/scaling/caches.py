@@ -1,0 +1,174 @@
+"""What the autoscaler reads of an API server: objects that ask for it, kinds with a scale, pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from windtunnel.gangs.kubernetes.stamps import seconds_of
+from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.errors import NotFound
+from windtunnel.live.kubernetes.reflector import Reflector
+from windtunnel.live.kubernetes.resources import PODS, Object, Resource
+from windtunnel.live.operate.mirror import Received
+from windtunnel.scaling.kubernetes import kthena
+from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER, GROUP
+from windtunnel.scaling.kubernetes.plan import ObjectName, TargetKey
+from windtunnel.scaling.kubernetes.snapshots import PodView
+
+UNSERVED_S: Final = 15.0
+"""A kind that was not served is looked for again after this."""
+
+AUTOSCALERS: Final = Resource(GROUP, "v1alpha1", "autoscalers", AUTOSCALER)
+HPAS: Final = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+KTHENA: Final = tuple(
+    Resource(group, kthena.VERSION, plural, kind)
+    for group in kthena.GROUPS
+    for plural, kind in (
+        ("autoscalingpolicies", kthena.POLICY),
+        ("autoscalingpolicybindings", kthena.BINDING),
+    )
+)
+
+
+class _Kind(msgspec.Struct):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = True
+
+
+class _Kinds(msgspec.Struct):
+    resources: list[_Kind] | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _PodCondition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
+class _PodStatus(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    conditions: list[_PodCondition] | None = None
+
+
+class _Pod(Object, frozen=True, kw_only=True):
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+_POD: Final = msgspec.json.Decoder(_Pod)
+
+
+class ScalingCaches:
+    """The objects that ask for autoscaling, and those that stand in its way."""
+
+    def __init__(self, client: Client, namespace: str = "") -> None:
+        self.woken: Final = asyncio.Event()
+        self._client: Final = client
+        self._namespace: Final = namespace
+        self.reflectors: Final[dict[str, Reflector[Received]]] = {}
+        for resource in (AUTOSCALERS, HPAS):
+            self._add(resource)
+
+    def _add(self, resource: Resource) -> None:
+        made = Reflector(self._client, resource, Received, Selection(self._namespace))
+        made.cache.subscribe(lambda *_: self.woken.set())
+        self.reflectors[f"{resource.kind}.{resource.group}"] = made
+
+    async def add_served(self) -> list[str]:
+        """Also the kinds of Kthena that this cluster serves; says which it does not."""
+        missing = []
+        for resource in KTHENA:
+            if resource.plural in {
+                one.name for one in await _kinds(self._client, resource.api_version)
+            }:
+                self._add(resource)
+            else:
+                missing.append(f"{resource.kind}.{resource.group}")
+        return missing
+
+    def objects(self) -> Iterator[tuple[Resource, Received]]:
+        """Every object that asks for autoscaling."""
+        for one in self.reflectors.values():
+            if one.resource != HPAS:
+                yield from ((one.resource, held) for held in one.cache)
+
+    def hpa_targets(self) -> dict[TargetKey, str]:
+        """By target: the HPA that scales it."""
+        found = {}
+        for hpa in self.reflectors[f"{HPAS.kind}.{HPAS.group}"].cache:
+            target = hpa.spec.get("scaleTargetRef")
+            if isinstance(target, dict):
+                key = (str(target.get("kind")), hpa.metadata.namespace, str(target.get("name")))
+                found[key] = f"{HPAS.kind} {hpa.metadata.name}"
+        return found
+
+
+async def _kinds(client: Client, api_version: str) -> list[_Kind]:
+    root = "/apis" if "/" in api_version else "/api"
+    try:
+        found: _Kinds = await client.request("GET", f"{root}/{api_version}", kind=_Kinds)
+    except NotFound:
+        return []
+    return found.resources or []
+
+
+class ScaleKinds:
+    """Where the API server has kinds with a scale."""
+
+    def __init__(self, client: Client, now_s: Callable[[], float]) -> None:
+        self._client: Final = client
+        self._now_s: Final = now_s
+        self._known: Final[dict[tuple[str, str], tuple[float, Resource | str]]] = {}
+
+    async def find(self, named: ObjectName) -> Resource | str:
+        """Where the API server has a kind with a scale; a sentence where it has none."""
+        key = (named.api_version, named.kind)
+        found = self._known.get(key)
+        now_s = self._now_s()
+        if found is None or (isinstance(found[1], str) and now_s > found[0] + UNSERVED_S):
+            kinds = await _kinds(self._client, named.api_version)
+            names = {one.name for one in kinds}
+            plural = next(
+                (one.name for one in kinds if one.kind == named.kind and "/" not in one.name), ""
+            )
+            made: Resource | str
+            if not plural:
+                made = f"the cluster does not serve {named.kind} of {named.api_version}"
+            elif f"{plural}/scale" not in names:
+                made = f"{named.kind} of {named.api_version} has no scale"
+            else:
+                group, _, version = named.api_version.rpartition("/")
+                made = Resource(group, version, plural, named.kind)
+            found = self._known[key] = (now_s, made)
+        return found[1]
+
+
+async def pods_of(client: Client, chosen: Selection) -> list[PodView]:
+    """The pods of a namespace and a selector."""
+    listed = await client.list_all(PODS, chosen)
+    return [_pod_view(_POD.decode(raw)) for raw in listed.items]
+
+
+def _pod_view(pod: _Pod) -> PodView:
+    meta, status = pod.metadata, pod.status
+    ready = any(one.type == "Ready" and one.status == "True" for one in status.conditions or ())
+    return PodView(
+        meta.uid,
+        meta.name,
+        seconds_of(meta.creation_timestamp),
+        status.pod_ip,
+        meta.labels,
+        bound=bool(pod.spec.node_name),
+        ready=ready and status.phase == "Running",
+        terminating=meta.deletion_timestamp is not None,
+        ended=status.phase in ("Failed", "Succeeded"),
+    )
