@@ -86,7 +86,7 @@ def _account(part: str, whose: str) -> tuple[Figure, ...]:
         Figure(f"{part}.attained", "SLO attainment: the share of these requests that completed "
                "and met every target of their class", SHARE, "attained", HIGHER, "none arrived"),
         Figure(f"{part}.goodput_requests_per_s",
-               "requests that attained their SLO, over `simulated_seconds`", PER_S, "goodput",
+               "requests that attained their SLO, per second measured", PER_S, "goodput",
                HIGHER),
         Figure(f"{part}.prompt_tokens", "prompt tokens of completed requests", TOKENS,
                "prompt tokens"),
@@ -121,6 +121,12 @@ FIGURES: Final = (
            "ended before its time, what ended it: `interrupt`, `memory`, `no progress`"),
     Figure("partial", "why the run ended before its time, in a sentence: the results are those of "
            "its beginning", null_when="it ran to its end"),
+    Figure("measured.from", "requests that arrived from here on are those that `latency` (but for "
+           "`itl`), `throughput`, `slo`, `sources`, `tenants`, `fairness` and those figures of "
+           "`models` are of; everything else is of the whole run", SECONDS,
+           null_when="all are measured: `measured` is null"),
+    Figure("measured.to", "and those that arrived before", SECONDS, null_when="to the end"),
+    Figure("measured.requests", "how many these are", REQUESTS),
     Figure("requests.arrived", "requests that arrived; the next five add up to it, always",
            REQUESTS, "arrived", kept=True),
     Figure("requests.completed", "requests with a complete response", REQUESTS, "completed",
@@ -162,12 +168,12 @@ FIGURES: Final = (
     _latency("latency.gateway", "gateway", "queued at the gateway",
              "the time queued at the gateway: arrival to admission",
              "there is no gateway, or nothing completed"),
-    Figure("throughput.requests_per_s", "completed requests over `simulated_seconds`", PER_S,
+    Figure("throughput.requests_per_s", "completed requests per second measured", PER_S,
            "throughput", HIGHER, kept=True, group=THROUGHPUT),
-    Figure("throughput.output_tokens_per_s", "their output tokens over `simulated_seconds`",
+    Figure("throughput.output_tokens_per_s", "their output tokens per second measured",
            TOKENS_PER_S, "output tokens/s", HIGHER, kept=True, group=THROUGHPUT),
     Figure("throughput.goodput_requests_per_s",
-           "completed requests that met every target of their class, over `simulated_seconds`",
+           "completed requests that met every target of their class, per second measured",
            PER_S, "goodput", HIGHER, kept=True, group=THROUGHPUT),
     *_outcomes("slo.CLASS", "class", kept=True),
     Figure("slo.CLASS.attained", "SLO attainment: the share of these requests that completed and "
@@ -180,7 +186,7 @@ FIGURES: Final = (
     Figure("slo.CLASS.attained_by.e2e", "the same", SHARE, "E2E attained", HIGHER, "the same",
            kept=True),
     Figure("slo.CLASS.goodput_requests_per_s",
-           "requests that met every target of the class, over `simulated_seconds`", PER_S,
+           "requests that met every target of the class, per second measured", PER_S,
            "goodput", HIGHER, kept=True),
     _latency("slo.CLASS.ttft", "TTFT", "", "as `latency.ttft`, of this class", NONE_COMPLETED),
     _latency("slo.CLASS.tpot", "TPOT", "", "as `latency.tpot`", "none completed with two tokens"),

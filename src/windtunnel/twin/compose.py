@@ -69,7 +69,7 @@ def compose(
         plan.workload, streams, horizon_s, plan.priorities, plan.models, plan.adapter_slots
     )
     names = _names(plan, traffic, cluster)
-    recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
+    recorder = Recorder(names, _targets(plan), cluster.overheads, sink, plan.window)
     progress = RunProgress(recorder, plan.sections.progress)
     event_log = _event_log(plan, cluster, telemetry, names) if telemetry is not None else None
     services = _services(plan, traffic, cluster, streams, timers, event_log)

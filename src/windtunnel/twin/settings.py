@@ -33,6 +33,7 @@ from windtunnel.settings.fields import (
 )
 from windtunnel.settings.limits import (
     HIGHEST_PRICE,
+    LONGEST_RUN,
     LONGEST_STEP_COST,
     LONGEST_TARGET,
     MOST_ATTEMPTS,
@@ -354,6 +355,26 @@ class RetrySettings(Section):
 
 
 Rounds = Annotated[int, Whole(1, MOST_ROUNDS)]
+
+
+class MeasureSettings(Section):
+    """The part of a run that latencies, SLO attainment and throughput are of."""
+
+    from_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
+        default=0.0, description="Requests that arrive earlier are not measured."
+    )
+    to_s: Annotated[float, Duration("0s", LONGEST_RUN, above=True)] | None = Field(
+        default=None,
+        description="Requests that arrive from here on are not measured; left out: to the end.",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        duration_s = getattr(where.root, "duration_s", None)
+        if self.to_s is not None and self.to_s <= self.from_s:
+            yield where.fault("to", "nothing is measured", f"over {self.from_s:g} s, as `from`")
+        elif duration_s is not None and self.from_s >= duration_s:
+            what = "nothing is measured: the run ends before"
+            yield where.fault("from", what, f"under {duration_s:g} s, as `duration`")
 
 
 class ProgressSettings(Section):

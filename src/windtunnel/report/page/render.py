@@ -32,7 +32,7 @@ from windtunnel.report.page.heat import heat_map
 from windtunnel.report.page.layers import fleet_size, layer_charts
 from windtunnel.report.page.marks import troubles
 from windtunnel.report.page.series import HEIGHT, bands, charts, hover_data
-from windtunnel.report.terminal.run import latencies_of
+from windtunnel.report.terminal.run import latencies_of, measured_text
 
 STYLES = ("report.css", "trust.css")
 MOST_STRETCHES = 8
@@ -113,6 +113,7 @@ def _values(run: AnalyzedRun) -> dict[str, Any]:
         "ticks": time_ticks(end_s),
         "servers": len(series.names),
         "fleet": fleet_size(series),
+        "measured": measured_text(result),
         "heat": heat,
         "worst": [
             _slowest(title, slow_requests(run, run.slowest.requests(upto), upto))

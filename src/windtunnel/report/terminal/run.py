@@ -119,7 +119,17 @@ def latencies_of(result: dict[str, Any]) -> dict[str, dict[str, float | None]]:
 def _headline(result: dict[str, Any]) -> Text:
     simulated = format_duration(result["simulated_seconds"])
     simulated = f"{simulated} simulated{', partial' if result.get('partial') else ''}"
+    simulated += measured_text(result)
     return Text.assemble((result["name"], "bold"), (f"  seed {result['seed']}, {simulated}", "dim"))
+
+
+def measured_text(result: dict[str, Any]) -> str:
+    """Which part of the run its figures are of; nothing where it is the whole."""
+    window = result.get("measured")
+    if window is None:
+        return ""
+    start, end = format_duration(window["from"]), window["to"]
+    return f", measured from {start}" + (f" to {format_duration(end)}" if end is not None else "")
 
 
 def _has_target(slo: SloClass) -> bool:

@@ -178,11 +178,13 @@ def gateway_of(gateways: Sequence[SimGateway | None]) -> dict[str, Any] | None:
 
 def models_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | None:
     """How each of several models fared, with the keys of the whole; None where there is one."""
-    accounts, seconds = simulation.recorder.models, simulation.now_s
+    accounts, measured = simulation.recorder.models, simulation.recorder.measured.models
+    seconds, window_s = simulation.now_s, measured_s(simulation)
     if not accounts:
         return None
     found = {}
     for number, account in enumerate(accounts):
+        one = measured[number]
         pools = [
             (pool, own)
             for pool, own in zip(plan.pools, simulation.cluster.pools, strict=True)
@@ -191,7 +193,7 @@ def models_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | No
         cost = sum(cost_of(pool, own.paid_s(seconds)) for pool, own in pools)
         found[account.name] = {
             "pools": [pool.name for pool, _ in pools],
-            "attained": per(int(account.attained), int(account.requests)),
+            "attained": per(int(one.attained), int(one.requests)),
             "cost": {
                 "total": cost,
                 "per_million_output_tokens": per(cost * 1e6, int(account.output_tokens)),
@@ -203,11 +205,17 @@ def models_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | No
             },
             "tokens": tokens_of(account),
             "latency": latency_of(
-                account.latencies, [server for _, own in pools for server in own.servers]
+                one.latencies, [server for _, own in pools for server in own.servers]
             ),
-            "throughput": throughput_of(account, seconds),
+            "throughput": throughput_of(one, window_s),
         }
     return found
+
+
+def measured_s(simulation: Simulation) -> float:
+    """How long a run was measured."""
+    window, seconds = simulation.recorder.window, simulation.now_s
+    return seconds if window is None else window.length_s(seconds)
 
 
 def tokens_of(account: WorkAccount) -> dict[str, int]:

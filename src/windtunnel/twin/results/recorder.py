@@ -78,8 +78,23 @@ class Overheads:
         request.finished_s += delay_s + after_s
 
 
+class MeasurementWindow:
+    """The part of a run that is measured: requests that arrive from a time on, and before one."""
+
+    def __init__(self, from_s: float, to_s: float) -> None:
+        self.from_s: Final = from_s
+        self.to_s: Final = to_s
+
+    def length_s(self, end_s: float) -> float:
+        """How much of it a run had that ended then."""
+        return max(min(self.to_s, end_s) - self.from_s, 0.0)
+
+
 class Recorder:
-    """Counts arrivals and endings, and keeps the figures that a result shows."""
+    """Counts arrivals and endings, and keeps the figures that a result shows.
+
+    With a window, `measured` keeps those of the requests that arrive in it.
+    """
 
     def __init__(
         self,
@@ -87,7 +102,10 @@ class Recorder:
         targets: dict[str, SloTargets],
         overheads: list[Overheads],
         sink: RowSink | None,
+        window: MeasurementWindow | None = None,
     ) -> None:
+        self.window: Final = window
+        self._inner: Final = None if window is None else Recorder(names, targets, overheads, None)
         self.names: Final = names
         self._targets: Final = targets  # by class
         self._overheads: Final = overheads  # by server
@@ -127,6 +145,13 @@ class Recorder:
     def join(self) -> None:
         """There is a server more."""
         self.servers.append(ServerAccount())
+        if self._inner is not None:
+            self._inner.join()
+
+    @property
+    def measured(self) -> "Recorder":
+        """What the figures of a result are of: the window's requests, or all."""
+        return self if self._inner is None else self._inner
 
     @property
     def ended(self) -> int:
@@ -138,6 +163,8 @@ class Recorder:
         return all_latencies([account.latencies for account in self.classes])
 
     def arrive(self, request: Request) -> None:
+        if self._inner is not None and self._is_measured(request):
+            self._inner.arrive(request)
         self.arrived += 1
         tenant: i64 = request.tenant
         if tenant > MOST_TENANTS:
@@ -157,6 +184,10 @@ class Recorder:
         if request.session >= 0:
             self.sessions.arrive(request)
 
+    def _is_measured(self, request: Request) -> bool:
+        window = self.window
+        return window is None or window.from_s <= request.arrived_s < window.to_s
+
     def _tenant(self, request: Request) -> TenantAccount:
         tenant: i64 = request.tenant
         return self.tenants[tenant if tenant < MOST_TENANTS else MOST_TENANTS]
@@ -174,6 +205,9 @@ class Recorder:
 
     def end(self, request: Request, outcome: str) -> None:
         """The one way out of a run."""
+        if self._inner is not None and self._is_measured(request):
+            self._inner.has_gateway = self.has_gateway
+            self._inner.end(request, outcome)
         self.outcomes[outcome] += 1
         if request.server >= 0:
             self.servers[request.server].requests += 1

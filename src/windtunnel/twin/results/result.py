@@ -1,5 +1,6 @@
 """The result of a run: the contract that programs and reports read."""
 
+import math
 from typing import Any
 
 import windtunnel
@@ -17,6 +18,7 @@ from windtunnel.twin.results.breakdown import (
     gateway_of,
     kv_peak_of,
     latency_of,
+    measured_s,
     models_of,
     offload_of,
     per,
@@ -29,7 +31,7 @@ from windtunnel.twin.results.breakdown import (
     throughput_of,
     tokens_of,
 )
-from windtunnel.twin.results.recorder import UNFINISHED
+from windtunnel.twin.results.recorder import UNFINISHED, Recorder
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.pools import (
     assumptions_of,
@@ -57,7 +59,8 @@ def result_of(
 ) -> dict[str, Any]:
     """Everything that `result.json` says, as plain data; the same keys whatever happened."""
     recorder = simulation.recorder
-    seconds = simulation.now_s
+    measured, seconds = recorder.measured, simulation.now_s
+    window_s = measured_s(simulation)
     scaling = simulation.autoscaling
     owned = zip(plan.pools, simulation.cluster.pools, strict=True)
     cost = sum(cost_of(pool, own.paid_s(seconds)) for pool, own in owned)
@@ -73,6 +76,7 @@ def result_of(
         "simulated_seconds": seconds,
         "ended_by": _ended_by(plan, simulation),
         "partial": None if simulation.early is None else simulation.early.sentence,
+        "measured": None if recorder.window is None else _measured(recorder),
         "requests": {"arrived": recorder.arrived, **recorder.outcomes},
         "reasons": {
             outcome: dict(sorted(counts.items()))
@@ -80,14 +84,14 @@ def result_of(
         },
         "tokens": tokens_of(recorder.total),
         "latency": {
-            **latency_of(recorder.latencies, simulation.servers),
-            "gateway": summary(recorder.gateway),
+            **latency_of(measured.latencies, simulation.servers),
+            "gateway": summary(measured.gateway),
         },
-        "throughput": throughput_of(recorder.total, seconds),
-        "slo": classes_of(plan, recorder.classes, seconds),
-        "sources": sources_of(recorder.sources, seconds),
-        "tenants": tenants_of(recorder.tenants, seconds),
-        "fairness": fairness_of(recorder.tenants, getattr(plan.gateway, "weights", None)),
+        "throughput": throughput_of(measured.total, window_s),
+        "slo": classes_of(plan, measured.classes, window_s),
+        "sources": sources_of(measured.sources, window_s),
+        "tenants": tenants_of(measured.tenants, window_s),
+        "fairness": fairness_of(measured.tenants, getattr(plan.gateway, "weights", None)),
         "sessions": sessions_of(simulation),
         "gateway": gateway_of([one.gateway for one in simulation.services]),
         "adapters": adapters_of(simulation, seconds),
@@ -114,6 +118,14 @@ def result_of(
         "invariants": {"checked": invariants_checked, "broken": 0},
         "trust": trust_of(_facts(plan, simulation)),
     }
+
+
+def _measured(recorder: Recorder) -> dict[str, Any]:
+    """The window, and how many requests arrived in it."""
+    window = recorder.window
+    assert window is not None
+    to_s = None if window.to_s == math.inf else window.to_s
+    return {"from": window.from_s, "to": to_s, "requests": recorder.measured.arrived}
 
 
 def _ended_by(plan: ScenarioPlan, simulation: Simulation) -> str:

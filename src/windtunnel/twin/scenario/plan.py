@@ -1,5 +1,6 @@
 """A scenario that has been checked: its sections, and what files that they name come to."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from windtunnel.settings.section import plain_data
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.infrastructure.settings import QUICK, GangManifests
 from windtunnel.twin.kubernetes.times import NORMAL, PodDelay, PodTimes
+from windtunnel.twin.results.recorder import MeasurementWindow
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.settings import PoolSettings, ServingSettings
 from windtunnel.workload.settings.sources import SloClass, SourceSettings, WorkloadEntry, models_of
@@ -52,6 +54,14 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     def duration_s(self) -> float | None:
         """None: the run ends when every request has ended."""
         return self.sections.duration_s
+
+    @property
+    def window(self) -> MeasurementWindow | None:
+        """None: all requests are measured."""
+        measure = self.sections.measure
+        if measure.from_s == 0.0 and measure.to_s is None:
+            return None
+        return MeasurementWindow(measure.from_s, math.inf if measure.to_s is None else measure.to_s)
 
     @property
     def model(self) -> str | None:

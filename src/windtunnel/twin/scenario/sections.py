@@ -12,7 +12,7 @@ from windtunnel.settings.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
 from windtunnel.settings.section import Added, Section
 from windtunnel.twin.faults.kinds import Faults
 from windtunnel.twin.infrastructure.settings import GangsSettings
-from windtunnel.twin.settings import ProgressSettings, ServingSettings
+from windtunnel.twin.settings import MeasureSettings, ProgressSettings, ServingSettings
 from windtunnel.workload.settings.sources import SloClass, WorkloadEntry
 
 
@@ -43,6 +43,11 @@ class Scenario(Section):
         min_length=1,
         max_length=MOST_SOURCES,
         description="What arrives: any number of sources and traces.",
+    )
+    measure: Annotated[MeasureSettings, Added()] = Field(
+        default_factory=MeasureSettings,
+        description="Which requests figures are of, by the time of their arrival: a run may begin "
+        "with empty servers and end while requests are still inside.",
     )
     slo: dict[Annotated[str, Name()], SloClass] = Field(
         default_factory=dict,
