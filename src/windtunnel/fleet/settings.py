@@ -10,7 +10,7 @@ from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, MachineShape, shape
 from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.fields import Duration, Name, Number, Size, TaintForm, Text, Whole
 from windtunnel.settings.limits import HIGHEST_PRICE, LONGEST_TARGET
-from windtunnel.settings.section import Context, Section
+from windtunnel.settings.section import Added, Context, Section
 
 MOST_MACHINES = 100_000
 MOST_KINDS = 1_000
@@ -104,7 +104,7 @@ class FleetPool(Section):
         default_factory=dict, description="Labels of its nodes, for the selectors of manifests."
     )
 
-    taints: list[Annotated[str, TaintForm()]] = Field(
+    taints: Annotated[list[Annotated[str, TaintForm()]], Added()] = Field(
         default_factory=list,
         description="Of its nodes, as kubectl writes them: `nvidia.com/gpu=present:NoSchedule`. "
         "They are asked for pods that tolerate them.",
