@@ -6,7 +6,8 @@ Run it after a change of a field: `python docs/scenario_reference.py`. A test ho
 import inspect
 import math
 import types
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -23,27 +24,30 @@ _told: dict[tuple[type[BaseModel], ...], str] = {}
 _written_down: set[tuple[str, type[BaseModel]]] = set()
 """Titles with their sections: what several variants share is explained once."""
 
+TABLE = ("| key | what is written | default | meaning |", "|---|---|---|---|")
+NAME = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
+"""What the introduction explains."""
+SEVERAL = 3
+"""So many variants with the same row: it is explained once."""
 PAGE = Path(__file__).parent / "reference" / "scenario.md"
 
 INTRODUCTION = """\
 # Scenario files
 
-A scenario is one YAML file: what arrives, what serves it, and what counts as good. This page
-lists every key. `examples/first.yaml` is a small one to start from.
+A scenario is one YAML file: traffic, servers and targets. This page lists every key;
+`examples/first.yaml` is a small one to start from.
 
-- An unknown key is an error, and so is a value of the wrong kind: `"4"` is not a number, `on` is
-  not `true`.
+- Unknown keys and values of the wrong kind are errors: `"4"` is not a number, `on` is not `true`.
 - Durations are written `250ms`, `30s`, `5m`, `4h`, `1h30m`, or as a number of seconds; rates
   `40/s`, `2400/min`, or as a number per second. Numbers are decimal; `1e6` is one million.
-- `--set PATH=VALUE` overrides a value, before anything is checked: keys are joined by dots, items
-  of lists are counted from 0 (`--set serving.pools.0.replicas=8`), the value is written as in the
-  file. A key that the file leaves out may be set too; `--set duration=null` takes one out.
-  Several are applied in order.
-- Every fault is one sentence with its file and line (or its `--set`), and all that can be found
-  at once are told at once.
-- `scenario_sha256` in results is a digest of all values in force, defaults and overrides
-  included, and of the manifests that `scaling` and `gangs` name. It does not depend on the
-  file's name, its comments or its layout.
+- `--set PATH=VALUE` overrides a value before anything is checked: keys are joined by dots, list
+  items count from 0 (`--set serving.pools.0.replicas=8`), values are written as in the file. It
+  also sets keys that the file leaves out; `--set duration=null` removes one. Several apply in
+  order.
+- Every error is one sentence with its file and line (or its `--set`); all are reported together.
+- `scenario_sha256` in results is a digest of all effective values and of the manifests that
+  `scaling` and `gangs` name, whatever the file's name, comments and layout.
+- A name has letters, digits, '.', '_' and '-', at most 64, the first a letter or digit.
 
 Limits of a file: 4 MiB, 200,000 values (aliases count as what they stand for), 32 levels.
 """
@@ -60,22 +64,45 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _add_section(parts: list[str], title: str, path: str, section: type[BaseModel]) -> None:
+def _add_section(
+    parts: list[str],
+    title: str,
+    path: str,
+    section: type[BaseModel],
+    shared: Collection[str] = (),
+) -> None:
+    """A section; rows that variants share are explained before them, and only named here."""
     if (title, section) in _written_down:
         return
     _written_down.add((title, section))
     parts.append(f"## {title}\n")
     parts.append(f"{inspect.cleandoc(section.__doc__ or '')}\n")
-    below: list[tuple[str, Any]] = []
-    rows = ["| key | what is written | default | meaning |", "|---|---|---|---|"]
+    rows = _rows(section)
+    own = [row for key, row in rows.items() if row not in shared]
+    if own:
+        parts.append("\n".join([*TABLE, *own]) + "\n")
+    named = [f"`{key}`" for key, row in rows.items() if row in shared]
+    if named:
+        parts.append(f"Also {', '.join(named)}, as above.\n")
     for name, field in section.model_fields.items():
-        key = field.alias or name
-        inner = f"{path}.{key}".lstrip(".")
-        rows.append(_row(key, field))
-        below.append((inner, field.annotation))
-    parts.append("\n".join(rows) + "\n")
-    for inner, annotation in below:
-        _add_below(parts, inner, annotation)
+        _add_below(parts, f"{path}.{field.alias or name}".lstrip("."), field.annotation)
+
+
+def _rows(section: type[BaseModel]) -> dict[str, str]:
+    fields = {field.alias or name: field for name, field in section.model_fields.items()}
+    return {key: _row(key, field) for key, field in fields.items()}
+
+
+def _add_variants(parts: list[str], path: str, members: list[type[BaseModel]]) -> None:
+    """Sections of which one is chosen: first the keys that several have alike, then each."""
+    counts = Counter(row for member in members for row in _rows(member).values())
+    shared = [row for row, many in counts.items() if many >= SEVERAL]
+    if shared:
+        parts.append(f"## `{path}`: keys of several kinds\n")
+        parts.append("Each kind below names those of these keys that it has.\n")
+        parts.append("\n".join([*TABLE, *shared]) + "\n")
+    for member in members:
+        _add_section(parts, f"`{path}`: {_chooser(member, members)}", path, member, shared)
 
 
 def _row(key: str, field: FieldInfo) -> str:
@@ -124,7 +151,8 @@ def leaf_of(field: FieldInfo) -> Leaf | None:
 
 def _written(field: FieldInfo) -> str:
     leaves = [leaf for leaf in field.metadata if isinstance(leaf, Leaf)]
-    return leaves[0].allowed if leaves else _kind(field.annotation)
+    found = leaves[0].allowed if leaves else _kind(field.annotation)
+    return found.replace(NAME, "a name").removesuffix(", such as 250ms")
 
 
 def _kind(annotation: Any) -> str:
@@ -170,8 +198,7 @@ def _add_below(parts: list[str], path: str, annotation: Any) -> None:
         elif len(members) == 1:
             _add_section(parts, f"`{path}`", path, members[0])
         else:
-            for member in members:
-                _add_section(parts, f"`{path}`: {_chooser(member, members)}", path, member)
+            _add_variants(parts, path, members)
 
 
 def _chooser(section: type[BaseModel], members: list[type[BaseModel]]) -> str:
