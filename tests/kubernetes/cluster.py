@@ -17,7 +17,15 @@ from windtunnel.live.kubernetes.errors import (
     NotFound,
     TooManyRequests,
 )
-from windtunnel.live.kubernetes.resources import NAMESPACES, NODES, PODS, Meta, Object, Plain
+from windtunnel.live.kubernetes.resources import (
+    NAMESPACES,
+    NODES,
+    PODS,
+    Meta,
+    Object,
+    Plain,
+    Resource,
+)
 
 UNTIL_S: Final = 60.0
 LOOK_S: Final = 0.05
@@ -84,6 +92,14 @@ async def open_cluster(plane: ControlPlane | None) -> AsyncIterator[Cluster]:
         finally:
             with suppress(KubernetesError):
                 await client.delete(NAMESPACES, "", space)
+
+
+async def set_replicas(
+    client: Client, resource: Resource, namespace: str, name: str, replicas: int
+) -> None:
+    """As `kubectl scale` does it."""
+    change = {"spec": {"replicas": replicas}}
+    await client.patch(resource, namespace, name, change, Plain, subresource="scale")
 
 
 def labelled(namespace: str, name: str, **fields: Any) -> Plain:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import Cluster, set_replicas
 from tests.kubernetes.kubelets import Kubelets, add_node
 from windtunnel.core.clock import unix_s
 from windtunnel.gangs.kubernetes.calls import ApiCall
@@ -168,7 +168,7 @@ class Stage:
             return {}
 
     async def scale(self, kind: str, name: str, replicas: int) -> None:
-        await self.client.set_replicas(RESOURCES[kind], self.space, name, replicas)
+        await set_replicas(self.client, RESOURCES[kind], self.space, name, replicas)
 
 
 @asynccontextmanager

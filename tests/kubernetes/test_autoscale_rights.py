@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.gangs.manifests import clique, pod_clique_set
-from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import Cluster, set_replicas
 from tests.kubernetes.gang_stage import stage
 from tests.kubernetes.scaling_stage import (
     DEPLOYMENTS,
@@ -31,7 +31,7 @@ async def test_scaling_needs_what_is_declared_for_it(cluster: Cluster) -> None:
         async with operate(cluster, "--kubeconfig", str(file), "--autoscale"):
             await until_size(cluster, 6)
             await until_condition(cluster, "AbleToScale", "True", "ReadyForNewScale")
-            await cluster.client.set_replicas(DEPLOYMENTS, cluster.namespace, "chat", 3)
+            await set_replicas(cluster.client, DEPLOYMENTS, cluster.namespace, "chat", 3)
             await until_condition(cluster, "Contested", "True", "ForeignChange")
             await until_event(cluster, "ForeignChange")
             await on.apply(pod_clique_set([clique("a", 2, 1)], [], 1))

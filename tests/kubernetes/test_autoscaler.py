@@ -10,7 +10,7 @@ import pytest
 
 from tests.gangs.manifests import clique, pod_clique_set
 from tests.kubernetes.chaos import Cut, Swallow, proxied
-from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import Cluster, set_replicas
 from tests.kubernetes.control_plane import API_SERVER
 from tests.kubernetes.gang_stage import install, install_crds, stage
 from tests.kubernetes.scaling_stage import (
@@ -114,7 +114,7 @@ async def test_a_foreign_change_is_reported_and_stays(cluster: Cluster) -> None:
         async with autoscaling(cluster) as ours:
             await until_size(cluster, 6)
             await ours.ticks(1)
-            await cluster.client.set_replicas(DEPLOYMENTS, cluster.namespace, "chat", 3)
+            await set_replicas(cluster.client, DEPLOYMENTS, cluster.namespace, "chat", 3)
             message = await until_condition(cluster, "Contested", "True", "ForeignChange")
             assert f"Deployment {cluster.namespace}/chat" in message
             note = await until_event(cluster, "ForeignChange")

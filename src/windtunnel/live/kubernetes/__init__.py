@@ -3,9 +3,9 @@
     config      `load_config()`: address and credentials, from kubeconfig files or a service account
     resources   `Resource` names a kind; `Object` and `Meta` are what caches hold of objects
     errors      `ApiError` and its subclasses for answers; `NoAnswer`: the outcome is unknown
-    client      `Client`: get, list, watch, create, apply, patch, scale, delete, bind, evict
+    client      `Client`: get, find, list, watch, create, apply, patch, delete, bind, evict
     reflector   `Reflector` keeps a `Cache` in step with the API server, by list and watch
-    cache       `Cache`: objects by (namespace, name) and uid; handlers, indexes, own writes
+    cache       `Cache`: objects by (namespace, name); handlers, own writes
     leader      `LeaderElector`: one leader by a Lease, with fencing and the epoch of each term
     events      `EventRecorder` writes events.k8s.io/v1, repeated ones as series
     pacing      `Backoff` and `RateLimit`

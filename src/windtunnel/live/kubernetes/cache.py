@@ -12,7 +12,7 @@ nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from windtunnel.live.kubernetes.resources import Key, Object
 
@@ -25,40 +25,11 @@ def _number(version: str) -> int:
     return int(version) if version.isdecimal() else -1
 
 
-class Index(Generic[Held]):
-    """Objects by something that is computed of each: an owner's uid, a label, a node."""
-
-    def __init__(self, of: Callable[[Held], str | None]) -> None:
-        self._of = of
-        self._found: dict[str, dict[Key, Held]] = {}
-
-    def __getitem__(self, value: str) -> list[Held]:
-        """The objects with this value, by namespace and name."""
-        found = self._found.get(value)
-        return [found[key] for key in sorted(found)] if found else []
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def change(self, before: Held | None, after: Held | None) -> None:
-        """The handler that keeps it up to date."""
-        was = None if before is None else self._of(before)
-        now = None if after is None else self._of(after)
-        if before is not None and was is not None and was != now:
-            found = self._found[was]
-            del found[before.metadata.key]
-            if not found:
-                del self._found[was]
-        if after is not None and now is not None:
-            self._found.setdefault(now, {})[after.metadata.key] = after
-
-
 class Cache(Generic[Held]):
     """The objects of one kind."""
 
     def __init__(self) -> None:
         self._objects: dict[Key, Held] = {}
-        self._by_uid: dict[str, Held] = {}
         self._handlers: list[Handler[Held]] = []
         self._written: dict[Key, int] = {}
         """Versions of own writes since the last list began that a watch has not shown."""
@@ -78,20 +49,11 @@ class Cache(Generic[Held]):
     def get(self, namespace: str, name: str) -> Held | None:
         return self._objects.get((namespace, name))
 
-    def by_uid(self, uid: str) -> Held | None:
-        return self._by_uid.get(uid)
-
     def subscribe(self, handler: Handler[Held]) -> None:
         """Calls it for every change from now on, and now for every object that is held."""
         for held in list(self._objects.values()):
             handler(None, held)
         self._handlers.append(handler)
-
-    def index(self, of: Callable[[Held], str | None]) -> Index[Held]:
-        """An index that is kept up to date; objects for which `of` gives None are not in it."""
-        made: Final = Index(of)
-        self.subscribe(made.change)
-        return made
 
     # -- What the API server shows
 
@@ -171,16 +133,12 @@ class Cache(Generic[Held]):
         if after is None:
             assert before is not None
             del self._objects[key]
-            del self._by_uid[before.metadata.uid]
         else:
             self._objects[key] = after
-            self._by_uid[after.metadata.uid] = after
         for handler in self._handlers:
             handler(before, after)
 
     def check(self) -> None:
         """What always holds."""
-        assert len(self._objects) == len(self._by_uid)
         for key, held in self._objects.items():
             assert held.metadata.key == key
-            assert self._by_uid[held.metadata.uid] is held

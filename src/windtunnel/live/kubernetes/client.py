@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlencode
@@ -29,7 +29,6 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.live.kubernetes.errors import (
     ApiError,
-    Conflict,
     Gone,
     KubernetesError,
     NoAnswer,
@@ -69,7 +68,6 @@ LONGEST_EVENT: Final = 8 << 20
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
-JSON_PATCH: Final = "application/json-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
@@ -342,38 +340,6 @@ class Client:
         path = resource.path(namespace, name, subresource)
         return _decoded(await self._write("PATCH", path, change, content=content), kind)
 
-    async def set_replicas(
-        self, resource: Resource, namespace: str, name: str, replicas: int
-    ) -> dict[str, Any]:
-        """Scales by `/scale`, which changes nothing else of the object."""
-        change = {"spec": {"replicas": replicas}}
-        return await self.patch(resource, namespace, name, change, Plain, subresource="scale")
-
-    async def update(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        change: Callable[[dict[str, Any]], dict[str, Any] | None],
-        *,
-        subresource: str = "",
-        tries: int = 5,
-    ) -> dict[str, Any]:
-        """Reads, changes and replaces an object, again on `Conflict`; None changes nothing."""
-        backoff = Backoff(self._wire.stream, 0.01, 1.0)
-        for left in reversed(range(tries)):
-            now = await self.get(resource, namespace, name, Plain)
-            wanted = change(now)
-            if wanted is None:
-                return now
-            try:
-                return await self.replace(resource, wanted, Plain, subresource=subresource)
-            except Conflict:
-                if not left:
-                    raise
-            await asyncio.sleep(backoff.failed(monotonic_s()))
-        raise AssertionError
-
     async def delete(
         self,
         resource: Resource,
@@ -383,14 +349,12 @@ class Client:
         uid: str = "",
         version: str = "",
         grace_s: int | None = None,
-        propagation: str = "",
     ) -> None:
         """Deletes; with a uid or version, that one alone, else `Conflict`. Gone: `NotFound`."""
         guards = {"uid": uid} if uid else {}
         guards |= {"resourceVersion": version} if version else {}
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         options |= {"preconditions": guards} if guards else {}
-        options |= {"propagationPolicy": propagation} if propagation else {}
         options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         await self._write("DELETE", resource.path(namespace, name), options)
 

@@ -110,6 +110,7 @@ class Program:
         self._scaling_caches: ScalingCaches | None = None
         self.fleet: FleetProgram | None = None
         self.webhooks: Webhooks | None = None
+        self.client: Client | None = None
         self.stopping = False
         self.admin_url = ""
         self._waits_because: KubernetesError | None = None
@@ -140,6 +141,7 @@ class Program:
                 while not stop.is_set():
                     self._reloaded.clear()
                     async with open_client(self._config, name="operator") as client:
+                        self.client = client
                         await self._work(client, stop)
         finally:
             if hasattr(signal, "SIGHUP"):
@@ -428,6 +430,12 @@ class OperatorCollector:
             for review, number in program.webhooks.counts.items():
                 reviews.add_metric(review, number)
             yield reviews
+        if program.client is not None:
+            sent, shed = program.client.requests_sent, program.client.requests_shed
+            says = "Requests to the API server, reads included."
+            yield CounterMetricFamily(f"{name}requests", says, value=sent)
+            says = "Requests that the API server answered with 429."
+            yield CounterMetricFamily(f"{name}requests_shed", says, value=shed)
         if mirror is None:
             return
         objects = GaugeMetricFamily(f"{name}objects", "Objects in the caches.", labels=["kind"])
