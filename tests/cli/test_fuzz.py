@@ -74,16 +74,17 @@ def test_a_campaign_of_hours_draws_until_they_are_over(
     assert done.exit_code == 2
 
 
+@pytest.mark.parametrize(("ended", "status"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
 def test_an_interrupted_campaign_says_what_it_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: BaseException, status: int
 ) -> None:
     def run(self: Campaign, tasks: list[Any], jobs: int, progress: CampaignProgress) -> None:
         self.take(0, Returned(None))
-        raise KeyboardInterrupt
+        raise ended
 
     monkeypatch.setattr(Campaign, "run", run)
     done = CliRunner().invoke(fuzz, ["--json", "-", "-o", str(tmp_path)])
-    assert done.exit_code == 130
+    assert done.exit_code == status
     assert json.loads(done.stdout)["seeds"] == 1
     assert "interrupted" in done.stderr
 

@@ -98,7 +98,7 @@ def fuzz(
     campaign = Campaign(Path(output), kept)
     most = seeds or (USUAL_SEEDS if hours is None else MOST_SEEDS)
     started_s = monotonic_s()
-    interrupted = False
+    interrupted: int | str | None = None
 
     def tasks() -> Iterator["Task"]:
         yield from before
@@ -122,13 +122,15 @@ def fuzz(
 
                 campaign.run(tasks(), jobs or processors(), show)
         except KeyboardInterrupt:
-            interrupted = True
+            interrupted = EXIT_INTERRUPTED
+        except SystemExit as ended:  # by a signal that asks it to end
+            interrupted = ended.code
         out.json(campaign.result())
     if not out.alone:
         _show(campaign.result(), len(before))
-    if interrupted:
+    if interrupted is not None:
         note("interrupted; this is what was found until then")
-        sys.exit(EXIT_INTERRUPTED)
+        sys.exit(interrupted)
     sys.exit(EXIT_BROKEN if campaign.broken else 0)
 
 
