@@ -63,7 +63,7 @@ def draw(seed: int) -> Values:
         "name": f"fuzz-{seed}",
         "seed": seed,
         "duration": duration_s,
-        "measure": {"from": dice.span(0.0, 0.9)} if swarm.has("measure") else None,
+        "measure": {"from": dice.span(0.01, 0.9)} if swarm.has("measure") else None,
         "model": MODEL if pools.needs_model and not pools.models else None,
         "workload": [*traffic.sources, *([trace[0]] if trace is not None else [])],
         "slo": traffic.classes or None,
