@@ -147,8 +147,15 @@ def drafting(draw: st.DrawFn) -> EngineLimits:
         acceptance=rates,
     )
     options = known.options.model_copy(update={"speculative": speculative})
+    parallel = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2)]))
     return EngineLimits(
-        options, known.kv_blocks, known.max_model_len, known.tiers, known.windows, draw(seeds)
+        options,
+        known.kv_blocks,
+        known.max_model_len,
+        known.tiers,
+        known.windows,
+        draw(seeds),
+        *parallel,
     )
 
 

@@ -202,11 +202,8 @@ def test_a_bad_request_is_a_sentence(
         ({"engine_kwargs": {"max_num_seqs": "x"}}, "not the settings of a server"),
         ({"engine_kwargs": {"max_num_seqs": 0}}, "max_num_seqs or block_size is 0"),
         ({"engine_kwargs": {"max_num_batched_tokens": -5}}, "max_num_batched_tokens is -5"),
-        ({"engine_kwargs": {"tensor_parallel_size": 2}}, "one server on one GPU"),
-        (
-            {"engine_kwargs": {"tensor_parallel_size": [1]}},
-            r"tensor_parallel_size is \[1\], and one",
-        ),
+        ({"engine_kwargs": {"tensor_parallel_size": [1]}}, "not the settings of a server"),
+        ({"engine_kwargs": {"data_parallel_size": 0}}, "not the settings of a server"),
         ({"engine_kwargs": {"max_model_len": 10**30}}, "max_model_len is 1.*; allowed: at most"),
         ({"engine_kwargs": {"max_num_batched_tokens": 1e30}}, r"max_num_batched_tokens is 1e\+30"),
         ({"kv_cache": {"num_gpu_blocks": 10**30}}, r"meta\.json: kv_blocks is 1"),
@@ -215,6 +212,15 @@ def test_a_bad_request_is_a_sentence(
 def test_bad_settings_are_a_sentence(tmp_path: Path, meta: object, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         read_run(write(tmp_path, meta))
+
+
+def test_ranks_and_stages_have_limits_of_their_own(tmp_path: Path) -> None:
+    degrees = {"tensor_parallel_size": 4, "data_parallel_size": 2, "pipeline_parallel_size": 3}
+    given = {"max_num_seqs": 8, "max_num_batched_tokens": 100, "enable_expert_parallel": True}
+    run = read_run(write(tmp_path, {**META, "engine_kwargs": given | degrees}))
+    assert (run.gpus, run.expert_parallel) == (24, True)
+    limits = run.limits()
+    assert (limits.max_num_seqs, limits.max_num_batched_tokens) == (16, 600)
 
 
 def test_a_folder_without_a_run_is_a_sentence(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from windtunnel.twin.scenario.load import load_text
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference" / "result.md").read_text()
 NAME = re.compile(r"`([A-Za-z_.]+)`")
+DRAFTS = "serving.pools.0.engine.speculative={method: mtp, num_speculative_tokens: 2}"
 FIGURES = ["mean", "p50", "p90", "p95", "p99", "max"]
 
 
@@ -72,7 +73,7 @@ def paths(value: Any, path: str = "") -> list[str]:
 
 def test_every_key_is_on_the_page_in_its_order() -> None:
     assert [row[0].strip("`") for row in rows_of("result.json")] == list(
-        dict.fromkeys(paths(run(BUSY)))
+        dict.fromkeys(paths(run(BUSY, DRAFTS)))
     )
     sentence = ", ".join(f"`{name}`" for name in FIGURES[:-1]) + " and `max`"
     assert f"the figures {sentence}" in PAGE
@@ -98,7 +99,7 @@ def test_every_column_is_on_the_page_with_its_type() -> None:
 
 def test_what_may_be_null_is_what_the_page_says() -> None:
     """Nothing arrives, so that all that can be null is."""
-    nothing = run(BUSY, "duration=1us")
+    nothing = run(BUSY, DRAFTS, "duration=1us")
     assert nothing["requests"]["arrived"] == 0
     found = {path for path in paths(nothing) if value_at(nothing, path) is None}
     said = {row[0].strip("`") for row in rows_of("result.json") if row[3]}

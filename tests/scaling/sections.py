@@ -23,7 +23,7 @@ class ServingPool(NamedTuple):
     replicas: int = 1
     role: str = "both"
     accelerator: str | None = None
-    tensor_parallel: int = 1
+    gpus: int = 1
     model: str | None = None
 
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from types import SimpleNamespace
 
 pool = SimpleNamespace(
-    name="main", role="both", replicas=2, accelerator=None, tensor_parallel=1, model=None
+    name="main", role="both", replicas=2, accelerator=None, gpus=1, model=None
 )
 section = TypeAdapter(PolicySection).validate_python(
     {"policy": "saturation", "interval": "5s", "scrape_delay": "1s", "pools": {"main": {"max": 6}}}

@@ -187,7 +187,7 @@ def test_accelerators_are_of_pools_and_of_use(
     written: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
     pools = [
-        ServingPool("main", 2, accelerator="h100", tensor_parallel=4),
+        ServingPool("main", 2, accelerator="h100", gpus=4),
         ServingPool("spare", 2, accelerator="h100"),
     ]
     assert told(pools, **{"policy": "saturation", **written}) == expected

@@ -295,10 +295,15 @@ FIGURES: Final = (
            "`stored_bytes` that came, `evicted_bytes` that went on or were lost, `busy` (share of "
            "the time in which it was loading); and the figures of `wait`, how long requests "
            "waited for loads", null_when="the pool has none"),
-    Figure("pools.POOL.speculative", "[speculative decoding](../explanation/speculative.md); "
-           "below", null_when="the pool drafts nothing"),
-    Figure("pools.POOL.speculative.drafts", "drafts that were verified, one for each request and "
-           "step", "", "drafts"),
+    Figure("pools.POOL.step_time.model", "the step-time model that was asked for"),
+    Figure("pools.POOL.step_time.profile", "the profile of `physics`",
+           null_when="the model is another"),
+    Figure("pools.POOL.step_time.calibrated",
+           "whether that profile was fitted to measurements of this accelerator",
+           null_when="the model is another"),
+    Figure("pools.POOL.speculative.drafts", "[drafts](../explanation/speculative.md) that were "
+           "verified, one for each request and step; `speculative` is there where a pool has it",
+           "", "drafts"),
     Figure("pools.POOL.speculative.drafted_tokens", "tokens of those drafts", TOKENS,
            "drafted tokens"),
     Figure("pools.POOL.speculative.accepted_tokens", "of these, tokens that were accepted", TOKENS,
@@ -308,12 +313,6 @@ FIGURES: Final = (
     Figure("pools.POOL.speculative.acceptance_length", "mean tokens that a request gets of a step "
            "that verifies a draft, the model's own included", TOKENS, "acceptance length", HIGHER,
            "nothing was drafted"),
-    Figure("pools.POOL.step_time.model", "the step-time model that was asked for"),
-    Figure("pools.POOL.step_time.profile", "the profile of `physics`",
-           null_when="the model is another"),
-    Figure("pools.POOL.step_time.calibrated",
-           "whether that profile was fitted to measurements of this accelerator",
-           null_when="the model is another"),
     Figure("servers[].pool", "the pool of the server"),
     Figure("servers[].server", "its number in the pool, from 0"),
     Figure("servers[].requests",

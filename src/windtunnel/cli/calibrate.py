@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +29,16 @@ from windtunnel.models.calibration.calibrate import (
 from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.step_time.measurements import Measurement, read_measurements
-from windtunnel.models.step_time.profile import Profile, load_profile, profile_for
+from windtunnel.models.step_time.model import Longer, StepTimeModel
+from windtunnel.models.step_time.physics import Ranks
+from windtunnel.models.step_time.pipeline import pipelined
+from windtunnel.models.step_time.profile import Profile, load_profile, physics_model, profile_for
 from windtunnel.models.step_time.table_files import read_table
 from windtunnel.report.terminal.layout import print_table, screen
 from windtunnel.report.terminal.measurements import compared_latencies
 
 DEFAULT_ACCELERATOR = "h200"
+GATHERED = "allgather_reducescatter"
 OF_REPLAY = ("replay", "tables", "model", "kv_blocks", "scheduling")
 
 
@@ -48,7 +54,7 @@ OF_REPLAY = ("replay", "tables", "model", "kv_blocks", "scheduling")
 @click.option("--profile", "profile_name", metavar="NAME|FILE",
               help="The profile to evaluate. [default: the accelerator's]")  # fmt: skip
 @click.option("--replay", metavar="DIR", type=FILE,
-              help="Replay a recorded vLLM run with the table model.")  # fmt: skip
+              help="Replay a recorded vLLM run, with tables or on --accelerator.")  # fmt: skip
 @click.option("--tables", metavar="PATH", type=FILE,
               help="Kernel tables or whole steps for --replay. [default: its DIR]")  # fmt: skip
 @click.option("--model", metavar="NAME", help="The model of --replay. [default: as recorded]")
@@ -76,14 +82,14 @@ def calibrate(*, json_to: str | None, **asked: Any) -> None:
         if not any(own.values()):
             _calibrate(out, **asked)
             return
+        own["accelerator"] = asked.pop("accelerator")
         if any(asked.values()):
-            allowed = "--tables, --model, --kv-blocks, --scheduling and --json beside it"
+            allowed = "--tables or --accelerator, --model, --kv-blocks, --scheduling and --json"
             raise InputError("--replay fits no profile", allowed=allowed)
-        tables = own["tables"] or own["replay"]
         outcome = _replay_run(**own)
         out.json(outcome)
     if not out.alone:
-        _show_replay(outcome, tables)
+        _show_replay(outcome, own["tables"] or own["replay"], own["accelerator"])
 
 
 def _calibrate(
@@ -177,6 +183,7 @@ def _replay_run(
     model: str | None,
     kv_blocks: int | None,
     scheduling: str | None,
+    accelerator: str | None,
 ) -> dict[str, Any]:
     """Fits the time per step and compares; what is given overrides what was recorded."""
     if replay is None:
@@ -186,12 +193,37 @@ def _replay_run(
     name = model or run.model
     if not name:
         raise InputError("meta.json names no model", where=str(replay), hint="add --model NAME")
-    table = read_table(tables or replay, resolve_model(name))
-    per_step_s = fit_per_step(run, table.with_per_step)
-    comparison = compare(run, table.with_per_step(per_step_s), per_step_s)
+    longer = _step_times(run, name, tables or replay, accelerator)
+    per_step_s = fit_per_step(run, longer)
+    comparison = compare(run, longer(per_step_s), per_step_s)
     settings = msgspec.to_builtins(run)
     del settings["requests"]
     return {"settings": settings | {"model": name}, **msgspec.to_builtins(comparison)}
+
+
+def _step_times(
+    run: RecordedRun, name: str, tables: Path, accelerator: str | None
+) -> Callable[[float], StepTimeModel]:
+    """Makes step times with a time added to every step: of tables, or of an accelerator."""
+    shape = resolve_model(name)
+    if accelerator is None:
+        if run.gpus > 1:
+            raise InputError(
+                f"the run was on {run.gpus} GPUs, and tables of one have no collectives",
+                where=str(tables),
+                hint="add --accelerator NAME, for step times by physics",
+            )
+        return read_table(tables, shape).with_per_step
+    gpu = resolve_accelerator(accelerator)
+    if run.data_parallel > 1 and not shape.is_mixture:
+        what = f"{shape.name} has no experts to share: its {run.data_parallel} ranks are servers"
+        raise InputError(what, where=str(tables), hint="record and replay each of them")
+    ranks = Ranks(run.data_parallel, GATHERED) if run.data_parallel > 1 else None
+    experts = run.tensor_parallel * run.data_parallel if run.expert_parallel else 1
+    model: StepTimeModel = physics_model(shape, gpu, None, run.tensor_parallel, experts, ranks)
+    if run.pipeline_parallel > 1:
+        model = pipelined(model, shape, gpu, run.pipeline_parallel, run.max_num_batched_tokens)
+    return partial(Longer, model)
 
 
 def _recorded(run: RecordedRun, kv_blocks: int | None, scheduling: str | None) -> RecordedRun:
@@ -203,7 +235,7 @@ def _recorded(run: RecordedRun, kv_blocks: int | None, scheduling: str | None) -
     return run
 
 
-def _show_replay(outcome: dict[str, Any], tables: Path) -> None:
+def _show_replay(outcome: dict[str, Any], tables: Path, accelerator: str | None) -> None:
     """Prints how a replay came out, and how a scenario uses what was fitted."""
     console = screen()
     settings = outcome["settings"]
@@ -213,12 +245,24 @@ def _show_replay(outcome: dict[str, Any], tables: Path) -> None:
     served = f"{outcome['requests']} requests of {settings['model']}"
     per_step = f"{1e3 * outcome['per_step_s']:.3f}"
     console.print(f"{served}, {mode} scheduling, {memory}")
-    console.print(f"fitted: {per_step} ms per step beyond the tables\n")
+    beyond = (
+        "the tables" if accelerator is None else f"the kernels of {_gpus(settings, accelerator)}"
+    )
+    console.print(f"fitted: {per_step} ms per step beyond {beyond}\n")
     compared_latencies(console, outcome["latency"])
     console.print(
         f"\nscheduled in the same order: {outcome['order_agreement']:.1%} of the requests; "
         f"{outcome['preemptions']} preemptions simulated"
     )
+    if accelerator is not None:
+        return
     # Not wrapped: a line that is broken in two cannot be copied.
     use = f"use it: step_time: {{model: table, path: {tables}, per_step: {per_step}ms}}"
     console.print(use, soft_wrap=True)
+
+
+def _gpus(settings: dict[str, Any], accelerator: str) -> str:
+    """The accelerators of a recorded server, by the degrees that they were divided by."""
+    degrees = ("tensor_parallel", "data_parallel", "pipeline_parallel")
+    given = [f"{name} {settings[name]}" for name in degrees if settings[name] > 1]
+    return ", ".join([accelerator, *given])

@@ -7,6 +7,7 @@ from mypy_extensions import i64
 from windtunnel.core.errors import InputError
 from windtunnel.engine.settings import EngineSettings, LoraSettings
 from windtunnel.engine.speculation import DraftLimits
+from windtunnel.settings.limits import MOST_TOKENS
 
 FCFS: Final = 0
 PRIORITY: Final = 1
@@ -73,6 +74,8 @@ class EngineLimits:
         tiers: list[TierLimits] | None = None,  # from fast to slow
         windows: WindowGroups | None = None,
         seed: int = 0,  # of what is drawn: which drafts are right
+        ranks: int = 1,  # data-parallel ones, each with blocks, batch and budget of its own
+        stages: int = 1,  # of a pipeline, each with a batch under way
     ) -> None:
         if options.max_num_batched_tokens < options.max_num_seqs:
             raise InputError(
@@ -93,16 +96,21 @@ class EngineLimits:
             allowed = "last_step_blocks: true and compute_whole_hits: true"
             raise InputError(what, allowed=allowed)
         self.options: Final = options
-        self.kv_blocks: Final[i64] = kv_blocks
-        self.usable_blocks: Final[i64] = kv_blocks - 1 if options.null_block else kv_blocks
+        self.kv_blocks: Final[i64] = kv_blocks * ranks
+        # A request is on one rank, with all its blocks.
+        self.request_blocks: Final[i64] = kv_blocks - 1 if options.null_block else kv_blocks
+        self.usable_blocks: Final[i64] = self.request_blocks * ranks
         self.max_model_len: Final[i64] = max_model_len
         self.tiers: Final = tiers or None
         self.windows: Final = windows
         self.drafts: Final = _drafts(options, seed)
-        self.max_num_seqs: Final[i64] = options.max_num_seqs
-        self.max_num_batched_tokens: Final[i64] = options.max_num_batched_tokens
+        self.max_num_seqs: Final[i64] = options.max_num_seqs * ranks
+        self.max_num_batched_tokens: Final[i64] = options.max_num_batched_tokens * ranks * stages
         self.block_size: Final[i64] = options.block_size
-        self.long_prefill_threshold: Final[i64] = options.long_prefill_threshold
+        threshold = options.long_prefill_threshold
+        if ranks > 1:
+            threshold = min(threshold or MOST_TOKENS, options.max_num_batched_tokens)
+        self.long_prefill_threshold: Final[i64] = threshold * stages
         self.scheduling: Final[i64] = SCHEDULING[options.scheduling]
         self.prefix_caching: Final[bool] = options.prefix_caching
         self.chunked_prefill: Final[bool] = options.chunked_prefill
@@ -157,8 +165,8 @@ class EngineLimits:
             )
         tokens = prompt_tokens + self.answer_tokens(prompt_tokens, output_tokens) - 1
         blocks = self.blocks_of(tokens)
-        if blocks > self.usable_blocks:
-            return f"needs {blocks} KV blocks, the server has {self.usable_blocks}"
+        if blocks > self.request_blocks:
+            return f"needs {blocks} KV blocks, the server has {self.request_blocks}"
         if not self.chunked_prefill and tokens > self.max_num_batched_tokens:
             return (
                 f"needs {tokens} tokens in one step without chunked prefill, "

@@ -27,6 +27,7 @@ from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
 from windtunnel.engine.settings import EngineSettings
 from windtunnel.models.step_time.model import StepTimeModel
+from windtunnel.settings.limits import MOST_TENSOR_PARALLEL
 from windtunnel.workload.request import Request
 
 __all__ = [
@@ -52,6 +53,7 @@ ASYNC_BY_DEFAULT_SINCE = (0, 14)
 SHARES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
+Degree = Annotated[int, msgspec.Meta(ge=1, le=MOST_TENSOR_PARALLEL)]
 
 
 class RecordedRequest(msgspec.Struct, frozen=True):
@@ -82,6 +84,14 @@ class RecordedRun(msgspec.Struct, frozen=True):
     reserve_full_prompt: bool = True
     prefix_caching: bool = True
     long_prefill_threshold: int = 0
+    tensor_parallel: Degree = 1
+    data_parallel: Degree = 1
+    pipeline_parallel: Degree = 1
+    expert_parallel: bool = False
+
+    @property
+    def gpus(self) -> int:
+        return self.tensor_parallel * self.data_parallel * self.pipeline_parallel
 
     @property
     def clocks_apart_s(self) -> float:
@@ -103,7 +113,13 @@ class RecordedRun(msgspec.Struct, frozen=True):
             async_scheduling=self.async_scheduling,
             reserve_full_prompt=self.reserve_full_prompt,
         )
-        return EngineLimits(options, blocks, self.max_model_len or 1 << 40)
+        return EngineLimits(
+            options,
+            blocks,
+            self.max_model_len or 1 << 40,
+            ranks=self.data_parallel,
+            stages=self.pipeline_parallel,
+        )
 
 
 class ReplayedFigure(msgspec.Struct, frozen=True):
@@ -182,10 +198,6 @@ def _with_settings(
     given = _section(meta, "engine_kwargs")
     resolved = _section(_section(meta, "resolved_config"), "scheduler_config")
     cache = _section(meta, "kv_cache")
-    for size in ("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size"):
-        if given.get(size) not in [None, 1]:
-            what = f"{size} is {given[size]!r:.60}, and one server on one GPU can be replayed"
-            raise InputError(what, where=where)
     version = str(meta.get("vllm_version", ""))
     fields: dict[str, object] = {
         "max_num_seqs": _first("max_num_seqs", resolved, given),
@@ -197,7 +209,10 @@ def _with_settings(
         "reserve_full_prompt": _first("scheduler_reserve_full_isl", resolved, given),
         "prefix_caching": _first("enable_prefix_caching", given),
         "long_prefill_threshold": _first("long_prefill_token_threshold", resolved, given),
+        "expert_parallel": _first("enable_expert_parallel", given),
     }
+    for degree in ("tensor_parallel", "data_parallel", "pipeline_parallel"):
+        fields[degree] = _first(f"{degree}_size", given)
     if fields["async_scheduling"] is None:
         fields["async_scheduling"] = _release(version) >= ASYNC_BY_DEFAULT_SINCE
     known = {name: value for name, value in fields.items() if value is not None}

@@ -165,12 +165,15 @@ def kv_capacity(
     *,
     tensor_parallel: int = 1,
     expert_parallel: int = 1,
+    data_parallel: int = 1,
+    pipeline_parallel: int = 1,
     drafter: Drafter | None = None,
 ) -> KvCapacity:
     """The KV blocks of a server, or an error that says what is missing and what would fit.
 
     Without `limits`, those that vLLM chooses for the accelerator. A drafter has weights and KV of
-    its own, divided as the model is.
+    its own, divided as the model is. Blocks are those of one data-parallel rank; of a pipeline,
+    those of the stage with least room, whose GPUs hold its layers of every block.
     """
     limits = limits_for(accelerator) if limits is None else limits
     limits.check()
@@ -184,8 +187,9 @@ def kv_capacity(
             * (own.total_weight_bytes / drafter.shape.total_weight_bytes),
             drafter_token_bytes=own.kv_bytes_per_token,
         )
-    part = shape.per_gpu(tensor_parallel, expert_parallel)
-    gpus = max(tensor_parallel, expert_parallel)
+    part = shape.per_gpu(tensor_parallel, expert_parallel, data_parallel)
+    part = part.per_stage(pipeline_parallel)
+    gpus = tensor_parallel * data_parallel
     found = _divide_memory(shape, part, accelerator, gpus, limits)
     if found.blocks < 1:
         hints = [

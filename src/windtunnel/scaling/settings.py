@@ -56,7 +56,7 @@ class ScaledPool(Protocol):
     @property
     def accelerator(self) -> str | None: ...
     @property
-    def tensor_parallel(self) -> int: ...
+    def gpus(self) -> int: ...
     @property
     def model(self) -> str | None: ...
 
@@ -324,7 +324,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
         for pool in pools:
             if pool.accelerator is not None:
                 taken = used.get(pool.accelerator, 0)
-                used[pool.accelerator] = taken + starts[pool.name] * pool.tensor_parallel
+                used[pool.accelerator] = taken + starts[pool.name] * pool.gpus
         for kind, there in self.accelerators.items():
             path = ("accelerators", kind)
             if kind not in used:

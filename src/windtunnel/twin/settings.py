@@ -200,8 +200,25 @@ class PoolSettings(Section):
     )
     expert_parallel: Switch = Field(
         default=False,
-        description="Whether each of them holds whole experts of a mixture model, and tokens "
-        "travel to their experts, instead of a part of every expert.",
+        description="Whether each of a server's accelerators holds whole experts of a mixture "
+        "model, instead of a part of every expert.",
+    )
+    data_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL), Added()] = Field(
+        default=1,
+        description="Ranks of one server with attention, KV cache and batch of their own, which "
+        "share the experts of a mixture model and step together: vLLM's data_parallel_size. "
+        "Limits under `engine` are those of each rank.",
+    )
+    pipeline_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL), Added()] = Field(
+        default=1,
+        description="Stages that the layers of the model are divided into, each on accelerators "
+        "of its own: vLLM's pipeline_parallel_size.",
+    )
+    all2all_backend: Annotated[
+        Literal["allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency"], Added()
+    ] = Field(
+        default="allgather_reducescatter",
+        description="How tokens get from data-parallel ranks to experts and back, by vLLM's names.",
     )
     price_per_hour: Annotated[float, Number(0, HIGHEST_PRICE)] | None = Field(
         default=None,
@@ -221,7 +238,47 @@ class PoolSettings(Section):
         "of published servers take.",
     )
 
+    @property
+    def gpus(self) -> int:
+        """Accelerators of one server."""
+        return self.tensor_parallel * self.data_parallel * self.pipeline_parallel
+
     def check(self, where: Context) -> Iterator[Fault]:
+        yield from self._hardware_faults(where)
+        yield from self._parallel_faults(where)
+
+    def _parallel_faults(self, where: Context) -> Iterator[Fault]:
+        """Combinations that vLLM has and that are not modelled, or that it has not."""
+        step = self.step_time.model
+        if self.data_parallel > 1 and step in ("roofline", "table", "blis-trained-physics"):
+            what = f"{self.data_parallel}, but the step time {step!r} knows of one rank"
+            yield where.fault(
+                "data_parallel", what, "1, or physics or linear", beside=("step_time",)
+            )
+        if self.pipeline_parallel > 1 and step in ("table", "blis-trained-physics"):
+            what = f"{self.pipeline_parallel}, but the step time {step!r} knows of one stage"
+            allowed = "1, or physics, roofline or linear"
+            yield where.fault("pipeline_parallel", what, allowed, beside=("step_time",))
+        if self.pipeline_parallel > 1 and self.engine.speculative is not None:
+            what = f"{self.pipeline_parallel}, but engine.speculative drafts at the end of a step"
+            hint = "drafts in a pipeline are not modelled"
+            yield where.fault("pipeline_parallel", what, "1 with drafts", hint, beside=("engine",))
+        if self.data_parallel > 1 and self.engine.lora is not None:
+            what = f"{self.data_parallel}, but engine.lora has slots for one rank"
+            hint = "adapters on data-parallel ranks are not modelled"
+            yield where.fault("data_parallel", what, "1 with lora", hint, beside=("engine",))
+        if self.gpus > self.tensor_parallel and not self.engine.chunked_prefill:
+            key = "data_parallel" if self.data_parallel > 1 else "pipeline_parallel"
+            what = "a prompt that is computed whole, but engine.chunked_prefill is false"
+            yield where.fault(key, what, "chunked_prefill: true", beside=("engine",))
+        apart = self.data_parallel > 1 and self.expert_parallel and self.tensor_parallel == 1
+        if self.all2all_backend != "allgather_reducescatter" and not apart:
+            what = f"{self.all2all_backend!r} carries tokens between data-parallel ranks"
+            allowed = "data_parallel above 1, tensor_parallel 1 and expert_parallel: true"
+            degrees = ("data_parallel", "expert_parallel", "tensor_parallel")
+            yield where.fault("all2all_backend", what, allowed, beside=degrees)
+
+    def _hardware_faults(self, where: Context) -> Iterator[Fault]:
         """Step times and memory that are worked out need a model and an accelerator."""
         if not isinstance(self.step_time, LinearStepTime):
             reason = f"the step time {self.step_time.model!r}"

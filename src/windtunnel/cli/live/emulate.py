@@ -278,7 +278,7 @@ def described(plan: ScenarioPlan, speedup: float) -> str:
         return "answers at once"
     parts = []
     for pool in plan.pools:
-        width = f"{pool.tensor_parallel} x " if pool.tensor_parallel > 1 else ""
+        width = f"{pool.gpus} x " if pool.gpus > 1 else ""
         parts.append(f"{pool.replicas} on {width}{pool.accelerator or pool.step_time.model}")
     fast = f", {speedup:g} times as fast" if speedup != 1.0 else ""
     return f"{', '.join(parts)}{fast}"

@@ -41,7 +41,12 @@ def _count(name: str, most: int, says: str) -> Option:
 @click.argument("model")
 @click.option("--accelerator", "-a", required=True, metavar="NAME", help="Such as h100 or b200.")
 @click.option("--tensor-parallel", type=click.IntRange(1, MOST_TENSOR_PARALLEL), default=1,
-              show_default=True, metavar="N", help="GPUs of one server.")  # fmt: skip
+              show_default=True, metavar="N", help="GPUs that share each layer.")  # fmt: skip
+@click.option("--data-parallel", type=click.IntRange(1, MOST_TENSOR_PARALLEL), default=1,
+              show_default=True, metavar="N",
+              help="Ranks that share experts; blocks are those of one.")  # fmt: skip
+@click.option("--pipeline-parallel", type=click.IntRange(1, MOST_TENSOR_PARALLEL), default=1,
+              show_default=True, metavar="N", help="Stages of layers.")  # fmt: skip
 @click.option("--expert-parallel", is_flag=True, help="Whole experts on each of them.")
 @click.option("--version", default=NEWEST, show_default=True, metavar="RELEASE",
               help="The release of vLLM.")  # fmt: skip
@@ -58,6 +63,8 @@ def capacity(
     model: str,
     accelerator: str,
     tensor_parallel: int,
+    data_parallel: int,
+    pipeline_parallel: int,
     expert_parallel: bool,  # noqa: FBT001 - an option
     version: str,
     kv_cache_dtype: str,
@@ -83,11 +90,25 @@ def capacity(
         shape = msgspec.structs.replace(shape, kv_bytes=1.0)
     chosen = {name: value for name, value in given.items() if value is not None}
     limits = msgspec.structs.replace(limits_for(gpu, version), **chosen)
-    experts = tensor_parallel if expert_parallel else 1
+    if data_parallel > 1 and not shape.is_mixture:
+        what = f"{shape.name} has no experts to share, so that its ranks are servers of their own"
+        raise InputError(what, where="--data-parallel", allowed="1, or a mixture model")
     found = kv_capacity(
-        shape, gpu, limits, tensor_parallel=tensor_parallel, expert_parallel=experts
+        shape,
+        gpu,
+        limits,
+        tensor_parallel=tensor_parallel,
+        expert_parallel=tensor_parallel * data_parallel if expert_parallel else 1,
+        data_parallel=data_parallel,
+        pipeline_parallel=pipeline_parallel,
     )
-    head = {"model": shape.name, "accelerator": gpu.name, "tensor_parallel": tensor_parallel}
+    head = {
+        "model": shape.name,
+        "accelerator": gpu.name,
+        "tensor_parallel": tensor_parallel,
+        "data_parallel": data_parallel,
+        "pipeline_parallel": pipeline_parallel,
+    }
     data = head | _data(found, limits, shape.kv_bytes_per_token)
     if json_to is None:
         click.echo(_table(data))
@@ -114,7 +135,7 @@ def _data(found: KvCapacity, limits: MemoryLimits, token_bytes: float) -> dict[s
 
 def _table(data: dict[str, Any]) -> str:
     settings, kv = data["settings"], data["kv"]
-    gpus = data["tensor_parallel"]
+    gpus = data["tensor_parallel"] * data["data_parallel"] * data["pipeline_parallel"]
     many = f" on {gpus} x {data['accelerator']}, each" if gpus > 1 else f" on {data['accelerator']}"
     lines = [f"{data['model']}{many}, vLLM {settings['version']}", ""]
     for name, says, names in LINES:

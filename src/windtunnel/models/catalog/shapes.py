@@ -251,15 +251,17 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
             return 2 * self.heads * (2 * self.kv_lora_rank + self.qk_rope_dim)
         return 4 * self.heads * self.head_dim
 
-    def per_gpu(self, tensor_parallel: int, expert_parallel: int = 1) -> ModelShape:
+    def per_gpu(
+        self, tensor_parallel: int, expert_parallel: int = 1, data_parallel: int = 1
+    ) -> ModelShape:
         """The part one GPU holds: heads, MLP widths and vocabulary are cut by `tensor_parallel`.
 
         Key-value heads are replicated once there are more GPUs than heads, and so are the vectors
-        of latent attention. With `expert_parallel` above 1 routed experts are not cut but
-        dealt out whole.
+        of latent attention. Routed experts are cut by all GPUs, those of other `data_parallel`
+        ranks as well; with `expert_parallel` above 1 they are not cut but dealt out whole.
         """
         tp = tensor_parallel
-        if tp == 1 and expert_parallel == 1:
+        if tp == 1 and expert_parallel == 1 and data_parallel == 1:
             return self
         self._check_parallel(tp, expert_parallel)
         whole_experts = expert_parallel > 1
@@ -273,8 +275,26 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
             vocab=-(-self.vocab // tp),
             experts=experts,
             experts_per_token=min(self.experts_per_token, experts),
-            expert_ffn=self.expert_ffn if whole_experts else -(-self.expert_ffn // tp),
+            expert_ffn=(
+                self.expert_ffn if whole_experts else -(-self.expert_ffn // (tp * data_parallel))
+            ),
             shared_ffn=-(-self.shared_ffn // tp),
+        )
+
+    def per_stage(self, stages: int) -> ModelShape:
+        """The largest part that a pipeline stage holds: its layers, and one embedding matrix."""
+        if stages == 1:
+            return self
+        if stages > self.layers:
+            what = f"pipeline_parallel is {stages} but the model has {self.layers} layers"
+            self._refuse(what, f"1 to {self.layers}")
+        return msgspec.structs.replace(
+            self,
+            layers=-(-self.layers // stages),
+            dense_prefix_layers=0,
+            window_layers=-(-self.window_layers // stages),
+            tied_embeddings=True,
+            encoder_params=0,
         )
 
     def _check_parallel(self, tp: int, ep: int) -> None:

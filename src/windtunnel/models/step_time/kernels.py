@@ -32,6 +32,23 @@ SKEW_FACTOR: Final = 1.93
 SKEW_POWER: Final = 0.647
 
 
+# All-gather and reduce-scatter by NCCL 2.29: within 20 % on Hopper and B200, 16 KiB to 256 MiB.
+GATHER_S: Final = 4e-6
+GATHER_GPU_S: Final = 1.2e-6
+GATHER_SHARE: Final = 0.85  # of the rate of an all-reduce
+
+# DeepEP on eight H200s of one node: seconds, and numbers per second of one GPU, of dispatch and of
+# combine; the tables of H100 and H200 are 10 to 22 % off.
+HIGH_THROUGHPUT: Final = "deepep_high_throughput"
+LOW_LATENCY: Final = "deepep_low_latency"
+EXCHANGES: Final = {
+    LOW_LATENCY: ((45e-6, 1.0e11), (50e-6, 1.5e11)),
+    HIGH_THROUGHPUT: ((240e-6, 1.4e11), (80e-6, 1.06e11)),
+}
+EXCHANGE_NEAR: Final = 7 / 8
+EXCHANGE_LINK: Final = 450e9
+
+
 def touched_experts(tokens: float, experts: int, per_token: int) -> float:
     """Experts of a layer that a batch visits, on average."""
     first = float(min(per_token, experts))
@@ -238,14 +255,26 @@ class Kernels:
         large = waits * p.all_reduce_large_s + sent_s / p.all_reduce_efficiency
         return small if small < large else large
 
-    def all_to_all_s(self, sent_bytes: float, gpus: int) -> float:
-        """Every GPU sends what it has, less its own share, to the others."""
+    def gather_s(self, gathered_bytes: float, gpus: int) -> float:
+        """An all-gather, or a reduce-scatter: every GPU gets the others' share, or sends it."""
         if gpus == 1:
             return 0.0
-        p = self.parameters
-        rate = self.link_bytes_per_s * p.all_reduce_efficiency
-        sent_s = (gpus - 1) / gpus * sent_bytes * self._sharing(gpus) / rate
-        return p.all_reduce_s * self._sharing(gpus) + sent_s
+        rate = self.link_bytes_per_s * self.parameters.all_reduce_efficiency * GATHER_SHARE
+        sent_s = (gpus - 1) / gpus * gathered_bytes * self._sharing(gpus) / rate
+        return GATHER_S + GATHER_GPU_S * gpus + sent_s
+
+    def exchange_s(self, backend: str, tokens: float, hidden: int, visits: int, gpus: int) -> float:
+        """Dispatch and combine of DeepEP, for so many tokens of each GPU."""
+        near = (gpus - 1) / gpus
+        if backend == LOW_LATENCY:
+            copies = near * visits  # a copy for every expert
+        else:
+            copies = (gpus - 1) * (1.0 - (1.0 - 1.0 / gpus) ** visits)  # one for every GPU
+        numbers = tokens * hidden * copies / EXCHANGE_NEAR * (EXCHANGE_LINK / self.link_bytes_per_s)
+        time = 0.0
+        for floor_s, numbers_per_s in EXCHANGES[backend]:
+            time += floor_s + numbers / numbers_per_s
+        return time
 
     def _sharing(self, gpus: int) -> float:
         """Switched links hardly notice how many take part; pairs of GPUs share a PCIe tree."""

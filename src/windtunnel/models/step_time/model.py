@@ -6,7 +6,16 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-__all__ = ["NO_BOUND", "MeasuredBounds", "Scaled", "StepTimeModel", "StepWork"]
+__all__ = [
+    "NO_BOUND",
+    "Longer",
+    "MeasuredBounds",
+    "Scaled",
+    "StepTimeModel",
+    "StepWork",
+    "largest_share",
+    "tokens_of",
+]
 
 NO_BOUND: Final = 1 << 40
 """More than any step has of anything, and small enough to be multiplied."""
@@ -32,6 +41,52 @@ class StepWork:
             samples  # positions with logits: decodes, drafts and chunks that end their prompt
         )
         self.drafted = drafted  # tokens that decodes verify beside their own, in all
+
+
+def tokens_of(work: StepWork) -> int:
+    """All tokens that a step computes."""
+    tokens = work.decodes + work.drafted
+    for new, _, _ in work.chunks:
+        tokens += new
+    return tokens
+
+
+def largest_share(work: StepWork, parts: int, longest: int = NO_BOUND) -> StepWork:
+    """The part with most tokens of a step that is divided over so many.
+
+    Decodes are divided evenly; each chunk goes to the part that has least, in pieces of at most
+    `longest` tokens.
+    """
+    if parts == 1:
+        return work
+    decodes = (work.decodes + parts - 1) // parts
+    drafted, context = 0, 0
+    if decodes:
+        drafted = (work.drafted * decodes + work.decodes - 1) // work.decodes
+        context = work.context * decodes // work.decodes
+    loads = [0] * parts
+    chosen: list[list[tuple[int, int, int]]] = [[] for _ in range(parts)]
+    for new, cached, prompt in work.chunks:
+        start, end = cached, cached + new
+        while start < end:
+            piece = min(end - start, longest)
+            least = 0
+            for part in range(1, parts):
+                if loads[part] < loads[least]:
+                    least = part
+            loads[least] += piece
+            chosen[least].append((piece, start, prompt))
+            start += piece
+    most = 0
+    for part in range(1, parts):
+        if loads[part] > loads[most]:
+            most = part
+    chunks = chosen[most]
+    samples = decodes + drafted
+    for new, cached, prompt in chunks:
+        if new + cached >= prompt:
+            samples += 1
+    return StepWork(chunks, decodes, context, samples, drafted)
 
 
 class MeasuredBounds:
@@ -72,6 +127,24 @@ class StepTimeModel:
     def measured(self) -> MeasuredBounds | None:
         """How far measurements stand behind the model; None where there are none."""
         return None
+
+
+class Longer(StepTimeModel):
+    """Another model with a time added to every step: what its parts do not show."""
+
+    def __init__(self, inner: StepTimeModel, extra_s: float) -> None:
+        self.inner: Final = inner
+        self.extra_s: Final = extra_s
+
+    def step_s(self, work: StepWork) -> float:
+        return self.inner.step_s(work) + self.extra_s
+
+    def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
+        base, slope, until = self.inner.decode_line(decodes, context)
+        return base + self.extra_s, slope, until
+
+    def measured(self) -> MeasuredBounds | None:
+        return self.inner.measured()
 
 
 class Scaled(StepTimeModel):

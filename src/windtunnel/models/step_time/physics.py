@@ -12,6 +12,7 @@ from typing import Final
 from windtunnel.models.catalog.accelerators import Accelerator
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.kernels import (
+    EXCHANGES,
     FOUR_BIT,
     SPLIT_KEYS,
     SPLIT_ROWS,
@@ -19,9 +20,15 @@ from windtunnel.models.step_time.kernels import (
     PhysicsParameters,
     touched_experts,
 )
-from windtunnel.models.step_time.model import MeasuredBounds, StepTimeModel, StepWork
+from windtunnel.models.step_time.model import (
+    MeasuredBounds,
+    StepTimeModel,
+    StepWork,
+    largest_share,
+    tokens_of,
+)
 
-__all__ = ["Physics"]
+__all__ = ["Physics", "Ranks"]
 
 SPARSE_HEADS: Final = 64  # prefill kernels for sparse attention pad the heads of a GPU to so many
 INDEX_LAYER_S: Final = 55e-6  # of an indexer: scores, the choice, small kernels; H200, vLLM 0.24
@@ -67,6 +74,14 @@ def expert_kind(part: ModelShape, kernels: Kernels) -> str:
     return kinds[kernels.expert_class(part.expert_weight_bytes)]
 
 
+class Ranks:
+    """Data-parallel ranks of one server, which share their experts and step together."""
+
+    def __init__(self, count: int, backend: str) -> None:
+        self.count: Final = count
+        self.backend: Final = backend  # how tokens get to experts, by vLLM's name
+
+
 class Physics(StepTimeModel):
     """Step times of one model on one kind of GPU, under one profile."""
 
@@ -78,12 +93,16 @@ class Physics(StepTimeModel):
         tensor_parallel: int = 1,
         expert_parallel: int = 1,
         bounds: MeasuredBounds | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        part = shape.per_gpu(tensor_parallel, expert_parallel)
+        data_parallel = 1 if ranks is None else ranks.count
+        part = shape.per_gpu(tensor_parallel, expert_parallel, data_parallel)
         kernels = Kernels(parameters, accelerator, shape.matmul_precision, shape.kv_bytes)
         self.kernels: Final = kernels
         self.tensor_parallel: Final = tensor_parallel
         self.expert_parallel: Final = expert_parallel
+        self._ranks: Final = data_parallel
+        self._backend: Final = "" if ranks is None else ranks.backend
         self._bounds: Final = bounds
         self._part: Final = part
         self._layers: Final = part.layers
@@ -122,6 +141,7 @@ class Physics(StepTimeModel):
             + (INDEX_LAYER_S if part.is_sparse else 0.0)
         )
         self._tokens_s: Final[dict[int, float]] = {}
+        self._shared_s: Final[dict[tuple[int, int], float]] = {}
         self._head_s: Final[dict[int, float]] = {}
         self._lines: Final[dict[tuple[int, int], list[tuple[float, float, float]]]] = {}
         self._step_lines: Final[dict[int, list[tuple[float, float, float]]]] = {}
@@ -133,10 +153,14 @@ class Physics(StepTimeModel):
                 return 0.0
             base, slope, _ = self.decode_line(work.decodes, work.context)
             return base + slope * work.context
-        tokens = work.decodes + work.drafted
-        for new, _, _ in work.chunks:
-            tokens += new
-        time = self.tokens_s(tokens) + self.head_s(work.samples)
+        tokens = tokens_of(work)
+        if self._ranks > 1:
+            everywhere = tokens
+            work = largest_share(work, self._ranks)
+            time = self._rank_tokens_s(tokens_of(work), everywhere)
+        else:
+            time = self.tokens_s(tokens)
+        time += self.head_s(work.samples)
         if work.chunks:
             time += self._prefill_s(work.chunks)
         if work.decodes:
@@ -150,9 +174,12 @@ class Physics(StepTimeModel):
         if lines is None:
             if len(self._step_lines) >= REMEMBERED:
                 self._step_lines.clear()
-            rest = self.tokens_s(decodes) + self.head_s(decodes)
-            attention = self._decode_lines(decodes)
-            lines = [(rest + base, slope, until) for base, slope, until in attention]
+            if self._ranks == 1:
+                rest = self.tokens_s(decodes) + self.head_s(decodes)
+                attention = self._decode_lines(decodes)
+                lines = [(rest + base, slope, until) for base, slope, until in attention]
+            else:
+                lines = self._rank_lines(decodes)
             self._step_lines[decodes] = lines
         for line in lines:
             if context < line[2]:
@@ -168,10 +195,32 @@ class Physics(StepTimeModel):
         if known is None:
             if len(self._tokens_s) >= REMEMBERED:
                 self._tokens_s.clear()
-            known = self._layers_s(float(tokens)) + self._collectives_s(tokens)
+            known = self._layers_s(float(tokens), float(tokens)) + self._reduces_s(tokens)
             known += self.kernels.parameters.step_s
             self._tokens_s[tokens] = known
         return known
+
+    def _rank_tokens_s(self, tokens: int, everywhere: int) -> float:
+        """The same on a rank with so many tokens of those that are everywhere."""
+        key = (tokens, everywhere)
+        known = self._shared_s.get(key)
+        if known is None:
+            if len(self._shared_s) >= REMEMBERED:
+                self._shared_s.clear()
+            known = self._layers_s(float(tokens), float(everywhere)) + self._reduces_s(tokens)
+            known += self._exchanges_s(tokens, everywhere) + self.kernels.parameters.step_s
+            self._shared_s[key] = known
+        return known
+
+    def _rank_lines(self, decodes: int) -> list[tuple[float, float, float]]:
+        """Lines of the rank with most sequences, over the sum of contexts on all ranks."""
+        own = (decodes + self._ranks - 1) // self._ranks
+        share = own / decodes
+        rest = self._rank_tokens_s(own, decodes) + self.head_s(own)
+        return [
+            (rest + base, slope * share, until / share)
+            for base, slope, until in self._decode_lines(own)
+        ]
 
     def head_s(self, samples: int) -> float:
         """The output head, for the sequences that produce a token."""
@@ -195,13 +244,14 @@ class Physics(StepTimeModel):
         kernels and the falling clock count as multiplications, from whose steps they are known.
         """
         part = self._part
-        rows = float(work.decodes + work.drafted)
-        for new, _, _ in work.chunks:
-            rows += new
+        whole_s = self.step_s(work)
+        everywhere = float(tokens_of(work))
+        work = largest_share(work, self._ranks)
+        rows = float(tokens_of(work))
         attention, _ = self._gemms_s(rows, self._attention_gemms)
         dense, _ = self._gemms_s(rows, self._dense_gemms)
         shared, _ = self._gemms_s(rows, self._shared_gemms)
-        routed = self._routed_s(rows) if part.moe_layers else 0.0
+        routed = self._routed_s(everywhere) if part.moe_layers else 0.0
         gemm = part.layers * attention + part.dense_layers * dense + part.moe_layers * shared
         prefill = "sparse attention" if part.is_sparse else "prefill attention"
         found = {
@@ -217,10 +267,12 @@ class Physics(StepTimeModel):
                 kind = "sparse attention" if part.is_sparse else "latent attention"
                 base += part.layers * (self._small_s - self.kernels.parameters.layer_s)
             found[kind] = found.get(kind, 0.0) + base + slope * work.context
-        found["all-reduce"] = self._collectives_s(int(rows))
+        found["all-reduce"] = self._reduces_s(int(rows))
+        if self._ranks > 1:
+            found["all-to-all"] = self._exchanges_s(int(rows), int(everywhere))
         p = self.kernels.parameters
         found["rest"] = p.step_s + part.layers * p.layer_s
-        left = self.step_s(work) - math.fsum(found.values())
+        left = whole_s - math.fsum(found.values())
         found[gemm_kind(part, self.kernels)] += max(0.0, left)
         return found
 
@@ -235,13 +287,14 @@ class Physics(StepTimeModel):
             compute += 2.0 * rows * outputs * inputs / rates.flops
         return time, compute
 
-    def _layers_s(self, rows: float) -> float:
+    def _layers_s(self, rows: float, everywhere: float) -> float:
+        """All layers, for tokens of which experts see those of the other ranks as well."""
         part = self._part
         p = self.kernels.parameters
         width_s = p.elementwise_passes * rows * part.activation_bytes / self.kernels.hbm
         attention, attention_compute = self._gemms_s(rows, self._attention_gemms)
         dense, dense_compute = self._gemms_s(rows, self._dense_gemms)
-        mixture, mixture_compute = self._mixture_s(rows)
+        mixture, mixture_compute = self._mixture_s(rows, everywhere)
         time = part.layers * (self._small_s + width_s * self._layer_width + attention)
         time += part.dense_layers * (dense + width_s * part.ffn)
         time += part.moe_layers * (mixture + width_s * part.shared_ffn)
@@ -254,17 +307,17 @@ class Physics(StepTimeModel):
             time += compute * (slower - 1.0)
         return time
 
-    def _mixture_s(self, rows: float) -> tuple[float, float]:
+    def _mixture_s(self, rows: float, everywhere: float) -> tuple[float, float]:
         part = self._part
         if part.moe_layers == 0:
             return 0.0, 0.0
         kernels = self.kernels
-        routed = self._routed_s(rows)
+        routed = self._routed_s(everywhere)
         shared, shared_compute = self._gemms_s(rows, self._shared_gemms)
         router = kernels.gemm_s(
             rows, self._routed_of, part.hidden, part.embedding_bytes, self._head_rates
         )
-        pairs = rows * self._routed_to / self.expert_parallel
+        pairs = everywhere * self._routed_to / self.expert_parallel
         compute = 2.0 * pairs * part.expert_params / self._expert_rates.flops
         return router + routed + shared, compute + shared_compute
 
@@ -282,17 +335,28 @@ class Physics(StepTimeModel):
             rates=self._expert_rates,
         )
 
-    def _collectives_s(self, tokens: int) -> float:
-        if self.tensor_parallel == 1 and self.expert_parallel == 1:
+    def _reduces_s(self, tokens: int) -> float:
+        """Sums over a tensor-parallel group: after attention, and after MLP or experts.
+
+        Whole experts on the GPUs of one group change nothing: each has all tokens already.
+        """
+        if self.tensor_parallel == 1:
             return 0.0
         part = self._part
         message = tokens * part.hidden * part.activation_bytes
-        reduce = self.kernels.all_reduce_s(message, self.tensor_parallel)
-        if self.expert_parallel == 1:
-            return 2.0 * part.layers * reduce
-        sent = message * self._routed_to / self.expert_parallel
-        exchange = self.kernels.all_to_all_s(sent, self.expert_parallel)
-        return (2 * part.layers - part.moe_layers) * reduce + 2.0 * part.moe_layers * exchange
+        return 2.0 * part.layers * self.kernels.all_reduce_s(message, self.tensor_parallel)
+
+    def _exchanges_s(self, tokens: int, everywhere: int) -> float:
+        """Tokens of all ranks come to the experts, and their sums back."""
+        part = self._part
+        if self._backend in EXCHANGES:
+            once = self.kernels.exchange_s(
+                self._backend, float(tokens), part.hidden, self._routed_to, self._ranks
+            )
+        else:
+            message = everywhere * part.hidden * part.activation_bytes
+            once = 2.0 * self.kernels.gather_s(message, self._ranks)
+        return part.moe_layers * once
 
     def _prefill_s(self, chunks: list[tuple[int, int, int]]) -> float:
         """Attention of the prompt tokens: one kernel over all chunks in every layer."""

@@ -20,7 +20,7 @@ from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelera
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.kernels import PhysicsParameters
 from windtunnel.models.step_time.model import NO_BOUND, MeasuredBounds
-from windtunnel.models.step_time.physics import Physics
+from windtunnel.models.step_time.physics import Physics, Ranks
 
 __all__ = [
     "FORMAT",
@@ -289,12 +289,19 @@ def physics_model(
     profile: Profile | None = None,
     tensor_parallel: int = 1,
     expert_parallel: int = 1,
+    ranks: Ranks | None = None,
 ) -> Physics:
     """A `physics` step-time model; without a profile, with the accelerator's bundled one."""
     chosen = profile if profile is not None else profile_for(accelerator)
     parameters = chosen.physics_parameters()
     return Physics(
-        shape, accelerator, parameters, tensor_parallel, expert_parallel, chosen.bounds()
+        shape,
+        accelerator,
+        parameters,
+        tensor_parallel,
+        expert_parallel,
+        chosen.bounds(),
+        ranks,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -223,20 +224,22 @@ def pools(result: Entry, scenario: Entry) -> PageTable:
         cells += cells_of("pools.POOL", pool)
         if priced:
             price = pool["price_per_hour"]
-            each = (
-                NOTHING
-                if price is None
-                else text_of(DOLLARS, price * plan.get("tensor_parallel", 1))
-            )
+            each = NOTHING if price is None else text_of(DOLLARS, price * _gpus(plan))
             cells += [each, text_of(DOLLARS, pool["cost"]) if pool["cost"] else NOTHING]
         rows.append(cells)
     return PageTable("Pools", _cost(result), 2 + len(shown), columns, rows)
 
 
+def _gpus(plan: Entry) -> int:
+    """Accelerators of a server."""
+    degrees = ("tensor_parallel", "data_parallel", "pipeline_parallel")
+    return math.prod(plan.get(degree, 1) for degree in degrees)
+
+
 def _hardware(plan: Entry) -> str:
     if not plan:
         return NOTHING
-    count = plan["tensor_parallel"]
+    count = _gpus(plan)
     runs_on = plan["accelerator"] or "given step times"
     many = f"{count} x " if count > 1 else ""
     return f"{many}{runs_on}{'' if plan['role'] == 'both' else ', ' + plan['role']}"

@@ -234,7 +234,7 @@ class _Pool(NamedTuple):
     role: str
     replicas: int
     accelerator: str | None
-    tensor_parallel: int
+    gpus: int
     model: str | None
 
 

@@ -127,6 +127,15 @@ def _refuse_many_pools(plan: ScenarioPlan) -> None:
             hint="take them out for the plan (--set fleet=null --set gangs=null), and put its "
             "answer on them afterwards; --find load and --find knee take them as they are",
         )
+    for index, pool in enumerate(plan.pools):
+        if pool.gpus > pool.tensor_parallel:
+            raise InputError(
+                f"{pool.name} has data_parallel {pool.data_parallel} and pipeline_parallel "
+                f"{pool.pipeline_parallel}, and a plan varies tensor_parallel alone",
+                where=f"serving.pools[{index}]",
+                allowed="1 of both",
+                hint="`sweep` takes any setting",
+            )
     roles = sorted(pool.role for pool in plan.pools)
     if roles in (["both"], ["decode", "prefill"]):
         return

@@ -268,14 +268,12 @@ def _kind(
     pools = [_with(pool, own, choices.prices) for pool in frame.plan.pools]
     changes = [_changes(old, new) for old, new in zip(frame.plan.pools, pools, strict=True)]
     prices = [price_of(pool) for pool in pools]
-    each = tuple(
-        (price or 0.0) * pool.tensor_parallel for price, pool in zip(prices, pools, strict=True)
-    )
+    each = tuple((price or 0.0) * pool.gpus for price, pool in zip(prices, pools, strict=True))
     kind = msgspec.structs.replace(
         kind,
         settings=_merged(frame.settings, changes),
         prices=each if None not in prices else (),
-        accelerators=tuple(pool.tensor_parallel for pool in pools),
+        accelerators=tuple(pool.gpus for pool in pools),
     )
     try:
         found = bounds.of(pools)

@@ -29,7 +29,7 @@ def initial_machines(fleet: FleetSettings, servers: Sequence[PoolSettings]) -> l
             one = fleet.pools[number]
             if one.accelerator != pool.accelerator:
                 continue
-            size = pool.tensor_parallel
+            size = pool.gpus
             while left > 0:
                 if free[number] < size and open_ended[number]:
                     more = max(1, math.ceil(size / one.accelerators))

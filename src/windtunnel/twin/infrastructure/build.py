@@ -158,7 +158,7 @@ def _plain(pool: PoolSettings) -> SetSpec:
         "nodeSelector": selector,
         "terminationGracePeriodSeconds": NO_HURRY_S,
     }
-    requests = {GPU: float(pool.tensor_parallel)}
+    requests = {GPU: float(pool.gpus)}
     template = CliqueTemplate(SERVER, pool.replicas, 1, pod_spec, requests, f"plain-{pool.name}")
     return SetSpec(1, (template,), priority_class=f"pool/{pool.name}")
 

@@ -193,7 +193,7 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
             "cluster": pool.cluster,
             "replica_seconds": replica_seconds,
             "ready_seconds": served,
-            "accelerator_seconds": replica_seconds * pool.tensor_parallel,
+            "accelerator_seconds": replica_seconds * pool.gpus,
             "replicas": replicas_of(pool, own),
             "utilization": per(sum(server.busy_s for server in servers), served),
             "preemptions": sum(server.preemptions for server in servers),

@@ -98,12 +98,12 @@ def _machine_faults(spec: Scenario, fleet: FleetSettings) -> Iterator[Fault]:
             yield Fault((*path, "accelerator"), what, ", ".join(kinds), hint)
             continue
         largest = max(one.accelerators for one in matching)
-        if spec.gangs is None and pool.tensor_parallel > largest:
-            what = f"{pool.tensor_parallel} accelerators, and a machine has {largest} at most"
+        if spec.gangs is None and pool.gpus > largest:
+            what = f"{pool.gpus} accelerators, and a machine has {largest} at most"
             hint = "describe the pods of a server that spans machines by `gangs` and `clique`"
             yield Fault((*path, "tensor_parallel"), what, hint=hint)
             continue
-        most = sum(_room(one, pool.tensor_parallel) * one.machines.max for one in matching)
+        most = sum(_room(one, pool.gpus) * one.machines.max for one in matching)
         if pool.replicas > most:
             what = f"{pool.replicas} servers, and the machines of `fleet` can hold {most}"
             yield Fault((*path, "replicas"), what, hint="raise machines.max, or lower replicas")
@@ -213,8 +213,8 @@ def _size_faults(
     path: KeyPath, pool: PoolSettings, found: Found, spec: Scenario
 ) -> Iterator[Fault]:
     asked = found.accelerators()
-    if asked != pool.tensor_parallel and (asked or spec.fleet is not None):
-        what = f"a replica has {pool.tensor_parallel}, and the pods of {pool.clique} ask for"
+    if asked != pool.gpus and (asked or spec.fleet is not None):
+        what = f"a replica has {pool.gpus}, and the pods of {pool.clique} ask for"
         hint = f"of {GPU}; set one to the other"
         yield Fault((*path, "tensor_parallel"), f"{what} {asked:g}", hint=hint)
     smallest = found.smallest()

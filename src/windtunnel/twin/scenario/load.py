@@ -31,7 +31,17 @@ __all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
 LONGEST_BARE_S = {"ttft": 60.0, "tpot": 5.0}
 """Targets of a class of service that are taken to be meant where they have no unit."""
 
-HARDWARE = ("model", "accelerator", "tensor_parallel", "expert_parallel", "step_time", "engine")
+HARDWARE = (
+    "model",
+    "accelerator",
+    "tensor_parallel",
+    "expert_parallel",
+    "data_parallel",
+    "pipeline_parallel",
+    "all2all_backend",
+    "step_time",
+    "engine",
+)
 
 
 def load(path: str | Path, sets: Sequence[str] = (), seed: int | None = None) -> ScenarioPlan:

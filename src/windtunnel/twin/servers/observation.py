@@ -194,7 +194,7 @@ class FleetObserver:
             # Of one that drains, too: it is on its machine until its last request has ended.
             there = counts[PENDING] + counts[STARTING] + counts[READY] + counts[DRAINING]
             left = free.get(kind, self._accelerators.get(kind, WITHOUT_END))
-            free[kind] = left - int(there) * plan.tensor_parallel
+            free[kind] = left - int(there) * plan.gpus
         return free
 
     def _variant(
@@ -251,7 +251,7 @@ def _spec(plan: ScenarioPlan, pool: PoolSettings, own: Pool) -> ReplicaSpec:
     limits = own.limits
     return ReplicaSpec(
         accelerator=pool.accelerator or "",
-        accelerators=pool.tensor_parallel,
+        accelerators=pool.gpus,
         price_per_hour=cost_of(pool, AN_HOUR_S),
         startup_s=startup_s_of(plan, pool),
         kv_tokens=float(limits.usable_blocks * limits.block_size),

@@ -42,7 +42,8 @@ from windtunnel.models.step_time.blis import (
 )
 from windtunnel.models.step_time.linear import Linear
 from windtunnel.models.step_time.model import Scaled, StepTimeModel, StepWork
-from windtunnel.models.step_time.physics import Physics
+from windtunnel.models.step_time.physics import Physics, Ranks
+from windtunnel.models.step_time.pipeline import Pipelined, pipelined
 from windtunnel.models.step_time.profile import Profile, load_profile, physics_model, profile_for
 from windtunnel.models.step_time.roofline import Roofline
 from windtunnel.models.step_time.speculative import Speculating
@@ -61,6 +62,9 @@ BLIS = "blis-trained-physics"
 
 KeyPath = tuple[str | int, ...]
 """Where in a scenario: keys, and numbers in lists."""
+
+DOMAIN, LARGE_DOMAIN = 8, 72
+"""Accelerators that are joined by links of their own; the larger is a GB200 or GB300 rack."""
 
 UNMEASURED = {
     "linear": "the numbers are the scenario's own",
@@ -144,7 +148,7 @@ def evidence_of(
 ) -> Evidence:
     """The evidence for a pool's step times; `model` gives them, and `step` is a typical one."""
     kind = pool.step_time.model
-    while isinstance(model, (Scaled, Speculating)):
+    while isinstance(model, (Scaled, Speculating, Pipelined)):
         model = model.inner
     if kind == "physics":
         assert shape is not None, "a scenario without a model is refused when it is loaded"
@@ -168,12 +172,31 @@ def assumptions_of(pool: PoolSettings) -> list[str]:
             f"Drafts of {pool.name} are accepted as those of another model were, on prompts about "
             "code; `acceptance` takes the rates that vLLM logs for yours."
         )
+    if pool.data_parallel > 1:
+        found.append(
+            f"Requests of {pool.name} are spread evenly over its {pool.data_parallel} ranks "
+            "(data_parallel), whose prefix caches are one; on a real server the fullest rank sets "
+            "the pace."
+        )
+    if isinstance(pool.step_time, LinearStepTime):
+        return found  # collectives and batches are part of the scenario's own numbers
+    domain = LARGE_DOMAIN if (pool.accelerator or "").lower().startswith("gb") else DOMAIN
+    if pool.tensor_parallel * pool.data_parallel > domain:
+        found.append(
+            f"Collectives of {pool.name} run over links of one machine, and its servers span "
+            "several; nothing was measured between machines."
+        )
+    if pool.pipeline_parallel > 1:
+        found.append(
+            f"Batches of the pipeline of {pool.name} are taken to be of one size; no run of a "
+            "pipeline was measured."
+        )
     return found
 
 
 def expert_degree(pool: PoolSettings) -> int:
     """Over how many GPUs whole experts are spread; 1 when each has a part of all."""
-    return pool.tensor_parallel if pool.expert_parallel else 1
+    return pool.tensor_parallel * pool.data_parallel if pool.expert_parallel else 1
 
 
 def limits_of(pool: PoolSettings, shape: ModelShape | None, seed: int = 0) -> EngineLimits:
@@ -187,7 +210,20 @@ def limits_of(pool: PoolSettings, shape: ModelShape | None, seed: int = 0) -> En
     if pool.step_time.model == BLIS:
         max_model_len = min(max_model_len, kv_blocks * engine.block_size)
     windows = None if engine.kv_blocks != "auto" else _windows(pool, shape)
-    return EngineLimits(engine, kv_blocks, max_model_len, _tiers(engine, shape), windows, seed)
+    if pool.data_parallel > 1 and shape is not None and not shape.is_mixture:
+        what = f"data_parallel is {pool.data_parallel}, but {shape.name} has no experts to share"
+        hint = f"ranks of a dense model are servers of their own: replicas, {pool.data_parallel} "
+        raise InputError(what, allowed="a mixture model", hint=hint + "times as many")
+    return EngineLimits(
+        engine,
+        kv_blocks,
+        max_model_len,
+        _tiers(engine, shape),
+        windows,
+        seed,
+        pool.data_parallel,
+        pool.pipeline_parallel,
+    )
 
 
 def _drafter(pool: PoolSettings, shape: ModelShape) -> Drafter | None:
@@ -201,7 +237,7 @@ def _windows(pool: PoolSettings, shape: ModelShape | None) -> WindowGroups | Non
     """What requests hold for layers with a window, where a model has both kinds of layers."""
     if shape is None or pool.step_time.model == BLIS:
         return None
-    groups = kv_groups(shape)
+    groups = kv_groups(shape.per_stage(pool.pipeline_parallel))
     if not groups.full or not groups.windowed:
         return None
     most = groups.window_blocks(1, groups.window, pool.engine.block_size)
@@ -262,6 +298,8 @@ def capacity_of(pool: PoolSettings, shape: ModelShape, accelerator: Accelerator)
         limits,
         tensor_parallel=pool.tensor_parallel,
         expert_parallel=expert_degree(pool),
+        data_parallel=pool.data_parallel,
+        pipeline_parallel=pool.pipeline_parallel,
         drafter=_drafter(pool, shape),
     )
 
@@ -276,6 +314,10 @@ def _hardware(pool: PoolSettings, shape: ModelShape | None) -> tuple[ModelShape,
 def step_time_of(pool: PoolSettings, shape: ModelShape | None) -> StepTimeModel:
     """How long the steps of a pool's servers take, drafts and all."""
     inner = _own_step_time(pool, shape)
+    if pool.pipeline_parallel > 1 and not isinstance(pool.step_time, LinearStepTime):
+        whole, accelerator = _hardware(pool, shape)
+        batch = pool.engine.max_num_batched_tokens
+        return pipelined(inner, whole, accelerator, pool.pipeline_parallel, batch)
     speculative = pool.engine.speculative
     if speculative is None:
         return inner
@@ -311,7 +353,8 @@ def _own_step_time(pool: PoolSettings, shape: ModelShape | None) -> StepTimeMode
         beta = DEFAULT_BETA if step.beta is None else tuple(step.beta)
         return BlisTrainedPhysics(shape, accelerator, tensor_parallel=degree, beta=beta)
     profile = None if step.profile is None else load_profile(step.profile)
-    return physics_model(shape, accelerator, profile, degree, experts)
+    ranks = Ranks(pool.data_parallel, pool.all2all_backend) if pool.data_parallel > 1 else None
+    return physics_model(shape, accelerator, profile, degree, experts, ranks)
 
 
 def overheads_of(pool: PoolSettings, network_s: float) -> Overheads:
@@ -358,4 +401,4 @@ def price_of(pool: PoolSettings) -> float | None:
 def cost_of(pool: PoolSettings, replica_seconds: float) -> float:
     """Dollars for so much time of its servers; a pool without a price costs nothing."""
     price = price_of(pool) or 0.0
-    return replica_seconds * pool.tensor_parallel * price / SECONDS_PER_HOUR
+    return replica_seconds * pool.gpus * price / SECONDS_PER_HOUR
