@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ from tests.kubernetes.scaling_stage import (
 from tests.kubernetes.test_operate_command import operate, text_of
 from tests.scaling.kubernetes.pods import page
 from tests.scaling.manifests.texts import HOMOGENEOUS
-from windtunnel.live.kubernetes.errors import Invalid
+from windtunnel.live.kubernetes.errors import Invalid, NotFound, NotLeader
 from windtunnel.live.kubernetes.resources import CONFIG_MAPS, Plain, Resource, Unstructured
 from windtunnel.live.operate.mirror import RESOURCES
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS
@@ -182,6 +183,66 @@ async def test_an_api_server_that_is_away_decides_nothing(cluster: Cluster) -> N
             await until_condition(cluster, "ScalingActive", "True", "ValidMetricFound")
             await ours.ticks(2)
             assert "ForeignChange" not in await events(cluster)
+
+
+async def test_killed_at_any_write_it_knows_its_own_orders(cluster: Cluster) -> None:
+    """Before the record, the scale or the status is written, or before the answer is heard."""
+    await install(cluster.client)
+    async with served() as on, proxied(cluster) as (proxy, client):
+        await ready_pods(cluster)
+        for number in range(6):
+            deadly, fate = number // 2 + 1, (Cut(), Swallow())[number % 2]
+            await deployment(cluster)
+            writes, killed = 0, asyncio.Event()
+
+            def die(
+                method: str, path: str, at: int = deadly, fate: Any = fate, killed: Any = killed
+            ) -> Any:
+                nonlocal writes
+                ours = any(word in path for word in ("configmaps", "/scale", "/status"))
+                writes += method != "GET" and ours
+                if writes < at:
+                    return None
+                killed.set()
+                return fate if writes == at and method != "GET" else Cut()
+
+            proxy.fate = die
+            await autoscaler(cluster, on.port)
+            async with autoscaling(cluster, client), asyncio.timeout(30):
+                await killed.wait()
+            proxy.fate = lambda method, path: None
+            async with autoscaling(cluster, client) as again:
+                await until_size(cluster, 6)
+                await again.ticks(2)
+                assert "Contested" not in again.of().control.conditions  # type: ignore[union-attr]
+            await cluster.client.delete(AUTOSCALERS, cluster.namespace, "chat")
+            with suppress(NotFound):  # else it goes with its object, a little later
+                await cluster.client.delete(CONFIG_MAPS, cluster.namespace, RECORD)
+            await cluster.client.delete(DEPLOYMENTS, cluster.namespace, "chat")
+
+
+async def test_no_write_after_the_lease_is_lost(cluster: Cluster) -> None:
+    class Guard:
+        left_s = 5.0
+
+        def write_time_s(self, now_s: float) -> float:
+            return self.left_s
+
+    await install(cluster.client)
+    async with served() as on:
+        await deployment(cluster)
+        await ready_pods(cluster)
+        on.page = page(5, 1)
+        await autoscaler(cluster, on.port)
+        guard = Guard()
+        fenced = cluster.client.fenced(guard)
+        async with autoscaling(cluster, fenced) as ours:
+            await until_condition(cluster, "ScalingActive", "True", "ValidMetricFound")
+            guard.left_s = 0.0
+            on.page = page(20, 3)
+            with pytest.raises(NotLeader):
+                await ours.ended()
+        assert await size(cluster) == 2
 
 
 @pytest.mark.parametrize(

@@ -156,8 +156,19 @@ def test_requests_at_a_gateway_start_it_again_from_zero() -> None:
     control = ScalingController(made, 0.0)
     looks = {"main": PoolLook(0, [], uid="uid")}
     assert control.decide(Seen(looks), 0.0).orders == []
+    assert control.decide(Seen(looks, queued=None), 10.0).orders == []
     (order,) = control.decide(Seen(looks, queued=3), 15.0).orders
     assert order.replicas == 1
+
+
+def test_a_silent_gateway_keeps_the_last_replica() -> None:
+    asleep = {**HPA, "down": {"window": "0s"}, "pools": {"main": {"min": 0, "max": 4}}}
+    made = plan(asleep, queue={"url": "http://gateway/metrics"})
+    looks = {"main": PoolLook(1, pods(1), uid="uid")}
+    idle = {"uid-0": reading(0, 0)}
+    for queued, sizes in ((None, []), (0, [0])):
+        tick_ = ScalingController(made, 0.0).decide(Seen(looks, idle, queued), 0.0)
+        assert [order.replicas for order in tick_.orders] == sizes
 
 
 def test_the_oldest_object_has_a_target_and_an_hpa_before_it() -> None:

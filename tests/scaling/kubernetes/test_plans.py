@@ -1,6 +1,7 @@
 """Objects of a cluster become plans: Autoscalers, and Kthena's before and after its v1.0."""
 
 import copy
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,17 @@ def test_groups_of_pods_are_replicas_by_the_label_of_their_kind() -> None:
     made = autoscaler_plan("ns", "chat", {"targets": [{"targetRef": reference}], "scaling": HPA})
     assert made.targets[0].replica_label == "grove.io/podcliqueset-replica-index"
     assert plan().targets[0].replica_label == ""
+
+
+def test_schedules_go_by_the_clock_of_the_cluster() -> None:
+    hours = {"start": "0 9 * * *", "end": "0 17 * * *", "replicas": 5}
+    keda = {"policy": "keda", "schedules": [hours], "pools": {"main": {"min": 1, "max": 9}}}
+    control = ScalingController(plan(keda), 0.0)
+    looks = {"main": PoolLook(1, [PodView("1", "a", 0.0)])}
+    midnight_s = datetime(2026, 11, 16, tzinfo=UTC).timestamp()
+    assert control.decide(Seen(looks), midnight_s + 8 * 3600).orders == []
+    (order,) = control.decide(Seen(looks), midnight_s + 10 * 3600).orders
+    assert order.replicas == 5
 
 
 def stored(manifest: dict[str, Any], kind: str = "AutoscalingPolicy") -> Stored:

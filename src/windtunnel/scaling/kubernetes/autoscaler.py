@@ -18,6 +18,7 @@ from windtunnel.scaling.kubernetes.plan import (
     ScaledTarget,
     ScalingPlan,
 )
+from windtunnel.scaling.policies.keda import KedaSettings
 from windtunnel.scaling.settings import PolicySettings
 from windtunnel.scaling.snapshot import Objective, ReplicaSpec
 from windtunnel.settings.faults import Fault, checker_faults, dotted
@@ -30,6 +31,8 @@ GROUP: Final = "windtunnel.dev"
 API_VERSION: Final = f"{GROUP}/v1alpha1"
 AUTOSCALER: Final = "Autoscaler"
 MOST_TARGETS: Final = 64
+CLOCK_BEGINS: Final = "1970-01-01T00:00"
+"""When a live clock, which counts seconds since then, was zero: for schedules."""
 NOT_LIVE: Final = {"foresight": "the times of its schedule count from the start of a run"}
 STEP_TIMES: Final = ("predictive", "dynamo")
 """Policies that plan with the times of engine steps."""
@@ -268,8 +271,11 @@ def autoscaler_plan(namespace: str, name: str, spec: Mapping[str, Any]) -> Scali
     faults = [fault for fault in faults if not fault.is_note]
     if faults:
         raise invalid(faults)
+    scaling = form.scaling
+    if isinstance(scaling, KedaSettings):
+        scaling = scaling.model_copy(update={"begins": CLOCK_BEGINS})
     try:
-        setup = setup_of(form.scaling, pools, Path())
+        setup = setup_of(scaling, pools, Path())
         setup.policies[0].policy.build()
     except InputError as error:
         raise InvalidPlan(str(error)) from None

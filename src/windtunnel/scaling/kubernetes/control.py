@@ -106,7 +106,8 @@ class Seen(NamedTuple):
     looks: Mapping[str, PoolLook | str]
     """By pool: the target, or why nothing is known of it."""
     readings: Mapping[str, PodReading] = {}
-    queued: int = 0
+    queued: int | None = 0
+    """Requests at a gateway; None: it does not say."""
     problems: Sequence[str] = ()
     """Why some metrics could not be had."""
     taken: Mapping[str, str] = {}
@@ -288,7 +289,10 @@ class ScalingController:
             self._tell(Condition(ABLE, holds=False, reason="FailedGetScale",
                                  message="; ".join(unknown)))  # fmt: skip
             return Tick((), (), happenings)
-        snapshot = self._builder.take(looks, seen.readings, seen.queued, now_s)
+        queued = seen.queued
+        if queued is None:  # a gateway's silence neither ends the last replica nor starts one
+            queued = 1 if any(look.size for look in looks.values()) else 0
+        snapshot = self._builder.take(looks, seen.readings, queued, now_s)
         issued = self._issued(snapshot, now_s, happenings)
         outcomes = [] if issued.order is None else self._loop.arrived(
             issued.order, {pool: look.size for pool, look in looks.items()}

@@ -86,7 +86,8 @@ class Answers(NamedTuple):
     readings: dict[str, PodReading]
     external: dict[str, dict[str, float]]
     """By pool and metric, for pools that have queries."""
-    queued: int
+    queued: int | None
+    """None: the gateway does not say."""
     problems: list[str]
 
 
@@ -227,17 +228,17 @@ class MetricSources:
         await asyncio.gather(*(ask(*one) for one in plan.queries))
         return found
 
-    async def _queued(self, plan: ScalingPlan, problems: list[str]) -> int:
+    async def _queued(self, plan: ScalingPlan, problems: list[str]) -> int | None:
         if plan.queue is None:
             return 0
         try:
             status, page = await self._fetch(plan.queue.url)
         except Unavailable as error:
             problems.append(f"the gateway {error}")
-            return 0
+            return None
         if status != 200:
             problems.append(f"the gateway answers {status}")
-            return 0
+            return None
         values = [
             one.value
             for one in page_samples(page, plan.queue.metric)
@@ -245,6 +246,7 @@ class MetricSources:
         ]
         if not values:
             problems.append(f"the gateway does not say {plan.queue.metric}")
+            return None
         return int(sum(values))
 
     async def _query(self, url: str, query: str, now_s: float) -> bytes:
