@@ -48,7 +48,7 @@ def timeline_table(plan: ScenarioPlan, timeline: Timeline) -> Any:
         ),
         "replica": pa.array(np.tile([-1, *replicas], len(times)).astype(np.int32), mask=total),
         "state": pa.DictionaryArray.from_arrays(
-            _with_all(states, np.zeros(len(times), dtype=np.int32)), list(STATES), mask=total
+            _with_all(states, np.zeros(len(times))).astype(np.int32), list(STATES), mask=total
         ),
         **_by_server(samples, spans, states, _prices_per_s(plan, pools)),
     }
