@@ -11,7 +11,7 @@ first, so what is cached of a prefix is always a head part of it, and its free b
     Run     free, cached, consecutive blocks of one chain, at one place in the order of eviction
 """
 
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import i64
 
@@ -38,13 +38,51 @@ class BlockRun:
 class Chain:
     """A cached prefix segment. Block numbers count from the start of the prompt."""
 
-    def __init__(self, key: int, first: i64) -> None:
+    def __init__(self, key: Any, first: i64) -> None:
         self.key = key
         self.first: i64 = first
         self.resident: i64 = first
         self.pinned: i64 = first
-        self.users: dict[int, int] = {}  # how far a request holds the chain -> how many do
+        # Requests that hold the chain up to `upto`, mostly all; and how many do up to elsewhere.
+        self._upto: i64 = first
+        self._users: i64 = 0
+        self._others: dict[int, int] | None = None
         self.runs: list[BlockRun] = []  # deepest first, which is also the order of eviction
+
+    def hold(self, upto: i64) -> None:
+        """One request more holds it up to a block."""
+        if self._users == 0:
+            self._upto = upto
+        if self._upto == upto:
+            self._users += 1
+            return
+        if self._others is None:
+            self._others = {}
+        self._others[upto] = self._others.get(upto, 0) + 1
+
+    def drop(self, upto: i64) -> None:
+        """One that held it up to there does no more."""
+        if self._upto == upto and self._users > 0:
+            self._users -= 1
+            return
+        others = self._others
+        assert others is not None
+        users = others[upto] - 1
+        if users:
+            others[upto] = users
+        else:
+            del others[upto]
+
+    def is_held(self) -> bool:
+        return self._users > 0 or bool(self._others)
+
+    def held(self) -> i64:
+        """Up to which block some request holds it; `first` where none does."""
+        held = self._upto if self._users > 0 else self.first
+        others = self._others
+        if others:
+            held = max(held, *others)
+        return held
 
 
 class BlockPool:
@@ -62,7 +100,7 @@ class BlockPool:
         self.free: i64 = self.blocks
         self.lowest_free: i64 = self.blocks
         self.leaked: i64 = 0  # neither free nor held by a request, for good
-        self._chains: Final[dict[int, Chain]] = {}
+        self._chains: Final[dict[Any, Chain]] = {}
         self._own: Final[dict[int, Chain]] = {}  # preempted requests' own blocks, by request id
         self._ends: Final = BlockRun(None, 0, 0, False)  # noqa: FBT003 - a ring: after it the oldest run, before it the newest
         self._ends.before = self._ends
@@ -80,10 +118,11 @@ class BlockPool:
         if self._chains.get(chain.key) is chain:
             self._write(chain.key, chain.resident if chain.resident > chain.first else 0)
 
-    def _write(self, key: int, reach: i64) -> None:
+    def _write(self, key: Any, reach: i64) -> None:
         """Notes up to which block a chain can be found; what tiers have counts as well."""
         journal = self.journal
-        if journal is not None and key >= 0:
+        number: i64 = key
+        if journal is not None and number >= 0:
             if self.tiers is not None:
                 reach = max(reach, self.tiers.reach(key))
             journal.append(self._owner)
@@ -119,7 +158,7 @@ class BlockPool:
                 self._unlink(run)
                 if chain is not None:
                     chain.runs.pop(0)
-                    if chain.resident == chain.first and not chain.users:
+                    if chain.resident == chain.first and not chain.is_held():
                         self._forget(chain)
 
     def leak(self, count: i64) -> None:
@@ -214,7 +253,7 @@ class BlockPool:
                 self.tiers.forget(own.key)
 
     def _hold(self, chain: Chain, upto: i64) -> None:
-        chain.users[upto] = chain.users.get(upto, 0) + 1
+        chain.hold(upto)
         if upto > chain.pinned:
             chain.pinned = upto
         while chain.runs:
@@ -249,8 +288,8 @@ class BlockPool:
                     request.sharing = False
                     return
                 if held > start:
-                    self._drop_user(chain, held)
-                chain.users[reach] = chain.users.get(reach, 0) + 1
+                    chain.drop(held)
+                chain.hold(reach)
                 chain.resident = reach
                 chain.pinned = reach
                 if self.tiers is not None:
@@ -333,18 +372,11 @@ class BlockPool:
             if last <= start:
                 continue
             chain = self._chains[prefix.keys[index]]
-            self._drop_user(chain, last)
-            pinned = max(chain.users) if chain.users else chain.first
+            chain.drop(last)
+            pinned = chain.held()
             if pinned < chain.pinned:
                 self._list(chain, pinned, chain.pinned, True)  # noqa: FBT003
                 chain.pinned = pinned
-
-    def _drop_user(self, chain: Chain, upto: i64) -> None:
-        users = chain.users[upto] - 1
-        if users:
-            chain.users[upto] = users
-        else:
-            del chain.users[upto]
 
     def _free_unhashed(self, count: i64) -> None:
         if self._unhashed_first:

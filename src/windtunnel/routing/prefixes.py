@@ -5,7 +5,7 @@ some of a prompt without scanning all servers.
 """
 
 import math
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from mypy_extensions import i64
 
@@ -21,7 +21,7 @@ class PrefixMap:
     def __init__(self, block_sizes: list[int]) -> None:
         self._sizes: Final = block_sizes
         self._largest: i64 = max(block_sizes, default=1)
-        self._by_key: Final[dict[int, dict[int, int]]] = {}
+        self._by_key: Final[dict[Any, dict[int, int]]] = {}
         self.found = [0] * len(block_sizes)  # of the last prompt: tokens by server
         self.holders: Final[list[int]] = []  # the servers for which that is not 0
 
@@ -31,7 +31,7 @@ class PrefixMap:
         self._largest = max(self._largest, block_size)
         self.found.append(0)
 
-    def put(self, server: int, key: int, tokens: int) -> None:
+    def put(self, server: int, key: Any, tokens: int) -> None:
         """The server has the segment up to this many tokens; 0: nothing of it."""
         servers = self._by_key.get(key)
         if tokens:
@@ -130,7 +130,7 @@ class CacheJournal:
 
     def __init__(self, feed: CacheFeed) -> None:
         self.feed: Final = feed
-        self.entries: Final[list[int]] = []  # (server, key, tokens) in a row
+        self.entries: Final[list[Any]] = []  # (server, key, tokens) in a row
         self._readers: Final[list[CacheIndex]] = []
 
     def read_by(self, reader: "CacheIndex") -> None:

@@ -154,7 +154,7 @@ class ConsistentHash(Router):
         prefix = request.prefix
         if prefix is None:
             return mixed(request.session if request.session >= 0 else ~request.id)
-        key = prefix.keys[0]
+        key: int = prefix.keys[0]
         for index in range(1, len(prefix.keys)):
             if prefix.ends[index - 1] >= HASHED_TOKENS:
                 break

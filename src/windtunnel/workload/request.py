@@ -1,6 +1,6 @@
 """A request: what arrives, what became of it, and the notes of the server that has it."""
 
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import i64
 
@@ -53,7 +53,7 @@ class PrefixChain:
     """
 
     def __init__(self, keys: list[int], ends: list[int]) -> None:
-        self.keys: Final = keys
+        self.keys: Final[list[Any]] = keys  # numbers, looked up as the objects that they are
         self.ends: Final = ends
 
     def __repr__(self) -> str:

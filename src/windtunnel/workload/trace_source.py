@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final
 
+from mypy_extensions import i64
+
 from windtunnel.core.random import Streams
 from windtunnel.workload.lengths import TimeDraw
 from windtunnel.workload.register import NAMELESS, Register
@@ -15,9 +17,19 @@ from windtunnel.workload.sources import RequestSource
 from windtunnel.workload.traces.reading import LeftOut, OpenTrace
 from windtunnel.workload.traces.record import MOST_TOKENS, TraceRequest
 
-PRIME: Final = 2**61 - 1
-FACTOR: Final = 1_181_783_497_276_652_981
+PRIME: Final[i64] = 2**61 - 1
+FACTOR: Final[i64] = 1_181_783_497_276_652_981
 """Any large number will do."""
+PLACES: Final[i64] = 2 * MOST_TOKENS
+
+
+def product(a: i64, b: i64) -> i64:
+    """Of two numbers below the prime, modulo it, in numbers of 63 bits: 2**61 counts as 1."""
+    a_high, a_low = a >> 31, a & 0x7FFF_FFFF
+    b_high, b_low = b >> 31, b & 0x7FFF_FFFF
+    middle = a_low * b_high + a_high * b_low
+    low = ((middle & 0x3FFF_FFFF) << 31) + a_low * b_low
+    return (2 * a_high * b_high + (middle >> 30) + low) % PRIME
 
 
 class Replay(RequestSource):
@@ -119,9 +131,11 @@ class Replay(RequestSource):
             keys.append(answer)
             ends.append(row.prompt_tokens + row.output_tokens)
         made: list[int] = []
-        joined = adapter + 1
+        joined: i64 = adapter + 1
         for at in range(len(keys)):
-            joined = (joined * FACTOR + keys[at] * 2 * MOST_TOKENS + ends[at]) % PRIME
+            key: i64 = keys[at]
+            end: i64 = ends[at]
+            joined = (product(joined, FACTOR) + product(key % PRIME, PLACES) + end) % PRIME
             made.append(self._register.own(self._entry, joined))
         return made
 
