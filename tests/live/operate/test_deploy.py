@@ -70,9 +70,11 @@ def test_ports_paths_and_probes_are_those_of_the_operator(plain: dict[str, Any])
 def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:
     program = Program(OperatorOptions())
     program.webhooks = Webhooks(None, "", dict, lambda: 0.0)  # type: ignore[arg-type]
-    source = Path(__file__).parents[3] / "src/windtunnel/live/operate/program.py"
-    named = set(re.findall(r'f"\{name\}(\w+)"', source.read_text(encoding="utf-8")))
-    published = {f"windtunnel_operator_{one}" for one in named}
+    published = set()
+    for file, prefix in (("program.py", "operator"), ("scaling/metrics.py", "scaling")):
+        source = Path(__file__).parents[3] / "src/windtunnel/live/operate" / file
+        named = set(re.findall(r'f"\{name\}(\w+)"', source.read_text(encoding="utf-8")))
+        published |= {f"windtunnel_{prefix}_{one}" for one in named}
     made = {one.name for one in OperatorCollector(program).collect()}
     assert made <= published
     counters = {f"{one}_total" for one in published}
