@@ -16,7 +16,7 @@ from tests.kubernetes.scaling_stage import (
     until_size,
 )
 from tests.kubernetes.test_operate_command import operate
-from tests.kubernetes.test_rights import ACCOUNT, _asked, account
+from tests.kubernetes.test_rights import ACCOUNT, account, asked_of
 from windtunnel.live.operate.mirror import RESOURCES
 from windtunnel.live.operate.rights import AUTOSCALE, GANGS, RIGHTS, SCALABLE
 
@@ -41,7 +41,7 @@ async def test_scaling_needs_what_is_declared_for_it(cluster: Cluster) -> None:
             await until_size(cluster, 6, RESOURCES["PodClique"], "web-0-a")
         asked = cluster.plane.requests_of(f"{on.space}:{ACCOUNT}")
     assert [one["requestURI"] for one in asked if one["responseStatus"]["code"] == 403] == []
-    used = {_asked(one) for one in asked if "objectRef" in one}
+    used = {asked_of(one) for one in asked if "objectRef" in one}
     kinds = {one[:2] for one in used}
     declared = {
         (one.resource.group, one.plural, verb)

@@ -20,6 +20,7 @@ from tests.kubernetes.karpenter import Karpenter, install_node_claims
 from tests.kubernetes.kubelets import add_node
 from tests.kubernetes.test_gang_placement import BUDGETS
 from tests.kubernetes.test_operate_command import operate, text_of
+from tests.kubernetes.test_rights import ACCOUNT, account, asked_of
 from windtunnel.fleet.demand import GPU
 from windtunnel.fleet.kubernetes.objects import IDLE_TAINT
 from windtunnel.live.kubernetes.client import Selection
@@ -32,6 +33,7 @@ from windtunnel.live.kubernetes.resources import (
     Plain,
     Unstructured,
 )
+from windtunnel.live.operate.rights import FLEET, GANGS, PLACE, RIGHTS
 
 
 class FleetStage:
@@ -111,9 +113,12 @@ async def _none(karpenter: Karpenter) -> bool:
 async def test_a_gang_that_waits_gets_machines_and_gives_them_back(
     cluster: Cluster, tmp_path: Path
 ) -> None:
+    """With exactly the rights that are declared."""
     spot = pool(cluster.namespace, capacity="spot", zone="z1")
     async with fleet_stage(cluster, tmp_path, [spot], [{"name": "h200"}]) as at:
-        words = ("--place", "--fleet", str(at.file), "--log", str(tmp_path / "log.jsonl"))
+        rights = await account(at.on, GANGS, PLACE, FLEET)
+        words = ["--place", "--fleet", str(at.file), "--log", str(tmp_path / "log.jsonl")]
+        words += ["--kubeconfig", str(rights)]
         async with operate(cluster, *words) as (process, url):
             await at.apply(2)
             await at.until(lambda: at.on.kubelets.ready("web-0-a") == 2)
@@ -171,9 +176,26 @@ async def test_a_gang_that_waits_gets_machines_and_gives_them_back(
 
             await cluster.until(parked)
             assert b"Traceback" not in (await stopped(process))
+        assert_rights(cluster)
         lines = (tmp_path / "log.jsonl").read_text()
         assert '"fleet.provision"' in lines
         assert '"fleet.reclaim"' in lines
+
+
+def assert_rights(cluster: Cluster) -> None:
+    """Nothing was forbidden, and every right of the fleet was used."""
+    asked = cluster.plane.requests_of(f"{cluster.namespace}:{ACCOUNT}")
+    assert [one["requestURI"] for one in asked if one["responseStatus"]["code"] == 403] == []
+    used = {asked_of(one) for one in asked if "objectRef" in one}
+    declared = {
+        (one.resource.group, one.plural, verb)
+        for one in RIGHTS
+        if one.feature == FLEET
+        for verb in one.verbs.split()
+    }
+    # A create is part of an apply; a claim is read when its name is taken.
+    unseen = {("", "configmaps", "create"), ("karpenter.sh", "nodeclaims", "get")}
+    assert declared - used == unseen
 
 
 async def stopped(process: asyncio.subprocess.Process) -> bytes:

@@ -166,7 +166,7 @@ async def test_every_right_is_needed_and_no_other_is(cluster: Cluster) -> None:
         await on.client.delete(NODES, "", f"{on.space}-0")
     refused = [one["requestURI"] for one in asked if one["responseStatus"]["code"] == 403]
     assert refused == []
-    used = {_asked(one) for one in asked if "objectRef" in one}
+    used = {asked_of(one) for one in asked if "objectRef" in one}
     used |= {("", below, verb) for one in granted["rules"]
              for below in one["resources"] for verb in one["verbs"]}  # fmt: skip
     declared = {
@@ -178,7 +178,7 @@ async def test_every_right_is_needed_and_no_other_is(cluster: Cluster) -> None:
     assert used == declared
 
 
-def _asked(one: dict[str, Any]) -> tuple[str, str, str]:
+def asked_of(one: dict[str, Any]) -> tuple[str, str, str]:
     about = one["objectRef"]
     below = f"/{about['subresource']}" if about.get("subresource") else ""
     return about.get("apiGroup", ""), about["resource"] + below, one["verb"]

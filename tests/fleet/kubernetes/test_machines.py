@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 
 from tests.fleet.kubernetes.world import FakeApi, World, fleet_file
 from windtunnel.fleet.kubernetes.books import read_books
-from windtunnel.fleet.kubernetes.objects import CLAIM, CREATE, IDLE_TAINT, NODE, POD
+from windtunnel.fleet.kubernetes.objects import (
+    APPLY,
+    CLAIM,
+    CONFIG_MAP,
+    CREATE,
+    IDLE_TAINT,
+    NODE,
+    POD,
+    Outcome,
+)
 from windtunnel.fleet.planner.actions import SPECULATIVE_REASON
 
 
@@ -37,6 +46,23 @@ def test_pods_that_find_no_place_get_node_claims() -> None:
         ("a", SPECULATIVE_REASON),
         ("b", SPECULATIVE_REASON),
     ]
+
+
+def test_rows_are_stored_before_machines_are_ordered_for_them() -> None:
+    world = World(fleet_file())
+    world.names.clear()  # the test makes its calls
+    world.add_pod("a")
+    world.run(5)
+    controller = world.controller
+    (first,) = controller.step(5.0)
+    assert (first.kind, first.verb) == (CONFIG_MAP, APPLY)
+    controller.answered(first, Outcome.FAILED, "no answer", 5.0)
+    assert controller.step(5.1) == [], "nothing is ordered meanwhile"
+    (again,) = controller.step(30.0)
+    assert again == first
+    controller.answered(again, Outcome.DONE, "", 30.0)
+    (create,) = controller.step(30.1)
+    assert (create.kind, create.verb) == (CLAIM, CREATE)
 
 
 def test_two_small_pods_share_a_machine() -> None:
@@ -94,11 +120,11 @@ def test_a_drain_waits_for_disruption_budgets_and_for_pods_that_must_not_be_disr
     entry = shard.planner.inventory.entries[machine]
     assert entry.row is not None
     controller.demand.forget("late")
-    world.api.protected.add("late")
     world.run(60)
     assert world.states() == {"configured": 1, "draining": 1}
     assert world.api.objects[NODE][first]["spec"]["unschedulable"]
     assert world.api.evicted == []
+    world.api.protected.add("late")
     world.api.change(POD, "late", metadata={"annotations": {"karpenter.sh/do-not-disrupt": None}})
     world.run(30)
     assert world.api.evicted == [], "the budget says no"

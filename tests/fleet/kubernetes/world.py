@@ -170,6 +170,8 @@ class World:
         """Whether the call of a kill is carried out, and only its answer is lost."""
         self.log: list[FleetCall] = []
         self.karpenter = True
+        self.launch_s = 12.0
+        self._claimed_s: dict[str, float] = {}  # by uid: when Karpenter saw it
         self.no_capacity = False
         self.epoch = 0
         self.names = shards or ["main"]
@@ -290,7 +292,7 @@ class World:
 
     def _acts(self, controller: ShardController) -> bool:
         calls = controller.step(self.now_s)
-        for call in calls:
+        for call in reversed(calls):  # they are made at once: no order is promised
             if self.calls_left is not None:
                 self.calls_left -= 1
                 if self.calls_left < 0:
@@ -324,12 +326,16 @@ class World:
             status = {"type": "Launched", "status": "False", "reason": "InsufficientCapacity"}
             self.api.change(CLAIM, name, status={"conditions": [status]})
             self.api.remove(CLAIM, name)
-        elif self.karpenter and "status" not in claim:
+        elif self.karpenter and "status" not in claim and self._is_launched(claim):
             labels = {**claim["metadata"]["labels"]}
             self.add_node(node, labels, claim["spec"]["taints"])
             done = [{"type": kind, "status": "True"}
                     for kind in ("Launched", "Registered", "Initialized")]  # fmt: skip
             self.api.change(CLAIM, name, status={"nodeName": node, "conditions": done})
+
+    def _is_launched(self, claim: Plain) -> bool:
+        since_s = self._claimed_s.setdefault(claim["metadata"]["uid"], self.now_s)
+        return self.now_s >= since_s + self.launch_s
 
     def add_node(self, name: str, labels: Plain, taints: list[Plain] | None = None) -> None:
         amounts = {GPU: "8", "cpu": "192", "memory": "2Ti", "pods": "110"}

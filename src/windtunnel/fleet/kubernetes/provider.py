@@ -654,7 +654,12 @@ class KubernetesProvider:
         return [self._note(machine, idle, "it is empty")]
 
     def _give_up(self, machine: _Machine, node: NodeState | None, why: str) -> list[FleetCall]:
-        """A machine that is taken away, or lost: it is emptied while there is time."""
+        """A machine that is taken away, or lost: it is emptied while there is time.
+
+        The shard hears of it first, so that another is on its way before pods are evicted.
+        """
+        if machine.known != FAILED:
+            return []
         pods = self._pods.get(machine.node, {})
         if node is not None and pods and node.ready:
             if not node.cordoned:
