@@ -20,9 +20,7 @@ INTRODUCTION = """\
 
 What [`windtunnel gateway`](../how-to/put-a-gateway-in-front-of-servers.md) takes and answers. `windtunnel gateway --help` lists the options.
 
-A configuration file has three sections. `serving.router`, `serving.admission` and `slo` are those of a [scenario](scenario.md), with the same keys and
-the same effect; a section moves from a simulation to production by copying it. `live` has what only makes sense live, and is listed below. `--set`
-overrides any key. Without a file every key has its default; routing is then `weighted`, and every request is admitted.
+In a configuration file `serving.router`, `serving.admission` and `slo` are those of a [scenario](scenario.md), with the same keys and effect: copy them from a simulation. `live` is listed below. `--set` overrides any key. Without a file routing is `weighted`, and every request is admitted.
 
 ## Paths
 
@@ -41,14 +39,12 @@ server with the reason why it gets no requests.
 
 ## What passes, and what does not
 
-A request is parsed and written anew. Its body passes as it was written, with two exceptions: `stream_options.include_usage` is added to streams (and the usage
-chunk is taken out again for clients that did not ask for it; `live.usage: false` leaves both alone), and `kv_transfer_params` is removed. Headers of the
-connection, of identity (`authorization`, `cookie`) and of routing (`x-gateway-*`, `x-prefiller-host-port`, `x-data-parallel-rank`) do not reach servers.
-`x-request-id` is kept or made; `traceparent` gets a span of the gateway. `Upgrade` is ignored: the request is answered
-as plain HTTP/1.1. A target may be a whole URL, of which the path counts. A transfer encoding other than `chunked` is refused with 501.
+Requests and answers are parsed and written anew.
 
-A server's answer is written anew as well, without headers of its connection. One with a status below 100 or above 599 is a bad answer (502). If a server sends more than one answer to a request, the client
-gets the first, the connection to the server is dropped, and `windtunnel_unrequested_answers_total` counts it.
+- The body passes unchanged, except that `stream_options.include_usage` is added to streams (the usage chunk is removed again for clients that did not ask for it; `live.usage: false` leaves both alone) and `kv_transfer_params` is removed.
+- Headers of the connection, of identity (`authorization`, `cookie`) and of routing (`x-gateway-*`, `x-prefiller-host-port`, `x-data-parallel-rank`) do not reach servers, nor those of a server's connection clients. `x-request-id` is kept or made; `traceparent` gets a span of the gateway.
+- `Upgrade` is ignored: the answer is plain HTTP/1.1. Of a target that is a whole URL the path counts. A transfer encoding other than `chunked` is refused with 501.
+- A status below 100 or above 599 from a server is a bad answer (502). If a server sends more than one answer to a request, the client gets the first, the connection is dropped, and `windtunnel_unrequested_answers_total` counts it.
 
 | request header | |
 |---|---|
@@ -60,7 +56,7 @@ gets the first, the connection to the server is dropped, and `windtunnel_unreque
 ## Limits in headers
 
 With a token bucket or `budgets`, answers have `x-ratelimit-limit-tokens`, `-remaining-tokens` and `-reset-tokens`, and `x-ratelimit-limit-requests` and `-remaining-requests`. A refusal
-with 429 or 503 has `retry-after`: until the bucket holds the prompt, or until the queue is over at the present rate, at most 120 s.
+with 429 or 503 has `retry-after`: until the bucket holds the prompt or the queue is gone at the present rate, at most 120 s.
 
 ## The access log
 
