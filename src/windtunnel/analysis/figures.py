@@ -123,8 +123,8 @@ FIGURES: Final = (
            "its beginning", null_when="it ran to its end"),
     Figure("measured.from", "requests that arrived from here on are those that `latency` (but for "
            "`itl`), `throughput`, `slo`, `sources`, `tenants`, `fairness` and those figures of "
-           "`models` are of; everything else is of the whole run", SECONDS,
-           null_when="all are measured: `measured` is null"),
+           "`models` are of; everything else is of the whole run. Where all are measured, "
+           "`measured` is null", SECONDS),
     Figure("measured.to", "and those that arrived before", SECONDS, null_when="to the end"),
     Figure("measured.requests", "how many these are", REQUESTS),
     Figure("requests.arrived", "requests that arrived; the next five add up to it, always",
