@@ -70,6 +70,14 @@ Where a NodeClaim goes before it was `Initialized`, Karpenter had no capacity: i
 
 Events at the pod that asked and at the machine (`FleetProvision`, `FleetBootstrap`, `FleetReclaim`, `FleetPreempt`, `FleetDelete`, `FleetFailed`, `FleetShort`, ...), JSON lines on the error stream, `fleet.*` in the event log of `--log`, and the metrics
 `windtunnel_fleet_leader`, `_machines` by pool and state, `_needs_short`, and `_calls_total` by verb, kind and outcome (`refused`: a disruption budget).
+
+## Not there yet
+
+- Machines in use are never replaced by cheaper ones: consolidation and the buffer for failures are for simulations and soaks.
+- A pod that is bound in the moment in which its machine is found to be unneeded is evicted from it.
+- A drain that disruption budgets hold up for more than half an hour counts as failed until the machine is empty; it is not called off.
+- After a restart, a NodeClaim that an earlier process created and Karpenter gives up is ordered again without a back-off.
+- Changes of the file take effect when the operator is started again. With several shards, a zone cannot be given to another one.
 """
 
 

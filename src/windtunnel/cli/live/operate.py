@@ -73,7 +73,8 @@ def operate(
 
     They look after PodCliqueSets as in a simulation: create pods behind gates, start them in order,
     terminate gangs that stay below their minimum, roll out changes. With --autoscale,
-    policies of Autoscalers and of Kthena change the scale of gangs, Deployments and others.
+    policies of Autoscalers and of Kthena change the scale of gangs, Deployments and others. With
+    --fleet, pods that find no place get machines, and machines that no pod needs are given back.
 
     Of several operators the one that holds the Lease acts. SIGHUP reads the kubeconfig again;
     SIGTERM or Ctrl-C ends the last writes, gives the Lease back and stops.
