@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 
-from tests.kubernetes.control_plane import build
+from tests.kubernetes.control_plane import binary, build, can_build
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 CHART: Final = DEPLOY / "helm" / "windtunnel"
@@ -30,7 +31,10 @@ class HelmFailed(Exception):
 
 def helm(*words: str) -> str:
     """What it prints."""
-    program = build(Path(__file__).with_name("helm"), "helm.sh/helm/v3/cmd/helm")
+    sources = Path(__file__).with_name("helm")
+    if not binary(sources).is_file() and not can_build():
+        pytest.skip("there is no Go 1.21 to build helm with")
+    program = build(sources, "helm.sh/helm/v3/cmd/helm")
     done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise HelmFailed(done.stdout + done.stderr)

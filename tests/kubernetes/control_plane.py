@@ -94,12 +94,12 @@ def build(sources: Path = SOURCES, package: str = ".") -> Path:
 
 def why_not() -> str:
     """Why these tests cannot run here; empty where they can."""
-    if os.environ.get("KUBECONFIG") or binary().is_file() or _can_build():
+    if os.environ.get("KUBECONFIG") or binary().is_file() or can_build():
         return ""
     return "there is neither Go 1.21 to build an API server with, nor a cluster in KUBECONFIG"
 
 
-def _can_build() -> bool:
+def can_build() -> bool:
     """Go since 1.21 fetches the newer Go that `go.mod` asks for."""
     if shutil.which("go") is None:
         return False

@@ -136,6 +136,7 @@ async def test_what_came_in_without_the_webhook_gets_a_condition(cluster: Cluste
 
 async def test_a_certificate_is_rotated_without_a_call_that_fails(cluster: Cluster) -> None:
     """The first one was minted 61 days ago; both authorities are trusted meanwhile."""
+    assert cluster.plane, "an API server that reaches this process"
     port, ago_s = free_port(), [61 * DAY_S]
     hooks = Webhooks(cluster.client, cluster.namespace, dict, lambda: unix_s() - ago_s[0])
     failed: list[str] = []

@@ -42,7 +42,7 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
               "scenario and `live.fleet`.")  # fmt: skip
 @click.option("--webhook-port", type=click.IntRange(0, 65535), default=None, metavar="PORT",
               help="Serve validation and defaults of sets as webhooks on this port, with "
-              "certificates of its own. [default: no webhooks]")  # fmt: skip
+              "certificates of its own; a dry run does not. [default: no webhooks]")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(0, 65535), default=9445, metavar="PORT",
               help="/metrics, /healthz and /readyz; 0 takes a free port. "
               "[default: 9445]")  # fmt: skip

@@ -161,7 +161,7 @@ class Program:
     async def _work(self, client: Client, stop: asyncio.Event) -> None:
         """With one configuration, until it is replaced or the operator is stopped."""
         async with contextlib.AsyncExitStack() as stack:
-            if self.options.webhook_port is not None:
+            if self.options.webhook_port is not None and not self.options.dry_run:
                 self.webhooks = Webhooks(client, self._home(client), self._levels, self.now_s)
                 bound = listen(self.options.host, self.options.webhook_port)
                 await stack.enter_async_context(self.webhooks.serve(bound))
@@ -205,7 +205,7 @@ class Program:
             self.fleet = FleetProgram(options.fleet, client, self.mirror, place, self.now_s)
             self.fleet.told = self._told_of_fleet
         yield self._flush()
-        if self.webhooks is not None and not options.dry_run:
+        if self.webhooks is not None:
             yield self.webhooks.run()
         if not options.dry_run:
             yield self.elector.run()
