@@ -47,6 +47,8 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 @pytest.fixture
 def cluster(control_plane: ControlPlane | None) -> ControlPlane | None:
     """A coroutine gets a `Cluster` in its place, when it runs."""
+    if control_plane is not None:
+        control_plane.check()
     return control_plane
 
 

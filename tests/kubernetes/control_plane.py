@@ -335,6 +335,17 @@ class ControlPlane:
             content: bytes = answer.read()
             return content
 
+    def check(self) -> None:
+        """That all that was started still runs: a role may fail, or a test may have killed it."""
+        for role, process in self._running.items():
+            if process.poll() is not None:
+                end = (self.folder / f"{role}.log").read_text(errors="replace")[-3000:]
+                ended = f"{role} ended with status {process.returncode}"
+                raise RuntimeError(f"{ended}; the end of its log:\n{end}")
+        missing = [role for role in self._roles if role not in self._running]
+        if missing:
+            raise RuntimeError(f"a test before has killed {', '.join(missing)}")
+
     def kill(self, role: str) -> None:
         """SIGKILL, also of a role that is stopped; nothing where it does not run."""
         process = self._running.pop(role, None)
