@@ -15,7 +15,7 @@ import msgspec
 
 import windtunnel as wt
 from benchmarks.claim import Claim, report
-from benchmarks.truth.points import Point, points
+from benchmarks.truth.points import Point, drafted, points
 from windtunnel.core.distribution import quantile_of
 from windtunnel.twin.scenario.load import load_text
 
@@ -66,12 +66,15 @@ def scenario(point: Point) -> str:
         "count": point.requests or max(FEWEST, waves),
         **lengths,
     }
+    engine: dict[str, object] = {"kv_cache_dtype": point.kv, "prefix_caching": False}
+    if point.mtp:
+        engine["speculative"] = {"method": "mtp", "num_speculative_tokens": point.mtp}
     pool = {
         "name": "main",
         "accelerator": point.gpu,
         "tensor_parallel": point.tp,
         "expert_parallel": point.ep,
-        "engine": {"kv_cache_dtype": point.kv, "prefix_caching": False},
+        "engine": engine,
         "step_time": {"model": "physics"},
     }
     return json.dumps({"model": point.model, "workload": [load], "serving": {"pools": [pool]}})
@@ -122,6 +125,15 @@ def line(title: str, outcomes: Sequence[Outcome]) -> str:
     return " ".join(parts).rstrip()
 
 
+def speed_up(plain: Point, drafting: Point) -> tuple[float, float]:
+    """How many times sooner tokens come with drafts: measured, and simulated."""
+    one, other = outcome(plain), outcome(drafting)
+    return (
+        one.measured["tpot"] / other.measured["tpot"],
+        one.simulated["tpot"] / other.simulated["tpot"],
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", type=Path, help="write every point's figures to this file")
@@ -141,6 +153,9 @@ def main() -> None:
                 print(line(f"{name} {value}", chosen))
     for verdict in ("good", "caution", "doubt"):
         print(line(f"trust says {verdict}", [one for one in found if one.verdict == verdict]))
+    for plain, drafting in drafted():
+        measured, simulated = speed_up(plain, drafting)
+        print(f"{drafting.title}: {measured:.2f} x measured, {simulated:.2f} x simulated")
     if options.beside:
         other = msgspec.json.decode(options.beside.read_bytes(), type=list[Outcome])
         common = {one.title for one in other if one.refused is None}

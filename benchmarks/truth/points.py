@@ -38,10 +38,12 @@ class Point(NamedTuple):
     statistic: str = "mean"
     gap: str = "tpot"  # what `tpot_ms` is: a mean over a request's tokens, or "itl", of all gaps
     requests: int = 0  # 0: as many as settle the figures
+    mtp: int = 0  # tokens drafted by the model's own layers, accepted as the simulator's defaults
 
     @property
     def parallelism(self) -> str:
-        return f"TP {self.tp}" + (" EP" if self.ep else "")
+        drafts = f" MTP {self.mtp}" if self.mtp else ""
+        return f"TP {self.tp}" + (" EP" if self.ep else "") + drafts
 
     def measured(self) -> dict[str, float]:
         """The published figures, in seconds and tokens per second."""
@@ -152,6 +154,15 @@ _OTHERS = (
           1, K, K, 1024, tpot_ms=61.0, output_per_s=15828.0),
 )
 # fmt: on
+
+
+def drafted() -> list[tuple[Point, Point]]:
+    """Settings without and with drafts: what these are worth is the ratio of the two.
+
+    They are no points of their own: a model's error would count twice.
+    """
+    plain = _OTHERS[0]
+    return [(plain, plain._replace(tpot_ms=1000 / 234, mtp=1))]
 
 
 def points() -> list[Point]:

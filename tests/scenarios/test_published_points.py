@@ -1,8 +1,8 @@
 """The simulator on published measurements that it was not fitted to, and what it says of them."""
 
 import pytest
-from benchmarks.truth.__main__ import Outcome, errors, outcome
-from benchmarks.truth.points import points
+from benchmarks.truth.__main__ import Outcome, errors, outcome, speed_up
+from benchmarks.truth.points import drafted, points
 
 from windtunnel.core.distribution import quantile_of
 
@@ -33,6 +33,12 @@ def test_medians_are_within_their_targets(outcomes: list[Outcome]) -> None:
     assert median(errors(outcomes, "tpot")) <= 0.06
     assert median(errors(outcomes, "ttft")) <= 0.15
     assert median(errors(outcomes, "throughput")) <= 0.06
+
+
+def test_drafts_are_worth_what_was_published() -> None:
+    for plain, drafting in drafted():
+        measured, simulated = speed_up(plain, drafting)
+        assert simulated == pytest.approx(measured, rel=0.1)
 
 
 def test_what_is_called_good_is_off_by_half_of_what_is_doubted(outcomes: list[Outcome]) -> None:
