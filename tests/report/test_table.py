@@ -308,6 +308,12 @@ def test_adapters_and_slower_tiers_have_a_line_each() -> None:
     assert "KV of main" not in shown(run(one_server()), 80)
 
 
+def test_drafts_are_told_by_what_a_step_gives() -> None:
+    drafts = "{method: mtp, num_speculative_tokens: 2, acceptance: [1, 1]}"
+    out = shown(run(BUSY, f"serving.pools.0.engine.speculative={drafts}"), 80)
+    assert "main: 3.00 tokens a step with drafts, of which 100% were accepted" in out
+
+
 def test_the_gateway_and_the_router_have_a_line_each_when_there_is_something_to_say() -> None:
     router = "serving.router={policy: weighted, counterfactual: 1}"
     out = shown(run(GATED, router, check=False), 80, slos=SLOS | {"sheddable": SLOS["batch"]})

@@ -75,6 +75,7 @@ def draw_pools(swarm: Swarm, traffic: TrafficDraw) -> Pools:
         pool["engine"] = _engine(one, swarm, traffic)
         pool["step_time"] = _step_time(one, pool, swarm, traffic)
         _draw_drafts(swarm.dice(f"pools.{number}.drafts"), swarm, pool["engine"])
+        _draw_degrees(swarm.dice(f"pools.{number}.degrees"), swarm, pool)
         if swarm.has("overheads") and one.chance(0.7):
             keys = one.some(("queueing", "per_token", "completion"))
             pool["overheads"] = {key: one.span(1e-5, 0.05) for key in keys}
@@ -119,6 +120,19 @@ def _engine(dice: Dice, swarm: Swarm, traffic: TrafficDraw) -> Values:
     if swarm.has("odd-engine"):
         _habits(engine, dice)
     return engine
+
+
+def _draw_degrees(dice: Dice, swarm: Swarm, pool: Values) -> None:
+    """Ranks and stages, of servers whose accelerators nothing counts."""
+    engine = pool["engine"]
+    counted = "accelerator" in pool or swarm.has("gangs") or swarm.has("fleet")
+    if counted or not engine.get("chunked_prefill", True) or not dice.chance(0.2):
+        return
+    dense = swarm.has("several-models") or swarm.has("physics")  # models that share no experts
+    if "lora" not in engine and not dense:
+        pool["data_parallel"] = dice.pick(1, 2, 3)
+    if "speculative" not in engine:
+        pool["pipeline_parallel"] = dice.pick(1, 2, 4)
 
 
 def _draw_drafts(dice: Dice, swarm: Swarm, engine: Values) -> None:

@@ -101,7 +101,8 @@ def part_lines(result: Entry) -> list[str]:
         lines.append(f"{moved}; transfer {took}")
         lines.append(f"the busiest link was busy {share_text(split['link_busy'])} of the time")
     lines += scaling_lines(result["scaling"])
-    return [*lines, *_adapter_lines(result["adapters"]), *_tier_lines(result["pools"])]
+    lines += [*_adapter_lines(result["adapters"]), *_tier_lines(result["pools"])]
+    return [*lines, *_draft_lines(result["pools"])]
 
 
 def scaling_lines(scaling: Entry | None) -> list[str]:
@@ -116,6 +117,18 @@ def scaling_lines(scaling: Entry | None) -> list[str]:
     under = f"under-provisioned for {short}"
     over = f"over-provisioned by {waste} replica-seconds"
     return [f"scaling: {changes}{back}; {under}, {over}", *scaling["notes"]]
+
+
+def _draft_lines(pools: dict[str, Entry]) -> list[str]:
+    """What a step gave a request, of pools that draft."""
+    lines = []
+    for name, pool in pools.items():
+        drafts = pool.get("speculative")
+        if drafts and drafts["drafts"]:
+            length, share = drafts["acceptance_length"], drafts["acceptance_rate"]
+            what = f"{length:.2f} tokens a step with drafts, of which {share:.0%} were accepted"
+            lines.append(f"{name}: {what}")
+    return lines
 
 
 def _adapter_lines(adapters: dict[str, Entry] | None) -> list[str]:
