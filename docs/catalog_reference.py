@@ -42,7 +42,7 @@ your own. The profile is what the `physics` step-time model takes when a scenari
 - *whole steps*: fitted to whole inference steps that were measured on this accelerator;
 - *operators*: fitted to timings of single operators, no whole step was measured;
 - *scaled*: not measured; it has the fractions of the peaks that the nearest measured one reaches;
-- *generic*: nobody has measured anything like this one. Its efficiencies lie between those of
+- *generic*: nothing similar has been measured. Its efficiencies lie between those of
   measured kinds; take care.
 
 [Step-time models](../explanation/step-time-models.md) has the errors. `windtunnel profile` and

@@ -42,7 +42,7 @@ def test_a_run_ends_with_its_requests_or_gives_up() -> None:
         ("as it is", ()),
         ("`--set duration=1h`", ("duration=1h",)),
         ("`--set duration=1d`", ("duration=1d",)),
-        ("nobody starts a server", NOBODY),
+        ("no server starts", NOBODY),
     ]
     ended = []
     for words, sets in rows:
@@ -131,7 +131,7 @@ def script(name: str) -> tuple[dict[str, float], dict[str, float]]:
 def test_callers_who_are_told_are_refused_next_to_never() -> None:
     old, ours = script("storm")
     said("refusals", *(f"{found['refusals']:,}" for found in (old, ours)))
-    said("times that somebody looked", *(f"{found['looks']:,}" for found in (old, ours)))
+    said("polls", *(f"{found['looks']:,}" for found in (old, ours)))
     said("done after", *(f"{found['seconds']:.1f} s" for found in (old, ours)))
 
 

@@ -26,7 +26,7 @@ class MachineCounts(Section):
     """How many machines there are."""
 
     min: Machines = Field(
-        default=0, description="As many are kept, and paid for, when nobody needs them."
+        default=0, description="As many are kept, and paid for, even when not needed."
     )
     initial: Machines | None = Field(
         default=None,
@@ -142,7 +142,7 @@ class FleetPool(Section):
 
 
 class FleetSettings(Section):
-    """Machines: which there are, what they cost, and how often somebody decides about them."""
+    """Machines: which there are, what they cost, and how often the fleet decides."""
 
     pools: list[FleetPool] = Field(
         min_length=1, max_length=MOST_KINDS, description="Kinds of machines."

@@ -502,7 +502,7 @@ class ServingSettings(Section):
     )
     admission: GatewaySettings = Field(
         default_factory=lambda: AlwaysSettings(policy="always"),
-        description="Who is let in, and when; `policy` chooses how. Left out: everyone, at once.",
+        description="Which requests are admitted, and when, by `policy`. Left out: all, at once.",
     )
     disaggregation: DisaggregationSettings | None = Field(
         default=None,

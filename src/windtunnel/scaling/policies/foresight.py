@@ -44,7 +44,7 @@ Entries = Annotated[
 
 
 class ForesightSettings(PolicySettings):
-    """Follows a schedule of replicas over time, as somebody would who knew what will come.
+    """Follows a schedule of replicas over time, as with perfect knowledge of the traffic.
 
     A pool that the schedule does not name keeps its size, and so does every pool before its first
     entry.

@@ -86,7 +86,7 @@ class PodTimes(Section):
     """How long things take: a duration, or a mean with a distribution."""
 
     scheduling: FixedOrVarying = Field(
-        default=0.1, description="From a change that may let somebody in to the scheduler's pass."
+        default=0.1, description="From a change that may free a place to the scheduler's pass."
     )
     image_pull: FixedOrVarying = Field(
         default=10.0,

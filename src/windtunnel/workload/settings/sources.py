@@ -228,7 +228,7 @@ class SourceSettings(Section):
     timeout_s: Timeout | None = Field(
         default=None,
         description="How long after a request's arrival its client gives up; "
-        "left out, everyone waits.",
+        "left out, it never does.",
     )
 
     @property

@@ -49,7 +49,7 @@ class MetricFault(LastingFault):
 
 
 class MetricBlackout(MetricFault):
-    """Nobody gets metrics: what is known of servers becomes older, and no snapshot is taken.
+    """Readers get no metrics: what is known of servers becomes older, and no snapshot is taken.
 
     How many requests a router has sent to each server it counts itself, and knows.
     """
