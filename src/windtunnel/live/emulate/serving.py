@@ -42,9 +42,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         reason = (error.strerror or str(error)).lower()
-        raise InputError(
-            f"cannot listen there: {reason}", where=where, hint="--port 0 takes a free port"
-        ) from error
+        hint = "choose another port; 0 takes a free one"
+        raise InputError(f"cannot listen there: {reason}", where=where, hint=hint) from error
     bound.setblocking(False)  # noqa: FBT003 - it takes no name
     return bound
 
