@@ -80,7 +80,7 @@ def drive(
 def keep_room(slow: list[Change], limits: EngineLimits, shapes: list[Shape]) -> list[Change]:
     """The same, but that no request is left without room: a driver would take it away."""
     sizes = [
-        -(-(one.prompt + limits.answer_tokens(one.prompt, one.output) - 1) // limits.block_size)
+        limits.blocks_of(one.prompt + limits.answer_tokens(one.prompt, one.output) - 1)
         for one in shapes
         if not limits.refusal(one.prompt, one.output)
     ]
