@@ -1,13 +1,12 @@
 """One shard of the fleet on a cluster: objects and answers in, calls and decisions out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from windtunnel.core.errors import InputError, NoFixedPoint
 from windtunnel.core.loop import INFINITY
 from windtunnel.core.random import Streams
 from windtunnel.fleet.cluster_demand import ClusterDemand, ClusterView, Fields, TermsOf
-from windtunnel.fleet.demand import DemandRow
 from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.kubernetes.books import LARGEST_BOOKS, ROWS, RowBooks, books_of
 from windtunnel.fleet.kubernetes.objects import (
@@ -304,9 +303,6 @@ class ShardController:
         group = "" if need is None else need.group
         pod = pod or self._pod_of_row.get(group, "")
         self.decisions.append(FleetDecision(word, machine, group, pod, reason))
-
-    def rows(self) -> Sequence[DemandRow]:
-        return self.demand.demand.rows
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Machines by pool and state."""
