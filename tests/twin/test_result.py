@@ -18,6 +18,7 @@ CONTRACT: dict[str, set[str] | None] = {
     "simulated_seconds": None,
     "ended_by": None,
     "partial": None,
+    "measured": None,
     "requests": {"arrived", "completed", "rejected", "timed_out", "dropped", "unfinished"},
     "reasons": {"completed", "rejected", "timed_out", "dropped", "unfinished"},
     "tokens": {"prompt", "output", "prefix_hit"},
