@@ -124,9 +124,10 @@ FIGURES: Final = (
     Figure("measured.from", "requests that arrived from here on are those that `latency` (but for "
            "`itl`), `throughput`, `slo`, `sources`, `tenants`, `fairness` and those figures of "
            "`models` are of; everything else is of the whole run. Where all are measured, "
-           "`measured` is null", SECONDS),
-    Figure("measured.to", "and those that arrived before", SECONDS, null_when="to the end"),
-    Figure("measured.requests", "how many these are", REQUESTS),
+           "`measured` is null", SECONDS, "measured from"),
+    Figure("measured.to", "and those that arrived before", SECONDS, "measured to",
+           null_when="to the end"),
+    Figure("measured.requests", "how many these are", REQUESTS, "measured"),
     Figure("requests.arrived", "requests that arrived; the next five add up to it, always",
            REQUESTS, "arrived", kept=True),
     Figure("requests.completed", "requests with a complete response", REQUESTS, "completed",
