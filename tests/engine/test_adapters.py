@@ -7,7 +7,7 @@ import pytest
 from tests.engine.limits import adapters
 from tests.engine.reference.engine import ReferenceServer
 from tests.engine.test_equivalence import adapters_of
-from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, limits, serve
+from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, limits, serve, shared
 from windtunnel.engine.server import Server
 from windtunnel.models.step_time.linear import Linear
 from windtunnel.workload.request import Request
@@ -160,3 +160,15 @@ def test_a_cancelled_request_gives_its_slot_up(engine: Make) -> None:
         server.advance(server.wake_s)
     assert second.scheduled_s == 3.0
     assert evictions(server) == {0: 1}
+
+
+def test_an_answer_of_one_token_from_the_cache_makes_no_step_longer(engine: Make) -> None:
+    """Its whole prompt is cached: it loads its adapter, and computes nothing with it."""
+    lora = adapters(2, load_s=0.25, step_cost=0.5)
+    server = engine(0, limits(lora=lora, compute_whole_hits=False), ONE_SECOND)
+    cached = asks(1, 64, 1, 5.0, prefix=shared(64))
+    cached.adapter = 0
+    served = serve(server, asks(0, 64, 1, prefix=shared(64)), cached)
+    assert served[1].prefix_hit_tokens == 64
+    assert served[1].finished_s == 6.25
+    assert loads(server) == {0: 1}

@@ -94,6 +94,13 @@ class Slots:
             del self._users[adapter]
             self._idle[adapter] = self._plans
 
+    def leave_unused(self, request: Request) -> None:
+        """A request of the step that is planned computes nothing in it, nor later."""
+        adapter = int(request.adapter)
+        self.leave(request)
+        if adapter in self._idle:
+            self._idle[adapter] = self._plans + 1
+
     def begin(self, finishing: list[Request]) -> None:
         """A step is going to be planned; the one before computed the last token of those."""
         for request in finishing:

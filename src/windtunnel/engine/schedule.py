@@ -224,6 +224,8 @@ class Schedule(Actor):
             request.prefix_hit_tokens = request.computed
         self._enter(step, request)
         self._answered(step, request)
+        if self.slots is not None and request.computed == request.last:
+            self.slots.leave_unused(request)
 
     def _admit_transferred(self, step: Step, budget: i64) -> i64:
         """Takes requests that have the KV of their prompt, and so its blocks: the budget left."""
