@@ -16,7 +16,7 @@ EXAMPLE ?= examples/first.yaml
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check test-interpreted test-compiled test-kubernetes compile bench docs format clean
+.PHONY: help setup demo test check test-interpreted test-compiled test-kubernetes apiserver compile bench docs format clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ test-kubernetes: $(DEVELOPED)  ## the tests on a real Kubernetes API server (nee
 	  echo "== building the API server, unless the cache has it (many minutes the first time)"; \
 	  $(PY) -m tests.kubernetes.control_plane build || exit 1; fi; \
 	echo "== tests on Kubernetes"; WINDTUNNEL_KUBERNETES=1 $(PYTEST) -n 0 tests/kubernetes
+
+apiserver: $(DEVELOPED)  ## build the API server of `windtunnel rehearse` (needs Go 1.21), and print its path
+	@$(PY) -m tests.kubernetes.control_plane apiserver
 
 compile: $(DEVELOPED)  ## compile the hot modules beside their sources, when they changed
 	@$(PY) setup.py fresh || { echo "== compiling the hot modules"; $(PY) setup.py -q build_ext --inplace; }

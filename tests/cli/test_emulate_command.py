@@ -31,7 +31,7 @@ from windtunnel.cli.main import main
             "serving.pools[0].engine: an emulated server streams tokens",
         ),
         (["missing.yaml"], "missing.yaml"),
-        (["examples/disaggregation.yaml"], "serving.disaggregation: an emulated server lets"),
+        (["examples/disaggregation.yaml"], "serving.disaggregation: an emulated server does all"),
         (["examples/elastic.yaml"], "scaling: an emulated server keeps the servers"),
         (["examples/offload.yaml"], "serving.pools[0].engine.offload: an emulated server keeps"),
         (

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 from aiohttp import ClientConnectionError, ClientSession, ClientTimeout, TCPConnector, web
 
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.control_plane import ControlPlane, free_port
 from windtunnel.live.kubernetes.client import Client
+from windtunnel.live.rehearse.control_plane import ControlPlane, free_port
 
 
 class Refuse(NamedTuple):

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-from tests.kubernetes.control_plane import ControlPlane
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.kubernetes.client import Client, open_client
 from windtunnel.live.kubernetes.config import load_config
@@ -17,15 +16,8 @@ from windtunnel.live.kubernetes.errors import (
     NotFound,
     TooManyRequests,
 )
-from windtunnel.live.kubernetes.resources import (
-    NAMESPACES,
-    NODES,
-    PODS,
-    Meta,
-    Object,
-    Plain,
-    Resource,
-)
+from windtunnel.live.kubernetes.resources import NAMESPACES, NODES, PODS, Meta, Object, Plain
+from windtunnel.live.rehearse.control_plane import ControlPlane
 
 UNTIL_S: Final = 60.0
 LOOK_S: Final = 0.05
@@ -92,14 +84,6 @@ async def open_cluster(plane: ControlPlane | None) -> AsyncIterator[Cluster]:
         finally:
             with suppress(KubernetesError):
                 await client.delete(NAMESPACES, "", space)
-
-
-async def set_replicas(
-    client: Client, resource: Resource, namespace: str, name: str, replicas: int
-) -> None:
-    """As `kubectl scale` does it."""
-    change = {"spec": {"replicas": replicas}}
-    await client.patch(resource, namespace, name, change, Plain, subresource="scale")
 
 
 def labelled(namespace: str, name: str, **fields: Any) -> Plain:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.kubernetes.cluster import open_cluster
-from tests.kubernetes.control_plane import ControlPlane, why_not
+from tests.kubernetes.control_plane import build, why_not
+from windtunnel.live.rehearse.control_plane import ControlPlane
 from windtunnel.live.system import new_loop
 
 HERE = Path(__file__).parent
@@ -40,7 +41,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         return
     if reason := why_not():
         pytest.skip(reason)
-    with ControlPlane(tmp_path_factory.mktemp("control-plane")) as plane:
+    with ControlPlane(tmp_path_factory.mktemp("control-plane"), build()) as plane:
         yield plane
 
 

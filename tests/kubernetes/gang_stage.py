@@ -9,44 +9,22 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.kubernetes.cluster import Cluster, set_replicas
-from tests.kubernetes.kubelets import Kubelets, add_node
+from tests.kubernetes.cluster import Cluster
 from windtunnel.core.clock import unix_s
 from windtunnel.gangs.kubernetes.calls import ApiCall
-from windtunnel.gangs.kubernetes.crds import crds
 from windtunnel.live.kubernetes.client import Client, Selection
 from windtunnel.live.kubernetes.errors import NotFound
-from windtunnel.live.kubernetes.resources import CRDS, Plain, Unstructured
+from windtunnel.live.kubernetes.resources import Plain, Unstructured
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import RESOURCES, Mirror
 from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.writer import Answer, Writer
-from windtunnel.scaling.kubernetes.crds import crds as scaling_crds
+from windtunnel.live.rehearse.cluster import install, set_replicas
+from windtunnel.live.rehearse.kubelets import Kubelets, add_node
 
 SET: Final = "PodCliqueSet"
 SETS: Final = RESOURCES[SET]
 INIT_IMAGE: Final = "initc:test"
-
-
-async def install(client: Client) -> None:
-    """Our CRDs, and until the API server serves them."""
-    await install_crds(client, [*crds(), *scaling_crds()])
-
-
-async def install_crds(client: Client, wanted: list[dict[str, Any]]) -> None:
-    for crd in wanted:
-        body = {key: crd[key] for key in ("metadata", "spec")}
-        await client.apply(CRDS, body, Plain, manager="windtunnel-tests", force=True)
-    for crd in wanted:
-        name = crd["metadata"]["name"]
-        async with asyncio.timeout(30):
-            while True:
-                found = await client.get(CRDS, "", name, Unstructured)
-                conditions = found.status.get("conditions") or []
-                if any(one["type"] == "Established" and one["status"] == "True"
-                       for one in conditions):  # fmt: skip
-                    break
-                await asyncio.sleep(0.05)
 
 
 class Killed(Exception):

@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.kubelets import add_node
 from windtunnel.fleet.demand import GPU
 from windtunnel.live.kubernetes.client import Client, Selection
 from windtunnel.live.kubernetes.errors import Conflict, NotFound
@@ -22,6 +21,7 @@ from windtunnel.live.kubernetes.resources import (
     Plain,
     Unstructured,
 )
+from windtunnel.live.rehearse.kubelets import add_node
 
 FINALIZER: Final = "karpenter.sh/termination"
 
@@ -106,7 +106,7 @@ class Karpenter:
             for one in claim.spec["requirements"]:
                 labels[one["key"]] = one["values"][0]
             amounts = {"cpu": "64", GPU: requests[GPU]}
-            await add_node(self._client, node, labels, **amounts)
+            await add_node(self._client, node, labels, amounts)
             await self._client.patch(
                 NODES, "", node, {"spec": {"taints": claim.spec["taints"]}}, Plain
             )

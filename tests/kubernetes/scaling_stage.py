@@ -12,7 +12,6 @@ from typing import Any, Final
 from aiohttp import web
 
 from tests.kubernetes.cluster import UNTIL_S, Cluster, container
-from tests.kubernetes.control_plane import free_port
 from tests.scaling.kubernetes.pods import page
 from windtunnel.core.clock import unix_s
 from windtunnel.live.kubernetes.client import Client, Selection
@@ -22,6 +21,7 @@ from windtunnel.live.kubernetes.resources import EVENTS, PODS, Plain, Resource, 
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, ScalingCaches
 from windtunnel.live.operate.scaling.operator import Scaled, ScalingOperator, ScalingOptions
 from windtunnel.live.operate.scaling.sources import PrometheusServer, open_sources
+from windtunnel.live.rehearse.control_plane import free_port
 
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 OK, GARBAGE, SLOW, FAILS, STALE = "ok", "garbage", "slow", "fails", "stale"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.gangs.manifests import clique, pod_clique_set
-from tests.kubernetes.cluster import Cluster, set_replicas
+from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import stage
 from tests.kubernetes.scaling_stage import (
     DEPLOYMENTS,
@@ -19,11 +19,12 @@ from tests.kubernetes.test_operate_command import operate
 from tests.kubernetes.test_rights import ACCOUNT, account, asked_of
 from windtunnel.live.operate.mirror import RESOURCES
 from windtunnel.live.operate.rights import AUTOSCALE, GANGS, RIGHTS, SCALABLE
+from windtunnel.live.rehearse.cluster import set_replicas
 
 
 async def test_scaling_needs_what_is_declared_for_it(cluster: Cluster) -> None:
     async with stage(cluster, operator=False) as on, served() as metrics:
-        on.kubelets.address = "127.0.0.1"
+        on.kubelets.address_of = lambda _: "127.0.0.1"
         file = await account(on, GANGS, AUTOSCALE)
         await deployment(cluster)
         await ready_pods(cluster)

@@ -11,9 +11,8 @@ import pytest
 
 from tests.gangs.manifests import clique, pod_clique_set
 from tests.kubernetes.chaos import Cut, Swallow, proxied
-from tests.kubernetes.cluster import Cluster, set_replicas
-from tests.kubernetes.control_plane import API_SERVER
-from tests.kubernetes.gang_stage import install, install_crds, stage
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.gang_stage import stage
 from tests.kubernetes.scaling_stage import (
     DEPLOYMENTS,
     FAILS,
@@ -40,6 +39,8 @@ from windtunnel.live.kubernetes.errors import Invalid, NotFound, NotLeader
 from windtunnel.live.kubernetes.resources import CONFIG_MAPS, Plain, Resource, Unstructured
 from windtunnel.live.operate.mirror import RESOURCES
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS
+from windtunnel.live.rehearse.cluster import install, install_crds, set_replicas
+from windtunnel.live.rehearse.control_plane import API_SERVER
 from windtunnel.settings.crds import CustomResource, crd_of
 
 RECORD = "windtunnel-scaling-autoscaler-chat"
@@ -74,7 +75,7 @@ async def test_a_deployment_follows_its_metrics_and_a_restart_forgets_nothing(
 
 async def test_gangs_are_scaled_by_their_scale(cluster: Cluster) -> None:
     async with stage(cluster) as on, served() as metrics:
-        on.kubelets.address = "127.0.0.1"
+        on.kubelets.address_of = lambda _: "127.0.0.1"
         await on.apply(pod_clique_set([clique("pc-a", 2, 1)], [], 1))
         await on.until_ready(2)
         one = {"apiVersion": "grove.io/v1alpha1", "kind": "PodClique", "name": "web-0-pc-a"}

@@ -20,7 +20,6 @@ from tests.kubernetes.chart import (
     rendered,
 )
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.control_plane import free_port
 from tests.kubernetes.gang_stage import Stage, stage
 from tests.kubernetes.test_operate_command import operate
 from tests.kubernetes.test_rights import kubeconfig_of_account
@@ -29,6 +28,7 @@ from windtunnel.live.kubernetes.errors import ApiError, Forbidden, NotFound
 from windtunnel.live.kubernetes.resources import NAMESPACES, PODS, Plain, Resource, Unstructured
 from windtunnel.live.operate.rights import FEATURES, rules
 from windtunnel.live.operate.webhooks import CONFIGURATIONS
+from windtunnel.live.rehearse.control_plane import free_port
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 EVERYTHING = (

@@ -17,7 +17,6 @@ from tests.gangs.manifests import clique, pod_clique_set
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import Stage, stage
 from tests.kubernetes.karpenter import Karpenter, install_node_claims
-from tests.kubernetes.kubelets import add_node
 from tests.kubernetes.test_gang_placement import BUDGETS
 from tests.kubernetes.test_operate_command import operate, text_of
 from tests.kubernetes.test_rights import ACCOUNT, account, asked_of
@@ -34,6 +33,7 @@ from windtunnel.live.kubernetes.resources import (
     Unstructured,
 )
 from windtunnel.live.operate.rights import FLEET, GANGS, PLACE, RIGHTS
+from windtunnel.live.rehearse.kubelets import add_node
 
 
 class FleetStage:
@@ -239,7 +239,7 @@ async def test_existing_nodes_are_parked_and_taken_back(cluster: Cluster, tmp_pa
     live = [{"name": "metal", "nodes": {"test": cluster.namespace}}]
     async with fleet_stage(cluster, tmp_path, [metal], live) as at:
         name = f"{at.space}-metal"
-        await add_node(at.client, name, {"test": at.space}, **{GPU: "8"})
+        await add_node(at.client, name, {"test": at.space}, {GPU: "8"})
 
         async def parked() -> bool:
             taints = (await at.node(name)).spec.get("taints") or []
@@ -261,7 +261,7 @@ async def test_a_dry_run_stores_nothing(cluster: Cluster, tmp_path: Path) -> Non
     live = [{"name": "metal", "nodes": {"test": cluster.namespace}}]
     async with fleet_stage(cluster, tmp_path, [metal], live) as at:
         name = f"{at.space}-metal"
-        await add_node(at.client, name, {"test": at.space}, **{GPU: "8"})
+        await add_node(at.client, name, {"test": at.space}, {GPU: "8"})
         async with operate(cluster, "--fleet", str(at.file), "--dry-run") as (process, _):
             assert process.stderr is not None
             said = b""

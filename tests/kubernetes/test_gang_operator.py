@@ -19,13 +19,13 @@ from tests.kubernetes.gang_stage import (
     SETS,
     Killed,
     Operator,
-    install,
     stage,
 )
 from windtunnel.gangs.kubernetes.calls import ApiCall, merge_patch
 from windtunnel.live.kubernetes.errors import Invalid
 from windtunnel.live.kubernetes.resources import Plain, Resource, Unstructured
 from windtunnel.live.operate.mirror import RESOURCES
+from windtunnel.live.rehearse.cluster import install
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 GANG = "grove.io/podgang"

@@ -7,9 +7,9 @@ from typing import Any
 from tests.gangs.manifests import clique, pod_clique_set
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import Stage, stage
-from tests.kubernetes.kubelets import add_node
 from windtunnel.live.kubernetes.resources import NODES, PODS, Plain, Resource, Unstructured
 from windtunnel.live.operate.mirror import RESOURCES
+from windtunnel.live.rehearse.kubelets import add_node
 
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 CPUS = "4"
@@ -18,7 +18,7 @@ CPUS = "4"
 async def add(on: Stage, number: int) -> str:
     """A node for the pods of this test alone, with room for four of them."""
     name = f"{on.space}-{number}"
-    await add_node(on.client, name, {"test": on.space}, cpu=CPUS)
+    await add_node(on.client, name, {"test": on.space}, {"cpu": CPUS})
     return name
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tests.gangs.manifests import workload
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.control_plane import API_SERVER
 from tests.kubernetes.gang_stage import stage
 from tests.kubernetes.test_gang_placement import add, placed
 from tests.kubernetes.test_operate_command import operate
 from windtunnel.live.kubernetes.resources import NODES, PODS, Unstructured
+from windtunnel.live.rehearse.control_plane import API_SERVER
 
 OUTAGE_S = 14.0
 """Longer than a lease may go without a renewal."""

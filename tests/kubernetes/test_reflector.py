@@ -10,13 +10,13 @@ import pytest
 
 from tests.kubernetes.chaos import Cut, Delay, Fate, Refuse, Silence, proxied
 from tests.kubernetes.cluster import Cluster, labelled
-from tests.kubernetes.control_plane import API_SERVER
 from windtunnel.live.kubernetes import client as client_module
 from windtunnel.live.kubernetes import reflector as reflector_module
 from windtunnel.live.kubernetes.client import Client, Selection
 from windtunnel.live.kubernetes.errors import Gone
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import CONFIG_MAPS, Object, Plain, Unstructured
+from windtunnel.live.rehearse.control_plane import API_SERVER
 
 
 @asynccontextmanager

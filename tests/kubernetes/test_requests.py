@@ -8,7 +8,6 @@ from tests.kubernetes.cluster import (
     labelled,
     new_pod,
     ready_node,
-    set_replicas,
 )
 from windtunnel.live.kubernetes.client import Selection
 from windtunnel.live.kubernetes.errors import (
@@ -28,6 +27,7 @@ from windtunnel.live.kubernetes.resources import (
     Unstructured,
     owner_reference,
 )
+from windtunnel.live.rehearse.cluster import set_replicas
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")

@@ -13,9 +13,7 @@ import yaml
 
 from tests.gangs.manifests import clique, group, pod_clique_set
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.control_plane import free_port
 from tests.kubernetes.gang_stage import Stage, stage
-from tests.kubernetes.kubelets import add_node
 from tests.kubernetes.test_operate_command import operate
 from tests.kubernetes.test_webhooks import configured, until_ready
 from windtunnel.live.kubernetes.client import Client
@@ -23,6 +21,8 @@ from windtunnel.live.kubernetes.resources import CRDS, NODES, Plain, Resource
 from windtunnel.live.operate.mirror import RESOURCES
 from windtunnel.live.operate.rights import GANGS, HOOKS, PLACE, RIGHTS, rules
 from windtunnel.live.operate.webhooks import SECRET
+from windtunnel.live.rehearse.control_plane import free_port
+from windtunnel.live.rehearse.kubelets import add_node
 
 RBAC = "rbac.authorization.k8s.io"
 CLUSTER_ROLES = Resource(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
@@ -109,7 +109,7 @@ def everything(space: str) -> dict[str, Any]:
 async def live_a_life(on: Stage) -> None:
     """All that needs a right: create, place, wait, preempt, scale down, update."""
     node = f"{on.space}-0"
-    await add_node(on.client, node, {"test": on.space}, **{"cpu": "8", GPU: "8"})
+    await add_node(on.client, node, {"test": on.space}, {"cpu": "8", GPU: "8"})
     await on.apply(everything(on.space))
     await on.until(lambda: on.kubelets.ready() == 8)
     urgent = everything(on.space)

@@ -13,7 +13,6 @@ import pytest
 from tests.gangs.manifests import clique, group, pod_clique_set
 from tests.kubernetes.chart import PLAIN, objects
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.control_plane import free_port
 from tests.kubernetes.gang_stage import SETS, Stage, stage
 from tests.kubernetes.test_operate_command import operate, text_of
 from windtunnel.core.clock import unix_s
@@ -22,6 +21,7 @@ from windtunnel.live.kubernetes.client import Client
 from windtunnel.live.kubernetes.errors import ApiError, KubernetesError, NotFound
 from windtunnel.live.kubernetes.resources import Plain, Unstructured
 from windtunnel.live.operate.webhooks import CONFIGURATIONS, NAME, Webhooks
+from windtunnel.live.rehearse.control_plane import free_port
 
 DAY_S = 86_400.0
 

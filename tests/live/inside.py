@@ -38,7 +38,12 @@ class Inside:
         self._root = root
 
     @asynccontextmanager
-    async def post(self, path: str, body: bytes) -> AsyncIterator[InsideReply]:
+    async def post(
+        self,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[InsideReply]:
         async with self._request("POST", path, [body]) as reply:
             yield reply
 

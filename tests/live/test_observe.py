@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,10 @@ def test_adapters_are_models_and_lengths_are_pinned() -> None:
 
     class Deaf:
         @asynccontextmanager
-        async def post(self, end: str, body: bytes) -> AsyncIterator[InsideReply]:
+        async def post(
+            self, end: str, body: bytes, headers: Mapping[str, str] | None = None
+        ) -> AsyncIterator[InsideReply]:
+            assert headers is None
             bodies.append(msgspec.json.decode(body))
             if bodies:
                 raise NoReply(CANNOT_CONNECT, "nobody is there")

@@ -57,6 +57,7 @@ SECTIONS = {
         "batch": "Send a file of prompts to OpenAI-compatible servers.",
         "gateway": "Put admission and routing in front of OpenAI-compatible servers.",
         "operate": "Run the gang controllers on a Kubernetes cluster.",
+        "rehearse": "Run a scenario on a real API server, and compare with its simulation.",
         "audit": "Replay a gateway's event log and check every decision in it.",
         "incident": "Cut a stretch out of a gateway's log and trace, as a folder that replays.",
         "shadow": "Forecast the next minutes of a running gateway, with a twin.",

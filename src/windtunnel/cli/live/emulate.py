@@ -144,14 +144,28 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
             )
         accelerator = f"serving.pools.0.accelerator={DEFAULT_ACCELERATOR}"
         plan = load_text(NO_TRAFFIC, "emulate", [accelerator, *sets], seed)
+    if not plan.gateway.admits_all:
+        what = "an emulated server lets everybody in"
+        raise InputError(what, where="serving.admission", hint="leave it out")
+    if plan.scaling is not None:
+        what = "an emulated server keeps the servers that it begins with"
+        raise InputError(what, where="scaling", hint="leave it out, and give each pool `replicas`")
+    refuse_unemulated(plan)
+    servers = sum(pool.replicas for pool in plan.pools)
+    if servers > MOST_REPLICAS:
+        raise InputError(f"there are {servers} servers", allowed=f"up to {MOST_REPLICAS}")
+    return plan
+
+
+def refuse_unemulated(plan: ScenarioPlan) -> None:
+    """What an emulated server cannot do is an InputError."""
     for path, found in (
         ("serving.disaggregation", plan.serving.split is not None),
         ("serving.encode", plan.serving.encode is not None),
-        ("serving.admission", not plan.gateway.admits_all),
     ):
         if found:
             raise InputError(
-                "an emulated server lets everybody in, and does all the work of a request itself",
+                "an emulated server does all the work of a request itself",
                 where=path,
                 hint="leave it out, or simulate it with `windtunnel simulate`",
             )
@@ -178,13 +192,6 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
                 allowed="preemption: recompute, last_step_blocks: true, compute_whole_hits: true",
                 hint="write these three with `blis-trained-physics`, whose defaults are others",
             )
-    if plan.scaling is not None:
-        what = "an emulated server keeps the servers that it begins with"
-        raise InputError(what, where="scaling", hint="leave it out, and give each pool `replicas`")
-    servers = sum(pool.replicas for pool in plan.pools)
-    if servers > MOST_REPLICAS:
-        raise InputError(f"there are {servers} servers", allowed=f"up to {MOST_REPLICAS}")
-    return plan
 
 
 def build_intake(

@@ -106,7 +106,7 @@ def observe(
     _allow(concurrency, speedup)
     plan = load(scenario, sets, seed)
     keep_apart({"the scenario": scenario, **traces_of(plan)}, {"-o": output, "--json": json_to})
-    _refuse_media(plan)
+    refuse_media(plan)
     tally = ObservationTally(targets_of(plan))
     writer = PromptWriter(api, salt=f"{unix_s():.6f}")
     with Output(json_to) as out:
@@ -242,7 +242,7 @@ def _allow(connections: int, speedup: float) -> None:
         raise InputError(what, where=f"--concurrency {connections}", hint="`ulimit -n` allows more")
 
 
-def _refuse_media(plan: ScenarioPlan) -> None:
+def refuse_media(plan: ScenarioPlan) -> None:
     for source in plan.sources:
         if source.media is not None:
             raise InputError(

@@ -59,8 +59,12 @@ async def serve(
     ready: Callable[[str], None],
     stop: asyncio.Event,
     connections: int = MOST_CONNECTIONS,
+    kill: asyncio.Event | None = None,
 ) -> None:
-    """Serves until `stop` is set. `ready` gets the address once it accepts connections."""
+    """Serves until `stop` is set, or ends with all its connections at once when `kill` is.
+
+    `ready` gets the address once it accepts connections.
+    """
     import uvicorn
 
     from windtunnel.live.emulate.connections import BoundedConnection, bounded
@@ -101,6 +105,11 @@ async def serve(
         await asyncio.sleep(LAST_WRITES_S)
         hang_up(only_stalled=False)
 
+    async def die(kill: asyncio.Event) -> None:
+        await kill.wait()
+        server.should_exit = server.force_exit = True
+        hang_up(only_stalled=False)
+
     def hang_up(*, only_stalled: bool) -> None:
         for connection in list(server.server_state.connections):
             assert isinstance(connection, BoundedConnection)
@@ -108,9 +117,12 @@ async def serve(
                 connection.hang_up()
 
     async with asyncio.TaskGroup() as tasks:
-        leaving = tasks.create_task(leave())
+        ends = [tasks.create_task(leave())]
+        if kill is not None:
+            ends.append(tasks.create_task(die(kill)))
         await server.serve([bound])
-        leaving.cancel()
+        for end in ends:
+            end.cancel()
 
 
 def run(

@@ -64,7 +64,9 @@ class ObservedServer(Protocol):
     def redact(self) -> Callable[[str], str]:
         """Removes secrets from a text, such as a key that the server repeats."""
 
-    def post(self, end: str, body: bytes) -> AbstractAsyncContextManager[ReplyStream]: ...
+    def post(
+        self, end: str, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> AbstractAsyncContextManager[ReplyStream]: ...
 
 
 class SendOptions(NamedTuple):
@@ -78,6 +80,8 @@ class SendOptions(NamedTuple):
     """In the scenario's time, for requests without a time limit of their own."""
     pins_length: bool = True
     """Whether the server is told to go on to the last token."""
+    names_class: bool = False
+    """Whether a gateway is told the class of service, by `x-slo-class`."""
 
 
 class Observer:
@@ -181,11 +185,14 @@ class Observer:
         answered = Answered()
         outcome, status, error = UNFINISHED, 0, None
         body = self._body(request)
+        headers = None
+        if self._options.names_class:
+            headers = {"x-slo-class": self._traffic.classes[request.slo]}
         sent_s = self._clock_s()
         try:
             async with (
                 asyncio.timeout(self._patience_s(request, sent_s)),
-                self._server.post(self._writer.api, body) as reply,
+                self._server.post(self._writer.api, body, headers) as reply,
             ):
                 status = reply.status
                 if status == 200:

@@ -19,7 +19,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.vocabulary import KEPT, RESIZED
 from windtunnel.fleet.kubernetes.controller import FleetDecision
 from windtunnel.fleet.kubernetes.settings import FleetFile
-from windtunnel.gangs.kubernetes.calls import ApiCall
+from windtunnel.gangs.kubernetes.calls import EVENT, ApiCall
 from windtunnel.live.admin import admin_app, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.gateway.event_log import EventLogFile
@@ -356,6 +356,9 @@ class Program:
 
     def _decided(self, now_s: float, calls: Sequence[ApiCall]) -> None:
         for call in calls:
+            if call.verb == EVENT:
+                self._log_event(now_s, call)
+                continue
             why = next((getattr(one, "why", "") for one in call.commands), "")
             if self._log_file is not None:
                 data: dict[str, Any] = {"uid": call.uid, "version": call.version}
@@ -364,6 +367,14 @@ class Program:
                 self._log_file.record(now_s, DECIDED, subject, why, data)
             if self.options.dry_run:
                 operator_log.info("would %s %s %s", call.verb, call.kind, call.name)
+
+    def _log_event(self, now_s: float, call: ApiCall) -> None:
+        """An event of an object, as the log of a simulation has it: once."""
+        event = call.commands[0].event  # type: ignore[attr-defined]
+        assert self.mirror is not None
+        if self._log_file is not None and event.key not in self.mirror.view.events:
+            subject = f"{event.kind}/{event.name}"
+            self._log_file.record(now_s, f"gang.{event.reason}", subject, event.message, {})
 
     def _scaled(self, now_s: float, named: ObjectName, issued: IssuedDecision) -> None:
         decision = issued.decision

@@ -92,9 +92,11 @@ class Endpoint:
         self._bodies = {**self._headers, "Content-Type": "application/json"}
         self._urls = {end: URL(f"{url}/{end}", encoded=True) for end in (MODELS, *Api)}
 
-    def post(self, end: str, body: bytes) -> AbstractAsyncContextManager[Incoming]:
-        """Asks for something; `end` is an `Api`."""
-        return self._exchange("POST", end, self._bodies, body)
+    def post(
+        self, end: str, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> AbstractAsyncContextManager[Incoming]:
+        """Asks for something; `end` is an `Api`, `headers` are added to its own."""
+        return self._exchange("POST", end, {**self._bodies, **(headers or {})}, body)
 
     def get(self, end: str) -> AbstractAsyncContextManager[Incoming]:
         return self._exchange("GET", end, self._headers, None)

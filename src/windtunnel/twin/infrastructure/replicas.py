@@ -42,7 +42,7 @@ class BackedReplicas:
         self, cluster: SimCluster, backings: list[PoolBacking], lifecycle: Lifecycle
     ) -> None:
         self._cluster: Final = cluster
-        self._backings: Final = {backing.pool.name: backing for backing in backings}
+        self.backings: Final = {backing.pool.name: backing for backing in backings}
         self._lifecycle: Final = lifecycle
         self.servers: Final = ServerPods(cluster.view, [one.pods for one in backings])
         self.replicas: Final[dict[str, Replica]] = {}  # by unit
@@ -84,7 +84,7 @@ class BackedReplicas:
             move = unit.next_move(self._state(unit))
 
     def _carry_out(self, unit: PodUnit, move: ServerMove, now_s: float) -> None:
-        backing = self._backings[unit.of.pool]
+        backing = self.backings[unit.of.pool]
         if move.kind == ASK:
             self._asking = unit
             asked = self._lifecycle.ask(backing.pool, now_s, backing.reason)

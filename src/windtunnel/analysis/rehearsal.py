@@ -1,0 +1,327 @@
+"""Compares a rehearsal with the simulation of the same scenario: decisions one by one, and figures.
+
+Both sides are events in the words of `core.vocabulary`, with servers by the same names, and figures
+of requests. A finding is `same`, `explained` (it differs, and what was measured beside it says why)
+or `differs`. Nothing is explained by a rule that always holds: each needs a number.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from windtunnel.core import vocabulary
+from windtunnel.core.telemetry import Event
+
+LATE_S: Final = 1.0
+"""A decision of a real cluster that comes so much after the simulated one is the same decision."""
+LATE_SHARE: Final = 0.05
+"""And so much of the time that has passed since the run began."""
+SHARE_OFF: Final = 0.05
+"""Of requests by server, or by decision, beyond what chance alone moves."""
+LATENCY_OFF: Final = 0.1
+LATENCY_OFF_S: Final = 0.02
+LAGS: Final = 4.0
+"""A request waits for the event loop when it is sent, at the gateway, at the server and back."""
+MOST_LISTED: Final = 20
+LATENCIES: Final = (
+    ("ttft", "mean"), ("ttft", "p50"), ("ttft", "p99"),
+    ("tpot", "mean"), ("tpot", "p50"), ("e2e", "mean"), ("e2e", "p50"),
+)  # fmt: skip
+GANG: Final = "gang."
+COMPARED_SERVERS: Final = ("replica.ready", "replica.draining", "replica.gone")
+
+SAME: Final = "same"
+EXPLAINED: Final = "explained"
+DIFFERS: Final = "differs"
+Verdict = Literal["same", "explained", "differs"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was compared."""
+
+    about: str
+    what: str
+    simulated: float | int | str | None
+    rehearsed: float | int | str | None
+    verdict: Verdict
+    why: str = ""
+
+
+class Side(NamedTuple):
+    """What one of the two did."""
+
+    events: Sequence[Event]
+    figures: Mapping[str, Any]
+    """`requests` by outcome, `attained`, `latency`, as results and observations have them."""
+    start: Mapping[str, Mapping[str, str]] = {}
+    """What was decided before the run began, by subject and object: pods of gangs, and machines."""
+
+
+class MeasuredDelays(NamedTuple):
+    """What a real cluster needs that a simulated one does not, in seconds."""
+
+    api_round_trip_s: float = 0.0
+    loop_lag_s: float = 0.0
+    """How late the event loop of the rehearsal was, on average: how busy the machine is."""
+    loop_lag_p99_s: float = 0.0
+    sent_late_s: float = 0.0
+    """Requests after their time."""
+
+
+class RehearsalComparison(msgspec.Struct, frozen=True):
+    """All findings; `agree` is whether none differs."""
+
+    findings: list[Finding]
+    delays: dict[str, float]
+    notes: list[str]
+
+    @property
+    def agree(self) -> bool:
+        return all(one.verdict != DIFFERS for one in self.findings)
+
+
+def compare(
+    simulated: Side, rehearsed: Side, delays: MeasuredDelays, notes: Sequence[str] = ()
+) -> RehearsalComparison:
+    findings = [
+        *_start(simulated, rehearsed),
+        *_timed("gangs", _gangs(simulated), _gangs(rehearsed), delays),
+        *_sizes(simulated, rehearsed, delays),
+        *_timed("servers", _servers(simulated), _servers(rehearsed), delays),
+        *_shares("routing", _routed(simulated), _routed(rehearsed)),
+        *_shares("admission", _admitted(simulated), _admitted(rehearsed)),
+        *_requests(simulated, rehearsed),
+        *_latencies(simulated, rehearsed, delays),
+    ]
+    return RehearsalComparison(findings, delays._asdict(), list(notes))
+
+
+def _start(simulated: Side, rehearsed: Side) -> list[Finding]:
+    findings = []
+    for subject in sorted({*simulated.start, *rehearsed.start}):
+        ours, real = (one.start.get(subject, {}) for one in (simulated, rehearsed))
+        same = sum(1 for name, what in ours.items() if real.get(name) == what)
+        if ours == real:
+            findings.append(Finding("start", subject, len(ours), len(real), SAME))
+        for name in sorted({*ours, *real}):
+            if ours.get(name) != real.get(name):
+                why = f"{same} of {len(ours)} are the same"
+                one = Finding(
+                    "start", f"{subject}: {name}", ours.get(name), real.get(name), DIFFERS, why
+                )
+                findings.append(one)
+    return findings[:MOST_LISTED]
+
+
+# Decisions at their times.
+
+Decision = tuple[str, float]
+"""What, and when."""
+
+
+def _gangs(side: Side) -> list[Decision]:
+    """What happened to gangs, by the reason of the event and the object."""
+    found = []
+    for one in side.events:
+        if one.kind.startswith(GANG):
+            kind, _, name = one.subject.partition("/")
+            found.append(
+                (f"{one.kind.removeprefix(GANG)} {kind} {name.rpartition('/')[2]}", one.time)
+            )
+    return found
+
+
+def _servers(side: Side) -> list[Decision]:
+    return [
+        (f"{one.subject} {one.kind.removeprefix('replica.')}", one.time)
+        for one in side.events
+        if one.kind in COMPARED_SERVERS and one.reason != vocabulary.RUN_BEGINS and one.time > 0.0
+    ]
+
+
+def _timed(
+    about: str, simulated: list[Decision], rehearsed: list[Decision], delays: MeasuredDelays
+) -> list[Finding]:
+    """Each decision with its counterpart: the next of the same words."""
+    waiting: dict[str, list[float]] = {}
+    for what, at_s in rehearsed:
+        waiting.setdefault(what, []).append(at_s)
+    findings: list[Finding] = []
+    late: list[float] = []
+    for what, at_s in simulated:
+        times = waiting.get(what)
+        if not times:
+            findings.append(Finding(about, what, at_s, None, DIFFERS, "only in the simulation"))
+            continue
+        other_s = times.pop(0)
+        late.append(other_s - at_s)
+        if abs(other_s - at_s) > _allowed_s(at_s, delays):
+            why = f"{other_s - at_s:+.1f} s"
+            findings.append(Finding(about, what, at_s, other_s, DIFFERS, why))
+    for what, times in waiting.items():
+        findings += [
+            Finding(about, what, None, at_s, DIFFERS, "only in the rehearsal") for at_s in times
+        ]
+    if late:
+        mean_s, most_s = sum(late) / len(late), max(late, key=abs)
+        verdict: Verdict = EXPLAINED if abs(most_s) > 0.0 else SAME
+        why = (
+            f"{mean_s:+.2f} s on average, {most_s:+.2f} s at most; "
+            f"an API call takes {1000 * delays.api_round_trip_s:.0f} ms, "
+            f"the event loop was up to {1000 * delays.loop_lag_p99_s:.0f} ms late"
+        )
+        what = "decisions in both"
+        findings.insert(0, Finding(about, what, len(simulated), len(rehearsed), verdict, why))
+    return findings[: MOST_LISTED + 1]
+
+
+def _allowed_s(at_s: float, delays: MeasuredDelays) -> float:
+    lag_s = LAGS * (delays.loop_lag_p99_s + delays.api_round_trip_s)
+    return LATE_S + LATE_SHARE * max(at_s, 0.0) + lag_s
+
+
+def _sizes(simulated: Side, rehearsed: Side, delays: MeasuredDelays) -> list[Finding]:
+    """Scaling decisions, aligned by pool: what was decided, whenever it was."""
+    mine, theirs = _scaled(simulated), _scaled(rehearsed)
+    findings = []
+    for pool in sorted({*mine, *theirs}):
+        ours, real = mine.get(pool, []), theirs.get(pool, [])
+        pairs = SequenceMatcher(
+            a=[what for what, _ in ours], b=[what for what, _ in real], autojunk=False
+        )
+        for tag, begin, end, first, last in pairs.get_opcodes():
+            if tag != "equal":
+                for what, at_s in ours[begin:end]:
+                    why = "only in the simulation"
+                    findings.append(Finding("scaling", f"{pool} {what}", at_s, None, DIFFERS, why))
+                for what, at_s in real[first:last]:
+                    why = "only in the rehearsal"
+                    findings.append(Finding("scaling", f"{pool} {what}", None, at_s, DIFFERS, why))
+                continue
+            for (what, at_s), (_, other_s) in zip(ours[begin:end], real[first:last], strict=True):
+                off_s = other_s - at_s
+                verdict: Verdict = SAME if abs(off_s) <= _allowed_s(at_s, delays) else DIFFERS
+                why = f"{off_s:+.1f} s"
+                findings.append(Finding("scaling", f"{pool} {what}", at_s, other_s, verdict, why))
+    return findings[:MOST_LISTED]
+
+
+def _scaled(side: Side) -> dict[str, list[Decision]]:
+    found: dict[str, list[Decision]] = {}
+    for one in side.events:
+        if one.kind == vocabulary.RESIZED:
+            pool = one.subject.rpartition("pool/")[2]
+            what = f"{one.data.get('current')} to {one.data.get('target')}"
+            found.setdefault(pool, []).append((what, one.time))
+    return found
+
+
+# Shares of requests.
+
+
+def _routed(side: Side) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for one in side.events:
+        if one.kind == vocabulary.ROUTED:
+            server = str(one.data.get("server"))
+            counts[server] = counts.get(server, 0) + 1
+    return counts
+
+
+def _admitted(side: Side) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for one in side.events:
+        if one.kind in (vocabulary.QUEUED, vocabulary.REJECTED, vocabulary.EVICTED):
+            word = one.kind.removeprefix("request.")
+            counts[word] = counts.get(word, 0) + 1
+    return counts
+
+
+def _shares(
+    about: str, simulated: Mapping[str, int], rehearsed: Mapping[str, int]
+) -> list[Finding]:
+    """Both as shares of all; what chance moves is taken off."""
+    totals = sum(simulated.values()), sum(rehearsed.values())
+    if not any(totals):
+        return []
+    findings = []
+    for name in sorted({*simulated, *rehearsed}):
+        shares = [
+            counts.get(name, 0) / total if total else 0.0
+            for counts, total in zip((simulated, rehearsed), totals, strict=True)
+        ]
+        off, chance = abs(shares[0] - shares[1]), _chance(shares[0], min(totals))
+        verdict: Verdict = SAME if off <= chance else EXPLAINED
+        why = "" if off <= chance else f"{100 * off:.1f} points, within {100 * SHARE_OFF:.0f}"
+        if off > chance + SHARE_OFF:
+            verdict = DIFFERS
+            why = f"{100 * off:.1f} points, of which chance explains {100 * chance:.1f}"
+        findings.append(Finding(about, f"share of {name}", shares[0], shares[1], verdict, why))
+    return findings[:MOST_LISTED]
+
+
+def _chance(share: float, total: int) -> float:
+    """Two standard deviations of a share of so many draws."""
+    return 2.0 * math.sqrt(max(share * (1.0 - share), 1e-4) / max(total, 1))
+
+
+# Figures.
+
+
+def _requests(simulated: Side, rehearsed: Side) -> list[Finding]:
+    findings = []
+    for name in ("sent", "completed"):
+        ours, real = (int(one.figures["requests"][name]) for one in (simulated, rehearsed))
+        off = abs(ours - real) / max(ours, 1)
+        verdict: Verdict = SAME if ours == real else EXPLAINED if off <= SHARE_OFF else DIFFERS
+        why = "" if ours == real else f"{100 * off:.1f}%"
+        if name == "completed":
+            why = _endings(simulated, rehearsed)
+        findings.append(Finding("requests", name, ours, real, verdict, why))
+    ours_share, real_share = (float(one.figures["attained"]) for one in (simulated, rehearsed))
+    off = abs(ours_share - real_share)
+    chance = _chance(ours_share, int(rehearsed.figures["requests"]["sent"]))
+    verdict = SAME if off <= chance else DIFFERS if off > chance + SHARE_OFF else EXPLAINED
+    why = "" if off <= chance else f"{100 * off:.1f} points"
+    findings.append(Finding("requests", "SLO attainment", ours_share, real_share, verdict, why))
+    return findings
+
+
+def _endings(simulated: Side, rehearsed: Side) -> str:
+    """Requests that were not completed, and why that may differ."""
+    said = []
+    unfinished = int(simulated.figures["requests"].get("unfinished", 0))
+    if unfinished:
+        said.append(f"the simulation ended with {unfinished} unfinished")
+    real = rehearsed.figures["requests"]
+    broken = int(real.get("failed", 0)) + int(real.get("cut_off", 0))
+    if broken:
+        restarted = sum(one.kind == vocabulary.RETRIED for one in simulated.events)
+        said.append(
+            f"{broken} lost their server in the rehearsal, where an answer that has begun cannot "
+            f"be sent again; the simulation restarted {restarted}"
+        )
+    return "; ".join(said)
+
+
+def _latencies(simulated: Side, rehearsed: Side, delays: MeasuredDelays) -> list[Finding]:
+    findings = []
+    for name, statistic in LATENCIES:
+        ours, real = (one.figures["latency"][name][statistic] for one in (simulated, rehearsed))
+        if ours is None or real is None:
+            continue
+        off_s = abs(real - ours)
+        usual_s = LATENCY_OFF * ours + (LATENCY_OFF_S if name != "tpot" else LATENCY_OFF_S / 4)
+        lag_s = delays.loop_lag_p99_s if statistic == "p99" else delays.loop_lag_s
+        busy_s = usual_s + LAGS * lag_s
+        verdict: Verdict = SAME if off_s <= usual_s else EXPLAINED if off_s <= busy_s else DIFFERS
+        why = ""
+        if verdict == EXPLAINED:
+            why = f"this machine was busy: event loops were {1000 * lag_s:.0f} ms late"
+        elif verdict == DIFFERS:
+            why = f"{1000 * (real - ours):+.0f} ms, and a busy machine explains {1000 * busy_s:.0f}"
+        findings.append(Finding("latency", f"{name} {statistic}", ours, real, verdict, why))
+    return findings

@@ -1,0 +1,485 @@
+"""A rehearsal: `operate` and `gateway` as processes, on a cluster whose nodes are played.
+
+The run begins when all servers of its beginning take requests. Times in what it gives count from
+then, as those of a simulation do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+import yaml
+
+from windtunnel.analysis.rehearsal import MeasuredDelays
+from windtunnel.core.clock import unix_s
+from windtunnel.core.distribution import Distribution
+from windtunnel.core.errors import InputError, WindtunnelError
+from windtunnel.core.telemetry import Event
+from windtunnel.gangs import names
+from windtunnel.gangs.api.resolve import full_name
+from windtunnel.gangs.servers import PoolPods
+from windtunnel.gangs.view import View
+from windtunnel.live.gateway.audit import LogLine
+from windtunnel.live.gateway.facts import JOINED
+from windtunnel.live.kubernetes.client import Client, open_client
+from windtunnel.live.kubernetes.config import load_config
+from windtunnel.live.kubernetes.errors import KubernetesError, NotFound
+from windtunnel.live.kubernetes.resources import NAMESPACES, NODES, Meta, Plain
+from windtunnel.live.observe.observer import Observer, SendOptions
+from windtunnel.live.observe.prompts import TOKENS, PromptWriter
+from windtunnel.live.observe.tally import ClassTargets, ObservationTally
+from windtunnel.live.operate.mirror import Mirror
+from windtunnel.live.rehearse import cluster
+from windtunnel.live.rehearse.cluster import ClusterObjects
+from windtunnel.live.rehearse.kubelets import Kubelets, PodPace
+from windtunnel.live.rehearse.servers import BuildServer, EmulatedServers, PodAddresses
+from windtunnel.live.wire.client import Endpoint, open_session
+from windtunnel.live.wire.keys import Keys
+from windtunnel.workload.traffic import Traffic
+
+SETTLE_S: Final = 60.0
+"""Until everything is ready that is there when the run begins."""
+START_S: Final = 60.0
+"""Until a program says that it listens."""
+STOP_S: Final = 20.0
+LOOK_S: Final = 0.05
+LAST_LOG_S: Final = 1.5
+"""Until programs have written what they last decided."""
+ROUND_TRIPS: Final = 9
+LONGEST_SAID: Final = 300
+MODEL_CRASH: Final = "engine-crash"
+MACHINE_LOSS: Final = "machine-loss"
+PLAYED_FAULTS: Final = (MODEL_CRASH, MACHINE_LOSS)
+SERVER_SUBJECT: Final = "server/"
+MACHINE_SUBJECT: Final = "machine/"
+
+
+class PlayedFault(NamedTuple):
+    """A fault that is injected: when, of which kind, and into what."""
+
+    at_s: float
+    kind: str
+    subjects: Sequence[str]
+    """Names of servers, or of machines."""
+
+
+class RunPace(PodPace, Protocol):
+    """Times of pods that are zero until the run begins."""
+
+    def begin(self) -> None: ...
+
+
+class Rehearsal(NamedTuple):
+    """All that is rehearsed."""
+
+    objects: ClusterObjects
+    replicas: Mapping[str, int]
+    """By pool: servers when the run begins."""
+    gateway: Mapping[str, Any]
+    """The sections `serving` and `slo` of its configuration."""
+    attempts: int
+    slots: Mapping[str, int]
+    """By pool: requests that a server runs at once."""
+    pace: RunPace
+    node_lost_after_s: float
+    build: BuildServer
+    port: int
+    """Of every server."""
+    admin_port: int
+    """Of the gateway's metrics."""
+    model: str
+    traffic: Traffic
+    targets: Mapping[str, ClassTargets]
+    faults: Sequence[PlayedFault]
+    duration_s: float
+    """The run goes on for so long, and until every request has ended."""
+
+
+class LiveRun(NamedTuple):
+    """What happened: events of all programs, figures of requests, and what was measured."""
+
+    events: list[Event]
+    figures: dict[str, Any]
+    seconds: float
+    delays: MeasuredDelays
+    start: dict[str, dict[str, str]]
+    """As `start_of` has it."""
+
+
+class ProgramFailed(WindtunnelError):
+    """A program of the rehearsal ended, or did not come to where it should."""
+
+
+Say = Callable[[str], None]
+
+
+async def rehearse(
+    rehearsal: Rehearsal, kubeconfig: Path, namespace: str, folder: Path, say: Say
+) -> LiveRun:
+    """Plays a scenario on a cluster, in a namespace that is deleted at the end."""
+    config = load_config(kubeconfig, "")
+    async with open_client(config, name="rehearse") as client:
+        stage = _Stage(rehearsal, client, namespace, folder)
+        try:
+            return await stage.run(kubeconfig, say)
+        finally:
+            await stage.remove()
+
+
+class _Stage:
+    """One rehearsal on its cluster."""
+
+    def __init__(self, rehearsal: Rehearsal, client: Client, namespace: str, folder: Path) -> None:
+        self._plan: Final = rehearsal
+        self._client: Final = client
+        self._space: Final = namespace
+        self._folder: Final = folder
+        self._addresses: Final = PodAddresses()
+        self._mirror: Final = Mirror(client, unix_s, namespace, placing=True)
+        self._kubelets: Final = Kubelets(client, namespace, pace=rehearsal.pace)
+        pools = [_in_namespace(one, namespace) for one in rehearsal.objects.pools]
+        self._servers: Final = EmulatedServers(
+            self._mirror.view, pools, rehearsal.build, rehearsal.port, self._addresses
+        )
+        self._kubelets.address_of = lambda meta: self._addresses.of(meta.uid)
+        self._kubelets.holds = self._holds
+        self._servers.released = self._kubelets.look
+        self._servers.changed = self._servers_changed
+        self._gateway: asyncio.subprocess.Process | None = None
+        self._began_s = 0.0
+        self._late: Final = Distribution()
+
+    def _holds(self, meta: Meta) -> bool:
+        return self._servers.holds(full_name(meta.name, meta.namespace))
+
+    def _now_s(self) -> float:
+        return unix_s() - self._began_s
+
+    async def run(self, kubeconfig: Path, say: Say) -> LiveRun:
+        plan = self._plan
+        say("creating nodes and sets on the API server")
+        await cluster.create(self._client, self._space, plan.objects)
+        trip_s = await self._round_trip_s()
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self._playing())
+            say("starting the operator")
+            await stack.enter_async_context(self._operator(kubeconfig))
+            async with asyncio.timeout(SETTLE_S):
+                await cluster.scale(self._client, self._space, plan.objects.sizes)
+            await self._until(self._is_settled, self._unsettled)
+            say("starting the gateway")
+            url = await stack.enter_async_context(self._gateway_process())
+            await self._until_served(url.admin)
+            say(f"sending requests for {plan.duration_s:g} s")
+            start = start_of(self._mirror.view)
+            tally, seconds, lag_s = await self._play(url.clients)
+        say("comparing with the simulation")
+        late = self._late
+        delays = MeasuredDelays(trip_s, late.mean(), late.quantile(0.99), lag_s)
+        return LiveRun(self._events(), tally.figures(seconds), seconds, delays, start)
+
+    async def _round_trip_s(self) -> float:
+        """The median time of reading one object."""
+        loop = asyncio.get_running_loop()
+        times = []
+        for _ in range(ROUND_TRIPS):
+            began_s = loop.time()
+            await self._client.get(NAMESPACES, "", self._space, Plain)
+            times.append(loop.time() - began_s)
+        return sorted(times)[ROUND_TRIPS // 2]
+
+    # What is played.
+
+    @contextlib.asynccontextmanager
+    async def _playing(self) -> AsyncIterator[None]:
+        """Kubelets and servers follow the cluster."""
+        await self._mirror.leave_out_unserved(self._client)
+        tasks = [
+            asyncio.create_task(one)
+            for one in (
+                *(known.run() for known in self._mirror.reflectors.values()),
+                self._kubelets.run(),
+                self._follow(),
+            )
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._servers.close()
+
+    async def _follow(self) -> None:
+        await self._mirror.wait_synced()
+        while True:
+            self._mirror.woken.clear()
+            self._servers.look()
+            await self._mirror.woken.wait()
+
+    def _is_settled(self) -> bool:
+        return self._servers.ready() == {k: n for k, n in self._plan.replicas.items() if n}
+
+    def _unsettled(self) -> str:
+        wanted, found = sum(self._plan.replicas.values()), sum(self._servers.ready().values())
+        gangs = [one for one in self._mirror.view.gangs.values() if one.why_pending]
+        why = "".join(f"; {names.short(one.name)}: {one.why_pending}" for one in gangs[:3])
+        said = self._last_said("operate")
+        return f"{found} of {wanted} servers got ready{why}{f'; operate: {said}' if said else ''}"
+
+    async def _until(self, holds: Callable[[], bool], says: Callable[[], str]) -> None:
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                while not holds():
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise ProgramFailed(
+                f"the cluster did not settle within {SETTLE_S:g} s: {says()}",
+                hint=f"the logs of the programs are in {self._folder}",
+            ) from None
+
+    # Programs.
+
+    @contextlib.asynccontextmanager
+    async def _process(
+        self, name: str, *words: str
+    ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+        """A command of Windtunnel, and the line that it says when it is ready."""
+        with (self._folder / f"{name}.stderr").open("wb") as told:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "windtunnel", *words,
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=told,
+            )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            try:
+                async with asyncio.timeout(START_S):
+                    line = (await process.stdout.readline()).decode()
+            except TimeoutError:
+                line = ""
+            if not line:
+                raise self._failed(name)
+            yield process, line
+            if process.returncode is not None:
+                raise self._failed(name)
+        finally:
+            await _end(process)
+
+    def _failed(self, name: str) -> ProgramFailed:
+        what = f"`windtunnel {name}` failed: {self._last_said(name)}"
+        return ProgramFailed(what, where=str(self._folder / f"{name}.stderr"))
+
+    def _last_said(self, name: str) -> str:
+        """The last line of a program's log."""
+        text = (self._folder / f"{name}.stderr").read_text(errors="replace")
+        last = "".join(text.strip().splitlines()[-1:])
+        with contextlib.suppress(msgspec.DecodeError):
+            last = str(msgspec.json.decode(last).get("message", last))
+        return last[:LONGEST_SAID]
+
+    @contextlib.asynccontextmanager
+    async def _operator(self, kubeconfig: Path) -> AsyncIterator[None]:
+        words = ["operate", "--place", "--metrics-port", "0", "--init-image", "none"]
+        words += ["--kubeconfig", str(kubeconfig), "--namespace", self._space]
+        words += ["--lease-namespace", self._space, "--log", str(self._folder / "operator.jsonl")]
+        if self._plan.objects.autoscaler is not None:
+            words.append("--autoscale")
+        async with self._process("operate", *words):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _gateway_process(self) -> AsyncIterator[_GatewayUrls]:
+        self._write_gateway()
+        path = str(self._folder / "gateway.yaml")
+        async with self._process("gateway", "gateway", path) as (process, line):
+            found = re.search(r"listening on (\S+): .*/servers on (\S+)", line)
+            assert found is not None, line
+            self._gateway = process
+            try:
+                yield _GatewayUrls(found[1], found[2])
+            finally:
+                self._gateway = None
+
+    def _write_gateway(self) -> None:
+        """Its configuration: the policies of the scenario, and the servers of this moment."""
+        (self._folder / "none").touch()
+        live = {
+            "listen": "127.0.0.1:0",
+            "admin": f"127.0.0.1:{self._plan.admin_port}",
+            "servers": [
+                {"url": url, "slots": self._plan.slots[self._servers.pool_of(url)]}
+                for url in self._servers.urls()
+            ],
+            "servers_file": "none",
+            "log": "gateway.jsonl",
+            "trace": None,
+            "health": {"interval": "500ms", "ramp": "0s"},
+            "retries": {"attempts": self._plan.attempts, "budget": 1.0},
+            "no_server_ttl": "24h",
+            "drain": "1s",
+        }
+        text = yaml.safe_dump({**self._plan.gateway, "live": live}, sort_keys=False)
+        path = self._folder / "gateway.yaml"
+        fresh = path.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(path)
+
+    def _servers_changed(self) -> None:
+        if self._gateway is not None and self._gateway.returncode is None:
+            self._write_gateway()
+            self._gateway.send_signal(signal.SIGHUP)
+
+    async def _until_served(self, admin: str) -> None:
+        """The gateway has found every server healthy."""
+        wanted = set(self._servers.urls())
+        async with open_session(5.0, name="rehearse") as session:
+            async with asyncio.timeout(START_S):
+                while True:
+                    async with session.get(f"{admin}/servers") as reply:
+                        found = await reply.json()
+                    if wanted <= {one["server"] for one in found if one["available"]}:
+                        return
+                    await asyncio.sleep(LOOK_S)
+
+    # The run.
+
+    async def _watch_clock(self) -> None:
+        """How late the event loop is: what a busy machine adds to every latency."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due_s = loop.time() + LOOK_S
+            await asyncio.sleep(LOOK_S)
+            self._late.add(loop.time() - due_s)
+
+    async def _play(self, url: str) -> tuple[ObservationTally, float, float]:
+        plan = self._plan
+        tally = ObservationTally(plan.targets)
+        # Prompts of token ids have exactly the lengths of the simulation.
+        writer = PromptWriter(TOKENS, salt="rehearsal")
+        async with open_session(name="rehearse") as session:
+            server = Endpoint(session, f"{url}/v1", Keys({}))
+            options = SendOptions(plan.model, names_class=True)
+            observer = Observer(plan.traffic, server, writer, options, tally.add)
+            if plan.objects.autoscaler is not None:
+                await cluster.autoscale(self._client, self._space, plan.objects.autoscaler)
+            self._began_s = unix_s()
+            self._servers.now_s = self._now_s
+            self._servers.events.clear()
+            self._servers.reason = ""
+            plan.pace.begin()
+            async with asyncio.TaskGroup() as tasks:
+                beside = [tasks.create_task(one) for one in (self._inject(), self._watch_clock())]
+                await observer.run()
+                rest_s = plan.duration_s - self._now_s()
+                await asyncio.sleep(max(rest_s, 0.0))
+                seconds = max(observer.now_s, self._now_s())
+                for task in beside:
+                    task.cancel()
+        await asyncio.sleep(LAST_LOG_S)
+        lag_s = tally.lag.mean() if tally.lag.count else 0.0
+        return tally, seconds, lag_s
+
+    async def _inject(self) -> None:
+        for fault in sorted(self._plan.faults):
+            await asyncio.sleep(max(fault.at_s - self._now_s(), 0.0))
+            if fault.kind == MODEL_CRASH:
+                for label in fault.subjects:
+                    await self._crash(label)
+            else:
+                for machine in fault.subjects:
+                    await self._kubelets.fail_node(machine)
+                await asyncio.sleep(self._plan.node_lost_after_s)
+                for machine in fault.subjects:
+                    await self._kubelets.strike_off(machine)
+
+    async def _crash(self, label: str) -> None:
+        """The containers of a server's first pod end; that is the end of it."""
+        unit = self._servers.unit_of(label)
+        started = [] if unit is None else sorted(unit.pods)
+        for name in started[:1]:
+            await self._kubelets.crash(names.namespace(name), names.short(name))
+
+    # Afterwards.
+
+    def _events(self) -> list[Event]:
+        """Of the operator, the gateway and the servers, oldest first."""
+        found = [*self._servers.events]
+        found += [
+            msgspec.structs.replace(line, time=line.time - self._began_s)
+            for line in _lines(self._folder / "operator.jsonl")
+        ]
+        started_s = 0.0
+        labels: dict[str, str] = {}
+        for line in _lines(self._folder / "gateway.jsonl"):
+            if line.kind == "gateway.started":
+                started_s = float(line.data["started"])  # type: ignore[arg-type]
+            elif line.kind == JOINED:
+                labels[line.subject] = self._servers.labels.get(str(line.data["name"]), "")
+            data = dict(line.data)
+            if "server" in data:
+                data["server"] = labels.get(f"server/{data['server']}", "")
+            subject = labels.get(line.subject, line.subject)
+            at_s = line.time + started_s - self._began_s
+            found.append(msgspec.structs.replace(line, time=at_s, subject=subject, data=data))
+        return sorted((one for one in found if one.time >= 0.0), key=lambda one: one.time)
+
+    async def remove(self) -> None:
+        """What a cluster that goes on should not keep."""
+        with contextlib.suppress(KubernetesError):
+            await self._client.delete(NAMESPACES, "", self._space)
+        for node in self._plan.objects.nodes:
+            with contextlib.suppress(NotFound, KubernetesError):
+                await self._client.delete(NODES, "", node.name)
+
+
+def start_of(view: View) -> dict[str, dict[str, str]]:
+    """The gangs of a cluster with their pods, and where each was placed; without random names."""
+    gangs = {}
+    machines = {}
+    for gang in view.gangs.values():
+        pods = [view.pods[name] for group in gang.groups for name in group.pods]
+        cliques = sorted(f"{names.short(pod.clique)}-{pod.index}" for pod in pods)
+        gangs[names.short(gang.name)] = ", ".join(cliques)
+        machines[names.short(gang.name)] = ", ".join(sorted(dict.fromkeys(p.node for p in pods)))
+    return {"gangs and their pods": gangs, "machines of gangs": machines}
+
+
+class _GatewayUrls(NamedTuple):
+    clients: str
+    admin: str
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """SIGTERM, and SIGKILL for what does not end."""
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(STOP_S):
+            await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.communicate()
+
+
+def _lines(path: Path) -> Iterator[Event]:
+    """A log; the last line of a program that was killed may be incomplete."""
+    if not path.is_file():
+        raise InputError("the program wrote no log", where=str(path))
+    for raw in path.read_bytes().splitlines(keepends=True):
+        if raw.endswith(b"\n"):
+            line = msgspec.json.decode(raw, type=LogLine)
+            yield Event(line.time, line.kind, line.subject, line.reason, line.data)
+
+
+def _in_namespace(pods: PoolPods, namespace: str) -> PoolPods:
+    return PoolPods(
+        pods.pool, full_name(pods.set_name, namespace), pods.kind, pods.name, pods.slots
+    )
