@@ -209,3 +209,21 @@ def test_from_python(tmp_path: Path) -> None:
     assert row["low"] < row["difference"] < row["high"]
     with pytest.raises(wt.WindtunnelError, match=r"latency\.e2e\.p50"):
         wt.check(*sides, most={"latency.e2e.p50": "soon"})
+
+
+def test_the_latest_part_of_a_gateways_trace_is_replayed(check: Run) -> None:
+    folder = Path("trace")
+    folder.mkdir()
+    (folder / "trace-000001.jsonl").write_bytes(rows())
+    (folder / "trace-000002.jsonl").write_bytes(rows(400))
+    for trace, last, requests in ((folder, "60s", 600), ("day.jsonl", "10s", 101)):
+        common = ("base.yaml", "base.yaml", "--trace", str(trace), "--json", "-")
+        code, out, err = check(*common, "--last", last)
+        assert (code, err) == (0, "")
+        assert json.loads(out)["requests"] == [requests, requests]
+    code, _, err = check("base.yaml", "base.yaml", "--last", "1h")
+    assert code == 2
+    assert "--last: there is no recorded traffic to cut (add --trace)" in err
+    code, _, err = check("base.yaml", "slow.yaml", "--trace", "base.yaml", "--last", "1h")
+    assert code == 2
+    assert "base.yaml:1: this is not a row of a gateway's trace" in err

@@ -19,7 +19,9 @@ from windtunnel.live.kubernetes.errors import NotLeader
 from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.resources import EVENTS, PODS, Plain, Resource, Unstructured
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, ScalingCaches
-from windtunnel.live.operate.scaling.operator import Scaled, ScalingOperator, ScalingOptions
+from windtunnel.live.operate.scaling.canary import CanaryOptions
+from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions
+from windtunnel.live.operate.scaling.scaled import Scaled
 from windtunnel.live.operate.scaling.sources import PrometheusServer, open_sources
 from windtunnel.live.rehearse.control_plane import free_port
 
@@ -123,6 +125,7 @@ async def autoscaling(
     installation: str = "first/windtunnel-operator",
     prometheus: str = "",
     acts: bool = True,
+    canary: CanaryOptions | None = None,
 ) -> AsyncIterator[Autoscaling]:
     """Runs until the end of the block, and is then killed."""
     client = client or cluster.client
@@ -133,7 +136,7 @@ async def autoscaling(
     async with open_sources(server) as sources:
         operator = ScalingOperator(
             caches, client, client if acts else None, recorder, sources, unix_s,
-            ScalingOptions(installation),
+            ScalingOptions(installation, canary),
         )  # fmt: skip
         tasks = [asyncio.create_task(one.run()) for one in caches.reflectors.values()]
         try:

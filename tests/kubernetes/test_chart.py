@@ -34,6 +34,7 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 EVERYTHING = (
     "gateway.enabled=true",
     "operator.autoscale=true",
+    "operator.canary.persistentVolumeClaim.claimName=gateway-trace",
     "operator.fleet.fleet.x=1",
     "monitoring.prometheusOperator=true",
     "monitoring.dashboards=true",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from windtunnel.cli.options import FILE
+from windtunnel.cli.options import FILE, MEMORY, TIME, option
 
 INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
 
@@ -37,6 +37,10 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
               "prometheus`.")  # fmt: skip
 @click.option("--prometheus-token-file", type=FILE, metavar="FILE",
               help="A bearer token for that server, and for no other.")  # fmt: skip
+@option("--canary", FILE, "With the scenarios and recorded traffic that changed policies of "
+        "Autoscalers with `canary` are checked on.", metavar="FOLDER")  # fmt: skip
+@option("--canary-memory", MEMORY, "The most memory of such a check.", "768MiB", metavar="SIZE")
+@option("--canary-timeout", TIME, "The longest time of such a check.", "10min", metavar="TIME")
 @click.option("--fleet", type=FILE, metavar="FILE",
               help="Also get machines for pods that find no place: the sections `fleet` of a "
               "scenario and `live.fleet`.")  # fmt: skip
@@ -67,6 +71,9 @@ def operate(
     autoscale: bool,
     prometheus: str,
     prometheus_token_file: Path | None,
+    canary: Path | None,
+    canary_memory: float,
+    canary_timeout: float,
     fleet: Path | None,
 ) -> None:
     """Run the gang controllers on a Kubernetes cluster.
@@ -89,6 +96,7 @@ def operate(
         operator_log,
         run_operator,
     )
+    from windtunnel.live.operate.scaling.canary import canary_options
     from windtunnel.live.operate.scaling.sources import prometheus_server
 
     image = os.environ.get(INIT_IMAGE, "") if init_image is None else init_image
@@ -104,6 +112,7 @@ def operate(
         placing=place,
         scaling=autoscale,
         prometheus=prometheus_server(prometheus, prometheus_token_file, autoscale=autoscale),
+        canary=canary_options(canary, canary_memory, canary_timeout, autoscale=autoscale),
         fleet=None if fleet is None else read_fleet_file(fleet),
         webhook_port=webhook_port,
     )

@@ -33,6 +33,8 @@ EXIT_REGRESSION = 1
 @option("--scenario", FILE, "The scenario under sections or Kubernetes manifests.", metavar="FILE")
 @option("--trace", FILE, "Recorded traffic: a trace of any format, or the folder of a gateway's "
         "trace. [default: the scenario's own traffic]", metavar="FILE")  # fmt: skip
+@option("--last last_s", TIME, "Replay only the latest part of a gateway's trace. "
+        "[default: all of it]", metavar="TIME")  # fmt: skip
 @option("--max-cost", None, "The most that cost may be, or rise by, as in +5%.", metavar="LIMIT")
 @option("--min-attainment", None, "The least SLO attainment of every class, as in 99%, or the most "
         "that it may fall by, as in -0.5% (points).", metavar="LIMIT")  # fmt: skip
@@ -60,6 +62,7 @@ def check(
     head: str | None,
     scenario: Path | None,
     trace: Path | None,
+    last_s: float | None,
     sets: tuple[str, ...],
     seed: int | None,
     output: str | None,
@@ -91,7 +94,7 @@ def check(
     if json_to == markdown == STANDARD_OUTPUT:
         what = "standard output has room for one of them"
         raise InputError(what, where="--json - --markdown -", hint="write the other to a file")
-    given = CheckInput(files, base, head, scenario, trace, sets, seed)
+    given = CheckInput(files, base, head, scenario, trace, sets, seed, last_s)
     limits = limits_of(asked["max_cost"], asked["min_attainment"], asked["most"], asked["least"])
     ask = CheckAsk(limits, asked["seeds"], asked["block"], asked["jobs"])
     alone = STANDARD_OUTPUT in (json_to, markdown)

@@ -37,6 +37,7 @@ from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.redaction import redacted
 from windtunnel.live.operate.rights import LEASE
 from windtunnel.live.operate.scaling.caches import ScalingCaches
+from windtunnel.live.operate.scaling.canary import CanaryOptions
 from windtunnel.live.operate.scaling.metrics import ScalingCollector
 from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions, scaling_log
 from windtunnel.live.operate.scaling.sources import PrometheusServer, open_sources
@@ -79,6 +80,8 @@ class OperatorOptions(NamedTuple):
     scaling: bool = False
     """Whether Autoscalers and the policies of Kthena are looked after."""
     prometheus: PrometheusServer | None = None
+    canary: CanaryOptions | None = None
+    """How changed policies are checked; None: where they must be, they are not applied."""
     fleet: FleetFile | None = None
     """Where machines come from; None: they are not looked after."""
     webhook_port: int | None = None
@@ -299,7 +302,7 @@ class Program:
         writer: Client | None,
         recorder: EventRecorder | None,
     ) -> None:
-        options = ScalingOptions(self._installation)
+        options = ScalingOptions(self._installation, self.options.canary)
         async with open_sources(self.options.prometheus) as sources:
             self.scaling = ScalingOperator(
                 caches, reader, writer, recorder, sources, self.now_s, options

@@ -1,7 +1,7 @@
 """The kind `Autoscaler`: the `scaling` section of a scenario, and what it scales on a cluster."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
@@ -31,6 +31,7 @@ GROUP: Final = "windtunnel.dev"
 API_VERSION: Final = f"{GROUP}/v1alpha1"
 AUTOSCALER: Final = "Autoscaler"
 MOST_TARGETS: Final = 64
+MOST_LIMITS: Final = 32
 CLOCK_BEGINS: Final = "1970-01-01T00:00"
 """When a live clock, which counts seconds since then, was zero: for schedules."""
 NOT_LIVE: Final = {"foresight": "the times of its schedule count from the start of a run"}
@@ -40,6 +41,9 @@ STEP_TIMES: Final = ("predictive", "dynamo")
 Tokens = Annotated[int, Whole(0, 10**12)]
 Time = Annotated[float, Duration("0s", LONGEST_TARGET)]
 StepPart = Annotated[float, Duration("0s", "1m")]
+FolderPath = Annotated[str, Text("a path below the operator's --canary folder")]
+FigureName = Annotated[str, Text("a figure, such as latency.ttft.p99")]
+LimitText = Annotated[str, Text("a limit, such as +5%")]
 
 
 class TargetReference(ApiSection):
@@ -173,6 +177,55 @@ class ObjectiveForm(ApiSection):
     )
 
 
+class CanaryLimits(ApiSection):
+    """What a change must stay within, as `windtunnel check` has it; none: its defaults."""
+
+    max_cost: LimitText | None = Field(
+        default=None, description="The most that cost may be, or rise by, as in `+5%`."
+    )
+    min_attainment: LimitText | None = Field(
+        default=None,
+        description="The least SLO attainment of every class, as in `99%`, or the most that it may "
+        "fall by, as in `-0.5%` (points).",
+    )
+    max: dict[FigureName, LimitText] = Field(
+        default_factory=dict,
+        max_length=MOST_LIMITS,
+        description="The most that any figure may be, or rise by, as in `latency.ttft.p99: +10%`.",
+    )
+    min: dict[FigureName, LimitText] = Field(
+        default_factory=dict,
+        max_length=MOST_LIMITS,
+        description="The least that any figure may be, or the most that it may fall by.",
+    )
+
+
+class CanarySpec(ApiSection):
+    """A changed `scaling` is applied only after it passed `check` on recorded traffic."""
+
+    scenario: FolderPath = Field(
+        description="The scenario with the servers, a file in the operator's `--canary` folder. "
+        "Its pools have the names of the targets."
+    )
+    trace: FolderPath = Field(
+        description="The recorded traffic, in the same folder: the folder of a gateway's trace, or "
+        "a file of one."
+    )
+    last: Annotated[float, Duration("1min", "14d")] = Field(
+        default=6 * 3600.0, description="How much of it is replayed: the latest."
+    )
+    limits: CanaryLimits = Field(
+        default_factory=CanaryLimits, description="What the change must stay within."
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        for name in ("scenario", "trace"):
+            path = PurePosixPath(getattr(self, name))
+            if path.is_absolute() or ".." in path.parts:
+                what = f"{str(path)!r} is outside of the folder"
+                yield where.fault(name, what, "a path below the operator's --canary folder")
+
+
 class AutoscalerSpec(ApiSection):
     """Scales the targets of one model by a policy that a simulation can run unchanged."""
 
@@ -194,6 +247,11 @@ class AutoscalerSpec(ApiSection):
     )
     objective: ObjectiveForm = Field(
         default_factory=ObjectiveForm, description="For policies that plan by it."
+    )
+    canary: CanarySpec | None = Field(
+        default=None,
+        description="How a changed `scaling` is checked before it is applied; left out: it is "
+        "applied at once.",
     )
     mode: Literal["Scale", "Recommend"] = Field(
         default="Scale",

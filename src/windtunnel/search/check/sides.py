@@ -21,7 +21,7 @@ from windtunnel.twin.scenario.load import load_document
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.traces.gateway_folder import one_trace
 
-BASE, HEAD, TRACE, ON = "--base", "--head", "--trace", "--scenario"
+BASE, HEAD, TRACE, LAST, ON = "--base", "--head", "--trace", "--last", "--scenario"
 LIVE = "live"
 """The section of a gateway's configuration that says where it listens: no part of a scenario."""
 MERGED = ("serving", "slo")
@@ -42,6 +42,8 @@ class CheckInput(NamedTuple):
     trace: Path | None = None
     sets: Sequence[str] = ()
     seed: int | None = None
+    last_s: float | None = None
+    """How much of a gateway's trace is replayed, the latest; None: all of it."""
 
 
 class CheckSide(NamedTuple):
@@ -60,7 +62,9 @@ class _SideFiles(NamedTuple):
 def sides_of(given: CheckInput, stack: ExitStack) -> tuple[CheckSide, CheckSide]:
     """Base and changed; what must stay until they have run is left to `stack`."""
     base, changed = _files(given, stack)
-    trace = None if given.trace is None else one_trace(given.trace, stack)
+    if given.last_s is not None and given.trace is None:
+        raise InputError("there is no recorded traffic to cut", where=LAST, hint=f"add {TRACE}")
+    trace = None if given.trace is None else one_trace(given.trace, stack, given.last_s)
     plan = _plan(base, given, trace, given.seed)
     # One seed for both: that of the other side would give it other traffic.
     other = _plan(changed, given, trace, plan.seed)
@@ -179,6 +183,18 @@ def _lay_sections(whole: Document, part: Document) -> None:
         else:
             whole.data[name] = value
             whole.put_place((name,), part.place((name,)))
+    _start_within_bounds(whole.data)
+
+
+def _start_within_bounds(data: dict[str, Plain]) -> None:
+    """Pools of the scenario start with as many replicas as the bounds on top of it allow."""
+    match data:
+        case {"serving": {"pools": list(pools)}, "scaling": {"pools": dict(bounds)}}:
+            for pool in pools:
+                if isinstance(pool, dict):
+                    match pool, bounds.get(str(pool.get("name"))):
+                        case {"replicas": int(size)}, {"min": int(least), "max": int(most)}:
+                            pool["replicas"] = min(max(size, least), most)
 
 
 def _replay(document: Document, trace: Path, place: str) -> None:

@@ -1,5 +1,6 @@
 """The trace of a gateway: files that follow each other in a folder, over restarts."""
 
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -31,16 +32,23 @@ class GatewayRow(NamedTuple):
         return self.arrived_s + (float(e2e) if isinstance(e2e, int | float) else 0.0)
 
 
-def one_trace(path: Path, stack: ExitStack) -> Path:
-    """The path of a file with all requests; that of a folder is gone when `stack` ends."""
-    if not path.is_dir():
+def one_trace(path: Path, stack: ExitStack, last_s: float | None = None) -> Path:
+    """The path of a file with all requests, or with those of the `last_s` of a gateway's trace.
+
+    A file that is made for it is gone when `stack` ends.
+    """
+    if last_s is None and not path.is_dir():
         return path
-    files = gateway_files(path)
+    files = gateway_files(path) if path.is_dir() else [path]
+    first_s = -math.inf
+    if last_s is not None:
+        first_s = max((row["arrived"] for row in joined_rows(files)), default=0.0) - last_s
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windtunnel-")))
-    joined = folder / f"{path.name or 'trace'}.jsonl"
+    joined = folder / f"{path.name.removesuffix('.jsonl') or 'trace'}.jsonl"
     with joined.open("wb") as out:
         for row in joined_rows(files):
-            out.write(msgspec.json.encode(row) + b"\n")
+            if row["arrived"] >= first_s:
+                out.write(msgspec.json.encode(row) + b"\n")
     return joined
 
 

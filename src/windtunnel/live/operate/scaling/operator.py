@@ -9,7 +9,6 @@ its version is how two installations notice each other.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -30,20 +29,21 @@ from windtunnel.live.kubernetes.errors import (
 from windtunnel.live.kubernetes.events import EventRecorder, Subject
 from windtunnel.live.kubernetes.resources import (
     CONFIG_MAPS,
-    Meta,
     Object,
     Plain,
-    Resource,
     micro_time,
     owner_reference,
 )
 from windtunnel.live.operate.mirror import Received
 from windtunnel.live.operate.scaling.caches import ScaleKinds, ScalingCaches, pods_of
+from windtunnel.live.operate.scaling.canary import CanaryChecks, CanaryOptions
+from windtunnel.live.operate.scaling.scaled import RunningCheck, Scaled, decoded
 from windtunnel.live.operate.scaling.sources import MetricSources
 from windtunnel.live.system import unwrapped
 from windtunnel.scaling.actuation import IssuedDecision
 from windtunnel.scaling.kubernetes import kthena
-from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER, autoscaler_plan
+from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER
+from windtunnel.scaling.kubernetes.canary import CANARY, CanaryAsk, CanaryOutcome
 from windtunnel.scaling.kubernetes.control import (
     ACCEPTED,
     WARNING,
@@ -69,48 +69,13 @@ from windtunnel.scaling.kubernetes.snapshots import PoolLook
 MANAGED: Final = {"app.kubernetes.io/managed-by": "windtunnel-operator"}
 LARGEST_RECORD: Final = 768 << 10
 """Bytes; a ConfigMap holds a MiB."""
-LONGEST_NAME: Final = 200
 RESTATE_S: Final = 60.0
 """How often a status is written that says the same in other words."""
 SCALE_TRIES: Final = 3
-FAILED_S: Final = 15.0
 
 scaling_log: Final = logging.getLogger("windtunnel.operator.scaling")
 
 Decided = Callable[[float, ObjectName, IssuedDecision], None]
-
-
-class Scaled:
-    """One object, its plan, and how it fares."""
-
-    def __init__(self, named: ObjectName, resource: Resource, meta: Meta) -> None:
-        self.named: Final = named
-        self.resource: Final = resource
-        self.meta = meta
-        self.status: dict[str, Any] = {}
-        self.control: ScalingController | None = None
-        self.holder: RecordHolder | None = None
-        self.wrong = ""
-        """What is wrong with it; it is not scaled then."""
-        self.version: str | None = None
-        """Of its record, as we wrote or read it; None: to be read first; empty: there is none."""
-        self.task: asyncio.Task[None] | None = None
-        self.due_s = 0.0
-        self.standing_by = False
-        self.failures = 0
-        self.told: tuple[Any, ...] = ()
-        self.told_s = -INFINITY
-        self.told_text = ""
-        self.mute = False
-        """Its kind has no status to write."""
-
-    @property
-    def interval_s(self) -> float:
-        return FAILED_S if self.control is None else self.control.plan.interval_s
-
-    @property
-    def stamp(self) -> tuple[str, int]:
-        return self.meta.uid, self.meta.generation
 
 
 class ScalingOptions(NamedTuple):
@@ -118,6 +83,8 @@ class ScalingOptions(NamedTuple):
 
     installation: str
     """Who we are among several installations on one cluster."""
+    canary: CanaryOptions | None = None
+    """None: a changed policy under a `canary` is never applied."""
 
 
 class ScalingOperator:
@@ -143,6 +110,7 @@ class ScalingOperator:
         self.scaled: Final[dict[ObjectName, Scaled]] = {}
         self._taken: dict[ObjectName, dict[str, str]] = {}
         self._kinds: Final = ScaleKinds(reader, now_s)
+        self._checks: Final = CanaryChecks(options.canary)
         self.on_decision: Decided | None = None
         self.decided = 0
         self.bugs = 0
@@ -151,6 +119,7 @@ class ScalingOperator:
         """Until it is cancelled, or the lease is lost."""
         with unwrapped():
             async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
                 while True:
                     self._caches.woken.clear()
                     self.replan()
@@ -184,25 +153,23 @@ class ScalingOperator:
             if held.metadata.deletion_timestamp is None
         }
         for gone in [named for named in self.scaled if named not in objects]:
-            task = self.scaled.pop(gone).task
-            if task is not None:
-                task.cancel()
+            self.scaled.pop(gone).cancel()
         edited = []
         for named, (resource, held) in objects.items():
             known = self.scaled.get(named)
             if known is None or known.meta.uid != held.metadata.uid:
-                if known is not None and known.task is not None:
-                    known.task.cancel()
+                if known is not None:
+                    known.cancel()
                 self.scaled[named] = Scaled(named, resource, held.metadata)
                 edited.append(named)
             elif known.stamp != (held.metadata.uid, held.metadata.generation):
                 known.meta = held.metadata
                 edited.append(named)
-            self.scaled[named].status = held.status
+            self.scaled[named].spec, self.scaled[named].status = held.spec, held.status
         if edited:
             ours = {named: found for named, found in objects.items() if named.kind == AUTOSCALER}
             for named in [one for one in edited if one in ours]:
-                self._plan(self.scaled[named], _autoscaler(named, ours[named][1]))
+                self._plan_autoscaler(self.scaled[named])
             if any(named not in ours for named in edited):
                 self._plan_kthena({n: held for n, (_, held) in objects.items() if n not in ours})
         claimants = [
@@ -213,6 +180,9 @@ class ScalingOperator:
             if (control := one.control) is not None
         ]
         self._taken = taken_targets(claimants, self._caches.hpa_targets())
+
+    def _plan_autoscaler(self, one: Scaled) -> None:
+        self._plan(one, one.gate.plan(one.named, one.spec))
 
     def _plan(self, one: Scaled, made: ScalingPlan | InvalidPlan) -> None:
         now_s = self._now_s()
@@ -256,7 +226,7 @@ class ScalingOperator:
                 await self._tell_invalid(one)
                 one.due_s = INFINITY
                 return
-            await self._tick(one, one.control)
+            await self._tick(one)
         except NotLeader:
             raise
         except KubernetesError as error:
@@ -266,10 +236,14 @@ class ScalingOperator:
             self.bugs += 1
             scaling_log.exception("%s: a bug kept it from a decision", one.named)
 
-    async def _tick(self, one: Scaled, control: ScalingController) -> None:
-        if self._writer is not None and not await self._holds_record(one, control):
+    async def _tick(self, one: Scaled) -> None:
+        if not await self._holds_record(one):
             one.due_s = self._now_s() + one.interval_s
             return
+        await self._check_change(one)
+        control = one.control
+        if control is None:
+            return  # it was edited meanwhile
         seen, now_s = await self._observe(one, control)
         if one.control is not control:
             return  # it was edited meanwhile
@@ -372,24 +346,22 @@ class ScalingOperator:
 
     # The record.
 
-    def _record_name(self, one: Scaled) -> str:
-        name = f"windtunnel-scaling-{one.named.kind.lower()}-{one.named.name}"
-        if len(name) <= LONGEST_NAME:
-            return name
-        return f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-
-    async def _holds_record(self, one: Scaled, control: ScalingController) -> bool:
-        """Whether we act for an object, or another installation does."""
+    async def _holds_record(self, one: Scaled) -> bool:
+        """Whether we decide for an object, or another installation does."""
+        if self._writer is None:
+            await self._read_in_force(one)
+            return True
         if one.version is not None:
             return True
         assert one.holder is not None
         now_s = self._now_s()
         try:
             found = await self._reader.get(
-                CONFIG_MAPS, one.named.namespace, self._record_name(one), Plain
+                CONFIG_MAPS, one.named.namespace, one.beside("scaling"), Plain
             )
         except NotFound:
             one.version = ""
+            self._restore(one, None)
             return True
         version = str(found["metadata"].get("resourceVersion", ""))
         data = found.get("data") or {}
@@ -406,16 +378,38 @@ class ScalingOperator:
             await self._record(one, Happening(WARNING, "TakenOver", note))
         one.version = version
         owner = (found["metadata"].get("ownerReferences") or [{}])[0].get("uid")
-        if owner == one.meta.uid:
-            wrong = _restored(control, str(data.get("record", "")), now_s)
-            if wrong:
-                await self._record(one, Happening(WARNING, "RecordUnreadable", wrong))
+        record = decoded(str(data.get("record", ""))) if owner == one.meta.uid else None
+        wrong = self._restore(one, record)
+        if wrong:
+            await self._record(one, Happening(WARNING, "RecordUnreadable", wrong))
         return True
+
+    def _restore(self, one: Scaled, record: dict[str, Any] | None) -> str:
+        """Goes on from a record, if any, with the spec that was in force; what is wrong with it."""
+        if one.named.kind == AUTOSCALER:
+            one.gate.restore((record or {}).get("canary"))
+            self._plan_autoscaler(one)
+        if record is None or one.control is None:
+            return ""
+        return one.control.restore(record, self._now_s())
+
+    async def _read_in_force(self, one: Scaled) -> None:
+        """A dry run knows what is in force from the record of the operator that acts."""
+        if one.gate.restored or not one.gate.checks:
+            return
+        name = one.beside("scaling")
+        try:
+            found = await self._reader.get(CONFIG_MAPS, one.named.namespace, name, Plain)
+        except NotFound:
+            found = {}
+        record = decoded(str((found.get("data") or {}).get("record", "")))
+        one.gate.restore(record.get("canary"))
+        self._plan_autoscaler(one)
 
     async def _store(self, one: Scaled, control: ScalingController) -> bool:
         """Says whether the record is stored; without it, nothing is ordered."""
         assert self._writer is not None
-        record = control.record()
+        record = {**control.record(), "canary": one.gate.record()}
         text = msgspec.json.encode(record)
         if len(text) > LARGEST_RECORD:
             text = msgspec.json.encode({**record, "loop": None})
@@ -423,7 +417,7 @@ class ScalingOperator:
                 f"decisions are not remembered: their record has more than {LARGEST_RECORD} bytes"
             )
             await self._record(one, Happening(WARNING, "RecordTooLarge", note))
-        name, space = self._record_name(one), one.named.namespace
+        name, space = one.beside("scaling"), one.named.namespace
         owner = {**owner_reference(one.resource, one.meta), "blockOwnerDeletion": False}
         meta: dict[str, Any] = {"namespace": space, "name": name, "labels": MANAGED}
         meta["ownerReferences"] = [owner]
@@ -448,6 +442,58 @@ class ScalingOperator:
             return False
         one.version = made.metadata.resource_version
         return True
+
+    # Changed policies.
+
+    async def _check_change(self, one: Scaled) -> None:
+        """Starts the check of a changed policy, or takes note of its outcome; never waits."""
+        ask, running = one.gate.pending(self._now_s()), one.check
+        if running is not None and (ask is None or ask.key != running.ask.key):
+            running.task.cancel()  # it was edited meanwhile
+            running = one.check = None
+        if running is None:
+            if ask is not None:
+                one.check = RunningCheck(ask, self._tasks.create_task(self._checked(ask)))
+        elif running.task.done() and ask is not None:
+            one.check = None
+            outcome = running.task.result()
+            happening = one.gate.conclude(
+                ask, outcome, self._now_s(), acts=self._writer is not None
+            )
+            self._plan_autoscaler(one)
+            await self._record(one, happening, "Check")
+            if outcome.report:
+                await self._attach(one, outcome.report)
+        told = one.gate.condition()
+        if told is None and one.has_condition(CANARY):
+            told = Condition(CANARY, holds=True, reason="NotConfigured")
+        if one.control is not None and told is not None:
+            one.control.conditions[CANARY] = told
+
+    async def _checked(self, ask: CanaryAsk) -> CanaryOutcome:
+        try:
+            return await self._checks.check(ask)
+        except Exception as error:  # noqa: BLE001 - a check must not stop the autoscaler
+            self.bugs += 1
+            scaling_log.exception("a bug ended a check")
+            return CanaryOutcome(None, f"a bug ended the check: {error!r}.")
+
+    async def _attach(self, one: Scaled, report: str) -> None:
+        """The report of the latest check, in a ConfigMap that goes with the object."""
+        if self._writer is None:
+            return
+        owner = {**owner_reference(one.resource, one.meta), "blockOwnerDeletion": False}
+        meta: dict[str, Any] = {"namespace": one.named.namespace, "labels": MANAGED}
+        meta |= {"name": one.beside("canary"), "ownerReferences": [owner]}
+        body = {"metadata": meta, "data": {"check.md": report}}
+        try:
+            await self._writer.apply(
+                CONFIG_MAPS, body, Object, manager="windtunnel-operator", force=True
+            )
+        except NotLeader:
+            raise
+        except KubernetesError as error:
+            self._say(one, str(error))
 
     # What is told.
 
@@ -547,18 +593,3 @@ class ScalingOperator:
             self._say(one, str(error))
             return False
         return True
-
-
-def _autoscaler(named: ObjectName, held: Received) -> ScalingPlan | InvalidPlan:
-    try:
-        return autoscaler_plan(named.namespace, named.name, held.spec)
-    except InvalidPlan as error:
-        return error
-
-
-def _restored(control: ScalingController, text: str, now_s: float) -> str:
-    try:
-        record = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return "the record of earlier decisions is no JSON"
-    return control.restore(record if isinstance(record, dict) else {}, now_s)
