@@ -119,3 +119,24 @@ def test_another_placement_at_the_start_differs() -> None:
     (one,) = findings(ours, real, "start")
     assert (one.what, one.simulated, one.rehearsed) == ("machines: chat-1", "h100-1", "h100-0")
     assert findings(ours, ours, "start")[0].verdict == SAME
+
+
+def test_a_server_that_never_took_requests_is_not_compared() -> None:
+    """Between two pods of one name a real cluster has a moment without any."""
+    ours = side(
+        Event(0.0, "replica.ready", "a"),
+        Event(5.0, "replica.gone", "a"),
+        Event(5.0, "replica.pending", "a"),
+        Event(9.0, "replica.ready", "a"),
+    )
+    real = side(
+        Event(5.0, "replica.gone", "a"),
+        Event(5.0, "replica.pending", "a"),
+        Event(6.0, "replica.gone", "a"),
+        Event(6.1, "replica.pending", "a"),
+        Event(9.2, "replica.ready", "a"),
+    )
+    (one,) = findings(ours, real, "servers")
+    assert (one.simulated, one.rehearsed, one.verdict) == (2, 2, EXPLAINED)
+    (missing,) = findings(ours, side(*real.events[:-1]), "servers")[1:]
+    assert (missing.what, missing.verdict) == ("a ready", DIFFERS)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.kubernetes.cluster import Cluster
 from windtunnel.live.kubernetes.client import ALL
@@ -14,20 +15,65 @@ from windtunnel.live.kubernetes.resources import NODES
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rehearse.yaml"
 
 
-async def test_gangs_servers_and_requests_do_as_the_simulation_said(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    """An engine crashes after 2 s, restarts 10 s later, and loads for half a second."""
-    words = ["rehearse", str(EXAMPLE), "--kubeconfig", str(cluster.plane.kubeconfig)]
-    words += ["-o", str(tmp_path / "out"), "--set", "duration=15s", "--set", "faults.0.at=2s"]
-    words += ["--set", "serving.startup.load.mean=500ms"]
+SCALED = """\
+name: scaled
+seed: 1
+duration: 15s
+model: llama-3.1-8b
+workload:
+  - name: chat
+    arrivals: {process: poisson, rate: 16/s}
+    prompt_tokens: 300
+    output_tokens: 60
+serving:
+  pools:
+    - name: main
+      accelerator: h100-sxm
+      replicas: 1
+      engine: {max_num_seqs: 8}
+      step_time: {model: linear, fixed: 15ms, per_prefill_token: 40us, per_decode: 200us}
+  router: {policy: least-loaded}
+  startup: {load: {mean: 1s}}
+scaling:
+  policy: saturation
+  interval: 4s
+  pools: {main: {min: 1, max: 2}}
+"""
+
+
+async def rehearsed(cluster: Cluster, out: Path, *more: str) -> tuple[dict[str, Any], str]:
+    """What was found, and what was said."""
+    words = ["rehearse", *more, "--kubeconfig", str(cluster.plane.kubeconfig), "-o", str(out)]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "windtunnel", *words,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     said = (await process.communicate())[0].decode()
     assert process.returncode in (0, 1), said
-    found = json.loads((tmp_path / "out" / "rehearsal.json").read_text())
+    found: dict[str, Any] = json.loads((out / "rehearsal.json").read_text())
+    assert process.returncode == (0 if found["agree"] else 1)
+    return found, said
+
+
+async def test_an_autoscaler_decides_as_in_the_simulation(cluster: Cluster, tmp_path: Path) -> None:
+    """One server has twice the requests that it can serve; plain pods, machines without limit."""
+    (tmp_path / "scaled.yaml").write_text(SCALED)
+    found, said = await rehearsed(cluster, tmp_path / "out", str(tmp_path / "scaled.yaml"))
+    sizes = [
+        (one["what"], one["verdict"]) for one in found["findings"] if one["about"] == "scaling"
+    ]
+    assert sizes == [("main 1 to 2", "same")], said
+    servers = [one for one in found["findings"] if one["about"] == "servers"]
+    assert [(one["simulated"], one["rehearsed"]) for one in servers] == [(1, 1)], said
+
+
+async def test_gangs_servers_and_requests_do_as_the_simulation_said(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """An engine crashes after 2 s, restarts 10 s later, and loads for half a second."""
+    words = ["--set", "duration=15s", "--set", "faults.0.at=2s"]
+    words += ["--set", "serving.startup.load.mean=500ms"]
+    found, said = await rehearsed(cluster, tmp_path / "out", str(EXAMPLE), *words)
     rows = {(one["about"], one["what"]): one for one in found["findings"]}
     # Times of requests are not asserted on a machine that may be busy; decisions are.
     for subject in ("gangs and their pods", "machines of gangs"):

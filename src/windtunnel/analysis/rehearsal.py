@@ -31,7 +31,7 @@ LATENCIES: Final = (
     ("tpot", "mean"), ("tpot", "p50"), ("e2e", "mean"), ("e2e", "p50"),
 )  # fmt: skip
 GANG: Final = "gang."
-COMPARED_SERVERS: Final = ("replica.ready", "replica.draining", "replica.gone")
+SERVER_STATES: Final = ("ready", "draining", "gone")
 
 SAME: Final = "same"
 EXPLAINED: Final = "explained"
@@ -135,11 +135,16 @@ def _gangs(side: Side) -> list[Decision]:
 
 
 def _servers(side: Side) -> list[Decision]:
-    return [
-        (f"{one.subject} {one.kind.removeprefix('replica.')}", one.time)
-        for one in side.events
-        if one.kind in COMPARED_SERVERS and one.reason != vocabulary.RUN_BEGINS and one.time > 0.0
-    ]
+    """Servers that take requests, and no longer do; one that never did is not compared."""
+    found = []
+    serves: dict[str, bool] = {}
+    for one in side.events:
+        if one.kind in vocabulary.REPLICA_KINDS:
+            state = one.kind.removeprefix("replica.")
+            if one.time > 0.0 and (state == "ready" or serves.get(one.subject, True)):
+                found += [(f"{one.subject} {state}", one.time)] if state in SERVER_STATES else []
+            serves[one.subject] = state in ("ready", "draining")
+    return found
 
 
 def _timed(
@@ -293,9 +298,9 @@ def _requests(simulated: Side, rehearsed: Side) -> list[Finding]:
 def _endings(simulated: Side, rehearsed: Side) -> str:
     """Requests that were not completed, and why that may differ."""
     said = []
-    unfinished = int(simulated.figures["requests"].get("unfinished", 0))
-    if unfinished:
-        said.append(f"the simulation ended with {unfinished} unfinished")
+    left = [int(one.figures["requests"].get("unfinished", 0)) for one in (simulated, rehearsed)]
+    if any(left):
+        said.append(f"{left[0]} and {left[1]} were unfinished at the end")
     real = rehearsed.figures["requests"]
     broken = int(real.get("failed", 0)) + int(real.get("cut_off", 0))
     if broken:

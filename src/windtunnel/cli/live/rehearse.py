@@ -98,9 +98,17 @@ def rehearse(
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder for logs, which stays where something failed."""
+    """A folder for logs, which stays where a program has failed."""
+    from windtunnel.live.rehearse.program import ProgramFailed
+
     path = Path(tempfile.mkdtemp(prefix="windtunnel-rehearse-"))
-    yield path
+    try:
+        yield path
+    except ProgramFailed:
+        raise
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
     shutil.rmtree(path, ignore_errors=True)
 
 

@@ -25,8 +25,12 @@ from windtunnel.live.rehearse.cluster import ClusterObjects, Manifest, ScaledObj
 from windtunnel.live.rehearse.control_plane import free_port
 from windtunnel.live.rehearse.program import (
     PLAYED_FAULTS,
+    JoiningNode,
     LiveRun,
+    PlayedChanges,
     PlayedFault,
+    PlayedGateway,
+    PlayedTraffic,
     Rehearsal,
     start_of,
 )
@@ -41,6 +45,7 @@ from windtunnel.twin.kubernetes.probes import pod_start
 from windtunnel.twin.kubernetes.times import ClusterDice
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import document_of, load_document
+from windtunnel.twin.simulation import Simulation
 
 if TYPE_CHECKING:
     from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
 LONGEST_S = 3600.0
 MOST_NODES = 500
 SCHEDULER = "windtunnel"
+JOINED = "machine.configured"
 PLAIN_IMAGE = "server"
 LIMITS_NOTE = (
     "manifests request accelerators without a limit, which an API server refuses: the rehearsal "
@@ -101,11 +107,11 @@ class RehearsedScenario:
         self.plan = plan
         self._twin_events: list[Event] = []
         self._labels: dict[str, str] = {}  # of servers, by what the simulation calls them
-        self._port, self._admin_port = free_port(), free_port()
-        infrastructure = compose(plan).lifecycle.infrastructure
-        assert isinstance(infrastructure, Infrastructure)
-        self._here: ServingCluster = infrastructure.serving_clusters[0]
+        self._port = free_port()
+        self._here = _cluster_of(compose(plan))
         """As the simulation begins."""
+        self._nodes_then: Mapping[str, Node] = {}
+        """When it has ended: all that ever were."""
         self._look_for_gaps()
 
     def _refuse(self, plan: ScenarioPlan) -> None:
@@ -134,7 +140,8 @@ class RehearsedScenario:
             self.notes.append(f"faults that are not injected: {', '.join(left_out)}")
         if plan.sections.fleet is not None:
             self.notes.append(
-                "machines are those that the run begins with: the fleet controller is not rehearsed"
+                "machines come and fail as in the simulation, and none is given back: the fleet "
+                "controller is not rehearsed"
             )
         if plan.pool_priorities:
             self.notes.append("`priority` of pools is not rehearsed")
@@ -147,7 +154,10 @@ class RehearsedScenario:
 
     def simulated(self) -> Side:
         kept = _Kept()
-        result = run(self.plan, events=kept).result
+        seen: dict[str, Simulation] = {}
+        result = run(self.plan, events=kept, look=lambda one: seen.update(last=one)).result
+        if seen:
+            self._nodes_then = _cluster_of(seen["last"]).cluster.view.nodes
         for one in kept.events:
             if one.kind in vocabulary.REPLICA_KINDS:
                 self._name(one)
@@ -202,19 +212,18 @@ class RehearsedScenario:
                 autoscaler=self._autoscaler(here, pools),
             ),
             replicas=ready,
-            gateway=self._gateway(),
-            attempts=1 + plan.serving.retry_limits.attempts,
-            slots={one.name: int(one.engine.max_num_seqs) for one in plan.pools},
             pace=DrawnPace(plan),
-            node_lost_after_s=plan.pod_times.node_lost_after_s,
             build=self._server,
             port=self._port,
-            admin_port=self._admin_port,
-            model=plan.model_names[0],
-            traffic=traffic_of(plan),
-            targets=targets_of(plan),
-            faults=self._faults(),
-            duration_s=plan.duration_s or 0.0,
+            gateway=PlayedGateway(
+                sections=self._gateway(),
+                attempts=1 + plan.serving.retry_limits.attempts,
+                slots={one.name: int(one.engine.max_num_seqs) for one in plan.pools},
+            ),
+            requests=PlayedTraffic(
+                plan.model_names[0], traffic_of(plan), targets_of(plan), plan.duration_s
+            ),
+            changes=PlayedChanges(self._faults(), self._joins(), plan.pod_times.node_lost_after_s),
         )
 
     def _set(self, known: PodCliqueSet) -> Manifest:
@@ -320,13 +329,11 @@ class RehearsedScenario:
                     "maxNumBatchedTokens": int(limits.max_num_batched_tokens),
                 }
             )
-        queue = {"url": f"http://127.0.0.1:{self._admin_port}/metrics"}
         scaling = self._written["scaling"]
         return {
             "model": plan.model_names[0],
             "targets": targets,
             "scaling": scaling,
-            "queue": queue,
         }
 
     def _gateway(self) -> dict[str, Any]:
@@ -358,16 +365,32 @@ class RehearsedScenario:
                 found.append(PlayedFault(one.time, str(one.data["kind"]), named))
         return found
 
+    def _joins(self) -> list[JoiningNode]:
+        """Machines that the fleet of the simulation gave to the cluster."""
+        found = []
+        for one in self._twin_events:
+            name = one.subject.removeprefix("machine/")
+            if one.kind == JOINED and one.time > 0.0 and name in self._nodes_then:
+                found.append(JoiningNode(one.time, self._nodes_then[name]))
+        return found
+
     def rehearsed(self, live: LiveRun) -> Side:
         figures = dict(live.figures)
-        sent = int(figures["requests"]["sent"])
+        requests = figures["requests"]
+        ended = requests["sent"] - requests["unfinished"]
         good = figures["throughput"]["goodput_requests_per_s"] * live.seconds
-        figures["attained"] = good / sent if sent else 1.0
+        figures["attained"] = good / ended if ended else 1.0
         return Side(live.events, figures, live.start)
 
     def as_data(self, found: RehearsalComparison) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(found)
         return {"name": self.plan.name, "seed": self.plan.seed, "agree": found.agree, **data}
+
+
+def _cluster_of(simulation: Simulation) -> ServingCluster:
+    infrastructure = simulation.lifecycle.infrastructure
+    assert isinstance(infrastructure, Infrastructure)
+    return infrastructure.serving_clusters[0]
 
 
 def _sizes(here: ServingCluster, pools: Sequence[PoolPods]) -> list[ScaledObject]:

@@ -38,15 +38,17 @@ async def add_node(
     meta = {"name": name, "labels": labels or {}}
     keys = ("key", "value", "effect")
     spec = {"taints": [dict(zip(keys, taint, strict=True)) for taint in taints]}
-    with contextlib.suppress(AlreadyExists):
-        await client.create(NODES, {"metadata": meta, "spec": spec}, Plain)
     room = {**AMOUNTS, **(amounts or {})}
     status = {
         "capacity": room,
         "allocatable": room,
         "conditions": [{"type": "Ready", "status": "True"}],
     }
-    await client.patch(NODES, "", name, {"status": status}, Plain, subresource="status")
+    try:
+        # As a kubelet registers itself: with its room, so that no scheduler sees it without.
+        await client.create(NODES, {"metadata": meta, "spec": spec, "status": status}, Plain)
+    except AlreadyExists:
+        await client.patch(NODES, "", name, {"status": status}, Plain, subresource="status")
 
 
 class PodPace(Protocol):
@@ -303,6 +305,10 @@ class Kubelets:
         self._dead[name] = None
         status = {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeLost"}]}
         await self._client.patch(NODES, "", name, {"status": status}, Plain, subresource="status")
+
+    def revive(self, name: str) -> None:
+        """A machine of this name is there again."""
+        self._dead.pop(name, None)
 
     async def strike_off(self, name: str) -> None:
         """The node is deleted, and its pods with it."""

@@ -23,8 +23,10 @@ from windtunnel.core.clock import unix_s
 from windtunnel.core.distribution import Distribution
 from windtunnel.core.errors import InputError, WindtunnelError
 from windtunnel.core.telemetry import Event
+from windtunnel.core.telemetry import Plain as PlainData
 from windtunnel.gangs import names
 from windtunnel.gangs.api.resolve import full_name
+from windtunnel.gangs.objects import Node
 from windtunnel.gangs.servers import PoolPods
 from windtunnel.gangs.view import View
 from windtunnel.live.gateway.audit import LogLine
@@ -77,30 +79,55 @@ class RunPace(PodPace, Protocol):
     def begin(self) -> None: ...
 
 
+class JoiningNode(NamedTuple):
+    """A machine that the cluster gets during the run."""
+
+    at_s: float
+    node: Node
+
+
+class PlayedChanges(NamedTuple):
+    """What happens to servers and machines from outside."""
+
+    faults: Sequence[PlayedFault] = ()
+    joins: Sequence[JoiningNode] = ()
+    node_lost_after_s: float = 0.0
+    """From the failure of a machine until its node is struck off."""
+
+
+class PlayedGateway(NamedTuple):
+    """The configuration of the gateway."""
+
+    sections: Mapping[str, Any]
+    """`serving` and `slo`."""
+    attempts: int
+    slots: Mapping[str, int]
+    """By pool: requests that a server runs at once."""
+
+
+class PlayedTraffic(NamedTuple):
+    """The requests, and what they are held to."""
+
+    model: str
+    traffic: Traffic
+    targets: Mapping[str, ClassTargets]
+    duration_s: float | None
+    """The run ends then, as a simulation does; None: when every request has ended."""
+
+
 class Rehearsal(NamedTuple):
     """All that is rehearsed."""
 
     objects: ClusterObjects
     replicas: Mapping[str, int]
     """By pool: servers when the run begins."""
-    gateway: Mapping[str, Any]
-    """The sections `serving` and `slo` of its configuration."""
-    attempts: int
-    slots: Mapping[str, int]
-    """By pool: requests that a server runs at once."""
     pace: RunPace
-    node_lost_after_s: float
     build: BuildServer
     port: int
     """Of every server."""
-    admin_port: int
-    """Of the gateway's metrics."""
-    model: str
-    traffic: Traffic
-    targets: Mapping[str, ClassTargets]
-    faults: Sequence[PlayedFault]
-    duration_s: float
-    """The run goes on for so long, and until every request has ended."""
+    gateway: PlayedGateway
+    requests: PlayedTraffic
+    changes: PlayedChanges
 
 
 class LiveRun(NamedTuple):
@@ -176,11 +203,11 @@ class _Stage:
                 await cluster.scale(self._client, self._space, plan.objects.sizes)
             await self._until(self._is_settled, self._unsettled)
             say("starting the gateway")
-            url = await stack.enter_async_context(self._gateway_process())
-            await self._until_served(url.admin)
-            say(f"sending requests for {plan.duration_s:g} s")
+            urls = await stack.enter_async_context(self._gateway_process())
+            await self._until_served(urls.admin)
+            say("sending requests")
             start = start_of(self._mirror.view)
-            tally, seconds, lag_s = await self._play(url.clients)
+            tally, seconds, lag_s = await self._play(urls)
         say("comparing with the simulation")
         late = self._late
         delays = MeasuredDelays(trip_s, late.mean(), late.quantile(0.99), lag_s)
@@ -313,20 +340,20 @@ class _Stage:
         (self._folder / "none").touch()
         live = {
             "listen": "127.0.0.1:0",
-            "admin": f"127.0.0.1:{self._plan.admin_port}",
+            "admin": "127.0.0.1:0",
             "servers": [
-                {"url": url, "slots": self._plan.slots[self._servers.pool_of(url)]}
+                {"url": url, "slots": self._plan.gateway.slots[self._servers.pool_of(url)]}
                 for url in self._servers.urls()
             ],
             "servers_file": "none",
             "log": "gateway.jsonl",
             "trace": None,
             "health": {"interval": "500ms", "ramp": "0s"},
-            "retries": {"attempts": self._plan.attempts, "budget": 1.0},
+            "retries": {"attempts": self._plan.gateway.attempts, "budget": 1.0},
             "no_server_ttl": "24h",
             "drain": "1s",
         }
-        text = yaml.safe_dump({**self._plan.gateway, "live": live}, sort_keys=False)
+        text = yaml.safe_dump({**self._plan.gateway.sections, "live": live}, sort_keys=False)
         path = self._folder / "gateway.yaml"
         fresh = path.with_suffix(".new")
         fresh.write_text(text)
@@ -359,46 +386,69 @@ class _Stage:
             await asyncio.sleep(LOOK_S)
             self._late.add(loop.time() - due_s)
 
-    async def _play(self, url: str) -> tuple[ObservationTally, float, float]:
+    async def _play(self, urls: _GatewayUrls) -> tuple[ObservationTally, float, float]:
         plan = self._plan
-        tally = ObservationTally(plan.targets)
+        sent = plan.requests
+        tally = ObservationTally(sent.targets)
         # Prompts of token ids have exactly the lengths of the simulation.
         writer = PromptWriter(TOKENS, salt="rehearsal")
         async with open_session(name="rehearse") as session:
-            server = Endpoint(session, f"{url}/v1", Keys({}))
-            options = SendOptions(plan.model, names_class=True)
-            observer = Observer(plan.traffic, server, writer, options, tally.add)
+            server = Endpoint(session, f"{urls.clients}/v1", Keys({}))
+            options = SendOptions(sent.model, names_class=True)
+            observer = Observer(sent.traffic, server, writer, options, tally.add)
             if plan.objects.autoscaler is not None:
-                await cluster.autoscale(self._client, self._space, plan.objects.autoscaler)
+                queue: dict[str, PlainData] = {"url": f"{urls.admin}/metrics"}
+                spec = {**plan.objects.autoscaler, "queue": queue}
+                await cluster.autoscale(self._client, self._space, spec)
             self._began_s = unix_s()
             self._servers.now_s = self._now_s
             self._servers.events.clear()
             self._servers.reason = ""
             plan.pace.begin()
             async with asyncio.TaskGroup() as tasks:
-                beside = [tasks.create_task(one) for one in (self._inject(), self._watch_clock())]
+                beside = [tasks.create_task(one) for one in self._beside(observer)]
                 await observer.run()
-                rest_s = plan.duration_s - self._now_s()
-                await asyncio.sleep(max(rest_s, 0.0))
-                seconds = max(observer.now_s, self._now_s())
+                if sent.duration_s is not None:  # the last request may have ended before
+                    await asyncio.sleep(max(sent.duration_s - self._now_s(), 0.0))
+                seconds = self._now_s()
                 for task in beside:
                     task.cancel()
         await asyncio.sleep(LAST_LOG_S)
         lag_s = tally.lag.mean() if tally.lag.count else 0.0
         return tally, seconds, lag_s
 
-    async def _inject(self) -> None:
-        for fault in sorted(self._plan.faults):
-            await asyncio.sleep(max(fault.at_s - self._now_s(), 0.0))
-            if fault.kind == MODEL_CRASH:
-                for label in fault.subjects:
-                    await self._crash(label)
-            else:
-                for machine in fault.subjects:
-                    await self._kubelets.fail_node(machine)
-                await asyncio.sleep(self._plan.node_lost_after_s)
-                for machine in fault.subjects:
-                    await self._kubelets.strike_off(machine)
+    def _beside(self, observer: Observer) -> Iterator[Any]:
+        """What goes on while requests are sent."""
+        changes = self._plan.changes
+        yield self._watch_clock()
+        yield from (self._inject(fault) for fault in changes.faults)
+        yield from (self._join(one) for one in changes.joins)
+        if self._plan.requests.duration_s is not None:
+            yield self._stop(observer, self._plan.requests.duration_s)
+
+    async def _stop(self, observer: Observer, at_s: float) -> None:
+        await self._wait_until(at_s)
+        observer.stop()
+
+    async def _wait_until(self, at_s: float) -> None:
+        await asyncio.sleep(max(at_s - self._now_s(), 0.0))
+
+    async def _join(self, joining: JoiningNode) -> None:
+        await self._wait_until(joining.at_s)
+        self._kubelets.revive(joining.node.name)
+        await cluster.add_nodes(self._client, [joining.node])
+
+    async def _inject(self, fault: PlayedFault) -> None:
+        await self._wait_until(fault.at_s)
+        if fault.kind == MODEL_CRASH:
+            for label in fault.subjects:
+                await self._crash(label)
+        else:
+            for machine in fault.subjects:
+                await self._kubelets.fail_node(machine)
+            await asyncio.sleep(self._plan.changes.node_lost_after_s)
+            for machine in fault.subjects:
+                await self._kubelets.strike_off(machine)
 
     async def _crash(self, label: str) -> None:
         """The containers of a server's first pod end; that is the end of it."""
@@ -435,7 +485,8 @@ class _Stage:
         """What a cluster that goes on should not keep."""
         with contextlib.suppress(KubernetesError):
             await self._client.delete(NAMESPACES, "", self._space)
-        for node in self._plan.objects.nodes:
+        joined = [one.node for one in self._plan.changes.joins]
+        for node in (*self._plan.objects.nodes, *joined):
             with contextlib.suppress(NotFound, KubernetesError):
                 await self._client.delete(NODES, "", node.name)
 
