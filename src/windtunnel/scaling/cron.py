@@ -51,17 +51,31 @@ class CronTimes:
 
     def next_after(self, at: datetime) -> datetime:
         """The first of its times after one."""
-        local = at.astimezone(self._zone)
-        for ahead in range(MOST_DAYS):
-            day = local.date() + timedelta(days=ahead)
-            if not self._has(day):
-                continue
-            for hour in self._hours:
-                for minute in self._minutes:
-                    found = datetime(day.year, day.month, day.day, hour, minute, tzinfo=self._zone)
-                    if found > local:
-                        return found.astimezone(UTC)
+        first = at.astimezone(self._zone).date()
+        for day in (first + timedelta(days=ahead) for ahead in range(MOST_DAYS)):
+            if self._has(day) and (found := self._first_of(day, at)) is not None:
+                return found
         raise AssertionError("every date comes within eight years")
+
+    def _first_of(self, day: date, after: datetime) -> datetime | None:
+        """Where clocks change, a wall time may come twice, or not at all."""
+        midnights = [datetime(d.year, d.month, d.day, tzinfo=self._zone)
+                     for d in (day, day + timedelta(days=1))]  # fmt: skip
+        changes = midnights[0].utcoffset() != midnights[1].utcoffset()
+        later = (
+            found
+            for hour in self._hours
+            for minute in self._minutes
+            for fold in ((0, 1) if changes else (0,))
+            if (found := self._in_utc(midnights[0].replace(hour=hour, minute=minute, fold=fold)))
+            and found > after  # in UTC: two times of one zone compare as wall times
+        )
+        return min(later, default=None) if changes else next(later, None)
+
+    def _in_utc(self, wall: datetime) -> datetime | None:
+        found = wall.astimezone(UTC)
+        same = found.astimezone(self._zone).replace(tzinfo=None) == wall.replace(tzinfo=None)
+        return found if same else None
 
     def _has(self, day: date) -> bool:
         """Either kind of day is enough where both are given."""

@@ -2,7 +2,8 @@
 
 Numbers, names, `+ - * / % ** ^`, comparisons, `&& || !` (and, or, not), `a ? b : c`, `a ?? b`,
 lists, min, max, sum, mean, abs, ceil, floor, round, int, float, and count, any, all and none of a
-list with a condition such as `{# > 1}`.
+list with a condition such as `{# > 1}`. As in `expr`, `&&` and `||` stop at the first operand that
+settles them, and a division by zero is infinite.
 """
 
 import math
@@ -24,9 +25,31 @@ ALLOWED: Final = "such as (trigger_one + trigger_two) / 2, of the names of trigg
 _TOKEN: Final = re.compile(
     r"\s*(?:(\d+(?:\.\d*)?|\.\d+)|([A-Za-z_]\w*|#)|(\*\*|\?\?|&&|\|\||[<>=!]=|[-+*/%^()<>!?:,{}\[\]]))"
 )
-_LEVELS: Final[tuple[dict[str, Callable[[Any, Any], Any]], ...]] = (
-    {"||": lambda a, b: a or b, "or": lambda a, b: a or b},
-    {"&&": lambda a, b: a and b, "and": lambda a, b: a and b},
+
+
+def _divide(a: Any, b: Any) -> Any:
+    """As floating-point numbers are divided."""
+    if b:
+        return a / b
+    return math.copysign(math.inf, a) * math.copysign(1.0, b) if a else math.nan
+
+
+def _power(a: Any, b: Any) -> Any:
+    try:
+        return math.pow(a, b)
+    except OverflowError:
+        return -math.inf if a < 0 and b % 2 else math.inf
+    except ValueError:  # of zero, or of a negative number with a fraction
+        return math.nan if a else math.inf
+
+
+def _rounded(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: of(value) if math.isfinite(value) else value
+
+
+_LEVELS: Final[tuple[dict[str, Callable[[Any, Any], Any] | None], ...]] = (
+    {"||": None, "or": None},
+    {"&&": None, "and": None},
     {
         "==": operator.eq,
         "!=": operator.ne,
@@ -36,8 +59,9 @@ _LEVELS: Final[tuple[dict[str, Callable[[Any, Any], Any]], ...]] = (
         ">=": operator.ge,
     },
     {"+": operator.add, "-": operator.sub},
-    {"*": operator.mul, "/": operator.truediv, "%": math.fmod},
+    {"*": operator.mul, "/": _divide, "%": math.fmod},
 )
+"""By precedence; None: the right operand is computed only where the left one does not settle it."""
 _OF_LISTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
     "min": min,
     "max": max,
@@ -46,9 +70,9 @@ _OF_LISTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
 }
 _OF_NUMBERS: Final[dict[str, Callable[[Any], Any]]] = {
     "abs": abs,
-    "ceil": math.ceil,
-    "floor": math.floor,
-    "round": lambda value: math.floor(value + 0.5),
+    "ceil": _rounded(math.ceil),
+    "floor": _rounded(math.floor),
+    "round": _rounded(lambda value: math.floor(value + 0.5)),
     "int": int,
     "float": float,
 }
@@ -71,6 +95,7 @@ class Formula:
             raise self._wrong(f"it has more than {LONGEST} names, numbers and signs")
         self._at = 0
         self._depth = 0
+        self._conditions = 0
         self.names: Final[list[str]] = []
         self._whole: Final = self._choice()
         if self._peek():
@@ -79,10 +104,12 @@ class Formula:
             raise self._wrong("it is true or false, not a number")
 
     def value(self, names: Names) -> float:
-        """Its number; NaN where there is none, as after a division by zero."""
+        """Its number; NaN where it has no finite one, as after a division by zero."""
         try:
             found = self._whole(names)
-            return found if isinstance(found, bool) else float(found)
+            if isinstance(found, bool):
+                return found
+            return value if math.isfinite(value := float(found)) else math.nan
         except (ArithmeticError, TypeError, ValueError):
             return math.nan
 
@@ -125,7 +152,8 @@ class Formula:
             return self._unary()
         found = self._binary(level + 1)
         while self._peek() in _LEVELS[level]:
-            found = _both(_LEVELS[level][self._take()], found, self._binary(level + 1))
+            sign = self._take()
+            found = _both(sign, _LEVELS[level][sign], found, self._binary(level + 1))
         return found
 
     def _unary(self) -> Part:
@@ -143,7 +171,7 @@ class Formula:
         found = self._atom()
         if self._peek() in ("**", "^"):
             self._take()
-            return _both(math.pow, found, self._unary())
+            return _both("**", _power, found, self._unary())
         return found
 
     def _atom(self) -> Part:
@@ -166,6 +194,8 @@ class Formula:
             return lambda _: is_true
         if not (word[0].isalpha() or word[0] in "_#"):
             raise self._wrong(f"{word!r} is not expected there")
+        if word == ITEM and not self._conditions:
+            raise self._wrong(f"{ITEM!r} is an item of a list: it belongs into a condition {{...}}")
         if word != ITEM and word not in self.names:
             self.names.append(word)
         return lambda names: names[word]
@@ -191,7 +221,9 @@ class Formula:
         items = self._choice()
         self._take(",")
         self._take("{")
+        self._conditions += 1
         condition = self._choice()
+        self._conditions -= 1
         self._take("}")
         self._take(")")
         judge = _WITH_CONDITION[name]
@@ -209,7 +241,11 @@ def _tokens(text: str) -> Iterator[str]:
         at = found.end()
 
 
-def _both(of: Callable[[Any, Any], Any], left: Part, right: Part) -> Part:
+def _both(sign: str, of: Callable[[Any, Any], Any] | None, left: Part, right: Part) -> Part:
+    if of is None:
+        if sign in ("||", "or"):
+            return lambda names: left(names) or right(names)
+        return lambda names: left(names) and right(names)
     return lambda names: of(left(names), right(names))
 
 

@@ -166,6 +166,6 @@ def manifest_of(document: Document, kinds: Mapping[str, ManifestKind]) -> Manife
         what = "missing" if version is None else f"{shown(version)} is not an apiVersion of {kind}"
         raise input_error(document, [Fault(("apiVersion",), what, ", ".join(versions))])
     try:
-        return form.model_validate(document.data)
+        return form.read(document.data)
     except ValidationError as error:
         raise input_error(document, checker_faults(error, form)) from None

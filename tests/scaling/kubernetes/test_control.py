@@ -253,6 +253,26 @@ def test_an_edited_record_never_stops_it(garbage: Any, where: str) -> None:
     assert again.decide(Seen({"main": PoolLook(6, pods(6), uid="uid")}), 15.0).decisions
 
 
+@pytest.mark.parametrize(("loop", "said"), [(None, ""), (["x"], "cannot be read")])
+def test_a_record_without_its_loop_keeps_what_was_ordered(loop: Any, said: str) -> None:
+    """As one that is too large to be stored: a foreign change is noticed all the same."""
+    control, scale = ScalingController(plan(), 0.0), Scale(2)
+    tick(control, scale, 40, 0.0)
+    again = ScalingController(plan(), 15.0)
+    assert said in again.restore({**control.record(), "loop": loop}, 15.0)
+    scale.size = 3
+    assert [one.reason for one in tick(again, scale, 40, 15.0).happenings] == ["ForeignChange"]
+
+
+def test_the_record_changes_at_every_tick_also_without_its_loop() -> None:
+    """Another installation takes over one that stays the same."""
+    control, records = ScalingController(plan(), 0.0), []
+    for number in range(3):
+        control.decide(Seen({"main": PoolLook(2, pods(2), uid="uid")}), 15.0 * number)
+        records.append({**control.record(), "loop": None})
+    assert records[0] != records[1] != records[2]
+
+
 def test_the_record_has_one_holder() -> None:
     ours = RecordHolder("a", 15.0)
     assert ours.may_act("", "", 0.0)

@@ -71,6 +71,12 @@ def test_the_scaling_section_of_an_example_is_that_of_an_autoscaler(name: str) -
          "foresight cannot run on a cluster"),
         ({"targets": [target()], "scaling": HPA, "queue": {"url": "file:///etc/passwd"}},
          "is no http:// or https:// address"),
+        ({"targets": [target()], "scaling": {**HPA, "interval_s": 10}}, "did you mean 'interval'?"),
+        ({"targets": [target(price_per_hour=3)], "scaling": HPA}, "did you mean 'pricePerHour'?"),
+        ({"targets": [target()], "scaling": {
+            "policy": "keda", "pools": HPA["pools"],
+            "formula": {"formula": "# + 1", "of": {"q": {"metric": "waiting"}}, "target": 5}}},
+         "'#' is an item of a list"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(spec: dict[str, Any], says: str) -> None:
@@ -155,6 +161,13 @@ def test_a_query_is_asked_as_it_is_written() -> None:
     dark = PoolLook(4, [PodView("1", "a", 0.0)], {})
     assert control.decide(Seen({"llm": dark}, problems=["no answer"]), 15.0).orders == []
     assert control.conditions["ScalingActive"].reason == "FailedGetMetrics"
+
+
+def test_a_key_of_kthena_is_written_as_kthena_writes_it() -> None:
+    policy = copy.deepcopy(HOMOGENEOUS)
+    policy["spec"]["homogeneousTarget"]["max_replicas"] = 4
+    ((_, wrong),) = plans([stored(policy)], [])
+    assert "did you mean 'maxReplicas'" in str(wrong)
 
 
 def test_roles_are_recommended_and_several_targets_are_scaled() -> None:

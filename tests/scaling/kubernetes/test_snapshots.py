@@ -128,6 +128,21 @@ def test_a_policy_that_counts_tokens_needs_to_know_how_many_fit() -> None:
     assert take(known, pods(1), answers, at_s=1.0).variants[0].replicas[0].kv_tokens == 5000.0
 
 
+def test_what_fits_one_pool_says_nothing_of_another() -> None:
+    text = b"\n".join(one for one in page(1, 1).splitlines() if b"cache_config" not in one)
+    answers = {"uid-0": reading_of(page_samples(text)), "b": reading_of(page_samples(text))}
+    bounds = {"main": {"max": 4}, "other": {"max": 4}}
+    spec = {
+        "targets": [target(kvTokens=5000), target("other")],
+        "scaling": {"policy": "saturation", "pools": bounds},
+    }
+    looks = {"main": PoolLook(1, pods(1)), "other": PoolLook(1, [PodView("b", "b", 0.0)])}
+    made = SnapshotBuilder(autoscaler_plan("ns", "chat", spec)).take(looks, answers, 0, 1.0)
+    known, unknown = made.models[0].variants
+    assert [one.kv_tokens for one in known.replicas] == [5000.0]
+    assert (list(unknown.replicas), unknown.counts.missing) == ([], 1)
+
+
 def test_quantiles_are_as_prometheus_has_them() -> None:
     buckets = {0.1: 10.0, 0.5: 90.0, float("inf"): 100.0}
     assert quantile(buckets, 0.5) == pytest.approx(0.3)

@@ -1,15 +1,17 @@
 """KEDA's `cron` triggers and `scalingModifiers`: what they ask for, and what is refused."""
 
 import math
+from collections.abc import Container
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.scaling.manifests.texts import faults
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.cron import Schedule, begin_of
+from windtunnel.scaling.cron import CronTimes, Schedule, begin_of, zone_of
 from windtunnel.scaling.formula import Formula
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text
@@ -90,6 +92,13 @@ def test_a_schedule_sets_the_fewest_replicas_between_its_times() -> None:
         ("a ?? b ?? 8", 4.0),
         ("max(a, b / 1000) - -a ** 2", 20.0),
         ("!(a > 1) || b == 2 ? floor(2.5) : ceil(2.5)", 2.0),
+        ("a < 4 && floor(sum([])) > 2 ? 10 : 1", 1.0),
+        ("a > 0 || min() > 2 ? 10 : 1", 10.0),
+        ("a / (b - 2) > 2 ? 10 : 1", 10.0),
+        ("min(a, ceil(a / (b - 2)))", 4.0),
+        ("-a / (b - 2) < 0 ? 10 : 1", 10.0),
+        ("a ** 9999 > 2 ? 10 : 1", 10.0),
+        ("count([a, b], {count([1, #], {# > 3}) > 0})", 1.0),
     ],
 )
 def test_formulas_are_computed(text: str, value: float) -> None:
@@ -97,9 +106,19 @@ def test_formulas_are_computed(text: str, value: float) -> None:
 
 
 def test_what_has_no_value_is_not_a_number() -> None:
-    assert math.isnan(Formula("a / (b - 2)").value({"a": 4.0, "b": 2.0}))
+    for text in ("a / (b - 2)", "(b - 2) / (b - 2)", "min()", "(0 - a) ** 0.5"):
+        assert math.isnan(Formula(text).value({"a": 4.0, "b": 2.0}))
 
 
+@pytest.mark.parametrize(
+    "text", ["#", "a > # ? 1 : 2", "count([a], {# > 1}) + #", "count([#], {a > 1})"]
+)
+def test_an_item_belongs_into_a_condition(text: str) -> None:
+    with pytest.raises(InputError, match="'#' is an item of a list"):
+        Formula(text)
+
+
+@example("#")
 @given(st.text("ab12()[]{}#,?:+-*/^<>=!&| ", max_size=60))
 def test_any_text_is_a_formula_or_a_sentence(text: str) -> None:
     with suppress(InputError):
@@ -120,6 +139,24 @@ def test_a_schedule_is_on_between_its_times(start: str, end: str, on_hours: int)
     """Hours of a Monday, each looked at 10 minutes after its start."""
     schedule = Schedule(start, end, "UTC", begin_of("2026-11-16T00:00"))
     assert sum(schedule.is_on(3600.0 * hour + 600.0) for hour in range(24)) == on_hours
+
+
+@given(
+    st.integers(0, 48 * 60), st.sampled_from(["2026-10-24T12:00", "2026-03-28T12:00"]),
+    st.sampled_from([("45 2 * * *", {2}, {45}), ("*/20 * * * *", range(24), {0, 20, 40}),
+                     ("0 1-3 * * *", {1, 2, 3}, {0})]),
+)  # fmt: skip
+@example(13 * 60 + 30, "2026-10-24T12:00", ("45 2 * * *", {2}, {45}))
+def test_the_next_time_is_the_next_minute_that_the_wall_clock_shows(
+    minutes: int, begins: str, cron: tuple[str, Container[int], Container[int]]
+) -> None:
+    """Also in the nights in which clocks change."""
+    text, hours, of_hour = cron
+    zone, at = zone_of("Europe/Berlin"), begin_of(begins) + timedelta(minutes=minutes)
+    ahead = (at + timedelta(minutes=number) for number in range(1, 3 * 24 * 60))
+    shown = ((one, one.astimezone(zone)) for one in ahead)
+    expected = next(at for at, wall in shown if wall.hour in hours and wall.minute in of_hour)
+    assert CronTimes(text, zone).next_after(at) == expected
 
 
 @pytest.mark.parametrize(

@@ -308,7 +308,10 @@ class Program:
                 caches, reader, writer, recorder, sources, self.now_s, options
             )
             self.scaling.on_decision = self._scaled
-            await self.scaling.run()
+            try:
+                await self.scaling.run()
+            finally:
+                self.scaling = None  # what another leader decides is not ours to publish
 
     @property
     def reflectors(self) -> dict[str, Reflector[Any]]:

@@ -319,14 +319,14 @@ def autoscaler_plan(namespace: str, name: str, spec: Mapping[str, Any]) -> Scali
         "spec": spec,
     }
     try:
-        manifest = AutoscalerManifest.model_validate(data)
+        manifest = AutoscalerManifest.read(data)
     except ValidationError as error:
         raise invalid(checker_faults(error, AutoscalerManifest)) from None
     form = manifest.spec
     pools = [_pool(target, form.scaling) for target in form.targets]
     model = form.model or name
-    faults = list(faults_of(manifest, Context(_Scope(_Serving(pools), model), Path())))
-    faults = [fault for fault in faults if not fault.is_note]
+    found = faults_of(manifest, Context(_Scope(_Serving(pools), model), Path()))
+    faults = [fault for fault in found if not fault.is_note]
     if faults:
         raise invalid(faults)
     scaling = form.scaling

@@ -219,6 +219,7 @@ class ScalingController:
         self._refused: Final[dict[str, str]] = {}
         self._trusted = True  # the memory is our own
         self.next_s = now_s
+        self._decided_s = now_s
         self.last_scale_s = -math.inf
         self.published: Final[dict[str, Published]] = {}
         self.conditions: Final[dict[str, Condition]] = {}
@@ -232,8 +233,12 @@ class ScalingController:
     # What is remembered.
 
     def record(self) -> dict[str, Any]:
-        """What a restart must not lose, as plain data."""
+        """What a restart must not lose, as plain data.
+
+        No two are alike: a record that stays the same has lost its installation.
+        """
         return {
+            "decided_s": self._decided_s,
             "loop": self._loop.state(),
             "last_scale_s": self.last_scale_s if math.isfinite(self.last_scale_s) else None,
             "claims": {
@@ -247,24 +252,31 @@ class ScalingController:
     def restore(self, record: Mapping[str, Any], now_s: float) -> str:
         """Takes back what `record` gave, also of a policy that was edited since.
 
-        Somebody may have edited it: what cannot be read is left out, and said.
+        Somebody may have edited it: what cannot be read is left out, and said. A `loop` of None
+        was too large to be stored.
         """
+        unreadable = (InputError, KeyError, TypeError, ValueError, AttributeError)
         try:
             claims = {
                 str(pool): _claim(one, now_s)
                 for pool, one in dict(record["claims"]).items()
                 if pool in self._claims
             }
+            last_s = record.get("last_scale_s")
+            self.last_scale_s = -math.inf if last_s is None else min(float(last_s), now_s)
+        except unreadable as error:
+            return f"the record of earlier decisions cannot be read: {error}"
+        self._claims.update(claims)
+        try:
+            if record["loop"] is None:
+                return ""
             state = dict(record["loop"])
             # A clock that was ahead would freeze this one.
             state["clock_s"] = min(float(state["clock_s"]), now_s)
             self._loop.restore(state)
-            last_s = record.get("last_scale_s")
-            self.last_scale_s = -math.inf if last_s is None else min(float(last_s), now_s)
-        except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except unreadable as error:
             self._loop = self._new_loop()
             return f"the record of earlier decisions cannot be read: {error}"
-        self._claims.update(claims)
         self._trusted = False
         return ""
 
@@ -273,6 +285,7 @@ class ScalingController:
     def decide(self, seen: Seen, now_s: float) -> Tick:
         """Decisions for all targets, and the orders that may be given."""
         self.ticks += 1
+        self._decided_s = now_s
         self.next_s = self._loop.tick(now_s)
         happenings: list[Happening] = []
         looks = {pool: one for pool, one in seen.looks.items() if isinstance(one, PoolLook)}

@@ -5,8 +5,9 @@ kept here: a Prometheus query is asked as it is, and pods at the port that is wr
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -18,6 +19,7 @@ from windtunnel.scaling.kubernetes.plan import (
     ObjectName,
     ScaledTarget,
     ScalingPlan,
+    attempt,
 )
 from windtunnel.scaling.manifests.fields import Assignment, Scope
 from windtunnel.scaling.manifests.kthena import (
@@ -39,6 +41,7 @@ from windtunnel.scaling.policies.kthena.policy import KthenaDisaggregatedSetting
 from windtunnel.scaling.policies.kthena.settings import KthenaSettings
 from windtunnel.scaling.settings import PoolBounds
 from windtunnel.settings.faults import checker_faults
+from windtunnel.settings.manifests import Manifest
 from windtunnel.settings.section import Context, faults_of
 
 POLICY: Final = "AutoscalingPolicy"
@@ -68,6 +71,9 @@ class Stored(NamedTuple):
             "metadata": meta,
             "spec": dict(self.spec),
         }
+
+
+AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
 class _LiveNames(ScenarioNames):
@@ -102,9 +108,9 @@ def plans(
     bound: set[tuple[str, str]] = set()
     read: list[tuple[Stored, AutoscalingPolicyBinding | InvalidPlan]] = []
     for one in policies:
-        forms[one.named.namespace, one.named.name] = _form(one, AutoscalingPolicy)
+        forms[one.named.namespace, one.named.name] = attempt(partial(_form, one, AutoscalingPolicy))
     for one in bindings:
-        form = _form(one, AutoscalingPolicyBinding)
+        form = attempt(partial(_form, one, AutoscalingPolicyBinding))
         read.append((one, form))
         if isinstance(form, AutoscalingPolicyBinding):
             bound.add((one.named.namespace, form.spec.policy_ref.name))
@@ -114,7 +120,8 @@ def plans(
         if isinstance(form_of, InvalidPlan):
             yield one.named, form_of
         elif key not in bound:
-            yield one.named, _plan(one, form_of, form_of.spec, form_of.spec, earlier=False)
+            spec = form_of.spec
+            yield one.named, attempt(partial(_plan, one, form_of, spec, spec, earlier=False))
     for one, binding in read:
         if isinstance(binding, InvalidPlan):
             yield one.named, binding
@@ -126,14 +133,16 @@ def plans(
         elif isinstance(policy, InvalidPlan):
             yield one.named, InvalidPlan(f"{POLICY} {name} is wrong: {policy}")
         else:
-            yield one.named, _plan(one, binding, policy.spec, binding.spec, earlier=True)
+            targets = binding.spec
+            make = partial(_plan, one, binding, policy.spec, targets, earlier=True)
+            yield one.named, attempt(make)
 
 
-def _form(one: Stored, kind: Any) -> Any:
+def _form(one: Stored, kind: type[AnyManifest]) -> AnyManifest:
     try:
-        return kind.model_validate(one.data())
+        return kind.read(one.data())
     except ValidationError as error:
-        return invalid(checker_faults(error, kind))
+        raise invalid(checker_faults(error, kind)) from None
 
 
 def _plan(
@@ -143,28 +152,25 @@ def _plan(
     targets: PolicyTargets,
     *,
     earlier: bool,
-) -> ScalingPlan | InvalidPlan:
+) -> ScalingPlan:
     names = _LiveNames([])
     scope = Scope(names, policy, earlier=earlier)
-    faults = list(faults_of(manifest, Context(scope, Path())))
+    found = faults_of(manifest, Context(scope, Path()))
+    faults = [fault for fault in found if not fault.is_note]
     if faults:
-        return invalid(faults)
+        raise invalid(faults)
     reader = KthenaReader(policy, names)
     settings = reader.read(targets, Context(None, Path(), ("spec",)))
     if settings is None:
-        return invalid(reader.faults)
+        raise invalid(reader.faults)
     written = list(_targets(targets))
     asked = dict.fromkeys(settings.queries, EXTERNAL)
     settings = settings.model_copy(update={"queries": asked})
     named = one.named
-    try:
-        made = tuple(_target(target, named) for target in written)
-    except InvalidPlan as error:
-        return error
     bounds = {target.pool: target.bounds for target in written}
     return ScalingPlan(
         named.name,
-        made,
+        tuple(_target(target, named) for target in written),
         ScalingSetup(settings, (Assignment("", settings),), bounds),
         queries=tuple(
             ExternalQuery(

@@ -1,7 +1,7 @@
 """What one autoscaling object of a cluster comes to: targets, policy, and where metrics are."""
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
 
 from windtunnel.core.errors import WindtunnelError
 from windtunnel.scaling.build import ScalingSetup
@@ -140,6 +140,25 @@ def taken_targets(
 
 class InvalidPlan(WindtunnelError):
     """An object that cannot be carried out; the sentence says all that is wrong with it."""
+
+
+class PlanBug(InvalidPlan):
+    """An object that a bug keeps from being carried out; its cause is the exception."""
+
+
+Made = TypeVar("Made")
+
+
+def attempt(make: Callable[[], Made]) -> Made | InvalidPlan:
+    """What `make` returns; a bug that one object brings to light must not stop the others."""
+    try:
+        return make()
+    except InvalidPlan as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - any bug
+        bug = PlanBug(f"a bug in Windtunnel keeps it from being read, please report it: {error!r}")
+        bug.__cause__ = error
+        return bug
 
 
 class LinearStepTimes(StepTimes):

@@ -126,7 +126,8 @@ class SnapshotBuilder:
                 answers = [
                     (pod, reading)
                     for pod in pods
-                    if (reading := readings.get(pod.uid)) is not None and self._counts(reading)
+                    if (reading := readings.get(pod.uid)) is not None
+                    and self._counts(reading, target)
                 ]
                 if not self._plan.asks_pods:
                     views.append(ReplicaView(name))
@@ -179,12 +180,12 @@ class SnapshotBuilder:
             free[one.spec.accelerator] -= there * one.spec.accelerators
         return free
 
-    def _counts(self, reading: PodReading) -> bool:
+    def _counts(self, reading: PodReading, target: ScaledTarget) -> bool:
         """Whether an answer is one: it says the load, and how much fits where that is needed."""
         return reading.says_load and (
             not self._plan.needs_capacity
             or reading.kv_tokens is not None
-            or any(target.replica.kv_tokens > 0 for target in self._plan.targets)
+            or target.replica.kv_tokens > 0
         )
 
     def _increase(self, pod: PodView, reading: PodReading, now_s: float) -> "_Increase | None":

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -60,8 +61,10 @@ from windtunnel.scaling.kubernetes.plan import (
     Claimant,
     InvalidPlan,
     ObjectName,
+    PlanBug,
     ScaledTarget,
     ScalingPlan,
+    attempt,
     taken_targets,
 )
 from windtunnel.scaling.kubernetes.snapshots import PoolLook
@@ -182,21 +185,32 @@ class ScalingOperator:
         self._taken = taken_targets(claimants, self._caches.hpa_targets())
 
     def _plan_autoscaler(self, one: Scaled) -> None:
-        self._plan(one, one.gate.plan(one.named, one.spec))
+        self._plan(one, attempt(partial(one.gate.plan, one.named, one.spec)))
 
-    def _plan(self, one: Scaled, made: ScalingPlan | InvalidPlan) -> None:
-        now_s = self._now_s()
+    def _plan(self, one: Scaled, plan: ScalingPlan | InvalidPlan) -> None:
+        made: ScalingController | InvalidPlan
+        if isinstance(plan, InvalidPlan):
+            made = plan
+        elif one.control is not None and one.control.plan == plan:
+            return
+        else:
+            made = attempt(partial(self._controller, plan, one.control))
         if isinstance(made, InvalidPlan):
             one.control, one.wrong = None, str(made)
+            if isinstance(made, PlanBug):
+                self.bugs += 1
+                scaling_log.error("%s: %s", one.named, made, exc_info=made.__cause__)
         else:
-            before, one.wrong = one.control, ""
-            if before is not None and before.plan == made:
-                return
-            one.control = ScalingController(made, now_s, acts=self._writer is not None)
-            one.holder = RecordHolder(self._options.installation, made.interval_s)
-            if before is not None:
-                one.control.restore(before.record(), now_s)
-        one.due_s = now_s
+            one.control, one.wrong = made, ""
+            one.holder = RecordHolder(self._options.installation, made.plan.interval_s)
+        one.due_s = self._now_s()
+
+    def _controller(self, plan: ScalingPlan, before: ScalingController | None) -> ScalingController:
+        now_s = self._now_s()
+        made = ScalingController(plan, now_s, acts=self._writer is not None)
+        if before is not None:
+            made.restore(before.record(), now_s)
+        return made
 
     def _plan_kthena(self, objects: dict[ObjectName, Received]) -> None:
         """Policies and bindings refer to each other: all of a group are read together."""
