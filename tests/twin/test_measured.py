@@ -1,9 +1,14 @@
 """The part of a run that figures are of."""
 
+import json
+from pathlib import Path
+
 import polars
 import pytest
+from click.testing import CliRunner
 
 import windtunnel as wt
+from windtunnel.cli.simulation.simulate import simulate
 from windtunnel.core.errors import InputError
 from windtunnel.report.terminal.run import measured_text
 
@@ -66,3 +71,16 @@ def test_figures_are_of_the_requests_that_arrive_in_the_window() -> None:
 def test_a_window_without_a_request_is_refused(window: dict[str, str], says: str) -> None:
     with pytest.raises(InputError, match=says):
         wt.simulate({**SCENARIO, "measure": window})
+
+
+def test_a_window_in_which_nothing_arrives_is_a_doubt(tmp_path: Path) -> None:
+    run = wt.simulate({**SCENARIO, "measure": {"from": "1s", "to": "1.000001s"}})
+    assert run["measured"]["requests"] == 0
+    assert run["latency"]["ttft"]["p99"] is None
+    (finding,) = [one for one in run["trust"]["findings"] if one["code"] == "nothing-completed"]
+    assert "`measure`" in finding["says"]
+    path = tmp_path / "s.yaml"
+    path.write_text(json.dumps({**SCENARIO, "measure": {"from": "1s", "to": "1.000001s"}}))
+    done = CliRunner().invoke(simulate, [str(path), "-o", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "run" / "report.html").is_file()

@@ -56,7 +56,7 @@ class TimeShares:
     def __init__(self, result: dict[str, Any]) -> None:
         latency = result["latency"]
         self._limits: dict[str, tuple[str, float]] = {}
-        if result["requests"]["completed"]:
+        if latency["e2e"]["p99"] is not None:
             self._limits = {
                 "all": ("e2e", 0.0),
                 "slowest 1% to the first token": ("ttft", latency["ttft"]["p99"]),

@@ -104,7 +104,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     arrived: int
     attained: int
     completed: Mapping[str, int]
-    """Requests that were completed, by class of service."""
+    """Requests that were measured and completed, by class of service."""
     pools: Sequence[PoolFacts]
     samples: Sequence[RunSample]
     slots: Sequence[int]
@@ -167,9 +167,11 @@ def _partial(run: RunFacts) -> list[TrustFinding]:
 
 
 def _completed(run: RunFacts) -> list[TrustFinding]:
-    if run.outcomes["completed"]:
+    if any(run.completed.values()):
         return []
     says = "No request was completed: there are no latencies."
+    if run.outcomes["completed"]:
+        says = "None of the requests that `measure` is for was completed: there are no latencies."
     return [TrustFinding("nothing-completed", DOUBT, says, {"arrived": run.arrived})]
 
 

@@ -275,9 +275,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
         if self.accelerators and not own and not self._minds_accelerators():
             what = f"{self.policy} grows whether accelerators are free or not"
             hint = "set optimizer: {engine: greedy}, or leave it out"
-            yield where.fault(
-                "accelerators", what, hint="leave it out" if "optimizer" in self.unused else hint
-            )
+            yield where.note("accelerators", what, self.unused.get("optimizer", hint))
 
     def _minds_accelerators(self) -> bool:
         """Whether it grows only onto accelerators that are free."""
@@ -341,12 +339,12 @@ class PolicySettings(ScalerTiming, PolicyKey):
         if self.zero_after_s is not None and smallest > 0:
             what = "no pool may go to zero"
             hint = "set min: 0 for one under scaling.pools, or leave it out"
-            yield where.fault("zero_after", what, hint=hint, beside=("pools",))
+            yield where.note("zero_after", what, hint)
         if self.matched_roles and all(len({one.role for one in alike}) == 1 for alike in by_model):
-            yield where.fault("matched_roles", "all pools have the same role", hint="leave it out")
+            yield where.note("matched_roles", "all pools have the same role", "leave it out")
         for key, hint in self.unused.items():
             if getattr(self, key) is not None:
-                yield where.fault(key, f"{self.policy} does not use it", hint=hint)
+                yield where.note(key, f"{self.policy} does not use it", hint)
 
 
 def nobody_serves(pools: Sequence[ScaledPool], bounds: dict[str, PoolBounds]) -> str:

@@ -248,8 +248,8 @@ class Snapshot:
 def believable(snapshot: Snapshot) -> Snapshot:
     """The snapshot without numbers that cannot be: below zero, beyond any size, or none at all.
 
-    A replica that reports one did not answer. Of a flow, lengths and latencies that cannot be are
-    unknown (0), and one whose counts cannot be is of no time.
+    A replica or a query that gives one did not answer. Of a flow, lengths and latencies that cannot
+    be are unknown (0), and one whose counts cannot be is of no time.
     """
     if all(map(_is_sound, snapshot.models)):
         return snapshot
@@ -298,6 +298,8 @@ def _is_sound(model: Model) -> bool:
         for replica in variant.replicas:
             if not _answers(replica):
                 return False
+        if variant.external is not None and not all(map(_can_be, variant.external.values())):
+            return False
     waiting = 0 <= model.queued <= MOST and _can_be(model.queued_prompt_tokens)
     return waiting and _counts(model.flow) and all(map(_can_be, _flow_numbers(model.flow)))
 
@@ -308,7 +310,10 @@ def _cleaned(model: Model) -> Model:
         answered = [replica for replica in variant.replicas if _answers(replica)]
         missing = variant.ready - len(answered)
         counts = replace(variant.counts, missing=missing)
-        variants.append(replace(variant, counts=counts, replicas=answered))
+        external = variant.external
+        if external is not None:
+            external = {name: value for name, value in external.items() if _can_be(value)}
+        variants.append(replace(variant, counts=counts, replicas=answered, external=external))
     flow = model.flow if _counts(model.flow) else Flow()
     numbers = [value if _can_be(value) else 0.0 for value in _flow_numbers(flow)]
     flow = replace(

@@ -10,7 +10,7 @@ from windtunnel.settings.document import MOST_BYTES
 from windtunnel.twin.scenario.load import load, load_text
 
 KEYS = (
-    "name, seed, duration, model, workload, slo, serving, scaling, gangs, fleet, faults, "
+    "name, seed, duration, model, workload, measure, slo, serving, scaling, gangs, fleet, faults, "
     "progress, plan"
 )
 NAME = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"

@@ -81,7 +81,7 @@ class GatewayPolicySettings(Section):
             yield _nobody_named("budgets", where)
         if self.over_budget is not None and self.budgets is None:
             hint = "give some, or leave it out"
-            yield where.fault("over_budget", "there are no budgets", hint=hint)
+            yield where.note("over_budget", "there are no budgets", hint)
 
 
 class AlwaysSettings(GatewayPolicySettings):
@@ -281,7 +281,7 @@ class FlowControlSettings(GatewayPolicySettings):
                 yield _nobody_named("weights", where)
             if order != "priority":
                 what = f"the order {order!r} has no use for it"
-                yield where.fault("weights", what, only, beside=("order",))
+                yield where.note("weights", what, only)
         if self.aging is not None and order != "priority":
             yield where.note("aging", f"the order {order!r} has no use for it", only)
         if self.eviction and order != "priority":
@@ -329,13 +329,13 @@ def traffic_faults(
     if settings.order == "slo-deadline" and not traffic.has_targets:
         what = "no class of a source has a ttft to go by"
         hint = "give one under `slo`, or take another order"
-        yield where.fault("order", what, hint=hint, because_of=(("slo",),))
+        yield where.note("order", what, hint)
     if settings.limit < 1 and len(set(traffic.priorities)) == 1:
         what = "all requests have the same priority, and the highest goes up to 1"
-        yield where.fault("limit", what, hint="leave it out")
+        yield where.note("limit", what, "leave it out")
     if settings.eviction and min(traffic.priorities) >= SHEDDABLE_BELOW:
         what = "no request has a priority below 0, so that none could be stopped"
-        yield where.fault("eviction", what, hint="leave it out")
+        yield where.note("eviction", what, "leave it out")
     yield from _unknown_tenants("weights", settings.weights, traffic, where)
     detector = settings.detector
     interval_s = detector.interval_s if isinstance(detector, UtilizationSettings) else None
@@ -343,21 +343,19 @@ def traffic_faults(
         stale = format_duration(traffic.staleness_s)
         what = f"less than the {stale} after which there is something new to see"
         hint = "lower serving.router.staleness, or leave it out"
-        because = (("serving", "router", "staleness"),)
-        yield where.fault(("detector", "interval"), what, hint=hint, because_of=because)
+        yield where.note(("detector", "interval"), what, hint)
 
 
 def _nothing_to_shed(settings: GatewaySettings, where: Context) -> Iterator[Fault]:
     none = "no request has a priority below 0"
     hint = "give a source a class such as `batch`"
-    because = (("slo",),)
     if isinstance(settings, SaturationShedSettings):
-        what = f"{none}, so that 'saturation' lets everybody in"
-        yield where.fault("policy", what, hint=hint, because_of=because)
+        what = f"{none}, so that 'saturation' admits all"
+        yield where.note("policy", what, hint)
     if settings.budgets and not settings.reject_all:
-        what = f"{none}, so that nobody would be turned away over a budget"
+        what = f"{none}, so that none is rejected over a budget"
         hint += ", or set over_budget: reject-all"
-        yield where.fault("budgets", what, hint=hint, because_of=because)
+        yield where.note("budgets", what, hint)
 
 
 def _nobody_named(key: str, where: Context) -> Fault:

@@ -196,7 +196,7 @@ def ranked(run: ExplainedRun, accounts: list[Accounted]) -> list[RankedCause]:
 def _usual(run: ExplainedRun) -> dict[str, float]:
     """Seconds of a mean request's own work, by cause."""
     latency = run.result["latency"]
-    if not run.result["requests"]["completed"]:
+    if latency["e2e"]["mean"] is None:
         return {}
     first_s, end_s, queued_s = (latency[name]["mean"] for name in ("ttft", "e2e", "queue"))
     return {Cause.DECODE: end_s - first_s, Cause.PREFILL: first_s - queued_s}

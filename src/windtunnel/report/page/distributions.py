@@ -141,7 +141,11 @@ def _distribution(
         if not below:
             below.append((left, 1.0))
         below.append((right, 1.0 - bar.below))
-    marks = [_mark(axis, name, figures[name], row) for row, name in enumerate(MARKED)]
+    marks = [
+        _mark(axis, name, value, row)
+        for row, name in enumerate(MARKED)
+        if (value := figures[name]) is not None
+    ]
     goals = [_goal(axis, name, target) for name, target in targets if low <= target <= high]
     ticks = axis.ticks() if bars else []
     if counts.at_once:

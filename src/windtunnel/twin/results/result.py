@@ -223,7 +223,7 @@ def _facts(plan: ScenarioPlan, simulation: Simulation) -> RunFacts:
         outcomes=recorder.outcomes,
         arrived=recorder.arrived,
         attained=sum(int(account.attained) for account in recorder.classes),
-        completed={account.name: int(account.completed) for account in recorder.classes},
+        completed={one.name: int(one.completed) for one in recorder.measured.classes},
         pools=[_pool_facts(pool, own) for pool, own in owned],
         samples=simulation.timeline.samples,
         slots=[server.limits.max_num_seqs for server in simulation.servers],

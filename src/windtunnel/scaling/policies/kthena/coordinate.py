@@ -47,7 +47,7 @@ def coordination_faults(
     for what, allowed in _sum_faults(coordination.preferredRatio, names):
         yield where.fault("preferredRatio", what, allowed)
     if coordination.mode != PREFERRED and coordination.preferredRatio:
-        yield where.fault("preferredRatio", "coordination is off", hint="write mode: Preferred")
+        yield where.note("preferredRatio", "coordination is off", "write mode: Preferred")
 
 
 def coordinate(
