@@ -223,3 +223,28 @@ def test_metrics_have_forecasts_and_other_policies() -> None:
     assert one["cost_lately"] == pytest.approx(data["cost_lately"] / 2)
     assert one["cost"] < 0.6 * data["cost"]
     assert data["bad_lines"] == 0
+
+
+def test_settings_are_held_against_foresight_of_the_recent_traffic(
+    shadow: Callable[..., tuple[int, str, str]],
+) -> None:
+    others = {"one": WhatIf(sets=("serving.pools.0.replicas=1",))}
+    found = shadow_of(forecaster(), others, regret_s=120.0)
+    program = ShadowProgram(found, GatewayFollower(found.window, Path("trace"), None), 30.0, 30.0)
+    found.measure_regret()
+    assert program.data()["regret"] == {}
+    program.tick()
+    found.measure_regret()
+    regret = program.data()["regret"]
+    # One replica carries this traffic: nothing is cheaper, and two cost twice as much.
+    assert regret["one"]["ratio"] == pytest.approx(1.0, abs=0.05)
+    assert regret["as it is"]["ratio"] == pytest.approx(2.0, abs=0.15)
+    registry = CollectorRegistry()
+    registry.register(_Figures(program))
+    assert 'windtunnel_shadow_regret_ratio{name="as it is"}' in generate_latest(registry).decode()
+    Path("truth.yaml").write_text(TRUTH.replace("  standard: {ttft: 1s}", "  standard: {}"))
+    files = ("truth.yaml", "--trace", "trace", "--past", "1m", "--horizon", "1m")
+    code, out, err = shadow("run", *files, "--once", "--regret", "5m")
+    assert code == 0
+    assert "next 1m  TTFT p95" in out
+    assert "no regret: --regret: the scenario has no target that a policy could attain" in err

@@ -16,10 +16,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from windtunnel.analysis.shadow.forecasts import TwinForecast, TwinForecasts
+from windtunnel.analysis.shadow.forecasts import AS_IT_IS, PolicyRegret, TwinForecast, TwinForecasts
 from windtunnel.analysis.shadow.window import Present, figures_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
+from windtunnel.search.arena.arena import Arena
 from windtunnel.search.check.decisions import decision_differences
 from windtunnel.search.check.observation import ControlDecision, Observation, observe
 from windtunnel.settings.document import Document, parse_value
@@ -33,6 +34,10 @@ from windtunnel.workload.traces.record import TraceRequest
 FEWEST_PAST: Final = 20
 """Requests that must have ended lately for a forecast."""
 MOST_TRAFFIC: Final = 100.0
+GOAL: Final = 0.95
+"""What the fixed pool attains that shows foresight what a replica carries."""
+REGRET_JOBS: Final = 2
+"""Processes in which it is found: forecasts go on meanwhile."""
 UNKNOWN_OUTPUT: Final = 128
 
 
@@ -82,10 +87,7 @@ class Forecaster:
     ) -> tuple[Observation, TwinForecast]:
         start_s = present.now_s - self.past_s
         past = [one for one in present.ended if one.arrived_s >= start_s]
-        if len(past) < FEWEST_PAST:
-            what = f"{len(past)} requests have ended in the last {self.past_s:.0f} s"
-            allowed = f"{FEWEST_PAST} or more"
-            raise InputError(what, where="the trace", allowed=allowed, hint="wait for more")
+        _enough(past, self.past_s)
         rows = sorted(
             [*past, *_estimated(present, past)], key=lambda one: (one.arrived_s, one.id or "")
         )
@@ -96,7 +98,7 @@ class Forecaster:
                 for number, one in enumerate((*rows, *coming)):
                     at_s = max(0.0, one.arrived_s - start_s)
                     out.write(line(_anonymous(one, number, at_s)))
-            plan = load_document(self._changed(trace, present, what_if))
+            plan = load_document(self.document(trace, present, what_if))
             scales = {pool.name: step_scale for pool in plan.pools}
             seen = observe(plan, step_scales=scales)
         return seen, self._read(seen, rows, plan)
@@ -125,7 +127,33 @@ class Forecaster:
                     )
         return sorted(found, key=lambda one: one.arrived_s)
 
-    def _changed(self, trace: Path, present: Present, what_if: WhatIf) -> Document:
+    def regrets(
+        self, present: Present, step_scale: float, others: Mapping[str, WhatIf], span_s: float
+    ) -> dict[str, PolicyRegret]:
+        """The settings on the traffic of the last `span_s`, each beside foresight of it."""
+        start_s = present.now_s - span_s
+        past = [one for one in present.ended if one.arrived_s >= start_s]
+        _enough(past, span_s)
+        with tempfile.TemporaryDirectory(prefix="windtunnel-") as folder:
+            trace = Path(folder) / "traffic.jsonl"
+            with trace.open("wb") as out:
+                for number, one in enumerate(past):
+                    out.write(line(_anonymous(one, number, one.arrived_s - past[0].arrived_s)))
+
+            def case(sets: Sequence[str]) -> ScenarioPlan:
+                return load_document(self.document(trace, present, WhatIf(sets)))
+
+            try:
+                arena = Arena([case], [case], GOAL, lambda *_: None, step_scale)
+            except InputError as error:  # it says so of --policies, which has the same bounds
+                where = "--regret"
+                raise InputError(
+                    error.what, where=where, allowed=error.allowed, hint=error.hint
+                ) from None
+            plans = {name: case(one.sets) for name, one in {AS_IT_IS: WhatIf(), **others}.items()}
+            return arena.regret(plans, REGRET_JOBS)
+
+    def document(self, trace: Path, present: Present, what_if: WhatIf) -> Document:
         """The scenario with this traffic, as many servers as there are, and what is asked."""
         document = copy.deepcopy(self._document)
         document.data["workload"] = [{"trace": {"path": str(trace), "format": "windtunnel"}}]
@@ -171,6 +199,13 @@ class Forecaster:
             attained_lately=lately,
             cost_lately=_between(times, spent, 0.0, self.past_s),
         )
+
+
+def _enough(past: Sequence[TraceRequest], past_s: float) -> None:
+    if len(past) < FEWEST_PAST:
+        what = f"{len(past)} requests have ended in the last {past_s:.0f} s"
+        allowed = f"{FEWEST_PAST} or more"
+        raise InputError(what, where="the trace", allowed=allowed, hint="wait for more")
 
 
 def most_replicas(

@@ -53,8 +53,18 @@ def replayed(
     return {**shadow.data(), "saturated_ticks": saturated, "ticks_without_forecast": unable}
 
 
-def shadow_of(forecaster: Forecaster, others: Mapping[str, WhatIf] | None = None) -> Shadow:
-    """A shadow that forecasts with the twin, and with other settings of it."""
-    window = TrafficWindow(forecaster.past_s + 2.0 * forecaster.horizon_s)
+def shadow_of(
+    forecaster: Forecaster,
+    others: Mapping[str, WhatIf] | None = None,
+    regret_s: float | None = None,
+) -> Shadow:
+    """A shadow that forecasts with the twin, and with other settings of it.
+
+    With `regret_s`, it can hold them against foresight of so much recent traffic.
+    """
+    window = TrafficWindow(max(forecaster.past_s + 2.0 * forecaster.horizon_s, regret_s or 0.0))
     forecast = partial(forecaster.forecasts, others=others or {})
-    return Shadow(window, forecast, forecaster.spans_s)
+    regret = None
+    if regret_s is not None:
+        regret = partial(forecaster.regrets, others=others or {}, span_s=regret_s)
+    return Shadow(window, forecast, forecaster.spans_s, regret)

@@ -19,6 +19,8 @@ SHARE: Final = 0.9
 FEWEST_ERRORS: Final = 20
 MOST_ERRORS: Final = 200
 MOST_PENDING: Final = 1_000
+AS_IT_IS: Final = "as it is"
+"""The name of the settings of the scenario, beside others."""
 SMALLEST: Final = {"s": 1e-3, "requests": 0.1, "requests/s": 0.01}
 """Differences below these are nothing: they are added to both sides of a ratio."""
 
@@ -42,6 +44,16 @@ class TwinForecast(NamedTuple):
     """The same of the requests by which the twin reached the present."""
     cost_lately: float
     """Dollars of that time."""
+
+
+class PolicyRegret(NamedTuple):
+    """What settings attained and cost on recent traffic, beside foresight."""
+
+    attained: float
+    cost: float
+    """Of the replicas; dollars, or replica hours where they have no price."""
+    ratio: float
+    """Cost over that of the cheapest schedule with all arrivals known, at equal attainment."""
 
 
 class TwinForecasts(NamedTuple):

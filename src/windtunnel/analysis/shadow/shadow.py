@@ -7,14 +7,17 @@ from typing import Any, Final, NamedTuple
 from windtunnel.analysis.shadow.forecasts import (
     ForecastFigure,
     ForecastLog,
+    PolicyRegret,
     TwinForecasts,
     plain,
 )
 from windtunnel.analysis.shadow.window import Present, TrafficWindow
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, WindtunnelError
 
 Forecast = Callable[[Present, float], TwinForecasts]
 """Runs the twin from what is present, with its steps so many times as long."""
+Regret = Callable[[Present, float], dict[str, PolicyRegret]]
+"""The same, of what the settings would have cost lately beside foresight."""
 
 LEARNING: Final = 0.3
 """How far a tick moves the scale of step times to what it saw."""
@@ -41,14 +44,23 @@ class Shadow:
     """Forecasts from a window of traffic, and learns from what comes of it."""
 
     def __init__(
-        self, window: TrafficWindow, forecast: Forecast, spans_s: dict[str, float]
+        self,
+        window: TrafficWindow,
+        forecast: Forecast,
+        spans_s: dict[str, float],
+        regret: Regret | None = None,
     ) -> None:
         self.window: Final = window
         self.log: Final = ForecastLog(spans_s)
         self.step_scale = 1.0
         self.ticks = 0
         self.last: ShadowTick | None = None
+        self.regrets: dict[str, PolicyRegret] = {}
+        self.regret_says = ""
+        """Why there is no regret."""
         self._forecast: Final = forecast
+        self._regret: Final = regret
+        self._present: Present | None = None
         self._restarts = 0
 
     def tick(self) -> ShadowTick:
@@ -58,7 +70,7 @@ class Shadow:
             self._restarts = self.window.restarts
             self.log.restart()
         self.log.measure(self.window)
-        present = self.window.present()
+        present = self._present = self.window.present()
         about = len(present.in_flight), present.servers
         try:
             forecasts = self._forecast(present, self.step_scale)
@@ -71,6 +83,19 @@ class Shadow:
         says = SATURATED if found.is_saturated else self.drift()
         self.last = ShadowTick(present.now_s, says, forecasts, figures, *about)
         return self.last
+
+    def measure_regret(self) -> None:
+        """Holds the settings against foresight of the traffic before the last tick.
+
+        It takes many runs, and reads nothing that a tick changes: another thread may tick on.
+        """
+        present = self._present
+        if self._regret is None or present is None:
+            return
+        try:
+            self.regrets, self.regret_says = self._regret(present, self.step_scale), ""
+        except WindtunnelError as error:
+            self.regrets, self.regret_says = {}, str(error)
 
     def _learn(self, ratio: float | None) -> None:
         """Moves the scale of step times by a part of what the last run was off by."""
@@ -104,6 +129,8 @@ class Shadow:
                 name: {**one._asdict(), "decisions": known.decisions[name]}
                 for name, one in known.others.items()
             },
+            "regret": {name: one._asdict() for name, one in self.regrets.items()},
+            "regret_says": self.regret_says,
             "accuracy": plain(self.log.accuracy()),
             "step_scale": self.step_scale,
             "restarts": self.window.restarts,

@@ -7,6 +7,7 @@ import click
 
 from windtunnel.cli.options import (
     FILE,
+    TIME,
     FiniteRange,
     json_option,
     option,
@@ -53,6 +54,8 @@ _files_options = together(
 @option("--other", None, "Forecast with another setting, too, as in "
         "'p2c: serving.router.policy=power-of-two'.", multiple=True,
         metavar="NAME:PATH=VALUE")  # fmt: skip
+@option("--regret", TIME, "Also hold the settings against foresight of so much recent traffic, as "
+        "in 1h: every quarter of it, in two processes.", metavar="TIME")  # fmt: skip
 @option("--host", None, "Where to listen.", default="127.0.0.1")
 @option("--port", click.IntRange(0, 65535), "Where to listen; 0 takes a free port.",
         default=DEFAULT_PORT)  # fmt: skip
@@ -66,6 +69,7 @@ def run(
     horizon: float,
     tick: float,
     other: tuple[str, ...],
+    regret: float | None,
     host: str,
     port: int,
     once: bool,
@@ -83,19 +87,26 @@ def run(
     from windtunnel.report.terminal.shadow import show_tick
     from windtunnel.search.forecast_quality import shadow_of
 
-    found = shadow_of(_forecaster(scenario, past, horizon), _others(other))
-    program = ShadowProgram(found, GatewayFollower(found.window, trace, log), tick)
+    found = shadow_of(_forecaster(scenario, past, horizon), _others(other), regret)
+    follower = GatewayFollower(found.window, trace, log)
+    program = ShadowProgram(found, follower, tick, None if regret is None else regret / 4)
     if once:
-        show_tick(program.tick(), screen())
+        last = program.tick()
+        found.measure_regret()
+        show_tick(last, screen(), found.regrets)
+        if found.regret_says:
+            note(f"no regret: {found.regret_says}")
         return
 
-    said = ""
+    said: list[str] = []
 
     def told(one: "ShadowTick") -> None:
         nonlocal said
-        if one.says and one.says != said:
-            note(f"{one.now_s:.0f} s: {one.says}")
-        said = one.says
+        says = [one.says, found.regret_says and f"no regret: {found.regret_says}"]
+        for text in says:
+            if text and text not in said:
+                note(f"{one.now_s:.0f} s: {text}")
+        said = says
 
     bound = listen(host, port)
     program.run(bound, lambda url: click.echo(f"forecasts on {url}/forecast and /metrics"), told)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -16,11 +17,19 @@ from windtunnel.live.system import run_until_stopped
 class ShadowProgram:
     """Follows a gateway until it is stopped."""
 
-    def __init__(self, shadow: Shadow, follower: GatewayFollower, tick_s: float) -> None:
+    def __init__(
+        self,
+        shadow: Shadow,
+        follower: GatewayFollower,
+        tick_s: float,
+        regret_s: float | None = None,
+    ) -> None:
         self.shadow: Final = shadow
         self.follower: Final = follower
         self.tick_cpu_s = 0.0
         self._tick_s: Final = tick_s
+        self._regret_s: Final = regret_s
+        """How often settings are held against foresight; None: never."""
 
     def run(
         self, bound: Any, ready: Callable[[str], None], told: Callable[[ShadowTick], None]
@@ -37,13 +46,18 @@ class ShadowProgram:
     ) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(serve(lambda _: self._pages(), bound, ready, stop))
+            if self._regret_s is not None:
+                tasks.create_task(self._measure_regret(self._regret_s, stop))
             while not stop.is_set():
                 told(await asyncio.to_thread(self.tick))
-                try:
-                    async with asyncio.timeout(self._tick_s):
-                        await stop.wait()
-                except TimeoutError:
-                    continue
+                await _pause(self._tick_s, stop)
+
+    async def _measure_regret(self, every_s: float, stop: asyncio.Event) -> None:
+        """Beside the ticks, which it must not delay."""
+        await _pause(self._tick_s, stop)
+        while not stop.is_set():
+            await asyncio.to_thread(self.shadow.measure_regret)
+            await _pause(every_s, stop)
 
     def tick(self) -> ShadowTick:
         """One look at the files, and a forecast."""
@@ -94,6 +108,13 @@ class ShadowProgram:
                 Route("/forecast", forecast),
             ]
         )
+
+
+async def _pause(time_s: float, stop: asyncio.Event) -> None:
+    """So long, or until it is to stop."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(time_s):
+            await stop.wait()
 
 
 FORECAST: Final = "windtunnel_shadow_forecast"
@@ -151,6 +172,11 @@ class _Figures:
                 if one[key] is not None:
                     gauge.add_metric([name], one[key])
             yield gauge
+        says = "Cost over that of foresight at equal SLO attainment, of the recent traffic."
+        gauge = Gauge("windtunnel_shadow_regret_ratio", says, labels=["name"])
+        for name, one in data["regret"].items():
+            gauge.add_metric([name], one["ratio"])
+        yield gauge
         says = "The share of decisions that would have been other ones."
         gauge = Gauge("windtunnel_shadow_other_decisions", says, labels=["name", "kind"])
         for name, one in data["others"].items():

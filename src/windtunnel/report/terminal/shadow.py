@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from windtunnel.analysis.figures import NOTHING, share_text, text_of
-from windtunnel.analysis.shadow.forecasts import TwinForecast, TwinForecasts
+from windtunnel.analysis.shadow.forecasts import AS_IT_IS, PolicyRegret, TwinForecast, TwinForecasts
 from windtunnel.analysis.shadow.shadow import SATURATED, ShadowTick
 from windtunnel.analysis.shadow.window import UNITS
 from windtunnel.report.terminal.layout import print_table, say
@@ -27,8 +27,11 @@ def _cell(name: str, value: float | None) -> str:
     return f"{value:.1f}" if name == "waiting" else text_of(UNITS[name], value)
 
 
-def show_tick(tick: ShadowTick, console: Console) -> None:
-    """A forecast with its intervals."""
+def show_tick(
+    tick: ShadowTick, console: Console, regrets: Mapping[str, PolicyRegret] | None = None
+) -> None:
+    """A forecast with its intervals, and what other settings come to."""
+    known = regrets or {}
     if tick.forecast is None:
         say(console, f"no forecast: {tick.says}")
         return
@@ -42,18 +45,14 @@ def show_tick(tick: ShadowTick, console: Console) -> None:
     print_table(console, ("", "figure", "forecast", "90%"), rows, words=2)
     now = tick.forecast.now
     say(console, f"{tick.in_flight} requests in flight, {now.replicas} replicas")
-    if tick.forecast.others:
-        rows = [
-            (
-                name,
-                share_text(one.attained),
-                text_of("$", one.cost),
-                _decisions(tick.forecast, name),
-            )
-            for name, one in {"as it is": now, **tick.forecast.others}.items()
-        ]
-        heads = ("settings", "attained", "cost", "other decisions")
-        print_table(console, heads, rows)
+    if tick.forecast.others or known:
+        settings = []
+        for name, twin in {AS_IT_IS: now, **tick.forecast.others}.items():
+            row = [name, share_text(twin.attained), text_of("$", twin.cost)]
+            row.append(_decisions(tick.forecast, name))
+            settings.append([*row, f"{known[name].ratio:.2f}x"] if known else row)
+        heads = ("settings", "attained", "cost", "other decisions", "regret")
+        print_table(console, heads[: len(settings[0])], settings)
     if tick.says:
         say(console, tick.says)
 
@@ -79,7 +78,7 @@ def show_question(now: TwinForecast, asked: TwinForecast, console: Console) -> N
     rows.append(("", "cost", text_of("$", now.cost), text_of("$", asked.cost)))
     rows.append(("", "replicas", str(now.replicas), str(asked.replicas)))
     print_table(console, ("", "figure", "as it is", "asked"), rows, words=2)
-    for name, one in (("as it is", now), ("asked", asked)):
+    for name, one in ((AS_IT_IS, now), ("asked", asked)):
         if one.is_saturated:
             say(console, f"{name}: {SATURATED}")
 

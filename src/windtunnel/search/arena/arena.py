@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import windtunnel
+from windtunnel.analysis.shadow.forecasts import PolicyRegret
 from windtunnel.core.errors import InputError, InputFaults, WindtunnelError
 from windtunnel.core.intervals import CONFIDENCE, mean_interval
 from windtunnel.core.processes import Died
@@ -70,6 +71,8 @@ class ArenaTask(NamedTuple):
 
     plan: ScenarioPlan
     bin_s: float
+    step_scale: float = 1.0
+    """How long steps take, over what the scenario says."""
 
 
 class ArenaOutcome(msgspec.Struct, frozen=True):
@@ -93,12 +96,13 @@ class Setting(NamedTuple):
 def play(task: ArenaTask) -> ArenaOutcome:
     """One run, in whatever process this is."""
     sink = MissSink(task.plan, task.bin_s) if task.bin_s > 0.0 else None
-    ended = run(task.plan, rows=sink)
+    (pool,) = task.plan.pools
+    scales = None if task.step_scale == 1.0 else {pool.name: task.step_scale}
+    ended = run(task.plan, rows=sink, step_scales=scales)
     result = ended.result
     classes = [one for one in result["slo"].values() if one["attained"] is not None]
     requests = sum(one["requests"] for one in classes)
     met = math.fsum(one["attained"] * one["requests"] for one in classes)
-    (pool,) = task.plan.pools
     cost = result["pools"][pool.name]["replica_seconds"] * _price_per_s(pool)
     bins = () if sink is None else tuple(_bins(sink, task.bin_s, ended.timeline))
     changes = result["decisions"]["scaling"]
@@ -125,12 +129,18 @@ class Arena:
     """One contest: the cases of the tuning and of the judgement, the bounds, what was played."""
 
     def __init__(
-        self, tune: Sequence[Case], judge: Sequence[Case], goal: float, done: ArenaProgress
+        self,
+        tune: Sequence[Case],
+        judge: Sequence[Case],
+        goal: float,
+        done: ArenaProgress,
+        step_scale: float = 1.0,
     ) -> None:
         self._tune: Final = tune
         self._judge: Final = judge
         self._goal: Final = goal
         self._done: Final = done
+        self._step_scale: Final = step_scale
         self._base: Final = tune[0](())
         self._ended = 0
         self._expected = 0
@@ -161,8 +171,6 @@ class Arena:
         with SpreadTasks[ArenaTask, ArenaOutcome](play, jobs) as workers:
             self._workers = workers
             fixed, curve = self._fixed()
-            if not self._bounded:
-                self._most = min(MOST_REPLICAS, max(self._fewest + 2, ROOM * fixed))
             floors = (self._fewest, max(self._fewest + 1, round(STANDING * fixed)))
             foresight = self._foresight(fixed, curve)
             units = self._units(curve)
@@ -193,6 +201,17 @@ class Arena:
                 {"attained": hull[-1][0], "cost": hull[-1][1], "frontier": [list(p) for p in hull]}
                 for hull in foresight
             ],
+        }
+
+    def regret(self, plans: Mapping[str, ScenarioPlan], jobs: int) -> dict[str, PolicyRegret]:
+        """Plans on the traffic of the one case, each against foresight at equal attainment."""
+        with SpreadTasks[ArenaTask, ArenaOutcome](play, jobs) as workers:
+            self._workers = workers
+            (hull,) = self._foresight(*self._fixed())
+            played = self._play(list(plans.values()), "policies")
+        return {
+            name: PolicyRegret(one.attained, one.cost, one.cost / cost_at(hull, one.attained))
+            for name, one in zip(plans, played, strict=True)
         }
 
     # One pool of a fixed size
@@ -234,6 +253,8 @@ class Arena:
                 high = middle
             else:
                 low = middle
+        if not self._bounded:
+            self._most = min(MOST_REPLICAS, max(self._fewest + 2, ROOM * high))
         return high, CapacityCurve(runs)
 
     def _sized(self, case: Case, size: int) -> ScenarioPlan:
@@ -341,7 +362,8 @@ class Arena:
         self, plans: Sequence[ScenarioPlan], what: str, *, bins: bool = False
     ) -> list[ArenaOutcome]:
         answers: dict[int, ArenaOutcome] = {}
-        tasks = [ArenaTask(plan, self._bin_s if bins else 0.0) for plan in plans]
+        bin_s = self._bin_s if bins else 0.0
+        tasks = [ArenaTask(plan, bin_s, self._step_scale) for plan in plans]
         self._done(self._ended, max(self._expected, self._ended), what)
         for number, answer in self._workers.map(tasks):
             if isinstance(answer, Died):
