@@ -13,6 +13,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
+"""Of reading an object that has not the shape of its kind."""
+
 
 class WindtunnelError(Exception):
     """An expected failure. `str()` is one plain sentence for a person."""

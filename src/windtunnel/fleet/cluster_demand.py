@@ -4,12 +4,16 @@ The twin and the operator use the same class. It reads a view as the gang contro
 the few attributes that are declared here, so that it needs nothing of theirs.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import MALFORMED, InputError
 from windtunnel.core.taints import Taint, Toleration, toleration_of
 from windtunnel.fleet.demand import (
+    CPU,
+    GPU,
+    MEMORY,
     TAINTS,
     Demand,
     MachineKind,
@@ -20,6 +24,8 @@ from windtunnel.fleet.demand import (
 from windtunnel.fleet.requirements import OPERATORS, requirement
 
 Fields = Mapping[str, object]
+UNKNOWN: Final = {CPU: math.inf, GPU: math.inf, MEMORY: math.inf}
+"""The requests of a pod that cannot be read: nothing more fits beside it."""
 
 
 class NodeRequirement(Protocol):
@@ -160,6 +166,7 @@ class ClusterDemand:
         self.demand: Final = Demand(cluster, kinds)
         self.unreadable: Final[dict[str, str]] = {}
         """By pod: why no machine is asked for it."""
+        self._others: Final[dict[str, None]] = {}  # pods that the driver reports, not the view
 
     def close(self) -> None:
         """Follows the view no longer."""
@@ -178,22 +185,33 @@ class ClusterDemand:
         for name in changes.nodes:
             self._node(name)
         for name in changes.pods:
-            self._pod(name, view.pods.get(name))
+            if name not in self._others:
+                self._pod(name, view.pods.get(name))
         changes.clear()
         demand.look(now_s)
         return demand
 
     def other_pod(
-        self, name: str, uid: str, spec: Fields, requests: dict[str, float], created_s: float
+        self,
+        name: str,
+        uid: str,
+        spec: Fields,
+        requests: dict[str, float] | None,
+        created_s: float,
     ) -> PodRequest:
-        """What a pod asks that belongs to no gang: it is reported to `demand` by the driver."""
+        """What a pod asks that the view does not have: it is reported to `demand` by the driver.
+
+        Without `requests` nobody knows what it takes: it fills its node, and no machine is asked
+        for it.
+        """
+        self._others[name] = None
         known = self._requests.get(name)
         if known is None or known.uid != uid:
             affinity, tolerations = self._rules(name, spec)
             known = self._requests[name] = PodRequest(
                 name,
                 uid,
-                requests,
+                UNKNOWN if requests is None else requests,
                 selector_of(spec),
                 owner=name,
                 created_s=created_s,
@@ -201,7 +219,15 @@ class ClusterDemand:
                 affinity=affinity,
                 tolerations=tolerations,
             )
+            if requests is None:
+                self.unreadable[name] = "its requests cannot be read"
         return known
+
+    def pod_in_view(self, name: str) -> None:
+        """The view has a pod: where it was reported as another until now, the view counts."""
+        if name in self._others:
+            self.forget(name)
+            self._pod(name, self._view.pods.get(name))
 
     def _rules(
         self, name: str, spec: Fields
@@ -209,7 +235,7 @@ class ClusterDemand:
         self.unreadable.pop(name, None)
         try:
             return affinity_of(spec, self._terms_of), tolerations_of(spec)
-        except InputError as error:
+        except (InputError, *MALFORMED) as error:
             self.unreadable[name] = str(error)
             return (), ()
 
@@ -219,6 +245,7 @@ class ClusterDemand:
 
     def forget(self, name: str) -> None:
         """A pod is gone."""
+        self._others.pop(name, None)
         self._requests.pop(name, None)
         self.unreadable.pop(name, None)
         self.demand.pod_gone(name)

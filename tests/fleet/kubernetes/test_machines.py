@@ -14,7 +14,9 @@ from windtunnel.fleet.kubernetes.objects import (
     CREATE,
     IDLE_TAINT,
     NODE,
+    NOTE,
     POD,
+    Note,
     Outcome,
 )
 from windtunnel.fleet.planner.actions import SPECULATIVE_REASON
@@ -205,7 +207,8 @@ def test_a_machine_that_vanishes_between_two_cycles_can_be_had_again(state: str)
     assert world.controller.shard.reconciler.rejected == {}
 
 
-def test_a_node_that_loses_its_label_is_left_alone() -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_node_that_loses_its_label_is_released_and_left_alone(restarted: bool) -> None:
     world = World(fleet_file(places=0, metal=1))
     world.add_node("m0", {"pool": "metal"})
     world.run(60)
@@ -214,10 +217,78 @@ def test_a_node_that_loses_its_label_is_left_alone() -> None:
     world.run(30)
     assert world.states() == {"idle": 1}, "its device plugin starts again"
     world.api.change(NODE, "m0", metadata={"labels": {"pool": None}})
-    before = world.api.version
+    if restarted:
+        world.start()
     world.run(60)
     assert world.states() == {}
-    assert world.api.version == before
+    node = world.api.objects[NODE]["m0"]
+    assert node["spec"]["taints"] == [], "pods may come again"
+    assert NOTE not in node["metadata"]["annotations"]
+    before = world.api.version
+    world.run(60)
+    assert world.api.version == before, "and then it is left alone"
+    back = {"allocatable": {"nvidia.com/gpu": "8"}}
+    world.api.change(NODE, "m0", metadata={"labels": {"pool": "metal"}}, status=back)
+    world.run(60)
+    assert world.states() == {"idle": 1}
+
+
+def test_a_node_that_leaves_while_it_is_drained_is_uncordoned() -> None:
+    world = World(fleet_file(places=0, metal=1))
+    world.add_node("m0", {"pool": "metal"})
+    world.add_pod("a")
+    world.api.change(POD, "a", spec={"nodeName": "m0"}, status={"phase": "Running"})
+    world.api.protected.add("a")
+    world.run(30)
+    world.api.change(NODE, "m0", spec={"taints": [{"key": "karpenter.sh/disrupted"}]})
+    world.run(30)
+    assert world.api.objects[NODE]["m0"]["spec"]["unschedulable"]
+    world.api.change(NODE, "m0", metadata={"labels": {"pool": None}})
+    world.run(30)
+    node = world.api.objects[NODE]["m0"]
+    assert not node["spec"]["unschedulable"]
+    assert [one["key"] for one in node["spec"]["taints"]] == ["karpenter.sh/disrupted"]
+
+
+def test_nodes_that_belong_to_another_fleet_keep_their_marks() -> None:
+    world = World(fleet_file(places=1))
+    world.add_node("m0", {"pool": "metal"}, [{"key": IDLE_TAINT, "effect": "NoSchedule"}])
+    note = Note("idle", "main", fleet="other").text()
+    world.api.change(NODE, "m0", metadata={"annotations": {NOTE: note}})
+    before = world.api.objects[NODE]["m0"]
+    world.run(60)
+    assert world.api.objects[NODE]["m0"] == before
+
+
+def add_gang_pod(world: World, name: str, node: str, **spec: object) -> None:
+    """One that the view of the gang controllers does not have: it cannot be read."""
+    owner = {"kind": "PodClique", "name": "c", "uid": "c", "controller": True}
+    world.add_pod(name, ownerReferences=[owner])
+    world.api.change(POD, name, spec={"nodeName": node, **spec}, status={"phase": "Running"})
+
+
+def test_gang_pods_that_cannot_be_read_keep_their_machines() -> None:
+    world = World(fleet_file(places=1))
+    world.add_pod("a")
+    world.run(60)
+    world.api.remove(POD, "a")
+    add_gang_pod(world, "g", "ip-main-h200-0")
+    world.run(120)
+    assert world.states() == {"configured": 1}
+    world.api.remove(POD, "g")
+    world.run(60)
+    assert world.states() == {"idle": 1}
+
+
+def test_beside_a_pod_whose_requests_cannot_be_read_nothing_fits() -> None:
+    world = World(fleet_file(places=2))
+    world.add_pod("a")
+    world.run(60)
+    world.api.remove(POD, "a")
+    add_gang_pod(world, "g", "ip-main-h200-0", initContainers=["not a mapping"])
+    world.add_pod("b")
+    world.run(40)
+    assert world.node_of("b") == "ip-main-h200-1", "a machine is asked for at once"
 
 
 def test_nodes_that_are_not_ready_are_lost_one_by_one_and_not_all_together() -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from windtunnel.core.errors import InputError, NoFixedPoint
+from windtunnel.core.errors import MALFORMED, InputError, NoFixedPoint
 from windtunnel.core.loop import INFINITY
 from windtunnel.core.random import Streams
-from windtunnel.fleet.cluster_demand import ClusterDemand, ClusterView, Fields, TermsOf
+from windtunnel.fleet.cluster_demand import UNKNOWN, ClusterDemand, ClusterView, Fields, TermsOf
 from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.kubernetes.books import LARGEST_BOOKS, ROWS, RowBooks, books_of
 from windtunnel.fleet.kubernetes.objects import (
@@ -85,6 +85,7 @@ class ShardController:
     ) -> None:
         self.identity: Final = identity
         self._reading: Final = reading
+        self._view: Final = view
         self.provider: Final = provider
         self.shard: Final = Shard(identity.name, LIMITS, epoch=identity.epoch, territory=territory)
         provider.owns = self.shard.territory.has
@@ -130,13 +131,16 @@ class ShardController:
             self._unschedulable[name] = None
         owner = raw.metadata.controller
         kind = "" if owner is None else owner.kind
-        if kind == GANG_POD:
-            return  # the view has it
         node = str(raw.spec.get("nodeName") or "")
+        if kind == GANG_POD and (after is None or self._is_in_view(name, after, node)):
+            self.demand.forget(name) if after is None else self.demand.pod_in_view(name)
+            return
         ended = after is None or after.status.get("phase") in ("Succeeded", "Failed")
         if kind == DAEMON:
             if node:
-                self.demand.daemon(name, node, None if ended else self._requests(raw))
+                requests = self._requests(raw)
+                there = UNKNOWN if requests is None else requests
+                self.demand.daemon(name, node, None if ended else there)
             return
         if ended:
             self.demand.forget(name)
@@ -148,11 +152,17 @@ class ShardController:
         pending = not node and self.demand.asks(name)
         self.demand.demand.pod(asked, node, pending=pending, gated=False)
 
-    def _requests(self, raw: Received) -> dict[str, float]:
+    def _is_in_view(self, name: str, raw: Received, node: str) -> bool:
+        """Whether the view has a pod as it is now: it leaves out what cannot be read."""
+        found = self._view.pods.get(name)
+        return found is not None and (found.uid, found.node) == (raw.metadata.uid, node)
+
+    def _requests(self, raw: Received) -> dict[str, float] | None:
+        """None: they cannot be read."""
         try:
             return self._reading.requests_of(raw.spec)
-        except (InputError, TypeError, AttributeError):
-            return {}
+        except (InputError, *MALFORMED):
+            return None
 
     def _asks(self, pod: str) -> bool:
         """Machines are asked for pods that a scheduler found no place for, of our namespaces."""

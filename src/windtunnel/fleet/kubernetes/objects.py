@@ -130,6 +130,8 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     need: NeedKey | None = None
     promised: NeedKey | None = None
     since_s: float = 0.0
+    fleet: str = ""
+    """Whose machine it is: an existing node that leaves its fleet is released by it alone."""
 
     @property
     def token(self) -> Token:
@@ -213,6 +215,18 @@ class NodeState:
             meta["labels"] = {NEED: _label(need) if need else None}
         body = {"metadata": meta, "spec": spec}
         return FleetCall(PATCH, NODE, self.meta.name, machine, "", body, *_guards(self.meta), why)
+
+    def release(self, machine: str) -> FleetCall | None:
+        """Takes all marks of the fleet off; None: there are none."""
+        annotations = {key: None for key in (NOTE, CORDONED) if key in self.meta.annotations}
+        if not (self.is_idle or annotations or self.need):
+            return None
+        cordon = False if self.cordoned_by_us else None
+        call = self.patch(
+            machine, "it is no longer of the fleet", idle=False, cordon=cordon, need=""
+        )
+        call.body["metadata"]["annotations"] = annotations
+        return call
 
     def _taints(self, *, idle: bool, cordon: bool | None) -> Iterator[dict[str, Any]]:
         for one in self.taints:

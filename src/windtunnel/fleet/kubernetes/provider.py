@@ -46,6 +46,7 @@ from windtunnel.fleet.kubernetes.objects import (
     DRAIN,
     EVICT,
     IDLE,
+    MACHINE,
     NODE,
     WANTED,
     FleetCall,
@@ -189,10 +190,12 @@ class KubernetesProvider:
             for one in file.live.fleet.pools
         ]
         self._machines: Final[dict[str, _Machine]] = {}
+        self._leaving: Final[dict[str, _Machine]] = {}  # nodes that somebody took out of the fleet
         self._changes: Final = ChangeLog()
         self._nodes: Final[dict[str, NodeState]] = {}
         self._of_node: Final[dict[str, str]] = {}  # by node: its machine
         self._not_ready_s: Final[dict[str, float]] = {}  # by node: since when
+        self._bad_hosts: Final[dict[str, None]] = {}  # nodes of machines that are not ready
         self._pods: Final[dict[str, dict[str, PodOnNode]]] = {}  # by node and uid
         self._dirty: Final[dict[str, None]] = {}  # of which the record may have changed
         self._touched: Final[dict[str, None]] = {}  # for which something may be to be done
@@ -235,10 +238,19 @@ class KubernetesProvider:
 
     def _link(self, machine: _Machine, node: str) -> None:
         if machine.node != node:
-            self._of_node.pop(machine.node, None)
-            machine.node = node
+            before, machine.node = machine.node, node
+            self._of_node.pop(before, None)
             if node:
                 self._of_node[node] = machine.id
+            self._count(before)
+            self._count(node)
+
+    def _count(self, node: str) -> None:
+        """Whether a node is the host of a machine, and not ready."""
+        if node in self._not_ready_s and node in self._of_node:
+            self._bad_hosts[node] = None
+        else:
+            self._bad_hosts.pop(node, None)
 
     def node(self, name: str, raw: Received | None, now_s: float) -> None:
         """A node is new, has changed, or (None) is gone."""
@@ -246,6 +258,7 @@ class KubernetesProvider:
             self._nodes.pop(name, None)
             self._not_ready_s.pop(name, None)
             self._remove(f"node/{name}")
+            self._leaving.pop(f"node/{name}", None)
         else:
             state = self._nodes[name] = NodeState(raw)
             if state.ready:
@@ -253,6 +266,7 @@ class KubernetesProvider:
             else:
                 self._not_ready_s.setdefault(name, now_s)
             self._adopt(name, raw)
+        self._count(name)
         found = self._of_node.get(name)
         if found is not None:
             self._dirty[found] = None
@@ -262,8 +276,16 @@ class KubernetesProvider:
         own = f"node/{name}"
         known = self._machines.get(own)
         if known is not None and not known.pool.selects(raw):
+            record = self._changes.records.get(own)
             self._remove(own)  # somebody has taken it out of the fleet
+            if record is not None and self.owns(record):
+                known.order = None
+                self._leaving[own] = known
+        if not any(one.live.nodes and one.selects(raw) for one in self.pools):
+            self._release(own, name, raw)
             return
+        self._leaving.pop(own, None)
+        known = self._machines.get(own)
         if known is None:
             pool = next((one for one in self.pools if one.live.nodes and one.has(raw)), None)
             if pool is None:
@@ -274,6 +296,19 @@ class KubernetesProvider:
         known.claim = raw  # its note is on the node itself
         known.note = note_of(raw.metadata)
         self._dirty[own] = None
+
+    def _release(self, own: str, name: str, raw: Received) -> None:
+        """A node that no pool chooses: what this shard has put on it is taken off again.
+
+        Karpenter copies the note of a NodeClaim to its node, which is not meant here.
+        """
+        note, is_claimed = note_of(raw.metadata), MACHINE in raw.metadata.labels
+        ours = note is not None and (note.fleet, note.shard) == (self._name, self._shard)
+        if ours and not is_claimed:
+            pool = self.pools[0]  # of which it was does not matter any more
+            self._leaving.setdefault(own, _Machine(own, pool, pool.place(0), name))
+        if own in self._leaving:
+            self._dirty[own] = None
 
     def pod(self, before: Received | None, after: Received | None) -> None:
         """A pod is new, has changed, or (None) is gone."""
@@ -369,7 +404,7 @@ class KubernetesProvider:
             machine = self._machines.get(name)
             if machine is not None:
                 self._refresh(machine, now_s)
-                self._touched[name] = None
+            self._touched[name] = None
         self._dirty.clear()
         answers, self._answers = self._answers, []
         return answers
@@ -378,7 +413,7 @@ class KubernetesProvider:
         """What is to be done now; each call must be answered."""
         calls: list[FleetCall] = []
         for name in sorted(self._touched):
-            machine = self._machines.get(name)
+            machine = self._machines.get(name) or self._leaving.get(name)
             if machine is None or machine.busy:
                 continue
             if now_s < machine.retry_s:
@@ -399,7 +434,7 @@ class KubernetesProvider:
 
     def answered(self, call: FleetCall, outcome: Outcome, says: str, now_s: float) -> None:
         """What became of a call. What it made of its object has been observed before this."""
-        machine = self._machines.get(call.machine)
+        machine = self._machines.get(call.machine) or self._leaving.get(call.machine)
         if machine is None:
             return
         machine.busy = max(0, machine.busy - 1)
@@ -434,6 +469,7 @@ class KubernetesProvider:
         machine = self._machines.pop(name, None)
         if machine is not None:
             self._of_node.pop(machine.node, None)
+            self._count(machine.node)
             self._dirty.pop(name, None)
             self._due.pop(name, None)
             if name in self._changes.records:
@@ -517,6 +553,7 @@ class KubernetesProvider:
         node = self._nodes.get(machine.node)
         if node is None:
             gone_s = self._not_ready_s.setdefault(machine.node, now_s)
+            self._count(machine.node)
             may_come = before is None or before.state == CREATING
             if may_come and now_s < gone_s + NODE_SHOWN_S:
                 self._look_at(machine, gone_s + NODE_SHOWN_S)
@@ -535,9 +572,7 @@ class KubernetesProvider:
         if now_s < since_s + self._lost_after_s:
             self._look_at(machine, since_s + self._lost_after_s)
             return ""
-        hosts = len(self._of_node)
-        bad = sum(name in self._of_node for name in self._not_ready_s)
-        if bad > max(1.0, LOST_SHARE * hosts):
+        if len(self._bad_hosts) > max(1.0, LOST_SHARE * len(self._of_node)):
             self._look_at(machine, now_s + REFUSED_S)
             return ""
         return f"its node has not been ready for {self._lost_after_s:g} s"
@@ -548,6 +583,11 @@ class KubernetesProvider:
     # What is to be done to a machine.
 
     def _next(self, machine: _Machine, now_s: float) -> list[FleetCall]:
+        if machine.id in self._leaving:
+            call = self._nodes[machine.node].release(machine.id)
+            if call is None:
+                del self._leaving[machine.id]
+            return [] if call is None else [call]
         record = self._changes.records[machine.id]
         if not self.owns(record):
             return []
@@ -572,6 +612,7 @@ class KubernetesProvider:
             order.token.sequence,
             order.need,
             since_s=now_s,
+            fleet=self._name,
         )
         if operation == TAG:
             machine.order = None  # nobody answers it, and a lost one is sent again

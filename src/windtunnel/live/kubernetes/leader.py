@@ -18,6 +18,8 @@ A lease by itself stops nobody. So:
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, assert_never
 
 import msgspec
@@ -25,8 +27,9 @@ import msgspec
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.random import Stream, Streams, fresh_seed
 from windtunnel.live.kubernetes.client import Client
-from windtunnel.live.kubernetes.errors import Conflict, KubernetesError, NotFound
+from windtunnel.live.kubernetes.errors import Conflict, KubernetesError, NotFound, NotLeader
 from windtunnel.live.kubernetes.resources import LEASES, Object, micro_time
+from windtunnel.live.system import unwrapped
 
 
 class Timing(NamedTuple):
@@ -217,8 +220,8 @@ class LeaderElector:
 
     Cancel it last: a write that is still under way then meets the next leader's.
 
-    Await `led.wait()` to begin, `lost.wait()` to stop; both change with every term. Give it to
-    `Client.fenced` for all writes that only the leader may do.
+    `lead` works in every term. `led` and `lost` change with every term, for those who only look.
+    Give it to `Client.fenced` for all writes that only the leader may do.
     """
 
     def __init__(
@@ -253,6 +256,32 @@ class LeaderElector:
         finally:
             watchdog.cancel()
             await self._release()
+
+    async def lead(
+        self, work: Callable[[], Coroutine[Any, Any, None]], log: logging.Logger
+    ) -> None:
+        """Works while it leads, until it is cancelled or the work fails. `run` runs beside."""
+        while True:
+            await self.led.wait()
+            log.info("%s: leading, term %d", self._name, self.epoch)
+            await self._term(work)
+            log.warning("%s: no longer the leader", self._name)
+
+    async def _term(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """One term; all of its work has ended when this returns."""
+        working = asyncio.create_task(work())
+        lost = asyncio.create_task(self.lost.wait())
+        try:
+            await asyncio.wait([working, lost], return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                with unwrapped():
+                    working.result()
+        except NotLeader:
+            await lost
+        finally:
+            for task in (lost, working):
+                task.cancel()
+            await asyncio.wait([lost, working])
 
     async def _round(self) -> float:
         """One look at the Lease; how long until the next."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from windtunnel.core.errors import InputError
 from windtunnel.core.loop import INFINITY
 from windtunnel.fleet.kubernetes.books import ROWS, read_books
 from windtunnel.fleet.kubernetes.controller import (
@@ -189,34 +190,54 @@ class Led:
         self.elector: Final = LeaderElector(
             client, place.namespace, self.object_name, place.identity
         )
+        self.fault = ""
+        """What cannot be read of the stored state; empty: nothing."""
 
-    async def lead(self, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
+    async def lead(
+        self, work: Callable[[Client, EventRecorder], Coroutine[Any, Any, None]]
+    ) -> None:
         """Takes part in the election, and works while it leads, until it is cancelled."""
         electing = asyncio.create_task(self.elector.run())
         try:
-            while True:
-                await self.elector.led.wait()
-                fleet_log.info("%s: leading, term %d", self.object_name, self.elector.epoch)
-                await self._term(work)
-                fleet_log.warning("%s: no longer the leader", self.object_name)
+            await self.elector.lead(lambda: self._term(work), fleet_log)
         finally:
             electing.cancel()
             await asyncio.wait([electing])
 
-    async def _term(self, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
-        working = asyncio.create_task(work(self._client.fenced(self.elector)))
-        lost = asyncio.create_task(self.elector.lost.wait())
-        try:
-            await asyncio.wait([working, lost], return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
+    async def _term(
+        self, work: Callable[[Client, EventRecorder], Coroutine[Any, Any, None]]
+    ) -> None:
+        writer = self._client.fenced(self.elector)
+        recorder = EventRecorder(writer, NAME, self._place.identity)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(recorder.run())
+            await self.persist(lambda: work(writer, recorder), recorder)
+
+    async def persist(
+        self, work: Callable[[], Coroutine[Any, Any, None]], recorder: EventRecorder | None
+    ) -> None:
+        """Works until it is cancelled. A stored state that cannot be read is not guessed at: it
+        decides nothing until somebody has mended it, and says so; the rest of the process goes on.
+        """
+        while True:
+            try:
                 with unwrapped():
-                    working.result()
-        except NotLeader:
-            await lost
-        finally:
-            for task in (lost, working):
-                task.cancel()
-            await asyncio.wait([lost, working])
+                    await work()
+            except InputError as error:
+                self._note_fault(str(error), recorder)
+                await asyncio.sleep(AGAIN_S)
+
+    def _note_fault(self, says: str, recorder: EventRecorder | None) -> None:
+        """What cannot be read of the stored state; empty: nothing. Each is logged once."""
+        if says and says != self.fault:
+            fleet_log.error("%s: %s", self.object_name, says)
+        elif self.fault and not says:
+            fleet_log.info("%s: the stored state can be read again", self.object_name)
+        self.fault = says
+        if says and recorder is not None:
+            space = self._place.namespace
+            about = Subject("v1", "ConfigMap", space, self.object_name, "")
+            recorder.record(about, WARNING, "FleetStateUnreadable", "Read", says)
 
     async def stored(self, name: str) -> dict[str, Any] | None:
         """A ConfigMap of the fleet as it is now: a cache may be behind. None: there is none."""
@@ -261,9 +282,10 @@ class CoordinatorProcess(Led):
         if not self._place.dry_run:
             await self.lead(self._coordinate)
 
-    async def _coordinate(self, writer: Client) -> None:
+    async def _coordinate(self, writer: Client, recorder: EventRecorder) -> None:
         live = self._file.live.fleet
         coordinator = FleetCoordinator(await self.stored(COORDINATOR), live)
+        self._note_fault("", recorder)
         known: dict[str, str] = {}
         while True:
             data = coordinator.data()
@@ -276,8 +298,13 @@ class CoordinatorProcess(Led):
                 except KubernetesError as error:
                     fleet_log.warning("%s: %s", self.object_name, error)
             await asyncio.sleep(self._file.fleet.cycle_s)
+            fault = ""
             for shard in self._shards:
-                coordinator.report(await self.stored(shard.name), self._now_s())
+                try:
+                    coordinator.report(await self.stored(shard.name), self._now_s())
+                except InputError as error:
+                    fault = str(error)
+            self._note_fault(fault, recorder)
 
 
 class ShardProcess(Led):
@@ -333,19 +360,17 @@ class ShardProcess(Led):
     async def run(self) -> None:
         """Decides while it leads, or in a dry run."""
         if self._place.dry_run:
-            await self._decide(None, None)
+            await self.persist(lambda: self._decide(None, None), None)
         else:
             await self.lead(self._write)
 
-    async def _write(self, writer: Client) -> None:
-        recorder = EventRecorder(writer, NAME, self._place.identity)
+    async def _write(self, writer: Client, recorder: EventRecorder) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(recorder.run())
             tasks.create_task(self._decide(writer, recorder))
             if self._file.live.fleet.shards:
-                tasks.create_task(self._exchange(writer))
+                tasks.create_task(self._exchange(writer, recorder))
 
-    async def _exchange(self, writer: Client) -> None:
+    async def _exchange(self, writer: Client, recorder: EventRecorder) -> None:
         """Reports to the coordinator and obeys it, as often as is decided."""
         reported = ""
         while True:
@@ -355,7 +380,11 @@ class ShardProcess(Led):
                 continue
             data = await self.stored(COORDINATOR)
             if data is not None:
-                controller.obey(orders_of(data, self.name), self._now_s())
+                try:
+                    controller.obey(orders_of(data, self.name), self._now_s())
+                    self._note_fault("", recorder)
+                except InputError as error:
+                    self._note_fault(str(error), recorder)
                 self._woken.set()
             text = report_text(controller.member.report())
             if text != reported:
@@ -370,14 +399,16 @@ class ShardProcess(Led):
     async def _decide(self, writer: Client | None, recorder: EventRecorder | None) -> None:
         """Begins with nothing but what the API server has, and goes on until it is cancelled."""
         controller = await self._build()
+        self._note_fault("", recorder)
         try:
-            while True:
-                self._woken.clear()
-                calls = controller.step(self._now_s())
-                self._tell(controller, recorder)
-                if writer is not None and calls:
-                    await self._carry_out(writer, controller, calls)
-                elif controller.next_s() > self._now_s():
+            async with asyncio.TaskGroup() as calling:
+                while True:
+                    self._woken.clear()
+                    calls = controller.step(self._now_s())
+                    self._tell(controller, recorder)
+                    if writer is not None:
+                        for call in calls:
+                            calling.create_task(self._carry_out(writer, controller, call))
                     await self._wait(controller.next_s())
         finally:
             self.controller = None
@@ -442,16 +473,16 @@ class ShardProcess(Led):
     # Calls.
 
     async def _carry_out(
-        self, writer: Client, controller: ShardController, calls: list[FleetCall]
+        self, writer: Client, controller: ShardController, call: FleetCall
     ) -> None:
-        """All at once: no two are for one machine, but for evictions."""
-        answers = await asyncio.gather(*(self._answer(writer, call) for call in calls))
-        for call, (outcome, says) in zip(calls, answers, strict=True):
-            key = (call.verb, call.kind, outcome.value)
-            self.counts[key] = self.counts.get(key, 0) + 1
-            if outcome in (Outcome.FAILED, Outcome.TAKEN):
-                self._warn(call, says)
-            controller.answered(call, outcome, says, self._now_s())
+        """Beside others: no two are for one machine, but for evictions."""
+        outcome, says = await self._answer(writer, call)
+        key = (call.verb, call.kind, outcome.value)
+        self.counts[key] = self.counts.get(key, 0) + 1
+        if outcome in (Outcome.FAILED, Outcome.TAKEN):
+            self._warn(call, says)
+        controller.answered(call, outcome, says, self._now_s())
+        self._woken.set()
 
     async def _answer(self, writer: Client, call: FleetCall) -> tuple[Outcome, str]:
         try:

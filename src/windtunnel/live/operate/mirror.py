@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import MALFORMED, InputError
 from windtunnel.gangs.kubernetes.reading import name_of, read
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET, Node
 from windtunnel.gangs.view import View
@@ -45,8 +45,6 @@ RESOURCES: Final = {
 }
 """By kind: where the API server has it."""
 
-MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
-"""Of reading an object that has not the shape of its kind; it keeps its last readable state."""
 OWN_KINDS: Final = (SET, GROUP, CLIQUE, GANG)
 OPTIONAL: Final = ("ResourceClaim", "ComputeDomain")
 """Kinds that not every cluster serves."""
@@ -188,7 +186,7 @@ class Mirror:
         known = self.view.find(kind, name)
         try:
             thing = read(kind, after, self.view, self._now_s())
-        except (InputError, *MALFORMED) as error:
+        except (InputError, *MALFORMED) as error:  # it keeps its last readable state
             says = str(error) if isinstance(error, InputError) else f"it is malformed: {error!r}"
             if kind == SET:
                 self.invalid[name] = InvalidSet(after, says)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import MALFORMED, InputError
 from windtunnel.gangs.api.pod_spec import requests_of
 from windtunnel.gangs.commands import Command, Delete, PatchGangPlacement
 from windtunnel.gangs.kubernetes.reading import name_of
@@ -20,7 +20,7 @@ from windtunnel.gangs.placement.placer import Binding
 from windtunnel.live.kubernetes.client import STRATEGIC_PATCH, Client
 from windtunnel.live.kubernetes.errors import KubernetesError, NotLeader
 from windtunnel.live.kubernetes.resources import PODS, Meta, Object
-from windtunnel.live.operate.mirror import MALFORMED, Mirror, Received
+from windtunnel.live.operate.mirror import Mirror, Received
 
 SCHEDULER: Final = "windtunnel"
 RETRY_S: Final = 5.0

@@ -25,7 +25,7 @@ from windtunnel.live.emulate.serving import listen, url_of
 from windtunnel.live.gateway.event_log import EventLogFile
 from windtunnel.live.kubernetes.client import Client, open_client
 from windtunnel.live.kubernetes.config import load_config
-from windtunnel.live.kubernetes.errors import KubernetesError, NotFound, NotLeader
+from windtunnel.live.kubernetes.errors import KubernetesError, NotFound
 from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.leader import LeaderElector
 from windtunnel.live.kubernetes.reflector import Reflector
@@ -236,11 +236,9 @@ class Program:
             recorder = EventRecorder(writer, LEASE, self.identity)
             recording = tasks.create_task(recorder.run())
             try:
-                while True:
-                    await elector.led.wait()
-                    operator_log.info("leading, term %d", elector.epoch)
-                    await self._term(client, recorder)
-                    operator_log.warning("no longer the leader")
+                await elector.lead(
+                    lambda: self._operate(client, self.writer, recorder), operator_log
+                )
             finally:
                 recording.cancel()
 
@@ -257,19 +255,6 @@ class Program:
             else:
                 self._waits_because = None
                 return missing
-
-    async def _term(self, client: Client, recorder: EventRecorder) -> None:
-        """One term as the leader."""
-        assert self.elector is not None
-        operating = asyncio.create_task(self._operate(client, self.writer, recorder))
-        lost = asyncio.create_task(self.elector.lost.wait())
-        try:
-            await asyncio.wait([operating, lost], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            lost.cancel()
-            operating.cancel()
-            with contextlib.suppress(asyncio.CancelledError, NotLeader):
-                await operating
 
     async def _operate(
         self, client: Client, writer: Writer | None, recorder: EventRecorder | None

@@ -64,6 +64,8 @@ LARGEST_REVIEW: Final = 8 << 20
 """An API server takes objects of 3 MiB, and a review may hold two of them."""
 LOOK_S: Final = 60.0
 RETRY_S: Final = 2.0
+TRIES: Final = 5
+"""Of replicas that write the Secret at once, before a pause."""
 KNOWN_S: Final = 5.0
 """Until every API server has probably seen a changed configuration."""
 
@@ -182,6 +184,12 @@ class Webhooks:
 
     async def _certificate(self, names: list[str]) -> Minted:
         """The one of the Secret, or a new one."""
+        for _ in range(TRIES):
+            with contextlib.suppress(Conflict):  # another replica was faster
+                return await self._held_or_made(names)
+        raise KubernetesError(f"Secret {SECRET} changed {TRIES} times while it was written")
+
+    async def _held_or_made(self, names: list[str]) -> Minted:
         space, secrets = self._namespace, RESOURCES["Secret"]
         held, version = None, ""
         try:
@@ -196,14 +204,11 @@ class Webhooks:
         parts = zip(PARTS, made, strict=True)
         data = {name: base64.b64encode(part).decode() for name, part in parts}
         body: Plain = {"metadata": meta, "type": "Opaque", "data": data}
-        try:
-            if version:
-                meta["resourceVersion"] = version
-                await self._client.replace(secrets, body, Object)
-            else:
-                await self._client.create(secrets, body, Object)
-        except Conflict:
-            return await self._certificate(names)  # another replica was faster
+        if version:
+            meta["resourceVersion"] = version
+            await self._client.replace(secrets, body, Object)
+        else:
+            await self._client.create(secrets, body, Object)
         return made
 
     async def _trust(
