@@ -172,7 +172,7 @@ def answered(url: str) -> int:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--endpoint", "localhost:80"], "--endpoint: 'localhost:80' is no address"),
+        (["--endpoint", "localhost:80"], "--endpoint: 'localhost:80' is not an http"),
         (
             ["--endpoint", "http://127.0.0.1:9", "--wait", "10ms"],
             "http://127.0.0.1:9/v1: no answer within 10 ms: no connection: connection refused",

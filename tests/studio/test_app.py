@@ -182,8 +182,8 @@ def test_what_is_loopback(host: str, *, local: bool) -> None:
     ("given", "says"),
     [
         (["missing"], "there is no such folder"),
-        (["--attach", "ftp://x"], "is no address"),
-        (["--attach", "http://user:pass@x"], "is no address"),
+        (["--attach", "ftp://x"], "is not an http:// or https:// address"),
+        (["--attach", "http://user:pass@x"], "an address has no user and no password"),
     ],
 )
 def test_bad_options_are_sentences(

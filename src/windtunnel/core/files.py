@@ -39,7 +39,8 @@ def read_bounded(path: Path, most_bytes: int, *, subject: str = "the file") -> b
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise InputError(f"{subject} cannot be read: {reason}", where=where) from error
     if len(data) > most_bytes:
-        largest = f"{most_bytes >> 20} MiB"
+        mib = most_bytes >> 20
+        largest = f"{mib} MiB" if mib else f"{most_bytes >> 10} KiB"
         what = f"{subject} is too large"
         raise InputError(what, where=where, allowed=f"up to {largest}")
     return data

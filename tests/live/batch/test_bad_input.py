@@ -147,7 +147,7 @@ def test_a_field_may_be_left_out_where_the_template_says_so(tmp_path: Path, serv
         ("columns: {a: {prompt: x, endpoint: b}}", "column a: there is no endpoint 'b'; allowed:"),
         (
             "endpoints: {e: {url: ftp://x}}\ncolumns: {a: {prompt: x}}",
-            "endpoint e: 'ftp://x' is no address",
+            "endpoint e: 'ftp://x' is not an http:// or https:// address",
         ),
         ("columns: {prompt: {prompt: x}}", "in.jsonl:1: the row has a field 'prompt', and so is"),
     ],
@@ -164,11 +164,11 @@ def test_a_bad_columns_file(tmp_path: Path, text: str, sentence: str) -> None:
     ("args", "sentence"),
     [
         ([], "there is no endpoint to ask (--endpoint http://localhost:8000/v1, or"),
-        (["--endpoint", "localhost:8000"], "--endpoint: 'localhost:8000' is no address"),
-        (["--endpoint", "a=b"], "--endpoint: 'b' is no address"),
-        (["--endpoint", "http://u:secret@h/v1"], "an address has no user, no password and no '?'"),
+        (["--endpoint", "localhost:8000"], "--endpoint: 'localhost:8000' is not an http"),
+        (["--endpoint", "a=b"], "--endpoint: 'b' is not an http"),
+        (["--endpoint", "http://u:secret@h/v1"], "an address has no user and no password"),
         (["--endpoint", "http://h/v1?key=secret"], "(keys come from the environment: --key-env)"),
-        (["--endpoint", "http://h:99999"], "is no address"),
+        (["--endpoint", "http://h:99999"], "is not an http:// or https:// address"),
         (
             ["--endpoint", "a=http://h", "--endpoint", "a=http://i"],
             "--endpoint: two of them are called 'a' (NAME=URL gives one another name)",

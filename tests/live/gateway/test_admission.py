@@ -416,7 +416,7 @@ def test_sigterm_refuses_the_queue_and_lets_answers_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("live: {servers: [{url: 'ftp://x'}]}", "is not an address"),
+        ("live: {servers: [{url: 'ftp://x'}]}", "is not an http:// or https:// address"),
         ("live: {servers: [{url: 'http://169.254.169.254'}]}", "link-local"),
         ("live: {servers: [{url: 'http://u:p@x'}]}", "no password"),
         ("live: {servers: [{url: 'http://x/other'}]}", "is not passed on"),

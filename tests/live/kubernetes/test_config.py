@@ -109,7 +109,11 @@ def test_of_several_files_the_first_entry_of_a_name_counts(tmp_path: Path) -> No
         ({"username": "u", "password": "p"}, None, "username are not supported"),
         ({"token": "a b\nc"}, None, "a character that no token has"),
         ({"tokenFile": "absent"}, None, "the token cannot be read"),
-        ({}, {"server": "ftp://x"}, "no server address"),
+        ({}, {"server": "ftp://x"}, "'ftp://x' is not an http:// or https:// address"),
+        ({}, {}, "the cluster's server: '' is not an http"),
+        ({"token": "t"}, {"server": "https://me:pw@x"}, "server: an address has no user and no p"),
+        ({"tokenFile": "/dev/zero"}, None, "the token cannot be read: it is not a regular file"),
+        ({"tokenFile": "huge"}, None, "the token is too large; allowed: up to 64 KiB"),
         ({}, {"server": "https://x", "certificate-authority-data": "%"}, "is not base64"),
         ({}, {"server": "https://x", "certificate-authority-data": "YWJj"}, "not a PEM"),
         ({"client-certificate-data": "YWJj"}, {"server": "https://x"}, "needs its key"),
@@ -123,8 +127,10 @@ def test_of_several_files_the_first_entry_of_a_name_counts(tmp_path: Path) -> No
 def test_a_wrong_configuration_is_refused(
     tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any] | None, said: str
 ) -> None:
-    with pytest.raises(InputError, match=said):
+    (tmp_path / "huge").write_bytes(b"x" * ((64 << 10) + 1))
+    with pytest.raises(InputError, match=said) as error:
         load_config(kubeconfig(tmp_path, user, cluster)).credentials.read(0.0)
+    assert "pw" not in str(error.value)
 
 
 def test_no_configuration_at_all_says_where_one_is_looked_for(tmp_path: Path) -> None:

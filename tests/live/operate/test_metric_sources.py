@@ -20,6 +20,7 @@ from windtunnel.live.operate.scaling.sources import (
 )
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
 from windtunnel.scaling.kubernetes.plan import ExternalQuery
+from windtunnel.scaling.kubernetes.prometheus import Unavailable
 from windtunnel.scaling.kubernetes.snapshots import PodView, PoolLook
 
 ASK_S = 0.5
@@ -132,10 +133,18 @@ def test_a_token_goes_to_its_own_server_alone(tmp_path: Path) -> None:
 def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     token = tmp_path / "token"
     assert prometheus_server("", None, autoscale=False) is None
-    for url, file, autoscale in (
-        ("http://p", None, False),
-        ("", token, True),
-        ("p:9090", None, True),
+    for url, file, autoscale, said in (
+        ("http://p", None, False, "without --autoscale"),
+        ("", token, True, "there is no --prometheus"),
+        ("p:9090", None, True, "'p:9090' is not an http:// or https:// address"),
+        ("http://[::1", None, True, "is not an http:// or https:// address"),
+        ("http://me:pw@p", None, True, "has no user and no password"),
+        ("http://p/?a=b", None, True, "has no '\\?'"),
+        ("http://p", token, True, "the token for Prometheus cannot be read: no such file"),
+        ("http://p", Path("/dev/zero"), True, "it is not a regular file"),
     ):
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match=said) as error:
             prometheus_server(url, file, autoscale=autoscale)
+        assert "pw" not in str(error.value)
+    with pytest.raises(Unavailable, match="the token for Prometheus cannot be read: it is not a"):
+        PrometheusServer("http://p", Path("/dev/zero")).headers("http://p/")

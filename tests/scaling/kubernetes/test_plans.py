@@ -70,7 +70,7 @@ def test_the_scaling_section_of_an_example_is_that_of_an_autoscaler(name: str) -
                                              "schedule": {"main": [["0s", 2]]}}},
          "foresight cannot run on a cluster"),
         ({"targets": [target()], "scaling": HPA, "queue": {"url": "file:///etc/passwd"}},
-         "is no http:// or https:// address"),
+         "is not an http:// or https:// address"),
         ({"targets": [target()], "scaling": {**HPA, "interval_s": 10}}, "did you mean 'interval'?"),
         ({"targets": [target(price_per_hour=3)], "scaling": HPA}, "did you mean 'pricePerHour'?"),
         ({"targets": [target()], "scaling": {

@@ -237,7 +237,7 @@ def test_everything_of_a_behavior_arrives() -> None:
             f"{TARGETS}/metricSources/{WAITING}",
             {"prometheus": {"serverURL": "ftp://p", "query": "up"}},
             f"spec.homogeneousTarget.target.metricSources.{WAITING}.prometheus.serverURL",
-            "'ftp://p' is no http:// or https:// address",
+            "'ftp://p' is not an http:// or https:// address",
         ),
     ],
 )

@@ -5,11 +5,11 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
 from windtunnel.cli.options import FILE
+from windtunnel.core.addresses import address_fault
 from windtunnel.core.errors import InputError
 
 TOKEN = "WINDTUNNEL_STUDIO_TOKEN"  # noqa: S105 - the name of a variable
@@ -64,10 +64,6 @@ def studio(folder: Path, runs: Path, port: int, host: str, attached: tuple[str, 
 
 def _check_url(url: str) -> None:
     allowed = "the address of a program, as in http://127.0.0.1:8081"
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
-    except ValueError:
-        good = False
-    if not good:
-        raise InputError(f"{url!r} is no address", where="--attach", allowed=allowed)
+    what = address_fault(url)
+    if what:
+        raise InputError(what, where="--attach", allowed=allowed)

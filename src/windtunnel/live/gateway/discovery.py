@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.files import read_bounded
 from windtunnel.live.gateway.settings import DnsEntry
 
 MOST_LISTED: Final = 4096
+LARGEST_LIST: Final = 1 << 20
 FILE_EVERY_S: Final = 1.0
 
 _log = logging.getLogger("windtunnel.gateway")
@@ -21,9 +23,10 @@ _log = logging.getLogger("windtunnel.gateway")
 def read_list(path: str, fault_of: Callable[[str], str]) -> list[str]:
     """The addresses in a file, one on each line; `#` starts a comment."""
     try:
-        lines = Path(path).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the list of servers cannot be read: {error}", where=path) from None
+        data = read_bounded(Path(path), LARGEST_LIST, subject="the list of servers")
+        lines = data.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise InputError("the list of servers is not UTF-8", where=path) from None
     found = []
     for number, line in enumerate(lines[:MOST_LISTED], 1):
         url = line.partition("#")[0].strip().rstrip("/")

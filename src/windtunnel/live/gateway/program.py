@@ -16,6 +16,7 @@ import msgspec
 
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import InputError, OutputError
+from windtunnel.core.files import read_bounded
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.admin import admin_app, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
@@ -46,6 +47,7 @@ from windtunnel.live.system import connections_allowed, need, run_until_stopped,
 from windtunnel.live.wire.keys import Keys, read_keys
 
 gateway_log: Final = logging.getLogger("windtunnel.gateway")
+LARGEST_PEM: Final = 4 << 20
 
 
 class Program:
@@ -316,7 +318,7 @@ class Program:
             if live.certificate is not None and live.certificate_key is not None:
                 files = (Path(live.certificate_key), Path(live.certificate))
                 credentials = grpc.ssl_server_credentials(
-                    [tuple(one.read_bytes() for one in files)]
+                    [tuple(read_bounded(one, LARGEST_PEM) for one in files)]
                 )
                 self.picker_port = server.add_secure_port(live.picker.listen, credentials)
             else:
@@ -467,6 +469,9 @@ def _server_tls(live: LiveSettings) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    for file in (live.certificate, live.certificate_key):
+        if file is not None:  # a pipe or a device would be read without end
+            read_bounded(Path(file), LARGEST_PEM, subject="the certificate")
     try:
         context.load_cert_chain(live.certificate, live.certificate_key)
     except (OSError, ssl.SSLError) as error:

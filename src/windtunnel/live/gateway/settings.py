@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError
 
 from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySettings
+from windtunnel.core.addresses import address_fault
 from windtunnel.core.errors import InputError
 from windtunnel.live.gateway.facts import ClassOfService, Policies
 from windtunnel.live.gateway.picker.resources import read_resources
@@ -63,7 +64,7 @@ class ServerEntry(Section):
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
-        what = address_fault(self.url)
+        what = server_fault(self.url)
         if what:
             yield where.fault("url", what, "an address such as http://10.0.0.7:8000")
 
@@ -453,21 +454,18 @@ def split_address(text: str) -> HostPort | None:
     return HostPort(host, int(port))
 
 
-def address_fault(url: str) -> str:
+def server_fault(url: str) -> str:
     """What is wrong with the address of a server; empty: nothing."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        return f"{url[:80]!r} is not an address"
-    if parts.scheme not in ("http", "https") or not host or not url.isascii():
-        return f"{url[:80]!r} is not an address"
-    if parts.username or parts.password or parts.query or parts.fragment:
-        return "an address has no user, no password and no '?'"
+    what = address_fault(url)
+    if what:
+        return what
+    parts = urlsplit(url)
+    if parts.query or parts.fragment:
+        return "an address has no '?' and no '#'"
     if parts.path.rstrip("/") not in ("", "/v1"):
         return f"the path {parts.path[:40]!r} is not passed on: servers are asked at /v1"
     try:
-        if ipaddress.ip_address(host).is_link_local:
+        if ipaddress.ip_address(parts.hostname or "").is_link_local:
             return "a link-local address is never asked"
     except ValueError:
         pass
@@ -487,7 +485,7 @@ class Configuration(NamedTuple):
 
     def fault_of(self, url: str) -> str:
         """What is wrong with the address of a server here; empty: nothing."""
-        what = address_fault(url)
+        what = server_fault(url)
         return what or ("" if self.ports is None else _endpoint_fault(url, self.ports))
 
 
@@ -506,7 +504,7 @@ def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]
     if faults:
         raise input_error(document, faults)
     for url in servers:
-        what = address_fault(url)
+        what = server_fault(url)
         if what:
             raise InputError(what, where="--server", allowed="such as http://10.0.0.7:8000")
     added = [ServerEntry(url=url) for url in servers]

@@ -21,9 +21,11 @@ from typing import Any, Final
 
 import msgspec
 
+from windtunnel.core.addresses import address_fault
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError
 from windtunnel.core.files import read_bounded
+from windtunnel.live.wire.keys import checked_token, read_token
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LARGEST_FILE: Final = 4 << 20
@@ -77,9 +79,7 @@ def static_token(token: str) -> Credentials:
 
 def token_file(path: Path) -> Credentials:
     """A token in a file that is replaced now and then."""
-    return Credentials(
-        lambda: (_token_of(read_bounded(path, LARGEST_FILE, subject="the token")), REREAD_S)
-    )
+    return Credentials(lambda: (read_token(path), REREAD_S))
 
 
 class _ExecStatus(msgspec.Struct, rename="camel"):
@@ -143,7 +143,7 @@ class _ExecPlugin:
                     allowed="an expirationTimestamp like 2030-01-31T12:00:00Z",
                 ) from None
             usable_s = max(expires - unix_s() - EXPIRES_EARLY_S, 0.0)
-        return _token_of(status.token.encode()), usable_s
+        return checked_token(status.token.encode()), usable_s
 
 
 class ClusterConfig:
@@ -262,10 +262,10 @@ def _entry(
 
 def _server(cluster: Mapping[str, Any], where: str) -> str:
     server = str(cluster.get("server", ""))
-    if not server.startswith(("https://", "http://")):
-        raise InputError(
-            "the cluster has no server address", where=where, allowed="http(s)://HOST[:PORT]"
-        )
+    what = address_fault(server)
+    if what:
+        allowed = "http(s)://HOST[:PORT], with the credentials in the user of the context"
+        raise InputError(f"the cluster's server: {what}", where=where, allowed=allowed)
     if cluster.get("proxy-url"):
         raise InputError("proxy-url is not supported", where=where)
     return server
@@ -328,7 +328,7 @@ def _credentials(user: Mapping[str, Any], path: Path) -> Credentials:
     if user.get("tokenFile"):
         return token_file(path.parent / str(user["tokenFile"]))
     if user.get("token"):
-        return static_token(_token_of(str(user["token"]).encode()))
+        return static_token(checked_token(str(user["token"]).encode()))
     if user.get("exec"):
         return Credentials(_ExecPlugin(user["exec"], where).read)
     for name in ("auth-provider", "username"):
@@ -339,10 +339,3 @@ def _credentials(user: Mapping[str, Any], path: Path) -> Credentials:
                 allowed="token, tokenFile, client-certificate with client-key, exec",
             )
     return static_token("")
-
-
-def _token_of(content: bytes) -> str:
-    token = content.decode(errors="replace").strip()
-    if not all("!" <= letter <= "~" for letter in token):
-        raise InputError("the token has a character that no token has")
-    return token

@@ -4,6 +4,7 @@ from enum import StrEnum
 from urllib.parse import urlsplit
 
 from windtunnel.admission.reasons import Domain
+from windtunnel.core.addresses import address_fault
 from windtunnel.core.errors import InputError
 
 MODELS = "models"
@@ -32,28 +33,18 @@ _DOMAINS = {
 def checked_url(url: str, where: str) -> str:
     """An address of a server's interface, without a slash at the end."""
     allowed = "an address, such as http://localhost:8000/v1"
-    try:
-        parts = urlsplit(url.strip())
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port, parts = None, None, urlsplit("")
-    if parts.scheme not in ("http", "https") or not host or not url.isascii():
-        raise InputError(f"{_shown(url)} is no address", where=where, allowed=allowed)
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise InputError(
-            "an address has no user, no password and no '?'",
-            where=where,
-            allowed=allowed,
-            hint="keys come from the environment: --key-env",
-        )
+    url = url.strip()
+    what = address_fault(url)
+    if not what and set("?#") & set(url):
+        what = "an address has no '?' and no '#'"
+    if what:
+        hint = "keys come from the environment: --key-env" if "@" in url or "?" in url else ""
+        raise InputError(what, where=where, allowed=allowed, hint=hint)
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port
     path = parts.path.rstrip("/")
     for api in Api:
         path = path.removesuffix(f"/{api.value}")
     shown_host = f"[{host}]" if ":" in host else host
     place = shown_host if port is None else f"{shown_host}:{port}"
     return f"{parts.scheme}://{place}{path or '/v1'}"
-
-
-def _shown(url: str) -> str:
-    """An address without what may be secret in it."""
-    return repr(url.rpartition("@")[2].partition("?")[0][:80])

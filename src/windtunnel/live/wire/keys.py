@@ -5,16 +5,20 @@ goes through `redact`, which takes out every key that the run knows.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.files import read_bounded
 
 DEFAULT_ENV = "OPENAI_API_KEY"
 INSTEAD = "[key]"
 SHORTEST_SECRET = 8
 """Shorter ones (`EMPTY`, `none`) are placeholders; taking them out would spoil answers."""
+
+LARGEST_TOKEN_FILE = 64 << 10
 
 
 class Keys:
@@ -60,6 +64,23 @@ class Keys:
         return f"Keys({', '.join(self._headers)})"
 
 
+def read_token(path: Path, subject: str = "the token") -> str:
+    """The token that is the content of a file; `subject` begins the sentences."""
+    return checked_token(read_bounded(path, LARGEST_TOKEN_FILE, subject=subject), subject)
+
+
+def checked_token(content: bytes, subject: str = "the token") -> str:
+    """A token without the blanks around it; it has to fit into a header."""
+    token = content.decode(errors="replace").strip()
+    if not _visible(token):
+        raise InputError(f"{subject} has a character that no token has")
+    return token
+
+
+def _visible(key: str) -> bool:
+    return all("!" <= letter <= "~" for letter in key)
+
+
 def named_key(named: str | None, environment: Mapping[str, str]) -> str:
     """The variable that holds the key: one that was named, or the usual one where that is set."""
     return named or (DEFAULT_ENV if environment.get(DEFAULT_ENV, "").strip() else "")
@@ -78,7 +99,7 @@ def read_keys(
                 where=where,
                 hint=f"export {name}=...",
             )
-        if not all("!" <= letter <= "~" for letter in key):
+        if not _visible(key):
             raise InputError(
                 f"the key in {name} has a character that no key has",
                 where=where,

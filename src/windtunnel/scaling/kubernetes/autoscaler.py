@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
+from windtunnel.core.addresses import address_fault
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.build import PolicySection, setup_of
 from windtunnel.scaling.kubernetes.plan import (
@@ -162,8 +163,9 @@ class QueueForm(ApiSection):
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
-        if not self.url.startswith(("http://", "https://")):
-            yield where.fault("url", f"{self.url!r} is no http:// or https:// address")
+        what = address_fault(self.url)
+        if what:
+            yield where.fault("url", what)
 
 
 class ObjectiveForm(ApiSection):

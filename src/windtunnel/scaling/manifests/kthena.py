@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
+from windtunnel.core.addresses import address_fault
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.manifests.fields import Becomes, Most, Reference, settings_of
 from windtunnel.scaling.manifests.names import ScenarioNames
@@ -207,8 +208,8 @@ class PrometheusSourceForm(ApiSection):
     auth: Opaque | None = Field(default=None, description="Not used.")
 
     def check(self, where: Context) -> Iterator[Fault]:
-        if not self.server_url.startswith(("http://", "https://")):
-            what = f"{self.server_url!r} is no http:// or https:// address"
+        what = address_fault(self.server_url)
+        if what:
             yield where.fault("serverURL", what)
 
 

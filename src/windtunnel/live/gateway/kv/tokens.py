@@ -12,6 +12,7 @@ import msgspec
 import xxhash
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.files import read_bounded
 
 UNIT: Final = 16
 FIRST_STRIDE: Final = 64
@@ -21,6 +22,7 @@ MOST_KEYED: Final = 131_072
 """Tokens of a prompt; what follows is not compared."""
 MOST_TOKENIZED: Final = 64 << 10
 """Characters of a prompt: the rest is estimated. A tokenizer takes about 10 ms for them."""
+LARGEST_CONFIG: Final = 16 << 20
 MOST_READ: Final = 1 << 20
 """Bytes of a prompt that a template is applied to; larger ones are estimated altogether."""
 UNSURE: Final = 32
@@ -93,7 +95,7 @@ class ModelTokenizer:
             raise InputError(f"there is no tokenizer here: {error}", where=str(file)) from None
         settings = file.parent / "tokenizer_config.json"
         try:
-            data = settings.read_bytes() if settings.is_file() else b"{}"
+            data = read_bounded(settings, LARGEST_CONFIG) if settings.is_file() else b"{}"
             config = msgspec.json.decode(data, type=TokenizerConfig)
             self._names: Final = {
                 "bos_token": _content(config.bos_token),

@@ -12,7 +12,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from windtunnel.core.addresses import address_fault
 from windtunnel.core.errors import InputError
+from windtunnel.live.wire.keys import read_token
 from windtunnel.scaling.kubernetes.pages import (
     LARGEST_PAGE,
     PodReading,
@@ -44,6 +46,7 @@ ALL_S: Final = 10.0
 """For all pods of a policy: who has not answered by then is missing."""
 MOST_PROBLEMS: Final = 5
 PODS_PER_QUERY: Final = 500
+SUBJECT: Final = "the token for Prometheus"
 
 
 class PrometheusServer(NamedTuple):
@@ -57,11 +60,9 @@ class PrometheusServer(NamedTuple):
         if self.token_file is None or url.rstrip("/") != self.url.rstrip("/"):
             return {}
         try:
-            token = self.token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
-            raise Unavailable(f"the token for Prometheus cannot be read: {why}") from None
-        return {"Authorization": f"Bearer {token}"}
+            return {"Authorization": f"Bearer {read_token(self.token_file, SUBJECT)}"}
+        except InputError as error:
+            raise Unavailable(error.what) from None
 
 
 def prometheus_server(
@@ -74,9 +75,13 @@ def prometheus_server(
         raise InputError("without --autoscale nobody asks Prometheus", where="--prometheus")
     if not url:
         raise InputError("there is no --prometheus to send it to", where="--prometheus-token-file")
-    if not url.startswith(("http://", "https://")):
-        what = f"{url!r} is no http:// or https:// address"
-        raise InputError(what, where="--prometheus")
+    what = address_fault(url)
+    if not what and set("?#") & set(url):
+        what = "the address of Prometheus has no '?' and no '#'"
+    if what:
+        raise InputError(what, where="--prometheus", allowed="an address, as http://HOST:9090")
+    if token_file is not None:
+        read_token(token_file, SUBJECT)
     return PrometheusServer(url, token_file)
 
 
