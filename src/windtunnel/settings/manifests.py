@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
+from msgspec import Struct
 from pydantic import Field, ValidationError
 
 from windtunnel.core.errors import InputError, nearest
@@ -133,6 +134,21 @@ class Manifest(ApiSection):
     kind: AnyText = Field(description="The kind.")
     metadata: ManifestMetadata = Field(description="Who it is.")
     status: Opaque | None = Field(default=None, description="Written by a controller; not used.")
+
+
+class StatusPart(Struct, omit_defaults=True, rename="camel"):
+    """A part of a status. What is not known, or has not happened, is left out."""
+
+
+class ConditionFields(StatusPart):
+    """One thing that is known of an object."""
+
+    type: str
+    status: str
+    reason: str
+    last_transition_time: str
+    message: str = ""
+    observed_generation: int = 0
 
 
 class ManifestKind(NamedTuple):

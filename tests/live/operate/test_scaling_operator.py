@@ -7,14 +7,17 @@ from typing import Any, cast
 import pytest
 
 from tests.scaling.kubernetes.pods import HPA, target
-from windtunnel.live.kubernetes.resources import Meta
+from tests.scaling.manifests.texts import HOMOGENEOUS
+from windtunnel.live.kubernetes.resources import Meta, Resource
 from windtunnel.live.operate.mirror import Received
 from windtunnel.live.operate.program import OperatorOptions, Program
-from windtunnel.live.operate.scaling.caches import AUTOSCALERS, ScalingCaches
+from windtunnel.live.operate.rights import SCALABLE
+from windtunnel.live.operate.scaling.caches import AUTOSCALERS, KTHENA, ScalingCaches
 from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions
 from windtunnel.scaling.kubernetes import canary
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
-from windtunnel.scaling.kubernetes.plan import ScalingPlan
+from windtunnel.scaling.kubernetes.kthena import POLICY, Stored, plans
+from windtunnel.scaling.kubernetes.plan import ObjectName, ScalingPlan
 
 
 class Stage:
@@ -74,3 +77,12 @@ def test_a_former_leader_publishes_nothing() -> None:
         return program
 
     assert asyncio.run(lead_and_lose()).scaling is None
+
+
+@pytest.mark.parametrize("policies", [one for one in KTHENA if one.kind == POLICY])
+def test_what_a_policy_of_kthena_scales_may_be_scaled(policies: Resource) -> None:
+    named = ObjectName(policies.api_version, policies.kind, "ns", "policy")
+    ((_, made),) = plans([Stored(named, HOMOGENEOUS["spec"])], [])
+    assert isinstance(made, ScalingPlan)
+    scaled = made.targets[0].named
+    assert (scaled.api_version, scaled.kind) in {(one.api_version, one.kind) for one in SCALABLE}

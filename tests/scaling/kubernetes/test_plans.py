@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.scaling.kubernetes.pods import HPA, plan, target
 from tests.scaling.manifests.texts import HOMOGENEOUS, disaggregated, heterogeneous
+from windtunnel.models.step_time.linear import Linear
+from windtunnel.models.step_time.model import StepWork
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
 from windtunnel.scaling.kubernetes.control import ScalingController, Seen
 from windtunnel.scaling.kubernetes.crds import crds
 from windtunnel.scaling.kubernetes.kthena import Stored, plans
-from windtunnel.scaling.kubernetes.plan import InvalidPlan, ObjectName, ScalingPlan
+from windtunnel.scaling.kubernetes.plan import InvalidPlan, LinearStepTimes, ObjectName, ScalingPlan
 from windtunnel.scaling.kubernetes.snapshots import PodView, PoolLook
 from windtunnel.scaling.manifests.load import read
 from windtunnel.scaling.manifests.names import ScenarioNames
@@ -77,12 +81,26 @@ def test_the_scaling_section_of_an_example_is_that_of_an_autoscaler(name: str) -
             "policy": "keda", "pools": HPA["pools"],
             "formula": {"formula": "# + 1", "of": {"q": {"metric": "waiting"}}, "target": 5}}},
          "'#' is an item of a list"),
+        ({"targets": [target(stepTime={"fixed": "0s", "decode": "1ms"})], "scaling": HPA},
+         "spec.targets[0].stepTime.fixed: a step would take no time"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(spec: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidPlan) as caught:
         autoscaler_plan("ns", "chat", spec)
     assert says in str(caught.value)
+
+
+@given(st.tuples(*[st.floats(0.0, 0.1)] * 3), st.integers(1, 512), st.integers(0, 10**6),
+       st.integers(0, 8192))  # fmt: skip
+def test_step_times_are_those_of_the_model_that_simulations_have(
+    costs: tuple[float, float, float], decoding: int, context: int, prompt: int
+) -> None:
+    model = Linear(fixed_s=0.01, prefill_token_s=costs[0], decode_s=costs[1],
+                   context_token_s=costs[2])  # fmt: skip
+    work = StepWork([(prompt, 0, prompt)], decoding, context, decoding)
+    planned = LinearStepTimes(0.01, *costs).step_s(prompt, decoding, context)
+    assert planned == pytest.approx(model.step_s(work))
 
 
 def test_groups_of_pods_are_replicas_by_the_label_of_their_kind() -> None:

@@ -9,7 +9,6 @@ from windtunnel.gangs import names
 from windtunnel.gangs.kubernetes.stamps import stamp, stamp_or_none
 from windtunnel.gangs.kubernetes.status_fields import (
     CliqueFields,
-    ConditionFields,
     GangFields,
     GroupFields,
     PartProgress,
@@ -22,6 +21,7 @@ from windtunnel.gangs.objects import PodClique, PodCliqueSet, PodGang, ScalingGr
 from windtunnel.gangs.pod_manifest import GROUP_LABEL, PART_OF, POD_CLIQUE
 from windtunnel.gangs.statuses import CliqueStatus, Condition, GroupStatus, SetStatus, Status
 from windtunnel.gangs.view import View
+from windtunnel.settings.manifests import ConditionFields
 
 MANAGED: Final = "app.kubernetes.io/managed-by=grove-operator"
 

@@ -6,24 +6,11 @@ was given. The rest is worked out from that; nothing here reads it back but cond
 
 from typing import Any, Final
 
-from msgspec import Struct, field
+from msgspec import field
+
+from windtunnel.settings.manifests import ConditionFields, StatusPart
 
 MEMORY: Final = "windtunnel"
-
-
-class StatusPart(Struct, omit_defaults=True, rename="camel"):
-    """A part of a status. What is not known, or has not happened, is left out."""
-
-
-class ConditionFields(StatusPart):
-    """One thing that is known of an object."""
-
-    type: str
-    status: str
-    reason: str
-    last_transition_time: str
-    message: str = ""
-    observed_generation: int = 0
 
 
 class LastError(StatusPart):

@@ -13,6 +13,8 @@ from windtunnel.live.kubernetes.resources import CONFIG_MAPS, EVENTS, LEASES, NO
 from windtunnel.live.operate.mirror import PRIORITY, RESOURCES, TOPOLOGY
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS, KTHENA
 from windtunnel.live.operate.webhooks import CONFIGURATIONS, NAME, SECRET
+from windtunnel.scaling.kubernetes import kthena
+from windtunnel.scaling.manifests.kthena import MODEL_SERVING
 
 GANGS: Final = "gangs"
 PLACE: Final = "place"
@@ -54,7 +56,7 @@ SCALABLE: Final = (
     Resource("apps", "v1", "deployments", "Deployment"),
     Resource("apps", "v1", "statefulsets", "StatefulSet"),
     Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet"),
-    Resource("workload.serving.volcano.sh", "v1alpha1", "modelservings", "ModelServing"),
+    *(Resource(group, kthena.VERSION, "modelservings", MODEL_SERVING) for group in kthena.GROUPS),
 )
 """What autoscalers may scale; people who scale another kind grant the same for it."""
 

@@ -67,6 +67,11 @@ class StepTimeForm(ApiSection):
         default=0.0, description="For each token of the context of those."
     )
 
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.fixed == 0.0 and (self.prefill_token == 0.0 or self.decode == 0.0):
+            allowed = "a fixed cost above 0, or costs above 0 for prefill tokens and for decodes"
+            yield where.fault("fixed", "a step would take no time", allowed)
+
 
 class AutoscaledTarget(ApiSection):
     """What is scaled, and what one replica of it is."""
@@ -169,7 +174,7 @@ class QueueForm(ApiSection):
 
 
 class ObjectiveForm(ApiSection):
-    """What users were promised; left out: no promise."""
+    """Latency targets; one that is left out is none."""
 
     ttft: Time = Field(default=0.0, description="Time to the first token.")
     tpot: Time = Field(default=0.0, description="Time per output token after it.")

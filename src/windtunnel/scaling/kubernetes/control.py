@@ -27,6 +27,7 @@ from windtunnel.scaling.kubernetes.pages import PodReading
 from windtunnel.scaling.kubernetes.plan import ScaledTarget, ScalingPlan
 from windtunnel.scaling.kubernetes.snapshots import PoolLook, SnapshotBuilder
 from windtunnel.scaling.snapshot import Snapshot
+from windtunnel.settings.manifests import ConditionFields, StatusPart
 
 FIRST_HOLD_S: Final = 120.0
 LONGEST_HOLD_S: Final = 1800.0
@@ -44,21 +45,6 @@ CONTESTED: Final = "Contested"
 ACCEPTED: Final = "Accepted"
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
-
-
-class StatusPart(Struct, omit_defaults=True, rename="camel"):
-    """A part of a status; what is not known is left out."""
-
-
-class ConditionFields(StatusPart):
-    """One thing that is known of an object."""
-
-    type: str
-    status: str
-    reason: str
-    last_transition_time: str
-    message: str = ""
-    observed_generation: int = 0
 
 
 class TargetFields(StatusPart, omit_defaults=False):
