@@ -12,6 +12,7 @@ from tests.gangs.manifests import clique, group, pod_clique_set
 from tests.kubernetes.chart import (
     CHART,
     HEAD,
+    NAMESPACE,
     PLAIN,
     HelmFailed,
     for_any_version,
@@ -26,11 +27,12 @@ from tests.kubernetes.test_rights import kubeconfig_of_account
 from tests.kubernetes.test_webhooks import until_ready
 from windtunnel.live.kubernetes.errors import ApiError, Forbidden, NotFound
 from windtunnel.live.kubernetes.resources import NAMESPACES, PODS, Plain, Resource, Unstructured
-from windtunnel.live.operate.rights import FEATURES, rules
+from windtunnel.live.operate.rights import FEATURES, OF_GATEWAY, rules, rules_of
 from windtunnel.live.operate.webhooks import CONFIGURATIONS
 from windtunnel.live.rehearse.control_plane import free_port
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+GATEWAY_NAME = "windtunnel-gateway"
 EVERYTHING = (
     "gateway.enabled=true",
     "operator.autoscale=true",
@@ -51,11 +53,41 @@ def test_helm_lints_it_and_plain_manifests_are_what_it_renders() -> None:
 def test_all_features_have_all_rights_and_none_have_fewer() -> None:
     for values, features in ((EVERYTHING, FEATURES), (("operator.place=false",
                              "webhooks.enabled=false"), ("gangs",))):  # fmt: skip
-        found = {one["kind"]: one for one in objects(rendered(*values))}
+        made = objects(rendered(*values))
+        found = {one["kind"]: one for one in made if one["metadata"]["name"] != GATEWAY_NAME}
         for kind, at_home in (("ClusterRole", False), ("Role", True)):
             separate = [rule for one in features for rule in rules([one], at_home=at_home)]
             assert found[kind]["rules"] == separate
         assert ("ValidatingWebhookConfiguration" in found) == ("webhooks" in features)
+
+
+def test_the_gateway_may_watch_slices_where_its_services_are_and_nothing_else() -> None:
+    services = "gateway.config.live.servers_kubernetes"
+    made = objects(
+        rendered(
+            "gateway.enabled=true",
+            f"{services}[0].service=vllm",
+            f"{services}[1].service=other/decode",
+            f"{services}[2].service=other/prefill",
+        )
+    )
+    ours = [one for one in made if one["metadata"]["name"] == GATEWAY_NAME]
+    (account,) = [one for one in ours if one["kind"] == "ServiceAccount"]
+    roles = {one["metadata"]["namespace"]: one for one in ours if one["kind"] == "Role"}
+    bound = {one["metadata"]["namespace"]: one for one in ours if one["kind"] == "RoleBinding"}
+    assert set(roles) == set(bound) == {NAMESPACE, "other"}
+    assert [one["rules"] for one in roles.values()] == [rules_of(OF_GATEWAY)] * 2
+    subject = {
+        "kind": "ServiceAccount",
+        **{k: account["metadata"][k] for k in ("name", "namespace")},
+    }
+    assert [one["subjects"] for one in bound.values()] == [[subject]] * 2
+    (deployment,) = [one for one in ours if one["kind"] == "Deployment"]
+    assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == GATEWAY_NAME
+    without = [one for one in objects(rendered("gateway.enabled=true")) if one not in made]
+    assert not {"Role", "ServiceAccount"} & {one["kind"] for one in without}
+    (deployment,) = [one for one in without if one["kind"] == "Deployment"]
+    assert deployment["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
 
 
 @pytest.mark.parametrize(
@@ -86,7 +118,7 @@ async def test_installed_it_operates_with_its_own_rights_and_leaves_nothing(
         try:
             await _both_pods_are_admitted(on)
             args = await _arguments(on)
-            file = await kubeconfig_of_account(on)
+            file = await kubeconfig_of_account(cluster)
             words = [*args[1:], "--webhook-port", str(port), "--kubeconfig", str(file)]
             async with operate(cluster, *words) as (_, url):
                 await until_ready(cluster, url)

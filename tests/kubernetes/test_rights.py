@@ -48,16 +48,16 @@ async def account(on: Stage, *features: str) -> Path:
         ref = {"apiGroup": RBAC, "kind": role.kind, "name": meta["name"]}
         bound = {"metadata": meta, "roleRef": ref, "subjects": [subject]}
         await client.create(binding, bound, Plain)
-    return await kubeconfig_of_account(on)
+    return await kubeconfig_of_account(on.cluster)
 
 
-async def kubeconfig_of_account(on: Stage) -> Path:
-    """Of the service account in the namespace of the test."""
-    space = on.space
-    path = f"/api/v1/namespaces/{space}/serviceaccounts/{ACCOUNT}/token"
+async def kubeconfig_of_account(cluster: Cluster, account: str = ACCOUNT) -> Path:
+    """Of a service account in the namespace of the test."""
+    space = cluster.namespace
+    path = f"/api/v1/namespaces/{space}/serviceaccounts/{account}/token"
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    token = (await on.client.request("POST", path, asked))["status"]["token"]
-    plane = on.cluster.plane
+    token = (await cluster.client.request("POST", path, asked))["status"]["token"]
+    plane = cluster.plane
     config = yaml.safe_load(plane.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": token}
     made = plane.folder / f"kubeconfig-{space}"

@@ -336,6 +336,18 @@ def test_a_server_that_leaves_the_list_is_drained_and_one_that_joins_is_used(
             assert (len(old.requests), len(new.requests)) == (1, 1)
             go.set()
             assert (await under_way).whole
+            # Gone, it is asked no more and not shown; back at its address, it is the same server.
+            await old.stop()
+            await it.until(lambda: it.core.servers[1].gone)
+            assert old.url not in [one["server"] for one in it.program.servers()]
+            await asyncio.sleep(0.2)
+            await old.start(old.port)
+            await asyncio.sleep(0.2)
+            assert it.core.servers[1].gone
+            listed.write_text(f"{new.url}\n{old.url}\n# back\n")
+            await it.until(lambda: it.core.servers[1].availability.healthy)
+            assert len(it.core.servers) == 3
+            assert old.url in [one["server"] for one in it.program.servers()]
             it.settled()
         await old.stop()
         await new.stop()

@@ -80,10 +80,14 @@ def gateway(
     log_to_stderr(gateway_log)
 
     def ready(url: str, program: Program) -> None:
-        count = len(settings.live.servers)
+        live = settings.live
+        sources = [f"{len(live.servers)} servers"] if live.servers else []
+        sources += [f"servers in {live.servers_file}"] if live.servers_file else []
+        sources += [f"servers of {one.name}" for one in live.servers_dns]
+        sources += [f"servers of the Service {one.service}" for one in live.servers_kubernetes]
         router = settings.serving.router.policy
         admission = settings.serving.admission.policy
-        policies = f"{count} servers, {router} routing, {admission} admission"
+        policies = ", ".join((*sources, f"{router} routing", f"{admission} admission"))
         click.echo(f"listening on {url}: {policies}; metrics and /servers on {program.admin_url}")
 
     program = run_gateway(configuration, ready, read)

@@ -82,6 +82,12 @@ class LiveServer:
         self.observed_s = -math.inf  # when its load was last read
         self.in_flight = 0
 
+    @property
+    def gone(self) -> bool:
+        """Whether it was drained, has no request, and no longer answers."""
+        state = self.availability
+        return state.draining and not state.healthy and not self.in_flight
+
 
 class LiveRequest:
     """A request from its arrival to its one end."""

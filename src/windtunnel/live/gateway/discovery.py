@@ -1,17 +1,21 @@
-"""Where servers are: a list in a file, or the addresses of a DNS name, both watched."""
+"""Where servers are: a list in a file, addresses of a DNS name, pods of a Service; all watched."""
 
 import asyncio
+import functools
 import ipaddress
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.files import read_bounded
-from windtunnel.live.gateway.settings import DnsEntry
+from windtunnel.live.gateway.settings import DnsEntry, LiveSettings, ServerEntry
+
+if TYPE_CHECKING:
+    from windtunnel.live.kubernetes.config import ClusterConfig
 
 MOST_LISTED: Final = 4096
 LARGEST_LIST: Final = 1 << 20
@@ -57,39 +61,60 @@ class Discovery:
 
     def __init__(
         self,
-        path: str | None,
-        names: Sequence[DnsEntry],
+        live: LiveSettings,
+        environment: Mapping[str, str],
         fault_of: Callable[[str], str],
         changed: Callable[[], None],
     ) -> None:
         self._fault_of: Final = fault_of
-        self._path: Final = path
-        self._names: Final = names
+        self._path: Final = live.servers_file
+        self._names: Final = live.servers_dns
+        self._services: Final = live.servers_kubernetes
+        self._cluster: ClusterConfig | None = None
+        if self._services:
+            from windtunnel.live.kubernetes.config import load_config
+
+            self._cluster = load_config(environment=environment)
         self._changed: Final = changed
-        self._listed: list[str] = [] if path is None else read_list(path, self._fault_of)
-        self._resolved: Final[dict[int, list[str]]] = {}
+        self._lists: Final[dict[str, list[ServerEntry]]] = {}
+        if self._path is not None:
+            self._lists[self._path] = _plain(read_list(self._path, self._fault_of))
 
-    def urls(self) -> list[str]:
-        """All of them, each once."""
-        lists = [self._listed, *self._resolved.values()]
-        return list(dict.fromkeys(url for urls in lists for url in urls))
+    def servers(self) -> dict[str, ServerEntry]:
+        """All of them by address; of one that is found twice the first counts."""
+        found: dict[str, ServerEntry] = {}
+        for entries in self._lists.values():
+            for entry in entries:
+                found.setdefault(entry.url, entry)
+        return found
 
-    async def watch_file(self) -> None:
+    def watches(self) -> list[Coroutine[None, None, None]]:
+        """All that run until they are cancelled."""
+        found = [self._watch_name(number) for number in range(len(self._names))]
+        if self._path is not None:
+            found.append(self._watch_file(self._path))
+        if self._cluster is not None:
+            found.append(self._watch_services(self._cluster))
+        return found
+
+    def _take(self, source: str, entries: list[ServerEntry]) -> None:
+        if entries != self._lists.get(source):
+            self._lists[source] = entries
+            self._changed()
+
+    async def _watch_file(self, path: str) -> None:
         """Reads the file again whenever it changes; one that cannot be read changes nothing."""
-        path = self._path
         stamp = _stamp(path)
-        while path is not None:
+        while True:
             await asyncio.sleep(FILE_EVERY_S)
             if _stamp(path) != stamp:
                 stamp = _stamp(path)
                 try:
-                    self._listed = read_list(path, self._fault_of)
+                    self._take(path, _plain(read_list(path, self._fault_of)))
                 except InputError as error:
                     _log.error("%s", error)
-                else:
-                    self._changed()
 
-    async def watch_name(self, number: int) -> None:
+    async def _watch_name(self, number: int) -> None:
         """Resolves a name again and again; a failure changes nothing."""
         entry = self._names[number]
         while True:
@@ -98,15 +123,26 @@ class Discovery:
             except (OSError, UnicodeError) as error:
                 _log.error("%s cannot be resolved: %s", entry.name, error)
             else:
-                if found and found != self._resolved.get(number):
-                    self._resolved[number] = found
-                    self._changed()
+                if found:
+                    self._take(f"name {number}", _plain(found))
             await asyncio.sleep(entry.interval_s)
 
+    async def _watch_services(self, cluster: "ClusterConfig") -> None:
+        from windtunnel.live.gateway.endpoint_slices import ServiceWatch
+        from windtunnel.live.kubernetes.client import open_client
 
-def _stamp(path: str | None) -> tuple[int, int] | None:
-    if path is None:
-        return None
+        async with open_client(cluster, name="gateway") as client, asyncio.TaskGroup() as group:
+            for number, entry in enumerate(self._services):
+                changed = functools.partial(self._take, f"service {number}")
+                watch = ServiceWatch(entry, cluster.namespace, self._fault_of, changed)
+                group.create_task(watch.watch(client))
+
+
+def _plain(urls: Sequence[str]) -> list[ServerEntry]:
+    return [ServerEntry(url=url) for url in urls]
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
     except OSError:

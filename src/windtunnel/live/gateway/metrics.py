@@ -191,6 +191,8 @@ class GatewayCollector:
         for plane in core.planes.values():
             queued.add_metric([plane.name], plane.driver.gateway.queued + len(plane.unplaced))
         for number, server in enumerate(core.servers):
+            if server.gone:
+                continue
             flying.add_metric([server.name], server.in_flight)
             state = server.availability
             up.add_metric(

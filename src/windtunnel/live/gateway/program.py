@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -50,6 +50,15 @@ gateway_log: Final = logging.getLogger("windtunnel.gateway")
 LARGEST_PEM: Final = 4 << 20
 
 
+class WatchedServer(NamedTuple):
+    """A server in the list, or one that has left it; without tasks once it is gone."""
+
+    number: int
+    entry: ServerEntry
+    probe: ServerProbe
+    tasks: list[asyncio.Task[None]]
+
+
 class Program:
     """A running gateway."""
 
@@ -66,7 +75,7 @@ class Program:
         self._reload: Final = reload
         live = settings.live
         self._discovery: Final = Discovery(
-            live.servers_file, live.servers_dns, configuration.fault_of, self._found_servers
+            live, environment, configuration.fault_of, self._found_servers
         )
         seed = fresh_seed()
         self._log_file: EventLogFile | None = None
@@ -106,7 +115,7 @@ class Program:
             )
         if live.access_log is not None:
             self.proxy.access_log = AccessLog(Path(live.access_log))
-        self._probes: Final[dict[str, tuple[int, ServerProbe, list[asyncio.Task[None]]]]] = {}
+        self._watched: Final[dict[str, WatchedServer]] = {}
         self._server_keys: Final[dict[str, str]] = {}
         self._prompts: Final = prompts
         if live.tokenizers:
@@ -138,14 +147,9 @@ class Program:
         ) as session:
             self._session = session
             self._take_servers(live)
-            tasks = [
-                loop.create_task(self._sweep()),
-                loop.create_task(self._discovery.watch_file()),
-                *(
-                    loop.create_task(self._discovery.watch_name(number))
-                    for number in range(len(live.servers_dns))
-                ),
-            ]
+            tasks = [loop.create_task(one) for one in (self._sweep(), *self._discovery.watches())]
+            for task in tasks:
+                task.add_done_callback(self._watch_ended)
             loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
             scheme = "https" if tls is not None else "http"
             try:
@@ -155,11 +159,11 @@ class Program:
                     await self._drain(server)
             finally:
                 loop.remove_signal_handler(signal.SIGHUP)
+                for watched in self._watched.values():
+                    tasks += watched.tasks
                 for task in tasks:
                     task.cancel()
-                for _, _, watches in self._probes.values():
-                    for task in watches:
-                        task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
                 server.close()
                 if self.proxy.trace is not None:
                     self.proxy.trace.close()
@@ -176,35 +180,52 @@ class Program:
     def _take_servers(self, live: LiveSettings) -> None:
         """Servers that are new join, those that are gone drain, and those that are back return."""
         wanted = {entry.url.rstrip("/"): entry for entry in live.servers}
-        for url in self._discovery.urls():
-            wanted.setdefault(url, ServerEntry(url=url))
+        for url, found in self._discovery.servers().items():
+            wanted.setdefault(url, found)
         core, now_s = self.proxy.core, self.proxy.now_s()
         for url, entry in wanted.items():
-            if url not in self._probes:
+            known = self._watched.get(url)
+            if known is None or (known.entry != entry and not known.tasks):
                 self._add(url, entry)
-            elif core.servers[self._probes[url][0]].availability.draining:
-                core.undrain(self._probes[url][0], now_s)
-        for url, (number, _, _) in self._probes.items():
-            if url not in wanted and not core.servers[number].availability.draining:
-                core.drain(number, now_s)
+            elif core.servers[known.number].availability.draining:
+                core.undrain(known.number, now_s)
+                if not known.tasks:
+                    self._watch(url, entry, known.number)
+        for url, one in self._watched.items():
+            if url not in wanted and not core.servers[one.number].availability.draining:
+                core.drain(one.number, now_s)
         self.proxy.pump()
 
     def _add(self, url: str, entry: ServerEntry) -> None:
-        proxy, live = self.proxy, self.settings.live
+        proxy = self.proxy
         address = _address(entry, self._environment)
         if entry.key_env is not None:
             self._server_keys[entry.key_env] = address.key
             proxy.redact = Keys(self._server_keys).redact_text
         number = proxy.core.join(url, entry.slots, proxy.now_s(), entry.role)
         proxy.pools.append(ServerPool(address, proxy.limits.connect_s, number, proxy.metrics))
+        self._watch(url, entry, number)
+
+    def _watch(self, url: str, entry: ServerEntry, number: int) -> None:
+        proxy, live = self.proxy, self.settings.live
+        address = proxy.pools[number].address
         probe = ServerProbe(proxy, number, address, self._session, live.health, live.scrape)
         loop = asyncio.get_running_loop()
-        watches = [loop.create_task(probe.watch_health()), loop.create_task(probe.watch_load())]
+        tasks = [loop.create_task(probe.watch_health()), loop.create_task(probe.watch_load())]
         if live.kv_events is not None:
-            watches.append(loop.create_task(self._follow_cache(number, address.host, entry)))
-        for task in watches:
+            tasks.append(loop.create_task(self._follow_cache(number, address.host, entry)))
+        for task in tasks:
             task.add_done_callback(self._watch_ended)
-        self._probes[url] = (number, probe, watches)
+        self._watched[url] = WatchedServer(number, entry, probe, tasks)
+
+    def _leave_gone(self) -> None:
+        """Servers that have left the list and no longer answer are not asked any more."""
+        for one in self._watched.values():
+            if one.tasks and self.proxy.core.servers[one.number].gone:
+                for task in one.tasks:
+                    task.cancel()
+                one.tasks.clear()
+                self.proxy.pools[one.number].close()
 
     def _watch_ended(self, task: asyncio.Task[None]) -> None:
         """Watches end when they are cancelled; any other end is a bug, and is counted as one."""
@@ -272,6 +293,7 @@ class Program:
             await asyncio.sleep(SWEEP_S)
             try:
                 self.proxy.sweep()
+                self._leave_gone()
                 if self._log_file is not None:
                     self._log_file.flush()
                     self.proxy.metrics.lost["log"] = self._log_file.lost
@@ -362,8 +384,10 @@ class Program:
         """Each server with its state, for people and for programs."""
         core, now_s = self.proxy.core, self.proxy.now_s()
         found = []
-        for url, (number, probe, _) in self._probes.items():
-            one = core.servers[number]
+        for url, watched in self._watched.items():
+            one, probe = core.servers[watched.number], watched.probe
+            if one.gone:
+                continue
             able = one.availability.allows(one.in_flight, now_s)
             found.append(
                 {
@@ -393,6 +417,7 @@ def check_keys(live: LiveSettings, environment: Mapping[str, str]) -> None:
     named: dict[str, list[str | None]] = {
         "clients": [entry.key_env for entry in live.clients],
         "servers": [entry.key_env for entry in live.servers],
+        "servers_kubernetes": [entry.key_env for entry in live.servers_kubernetes],
     }
     for kind, names in named.items():
         for number, name in enumerate(names):

@@ -2,6 +2,7 @@
 
 import ipaddress
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -18,8 +19,19 @@ from windtunnel.routing.availability import BreakerLimits
 from windtunnel.routing.settings import RouterSettings, SplitSettings
 from windtunnel.settings.document import parse_document, read_text
 from windtunnel.settings.faults import Fault, checker_faults, input_error
-from windtunnel.settings.fields import Duration, FilePath, Flag, Name, Number, Size, Text, Whole
-from windtunnel.settings.manifests import FreeText
+from windtunnel.settings.fields import (
+    Duration,
+    FilePath,
+    Flag,
+    Leaf,
+    Name,
+    Number,
+    Size,
+    Text,
+    Whole,
+    is_not,
+)
+from windtunnel.settings.manifests import DNS_LABEL, FreeText, Pattern
 from windtunnel.settings.overrides import apply_override
 from windtunnel.settings.section import Context, Section, faults_of, located
 from windtunnel.workload.request import DEFAULT_SLO, DEFAULT_TENANT
@@ -34,6 +46,49 @@ DEFAULT_PICKER_PORT = 9002
 Address = Annotated[str, Text("HOST:PORT, such as 127.0.0.1:8080")]
 Variable = Annotated[str, Text("the name of an environment variable")]
 
+# What is said of servers, one by one or found together.
+Role = Annotated[
+    Literal["both", "prefill", "decode"],
+    Field(
+        description="`prefill`: it only computes prompts, whose KV then moves to the server that "
+        "answers (vLLM's NixlConnector); the others answer."
+    ),
+]
+Slots = Annotated[
+    int,
+    Whole(1, 1_000_000),
+    Field(description="Requests that it runs at once (vLLM's `max_num_seqs`); it is full beyond."),
+]
+ServerKey = Annotated[
+    Variable | None,
+    Field(description="The environment variable that holds its API key; left out: it needs none."),
+]
+KvEventsPort = Annotated[
+    Annotated[int, Whole(1, 65535)] | None,
+    Field(description="Where it publishes them; left out: `live.kv_events.port`."),
+]
+
+
+class PodPort(Leaf):
+    """A port of the pods of a Service."""
+
+    allowed = "the name of a port of the Service, or a number from 1 to 65535"
+    schema = {  # noqa: RUF012 - a constant that no instance changes
+        "anyOf": [
+            {"type": "string", "pattern": r"^[a-z0-9-]{1,15}$"},
+            {"type": "integer", "minimum": 1, "maximum": 65535},
+        ]
+    }
+
+    def check(self, value: object) -> int | str:
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}", value):
+            value = int(value)
+        if isinstance(value, str) and re.fullmatch(r"[a-z0-9-]{1,15}", value):
+            return value
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65535:
+            self.fail(is_not(value, "a port"))
+        return value
+
 
 class ServerEntry(Section):
     """A server that requests are sent to."""
@@ -41,27 +96,14 @@ class ServerEntry(Section):
     url: Annotated[str, Text("an address such as http://10.0.0.7:8000")] = Field(
         description="Where it listens; https for TLS."
     )
-    role: Literal["both", "prefill", "decode"] = Field(
-        default="both",
-        description="`prefill`: it only computes prompts, whose KV then moves to the server that "
-        "answers (vLLM's NixlConnector); the others answer.",
-    )
-    slots: Annotated[int, Whole(1, 1_000_000)] = Field(
-        default=256,
-        description="Requests that it runs at once (vLLM's `max_num_seqs`); it is full beyond.",
-    )
-    key_env: Variable | None = Field(
-        default=None,
-        description="The environment variable that holds its API key; left out: it needs none.",
-    )
+    role: Role = "both"
+    slots: Slots = 256
+    key_env: ServerKey = None
     ca: Annotated[str, FilePath("a file of certificates")] | None = Field(
         default=None,
         description="Certificates to check an https server against; left out: the system's.",
     )
-
-    kv_events_port: Annotated[int, Whole(1, 65535)] | None = Field(
-        default=None, description="Where it publishes them; left out: `live.kv_events.port`."
-    )
+    kv_events_port: KvEventsPort = None
 
     def check(self, where: Context) -> Iterator[Fault]:
         what = server_fault(self.url)
@@ -77,6 +119,39 @@ class DnsEntry(Section):
     interval_s: Annotated[float, Duration("50ms", LONGEST_S)] = Field(
         default=5.0, description="How often it is resolved."
     )
+
+
+class KubernetesEntry(Section):
+    """A Service of Kubernetes whose ready pods are servers, by its EndpointSlices."""
+
+    service: Annotated[
+        str,
+        Pattern(
+            "a Service",
+            re.compile(rf"({DNS_LABEL.pattern}/)?{DNS_LABEL.pattern}"),
+            127,
+            "NAME or NAMESPACE/NAME, of small letters, digits and '-'",
+        ),
+    ] = Field(description="The Service; without a namespace, it is in that of the gateway.")
+    port: Annotated[int | str, PodPort()] | None = Field(
+        default=None,
+        description="The name of a port of the Service, or the number that pods listen on; left "
+        "out: the only TCP port of the Service.",
+    )
+    role: Role = "both"
+    slots: Slots = 256
+    key_env: ServerKey = None
+    kv_events_port: KvEventsPort = None
+
+    def server(self, url: str) -> ServerEntry:
+        """One of its pods."""
+        return ServerEntry(
+            url=url,
+            role=self.role,
+            slots=self.slots,
+            key_env=self.key_env,
+            kv_events_port=self.kv_events_port,
+        )
 
 
 class ClientEntry(Section):
@@ -274,6 +349,12 @@ class LiveSettings(Section):
         max_length=64,
         description="Names whose addresses are servers; they are resolved again and again.",
     )
+    servers_kubernetes: list[KubernetesEntry] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Services of Kubernetes whose ready pods are servers; they are watched. The "
+        "cluster is that of `KUBECONFIG`, of the pod's service account or of ~/.kube/config.",
+    )
     clients: list[ClientEntry] = Field(
         default_factory=list,
         max_length=10_000,
@@ -345,6 +426,11 @@ class LiveSettings(Section):
                 "events are of tokens, and there is no tokenizer",
                 hint="name them in live.tokenizers",
             )
+        services: set[tuple[str, int | str | None]] = set()
+        for number, service in enumerate(self.servers_kubernetes):
+            if (service.service, service.port) in services:
+                yield where.fault(("servers_kubernetes", number, "service"), "it is listed twice")
+            services.add((service.service, service.port))
         seen: set[str] = set()
         for number, entry in enumerate(self.servers):
             if entry.url in seen:
@@ -510,8 +596,8 @@ def read_settings(path: Path | None, sets: Sequence[str], servers: Sequence[str]
     added = [ServerEntry(url=url) for url in servers]
     live = found.live.model_copy(update={"servers": [*found.live.servers, *added]})
     found = located(found.model_copy(update={"live": live}), folder)
-    named = found.live.servers or found.live.servers_file or found.live.servers_dns
-    if not named:
+    live = found.live
+    if not (live.servers or live.servers_file or live.servers_dns or live.servers_kubernetes):
         raise InputError(
             "there is no server to send requests to",
             where=str(path) if path is not None else None,

@@ -185,8 +185,8 @@ def load_config(
         return _from_files([usual], context)
     raise InputError(
         "no Kubernetes cluster is configured",
-        allowed="--kubeconfig FILE, the environment variable KUBECONFIG, ~/.kube/config, or a pod "
-        "with a service account",
+        allowed="the environment variable KUBECONFIG, ~/.kube/config, a pod with a service "
+        "account, or --kubeconfig FILE of commands that have it",
     )
 
 

@@ -60,6 +60,7 @@ PODS: Final = Resource("", "v1", "pods", "Pod")
 SERVICES: Final = Resource("", "v1", "services", "Service")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 NODE_CLAIMS: Final = Resource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
 """Of Karpenter."""

@@ -1,6 +1,6 @@
-"""What the operator may do on a cluster: the one list that the chart's rules are made from.
+"""What the operator and the gateway may do on a cluster: the list that chart rules are made from.
 
-A test runs the operator with exactly these rights, and fails where one is missing or unused.
+Tests run both with exactly these rights, and fail where one is missing or unused.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET
-from windtunnel.live.kubernetes.resources import CONFIG_MAPS, EVENTS, LEASES, NODE_CLAIMS, Resource
+from windtunnel.live.kubernetes.resources import (
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    EVENTS,
+    LEASES,
+    NODE_CLAIMS,
+    Resource,
+)
 from windtunnel.live.operate.mirror import PRIORITY, RESOURCES, TOPOLOGY
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS, KTHENA
 from windtunnel.live.operate.webhooks import CONFIGURATIONS, NAME, SECRET
@@ -21,6 +28,7 @@ PLACE: Final = "place"
 AUTOSCALE: Final = "autoscale"
 FLEET: Final = "fleet"
 HOOKS: Final = "webhooks"
+GATEWAY: Final = "gateway"
 
 LEASE: Final = "windtunnel-operator"
 
@@ -97,16 +105,22 @@ RIGHTS: Final = (
     Right(HOOKS, RESOURCES[SET], "create", at_home=True),
 )
 FEATURES: Final = tuple(dict.fromkeys(one.feature for one in RIGHTS))
+OF_GATEWAY: Final = (Right(GATEWAY, ENDPOINT_SLICES, "list watch"),)
+"""In each namespace with a Service whose pods are its servers."""
 
 
 def rules(features: Iterable[str], *, at_home: bool) -> list[dict[str, Any]]:
-    """The `rules` of the ClusterRole for these features or, `at_home`, of the Role."""
+    """The `rules` of the operator's ClusterRole for these features or, `at_home`, of its Role."""
     wanted = set(features)
+    return rules_of(one for one in RIGHTS if one.feature in wanted and one.at_home == at_home)
+
+
+def rules_of(rights: Iterable[Right]) -> list[dict[str, Any]]:
+    """Rights as the `rules` of a role."""
     by_kind: dict[tuple[str, str, str], list[str]] = {}
-    for one in RIGHTS:
-        if one.feature in wanted and one.at_home == at_home:
-            key = (one.resource.group, one.plural, one.name)
-            by_kind.setdefault(key, []).extend(one.verbs.split())
+    for one in rights:
+        key = (one.resource.group, one.plural, one.name)
+        by_kind.setdefault(key, []).extend(one.verbs.split())
     alike: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
     for (group, plural, name), verbs in by_kind.items():
         alike.setdefault((group, tuple(dict.fromkeys(verbs)), name), []).append(plural)
@@ -118,8 +132,9 @@ def rules(features: Iterable[str], *, at_home: bool) -> list[dict[str, Any]]:
 
 
 def by_feature() -> dict[str, Any]:
-    """What the chart reads: the rules of each feature."""
-    return {
+    """What the chart reads: the rules of each feature of the operator, and those of the gateway."""
+    operator = {
         where: {one: found for one in FEATURES if (found := rules([one], at_home=home))}
         for where, home in (("cluster", False), ("home", True))
     }
+    return {**operator, GATEWAY: rules_of(OF_GATEWAY)}

@@ -1,0 +1,183 @@
+"""A gateway that finds its servers by the EndpointSlices of a Service, with exactly its rights."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.test_rights import RBAC, asked_of, kubeconfig_of_account
+from tests.live.gateway.bed import DONE, STREAM_HEAD, Bed, FakeServer, Received, bed, chat, chunk
+from tests.live.gateway.bed import event as piece
+from windtunnel.live.gateway import endpoint_slices
+from windtunnel.live.kubernetes.resources import ENDPOINT_SLICES, Plain
+from windtunnel.live.operate.mirror import RESOURCES
+from windtunnel.live.operate.rights import OF_GATEWAY, rules_of
+from windtunnel.live.rehearse.control_plane import API_SERVER
+
+SERVICE = "vllm"
+ACCOUNT = "windtunnel-gateway"
+
+
+@pytest.fixture(autouse=True)
+def on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API server refuses slices with loopback addresses; here servers have nothing else."""
+    monkeypatch.setattr(endpoint_slices, "_url", lambda _, port: f"http://127.0.0.1:{port}")
+
+
+async def slow(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+    """Takes long enough for a drain to meet requests under way."""
+    writer.write(STREAM_HEAD + chunk(piece("one")))
+    await asyncio.sleep(0.05)
+    writer.write(chunk(DONE) + b"0\r\n\r\n")
+
+
+@asynccontextmanager
+async def gateway(cluster: Cluster, kubeconfig: Path) -> AsyncIterator[Bed]:
+    """In front of the Service alone: the server that it is started with is gone."""
+    entry = f"{{service: {cluster.namespace}/{SERVICE}, port: http, slots: 8}}"
+    sets = (f"live.servers_kubernetes=[{entry}]",)
+    environment = {"KUBECONFIG": str(kubeconfig)}
+    async with bed(slow, sets=sets, environment=environment, ready=False) as it:
+        await it.servers[0].stop()
+        await it.until(lambda: not it.core.servers[0].availability.healthy)
+        yield it
+
+
+async def show(cluster: Cluster, server: FakeServer, name: str, **conditions: bool) -> None:
+    """A slice for each server: they have the ports of this machine."""
+    space = cluster.namespace
+    labels = {endpoint_slices.SERVICE_LABEL: SERVICE}
+    body: dict[str, Any] = {
+        "metadata": {"name": name, "namespace": space, "labels": labels},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.1.2.3"], "conditions": conditions}],
+        "ports": [{"name": "http", "port": server.port}, {"name": "metrics", "port": 1}],
+    }
+    await cluster.client.apply(ENDPOINT_SLICES, body, Plain, manager="tests", force=True)
+
+
+async def hide(cluster: Cluster, name: str) -> None:
+    await cluster.client.delete(ENDPOINT_SLICES, cluster.namespace, name)
+
+
+async def account(cluster: Cluster) -> Path:
+    """A kubeconfig of a service account with no rights yet."""
+    home = {"name": ACCOUNT, "namespace": cluster.namespace}
+    await cluster.client.create(RESOURCES["ServiceAccount"], {"metadata": home}, Plain)
+    return await kubeconfig_of_account(cluster, ACCOUNT)
+
+
+async def grant(cluster: Cluster) -> None:
+    """Exactly what is declared."""
+    home = {"name": ACCOUNT, "namespace": cluster.namespace}
+    role = {"metadata": home, "rules": rules_of(OF_GATEWAY)}
+    await cluster.client.create(RESOURCES["Role"], role, Plain)
+    ref = {"apiGroup": RBAC, "kind": "Role", "name": ACCOUNT}
+    subject = {"kind": "ServiceAccount", **home}
+    bound = {"metadata": home, "roleRef": ref, "subjects": [subject]}
+    await cluster.client.create(RESOURCES["RoleBinding"], bound, Plain)
+
+
+def state(it: Bed, server: FakeServer) -> Any:
+    return next((one for one in it.core.servers if one.name == server.url), None)
+
+
+def healthy(it: Bed, server: FakeServer) -> bool:
+    one = state(it, server)
+    return one is not None and bool(one.availability.healthy)
+
+
+class Clients:
+    """Some that send one request after another."""
+
+    def __init__(self, it: Bed) -> None:
+        self.answers: list[bool] = []
+        self._it = it
+        self._flowing = True
+        self._running = [asyncio.ensure_future(self._ask()) for _ in range(4)]
+
+    async def _ask(self) -> None:
+        while self._flowing:
+            answer = await self._it.ask(chat(stream=True))
+            self.answers.append(answer.status == 200 and answer.whole)
+
+    async def until_answered(self, more: int) -> None:
+        wanted = len(self.answers) + more
+        await self._it.until(lambda: len(self.answers) >= wanted)
+
+    async def stop(self) -> None:
+        self._flowing = False
+        await asyncio.gather(*self._running)
+
+
+async def test_servers_join_drain_and_leave_while_requests_flow(cluster: Cluster) -> None:
+    first, second = await FakeServer(slow).start(), await FakeServer(slow).start()
+    await show(cluster, first, "a", ready=True)
+    async with gateway(cluster, cluster.plane.kubeconfig) as it:
+        await it.until(lambda: healthy(it, first))
+        assert state(it, first).availability.slots == 8
+        clients = Clients(it)
+        await show(cluster, second, "b", ready=True)
+        await it.until(lambda: len(second.requests) > 4)
+        # It terminates: what it has ends, and nothing new comes.
+        await show(cluster, first, "a", ready=False, serving=True, terminating=True)
+        await it.until(lambda: bool(state(it, first).availability.draining))
+        await it.until(lambda: state(it, first).in_flight == 0)
+        had = len(first.requests)
+        await clients.until_answered(8)
+        await hide(cluster, "a")
+        await first.stop()
+        await it.until(lambda: state(it, first).gone)
+        assert len(first.requests) == had
+        assert first.url not in [one["server"] for one in it.program.servers()]
+        # None is left: requests wait for the next.
+        await hide(cluster, "b")
+        await it.until(lambda: bool(state(it, second).availability.draining))
+        await show(cluster, second, "b", ready=True)
+        await clients.until_answered(8)
+        await clients.stop()
+        it.settled()
+    await second.stop()
+    assert len(clients.answers) > 20
+    assert all(clients.answers)
+
+
+async def test_known_servers_stay_while_the_api_server_is_away_or_refuses(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "windtunnel.gateway")
+    server = await FakeServer(slow).start()
+    await show(cluster, server, "a", ready=True)
+    async with gateway(cluster, await account(cluster)) as it:
+        await it.until(lambda: "is forbidden" in caplog.text)
+        assert (
+            f"endpointslices.discovery.k8s.io in the namespace {cluster.namespace}" in caplog.text
+        )
+        await grant(cluster)
+        await it.until(lambda: healthy(it, server), 30)
+        clients = Clients(it)
+        caplog.clear()
+        cluster.plane.kill(API_SERVER)
+        await it.until(lambda: "cannot be read, known servers stay (1)" in caplog.text, 30)
+        await clients.until_answered(20)
+        cluster.plane.launch(API_SERVER)
+        await asyncio.to_thread(cluster.plane.await_ready, API_SERVER)
+        await it.until(lambda: "are read again" in caplog.text, 60)
+        assert caplog.text.count("cannot be read") == 1
+        await clients.stop()
+        it.settled()
+    await server.stop()
+    assert all(clients.answers)
+    asked = cluster.plane.requests_of(f"{cluster.namespace}:{ACCOUNT}")
+    used = {asked_of(one) for one in asked if "objectRef" in one}
+    declared = {
+        (one.resource.group, one.plural, verb) for one in OF_GATEWAY for verb in one.verbs.split()
+    }
+    assert used == declared
