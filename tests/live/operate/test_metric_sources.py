@@ -21,7 +21,7 @@ from windtunnel.live.operate.scaling.sources import (
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
 from windtunnel.scaling.kubernetes.plan import ExternalQuery
 from windtunnel.scaling.kubernetes.prometheus import Unavailable
-from windtunnel.scaling.kubernetes.snapshots import PodView, PoolLook
+from windtunnel.scaling.kubernetes.snapshots import PodView, PoolObservation
 
 ASK_S = 0.5
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -62,7 +62,7 @@ def ask(path: str, handler: Handler, *, pods: int = 1, queue: str = "") -> Answe
                 made["queue"] = {"url": str(server.make_url(queue)), "metric": "windtunnel_queued"}
             plan = autoscaler_plan("ns", "chat", made)
             seen = [PodView(f"u{n}", f"p{n}", 0.0, "127.0.0.1") for n in range(pods)]
-            return await sources.ask(plan, {"main": PoolLook(pods, seen)}, 0.0)
+            return await sources.ask(plan, {"main": PoolObservation(pods, seen)}, 0.0)
 
     return asyncio.run(run())
 
@@ -123,7 +123,7 @@ def test_a_token_goes_to_its_own_server_alone(tmp_path: Path) -> None:
                 queries = tuple(ExternalQuery("main", f"m{n}", one, "x")
                                 for n, one in enumerate(urls))  # fmt: skip
                 plan = plan._replace(queries=queries, asks_pods=False)
-                return await sources.ask(plan, {"main": PoolLook(1)}, 0.0)
+                return await sources.ask(plan, {"main": PoolObservation(1)}, 0.0)
 
     answers = asyncio.run(run())
     assert answers.external == {"main": {"m0": 2.0, "m1": 2.0}}
@@ -135,7 +135,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     assert prometheus_server("", None, autoscale=False) is None
     for url, file, autoscale, said in (
         ("http://p", None, False, "without --autoscale"),
-        ("", token, True, "there is no --prometheus"),
+        ("", token, True, "no effect without --prometheus"),
         ("p:9090", None, True, "'p:9090' is not an http:// or https:// address"),
         ("http://[::1", None, True, "is not an http:// or https:// address"),
         ("http://me:pw@p", None, True, "has no user and no password"),

@@ -55,8 +55,8 @@ def test_the_first_policy_is_applied_and_a_changed_one_waits_for_its_verdict() -
     assert ask is not None
     assert (ask.in_force, ask.changed) == (HPA, WIDER)
     assert told(gate) == (False, "Checking")
-    happening = gate.conclude(ask, GOOD, 0.0)
-    assert happening.reason == "CanaryPassed"
+    event = gate.conclude(ask, GOOD, 0.0)
+    assert event.reason == "CanaryPassed"
     assert most(gate.plan(NAMED, spec(WIDER))) == 9
     assert (told(gate), gate.pending(0.0)) == ((True, "Passed"), None)
     again = restarted(gate)

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from tests.scaling.kubernetes.pods import HPA, plan, pods, reading
 from windtunnel.scaling.kubernetes.control import (
-    Carried,
     Condition,
+    Observation,
+    OrderOutcome,
     RecordHolder,
     ScalingController,
-    Seen,
     Tick,
     merged_conditions,
 )
 from windtunnel.scaling.kubernetes.plan import Claimant, ObjectName, taken_targets
-from windtunnel.scaling.kubernetes.snapshots import PoolLook
+from windtunnel.scaling.kubernetes.snapshots import PoolObservation
 
 KTHENA: dict[str, Any] = {
     "policy": "kthena-homogeneous",
@@ -45,12 +45,12 @@ class Scale:
 def tick(control: ScalingController, scale: Scale, waiting: int, at_s: float, **more: Any) -> Tick:
     seen = pods(scale.size)
     readings = {one.uid: reading(waiting // max(1, scale.size), 3, 0.9) for one in seen}
-    looks = {"main": PoolLook(scale.size, seen, uid="uid")}
-    made = control.decide(Seen(looks, readings, **more), at_s)
+    pools = {"main": PoolObservation(scale.size, seen, uid="uid")}
+    made = control.decide(Observation(pools, readings, **more), at_s)
     for order in made.orders:
         scale.size = order.replicas
         scale.writes.append(order.replicas)
-        control.carried_out(order, Carried.DONE, "", at_s)
+        control.carried_out(order, OrderOutcome.DONE, "", at_s)
     return made
 
 
@@ -101,9 +101,9 @@ def test_a_foreign_change_is_noticed_and_respected() -> None:
     scale.size = 3
     made = tick(control, scale, 40, 15.0)
     assert (made.orders, scale.size) == ([], 3)
-    (event,) = made.happenings
+    (event,) = made.events
     assert event.reason == "ForeignChange"
-    assert "has 3 replicas, and 6 were ordered" in event.note
+    assert "has 3 replicas instead of the 6 that were set" in event.note
     assert control.conditions["Contested"].holds
     assert not control.conditions["AbleToScale"].holds
     restarted = ScalingController(plan(), 30.0)
@@ -128,25 +128,27 @@ def test_two_that_disagree_do_not_fight() -> None:
 @pytest.mark.parametrize(("arrived", "held"), [(6, False), (2, False), (4, True)])
 def test_an_order_without_an_answer_is_told_from_a_foreign_change(arrived: int, held: bool) -> None:
     control = ScalingController(plan(), 0.0)
-    looks = {"main": PoolLook(2, pods(2), uid="uid")}
+    pools = {"main": PoolObservation(2, pods(2), uid="uid")}
     readings = {one.uid: reading(20, 3) for one in pods(2)}
-    (order,) = control.decide(Seen(looks, readings), 0.0).orders
-    control.carried_out(order, Carried.UNKNOWN, "", 0.0)
-    made = control.decide(Seen({"main": PoolLook(arrived, pods(2), uid="uid")}, readings), 15.0)
-    assert bool(made.happenings) == held
+    (order,) = control.decide(Observation(pools, readings), 0.0).orders
+    control.carried_out(order, OrderOutcome.UNKNOWN, "", 0.0)
+    made = control.decide(
+        Observation({"main": PoolObservation(arrived, pods(2), uid="uid")}, readings), 15.0
+    )
+    assert bool(made.events) == held
 
 
 def test_a_target_that_was_created_anew_was_never_ordered_anything() -> None:
     control, scale = ScalingController(plan(), 0.0), Scale(2)
     tick(control, scale, 40, 0.0)
-    made = control.decide(Seen({"main": PoolLook(1, pods(1), uid="another")}), 15.0)
-    assert made.happenings == []
+    made = control.decide(Observation({"main": PoolObservation(1, pods(1), uid="another")}), 15.0)
+    assert made.events == []
     scale.size = 1
     tick(control, scale, 40, 30.0)
     scale.size = 3
     tick(control, scale, 40, 45.0)
     assert control.conditions["Contested"].holds
-    control.decide(Seen({"main": PoolLook(1, pods(1), uid="third")}), 60.0)
+    control.decide(Observation({"main": PoolObservation(1, pods(1), uid="third")}), 60.0)
     assert not control.conditions["Contested"].holds
 
 
@@ -154,20 +156,20 @@ def test_requests_at_a_gateway_start_it_again_from_zero() -> None:
     asleep = {**HPA, "pools": {"main": {"min": 0, "max": 4}}}
     made = plan(asleep, queue={"url": "http://gateway/metrics"})
     control = ScalingController(made, 0.0)
-    looks = {"main": PoolLook(0, [], uid="uid")}
-    assert control.decide(Seen(looks), 0.0).orders == []
-    assert control.decide(Seen(looks, queued=None), 10.0).orders == []
-    (order,) = control.decide(Seen(looks, queued=3), 15.0).orders
+    pools = {"main": PoolObservation(0, [], uid="uid")}
+    assert control.decide(Observation(pools), 0.0).orders == []
+    assert control.decide(Observation(pools, queued=None), 10.0).orders == []
+    (order,) = control.decide(Observation(pools, queued=3), 15.0).orders
     assert order.replicas == 1
 
 
 def test_a_silent_gateway_keeps_the_last_replica() -> None:
     asleep = {**HPA, "down": {"window": "0s"}, "pools": {"main": {"min": 0, "max": 4}}}
     made = plan(asleep, queue={"url": "http://gateway/metrics"})
-    looks = {"main": PoolLook(1, pods(1), uid="uid")}
+    pools = {"main": PoolObservation(1, pods(1), uid="uid")}
     idle = {"uid-0": reading(0, 0)}
     for queued, sizes in ((None, []), (0, [0])):
-        tick_ = ScalingController(made, 0.0).decide(Seen(looks, idle, queued), 0.0)
+        tick_ = ScalingController(made, 0.0).decide(Observation(pools, idle, queued), 0.0)
         assert [order.replicas for order in tick_.orders] == sizes
 
 
@@ -187,17 +189,17 @@ def test_the_oldest_object_has_a_target_and_an_hpa_before_it() -> None:
 
 def test_no_order_where_nothing_is_known_or_another_scales() -> None:
     control = ScalingController(plan(), 0.0)
-    made = control.decide(Seen({"main": "the API server does not answer"}), 0.0)
+    made = control.decide(Observation({"main": "the API server does not answer"}), 0.0)
     assert made == Tick((), (), [])
     assert control.conditions["AbleToScale"].reason == "FailedGetScale"
-    looks = {"main": PoolLook(2, pods(2), uid="uid")}
-    dark = control.decide(Seen(looks, problems=["Prometheus answers 500"]), 15.0)
+    pools = {"main": PoolObservation(2, pods(2), uid="uid")}
+    dark = control.decide(Observation(pools, problems=["Prometheus answers 500"]), 15.0)
     assert dark.orders == []
     active = control.conditions["ScalingActive"]
     assert (active.holds, active.reason) == (False, "FailedGetMetrics")
     assert "Prometheus answers 500" in active.message
     readings = {one.uid: reading(20, 3) for one in pods(2)}
-    taken = control.decide(Seen(looks, readings, taken={"main": "HPA x"}), 30.0)
+    taken = control.decide(Observation(pools, readings, taken={"main": "HPA x"}), 30.0)
     assert taken.orders == []
     assert control.conditions["AbleToScale"].reason == "TargetTaken"
     assert control.published["main"].desired == 6  # it is recommended all the same
@@ -216,15 +218,15 @@ def test_a_dry_run_recommends_and_orders_nothing() -> None:
 
 def test_a_refused_order_is_told_and_tried_again() -> None:
     control = ScalingController(plan(), 0.0)
-    looks = {"main": PoolLook(2, pods(2), uid="uid")}
+    pools = {"main": PoolObservation(2, pods(2), uid="uid")}
     readings = {one.uid: reading(20, 3) for one in pods(2)}
-    (order,) = control.decide(Seen(looks, readings), 0.0).orders
-    event = control.carried_out(order, Carried.REFUSED, "exceeded quota", 0.0)
+    (order,) = control.decide(Observation(pools, readings), 0.0).orders
+    event = control.carried_out(order, OrderOutcome.REFUSED, "exceeded quota", 0.0)
     assert event is not None
     assert event.reason == "FailedRescale"
     assert control.conditions["AbleToScale"].reason == "FailedUpdateScale"
-    made = control.decide(Seen(looks, readings), 15.0)
-    assert made.happenings == []
+    made = control.decide(Observation(pools, readings), 15.0)
+    assert made.events == []
     assert len(made.orders) == 1
 
 
@@ -250,7 +252,9 @@ def test_an_edited_record_never_stops_it(garbage: Any, where: str) -> None:
         record = garbage
     again = ScalingController(plan(), 15.0)
     again.restore(record if isinstance(record, dict) else {}, 15.0)
-    assert again.decide(Seen({"main": PoolLook(6, pods(6), uid="uid")}), 15.0).decisions
+    assert again.decide(
+        Observation({"main": PoolObservation(6, pods(6), uid="uid")}), 15.0
+    ).decisions
 
 
 @pytest.mark.parametrize(("loop", "said"), [(None, ""), (["x"], "cannot be read")])
@@ -261,14 +265,14 @@ def test_a_record_without_its_loop_keeps_what_was_ordered(loop: Any, said: str) 
     again = ScalingController(plan(), 15.0)
     assert said in again.restore({**control.record(), "loop": loop}, 15.0)
     scale.size = 3
-    assert [one.reason for one in tick(again, scale, 40, 15.0).happenings] == ["ForeignChange"]
+    assert [one.reason for one in tick(again, scale, 40, 15.0).events] == ["ForeignChange"]
 
 
 def test_the_record_changes_at_every_tick_also_without_its_loop() -> None:
     """Another installation takes over one that stays the same."""
     control, records = ScalingController(plan(), 0.0), []
     for number in range(3):
-        control.decide(Seen({"main": PoolLook(2, pods(2), uid="uid")}), 15.0 * number)
+        control.decide(Observation({"main": PoolObservation(2, pods(2), uid="uid")}), 15.0 * number)
         records.append({**control.record(), "loop": None})
     assert records[0] != records[1] != records[2]
 

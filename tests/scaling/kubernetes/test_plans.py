@@ -15,11 +15,11 @@ from tests.scaling.manifests.texts import HOMOGENEOUS, disaggregated, heterogene
 from windtunnel.models.step_time.linear import Linear
 from windtunnel.models.step_time.model import StepWork
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
-from windtunnel.scaling.kubernetes.control import ScalingController, Seen
+from windtunnel.scaling.kubernetes.control import Observation, ScalingController
 from windtunnel.scaling.kubernetes.crds import crds
 from windtunnel.scaling.kubernetes.kthena import Stored, plans
 from windtunnel.scaling.kubernetes.plan import InvalidPlan, LinearStepTimes, ObjectName, ScalingPlan
-from windtunnel.scaling.kubernetes.snapshots import PodView, PoolLook
+from windtunnel.scaling.kubernetes.snapshots import PodView, PoolObservation
 from windtunnel.scaling.manifests.load import read
 from windtunnel.scaling.manifests.names import ScenarioNames
 
@@ -54,8 +54,8 @@ def test_the_scaling_section_of_an_example_is_that_of_an_autoscaler(name: str) -
     }
     made = autoscaler_plan("ns", "chat", spec)
     assert [one.pool for one in made.targets] == found["pools"]
-    looks = {pool: PoolLook(1, [PodView(pool, pool, 0.0)]) for pool in found["pools"]}
-    assert ScalingController(made, 0.0).decide(Seen(looks), 0.0).decisions
+    pools = {pool: PoolObservation(1, [PodView(pool, pool, 0.0)]) for pool in found["pools"]}
+    assert ScalingController(made, 0.0).decide(Observation(pools), 0.0).decisions
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_schedules_go_by_the_clock_of_the_cluster() -> None:
     hours = {"start": "0 9 * * *", "end": "0 17 * * *", "replicas": 5}
     keda = {"policy": "keda", "schedules": [hours], "pools": {"main": {"min": 1, "max": 9}}}
     control = ScalingController(plan(keda), 0.0)
-    looks = {"main": PoolLook(1, [PodView("1", "a", 0.0)])}
+    pools = {"main": PoolObservation(1, [PodView("1", "a", 0.0)])}
     midnight_s = datetime(2026, 11, 16, tzinfo=UTC).timestamp()
-    assert control.decide(Seen(looks), midnight_s + 8 * 3600).orders == []
-    (order,) = control.decide(Seen(looks), midnight_s + 10 * 3600).orders
+    assert control.decide(Observation(pools), midnight_s + 8 * 3600).orders == []
+    (order,) = control.decide(Observation(pools), midnight_s + 10 * 3600).orders
     assert order.replicas == 5
 
 
@@ -173,11 +173,11 @@ def test_a_query_is_asked_as_it_is_written() -> None:
         ("pressure", "http://prom:9090", query)
     ]
     control = ScalingController(made, 0.0)
-    known = PoolLook(2, [PodView("1", "a", 0.0)], {"pressure": 7.0})
-    (order,) = control.decide(Seen({"llm": known}), 0.0).orders
+    known = PoolObservation(2, [PodView("1", "a", 0.0)], {"pressure": 7.0})
+    (order,) = control.decide(Observation({"llm": known}), 0.0).orders
     assert order.replicas == 4
-    dark = PoolLook(4, [PodView("1", "a", 0.0)], {})
-    assert control.decide(Seen({"llm": dark}, problems=["no answer"]), 15.0).orders == []
+    dark = PoolObservation(4, [PodView("1", "a", 0.0)], {})
+    assert control.decide(Observation({"llm": dark}, problems=["no answer"]), 15.0).orders == []
     assert control.conditions["ScalingActive"].reason == "FailedGetMetrics"
 
 

@@ -9,7 +9,7 @@ from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
 from windtunnel.scaling.kubernetes.pages import page_samples, reading_of
 from windtunnel.scaling.kubernetes.snapshots import (
     PodView,
-    PoolLook,
+    PoolObservation,
     SnapshotBuilder,
     quantile,
     share_below,
@@ -19,8 +19,8 @@ from windtunnel.scaling.snapshot import Model, Variant
 
 def take(builder: SnapshotBuilder, seen: list[PodView], *args: object, at_s: float) -> Model:
     readings = args[0] if args else {}
-    looks = {"main": PoolLook(len(seen), seen)}
-    return builder.take(looks, readings, 0, at_s).models[0]  # type: ignore[arg-type]
+    pools = {"main": PoolObservation(len(seen), seen)}
+    return builder.take(pools, readings, 0, at_s).models[0]  # type: ignore[arg-type]
 
 
 def test_pods_are_counted_by_state() -> None:
@@ -33,8 +33,8 @@ def test_pods_are_counted_by_state() -> None:
         PodView("6", "f", 0.0, ended=True),
     ]
     builder = SnapshotBuilder(plan())
-    looks = {"main": PoolLook(7, seen)}
-    (variant,) = builder.take(looks, {"1": reading(3, 2)}, 0, 10.0).models[0].variants
+    pools = {"main": PoolObservation(7, seen)}
+    (variant,) = builder.take(pools, {"1": reading(3, 2)}, 0, 10.0).models[0].variants
     counts = variant.counts
     assert (variant.ready, counts.missing, counts.starting, counts.draining) == (2, 1, 1, 1)
     assert counts.pending == 4  # one that is there, and three that are not
@@ -53,8 +53,8 @@ def test_pods_of_one_label_are_one_replica() -> None:
         "ns", "chat", {"targets": [target(replicaLabel="index")], "scaling": HPA}
     )
     answers = {"a1": reading(5, 1), "b0": reading(9, 1)}
-    looks = {"main": PoolLook(2, labelled)}
-    variant: Variant = SnapshotBuilder(made).take(looks, answers, 0, 1.0).models[0].variants[0]
+    pools = {"main": PoolObservation(2, labelled)}
+    variant: Variant = SnapshotBuilder(made).take(pools, answers, 0, 1.0).models[0].variants[0]
     assert [(one.name, one.waiting) for one in variant.replicas] == [("a", 5)]
     assert variant.counts.starting == 1
 
@@ -136,8 +136,11 @@ def test_what_fits_one_pool_says_nothing_of_another() -> None:
         "targets": [target(kvTokens=5000), target("other")],
         "scaling": {"policy": "saturation", "pools": bounds},
     }
-    looks = {"main": PoolLook(1, pods(1)), "other": PoolLook(1, [PodView("b", "b", 0.0)])}
-    made = SnapshotBuilder(autoscaler_plan("ns", "chat", spec)).take(looks, answers, 0, 1.0)
+    pools = {
+        "main": PoolObservation(1, pods(1)),
+        "other": PoolObservation(1, [PodView("b", "b", 0.0)]),
+    }
+    made = SnapshotBuilder(autoscaler_plan("ns", "chat", spec)).take(pools, answers, 0, 1.0)
     known, unknown = made.models[0].variants
     assert [one.kv_tokens for one in known.replicas] == [5000.0]
     assert (list(unknown.replicas), unknown.counts.missing) == ([], 1)
@@ -158,4 +161,4 @@ def test_accelerators_that_are_free() -> None:
     del limited["metrics"]
     spec = {"targets": [target(accelerator="h100", accelerators=2)], "scaling": limited}
     builder = SnapshotBuilder(autoscaler_plan("ns", "chat", spec))
-    assert builder.take({"main": PoolLook(3, pods(2))}, {}, 0, 1.0).free == {"h100": 2}
+    assert builder.take({"main": PoolObservation(3, pods(2))}, {}, 0, 1.0).free == {"h100": 2}

@@ -25,7 +25,7 @@ from windtunnel.scaling.kubernetes.control import (
     NORMAL,
     WARNING,
     Condition,
-    Happening,
+    ObjectEvent,
 )
 from windtunnel.scaling.kubernetes.plan import InvalidPlan, ObjectName, ScalingPlan
 
@@ -131,21 +131,21 @@ class CanaryGate:
 
     def conclude(
         self, ask: CanaryAsk, outcome: CanaryOutcome, now_s: float, *, acts: bool = True
-    ) -> Happening:
+    ) -> ObjectEvent:
         """Takes note of an outcome; the event that says so."""
         message = outcome.message[:LONGEST_MESSAGE]
         if outcome.passed is None:
             self._failed = _Judgement(ask.key, passed=False, message=message)
             self._retry_s = now_s + RETRY_S
             note = f"the check of the changed policy came to no verdict: {message}"
-            return Happening(WARNING, "CanaryFailed", note)
+            return ObjectEvent(WARNING, "CanaryFailed", note)
         self._judged = _Judgement(ask.key, outcome.passed, message)
         if outcome.passed:
             self._in_force = self._spec
             done = "is applied" if acts else "would be applied"
-            return Happening(NORMAL, "CanaryPassed", f"the changed policy {done}: {message}")
+            return ObjectEvent(NORMAL, "CanaryPassed", f"the changed policy {done}: {message}")
         done = "is not applied" if acts else "would not be applied"
-        return Happening(WARNING, "CanaryRefused", f"the changed policy {done}: {message}")
+        return ObjectEvent(WARNING, "CanaryRefused", f"the changed policy {done}: {message}")
 
     def condition(self) -> Condition | None:
         """What is known of a change; None: none is checked."""

@@ -25,7 +25,7 @@ from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.kubernetes.pages import PodReading
 from windtunnel.scaling.kubernetes.plan import ScaledTarget, ScalingPlan
-from windtunnel.scaling.kubernetes.snapshots import PoolLook, SnapshotBuilder
+from windtunnel.scaling.kubernetes.snapshots import PoolObservation, SnapshotBuilder
 from windtunnel.scaling.snapshot import Snapshot
 from windtunnel.settings.manifests import ConditionFields, StatusPart
 
@@ -78,7 +78,7 @@ class Condition(NamedTuple):
     message: str = ""
 
 
-class Happening(NamedTuple):
+class ObjectEvent(NamedTuple):
     """An event about the object."""
 
     type: str
@@ -86,10 +86,10 @@ class Happening(NamedTuple):
     note: str
 
 
-class Seen(NamedTuple):
+class Observation(NamedTuple):
     """All that a driver has seen for one tick."""
 
-    looks: Mapping[str, PoolLook | str]
+    pools: Mapping[str, PoolObservation | str]
     """By pool: the target, or why nothing is known of it."""
     readings: Mapping[str, PodReading] = {}
     queued: int | None = 0
@@ -109,7 +109,7 @@ class Order(NamedTuple):
     decision: Decision
 
 
-class Carried(Enum):
+class OrderOutcome(Enum):
     """What became of an order."""
 
     DONE = "done"
@@ -125,7 +125,7 @@ class Tick(NamedTuple):
 
     decisions: Sequence[IssuedDecision]
     orders: Sequence[Order]
-    happenings: Sequence[Happening]
+    events: Sequence[ObjectEvent]
 
 
 class Published(NamedTuple):
@@ -141,7 +141,7 @@ class Published(NamedTuple):
 
 
 class Claim(Struct):
-    """What was last ordered of a target, and how often somebody else has changed it since."""
+    """What was last ordered of a target, and how often another writer has changed it since."""
 
     uid: str = ""
     written: int | None = None
@@ -153,7 +153,7 @@ class Claim(Struct):
     """Orders are held until then."""
 
     def look(self, uid: str, size: int, now_s: float) -> int | None:
-        """Takes note of a size; if somebody else made it that, what it should have been."""
+        """Takes note of a size; if another writer set it, what it should have been."""
         expected = self.written
         if self.uid != uid or expected is None:
             self.uid, self.written, self.before = uid, size, None
@@ -210,7 +210,7 @@ class ScalingController:
         self.published: Final[dict[str, Published]] = {}
         self.conditions: Final[dict[str, Condition]] = {}
         self.ticks = 0
-        self.orders: Final[dict[Carried, int]] = {}
+        self.orders: Final[dict[OrderOutcome, int]] = {}
 
     def _new_loop(self) -> ScalingLoop:
         plan = self.plan
@@ -268,33 +268,35 @@ class ScalingController:
 
     # One tick.
 
-    def decide(self, seen: Seen, now_s: float) -> Tick:
+    def decide(self, seen: Observation, now_s: float) -> Tick:
         """Decisions for all targets, and the orders that may be given."""
         self.ticks += 1
         self._decided_s = now_s
         self.next_s = self._loop.tick(now_s)
-        happenings: list[Happening] = []
-        looks = {pool: one for pool, one in seen.looks.items() if isinstance(one, PoolLook)}
-        unknown = [f"{pool}: {one}" for pool, one in seen.looks.items() if isinstance(one, str)]
-        for pool, look in looks.items():
+        events: list[ObjectEvent] = []
+        pools = {pool: one for pool, one in seen.pools.items() if isinstance(one, PoolObservation)}
+        unknown = [f"{pool}: {one}" for pool, one in seen.pools.items() if isinstance(one, str)]
+        for pool, look in pools.items():
             expected = self._claims[pool].look(look.uid, look.size, now_s)
             if expected is not None:
-                happenings.append(self._foreign(pool, expected, look.size, now_s))
+                events.append(self._foreign(pool, expected, look.size, now_s))
         if unknown:
             self.published.clear()
             what = "nothing is known of a target"
-            self._tell(Condition(ACTIVE, holds=False, reason="FailedGetScale", message=what))
-            self._tell_contested(now_s)
-            self._tell(Condition(ABLE, holds=False, reason="FailedGetScale",
+            self._set_condition(
+                Condition(ACTIVE, holds=False, reason="FailedGetScale", message=what)
+            )
+            self._set_contested(now_s)
+            self._set_condition(Condition(ABLE, holds=False, reason="FailedGetScale",
                                  message="; ".join(unknown)))  # fmt: skip
-            return Tick((), (), happenings)
+            return Tick((), (), events)
         queued = seen.queued
         if queued is None:  # a gateway's silence neither ends the last replica nor starts one
-            queued = 1 if any(look.size for look in looks.values()) else 0
-        snapshot = self._builder.take(looks, seen.readings, queued, now_s)
-        issued = self._issued(snapshot, now_s, happenings)
+            queued = 1 if any(look.size for look in pools.values()) else 0
+        snapshot = self._builder.take(pools, seen.readings, queued, now_s)
+        issued = self._issued(snapshot, now_s, events)
         outcomes = [] if issued.order is None else self._loop.arrived(
-            issued.order, {pool: look.size for pool, look in looks.items()}
+            issued.order, {pool: look.size for pool, look in pools.items()}
         )  # fmt: skip
         self._publish(issued.decisions, snapshot, now_s)
         held = self._held(seen.taken, now_s)
@@ -307,17 +309,17 @@ class ScalingController:
             claim = self._claims[order.target.pool]
             claim.before, claim.written = order.before, order.replicas
         self._conclude(seen, snapshot, issued.decisions, held, now_s)
-        return Tick(issued.decisions, orders, happenings)
+        return Tick(issued.decisions, orders, events)
 
-    def _issued(self, snapshot: Snapshot, now_s: float, happenings: list[Happening]) -> Any:
+    def _issued(self, snapshot: Snapshot, now_s: float, events: list[ObjectEvent]) -> Any:
         try:
             issued = self._loop.decide(snapshot, now_s)
         except Exception as error:
             if self._trusted:
                 raise
-            # The record was somebody else's to edit: a policy that fails on it starts anew.
+            # The record may have been edited: a policy that fails on it starts anew.
             what = f"decisions fail with the record of earlier ones, and go on without: {error!r}"
-            happenings.append(Happening(WARNING, "RecordUnreadable", what))
+            events.append(ObjectEvent(WARNING, "RecordUnreadable", what))
             self._loop = self._new_loop()
             issued = self._loop.decide(snapshot, now_s)
         self._trusted = True
@@ -325,29 +327,29 @@ class ScalingController:
         return issued
 
     def carried_out(
-        self, order: Order, outcome: Carried, says: str, now_s: float
-    ) -> Happening | None:
+        self, order: Order, outcome: OrderOutcome, says: str, now_s: float
+    ) -> ObjectEvent | None:
         """What became of an order; an event where people should know."""
         pool, claim = order.target.pool, self._claims[order.target.pool]
         self.orders[outcome] = self.orders.get(outcome, 0) + 1
         self._refused.pop(pool, None)
-        if outcome is Carried.DONE:
+        if outcome is OrderOutcome.DONE:
             claim.before = None
             self.last_scale_s = now_s
             why = _reason_of(order.decision)
             note = f"{order.target.named}: {order.before} -> {order.replicas} replicas. {why}"
-            return Happening(NORMAL, "SuccessfulRescale", note)
-        if outcome is Carried.UNKNOWN:
+            return ObjectEvent(NORMAL, "SuccessfulRescale", note)
+        if outcome is OrderOutcome.UNKNOWN:
             return None
         claim.written, claim.before = order.before, None
-        if outcome is Carried.WITHDRAWN:
+        if outcome is OrderOutcome.WITHDRAWN:
             return None
         self._refused[pool] = says
         what = f"{order.target.named}: {order.before} -> {order.replicas} replicas is refused"
-        self._tell(
+        self._set_condition(
             Condition(ABLE, holds=False, reason="FailedUpdateScale", message=f"{what}: {says}")
         )
-        return Happening(WARNING, "FailedRescale", f"{what}: {says}")
+        return ObjectEvent(WARNING, "FailedRescale", f"{what}: {says}")
 
     # What is told.
 
@@ -361,21 +363,21 @@ class ScalingController:
             elif target.cannot:
                 held[pool] = ("NotScalable", target.cannot)
             elif pool in taken:
-                held[pool] = ("TargetTaken", f"{taken[pool]} scales {target.named}, too")
+                held[pool] = ("TargetTaken", f"{target.named} is already scaled by {taken[pool]}")
             elif now_s < claim.until_s:
                 left = format_duration(math.ceil(claim.until_s - now_s))
-                what = f"{target.named} was changed by somebody else: orders are held for {left}"
+                what = f"{target.named} was changed by another writer: scaling is paused for {left}"
                 held[pool] = ("ForeignChange", what)
         return held
 
-    def _foreign(self, pool: str, expected: int, size: int, now_s: float) -> Happening:
+    def _foreign(self, pool: str, expected: int, size: int, now_s: float) -> ObjectEvent:
         claim = self._claims[pool]
         hold = format_duration(claim.until_s - now_s)
         note = (
-            f"{self._targets[pool].named} has {size} replicas, and {expected} were ordered: "
-            f"somebody else scales it (change {claim.foreign}). Orders are held for {hold}."
+            f"{self._targets[pool].named} has {size} replicas instead of the {expected} that were "
+            f"set: another writer scales it (change {claim.foreign}). Scaling is paused for {hold}."
         )
-        return Happening(WARNING, "ForeignChange", note)
+        return ObjectEvent(WARNING, "ForeignChange", note)
 
     def _publish(
         self, decisions: Sequence[IssuedDecision], snapshot: Snapshot, now_s: float
@@ -391,7 +393,7 @@ class ScalingController:
 
     def _conclude(
         self,
-        seen: Seen,
+        seen: Observation,
         snapshot: Snapshot,
         decisions: Sequence[IssuedDecision],
         held: Mapping[str, tuple[str, str]],
@@ -400,13 +402,15 @@ class ScalingController:
         """The conditions, by the names that the HorizontalPodAutoscaler has for them."""
         if self._refused:
             says = "; ".join(f"{pool}: {one}" for pool, one in self._refused.items())
-            self._tell(Condition(ABLE, holds=False, reason="FailedUpdateScale", message=says))
+            self._set_condition(
+                Condition(ABLE, holds=False, reason="FailedUpdateScale", message=says)
+            )
         elif held:
             reasons = [reason for reason, _ in held.values()]
             says = "; ".join(dict.fromkeys(what for _, what in held.values()))
-            self._tell(Condition(ABLE, holds=False, reason=reasons[0], message=says))
+            self._set_condition(Condition(ABLE, holds=False, reason=reasons[0], message=says))
         else:
-            self._tell(Condition(ABLE, holds=True, reason="ReadyForNewScale"))
+            self._set_condition(Condition(ABLE, holds=True, reason="ReadyForNewScale"))
         variants = snapshot.models[0].variants
         ready = sum(one.ready for one in variants)
         missing = sum(one.counts.missing for one in variants)
@@ -416,10 +420,12 @@ class ScalingController:
         answered = any(one.external for one in variants)
         if (ready and missing == ready and not answered) or (asked and not answered and why):
             what = f"No metrics: {why or 'no replica answered'}. {said}"
-            self._tell(Condition(ACTIVE, holds=False, reason="FailedGetMetrics", message=what))
+            self._set_condition(
+                Condition(ACTIVE, holds=False, reason="FailedGetMetrics", message=what)
+            )
         else:
             some = f"{missing} of {ready} ready replicas did not answer. " if missing else ""
-            self._tell(
+            self._set_condition(
                 Condition(ACTIVE, holds=True, reason="ValidMetricFound", message=some + said)
             )
         limits = [
@@ -428,21 +434,23 @@ class ScalingController:
         if limits:
             reason = "".join(word.capitalize() for word in limits[-1][1].name.split())
             says = " ".join(f"{pool}: {limit.reason}" for pool, limit in limits)
-            self._tell(Condition(LIMITED, holds=True, reason=reason, message=says))
+            self._set_condition(Condition(LIMITED, holds=True, reason=reason, message=says))
         else:
-            self._tell(Condition(LIMITED, holds=False, reason="DesiredWithinRange"))
-        self._tell_contested(now_s)
+            self._set_condition(Condition(LIMITED, holds=False, reason="DesiredWithinRange"))
+        self._set_contested(now_s)
 
-    def _tell_contested(self, now_s: float) -> None:
+    def _set_contested(self, now_s: float) -> None:
         contested = [pool for pool, one in self._claims.items() if now_s < one.until_s]
         if contested:
             names = ", ".join(str(self._targets[pool].named) for pool in contested)
-            what = f"somebody else changes the scale of {names}"
-            self._tell(Condition(CONTESTED, holds=True, reason="ForeignChange", message=what))
+            what = f"another writer changes the scale of {names}"
+            self._set_condition(
+                Condition(CONTESTED, holds=True, reason="ForeignChange", message=what)
+            )
         elif CONTESTED in self.conditions or any(one.foreign for one in self._claims.values()):
-            self._tell(Condition(CONTESTED, holds=False, reason="NoForeignChange"))
+            self._set_condition(Condition(CONTESTED, holds=False, reason="NoForeignChange"))
 
-    def _tell(self, condition: Condition) -> None:
+    def _set_condition(self, condition: Condition) -> None:
         message = condition.message[:LONGEST_MESSAGE]
         self.conditions[condition.type] = condition._replace(message=message)
 

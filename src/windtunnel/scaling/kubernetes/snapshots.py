@@ -58,7 +58,7 @@ class PodView(NamedTuple):
     """Failed or succeeded: it counts for nothing."""
 
 
-class PoolLook(NamedTuple):
+class PoolObservation(NamedTuple):
     """One target as it was seen: what was last asked for, and its pods."""
 
     size: int
@@ -104,7 +104,7 @@ class SnapshotBuilder:
 
     def take(
         self,
-        looks: Mapping[str, PoolLook],
+        pools: Mapping[str, PoolObservation],
         readings: Mapping[str, PodReading],
         queued: int,
         now_s: float,
@@ -114,7 +114,7 @@ class SnapshotBuilder:
         earlier: dict[str, _Earlier] = {}
         variants = []
         for target in self._plan.targets:
-            look = looks[target.pool]
+            look = pools[target.pool]
             views: list[ReplicaView] = []
             counts = {"starting": 0, "draining": 0, "pending": 0, "missing": 0}
             gained = _Traffic()
@@ -162,7 +162,7 @@ class SnapshotBuilder:
         knows = math.isfinite(interval_s) and interval_s > 0.0 and heard
         objective = self._plan.objective
         flow = _flow(traffic, interval_s, objective) if knows else Flow()
-        self._remember(earlier, looks, now_s)
+        self._remember(earlier, pools, now_s)
         model = Model(
             self._plan.model, variants, flow=flow, queued=queued, objective=objective,
             queued_prompt_tokens=queued * flow.lengths.prompt_tokens,
@@ -200,10 +200,10 @@ class SnapshotBuilder:
         return _Increase(_since(before.reading, reading), weight)
 
     def _remember(
-        self, seen: dict[str, _Earlier], looks: Mapping[str, PoolLook], now_s: float
+        self, seen: dict[str, _Earlier], pools: Mapping[str, PoolObservation], now_s: float
     ) -> None:
         """Pods that are gone are forgotten; one that did not answer keeps what it said last."""
-        alive = {pod.uid for look in looks.values() for pod in look.pods}
+        alive = {pod.uid for look in pools.values() for pod in look.pods}
         kept = {uid: one for uid, one in self._earlier.items() if uid in alive}
         self._earlier = {**kept, **seen}
         self._taken_s = now_s

@@ -48,13 +48,13 @@ from windtunnel.scaling.kubernetes.canary import CANARY, CanaryAsk, CanaryOutcom
 from windtunnel.scaling.kubernetes.control import (
     ACCEPTED,
     WARNING,
-    Carried,
     Condition,
-    Happening,
+    ObjectEvent,
+    Observation,
     Order,
+    OrderOutcome,
     RecordHolder,
     ScalingController,
-    Seen,
     merged_conditions,
 )
 from windtunnel.scaling.kubernetes.plan import (
@@ -67,7 +67,7 @@ from windtunnel.scaling.kubernetes.plan import (
     attempt,
     taken_targets,
 )
-from windtunnel.scaling.kubernetes.snapshots import PoolLook
+from windtunnel.scaling.kubernetes.snapshots import PoolObservation
 
 MANAGED: Final = {"app.kubernetes.io/managed-by": "windtunnel-operator"}
 LARGEST_RECORD: Final = 768 << 10
@@ -267,13 +267,13 @@ class ScalingOperator:
         for issued in made.decisions:
             if self.on_decision is not None:
                 self.on_decision(now_s, one.named, issued)
-        for happening in made.happenings:
-            await self._record(one, happening)
+        for event in made.events:
+            await self._record(one, event)
         if self._writer is None:
             return
         if not await self._store(one, control):
             for order in made.orders:
-                control.carried_out(order, Carried.WITHDRAWN, "", now_s)
+                control.carried_out(order, OrderOutcome.WITHDRAWN, "", now_s)
             return
         for order in made.orders:
             outcome, says = await self._order(order)
@@ -282,31 +282,31 @@ class ScalingOperator:
                 await self._record(one, told, f"Scale{order.before}To{order.replicas}")
         await self._write_status(one, control)
 
-    async def _observe(self, one: Scaled, control: ScalingController) -> tuple[Seen, float]:
+    async def _observe(self, one: Scaled, control: ScalingController) -> tuple[Observation, float]:
         """All that is to be known for a decision, and when it was so."""
-        looks: dict[str, PoolLook | str] = {}
+        pools: dict[str, PoolObservation | str] = {}
         targets = control.plan.targets
         for target, look in zip(
             targets, await asyncio.gather(*map(self._see, targets)), strict=True
         ):
-            looks[target.pool] = look
-        known = {pool: look for pool, look in looks.items() if isinstance(look, PoolLook)}
+            pools[target.pool] = look
+        known = {pool: look for pool, look in pools.items() if isinstance(look, PoolObservation)}
         now_s = self._now_s()
-        if len(known) < len(looks):
-            return Seen(looks), now_s
+        if len(known) < len(pools):
+            return Observation(pools), now_s
         answers = await self._sources.ask(control.plan, known, now_s)
         external = {
             pool: look._replace(external=answers.external[pool])
             for pool, look in known.items()
             if pool in answers.external
         }
-        seen = Seen(
+        seen = Observation(
             {**known, **external}, answers.readings, answers.queued, answers.problems,
             self._taken.get(one.named, {}),
         )  # fmt: skip
         return seen, now_s
 
-    async def _see(self, target: ScaledTarget) -> PoolLook | str:
+    async def _see(self, target: ScaledTarget) -> PoolObservation | str:
         """A target and its pods, or why they are not known."""
         try:
             resource = await self._kinds.find(target.named)
@@ -326,9 +326,9 @@ class ScalingOperator:
         except KubernetesError as error:
             return str(error)
         size = (scale.get("spec") or {}).get("replicas") or 0
-        return PoolLook(int(size), pods, uid=str(scale["metadata"].get("uid", "")))
+        return PoolObservation(int(size), pods, uid=str(scale["metadata"].get("uid", "")))
 
-    async def _order(self, order: Order) -> tuple[Carried, str]:
+    async def _order(self, order: Order) -> tuple[OrderOutcome, str]:
         """Changes a scale that is still what it was when the order was made."""
         assert self._writer is not None
         named = order.target.named
@@ -339,7 +339,7 @@ class ScalingOperator:
             try:
                 scale = await self._reader.get_scale(resource, named.namespace, named.name)
                 if (scale.get("spec") or {}).get("replicas", 0) != order.before:
-                    return Carried.WITHDRAWN, ""
+                    return OrderOutcome.WITHDRAWN, ""
                 version = scale["metadata"].get("resourceVersion", "")
                 change = {
                     "metadata": {"resourceVersion": version},
@@ -351,12 +351,12 @@ class ScalingOperator:
             except Conflict as error:
                 says = error.message
             except (NoAnswer, ServerError) as error:
-                return Carried.UNKNOWN, str(error)
+                return OrderOutcome.UNKNOWN, str(error)
             except ApiError as error:
-                return Carried.REFUSED, error.message
+                return OrderOutcome.REFUSED, error.message
             else:
-                return Carried.DONE, ""
-        return Carried.REFUSED, says
+                return OrderOutcome.DONE, ""
+        return OrderOutcome.REFUSED, says
 
     # The record.
 
@@ -384,18 +384,18 @@ class ScalingOperator:
             if not one.standing_by:
                 one.standing_by = True
                 note = f"{holder} autoscales this object: {self._options.installation} stands by"
-                await self._record(one, Happening(WARNING, "AnotherInstallation", note))
+                await self._record(one, ObjectEvent(WARNING, "AnotherInstallation", note))
             return False
         if one.standing_by:
             one.standing_by = False
             note = f"the record of {holder} has not changed for long: it is taken over"
-            await self._record(one, Happening(WARNING, "TakenOver", note))
+            await self._record(one, ObjectEvent(WARNING, "TakenOver", note))
         one.version = version
         owner = (found["metadata"].get("ownerReferences") or [{}])[0].get("uid")
         record = decoded(str(data.get("record", ""))) if owner == one.meta.uid else None
         wrong = self._restore(one, record)
         if wrong:
-            await self._record(one, Happening(WARNING, "RecordUnreadable", wrong))
+            await self._record(one, ObjectEvent(WARNING, "RecordUnreadable", wrong))
         return True
 
     def _restore(self, one: Scaled, record: dict[str, Any] | None) -> str:
@@ -430,7 +430,7 @@ class ScalingOperator:
             note = (
                 f"decisions are not remembered: their record has more than {LARGEST_RECORD} bytes"
             )
-            await self._record(one, Happening(WARNING, "RecordTooLarge", note))
+            await self._record(one, ObjectEvent(WARNING, "RecordTooLarge", note))
         name, space = one.beside("scaling"), one.named.namespace
         owner = {**owner_reference(one.resource, one.meta), "blockOwnerDeletion": False}
         meta: dict[str, Any] = {"namespace": space, "name": name, "labels": MANAGED}
@@ -446,7 +446,7 @@ class ScalingOperator:
                 made = await self._writer.create(CONFIG_MAPS, body, Object)
         except (Conflict, NotFound) as error:
             one.version = None  # another installation, or a person: read it first
-            self._say(one, f"its record was changed by somebody else: {error.message}")
+            self._say(one, f"its record was changed by another writer: {error.message}")
             return False
         except NotLeader:
             raise
@@ -471,11 +471,9 @@ class ScalingOperator:
         elif running.task.done() and ask is not None:
             one.check = None
             outcome = running.task.result()
-            happening = one.gate.conclude(
-                ask, outcome, self._now_s(), acts=self._writer is not None
-            )
+            event = one.gate.conclude(ask, outcome, self._now_s(), acts=self._writer is not None)
             self._plan_autoscaler(one)
-            await self._record(one, happening, "Check")
+            await self._record(one, event, "Check")
             if outcome.report:
                 await self._attach(one, outcome.report)
         told = one.gate.condition()
@@ -511,16 +509,16 @@ class ScalingOperator:
 
     # What is told.
 
-    async def _record(self, one: Scaled, happening: Happening, action: str = "Autoscale") -> None:
-        if happening.type == WARNING:
-            who = await self._who(one) if happening.reason == "ForeignChange" else ""
-            happening = happening._replace(note=happening.note + who)
-            scaling_log.warning("%s: %s", one.named, happening.note)
+    async def _record(self, one: Scaled, event: ObjectEvent, action: str = "Autoscale") -> None:
+        if event.type == WARNING:
+            who = await self._who(one) if event.reason == "ForeignChange" else ""
+            event = event._replace(note=event.note + who)
+            scaling_log.warning("%s: %s", one.named, event.note)
         else:
-            scaling_log.info("%s: %s", one.named, happening.note)
+            scaling_log.info("%s: %s", one.named, event.note)
         if self._recorder is not None:
             about = Subject.of(one.resource, one.meta)
-            self._recorder.record(about, happening.type, happening.reason, action, happening.note)
+            self._recorder.record(about, event.type, event.reason, action, event.note)
 
     async def _who(self, one: Scaled) -> str:
         """The managers of `spec.replicas` besides us, as the targets' metadata has them."""

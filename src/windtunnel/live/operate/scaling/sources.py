@@ -32,7 +32,7 @@ from windtunnel.scaling.kubernetes.prometheus import (
     samples_by_pod,
     unread,
 )
-from windtunnel.scaling.kubernetes.snapshots import PodView, PoolLook
+from windtunnel.scaling.kubernetes.snapshots import PodView, PoolObservation
 
 if TYPE_CHECKING:
     import aiohttp
@@ -72,9 +72,9 @@ def prometheus_server(
     if not url and token_file is None:
         return None
     if not autoscale:
-        raise InputError("without --autoscale nobody asks Prometheus", where="--prometheus")
+        raise InputError("it has no effect without --autoscale", where="--prometheus")
     if not url:
-        raise InputError("there is no --prometheus to send it to", where="--prometheus-token-file")
+        raise InputError("it has no effect without --prometheus", where="--prometheus-token-file")
     what = address_fault(url)
     if not what and set("?#") & set(url):
         what = "the address of Prometheus has no '?' and no '#'"
@@ -109,10 +109,12 @@ class MetricSources:
         self._ask_s: Final = ask_s
         self._prometheus: Final = prometheus
 
-    async def ask(self, plan: ScalingPlan, looks: Mapping[str, PoolLook], now_s: float) -> Answers:
+    async def ask(
+        self, plan: ScalingPlan, pools: Mapping[str, PoolObservation], now_s: float
+    ) -> Answers:
         """Everything that a plan wants to know."""
         problems: list[str] = []
-        asked = self._pods(plan, looks, now_s, problems)
+        asked = self._pods(plan, pools, now_s, problems)
         readings, external, queued = await asyncio.gather(
             asked, self._external(plan, now_s, problems), self._queued(plan, problems)
         )
@@ -124,7 +126,7 @@ class MetricSources:
     async def _pods(
         self,
         plan: ScalingPlan,
-        looks: Mapping[str, PoolLook],
+        pools: Mapping[str, PoolObservation],
         now_s: float,
         problems: list[str],
     ) -> dict[str, PodReading]:
@@ -134,7 +136,7 @@ class MetricSources:
         if source is not None:
             parts = await asyncio.gather(
                 *(
-                    self._from_prometheus(plan, source, target, looks[target.pool], now_s, problems)
+                    self._from_prometheus(plan, source, target, pools[target.pool], now_s, problems)
                     for target in plan.targets
                 )
             )
@@ -142,7 +144,7 @@ class MetricSources:
         asked = [
             (target, pod)
             for target in plan.targets
-            for pod in looks[target.pool].pods
+            for pod in pools[target.pool].pods
             if pod.ready and not pod.terminating and not pod.ended
         ]
         found: dict[str, PodReading] = {}
@@ -186,7 +188,7 @@ class MetricSources:
         plan: ScalingPlan,
         source: PrometheusSource,
         target: ScaledTarget,
-        look: PoolLook,
+        look: PoolObservation,
         now_s: float,
         problems: list[str],
     ) -> dict[str, PodReading]:
