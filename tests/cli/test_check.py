@@ -220,7 +220,9 @@ def test_the_latest_part_of_a_gateways_trace_is_replayed(check: Run) -> None:
         common = ("base.yaml", "base.yaml", "--trace", str(trace), "--json", "-")
         code, out, err = check(*common, "--last", last)
         assert (code, err) == (0, "")
-        assert json.loads(out)["requests"] == [requests, requests]
+        found = json.loads(out)
+        assert found["requests"] == [requests, requests]
+        assert found["traffic_s"] == pytest.approx(float(last.rstrip("s")), abs=0.2)
     code, _, err = check("base.yaml", "base.yaml", "--last", "1h")
     assert code == 2
     assert "--last: there is no recorded traffic to cut (add --trace)" in err

@@ -1,6 +1,5 @@
 """The trace of a gateway: files that follow each other in a folder, over restarts."""
 
-import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -35,20 +34,22 @@ class GatewayRow(NamedTuple):
 def one_trace(path: Path, stack: ExitStack, last_s: float | None = None) -> Path:
     """The path of a file with all requests, or with those of the `last_s` of a gateway's trace.
 
-    A file that is made for it is gone when `stack` ends.
+    The clock of a part begins where it is cut. A file that is made is gone when `stack` ends.
     """
     if last_s is None and not path.is_dir():
         return path
     files = gateway_files(path) if path.is_dir() else [path]
-    first_s = -math.inf
+    first_s = 0.0
     if last_s is not None:
-        first_s = max((row["arrived"] for row in joined_rows(files)), default=0.0) - last_s
+        latest_s = max((row["arrived"] for row in joined_rows(files)), default=0.0)
+        first_s = max(0.0, latest_s - last_s)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windtunnel-")))
     joined = folder / f"{path.name.removesuffix('.jsonl') or 'trace'}.jsonl"
     with joined.open("wb") as out:
         for row in joined_rows(files):
-            if row["arrived"] >= first_s:
-                out.write(msgspec.json.encode(row) + b"\n")
+            at_s = row["arrived"] - first_s
+            if last_s is None or at_s >= 0.0:
+                out.write(msgspec.json.encode({**row, "arrived": at_s}) + b"\n")
     return joined
 
 
