@@ -97,12 +97,13 @@ def test_lag_and_crashes_change_nothing_about_the_end(
     assert lagging.controller.reconcile(lagging.now_s) == [], "a restarted controller agrees"
 
 
-def test_no_pod_is_created_twice_while_the_first_is_not_seen() -> None:
-    world = LaggingWorld(NODES, manifest(), lag_s=5.0, hold_s=0.0)
+@pytest.mark.parametrize("lag_s", [5.0, 30.0])
+def test_no_pod_is_created_twice_while_the_first_is_not_seen(lag_s: float) -> None:
+    world = LaggingWorld(NODES, manifest(), lag_s=lag_s, hold_s=0.0)
     for _ in range(300):
         world.round()
         world.round()
-        world.now_s += 0.25
+        world.now_s += lag_s / 20
     created = [one for one in world.commands if isinstance(one, CreatePod)]
     assert (
         len(created) == len({(one.clique.uid, one.index) for one in created}) == len(world.pods())

@@ -119,7 +119,8 @@ class Chaos:
 
     def _abort(self, request: web.Request) -> web.StreamResponse:
         transport: Any = request.transport
-        transport.abort()
+        if transport is not None:  # the client is still there
+            transport.abort()
         raise web.HTTPBadGateway  # nobody is left to read it
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -14,7 +14,8 @@ from windtunnel.core.clock import unix_s
 from windtunnel.gangs.kubernetes.calls import ApiCall
 from windtunnel.live.kubernetes.client import Client, Selection
 from windtunnel.live.kubernetes.errors import NotFound
-from windtunnel.live.kubernetes.resources import Plain, Unstructured
+from windtunnel.live.kubernetes.events import EventRecorder, Subject
+from windtunnel.live.kubernetes.resources import PODS, Plain, Unstructured
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import RESOURCES, Mirror
 from windtunnel.live.operate.placement import Placement
@@ -55,13 +56,23 @@ class Operator:
     """An operator of one namespace, in this process."""
 
     def __init__(
-        self, cluster: Cluster, calls: int | None = None, *, placing: bool = False
+        self,
+        cluster: Cluster,
+        calls: int | None = None,
+        *,
+        placing: bool = False,
+        client: Client | None = None,
     ) -> None:
         self.placing = placing
         self.placement: Placement | None = None
-        self.mirror = Mirror(cluster.client, unix_s, cluster.namespace, placing=placing)
-        self.writer = MortalWriter(cluster.client, self.mirror, calls)
-        self.client = cluster.client
+        self.client = cluster.client if client is None else client
+        self.mirror = Mirror(self.client, unix_s, cluster.namespace, placing=placing)
+        self.writer = MortalWriter(self.client, self.mirror, calls)
+        self.events: list[str] = []
+
+    def record(self, about: Subject, level: str, reason: str, action: str, note: str) -> None:
+        """In the place of a recorder of events."""
+        self.events.append(f"{reason} {note}")
 
     async def run(self) -> None:
         """Until it is killed or cancelled."""
@@ -72,7 +83,8 @@ class Operator:
             await self.mirror.wait_synced()
             if self.placing:
                 self.placement = Placement(self.mirror, self.client, unix_s)
-            loop = GangOperator(self.mirror, self.writer, None, unix_s, INIT_IMAGE, self.placement)
+            told = cast("EventRecorder", self)
+            loop = GangOperator(self.mirror, self.writer, told, unix_s, INIT_IMAGE, self.placement)
             await loop.run()
 
 
@@ -83,6 +95,19 @@ class Stage:
         self.cluster, self.client, self.space = cluster, cluster.client, cluster.namespace
         self.kubelets = kubelets
         self.operator = operator
+        self.ever: set[str] = set()
+        """The uid of every pod that there ever was."""
+        kubelets._pods.cache.subscribe(self._changed)
+
+    def _changed(self, before: Unstructured | None, after: Unstructured | None) -> None:
+        if after is not None:
+            self.ever.add(after.metadata.uid)
+
+    async def fail(self, pod: Unstructured, reason: str) -> None:
+        """A kubelet refuses a pod."""
+        meta, status = pod.metadata, {"phase": "Failed", "reason": reason}
+        change = {"metadata": {"uid": meta.uid}, "status": status}
+        await self.client.patch(PODS, meta.namespace, meta.name, change, Plain, subresource="status")
 
     def operator_without_placement(self) -> Operator:
         return Operator(self.cluster)
@@ -145,22 +170,34 @@ class Stage:
         except NotFound:
             return {}
 
+    async def conditions(self, kind: str, name: str) -> dict[str, str]:
+        """What the conditions that hold say, by type."""
+        found = (await self.status(kind, name)).get("conditions") or []
+        return {one["type"]: one["message"] for one in found if one["status"] == "True"}
+
     async def scale(self, kind: str, name: str, replicas: int) -> None:
         await set_replicas(self.client, RESOURCES[kind], self.space, name, replicas)
 
 
 @asynccontextmanager
 async def stage(
-    cluster: Cluster, slots: int | None = 100, *, operator: bool = True
+    cluster: Cluster,
+    slots: int | None = 100,
+    *,
+    operator: bool = True,
+    client: Client | None = None,
 ) -> AsyncIterator[Stage]:
-    """With `slots`, a simple scheduler binds so many pods; without, our placement does."""
+    """With `slots`, a simple scheduler binds so many pods; without, our placement does.
+
+    `client` is the operator's alone.
+    """
     await install(cluster.client)
     node = f"node-{cluster.namespace}"
     if slots is not None:
         await add_node(cluster.client, node)
     kubelets = Kubelets(cluster.client, cluster.namespace, node, slots)
     tasks = [asyncio.create_task(kubelets.run())]
-    ours = Operator(cluster, placing=slots is None)
+    ours = Operator(cluster, placing=slots is None, client=client)
     if operator:
         tasks.append(asyncio.create_task(ours.run()))
     try:

@@ -65,7 +65,7 @@ class View:
         self.events: Final[dict[str, ObjectEvent]] = {}
         """By key, oldest first."""
         self._watchers: Final[list[Changes]] = []
-        self._ownerless: Final[dict[str, dict[str, Owned]]] = {}
+        self.ownerless: Final[dict[str, dict[str, Owned]]] = {}
         """Objects whose owner is not here yet: by its uid, then by kind and name."""
 
     def watch(self) -> Changes:
@@ -156,7 +156,7 @@ class View:
         self._kinds[thing.kind][thing.name] = thing
         if isinstance(thing, Owned):
             self._link(thing)
-        for owned in self._ownerless.pop(thing.uid, {}).values():
+        for owned in self.ownerless.pop(thing.uid, {}).values():
             thing.adopt(owned)
         self.changed(thing)
 
@@ -169,6 +169,10 @@ class View:
             if self.find(owned.kind, owned.name) is owned:
                 self._wait_for_owner(owned)
         self._mark(thing)
+        if isinstance(thing, Attachment):  # its name is free now
+            for watcher in self._watchers:
+                watcher.part(thing.set_name, thing.replica)
+                watcher.sets[thing.set_name] = None
 
     def changed(self, thing: Thing) -> None:
         """Notes that an object changed; to be called after each change of its fields in place."""
@@ -215,12 +219,12 @@ class View:
         owner = self.owner_of(thing)
         if owner is not None:
             owner.release(thing)
-        waiting = self._ownerless.get(thing.owner_uid)
+        waiting = self.ownerless.get(thing.owner_uid)
         if waiting is not None:
             waiting.pop(f"{thing.kind}/{thing.name}", None)
             if not waiting:
-                del self._ownerless[thing.owner_uid]
+                del self.ownerless[thing.owner_uid]
 
     def _wait_for_owner(self, thing: Owned) -> None:
-        waiting = self._ownerless.setdefault(thing.owner_uid, {})
+        waiting = self.ownerless.setdefault(thing.owner_uid, {})
         waiting[f"{thing.kind}/{thing.name}"] = thing

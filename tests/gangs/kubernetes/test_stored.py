@@ -13,6 +13,7 @@ from tests.gangs.manifests import workload
 from tests.gangs.test_stateful import DELAY_S, NODES, manifests
 from tests.gangs.world import World
 from windtunnel.core.errors import InputError
+from windtunnel.core.random import Streams
 from windtunnel.gangs.kubernetes.calls import merge_patch, pod_suffix
 from windtunnel.gangs.kubernetes.reading import read
 from windtunnel.gangs.kubernetes.stamps import seconds_of, stamp
@@ -170,6 +171,40 @@ def test_what_others_made_takes_its_name_and_is_left_alone() -> None:
     assert "PodClique web-0-pc-a was not created by this operator" in condition.message
     assert not [pod for pod in world.view.pods.values() if pod.clique == "web-0-pc-a"]
     assert world.stored.objects["PodClique", "web-0-pc-a"]["spec"] == theirs
+
+
+def test_a_set_created_again_before_all_of_the_old_one_is_gone_starts_clean() -> None:
+    """Kubernetes collects what the old set owned, object by object, whenever it gets to it."""
+    manifest = workload(4)
+    world = StoredWorld(20, manifest)
+    world.run(1.0)
+    objects = world.stored.objects
+    before = {key: one["metadata"]["uid"] for key, one in objects.items()}
+    world.stored._remove("PodCliqueSet", "web")
+    world.run(1.0)
+    world.stored.put("PodCliqueSet", "web", manifest)
+    world.run(1.0)
+    for key, uid in before.items():
+        if key in objects and objects[key]["metadata"]["uid"] == uid:
+            world.stored._delete(*key, world.now_s)
+            world.run(1.0)
+    assert objects.keys() >= {key for key in before if key[0] != "Pod"}
+    assert not set(before.values()) & {one["metadata"]["uid"] for one in objects.values()}
+    assert world.running() == len(world.pods()) == 10
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_objects_of_all_kinds_in_any_order_come_to_the_same(seed: int) -> None:
+    world = StoredWorld(20, workload(2))
+    world.run(1.0)
+    stream = Streams(seed)["tests.order"]
+    shuffled = sorted(world.stored.objects.items(), key=lambda _: stream.uniform())
+    world.stored.objects = dict(shuffled)
+    world.crash()
+    assert world.controller.reconcile(world.now_s) == []
+    world.kill(world.pods()[3], shut=False)
+    world.run(1.0)
+    assert world.running() == len(world.pods()) == 10
 
 
 def test_a_set_that_is_wrong_says_all_that_is_wrong_with_it() -> None:

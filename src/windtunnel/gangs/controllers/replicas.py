@@ -81,8 +81,8 @@ def keep(
     if complete.get(replica) == key:
         return clash
     before = len(commands)
-    whose = _keep_gangs(view, owner, outline, there, extents, commands)
-    if not whose and len(commands) == before:
+    whose, whole = _keep_gangs(view, owner, outline, there, extents, commands)
+    if whole and len(commands) == before:
         complete[replica] = key
     return whose or clash
 
@@ -110,7 +110,11 @@ def _keep_gangs(
     part: SetReplica,
     extents: list[int],
     commands: list[Command],
-) -> str:
+) -> tuple[str, bool]:
+    """The answer is what cannot be made because it is another set's, and whether none is missing.
+
+    One that is missing and not created has to wait until its name is free.
+    """
     gangs, expected = part.gangs, [outline.base]
     missing: list[tuple[str, tuple[GroupTemplate, int] | None]] = []
     if outline.base not in gangs:
@@ -129,7 +133,7 @@ def _keep_gangs(
         made = new_gang(view, owner, outline, name, of)
         whose = create(view, owner, made, commands)
         clash = clash or whose
-    return clash
+    return clash, not missing
 
 
 def standing(owner: PodCliqueSet, outline: Outline, tallies: dict[str, GroupTally]) -> ReplicaState:

@@ -76,6 +76,8 @@ class ApiCall(NamedTuple):
     """The object that is meant, and no other of its name."""
     version: str = ""
     """The call is refused when the object has changed since; empty: that does not matter."""
+    replaces: tuple[str, str] = ("", "")
+    """Name and uid of the pod that a new one takes the place of, and that is no longer shown."""
 
 
 def pod_suffix(clique_uid: str, index: int, replaces: str) -> str:
@@ -159,7 +161,7 @@ class Translator:
                 continue
             if isinstance(command, Delete):
                 found = self._found(command)
-                made = [] if found is None else _deletes(found, (command,))
+                made = [] if found is None else deletes(found, (command,))
             else:
                 call = self._call(command)
                 made = [] if call is None else [call]
@@ -238,7 +240,9 @@ class Translator:
         for container in body["spec"].get("initContainers") or ():
             if container["name"] == WAITER:
                 container["image"] = self._init_image
-        return ApiCall(CREATE, POD, pod.name, (command,), body)
+        gone = before is not None and before.name not in self._view.pods
+        replaces = (before.name, before.uid) if before is not None and gone else ("", "")
+        return ApiCall(CREATE, POD, pod.name, (command,), body, replaces=replaces)
 
     def _gang_patch(self, command: PatchGang, thing: Thing) -> Json:
         assert isinstance(thing, PodGang)
@@ -264,10 +268,10 @@ class Translator:
         return {"metadata": metadata, "spec": {"podSpec": spec}}
 
 
-def _deletes(thing: Thing, commands: tuple[Command, ...] = ()) -> list[ApiCall]:
+def deletes(thing: Thing, commands: tuple[Command, ...] = ()) -> list[ApiCall]:
     """An object goes after all that it owns: a garbage collector that is slow, or absent, is not
     waited for."""
-    below = [call for one in thing.owned() if not one.terminating for call in _deletes(one)]
+    below = [call for one in thing.owned() if not one.terminating for call in deletes(one)]
     return [*below, ApiCall(DELETE, thing.kind, thing.name, commands, None, thing.uid)]
 
 
@@ -317,6 +321,7 @@ __all__ = [
     "RawOf",
     "Translator",
     "api_names",
+    "deletes",
     "manifest_of",
     "merge_patch",
     "pod_suffix",

@@ -24,18 +24,22 @@ from windtunnel.gangs.statuses import Condition, ObjectEvent
 from windtunnel.live.kubernetes.events import EventRecorder, Subject
 from windtunnel.live.kubernetes.pacing import Backoff
 from windtunnel.live.operate.mirror import RESOURCES, InvalidSet, Mirror
+from windtunnel.live.operate.orphans import Orphans
 from windtunnel.live.operate.placement import Placement
+from windtunnel.live.operate.refusals import Refusals
 from windtunnel.live.operate.writer import Answer, Outcome, Writer
 
 ACCEPTED: Final = "Accepted"
 STALE_S: Final = 0.05
 """Until the watch has probably shown what a stale call had not seen."""
 BACKOFFS: Final = {
-    Outcome.STALE: (STALE_S, 2.0, 5.0),
-    Outcome.FAILED: (0.25, 20.0, 120.0),
-    Outcome.NO_ANSWER: (0.25, 4.0, 120.0),
+    Outcome.STALE.value: (STALE_S, 2.0, 5.0),
+    Outcome.FAILED.value: (0.25, 20.0, 120.0),
+    Outcome.NO_ANSWER.value: (0.25, 4.0, 120.0),
+    "broken": (0.25, 2.0, 10.0),
 }
-"""The first delay, the longest, and how long without another until it is the first again."""
+"""By the pace of an answer: the first delay, the longest, and how long without another until it is
+the first again."""
 LONGEST_NOTE: Final = 900
 MOST_SAID: Final = 10_000
 
@@ -66,16 +70,16 @@ class GangOperator:
         self._retries: Final[list[tuple[float, int, Command]]] = []
         self._numbers: Final = count()
         self._stream: Final = Streams(fresh_seed())["operator.retries"]
-        self._backoffs: Final[dict[tuple[str, Outcome], Backoff]] = {}
+        self._backoffs: Final[dict[tuple[str, str], Backoff]] = {}
         """By set; a success of another call says nothing of one that failed."""
-        self._delays: Final[dict[tuple[str, Outcome], float]] = {}
+        self._delays: Final[dict[tuple[str, str], float]] = {}
         """Of this pass: however many calls of a set fail in it, it is one failure."""
         self._made: Final[list[Command]] = []
         """What was created in the last pass: the caches have shown it."""
         self._is_away = False
         """Whether it was told that the API server does not answer."""
-        self._said: Final[dict[tuple[str, str, str], str]] = {}
-        """By verb, kind and name: the failure that was told last."""
+        self._refusals: Final = Refusals(mirror.view, now_s())
+        self._orphans: Final = None if writer is None else Orphans(mirror, writer.client, now_s)
         self._tell_again_s = INFINITY
         self._told_invalid: Final[dict[str, tuple[str, str]]] = {}
         self.on_decision: Decided | None = None
@@ -98,6 +102,9 @@ class GangOperator:
     async def _wait(self) -> None:
         retry_s = self._retries[0][0] if self._retries else INFINITY
         until_s = min(self.controller.next_s(), retry_s, self._tell_again_s)
+        until_s = min(until_s, self._refusals.next_s())
+        if self._orphans is not None:
+            until_s = min(until_s, self._orphans.next_s())
         if self._placement is not None:
             until_s = min(until_s, self._placement.next_s())
         delay_s = max(until_s - self._now_s(), 0.0)
@@ -119,9 +126,13 @@ class GangOperator:
         self._made.clear()
         commands = list(self.controller.reconcile(now_s))
         commands += self._accepted(now_s)
+        commands += self._refusals.conditions(now_s)
         self.passes += 1
         await self._tell_invalid()
+        self._tell_strays()
         done = await self._do(commands, now_s)
+        if self._orphans is not None:
+            await self._decide(await self._orphans.calls(), now_s)
         if self._placement is not None:
             done = await self._do(await self._placement.step(), self._now_s()) or done
         return done
@@ -131,6 +142,9 @@ class GangOperator:
         calls, void = self._translator.calls(commands)
         for command in void:
             self._retry(command, now_s + STALE_S)
+        return await self._decide(calls, now_s)
+
+    async def _decide(self, calls: list[ApiCall], now_s: float) -> bool:
         if not calls:
             return False
         self.decided += len(calls)
@@ -160,11 +174,11 @@ class GangOperator:
         owner = self._set_of(call)
         if answer.outcome is Outcome.DONE:
             self._is_away = False
-            self._said.pop((call.verb, call.kind, call.name), None)
+            self._refusals.done(owner, (call.verb, call.kind, call.name), self._now_s())
             self._made.extend(one for one in call.commands if isinstance(one, Create))
             return
         now_s = self._now_s()
-        delay_s = self._delay_s(owner, answer.outcome, now_s)
+        delay_s = self._delay_s(owner, answer.pace, now_s)
         if answer.outcome is Outcome.FAILED:
             self._tell_failure(call, answer, owner)
         elif answer.outcome is Outcome.NO_ANSWER and not self._is_away:
@@ -174,13 +188,13 @@ class GangOperator:
         for command in call.commands:
             self._retry(command, now_s + delay_s)
 
-    def _delay_s(self, owner: str, outcome: Outcome, now_s: float) -> float:
-        key = (owner, outcome)
+    def _delay_s(self, owner: str, pace: str, now_s: float) -> float:
+        key = (owner, pace)
         if key not in self._delays:
             if key not in self._backoffs:
                 if len(self._backoffs) >= MOST_SAID:
                     self._backoffs.clear()
-                self._backoffs[key] = Backoff(self._stream, *BACKOFFS[outcome])
+                self._backoffs[key] = Backoff(self._stream, *BACKOFFS[pace])
             self._delays[key] = self._backoffs[key].failed(now_s)
         return self._delays[key]
 
@@ -212,17 +226,21 @@ class GangOperator:
     def _tell_failure(self, call: ApiCall, answer: Answer, owner: str) -> None:
         """Each failure once, however often it is tried again."""
         key = (call.verb, call.kind, call.name)
-        if self._said.get(key) == answer.says:
+        if not self._refusals.failed(owner, key, answer.says, self._now_s()):
             return
-        if len(self._said) >= MOST_SAID:
-            self._said.clear()
-        self._said[key] = answer.says
         if self.on_failure is not None:
             self.on_failure(call, answer)
         verb = "Create" if call.verb == CREATE else call.verb.capitalize()
         what = f"{call.verb} {call.kind} {call.name}: {answer.says}"[:LONGEST_NOTE]
         event = f"Failed{verb}/{owner}/{answer.says[:80]}"
         self._record(ObjectEvent(event, WARNING, SET, owner, f"Failed{verb}", what, self._now_s()))
+
+    def _tell_strays(self) -> None:
+        for pod in self._mirror.strays:
+            what = f"Pod {pod.name} has lost its owner: it runs on, and another takes its place"
+            key, now_s = f"StrayPod/{pod.uid}", self._now_s()
+            self._record(ObjectEvent(key, WARNING, SET, pod.set_name, "StrayPod", what, now_s))
+        self._mirror.strays.clear()
 
     def _accepted(self, now_s: float) -> Iterator[Command]:
         """Sets that were wrong and are right again no longer say that they are wrong."""
@@ -246,7 +264,7 @@ class GangOperator:
             answer = await self._writer.carry_out(call)
             if answer.outcome is not Outcome.DONE:
                 self._told_invalid[name] = ("", "")
-                delay_s = self._delay_s(name, answer.outcome, self._now_s())
+                delay_s = self._delay_s(name, answer.pace, self._now_s())
                 self._tell_again_s = min(self._tell_again_s, self._now_s() + delay_s)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from windtunnel.core.errors import MALFORMED, InputError
 from windtunnel.gangs.kubernetes.reading import name_of, read
-from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET, Node
+from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET, Node, Pod
 from windtunnel.gangs.view import View
 from windtunnel.live.kubernetes.client import ALL, Client, Selection
 from windtunnel.live.kubernetes.errors import NotFound
@@ -97,6 +97,8 @@ class Mirror:
         self.view: Final = View()
         self.invalid: Final[dict[str, InvalidSet]] = {}
         """By name: sets as they are now, while the view has what they were before, or nothing."""
+        self.strays: Final[list[Pod]] = []
+        """Pods that were of a clique, and are of none any more."""
         self.woken: Final = asyncio.Event()
         self.changes = 0
         self.on_change: Callable[[str, str, Object | None], None] | None = None
@@ -181,6 +183,9 @@ class Mirror:
                 self.view.remove(known)
         elif kind != POD or _is_of_clique(after):
             self._put(kind, name, after)
+        elif (pod := self.view.pods.get(name)) is not None:
+            self.view.remove(pod)  # somebody took its owner away
+            self.strays.append(pod)
 
     def _put(self, kind: str, name: str, after: Any) -> None:
         known = self.view.find(kind, name)

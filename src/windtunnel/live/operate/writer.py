@@ -13,6 +13,7 @@ from windtunnel.gangs.kubernetes.calls import (
     ApiCall,
     api_names,
 )
+from windtunnel.gangs.objects import POD
 from windtunnel.live.kubernetes.client import Client
 from windtunnel.live.kubernetes.errors import (
     AlreadyExists,
@@ -23,8 +24,9 @@ from windtunnel.live.kubernetes.errors import (
     NoCredentials,
     NotFound,
     NotLeader,
+    ServerError,
 )
-from windtunnel.live.operate.mirror import RESOURCES, Bare, Mirror, Received
+from windtunnel.live.operate.mirror import MANAGED, RESOURCES, Bare, Mirror, Received
 
 
 class Outcome(Enum):
@@ -40,13 +42,19 @@ class Outcome(Enum):
 
 
 class Answer:
-    """The outcome of a call, and the sentence of a failure."""
+    """The outcome of a call, and the sentence of a failure.
 
-    def __init__(self, outcome: Outcome, says: str = "") -> None:
+    `broken`: the API server could not do it (5xx), which is over sooner than that it would not.
+    """
+
+    def __init__(self, outcome: Outcome, says: str = "", *, broken: bool = False) -> None:
         self.outcome: Final = outcome
         self.says: Final = says
+        self.pace: Final = "broken" if broken else outcome.value
 
 
+MANAGED_BY: Final = MANAGED.partition("=")[0]
+ENDED: Final = ("Succeeded", "Failed")
 DONE: Final = Answer(Outcome.DONE)
 
 
@@ -77,7 +85,8 @@ class Writer:
         except Conflict as error:
             answer = Answer(Outcome.STALE, str(error))
         except ApiError as error:
-            answer = Answer(Outcome.FAILED, error.message)
+            broken = isinstance(error, ServerError)
+            answer = Answer(Outcome.FAILED, error.message, broken=broken)
         except (NoAnswer, NoCredentials) as error:
             answer = Answer(Outcome.NO_ANSWER, str(error))
         except KubernetesError as error:
@@ -113,6 +122,8 @@ class Writer:
         assert call.body is not None
         body = {key: value for key, value in call.body.items() if key not in ("apiVersion", "kind")}
         known = self._mirror.objects.get(call.kind)
+        if call.replaces[0] and await self._is_still_there(call, body["metadata"]["labels"]):
+            return Answer(Outcome.STALE, f"{call.kind} {call.replaces[0]} had lost its labels")
         try:
             if known is None:
                 bare = await self.client.create(resource, body, Bare)
@@ -132,8 +143,37 @@ class Writer:
             if known is None:
                 self._shown(call.kind, Bare(metadata=found.metadata))
             else:
+                if call.kind == POD:
+                    found = await self._label(call.kind, found, body["metadata"]["labels"])
                 known.cache.written(found)
         return DONE
+
+    async def _is_still_there(self, call: ApiCall, labels: dict[str, str]) -> bool:
+        """A pod that lost the label by which pods are watched looks as if it were gone: it gets
+        its labels back, and no other pod takes its place."""
+        name, uid = call.replaces
+        found = await self.client.find(RESOURCES[call.kind], *api_names(name), Received)
+        if found is None or found.metadata.uid != uid or found.metadata.controller is None:
+            return False
+        if found.metadata.deletion_timestamp is not None or found.status.get("phase") in ENDED:
+            return False
+        await self._label(call.kind, found, labels)
+        return True
+
+    async def _label(self, kind: str, found: Received, labels: dict[str, str]) -> Received:
+        """Puts labels back that somebody took off."""
+        meta = found.metadata
+        lost = {
+            key: word
+            for key, word in labels.items()
+            if key not in meta.labels or (key == MANAGED_BY and meta.labels[key] != word)
+        }
+        if not lost:
+            return found
+        change = {"metadata": {"uid": meta.uid, "labels": lost}}
+        made = await self.client.patch(RESOURCES[kind], meta.namespace, meta.name, change, Received)
+        self._mirror.objects[kind].cache.written(made)
+        return made
 
     def _shown(self, kind: str, made: Bare) -> None:
         attached = self._mirror.attached.get(kind)

@@ -181,6 +181,10 @@ class ControlPlane:
         for role in reversed(ROLES):
             self.kill(role)
 
+    def pids(self) -> list[int]:
+        """The processes that run."""
+        return [process.pid for process in self._running.values()]
+
     def requests_of(self, account: str) -> list[dict[str, Any]]:
         """Every request of a service account so far, as the API server's audit log has it."""
         user = f"system:serviceaccount:{account}"
