@@ -107,7 +107,9 @@ class Stage:
         """A kubelet refuses a pod."""
         meta, status = pod.metadata, {"phase": "Failed", "reason": reason}
         change = {"metadata": {"uid": meta.uid}, "status": status}
-        await self.client.patch(PODS, meta.namespace, meta.name, change, Plain, subresource="status")
+        await self.client.patch(
+            PODS, meta.namespace, meta.name, change, Plain, subresource="status"
+        )
 
     def operator_without_placement(self) -> Operator:
         return Operator(self.cluster)

@@ -13,7 +13,7 @@ import pytest
 from tests.gangs.manifests import clique, pod_clique_set, workload
 from tests.kubernetes.chaos import Delay, Fate, Refuse, Swallow, chaos, proxied
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.gang_stage import SET, SETS, Operator, Stage, install_crds, stage
+from tests.kubernetes.gang_stage import SET, SETS, Operator, Stage, stage
 from tests.kubernetes.test_gang_placement import add, placed
 from tests.kubernetes.test_operate_command import operate, text_of
 from tests.kubernetes.test_webhooks import configured
@@ -22,6 +22,7 @@ from windtunnel.gangs.kubernetes.crds import crds
 from windtunnel.live.kubernetes.errors import ApiError, NotFound
 from windtunnel.live.kubernetes.resources import NAMESPACES, NODES, PODS, Plain
 from windtunnel.live.operate.mirror import RESOURCES
+from windtunnel.live.rehearse.cluster import install_crds
 from windtunnel.live.rehearse.control_plane import CONTROLLERS, free_port
 
 OWN = ("PodClique", "PodCliqueScalingGroup", "PodGang", "Service", "Pod")

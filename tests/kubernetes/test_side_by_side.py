@@ -1,0 +1,244 @@
+"""The same edits on a real API server and on the simulated one end in the same, whatever fails.
+
+On the real one the operator is killed at random calls, requests fail, are shed, conflict or lose
+their answers, and the API server is killed; the simulated one has none of that. After each edit
+both come to the same sets, groups, cliques, gangs, pods and conditions. `WINDTUNNEL_EDITS` is how
+many edits there are (12), `WINDTUNNEL_SEED` chooses them (0).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.gangs.manifests import clique, group, load, pod_clique_set
+from tests.gangs.world import World
+from tests.kubernetes.chaos import Chaos, Fate, Refuse, Swallow, proxied
+from tests.kubernetes.cluster import UNTIL_S, Cluster
+from tests.kubernetes.gang_stage import SETS, Killed, Operator, Stage, stage
+from windtunnel.core.clock import unix_s
+from windtunnel.core.random import Stream, Streams
+from windtunnel.gangs.commands import Delete
+from windtunnel.gangs.kubernetes.calls import pod_suffix
+from windtunnel.gangs.names import short
+from windtunnel.gangs.view import View
+from windtunnel.live.kubernetes.client import Client
+from windtunnel.live.kubernetes.errors import KubernetesError
+from windtunnel.live.kubernetes.resources import PODS, Plain
+from windtunnel.live.operate.mirror import Mirror
+from windtunnel.live.operate.refusals import REFUSED
+from windtunnel.live.rehearse.control_plane import API_SERVER
+
+EDITS: Final = int(os.environ.get("WINDTUNNEL_EDITS", "12"))
+SEED: Final = int(os.environ.get("WINDTUNNEL_SEED", "0"))
+ROOM: Final = 60
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+FATES: Final[tuple[tuple[Fate, ...], ...]] = (
+    (),
+    (Refuse(500), Refuse(504)),
+    (Refuse(429, "0"),),
+    (Refuse(409),),
+    (Swallow(),),
+)
+
+
+def outcome(view: View) -> dict[str, Any]:
+    """All that there is, apart from what an API server issues and from times."""
+
+    def conditions(thing: Any) -> list[tuple[str, str]]:
+        # That something was refused for a while stays until a call of the same name is done.
+        return sorted(
+            (kind, one.status) for kind, one in thing.conditions.items() if kind != REFUSED
+        )
+
+    pods: dict[str, list[Any]] = {}
+    for pod in view.pods.values():
+        known = (pod.index, pod.phase, pod.template_hash, pod.ready, pod.terminating, pod.gates)
+        pods.setdefault(short(pod.clique), []).append(known)
+    return {
+        "sets": sorted(
+            (short(s.name), s.replicas, s.status.available, s.status.updated, s.status.revision,
+             s.status.updating, conditions(s))
+            for s in view.sets.values()
+        ),
+        "groups": sorted(
+            (short(g.name), g.replicas, g.status.available, g.status.revision, conditions(g))
+            for g in view.groups.values()
+        ),
+        "cliques": sorted(
+            (short(c.name), c.replicas, c.template.hash, c.status.ready, c.status.updated,
+             c.terminating, conditions(c))
+            for c in view.cliques.values()
+        ),
+        "gangs": sorted(
+            (short(g.name), g.phase, conditions(g),
+             [(short(p.name), p.min_replicas, len(p.pods)) for p in g.groups])
+            for g in view.gangs.values()
+        ),
+        "attachments": sorted(
+            (kind, short(name)) for kind, known in view.attachments.items() for name in known
+        ),
+        "pods": {name: sorted(found) for name, found in sorted(pods.items())},
+    }  # fmt: skip
+
+
+class Both:
+    """The two clusters, and what people and bad luck do to both of them."""
+
+    def __init__(self, on: Stage, proxy: Chaos, client: Client, stream: Stream) -> None:
+        self.on, self.proxy, self.client, self.stream = on, proxy, client, stream
+        self.version = 0
+        self.twin = World(ROOM, self.manifest())
+        self.seen = Mirror(on.client, unix_s, on.space, placing=False)
+        self.lives = 0
+        self._operator: asyncio.Task[None] | None = None
+
+    def chosen(self, among: list[Any]) -> Any:
+        return among[self.stream.integer(0, len(among) - 1)]
+
+    def manifest(self, replicas: int = 1) -> dict[str, Any]:
+        roles = [clique("a", 2, 1), clique("b", 1), clique("c", 2, 1)]
+        for number, role in enumerate(roles):
+            if self.version % 3 >= number:
+                role["labels"] = {"version": str(self.version)}
+        return pod_clique_set(roles, [group("g", ["b", "c"], 2, 1)], replicas)
+
+    # Bad luck, on the real one alone.
+
+    async def live(self) -> None:
+        """One operator after the other; most of them die at some call."""
+        while True:
+            self.lives += 1
+            calls = self.chosen([3, 10, 25, 60, None])
+            operator = Operator(self.on.cluster, calls, client=self.client)
+            try:
+                await operator.run()
+            except* (Killed, KubernetesError):
+                await asyncio.sleep(0.05)
+
+    def fail(self, method: str, path: str) -> Fate:
+        if "watch=" in path or not self.fates or self.stream.uniform() >= 0.15:
+            return None
+        fate: Fate = self.chosen(list(self.fates))
+        is_read = method == "GET" and isinstance(fate, Refuse) and fate.status == 409
+        return None if is_read else fate
+
+    fates: tuple[Fate, ...] = ()
+
+    async def crash(self) -> None:
+        if self._operator is not None:
+            self._operator.cancel()
+            await asyncio.gather(self._operator, return_exceptions=True)
+        self._operator = asyncio.create_task(self.live())
+
+    async def stop(self) -> None:
+        assert self._operator is not None
+        self._operator.cancel()
+        await asyncio.gather(self._operator, return_exceptions=True)
+
+    async def kill_api_server(self) -> None:
+        self.on.cluster.plane.kill(API_SERVER)
+        await self.on.cluster.plane.restart()
+
+    async def take_a_label_off(self) -> None:
+        """Of a pod that replaced no other: an operator that starts anew finds it by its name."""
+        pods = []
+        for pod in self.on.kubelets.alive():
+            owner, index = pod.metadata.controller, pod.spec["hostname"].rpartition("-")[2]
+            assert owner is not None
+            if pod.metadata.name == f"{owner.name}-{pod_suffix(owner.uid, int(index), '')}":
+                pods.append(pod)
+        if pods:
+            change = {"metadata": {"labels": {MANAGED_BY: None}}}
+            name = self.chosen(pods).metadata.name
+            await self.on.client.patch(PODS, self.on.space, name, change, Plain)
+
+    # What happens to both.
+
+    async def change_templates(self) -> None:
+        self.version += 1
+        manifest = self.manifest(self.twin.view.sets["web"].replicas)
+        self.twin.apply(manifest)
+        await self.on.apply(manifest)
+
+    async def scale(self) -> None:
+        kind, name, least = self.chosen(self.twin.scalable())
+        replicas = self.chosen([0, 1, 2] if kind == "PodCliqueSet" else [0, least, least + 1])
+        self.twin.scale(name, replicas)
+        await self.on.scale(kind, name, replicas)
+
+    async def lose_pods(self) -> None:
+        """One, or every third, as with a machine that fails."""
+        pods = self.twin.pods()
+        step = self.chosen([len(pods) or 1, 3])
+        lost = {(pod.clique, pod.index) for pod in pods[:: max(step, 1)]}
+        self.twin.kill(*(pod for pod in pods if (pod.clique, pod.index) in lost), shut=False)
+        for pod in self.on.kubelets.alive():
+            index = int(pod.spec["hostname"].rpartition("-")[2])
+            if (pod.metadata.labels["grove.io/podclique"], index) in lost:
+                await self.on.client.delete(
+                    PODS, self.on.space, pod.metadata.name, uid=pod.metadata.uid, grace_s=0
+                )
+
+    async def delete_and_apply(self) -> None:
+        self.twin.server.apply(Delete(self.twin.view.sets["web"], "test"), self.twin.now_s)
+        await self.on.client.delete(SETS, self.on.space, "web")
+        manifest = self.manifest()
+        self.twin.run(1.0)
+        (made,) = load(manifest).sets
+        self.twin.server.add_set(made.name, made.spec, self.twin.now_s)
+        await self.on.apply(manifest)
+
+    async def settle(self) -> None:
+        """Until both are the same."""
+        self.twin.run(100.0)
+        wanted = outcome(self.twin.view)
+        try:
+            async with asyncio.timeout(UNTIL_S):
+                while outcome(self.seen.view) != wanted:
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            found = outcome(self.seen.view)
+            said = [f"{key}: {found[key]} is not {wanted[key]}"
+                    for key in wanted if found[key] != wanted[key]]  # fmt: skip
+            raise AssertionError("\n".join(said)) from None
+
+
+async def test_the_same_edits_come_to_the_same_whatever_fails(cluster: Cluster) -> None:
+    stream = Streams(SEED)["tests.side-by-side"]
+    async with proxied(cluster) as (proxy, client), stage(cluster, operator=False) as on:
+        both = Both(on, proxy, client, stream)
+        watching = [asyncio.create_task(one.run()) for one in both.seen.reflectors.values()]
+        proxy.fate = both.fail
+        edits: list[Callable[[], Any]] = [
+            *[both.change_templates, both.scale, both.scale, both.lose_pods] * 2,
+            both.delete_and_apply,
+            both.take_a_label_off,
+        ]
+        trail: list[str] = []
+        try:
+            await on.apply(both.manifest())
+            await both.crash()
+            await both.settle()
+            for number in range(EDITS):
+                both.fates = both.chosen(list(FATES))
+                edit = both.chosen(edits)
+                trail.append(f"{edit.__name__} with {both.fates}")
+                await edit()
+                if number % 3 == 0:
+                    await both.crash()
+                if number % 10 == 9:
+                    trail.append("API server killed")
+                    await both.kill_api_server()
+                await both.settle()
+        except (AssertionError, TimeoutError) as error:
+            raise AssertionError(f"seed {SEED}: {'; '.join(trail)}: {error}") from None
+        finally:
+            both.fates = ()
+            await both.stop()
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+        assert both.lives > EDITS // 3
