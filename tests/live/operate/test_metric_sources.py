@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.scaling.kubernetes.pods import HPA, page, target
 from windtunnel.core.errors import InputError
+from windtunnel.live.operate.scaling import sources as sources_module
 from windtunnel.live.operate.scaling.sources import (
     Answers,
     PrometheusServer,
@@ -19,6 +21,7 @@ from windtunnel.live.operate.scaling.sources import (
     prometheus_server,
 )
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
+from windtunnel.scaling.kubernetes.pages import PodReading, Sample, reading_of
 from windtunnel.scaling.kubernetes.plan import ExternalQuery
 from windtunnel.scaling.kubernetes.prometheus import Unavailable
 from windtunnel.scaling.kubernetes.snapshots import PodView, PoolObservation
@@ -89,6 +92,45 @@ def test_many_pods_are_asked_and_problems_are_few() -> None:
     assert answers.readings["u7"].waiting == 4
     many = ask("/odd", elsewhere, pods=20)
     assert many.problems[-1] == "and 15 more problems"
+
+
+def test_all_queries_of_a_policy_have_one_limit() -> None:
+    """Ten queries of a server that hangs, each of which may take half a second."""
+
+    async def run() -> Answers:
+        app = web.Application()
+        app.router.add_post("/api/v1/query", slow)
+        async with TestServer(app) as server:
+            prometheus = PrometheusServer(str(server.make_url("/")))
+            async with open_sources(prometheus, ASK_S, 1.5 * ASK_S) as sources:
+                made = {"targets": [target()], "scaling": HPA, "metrics": {"source": "prometheus"}}
+                plan = autoscaler_plan("ns", "chat", made)
+                seen = [PodView(f"u{n}", f"p{n}", 0.0) for n in range(5000)]
+                return await sources.ask(plan, {"main": PoolObservation(5000, seen)}, 0.0)
+
+    answers = asyncio.run(run())
+    assert answers.readings == {}
+    assert answers.problems[0] == "0 of 5000 pods have answered in 0.75 s"
+
+
+def test_a_large_page_leaves_the_event_loop_free() -> None:
+    """Other policies decide while it is parsed."""
+    padding = b"# HELP a comment of a server that has much to say\n" * (80 << 10)
+
+    async def large(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=padding + page(4, 2))
+
+    threads: list[int] = []
+
+    def noting(samples: Iterable[Sample]) -> PodReading:
+        threads.append(threading.get_ident())
+        return reading_of(samples)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sources_module, "reading_of", noting)
+        answers = ask("/large", large)
+    assert [one.waiting for one in answers.readings.values()] == [4]
+    assert threads != [threading.get_ident()]
 
 
 def test_the_queue_of_a_gateway_is_that_of_the_model() -> None:

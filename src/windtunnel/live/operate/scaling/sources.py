@@ -7,10 +7,11 @@ for Prometheus goes to that server alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from windtunnel.core.addresses import address_fault
 from windtunnel.core.errors import InputError
@@ -22,7 +23,7 @@ from windtunnel.scaling.kubernetes.pages import (
     page_samples,
     reading_of,
 )
-from windtunnel.scaling.kubernetes.plan import PrometheusSource, ScaledTarget, ScalingPlan
+from windtunnel.scaling.kubernetes.plan import ScaledTarget, ScalingPlan
 from windtunnel.scaling.kubernetes.prometheus import (
     LARGEST_ANSWER,
     Unavailable,
@@ -39,14 +40,20 @@ if TYPE_CHECKING:
 
 ASK_S: Final = 3.0
 """For one answer, as Kthena has it."""
-MOST_AT_ONCE: Final = 64
+PODS_AT_ONCE: Final = 64
 """Of one policy."""
+QUERIES_AT_ONCE: Final = 4
 MOST_CONNECTIONS: Final = 512
 ALL_S: Final = 10.0
-"""For all pods of a policy: who has not answered by then is missing."""
+"""For all pods of a policy: one that has not answered by then is missing."""
+PARSED_AT_ONCE: Final = 256 << 10
+"""Bytes; a larger answer is parsed beside the event loop."""
 MOST_PROBLEMS: Final = 5
 PODS_PER_QUERY: Final = 500
 SUBJECT: Final = "the token for Prometheus"
+
+
+Parsed = TypeVar("Parsed")
 
 
 class PrometheusServer(NamedTuple):
@@ -96,6 +103,21 @@ class Answers(NamedTuple):
     problems: list[str]
 
 
+class PodsQuery(NamedTuple):
+    """One query of Prometheus for some pods of a policy."""
+
+    plan: ScalingPlan
+    url: str
+    pod_label: str
+    namespace: str
+    pods: Sequence[PodView]
+    now_s: float
+
+
+async def _parsed(answer: bytes, parse: Callable[[], Parsed]) -> Parsed:
+    return parse() if len(answer) <= PARSED_AT_ONCE else await asyncio.to_thread(parse)
+
+
 class MetricSources:
     """Asks on behalf of all autoscalers of one operator."""
 
@@ -104,9 +126,11 @@ class MetricSources:
         session: aiohttp.ClientSession,
         prometheus: PrometheusServer | None = None,
         ask_s: float = ASK_S,
+        all_s: float = ALL_S,
     ) -> None:
         self._session: Final = session
         self._ask_s: Final = ask_s
+        self._all_s: Final = all_s
         self._prometheus: Final = prometheus
 
     async def ask(
@@ -130,96 +154,108 @@ class MetricSources:
         now_s: float,
         problems: list[str],
     ) -> dict[str, PodReading]:
-        source = plan.prometheus
         if not plan.asks_pods:
             return {}
-        if source is not None:
-            parts = await asyncio.gather(
-                *(
-                    self._from_prometheus(plan, source, target, pools[target.pool], now_s, problems)
-                    for target in plan.targets
-                )
-            )
-            return {uid: reading for part in parts for uid, reading in part.items()}
         asked = [
-            (target, pod)
+            (target, [pod for pod in pools[target.pool].pods
+                      if pod.ready and not pod.terminating and not pod.ended])
             for target in plan.targets
-            for pod in pools[target.pool].pods
-            if pod.ready and not pod.terminating and not pod.ended
-        ]
+        ]  # fmt: skip
+        count = sum(len(pods) for _, pods in asked)
         found: dict[str, PodReading] = {}
-        left = iter(asked)
+        silent: list[str] = []
+        source, server = plan.prometheus, self._prometheus
+        if source is None:
+            most = PODS_AT_ONCE
+            asks = (
+                self._from_pod(target, pod, found, problems)
+                for target, pods in asked
+                for pod in pods
+            )
+        elif server is None:
+            problems.append("the operator has no Prometheus: start it with --prometheus URL")
+            return {}
+        else:
+            most = QUERIES_AT_ONCE
+            asks = (
+                self._from_prometheus(
+                    PodsQuery(
+                        plan,
+                        server.url,
+                        source.pod_label,
+                        target.named.namespace,
+                        pods[start : start + PODS_PER_QUERY],
+                        now_s,
+                    ),
+                    found,
+                    silent,
+                    problems,
+                )
+                for target, pods in asked
+                for start in range(0, len(pods), PODS_PER_QUERY)
+            )
 
         async def ask_some() -> None:
-            for target, pod in left:
-                reading = await self._from_pod(target, pod, problems)
-                if reading is not None:
-                    found[pod.uid] = reading
+            for ask in asks:
+                await ask
 
         try:
-            async with asyncio.timeout(ALL_S):
-                await asyncio.gather(*(ask_some() for _ in range(min(len(asked), MOST_AT_ONCE))))
+            async with asyncio.timeout(self._all_s):
+                await asyncio.gather(*(ask_some() for _ in range(min(most, count))))
         except TimeoutError:
-            problems.insert(0, f"{len(found)} of {len(asked)} pods have answered in {ALL_S:g} s")
+            what = f"{len(found)} of {count} pods have answered in {self._all_s:g} s"
+            problems.insert(0, what)
+        if silent:
+            problems.append(f"Prometheus has {unread(silent)} of the last {plan.oldest_s:g} s")
         return found
 
     async def _from_pod(
-        self, target: ScaledTarget, pod: PodView, problems: list[str]
-    ) -> PodReading | None:
+        self,
+        target: ScaledTarget,
+        pod: PodView,
+        found: dict[str, PodReading],
+        problems: list[str],
+    ) -> None:
         if not pod.address:
             problems.append(f"{pod.name} has no address")
-            return None
+            return
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
         try:
             status, page = await self._fetch(f"http://{host}:{target.port}{target.path}")
         except Unavailable as error:
             problems.append(f"{pod.name} {error}")
-            return None
+            return
         if status != 200:
             problems.append(f"{pod.name} answers {status}")
-            return None
-        reading = reading_of(page_samples(page))
+            return
+        reading = await _parsed(page, lambda: reading_of(page_samples(page)))
         if not reading.says_load:
             problems.append(f"{pod.name} does not say its load")
-        return reading
+        found[pod.uid] = reading
 
     async def _from_prometheus(
         self,
-        plan: ScalingPlan,
-        source: PrometheusSource,
-        target: ScaledTarget,
-        look: PoolObservation,
-        now_s: float,
+        asked: PodsQuery,
+        found: dict[str, PodReading],
+        silent: list[str],
         problems: list[str],
-    ) -> dict[str, PodReading]:
-        server = self._prometheus
-        if server is None:
-            problems.append("the operator has no Prometheus: start it with --prometheus URL")
-            return {}
-        pods = [pod for pod in look.pods if pod.ready and not pod.terminating and not pod.ended]
-        found: dict[str, PodReading] = {}
-        silent: list[str] = []
-        for start in range(0, len(pods), PODS_PER_QUERY):
-            some = pods[start : start + PODS_PER_QUERY]
-            names = [pod.name for pod in some]
-            query = pods_query(
-                metric_names(), target.named.namespace, names, plan.oldest_s,
-                pod_label=source.pod_label,
-            )  # fmt: skip
-            try:
-                answer = await self._query(server.url, query, now_s)
-                samples = samples_by_pod(answer, now_s, plan.oldest_s, pod_label=source.pod_label)
-            except Unavailable as error:
-                problems.append(str(error))
-                continue
-            for pod in some:
-                if pod.name in samples:
-                    found[pod.uid] = reading_of(samples[pod.name])
-                else:
-                    silent.append(pod.name)
-        if silent:
-            problems.append(f"Prometheus has {unread(silent)} of the last {plan.oldest_s:g} s")
-        return found
+    ) -> None:
+        oldest_s, label = asked.plan.oldest_s, asked.pod_label
+        names = [pod.name for pod in asked.pods]
+        query = pods_query(metric_names(), asked.namespace, names, oldest_s, pod_label=label)
+        try:
+            answer = await self._query(asked.url, query, asked.now_s)
+            samples = await _parsed(
+                answer, partial(samples_by_pod, answer, asked.now_s, oldest_s, pod_label=label)
+            )
+        except Unavailable as error:
+            problems.append(str(error))
+            return
+        for pod in asked.pods:
+            if pod.name in samples:
+                found[pod.uid] = reading_of(samples[pod.name])
+            else:
+                silent.append(pod.name)
 
     async def _external(
         self, plan: ScalingPlan, now_s: float, problems: list[str]
@@ -305,7 +341,7 @@ class MetricSources:
 
 @asynccontextmanager
 async def open_sources(
-    prometheus: PrometheusServer | None, ask_s: float = ASK_S
+    prometheus: PrometheusServer | None, ask_s: float = ASK_S, all_s: float = ALL_S
 ) -> AsyncIterator[MetricSources]:
     """With connections of its own, closed at the end."""
     import aiohttp
@@ -317,4 +353,4 @@ async def open_sources(
         headers={"User-Agent": "windtunnel-operator", "Accept-Encoding": "identity"},
         auto_decompress=False,
     ) as session:
-        yield MetricSources(session, prometheus, ask_s)
+        yield MetricSources(session, prometheus, ask_s, all_s)
