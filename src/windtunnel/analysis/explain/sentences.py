@@ -50,7 +50,7 @@ def sentence(run: ExplainedRun, row: RequestRow, interval: Interval) -> str:
         where, column = WITHOUT_SERVER[interval.name]
         return f"queued for {took} {where}, {int(run.series.whole[column][sample]):,} queued"
     if interval.name == QUEUE:
-        return f"queued for {took}{_why_it_waited(run, row, sample)}"
+        return f"queued for {took}{_why_it_waited(run, row, sample, interval.took_s)}"
     return _moving(run, row, interval, sample, took)
 
 
@@ -133,7 +133,7 @@ def _decode(run: ExplainedRun, row: RequestRow, took_s: float) -> str:
     return f"its response of {each}"
 
 
-def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int) -> str:
+def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, took_s: float) -> str:
     """What its server looked like when it came."""
     state = state_of(run, row.prompt_server, sample)
     if state is None:
@@ -145,4 +145,18 @@ def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int) -> str:
         return f": {kv_used:.0%} of its server's KV blocks were in use, {waiting} queued"
     if not has_room(state):
         return f": {waiting} queued on its server, and {running} of its {slots} slots taken"
+    front_s = _front_end_s(run, row)
+    if front_s > took_s / 2:
+        return (
+            f": its server's front end took {format_duration(min(front_s, took_s))} (`overheads`)"
+        )
     return " with room to spare: a long step, or prompts ahead of it, came first"
+
+
+def _front_end_s(run: ExplainedRun, row: RequestRow) -> float:
+    """From its arrival at its server to the queue there: API server, tokenisation, IPC."""
+    for pool in run.scenario["serving"]["pools"]:
+        if pool["name"] == row.prompt_server[0]:
+            own = pool["overheads"]
+            return float(own["queueing_s"] + own["per_prompt_token_s"] * row.prompt_tokens)
+    return 0.0
