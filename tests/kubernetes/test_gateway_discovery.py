@@ -39,6 +39,15 @@ async def slow(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> Non
 
 
 @asynccontextmanager
+async def serving() -> AsyncIterator[FakeServer]:
+    server = await FakeServer(slow).start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
 async def gateway(cluster: Cluster, kubeconfig: Path) -> AsyncIterator[Bed]:
     """In front of the Service alone: the server that it is started with is gone."""
     entry = f"{{service: {cluster.namespace}/{SERVICE}, port: http, slots: 8}}"
@@ -118,9 +127,9 @@ class Clients:
 
 
 async def test_servers_join_drain_and_leave_while_requests_flow(cluster: Cluster) -> None:
-    first, second = await FakeServer(slow).start(), await FakeServer(slow).start()
-    await show(cluster, first, "a", ready=True)
-    async with gateway(cluster, cluster.plane.kubeconfig) as it:
+    file = cluster.plane.kubeconfig
+    async with serving() as first, serving() as second, gateway(cluster, file) as it:
+        await show(cluster, first, "a", ready=True)
         await it.until(lambda: healthy(it, first))
         assert state(it, first).availability.slots == 8
         clients = Clients(it)
@@ -144,7 +153,6 @@ async def test_servers_join_drain_and_leave_while_requests_flow(cluster: Cluster
         await clients.until_answered(8)
         await clients.stop()
         it.settled()
-    await second.stop()
     assert len(clients.answers) > 20
     assert all(clients.answers)
 
@@ -153,9 +161,8 @@ async def test_known_servers_stay_while_the_api_server_is_away_or_refuses(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "windtunnel.gateway")
-    server = await FakeServer(slow).start()
-    await show(cluster, server, "a", ready=True)
-    async with gateway(cluster, await account(cluster)) as it:
+    async with serving() as server, gateway(cluster, await account(cluster)) as it:
+        await show(cluster, server, "a", ready=True)
         await it.until(lambda: "is forbidden" in caplog.text)
         assert (
             f"endpointslices.discovery.k8s.io in the namespace {cluster.namespace}" in caplog.text
@@ -173,7 +180,6 @@ async def test_known_servers_stay_while_the_api_server_is_away_or_refuses(
         assert caplog.text.count("cannot be read") == 1
         await clients.stop()
         it.settled()
-    await server.stop()
     assert all(clients.answers)
     asked = cluster.plane.requests_of(f"{cluster.namespace}:{ACCOUNT}")
     used = {asked_of(one) for one in asked if "objectRef" in one}

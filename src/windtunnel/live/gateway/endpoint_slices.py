@@ -25,6 +25,9 @@ MOST_ENDPOINTS: Final = 4096
 MOST_FAULTS: Final = 16
 LOOK_S: Final = 1.0
 """How often it is looked whether the API server still answers."""
+SETTLED_LOOKS: Final = 60
+"""An API server that has just come back refuses everything for some seconds, and is asked again
+within half a minute: that alone is not said."""
 FAMILIES: Final = ("IPv4", "IPv6")
 
 _log = logging.getLogger("windtunnel.gateway")
@@ -155,6 +158,7 @@ class ServiceWatch:
         self._urls: list[str] | None = None
         self._faults: list[str] = []
         self._failing = ""
+        self._changing = 0  # looks for which it failed in another way
 
     async def watch(self, client: Client) -> None:
         """Until it is cancelled."""
@@ -193,8 +197,12 @@ class ServiceWatch:
         refused = isinstance(error, Forbidden | Unauthorized)
         failing = "" if error is None else "refused" if refused else "away"
         if failing == self._failing:
+            self._changing = 0
             return
-        self._failing = failing
+        self._changing += 1
+        if failing and self._failing and self._changing < SETTLED_LOOKS:
+            return
+        self._failing, self._changing = failing, 0
         if error is None:
             _log.warning("%s: its EndpointSlices are read again", self._shown)
             return
