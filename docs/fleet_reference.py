@@ -69,7 +69,7 @@ Where a NodeClaim goes before it was `Initialized`, Karpenter had no capacity: i
 ## Told
 
 Events at the pod that asked and at the machine (`FleetProvision`, `FleetBootstrap`, `FleetReclaim`, `FleetPreempt`, `FleetDelete`, `FleetFailed`, `FleetShort`, ...), JSON lines on the error stream, `fleet.*` in the event log of `--log`, and the metrics
-`windtunnel_fleet_leader`, `_machines` by pool and state, `_needs_short`, and `_calls_total` by verb, kind and outcome (`refused`: a disruption budget).
+`windtunnel_fleet_leader`, `_machines` by pool and state, `_needs_short`, `_state_unreadable` (a ConfigMap of the fleet; its shard decides nothing until it is mended), and `_calls_total` by verb, kind and outcome (`refused`: a disruption budget).
 
 ## Not there yet
 

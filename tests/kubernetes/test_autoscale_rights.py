@@ -55,3 +55,17 @@ async def test_scaling_needs_what_is_declared_for_it(cluster: Cluster) -> None:
     asks_who = {(one.group, one.plural, "get") for one in SCALABLE}
     assert unused <= asks_who | {("events.k8s.io", "events", "patch")}
     assert ("apps", "deployments", "get") in used
+
+
+async def test_without_gangs_nothing_of_grove_is_asked_for(cluster: Cluster) -> None:
+    async with stage(cluster, operator=False) as on, served() as metrics:
+        on.kubelets.address_of = lambda _: "127.0.0.1"
+        file = await account(on, AUTOSCALE)
+        await deployment(cluster)
+        await ready_pods(cluster)
+        await autoscaler(cluster, metrics.port)
+        async with operate(cluster, "--kubeconfig", str(file), "--autoscale", "--no-gangs"):
+            await until_size(cluster, 6)
+        asked = cluster.plane.requests_of(f"{on.space}:{ACCOUNT}")
+    assert [one["requestURI"] for one in asked if one["responseStatus"]["code"] == 403] == []
+    assert not any("grove.io" in one["requestURI"] for one in asked)

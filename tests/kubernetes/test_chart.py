@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,15 @@ from tests.kubernetes.test_rights import kubeconfig_of_account
 from tests.kubernetes.test_webhooks import until_ready
 from windtunnel.live.kubernetes.errors import ApiError, Forbidden, NotFound
 from windtunnel.live.kubernetes.resources import NAMESPACES, PODS, Plain, Resource, Unstructured
-from windtunnel.live.operate.rights import FEATURES, OF_GATEWAY, rules, rules_of
+from windtunnel.live.operate.rights import (
+    CLUSTER,
+    FEATURES,
+    HOME,
+    OF_GATEWAY,
+    WATCHED,
+    rules,
+    rules_of,
+)
 from windtunnel.live.operate.webhooks import CONFIGURATIONS
 from windtunnel.live.rehearse.control_plane import free_port
 
@@ -51,14 +60,42 @@ def test_helm_lints_it_and_plain_manifests_are_what_it_renders() -> None:
 
 
 def test_all_features_have_all_rights_and_none_have_fewer() -> None:
-    for values, features in ((EVERYTHING, FEATURES), (("operator.place=false",
-                             "webhooks.enabled=false"), ("gangs",))):  # fmt: skip
+    no_gangs = ("operator.gangs=false", "operator.autoscale=true")
+    for values, features in (
+        (EVERYTHING, FEATURES),
+        (("operator.place=false", "webhooks.enabled=false"), ("operator", "gangs")),
+        (no_gangs, ("operator", "autoscale")),
+    ):
         made = objects(rendered(*values))
         found = {one["kind"]: one for one in made if one["metadata"]["name"] != GATEWAY_NAME}
-        for kind, at_home in (("ClusterRole", False), ("Role", True)):
-            separate = [rule for one in features for rule in rules([one], at_home=at_home)]
-            assert found[kind]["rules"] == separate
+        for kind, scopes in (("ClusterRole", (CLUSTER, WATCHED)), ("Role", (HOME,))):
+            assert found[kind]["rules"] == separate(features, *scopes)
         assert ("ValidatingWebhookConfiguration" in found) == ("webhooks" in features)
+
+
+def separate(features: Iterable[str], *scopes: str) -> list[dict[str, Any]]:
+    return [rule for scope in scopes for one in features for rule in rules([one], scope)]
+
+
+def test_for_one_namespace_the_rights_are_a_role_of_it() -> None:
+    found = objects(rendered(*EVERYTHING, "operator.namespace=team"))
+    (cluster,) = (one for one in found if one["kind"] == "ClusterRole")
+    assert cluster["rules"] == separate(FEATURES, CLUSTER)
+    assert not any("secrets" in one["resources"] for one in cluster["rules"])
+    there = {one["kind"]: one for one in found if one["metadata"].get("namespace") == "team"}
+    assert there["Role"]["rules"] == separate(FEATURES, WATCHED)
+    assert there["RoleBinding"]["roleRef"]["name"] == there["Role"]["metadata"]["name"]
+
+
+def test_the_token_of_prometheus_comes_from_a_secret() -> None:
+    values = ("autoscale=true", "prometheus=http://p", "prometheusTokenSecret=t")
+    text = rendered(*(f"operator.{one}" for one in values))
+    (deployment,) = (one for one in objects(text) if one["kind"] == "Deployment")
+    spec = deployment["spec"]["template"]["spec"]
+    assert {"name": "prometheus", "secret": {"secretName": "t"}} in spec["volumes"]
+    (container,) = spec["containers"]
+    (mount,) = (one for one in container["volumeMounts"] if one["name"] == "prometheus")
+    assert f"--prometheus-token-file={mount['mountPath']}/token" in container["args"]
 
 
 def test_the_gateway_may_watch_slices_where_its_services_are_and_nothing_else() -> None:

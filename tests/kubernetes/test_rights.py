@@ -19,7 +19,17 @@ from tests.kubernetes.test_webhooks import configured, until_ready
 from windtunnel.live.kubernetes.client import Client
 from windtunnel.live.kubernetes.resources import CRDS, NODES, Plain, Resource
 from windtunnel.live.operate.mirror import RESOURCES
-from windtunnel.live.operate.rights import GANGS, HOOKS, PLACE, RIGHTS, rules
+from windtunnel.live.operate.rights import (
+    CLUSTER,
+    GANGS,
+    HOME,
+    HOOKS,
+    OPERATOR,
+    PLACE,
+    RIGHTS,
+    WATCHED,
+    rules,
+)
 from windtunnel.live.operate.webhooks import SECRET
 from windtunnel.live.rehearse.control_plane import free_port
 from windtunnel.live.rehearse.kubelets import add_node
@@ -33,17 +43,21 @@ ACCOUNT = "windtunnel-operator"
 GPU = "nvidia.com/gpu"
 
 
-async def account(on: Stage, *features: str) -> Path:
+async def account(on: Stage, *features: str, one_namespace: bool = False) -> Path:
     """A kubeconfig of a service account with the rights of these features."""
+    features = (OPERATOR, *features)
     space, client = on.space, on.client
     home = {"name": ACCOUNT, "namespace": space}
     await client.create(RESOURCES["ServiceAccount"], {"metadata": home}, Plain)
     subject = {"kind": "ServiceAccount", **home}
-    for role, binding, meta, at_home in (
-        (CLUSTER_ROLES, CLUSTER_BINDINGS, {"name": space}, False),
-        (RESOURCES["Role"], RESOURCES["RoleBinding"], home, True),
+    everywhere, here = ([CLUSTER], [HOME, WATCHED])
+    if not one_namespace:
+        everywhere, here = [CLUSTER, WATCHED], [HOME]
+    for role, binding, meta, scopes in (
+        (CLUSTER_ROLES, CLUSTER_BINDINGS, {"name": space}, everywhere),
+        (RESOURCES["Role"], RESOURCES["RoleBinding"], home, here),
     ):
-        allowed = {"metadata": meta, "rules": rules(features, at_home=at_home)}
+        allowed = {"metadata": meta, "rules": rules(features, *scopes)}
         await client.create(role, allowed, Plain)
         ref = {"apiGroup": RBAC, "kind": role.kind, "name": meta["name"]}
         bound = {"metadata": meta, "roleRef": ref, "subjects": [subject]}
@@ -173,9 +187,22 @@ async def test_every_right_is_needed_and_no_other_is(cluster: Cluster) -> None:
         (one.resource.group, one.plural, verb)
         for one in RIGHTS
         for verb in one.verbs.split()
-        if one.feature in (GANGS, PLACE, HOOKS)
+        if one.feature in (OPERATOR, GANGS, PLACE, HOOKS)
     }
     assert used == declared
+
+
+async def test_for_one_namespace_the_rights_are_of_that_namespace(cluster: Cluster) -> None:
+    async with stage(cluster, slots=None, operator=False) as on:
+        file = await account(on, GANGS, PLACE, one_namespace=True)
+        words = ["--kubeconfig", str(file), "--init-image", "x:1", "--place"]
+        await add_node(on.client, f"{on.space}-0", {"test": on.space}, {"cpu": "8", GPU: "8"})
+        async with operate(cluster, *words, "--namespace", on.space):
+            await on.apply(everything(on.space))
+            await on.until(lambda: on.kubelets.ready() == 8)
+        asked = cluster.plane.requests_of(f"{on.space}:{ACCOUNT}")
+        await on.client.delete(NODES, "", f"{on.space}-0")
+    assert [one["requestURI"] for one in asked if one["responseStatus"]["code"] == 403] == []
 
 
 def asked_of(one: dict[str, Any]) -> tuple[str, str, str]:

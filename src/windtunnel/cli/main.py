@@ -56,7 +56,7 @@ SECTIONS = {
     "Live": {
         "batch": "Send a file of prompts to OpenAI-compatible servers.",
         "gateway": "Put admission and routing in front of OpenAI-compatible servers.",
-        "operate": "Run the gang controllers on a Kubernetes cluster.",
+        "operate": "Run gangs, placement, autoscaling and machines on Kubernetes.",
         "rehearse": "Run a scenario on a real API server, and compare with its simulation.",
         "audit": "Replay a gateway's event log and check every decision in it.",
         "incident": "Cut a stretch out of a gateway's log and trace, as a folder that replays.",

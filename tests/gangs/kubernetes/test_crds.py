@@ -156,3 +156,10 @@ def test_the_command_prints_what_kubectl_applies() -> None:
     assert list(yaml.safe_load_all(plain.output)) == everything
     listed = CliRunner().invoke(operate, ["crds", "--json"], catch_exceptions=False)
     assert yaml.safe_load(listed.output)["items"] == everything
+
+
+@pytest.mark.parametrize(("feature", "groups"), [("gangs", {"grove.io", "scheduler.grove.io"}),
+                                                 ("autoscale", {"windtunnel.dev"})])  # fmt: skip
+def test_the_kinds_of_one_feature_are_printed(feature: str, groups: set[str]) -> None:
+    printed = CliRunner().invoke(operate, ["crds", "--for", feature], catch_exceptions=False)
+    assert {one["spec"]["group"] for one in yaml.safe_load_all(printed.output)} == groups

@@ -4,14 +4,28 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from windtunnel.live.kubernetes.resources import LEASES
+from windtunnel.live.operate.fleet import FleetCollector
 from windtunnel.live.operate.program import OperatorCollector, OperatorOptions, Program
-from windtunnel.live.operate.rights import FEATURES, GANGS, HOOKS, LEASE, PLACE, rules
+from windtunnel.live.operate.rights import (
+    CLUSTER,
+    FEATURES,
+    GANGS,
+    HOME,
+    HOOKS,
+    LEASE,
+    OPERATOR,
+    PLACE,
+    WATCHED,
+    rules,
+)
+from windtunnel.live.operate.scaling.metrics import ScalingCollector
 from windtunnel.live.operate.webhooks import PATHS, Webhooks
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -44,10 +58,10 @@ def test_plain_manifests_have_the_rights_and_no_more(plain: dict[str, Any]) -> N
             for verb in one["verbs"]
         }
 
-    features = (GANGS, PLACE, HOOKS)
+    features = (OPERATOR, GANGS, PLACE, HOOKS)
     assert set(features) <= set(FEATURES)
-    assert flat(plain["ClusterRole"]["rules"]) == flat(rules(features, at_home=False))
-    assert flat(plain["Role"]["rules"]) == flat(rules(features, at_home=True))
+    assert flat(plain["ClusterRole"]["rules"]) == flat(rules(features, CLUSTER, WATCHED))
+    assert flat(plain["Role"]["rules"]) == flat(rules(features, HOME))
     assert (LEASES.group, "leases", "update", LEASE) in flat(plain["Role"]["rules"])
     assert not any("*" in one for one in flat(plain["ClusterRole"]["rules"]))
 
@@ -68,20 +82,29 @@ def test_ports_paths_and_probes_are_those_of_the_operator(plain: dict[str, Any])
 
 
 def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:
-    program = Program(OperatorOptions())
+    program: Any = Program(OperatorOptions())
     program.webhooks = Webhooks(None, "", dict, lambda: 0.0)  # type: ignore[arg-type]
-    published = set()
-    for file, prefix in (("program.py", "operator"), ("scaling/metrics.py", "scaling")):
-        source = Path(__file__).parents[3] / "src/windtunnel/live/operate" / file
-        named = set(re.findall(r'f"\{name\}(\w+)"', source.read_text(encoding="utf-8")))
-        published |= {f"windtunnel_{prefix}_{one}" for one in named}
-    made = {one.name for one in OperatorCollector(program).collect()}
-    assert made <= published
-    counters = {f"{one}_total" for one in published}
+    program.loop = SimpleNamespace(passes=0)
+    program.client = SimpleNamespace(requests_sent=0, requests_shed=0)
+    program.mirror = SimpleNamespace(reflectors={}, invalid={})
+    scaling: Any = SimpleNamespace(scaled={}, bugs=0)
+    fleet: Any = SimpleNamespace(shards=[], coordinator=None)
+    published = {
+        f"{one.name}_total" if one.type == "counter" else one.name
+        for collector in (
+            OperatorCollector(program),
+            ScalingCollector(lambda: scaling, lambda: 0.0),
+            FleetCollector(lambda: fleet),
+        )
+        for one in collector.collect()
+    }
     board = json.loads((CHART / "files" / "grafana-operator.json").read_text(encoding="utf-8"))
     asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))
     asked += [rule["expr"] for group in alerts["groups"] for rule in group["rules"]]
+    parts = set()
     for expression in asked:
         (metric,) = re.findall(r"windtunnel_\w+", expression)
-        assert metric in published | counters, expression
+        assert metric in published, expression
+        parts.add(metric.split("_")[1])
+    assert parts == {"operator", "scaling", "fleet"}

@@ -8,17 +8,21 @@ app.kubernetes.io/component: {{ .part }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{- /* Rules of the features that are on, from the rights that the operator declares. */ -}}
+{{- /* Rules of the features that are on, in some scopes, from the rights that the operator declares. */ -}}
 {{- define "windtunnel.rules" -}}
-{{- $rights := index (.root.Files.Get "files/rights.yaml" | fromYaml) .where }}
-{{- $features := list "gangs" }}
-{{- if .root.Values.operator.place }}{{ $features = append $features "place" }}{{ end }}
+{{- $declared := .root.Files.Get "files/rights.yaml" | fromYaml }}
+{{- $gangs := .root.Values.operator.gangs }}
+{{- $features := list "operator" }}
+{{- if $gangs }}{{ $features = append $features "gangs" }}{{ end }}
+{{- if and $gangs .root.Values.operator.place }}{{ $features = append $features "place" }}{{ end }}
 {{- if .root.Values.operator.autoscale }}{{ $features = append $features "autoscale" }}{{ end }}
 {{- if .root.Values.operator.fleet }}{{ $features = append $features "fleet" }}{{ end }}
-{{- if .root.Values.webhooks.enabled }}{{ $features = append $features "webhooks" }}{{ end }}
+{{- if and $gangs .root.Values.webhooks.enabled }}{{ $features = append $features "webhooks" }}{{ end }}
+{{- range $scope := .scopes }}
 {{- range $features }}
-{{- with index $rights . }}
+{{- with index $declared $scope . }}
 {{ toYaml . }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

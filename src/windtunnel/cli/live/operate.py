@@ -1,4 +1,4 @@
-"""`windtunnel operate`: the gang controllers on a Kubernetes API server."""
+"""`windtunnel operate`: gangs, placement, autoscaling and machines on a Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 import click
 
 from windtunnel.cli.options import FILE, MEMORY, TIME, option
+from windtunnel.core.errors import InputError
 
 INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
 
 
 @click.group(invoke_without_command=True,
-             short_help="Run the gang controllers on a Kubernetes cluster.")  # fmt: skip
+             short_help="Run gangs, placement, autoscaling and machines on "
+             "Kubernetes.")  # fmt: skip
 @click.option("--kubeconfig", type=FILE, metavar="FILE",
               help="The cluster. [default: KUBECONFIG, the pod's service account, "
               "~/.kube/config]")  # fmt: skip
@@ -27,6 +29,9 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
 @click.option("--init-image", default=None, metavar="IMAGE",
               help="Of the init container that enforces the startup order of cliques. "
               f"[default: ${INIT_IMAGE}]")  # fmt: skip
+@click.option("--no-gangs", is_flag=True,
+              help="Leave PodCliqueSets alone: for --autoscale and --fleet on clusters without "
+              "Grove's kinds.")  # fmt: skip
 @click.option("--place", is_flag=True,
               help="Also bind the pods of `schedulerName: windtunnel`, decided for all of a "
               "gang or none.")  # fmt: skip
@@ -67,6 +72,7 @@ def operate(
     webhook_port: int | None,
     log: Path | None,
     dry_run: bool,
+    no_gangs: bool,
     place: bool,
     autoscale: bool,
     prometheus: str,
@@ -76,10 +82,11 @@ def operate(
     canary_timeout: float,
     fleet: Path | None,
 ) -> None:
-    """Run the gang controllers on a Kubernetes cluster.
+    """Run gangs, placement, autoscaling and machines on a Kubernetes cluster.
 
-    They look after PodCliqueSets as in a simulation: create pods behind gates, start them in order,
-    terminate gangs that stay below their minimum, roll out changes. With --autoscale,
+    The gang controllers look after PodCliqueSets as in a simulation: create pods behind gates,
+    start them in order, terminate gangs that stay below their minimum, roll out changes. With
+    --place, pods are bound to nodes by whole gangs. With --autoscale,
     policies of Autoscalers and of Kthena change the scale of gangs, Deployments and others. With
     --fleet, pods that find no place get machines, and machines that no pod needs are given back.
 
@@ -99,6 +106,14 @@ def operate(
     from windtunnel.live.operate.scaling.canary import canary_options
     from windtunnel.live.operate.scaling.sources import prometheus_server
 
+    if no_gangs and (place or webhook_port is not None or not (autoscale or fleet)):
+        raise InputError(
+            "--place and --webhook-port are for gangs"
+            if place or webhook_port is not None
+            else "nothing is left to do",
+            where="--no-gangs",
+            allowed="--autoscale and --fleet beside it",
+        )
     image = os.environ.get(INIT_IMAGE, "") if init_image is None else init_image
     options = OperatorOptions(
         kubeconfig=kubeconfig,
@@ -109,6 +124,7 @@ def operate(
         init_image=image,
         log=log,
         dry_run=dry_run,
+        gangs=not no_gangs,
         placing=place,
         scaling=autoscale,
         prometheus=prometheus_server(prometheus, prometheus_token_file, autoscale=autoscale),
@@ -131,8 +147,11 @@ def operate(
 
 
 @operate.command(short_help="Print the CustomResourceDefinitions of the kinds that it works on.")
+@click.option("--for", "features", multiple=True, type=click.Choice(["gangs", "autoscale"]),
+              help="The kinds of this feature alone: Grove's for gangs, Autoscaler for "
+              "autoscale. May be repeated. [default: all]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON List instead of YAML.")
-def crds(*, as_json: bool) -> None:
+def crds(*, features: tuple[str, ...], as_json: bool) -> None:
     """Print the CustomResourceDefinitions of Grove's kinds and of Autoscaler.
 
     They are applied before the first start:
@@ -142,7 +161,8 @@ def crds(*, as_json: bool) -> None:
     from windtunnel.gangs.kubernetes.crds import crds as gang_crds
     from windtunnel.scaling.kubernetes.crds import crds as scaling_crds
 
-    found = [*gang_crds(), *scaling_crds()]
+    kinds = {"gangs": gang_crds, "autoscale": scaling_crds}
+    found = [one for name, of in kinds.items() if not features or name in features for one in of()]
     if as_json:
         import json
 

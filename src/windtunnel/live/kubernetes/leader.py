@@ -220,7 +220,7 @@ class LeaderElector:
 
     Cancel it last: a write that is still under way then meets the next leader's.
 
-    `lead` works in every term. `led` and `lost` change with every term, for callers that only look.
+    `lead` works in every term; `led` and `lost` change with every term.
     Give it to `Client.fenced` for all writes that only the leader may do.
     """
 

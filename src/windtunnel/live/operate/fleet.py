@@ -605,15 +605,24 @@ class FleetCollector:
         short = GaugeMetricFamily(
             f"{name}needs_short", "Needs that lack machines.", labels=["shard"]
         )
+        unreadable = GaugeMetricFamily(
+            f"{name}state_unreadable",
+            "1 while a ConfigMap of the fleet cannot be read.",
+            labels=["shard"],
+        )
         calls = CounterMetricFamily(
             f"{name}calls", "Calls of the API server.", labels=["shard", "verb", "kind", "outcome"]
         )
         for one in program.shards:
             leads.add_metric([one.name], float(one.elector.led.is_set()))
+            unreadable.add_metric([one.name], float(bool(one.fault)))
             for key, number in one.counts.items():
                 calls.add_metric([one.name, *key], number)
             if one.controller is not None:
                 short.add_metric([one.name], len(one.controller.verdicts))
                 for (pool, state), count in one.controller.counts().items():
                     machines.add_metric([one.name, pool, state], count)
-        yield from (leads, machines, short, calls)
+        if program.coordinator is not None:
+            found = program.coordinator
+            unreadable.add_metric([found.name], float(bool(found.fault)))
+        yield from (leads, machines, short, unreadable, calls)

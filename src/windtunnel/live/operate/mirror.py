@@ -92,7 +92,13 @@ class Mirror:
     """One reflector for each kind, and the view that they fill."""
 
     def __init__(
-        self, client: Client, now_s: Callable[[], float], namespace: str = "", *, placing: bool
+        self,
+        client: Client,
+        now_s: Callable[[], float],
+        namespace: str = "",
+        *,
+        placing: bool,
+        gangs: bool = True,
     ) -> None:
         self.view: Final = View()
         self.invalid: Final[dict[str, InvalidSet]] = {}
@@ -108,12 +114,11 @@ class Mirror:
         self._now_s: Final = now_s
         self.objects: Final[dict[str, Reflector[Received]]] = {}
         self.attached: Final[dict[str, Reflector[Bare]]] = {}
-        left_out = () if placing else (NODE,)
         for kind, resource in RESOURCES.items():
+            if not (placing if kind == NODE else gangs or (placing and kind == POD)):
+                continue
             space = namespace if resource.namespaced else ""
             if kind in (*OWN_KINDS, TOPOLOGY, PRIORITY, POD, NODE):
-                if kind in left_out:
-                    continue
                 chosen = Selection(space)
                 if kind == POD:
                     # To place pods, one has to know what other pods take of the nodes.
@@ -132,10 +137,11 @@ class Mirror:
 
     async def leave_out_unserved(self, client: Client) -> list[str]:
         """Drops the optional kinds that this API server does not serve, and names them."""
-        missing = [
+        missing: list[str] = [
             kind
             for kind in OPTIONAL
-            if RESOURCES[kind].plural not in await _served(client, RESOURCES[kind].api_version)
+            if kind in self.attached
+            and RESOURCES[kind].plural not in await _served(client, RESOURCES[kind].api_version)
         ]
         for kind in missing:
             del self.attached[kind]

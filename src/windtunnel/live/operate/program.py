@@ -75,6 +75,8 @@ class OperatorOptions(NamedTuple):
     init_image: str = ""
     log: Path | None = None
     dry_run: bool = False
+    gangs: bool = True
+    """Whether the gang controllers run; without them, Grove's kinds need not be installed."""
     placing: bool = False
     """Whether pods of `schedulerName: windtunnel` are placed."""
     scaling: bool = False
@@ -197,7 +199,9 @@ class Program:
         """All that runs beside the controllers; the first of it is stopped last."""
         options = self.options
         whole = options.placing or options.fleet is not None
-        self.mirror = Mirror(client, self.now_s, options.namespace, placing=whole)
+        self.mirror = Mirror(
+            client, self.now_s, options.namespace, placing=whole, gangs=options.gangs
+        )
         self.mirror.on_change = self._received if self._log_file is not None else None
         self.elector = LeaderElector(client, self._home(client), LEASE, self.identity)
         self._installation = f"{self._home(client)}/{LEASE}"
@@ -259,24 +263,28 @@ class Program:
     async def _operate(
         self, client: Client, writer: Writer | None, recorder: EventRecorder | None
     ) -> None:
+        fenced = None if writer is None else writer.client
+        with unwrapped():
+            async with asyncio.TaskGroup() as tasks:
+                if self.options.gangs:
+                    tasks.create_task(self._run_gangs(writer, recorder))
+                if self._scaling_caches is not None:
+                    scale = self._scale(self._scaling_caches, client, fenced, recorder)
+                    tasks.create_task(scale)
+                await asyncio.Event().wait()  # the fleet has Leases of its own
+
+    async def _run_gangs(self, writer: Writer | None, recorder: EventRecorder | None) -> None:
         assert self.mirror is not None
-        image = self.options.init_image
         placement = None
         if self.options.placing:
-            placement = Placement(
-                self.mirror, None if writer is None else writer.client, self.now_s
-            )
+            fenced = None if writer is None else writer.client
+            placement = Placement(self.mirror, fenced, self.now_s)
+        image = self.options.init_image
         self.loop = GangOperator(self.mirror, writer, recorder, self.now_s, image, placement)
         self.loop.on_decision = self._decided
         self.loop.on_failure = self._failed
         try:
-            with unwrapped():
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self.loop.run())
-                    if self._scaling_caches is not None:
-                        fenced = None if writer is None else writer.client
-                        scale = self._scale(self._scaling_caches, client, fenced, recorder)
-                        tasks.create_task(scale)
+            await self.loop.run()
         finally:
             self.loop.close()
 

@@ -23,6 +23,8 @@ from windtunnel.live.operate.webhooks import CONFIGURATIONS, NAME, SECRET
 from windtunnel.scaling.kubernetes import kthena
 from windtunnel.scaling.manifests.kthena import MODEL_SERVING
 
+OPERATOR: Final = "operator"
+"""What every operator needs."""
 GANGS: Final = "gangs"
 PLACE: Final = "place"
 AUTOSCALE: Final = "autoscale"
@@ -31,6 +33,13 @@ HOOKS: Final = "webhooks"
 GATEWAY: Final = "gateway"
 
 LEASE: Final = "windtunnel-operator"
+
+CLUSTER: Final = "cluster"
+"""Where a right counts: for kinds without a namespace, and in all namespaces."""
+WATCHED: Final = "namespaces"
+"""In the namespaces whose objects it looks after: `--namespace`, or all."""
+HOME: Final = "home"
+"""In the operator's own namespace alone."""
 
 
 class Right(NamedTuple):
@@ -44,7 +53,14 @@ class Right(NamedTuple):
     name: str = ""
     """Of the one object that it is about."""
     at_home: bool = False
-    """In the operator's own namespace alone."""
+    everywhere: bool = False
+    """In all namespaces, also where it looks after one: nodes have pods of all."""
+
+    @property
+    def scope(self) -> str:
+        if self.at_home:
+            return HOME
+        return CLUSTER if self.everywhere or not self.resource.namespaced else WATCHED
 
     @property
     def plural(self) -> str:
@@ -69,6 +85,9 @@ SCALABLE: Final = (
 """What autoscalers may scale; people who scale another kind grant the same for it."""
 
 RIGHTS: Final = (
+    Right(OPERATOR, EVENTS, "create patch"),
+    Right(OPERATOR, LEASES, "create", at_home=True),
+    Right(OPERATOR, LEASES, "get update", name=LEASE, at_home=True),
     *_of_kinds(GANGS, (SET, TOPOLOGY, PRIORITY), "list watch"),
     *_of_kinds(GANGS, (CLIQUE, GANG, POD), "list watch create patch delete"),
     *_of_kinds(GANGS, (GROUP, *OF_REPLICAS), "list watch create delete"),
@@ -77,10 +96,8 @@ RIGHTS: Final = (
     # Who creates a Role must have the rights that it grants: the init containers' of each set.
     Right(GANGS, RESOURCES[POD], "get"),
     Right(GANGS, RESOURCES[POD], "get list watch", "status"),
-    Right(GANGS, EVENTS, "create patch"),
-    Right(GANGS, LEASES, "create", at_home=True),
-    Right(GANGS, LEASES, "get update", name=LEASE, at_home=True),
     Right(PLACE, RESOURCES[NODE], "list watch"),
+    Right(PLACE, RESOURCES[POD], "list watch", everywhere=True),
     Right(PLACE, RESOURCES[POD], "create", "binding"),
     Right(PLACE, RESOURCES[POD], "create", "eviction"),
     Right(PLACE, RESOURCES[POD], "patch", "status"),
@@ -91,9 +108,10 @@ RIGHTS: Final = (
     *(Right(AUTOSCALE, one, "get") for one in SCALABLE),
     Right(AUTOSCALE, RESOURCES[POD], "list"),
     Right(AUTOSCALE, CONFIG_MAPS, "get create patch"),
-    Right(AUTOSCALE, EVENTS, "create patch"),
     Right(FLEET, RESOURCES[NODE], "list watch patch"),
-    Right(FLEET, RESOURCES[POD], "create", "eviction"),
+    Right(FLEET, RESOURCES[POD], "list watch", everywhere=True),
+    Right(FLEET, RESOURCES[POD], "create", "eviction", everywhere=True),
+    Right(FLEET, EVENTS, "create patch", everywhere=True),
     Right(FLEET, NODE_CLAIMS, "get list watch create patch delete"),
     Right(FLEET, CONFIG_MAPS, "get create patch", at_home=True),
     # One Lease for each shard.
@@ -109,10 +127,10 @@ OF_GATEWAY: Final = (Right(GATEWAY, ENDPOINT_SLICES, "list watch"),)
 """In each namespace with a Service whose pods are its servers."""
 
 
-def rules(features: Iterable[str], *, at_home: bool) -> list[dict[str, Any]]:
-    """The `rules` of the operator's ClusterRole for these features or, `at_home`, of its Role."""
+def rules(features: Iterable[str], *scopes: str) -> list[dict[str, Any]]:
+    """The `rules` of a role of the operator for these features, in these scopes."""
     wanted = set(features)
-    return rules_of(one for one in RIGHTS if one.feature in wanted and one.at_home == at_home)
+    return rules_of(one for one in RIGHTS if one.feature in wanted and one.scope in scopes)
 
 
 def rules_of(rights: Iterable[Right]) -> list[dict[str, Any]]:
@@ -134,7 +152,7 @@ def rules_of(rights: Iterable[Right]) -> list[dict[str, Any]]:
 def by_feature() -> dict[str, Any]:
     """What the chart reads: the rules of each feature of the operator, and those of the gateway."""
     operator = {
-        where: {one: found for one in FEATURES if (found := rules([one], at_home=home))}
-        for where, home in (("cluster", False), ("home", True))
+        scope: {one: found for one in FEATURES if (found := rules([one], scope))}
+        for scope in (CLUSTER, WATCHED, HOME)
     }
     return {**operator, GATEWAY: rules_of(OF_GATEWAY)}
