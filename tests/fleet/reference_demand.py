@@ -3,6 +3,8 @@
 Everything is computed from all nodes and pods, each time anew.
 """
 
+from dataclasses import replace
+
 from windtunnel.core.taints import ALL_TAINTS, tolerates
 from windtunnel.fleet.demand import (
     ACCELERATOR,
@@ -76,7 +78,7 @@ class ReferenceDemand:
         self._extra: dict[str, str] = {}
         self._kind_of: dict[str, MachineKind | None] = {}
         self.rows: dict[str, DemandRow] = {}
-        self.homeless: dict[str, None] = {}
+        self.homeless: dict[str, bool] = {}
 
     def look(self, now_s: float) -> None:
         machines = sorted(self.holders, key=lambda name: self.holders[name][1])
@@ -151,7 +153,8 @@ class ReferenceDemand:
     ) -> Bin | None:
         kind = self._smallest(pod)
         if kind is None:
-            self.homeless[pod.name] = None
+            anyone = replace(pod, tolerations=(ALL_TAINTS,))
+            self.homeless[pod.name] = self._smallest(anyone) is not None
             return None
         size = int(kind.capacity[GPU]) if int(pod.requests.get(GPU, 0.0)) else 0
         machines, same = 1, self.together.get(pod.gang, "")

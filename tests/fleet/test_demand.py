@@ -206,6 +206,12 @@ def test_a_machine_is_asked_for_whose_taints_a_pod_tolerates() -> None:
 
     assert asked() == (4, [f"{TAINTS}:NotIn:NoSchedule@team=a"])
     assert asked(TOLERATIONS[-1][0]) == (2, [])
+    tainted = [MachineKind({GPU: 8.0}, {TAINTS: "NoSchedule@team=a"})]
+    demand = Demand("c", tainted)
+    for name, gpus in (("kept off", 8.0), ("too large", 9.0)):
+        demand.pod(PodRequest(name, name, {GPU: gpus}, {}), "", pending=True, gated=False)
+    demand.look(0.0)
+    assert demand.homeless == {"kept off": True, "too large": False}
 
 
 def test_a_restart_goes_on_with_the_rows_that_pods_still_need() -> None:

@@ -120,7 +120,7 @@ async def test_a_foreign_change_is_reported_and_stays(cluster: Cluster) -> None:
             message = await until_condition(cluster, "Contested", "True", "ForeignChange")
             assert f"Deployment {cluster.namespace}/chat" in message
             note = await until_event(cluster, "ForeignChange")
-            assert "has 3 replicas instead of the 6 that were set" in note
+            assert "has 3 replicas instead of 6: another writer scales it" in note
             assert "windtunnel-tests" in note  # its field manager
             await ours.ticks(3)
             assert await size(cluster) == 3

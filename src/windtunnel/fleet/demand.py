@@ -282,8 +282,8 @@ class Demand:
         self._number = 0
         self._issued = 0
         self._looks = 0
-        self.homeless: Final[dict[str, None]] = {}
-        """Pods that no kind of machine can hold."""
+        self.homeless: Final[dict[str, bool]] = {}
+        """Pods that no kind of machine can hold; True: their tolerations alone are the reason."""
         self.added: Final[dict[str, DemandRow]] = {}
         self.dropped: Final[dict[str, None]] = {}
         """Rows that came and went since the reader last emptied these two; drops come first."""
@@ -563,7 +563,11 @@ class Demand:
         """
         pod, kind = one.pod, one.shape.kind
         if kind is None:
-            self.homeless[pod.name] = None
+            tolerant = PodRequest(
+                "", "", pod.requests, pod.selector, affinity=pod.affinity, tolerations=(ALL_TAINTS,)
+            )
+            asks = int(pod.requests.get(GPU, 0.0))
+            self.homeless[pod.name] = self._smallest(tolerant, asks) is not None
             return None
         size = kind.capacity.get(GPU, 0.0)
         together, machines = self._together.get(pod.gang, ""), 1

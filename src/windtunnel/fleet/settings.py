@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from windtunnel.core.taints import taint_of
 from windtunnel.fleet.demand import CPU, GPU, MEMORY
 from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, MachineShape, shape
 from windtunnel.settings.faults import Fault, dotted
@@ -15,6 +16,8 @@ from windtunnel.settings.section import Added, Context, Section
 MOST_MACHINES = 100_000
 MOST_KINDS = 1_000
 MOST_ON_ONE = 1_024
+OWN_TAINTS = {"windtunnel.dev/": "Windtunnel", "node.kubernetes.io/": "Kubernetes"}
+"""Who has the taints whose keys begin so."""
 PODS = 110.0
 """On one node, as kubelets limit them."""
 
@@ -109,6 +112,20 @@ class FleetPool(Section):
         description="Of its nodes, as kubectl writes them: `nvidia.com/gpu=present:NoSchedule`. "
         "They are asked for pods that tolerate them.",
     )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        first: dict[tuple[str, str], int] = {}
+        for index, text in enumerate(self.taints):
+            key, _, effect = taint_of(text)
+            before = first.setdefault((key, effect), index)
+            if before != index:
+                other = dotted((*where.path, "taints", before))
+                what = f"{text!r} has the key and the effect of {other}"
+                yield where.fault(("taints", index), what, "one taint for a key and an effect")
+            owner = next((who for start, who in OWN_TAINTS.items() if key.startswith(start)), "")
+            if owner:
+                what = f"{text!r} is a taint that {owner} adds and removes itself"
+                yield where.fault(("taints", index), what, "taints with a key of your own")
 
     def capacity_for_pods(self) -> dict[str, float]:
         """What pods can have of one machine."""

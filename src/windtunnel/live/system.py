@@ -64,15 +64,26 @@ def run_until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
         loop = asyncio.get_running_loop()
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-        def ask_to_stop() -> None:
-            stop.set()
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, handler)
+        def heard(number: signal.Signals) -> None:
+            if not stop.is_set():
+                stop.set()
+                return
+            # Here and not in a handler of signals: that may be called while an object is
+            # deleted, where exceptions are printed and go no further.
+            for other in before:
+                loop.remove_signal_handler(other)
+            handler = before[number]
+            if callable(handler):
+                handler(number, None)
 
         for number in before:
-            loop.add_signal_handler(number, ask_to_stop)
-        await work(stop)
+            loop.add_signal_handler(number, heard, number)
+        try:
+            await work(stop)
+        finally:
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_DFL if stop.is_set() else handler)
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())

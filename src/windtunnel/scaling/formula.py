@@ -20,6 +20,8 @@ Part: TypeAlias = Callable[[Names], Any]
 DEEPEST: Final = 32
 LONGEST: Final = 200
 """Names, numbers and signs of one formula."""
+LONGEST_SHOWN: Final = 120
+"""Characters of a formula in a sentence about it."""
 ITEM: Final = "#"
 ALLOWED: Final = "such as (trigger_one + trigger_two) / 2, of the names of triggers"
 _TOKEN: Final = re.compile(
@@ -114,7 +116,9 @@ class Formula:
             return math.nan
 
     def _wrong(self, what: str) -> InputError:
-        return InputError(f"the formula {self.text!r} cannot be read: {what}", allowed=ALLOWED)
+        return InputError(
+            f"the formula {_shown(self.text)} cannot be read: {what}", allowed=ALLOWED
+        )
 
     def _peek(self) -> str:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
@@ -230,12 +234,16 @@ class Formula:
         return lambda names: judge([condition({**names, ITEM: one}) for one in items(names)])
 
 
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}...")
+
+
 def _tokens(text: str) -> Iterator[str]:
     at = 0
     while text[at:].strip():
         found = _TOKEN.match(text, at)
         if found is None:
-            what = f"the formula {text!r} cannot be read at {text[at:].strip()[:10]!r}"
+            what = f"the formula {_shown(text)} cannot be read at {text[at:].strip()[:10]!r}"
             raise InputError(what, allowed=ALLOWED)
         yield found[0].strip()
         at = found.end()

@@ -58,3 +58,22 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         "no shard has the zone 'zone-1'",
     ):
         assert part in said, said
+
+
+def test_the_taints_of_a_pool_are_its_own(tmp_path: Path) -> None:
+    taints = ["t=1:NoSchedule", "t=1:NoExecute", "t=2:NoSchedule"]
+    taints += ["windtunnel.dev/idle:NoSchedule", "node.kubernetes.io/x:NoExecute"]
+    pool = {"name": "a", "accelerator": "h200", "machines": {"max": 2}, "taints": taints}
+    live = {"fleet": {"pools": [{"name": "a", "nodes": {"x": "y"}}]}}
+    file = tmp_path / "fleet.yaml"
+    file.write_text(yaml.safe_dump({"fleet": {"pools": [pool]}, "live": live}))
+    with pytest.raises(InputError) as caught:
+        read_fleet_file(file)
+    said = str(caught.value)
+    for part in (
+        "taints[2]: 't=2:NoSchedule' has the key and the effect of fleet.pools[0].taints[0]",
+        f"{taints[3]!r} is a taint that Windtunnel adds and removes itself",
+        f"{taints[4]!r} is a taint that Kubernetes adds and removes itself",
+    ):
+        assert part in said, said
+    assert "taints[1]" not in said

@@ -103,7 +103,7 @@ def test_a_foreign_change_is_noticed_and_respected() -> None:
     assert (made.orders, scale.size) == ([], 3)
     (event,) = made.events
     assert event.reason == "ForeignChange"
-    assert "has 3 replicas instead of the 6 that were set" in event.note
+    assert "has 3 replicas instead of 6: another writer scales it" in event.note
     assert control.conditions["Contested"].holds
     assert not control.conditions["AbleToScale"].holds
     restarted = ScalingController(plan(), 30.0)
@@ -111,6 +111,15 @@ def test_a_foreign_change_is_noticed_and_respected() -> None:
     assert tick(restarted, scale, 40, 30.0).orders == []
     assert tick(restarted, scale, 40, 135.0).orders != []
     assert not restarted.conditions["Contested"].holds
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_queue_that_cannot_be_read_is_told(replicas: int) -> None:
+    control = ScalingController(plan(), 0.0)
+    tick(control, Scale(replicas), 1, 0.0, queued=None, problems=["the gateway answers 404"])
+    active = control.conditions["ScalingActive"]
+    assert "the gateway answers 404" in active.message
+    assert active.holds == bool(replicas)
 
 
 def test_two_that_disagree_do_not_fight() -> None:

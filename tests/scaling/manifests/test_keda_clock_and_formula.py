@@ -118,6 +118,13 @@ def test_an_item_belongs_into_a_condition(text: str) -> None:
         Formula(text)
 
 
+@pytest.mark.parametrize("text", ["a+" * 5000 + "1", "a" * 9999 + "$"])
+def test_a_long_formula_is_not_repeated(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Formula(text)
+    assert len(str(caught.value)) < 600
+
+
 @example("#")
 @given(st.text("ab12()[]{}#,?:+-*/^<>=!&| ", max_size=60))
 def test_any_text_is_a_formula_or_a_sentence(text: str) -> None:

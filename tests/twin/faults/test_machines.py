@@ -156,7 +156,7 @@ def test_a_capacity_shortage_delays_machines_and_fails_none() -> None:
     idle = [event.time for event in events if event.kind == "machine.idle"]
     assert min(idle) > 60.0
     short = [event.reason for event in events if event.kind == "fleet.short"]
-    assert any("their provider had no capacity" in reason for reason in short)
+    assert any("their provider made no machine" in reason for reason in short)
     forever, _ = faulty(shortage, more=more, replicas=1, count=200)
     assert forever["fleet"]["pools"]["big"]["most"] == 1
     assert forever["requests"]["unfinished"] == 0

@@ -59,6 +59,13 @@ def test_ranks_of_a_dense_model_are_servers_of_their_own() -> None:
     assert "replicas, 4 times as many" in str(fault)
 
 
+@pytest.mark.parametrize("blocks", ["auto", "2000"])
+def test_every_stage_of_a_pipeline_has_a_layer(blocks: str) -> None:
+    sets = ("pipeline_parallel=1024", f"engine.kv_blocks={blocks}")
+    ((_, fault),) = hardware_faults(served("llama-3.1-8b", *sets))
+    assert "pipeline_parallel is 1024 but the model has 32 layers" in str(fault)
+
+
 def test_limits_hold_for_each_rank_and_a_request_is_on_one() -> None:
     both = ("expert_parallel=true", "tensor_parallel=2", "engine.max_num_seqs=100")
     one, four = (

@@ -115,7 +115,7 @@ class ShardController:
         """Since the driver last took them."""
         self.verdicts: dict[str, str] = {}
         """By need that is short: why."""
-        self._homeless: Final[dict[str, None]] = {}
+        self._homeless: Final[dict[str, bool]] = {}
         self._pod_of_row: Final[dict[str, str]] = {}
 
     # What is observed.
@@ -226,9 +226,11 @@ class ShardController:
             self._pod_of_row[name] = "" if row.pod is None else row.pod.name
         for name in demand.dropped:
             self._pod_of_row.pop(name, None)
-        for pod in demand.homeless:
+        for pod, by_taints in demand.homeless.items():
             if pod not in self._homeless:
                 why = "no kind of machine of the fleet can hold it"
+                if by_taints:
+                    why += ": it does not tolerate the taints of those that are large enough"
                 self._decide("no_kind", "", None, why, pod)
         self._homeless.clear()
         self._homeless.update(demand.homeless)

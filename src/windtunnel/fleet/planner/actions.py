@@ -130,11 +130,13 @@ def in_words(
 ) -> str:
     """A verdict as a sentence, with the amounts that are missing.
 
-    `withheld`: how many places would do that their provider had no capacity for.
+    `withheld`: how many places would do where their provider made no machine.
     """
     why = TOO_FEW if verdict == NO_MATCHING_SUPPLY and some_match else WHY[verdict]
     if withheld:
-        why = f"{why}; {withheld} places are tried again later: their provider had no capacity"
+        if verdict == PRIORITY_STARVED:
+            why = "no machine that matches is free"
+        why = f"{why}; {withheld} places are tried again later: their provider made no machine"
     if not missing:
         return why
     amounts = ", ".join(f"{amount} {name}" for name, amount in missing)

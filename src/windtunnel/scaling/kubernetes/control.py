@@ -374,8 +374,8 @@ class ScalingController:
         claim = self._claims[pool]
         hold = format_duration(claim.until_s - now_s)
         note = (
-            f"{self._targets[pool].named} has {size} replicas instead of the {expected} that were "
-            f"set: another writer scales it (change {claim.foreign}). Scaling is paused for {hold}."
+            f"{self._targets[pool].named} has {size} replicas instead of {expected}: another "
+            f"writer scales it (change {claim.foreign}). Scaling is paused for {hold}."
         )
         return ObjectEvent(WARNING, "ForeignChange", note)
 
@@ -418,13 +418,19 @@ class ScalingController:
         said = " ".join(f"{one.decision.variant}: {_reason_of(one.decision)}" for one in decisions)
         asked = {query.metric for query in self.plan.queries}
         answered = any(one.external for one in variants)
-        if (ready and missing == ready and not answered) or (asked and not answered and why):
+        silent = ready and missing == ready and not answered
+        # Without its queue, nothing says when to start the first replica.
+        sizes = [one.size for one in seen.pools.values() if not isinstance(one, str)]
+        blind = seen.queued is None and not any(sizes)
+        if silent or blind or (asked and not answered and why):
             what = f"No metrics: {why or 'no replica answered'}. {said}"
             self._set_condition(
                 Condition(ACTIVE, holds=False, reason="FailedGetMetrics", message=what)
             )
         else:
             some = f"{missing} of {ready} ready replicas did not answer. " if missing else ""
+            if seen.queued is None:
+                some += f"The queue is not known: {why}. "
             self._set_condition(
                 Condition(ACTIVE, holds=True, reason="ValidMetricFound", message=some + said)
             )

@@ -201,6 +201,8 @@ def expert_degree(pool: PoolSettings) -> int:
 
 def limits_of(pool: PoolSettings, shape: ModelShape | None, seed: int = 0) -> EngineLimits:
     engine = pool.engine
+    if shape is not None:
+        shape.per_stage(pool.pipeline_parallel)  # refused where a stage would have no layer
     kv_blocks = engine.kv_blocks
     if kv_blocks == "auto":
         kv_blocks = _memory_blocks(pool, *_hardware(pool, shape))
