@@ -8,16 +8,29 @@ import pytest
 
 from tests.scaling.kubernetes.pods import HPA, target
 from tests.scaling.manifests.texts import HOMOGENEOUS
+from windtunnel.live.kubernetes.cache import Cache
 from windtunnel.live.kubernetes.resources import Meta, Resource
 from windtunnel.live.operate.mirror import Received
 from windtunnel.live.operate.program import OperatorOptions, Program
 from windtunnel.live.operate.rights import SCALABLE
-from windtunnel.live.operate.scaling.caches import AUTOSCALERS, KTHENA, ScalingCaches
+from windtunnel.live.operate.scaling import operator as operators
+from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS, KTHENA, ScalingCaches
 from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions
+from windtunnel.live.operate.scaling.scaled import Scaled
 from windtunnel.scaling.kubernetes import canary
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
 from windtunnel.scaling.kubernetes.kthena import POLICY, Stored, plans
-from windtunnel.scaling.kubernetes.plan import ObjectName, ScalingPlan
+from windtunnel.scaling.kubernetes.plan import (
+    Claimant,
+    ObjectName,
+    ScalingPlan,
+    TargetKey,
+    taken_targets,
+)
+
+
+def scaling_of(pool: str) -> dict[str, Any]:
+    return {**HPA, "pools": {pool: {"min": 1, "max": 8}}}
 
 
 class Stage:
@@ -31,13 +44,27 @@ class Stage:
         )
         self._version = 0
 
-    def show(self, name: str, generation: int = 1, **spec: Any) -> None:
+    def show(
+        self, name: str, resource: Resource = AUTOSCALERS, *, generation: int = 1,
+        status: dict[str, Any] | None = None, **spec: Any,
+    ) -> None:  # fmt: skip
         self._version += 1
         meta = Meta(namespace="ns", name=name, uid=name, generation=generation,
                     resource_version=str(self._version))  # fmt: skip
-        spec = {"targets": [target()], "scaling": HPA, **spec}
-        held = Received(metadata=meta, spec=spec)
-        self.caches.reflectors[f"{AUTOSCALERS.kind}.{AUTOSCALERS.group}"].cache.show(held)
+        spec = spec or {"targets": [target(name)], "scaling": scaling_of(name)}
+        held = Received(metadata=meta, spec=spec, status=status or {})
+        self.cache(resource).show(held)
+
+    def remove(self, name: str, resource: Resource = AUTOSCALERS) -> None:
+        held = self.cache(resource).get("ns", name)
+        assert held is not None
+        self.cache(resource).remove(held)
+
+    def cache(self, resource: Resource) -> Cache[Received]:
+        return self.caches.reflectors[f"{resource.kind}.{resource.group}"].cache
+
+    def scaled(self) -> dict[str, Scaled]:
+        return {named.name: one for named, one in self.operator.scaled.items()}
 
     def wrong(self) -> dict[str, str]:
         return {named.name: one.wrong for named, one in self.operator.scaled.items()}
@@ -86,3 +113,69 @@ def test_what_a_policy_of_kthena_scales_may_be_scaled(policies: Resource) -> Non
     assert isinstance(made, ScalingPlan)
     scaled = made.targets[0].named
     assert (scaled.api_version, scaled.kind) in {(one.api_version, one.kind) for one in SCALABLE}
+
+
+def test_only_what_changed_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def counting(claimants: list[Claimant], others: Mapping[TargetKey, str]) -> Any:
+        counted.append(len(claimants))
+        return taken_targets(claimants, others)
+
+    monkeypatch.setattr(operators, "taken_targets", counting)
+    stage = Stage()
+    for name in "abc":
+        stage.show(name)
+    stage.operator.replan()
+    controls = {name: one.control for name, one in stage.scaled().items()}
+    assert counted == [3]
+    stage.show("a", status={"conditions": []})  # as after each of our own writes
+    stage.operator.replan()
+    assert stage.scaled()["a"].status == {"conditions": []}
+    assert counted == [3]
+    edited = {**scaling_of("b"), "interval": "30s"}
+    stage.show("b", generation=2, targets=[target("b")], scaling=edited)
+    stage.operator.replan()
+    assert counted == [3, 3]
+    now = {name: one.control for name, one in stage.scaled().items()}
+    assert [name for name in "abc" if now[name] is not controls[name]] == ["b"]
+    stage.show("hpa", HPAS, scaleTargetRef={"kind": "Deployment", "name": "c"})
+    stage.operator.replan()
+    stage.caches.woken.clear()
+    stage.show("hpa", HPAS, scaleTargetRef={"kind": "Deployment", "name": "c"}, status={"x": 1})
+    assert not stage.caches.woken.is_set()
+    assert counted == [3, 3, 3]
+    assert list(stage.operator._taken.values()) == [{"c": "HorizontalPodAutoscaler hpa"}]
+    stage.remove("a")
+    stage.operator.replan()
+    assert list(stage.scaled()) == ["b", "c"]
+
+
+def test_the_next_term_starts_with_all_objects() -> None:
+    stage = Stage()
+    stage.show("a")
+    stage.operator.replan()
+    nothing: Any = None
+    again = ScalingOperator(
+        stage.caches, nothing, None, None, nothing, lambda: 2.0, ScalingOptions("here")
+    )
+    again.replan()
+    assert [named.name for named in again.scaled] == ["a"]
+
+
+def test_a_policy_gets_its_targets_back_when_its_binding_goes() -> None:
+    stage = Stage()
+    policies, bindings = KTHENA[:2]
+    for one in (policies, bindings):
+        stage.caches._add(one)
+    spec = {
+        "policyRef": {"name": "policy"},
+        "homogeneousTarget": HOMOGENEOUS["spec"]["homogeneousTarget"],
+    }
+    stage.show("policy", policies, **HOMOGENEOUS["spec"])
+    stage.show("binding", bindings, **spec)
+    stage.operator.replan()
+    assert stage.scaled()["policy"].control is None
+    stage.remove("binding", bindings)
+    stage.operator.replan()
+    assert stage.scaled()["policy"].control is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -72,6 +73,8 @@ class ScalingCaches:
 
     def __init__(self, client: Client, namespace: str = "") -> None:
         self.woken: Final = asyncio.Event()
+        self._changed: dict[ObjectName, Reflector[Received]] = {}
+        self._hpas_changed = True
         self._client: Final = client
         self._namespace: Final = namespace
         self.reflectors: Final[dict[str, Reflector[Received]]] = {}
@@ -80,7 +83,7 @@ class ScalingCaches:
 
     def _add(self, resource: Resource) -> None:
         made = Reflector(self._client, resource, Received, Selection(self._namespace))
-        made.cache.subscribe(lambda *_: self.woken.set())
+        made.cache.subscribe(partial(self._note, made))
         self.reflectors[f"{resource.kind}.{resource.group}"] = made
 
     async def add_served(self) -> list[str]:
@@ -95,11 +98,39 @@ class ScalingCaches:
                 missing.append(f"{resource.kind}.{resource.group}")
         return missing
 
-    def objects(self) -> Iterator[tuple[Resource, Received]]:
-        """Every object that asks for autoscaling."""
+    def _note(
+        self, of: Reflector[Received], before: Received | None, after: Received | None
+    ) -> None:
+        changed = after or before
+        assert changed is not None
+        if of.resource == HPAS:
+            if before is not None and after is not None and before.spec == after.spec:
+                return
+            self._hpas_changed = True
+        else:
+            resource = of.resource
+            named = ObjectName(resource.api_version, resource.kind, *changed.metadata.key)
+            self._changed[named] = of
+        self.woken.set()
+
+    def mark_all(self) -> None:
+        """For an operator that has seen nothing yet."""
+        self._changed.clear()
         for one in self.reflectors.values():
-            if one.resource != HPAS:
-                yield from ((one.resource, held) for held in one.cache)
+            for held in one.cache:
+                self._note(one, None, held)
+        self._hpas_changed = True
+
+    def take_changed(self) -> Iterator[tuple[ObjectName, Resource, Received | None]]:
+        """Objects that ask for autoscaling and have changed since the last call; None: gone."""
+        changed, self._changed = self._changed, {}
+        for named, of in changed.items():
+            yield named, of.resource, of.cache.get(named.namespace, named.name)
+
+    def take_hpas_changed(self) -> bool:
+        """Whether HPAs have come, gone or been edited since the last call."""
+        changed, self._hpas_changed = self._hpas_changed, False
+        return changed
 
     def hpa_targets(self) -> dict[TargetKey, str]:
         """By target: the HPA that scales it."""

@@ -35,7 +35,6 @@ from windtunnel.live.kubernetes.resources import (
     micro_time,
     owner_reference,
 )
-from windtunnel.live.operate.mirror import Received
 from windtunnel.live.operate.scaling.caches import ScaleKinds, ScalingCaches, pods_of
 from windtunnel.live.operate.scaling.canary import CanaryChecks, CanaryOptions
 from windtunnel.live.operate.scaling.scaled import RunningCheck, Scaled, decoded
@@ -112,11 +111,13 @@ class ScalingOperator:
         self._options: Final = options
         self.scaled: Final[dict[ObjectName, Scaled]] = {}
         self._taken: dict[ObjectName, dict[str, str]] = {}
+        self._claims_changed = True
         self._kinds: Final = ScaleKinds(reader, now_s)
         self._checks: Final = CanaryChecks(options.canary)
         self.on_decision: Decided | None = None
         self.decided = 0
         self.bugs = 0
+        caches.mark_all()
 
     async def run(self) -> None:
         """Until it is cancelled, or the lease is lost."""
@@ -150,16 +151,15 @@ class ScalingOperator:
 
     def replan(self) -> None:
         """Plans of objects that are new or were edited; the others go on."""
-        objects = {
-            ObjectName(resource.api_version, resource.kind, *held.metadata.key): (resource, held)
-            for resource, held in self._caches.objects()
-            if held.metadata.deletion_timestamp is None
-        }
-        for gone in [named for named in self.scaled if named not in objects]:
-            self.scaled.pop(gone).cancel()
-        edited = []
-        for named, (resource, held) in objects.items():
+        edited: list[ObjectName] = []
+        for named, resource, held in self._caches.take_changed():
             known = self.scaled.get(named)
+            if held is None or held.metadata.deletion_timestamp is not None:
+                if known is not None:
+                    self.scaled.pop(named).cancel()
+                    self._claims_changed = True
+                    edited.append(named)
+                continue
             if known is None or known.meta.uid != held.metadata.uid:
                 if known is not None:
                     known.cancel()
@@ -169,20 +169,21 @@ class ScalingOperator:
                 known.meta = held.metadata
                 edited.append(named)
             self.scaled[named].spec, self.scaled[named].status = held.spec, held.status
-        if edited:
-            ours = {named: found for named, found in objects.items() if named.kind == AUTOSCALER}
-            for named in [one for one in edited if one in ours]:
+        for named in edited:
+            if named.kind == AUTOSCALER and named in self.scaled:
                 self._plan_autoscaler(self.scaled[named])
-            if any(named not in ours for named in edited):
-                self._plan_kthena({n: held for n, (_, held) in objects.items() if n not in ours})
-        claimants = [
-            Claimant(
-                one.named, one.meta.creation_timestamp or "", control.plan.targets, control.acts
-            )
-            for one in self.scaled.values()
-            if (control := one.control) is not None
-        ]
-        self._taken = taken_targets(claimants, self._caches.hpa_targets())
+        for version in sorted({one.api_version for one in edited if one.kind != AUTOSCALER}):
+            self._plan_kthena(version)
+        if self._caches.take_hpas_changed() or self._claims_changed:
+            self._claims_changed = False
+            claimants = [
+                Claimant(
+                    one.named, one.meta.creation_timestamp or "", control.plan.targets, control.acts
+                )
+                for one in self.scaled.values()
+                if (control := one.control) is not None
+            ]
+            self._taken = taken_targets(claimants, self._caches.hpa_targets())
 
     def _plan_autoscaler(self, one: Scaled) -> None:
         self._plan(one, attempt(partial(one.gate.plan, one.named, one.spec)))
@@ -195,6 +196,7 @@ class ScalingOperator:
             return
         else:
             made = attempt(partial(self._controller, plan, one.control))
+        self._claims_changed = True
         if isinstance(made, InvalidPlan):
             one.control, one.wrong = None, str(made)
             if isinstance(made, PlanBug):
@@ -212,25 +214,24 @@ class ScalingOperator:
             made.restore(before.record(), now_s)
         return made
 
-    def _plan_kthena(self, objects: dict[ObjectName, Received]) -> None:
+    def _plan_kthena(self, api_version: str) -> None:
         """Policies and bindings refer to each other: all of a group are read together."""
-        for group in {named.api_version for named in objects}:
-            stored = [
-                kthena.Stored(named, held.spec)
-                for named, held in sorted(objects.items())
-                if named.api_version == group
-            ]
-            policies = [one for one in stored if one.named.kind == kthena.POLICY]
-            bindings = [one for one in stored if one.named.kind == kthena.BINDING]
-            with_targets = set()
-            for named, made in kthena.plans(policies, bindings):
-                with_targets.add(named)
-                self._plan(self.scaled[named], made)
-            for one in stored:
-                if one.named not in with_targets:  # a policy whose targets a binding has
-                    self.scaled[one.named].control = None
-                    self.scaled[one.named].wrong = ""
-                    self.scaled[one.named].due_s = INFINITY
+        stored = [
+            kthena.Stored(named, one.spec)
+            for named, one in sorted(self.scaled.items())
+            if named.api_version == api_version
+        ]
+        policies = [one for one in stored if one.named.kind == kthena.POLICY]
+        bindings = [one for one in stored if one.named.kind == kthena.BINDING]
+        with_targets = set()
+        for named, made in kthena.plans(policies, bindings):
+            with_targets.add(named)
+            self._plan(self.scaled[named], made)
+        for one in stored:
+            if one.named not in with_targets:  # a policy whose targets a binding has
+                bound = self.scaled[one.named]
+                bound.control, bound.wrong, bound.due_s = None, "", INFINITY
+                self._claims_changed = True
 
     # One look.
 
