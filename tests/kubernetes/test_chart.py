@@ -46,7 +46,11 @@ EVERYTHING = (
     "gateway.enabled=true",
     "operator.autoscale=true",
     "operator.canary.persistentVolumeClaim.claimName=gateway-trace",
-    "operator.fleet.fleet.x=1",
+    "operator.fleet.fleet.pools[0].name=a",
+    "operator.fleet.fleet.pools[0].accelerator=h200",
+    "operator.fleet.fleet.pools[0].machines.max=2",
+    "operator.fleet.live.fleet.pools[0].name=a",
+    "operator.fleet.live.fleet.pools[0].nodes.x=y",
     "monitoring.prometheusOperator=true",
     "monitoring.dashboards=true",
 )
@@ -133,6 +137,17 @@ def test_the_gateway_may_watch_slices_where_its_services_are_and_nothing_else() 
         ("webhooks.failurePolicy=Perhaps", "failurePolicy"),
         ("operator.replica=3", "replica"),
         ("webhooks.url=http://x", "url"),
+        ("operator.namespace=../x", "at '/operator/namespace'"),
+        ("operator.prometheus=http://p", "nothing asks Prometheus without operator.autoscale"),
+        (
+            "operator.autoscale=true,operator.prometheus=http://me:pw@p",
+            "has no user and no password",
+        ),
+        ("operator.fleet.pools[0].name=a", "missing properties 'fleet', 'live'"),
+        (
+            "operator.fleet.fleet.pools[0].name=a,operator.fleet.live.fleet.pools[0].nam=a",
+            "at '/operator/fleet/live/fleet/pools/0': additional properties 'nam' not allowed",
+        ),
     ],
 )
 def test_wrong_values_are_refused(value: str, said: str) -> None:

@@ -13,7 +13,13 @@ import yaml
 
 from windtunnel.core.errors import InputError
 from windtunnel.live.kubernetes.client import open_client
-from windtunnel.live.kubernetes.config import REREAD_S, Credentials, in_cluster, load_config
+from windtunnel.live.kubernetes.config import (
+    REREAD_S,
+    Credentials,
+    check_namespace,
+    in_cluster,
+    load_config,
+)
 from windtunnel.live.kubernetes.errors import NoCredentials
 
 UNDATED = """echo '{"status": {"token": "t", "expirationTimestamp": "soon"}}'"""
@@ -142,6 +148,9 @@ def test_no_configuration_at_all_says_where_one_is_looked_for(tmp_path: Path) ->
     path.write_text(json.dumps({"clusters": [{"cluster": {}}]}))
     with pytest.raises(InputError, match="an entry in the kubeconfig's clusters is malformed"):
         load_config(path)
+    for name in ("../x", "Upper", "a" * 64):
+        with pytest.raises(InputError, match="cannot be a namespace; allowed: a DNS label"):
+            check_namespace(name, "--namespace")
     path = tmp_path / "list"
     path.write_text(json.dumps([1]))
     with pytest.raises(InputError, match="not a mapping"):

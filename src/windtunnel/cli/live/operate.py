@@ -96,6 +96,7 @@ def operate(
     if context_of.invoked_subcommand is not None:
         return
     from windtunnel.live.admin import log_to_stderr
+    from windtunnel.live.kubernetes.config import check_namespace
     from windtunnel.live.operate.fleet import fleet_log, read_fleet_file
     from windtunnel.live.operate.program import (
         OperatorOptions,
@@ -106,6 +107,8 @@ def operate(
     from windtunnel.live.operate.scaling.canary import canary_options
     from windtunnel.live.operate.scaling.sources import prometheus_server
 
+    check_namespace(namespace, "--namespace")
+    check_namespace(lease_namespace, "--lease-namespace")
     if no_gangs and (place or webhook_port is not None or not (autoscale or fleet)):
         raise InputError(
             "--place and --webhook-port are for gangs"

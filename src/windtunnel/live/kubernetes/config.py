@@ -26,6 +26,7 @@ from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError
 from windtunnel.core.files import read_bounded
 from windtunnel.live.wire.keys import checked_token, read_token
+from windtunnel.settings.manifests import DNS_LABEL
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LARGEST_FILE: Final = 4 << 20
@@ -168,6 +169,13 @@ class ClusterConfig:
         return f"ClusterConfig({self.server})"
 
 
+def check_namespace(name: str, where: str) -> None:
+    """It becomes a part of the paths of requests; an empty one is none."""
+    if name and not DNS_LABEL.fullmatch(name):
+        allowed = "a DNS label: small letters, digits and '-', at most 63"
+        raise InputError(f"{name[:80]!r} cannot be a namespace", where=where, allowed=allowed)
+
+
 def load_config(
     kubeconfig: Path | None = None, context: str = "", environment: Mapping[str, str] = os.environ
 ) -> ClusterConfig:
@@ -235,11 +243,13 @@ def _from_files(paths: list[Path], context: str) -> ClusterConfig:
     user_path = beside
     if chosen.get("user"):
         user, user_path = _entry(merged, "users", str(chosen["user"]), where)
+    namespace = str(chosen.get("namespace") or "default")
+    check_namespace(namespace, where)
     return ClusterConfig(
         _server(cluster, where),
         _cluster_tls(cluster, beside, user, user_path),
         _credentials(user, user_path),
-        str(chosen.get("namespace") or "default"),
+        namespace,
         cluster.get("tls-server-name"),
     )
 
