@@ -9,7 +9,13 @@ from windtunnel.core.errors import InputError
 from windtunnel.models.step_time.model import StepWork
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.twin.servers.pools import hardware_faults, limits_of, shape_of, step_time_of
+from windtunnel.twin.servers.pools import (
+    assumptions_of,
+    hardware_faults,
+    limits_of,
+    shape_of,
+    step_time_of,
+)
 
 ENGINE = "serving.pools.0.engine"
 
@@ -93,3 +99,12 @@ def test_layers_for_multi_token_prediction_must_be_there() -> None:
     assert hardware_faults(plan(pair, "model=qwen3-8b", *sets)) == []
     ((_, fault),) = hardware_faults(plan(pair, "model=llama-3.1-8b", *sets))
     assert "a drafter of the same vocabulary" in str(fault)
+
+
+def test_trust_says_that_no_step_with_drafts_was_measured() -> None:
+    drafts = "{method: ngram, num_speculative_tokens: 1, acceptance: [0.5]}"
+    sets = ("model=llama-3.1-8b", "serving.pools.0.accelerator=h100")
+    priced = plan(drafts, *sets, "serving.pools.0.step_time={model: physics}")
+    (says,) = assumptions_of(priced.pools[0])
+    assert "none was measured" in says
+    assert assumptions_of(plan(drafts).pools[0]) == []

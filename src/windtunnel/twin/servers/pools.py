@@ -180,6 +180,11 @@ def assumptions_of(pool: PoolSettings) -> list[str]:
         )
     if isinstance(pool.step_time, LinearStepTime):
         return found  # collectives and batches are part of the scenario's own numbers
+    if speculative is not None:
+        found.append(
+            f"Steps of {pool.name} that verify drafts are priced from operators; none was measured "
+            "as a whole."
+        )
     domain = LARGE_DOMAIN if (pool.accelerator or "").lower().startswith("gb") else DOMAIN
     if pool.tensor_parallel * pool.data_parallel > domain:
         found.append(
