@@ -18,7 +18,7 @@ from windtunnel.fleet.kubernetes.objects import (
     POOL,
 )
 from windtunnel.fleet.kubernetes.settings import LiveFleet
-from windtunnel.live.operate.fleet import NAME
+from windtunnel.live.operate.fleet.program import NAME
 
 # ruff: noqa: E501 - lines of Markdown
 PAGE = Path(__file__).parent / "reference" / "fleet.md"
@@ -66,7 +66,7 @@ A pod that no kind of machine can hold gets the event `FleetNoKind`.
 A node with one of the taints {", ".join(f"`{one}`" for one in NOTICES)}, or whose NodeClaim others delete, will be taken away. Its machine counts as failed at once: its need gets another one, and its pods are evicted meanwhile.
 Where a NodeClaim goes before it was `Initialized`, Karpenter had no capacity: its instance type, zone and capacity type are not tried again for 30 s, then for twice as long each time, up to 10 min. A node that is gone, or not ready for `lost_after`, is replaced, unless more than half of the nodes are not ready.
 
-## Told
+## Events, logs and metrics
 
 Events at the pod that asked and at the machine (`FleetProvision`, `FleetBootstrap`, `FleetReclaim`, `FleetPreempt`, `FleetDelete`, `FleetFailed`, `FleetShort`, ...), JSON lines on the error stream, `fleet.*` in the event log of `--log`, and the metrics
 `windtunnel_fleet_leader`, `_machines` by pool and state, `_needs_short`, `_state_unreadable` (a ConfigMap of the fleet; its shard decides nothing until it is mended), and `_calls_total` by verb, kind and outcome (`refused`: a disruption budget).

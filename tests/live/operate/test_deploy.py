@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from windtunnel.live.kubernetes.resources import LEASES
-from windtunnel.live.operate.fleet import FleetCollector
+from windtunnel.live.operate.fleet.metrics import FleetCollector
 from windtunnel.live.operate.program import OperatorCollector, OperatorOptions, Program
 from windtunnel.live.operate.rights import (
     CLUSTER,

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from windtunnel.core.errors import InputError
-from windtunnel.live.operate.fleet import prices_of, read_fleet_file
+from windtunnel.live.operate.fleet.file import prices_of, read_fleet_file
 
 DOCS = Path(__file__).parents[3] / "docs"
 HOW_TO = DOCS / "how-to" / "get-machines-on-kubernetes.md"

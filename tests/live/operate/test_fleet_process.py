@@ -14,8 +14,8 @@ from windtunnel.fleet.kubernetes.objects import PATCH, FleetCall
 from windtunnel.gangs.objects import NODE, POD
 from windtunnel.gangs.view import View
 from windtunnel.live.kubernetes.errors import NotFound, Status
-from windtunnel.live.operate import fleet
-from windtunnel.live.operate.fleet import FleetPlace, FleetProgram, ShardProcess
+from windtunnel.live.operate.fleet import program as fleet
+from windtunnel.live.operate.fleet.program import FleetPlace, FleetProgram, ShardProcess
 
 SHARDS = [{"name": "east", "zones": ["z1"], "namespaces": ["chat"]}]
 

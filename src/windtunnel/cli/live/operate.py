@@ -97,7 +97,8 @@ def operate(
         return
     from windtunnel.live.admin import log_to_stderr
     from windtunnel.live.kubernetes.config import check_namespace
-    from windtunnel.live.operate.fleet import fleet_log, read_fleet_file
+    from windtunnel.live.operate.fleet.file import read_fleet_file
+    from windtunnel.live.operate.fleet.program import fleet_log
     from windtunnel.live.operate.program import (
         OperatorOptions,
         Program,

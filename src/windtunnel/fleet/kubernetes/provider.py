@@ -22,16 +22,11 @@ from typing import Final
 
 import msgspec
 
-from windtunnel.core.errors import InputError
 from windtunnel.core.loop import INFINITY
-from windtunnel.core.taints import taint_of
 from windtunnel.fleet.demand import (
     ACCELERATOR,
-    GPU,
-    TAINTS,
     DemandRow,
     MachineKind,
-    taints_text,
 )
 from windtunnel.fleet.kubernetes.claims import (
     create_call,
@@ -40,6 +35,7 @@ from windtunnel.fleet.kubernetes.claims import (
     node_name,
     why_given_up,
 )
+from windtunnel.fleet.kubernetes.machines import Pool, TrackedMachine
 from windtunnel.fleet.kubernetes.objects import (
     CLAIM,
     CONFIGURE,
@@ -60,13 +56,12 @@ from windtunnel.fleet.kubernetes.objects import (
     note_of,
     pod_on_node,
 )
-from windtunnel.fleet.kubernetes.settings import FleetFile, LivePool
+from windtunnel.fleet.kubernetes.settings import FleetFile
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.orders import CREATE, DELETE, TAG, MachineOrder
 from windtunnel.fleet.provider import CAPACITY, PAGE, PERMANENT, STEPS, ChangeLog, Completion, Page
-from windtunnel.fleet.settings import FleetPool
-from windtunnel.fleet.shape import BARE_METAL, ZONE, MachineShape, shape
+from windtunnel.fleet.shape import ZONE
 from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
@@ -79,7 +74,6 @@ from windtunnel.fleet.states import (
     is_legal,
 )
 from windtunnel.fleet.states import IDLE as IDLE_STATE
-from windtunnel.settings.manifests import quantity
 
 RETRIES_S: Final = {Outcome.STALE: (0.1, 5.0), Outcome.FAILED: (2.0, 60.0)}
 """After a call that did not succeed, and the longest: twice as long after each further one."""
@@ -93,80 +87,6 @@ EVICTIONS: Final = 32
 """Of one machine at once."""
 LOST_SHARE: Final = 0.5
 """With more of the nodes not ready than this, it is not the nodes that are at fault."""
-
-
-class Pool:
-    """A pool and where its machines come from."""
-
-    def __init__(self, settings: FleetPool, live: LivePool, price: float) -> None:
-        self.settings: Final = settings
-        self.live: Final = live
-        self._price: Final = price
-        self.labels: Final = {**settings.labels, ACCELERATOR: settings.accelerator}
-        if settings.written("zone") or live.nodes:
-            self.labels[ZONE] = settings.zone
-        taints = taints_text(map(taint_of, settings.taints))
-        if taints:
-            self.labels[TAINTS] = taints
-
-    def kind(self) -> MachineKind:
-        return MachineKind(self.settings.capacity_for_pods(), self.labels)
-
-    def selects(self, node: Received) -> bool:
-        """Whether a node has the labels by which existing nodes are chosen."""
-        labels = node.metadata.labels
-        return all(labels.get(key) == value for key, value in self.live.nodes.items())
-
-    def has(self, node: Received) -> bool:
-        """Whether a node is a machine of it: by its labels, and as large as the pool says."""
-        if not self.selects(node):
-            return False
-        try:
-            amount = quantity((node.status.get("allocatable") or {}).get(GPU, 0))
-        except InputError:
-            return False
-        return amount >= self.settings.accelerators
-
-    def place(self, number: int) -> MachineShape:
-        return self.settings.shape(number, self.labels, self._price)
-
-    def shape_of(self, node: Received, keys: Iterable[str]) -> MachineShape:
-        """The shape of a node that exists: metal, with its own zone and racks."""
-        own = node.metadata.labels
-        labels = {**self.labels, **{key: own[key] for key in keys if key in own}}
-        plain = self.settings.shape(0, labels, self._price)
-        return shape(
-            plain.instance_type,
-            own.get(ZONE, plain.zone),
-            dict(plain.resources),
-            capacity_type=BARE_METAL,
-            labels=labels,
-            price_per_hour=self._price,
-        )
-
-
-class _Machine:
-    """One machine: what is observed of it, and the order that is under way."""
-
-    __slots__ = (
-        "busy", "claim", "failures", "id", "is_node", "known", "node", "note", "order", "pool",
-        "retry_s", "sent", "shape",
-    )  # fmt: skip
-
-    def __init__(self, name: str, pool: Pool, shape: MachineShape, node: str = "") -> None:
-        self.id: Final = name
-        self.pool: Final = pool
-        self.shape: Final = shape
-        self.is_node: Final = bool(node)
-        self.node = node
-        self.claim: Received | None = None
-        self.note: Note | None = None
-        self.order: MachineOrder | None = None
-        self.sent = False  # whether the call that begins the order has been answered
-        self.busy = 0  # calls that are not answered
-        self.failures = 0  # of calls, in a row
-        self.retry_s = -INFINITY
-        self.known = -1  # the state that the shard takes it to be in; -1: it has not seen it
 
 
 class KubernetesProvider:
@@ -189,8 +109,10 @@ class KubernetesProvider:
             Pool(file.pool(one.name), one, prices.get(one.name, 0.0))
             for one in file.live.fleet.pools
         ]
-        self._machines: Final[dict[str, _Machine]] = {}
-        self._leaving: Final[dict[str, _Machine]] = {}  # nodes that somebody took out of the fleet
+        self._machines: Final[dict[str, TrackedMachine]] = {}
+        self._leaving: Final[
+            dict[str, TrackedMachine]
+        ] = {}  # nodes that somebody took out of the fleet
         self._changes: Final = ChangeLog()
         self._nodes: Final[dict[str, NodeState]] = {}
         self._of_node: Final[dict[str, str]] = {}  # by node: its machine
@@ -211,7 +133,7 @@ class KubernetesProvider:
             if pool.live.node_class is not None:
                 for number in range(pool.settings.machines.max):
                     name = f"{self._name}-{pool.settings.name}-{number}"
-                    self._add(_Machine(name, pool, pool.place(number)))
+                    self._add(TrackedMachine(name, pool, pool.place(number)))
 
     def kinds(self) -> list[MachineKind]:
         """The kinds of machines that pods can ask for."""
@@ -236,7 +158,7 @@ class KubernetesProvider:
             self._link(machine, node_name(raw))
         self._dirty[name] = None
 
-    def _link(self, machine: _Machine, node: str) -> None:
+    def _link(self, machine: TrackedMachine, node: str) -> None:
         if machine.node != node:
             before, machine.node = machine.node, node
             self._of_node.pop(before, None)
@@ -290,7 +212,7 @@ class KubernetesProvider:
             pool = next((one for one in self.pools if one.live.nodes and one.has(raw)), None)
             if pool is None:
                 return
-            known = _Machine(own, pool, pool.shape_of(raw, self._keys), name)
+            known = TrackedMachine(own, pool, pool.shape_of(raw, self._keys), name)
             self._machines[own] = known
             self._of_node[name] = own
         known.claim = raw  # its note is on the node itself
@@ -306,7 +228,7 @@ class KubernetesProvider:
         ours = note is not None and (note.fleet, note.shard) == (self._name, self._shard)
         if ours and not is_claimed:
             pool = self.pools[0]  # of which it was does not matter any more
-            self._leaving.setdefault(own, _Machine(own, pool, pool.place(0), name))
+            self._leaving.setdefault(own, TrackedMachine(own, pool, pool.place(0), name))
         if own in self._leaving:
             self._dirty[own] = None
 
@@ -461,7 +383,7 @@ class KubernetesProvider:
         if uid in pods:
             pods[uid] = msgspec.structs.replace(pods[uid], leaving=True)
 
-    def _add(self, machine: _Machine) -> None:
+    def _add(self, machine: TrackedMachine) -> None:
         self._machines[machine.id] = machine
         self._dirty[machine.id] = None
 
@@ -475,7 +397,7 @@ class KubernetesProvider:
             if name in self._changes.records:
                 self._changes.remove(name)
 
-    def _fail(self, machine: _Machine, error: str, cause: str) -> None:
+    def _fail(self, machine: TrackedMachine, error: str, cause: str) -> None:
         if machine.order is not None:
             token = machine.order.token
             self._answers.append(Completion(machine.id, token, error, cause))
@@ -484,7 +406,7 @@ class KubernetesProvider:
 
     # What a machine is.
 
-    def _refresh(self, machine: _Machine, now_s: float) -> None:
+    def _refresh(self, machine: TrackedMachine, now_s: float) -> None:
         """Its record as it is now, and the answer to its order where it has come to an end."""
         before = self._changes.records.get(machine.id)
         state, error = self._state(machine, before, now_s)
@@ -521,7 +443,7 @@ class KubernetesProvider:
             machine.order = None
             machine.known = state
 
-    def _holder(self, machine: _Machine, state: int) -> NeedKey | None:
+    def _holder(self, machine: TrackedMachine, state: int) -> NeedKey | None:
         if state not in (CREATING, CONFIGURING, CONFIGURED, DRAINING):
             return None
         note = machine.note
@@ -539,7 +461,9 @@ class KubernetesProvider:
         )
         return row.need(self._cluster).key()
 
-    def _state(self, machine: _Machine, before: Machine | None, now_s: float) -> tuple[int, str]:
+    def _state(
+        self, machine: TrackedMachine, before: Machine | None, now_s: float
+    ) -> tuple[int, str]:
         if machine.claim is None:
             return SPECULATIVE, ""
         goal = "" if machine.note is None else machine.note.goal
@@ -562,7 +486,7 @@ class KubernetesProvider:
         why = self._why_lost(machine, node, now_s)
         return (FAILED, why) if why else (_settled(goal, node), "")
 
-    def _why_lost(self, machine: _Machine, node: NodeState, now_s: float) -> str:
+    def _why_lost(self, machine: TrackedMachine, node: NodeState, now_s: float) -> str:
         """Why a node will not be there for long, or is not any more; empty: nothing is wrong."""
         if node.notice:
             return f"a notice: its node has the taint {node.notice}"
@@ -577,12 +501,12 @@ class KubernetesProvider:
             return ""
         return f"its node has not been ready for {self._lost_after_s:g} s"
 
-    def _look_at(self, machine: _Machine, at_s: float) -> None:
+    def _look_at(self, machine: TrackedMachine, at_s: float) -> None:
         self._due[machine.id] = min(at_s, self._due.get(machine.id, INFINITY))
 
     # What is to be done to a machine.
 
-    def _next(self, machine: _Machine, now_s: float) -> list[FleetCall]:
+    def _next(self, machine: TrackedMachine, now_s: float) -> list[FleetCall]:
         if machine.id in self._leaving:
             call = self._nodes[machine.node].release(machine.id)
             if call is None:
@@ -601,7 +525,7 @@ class KubernetesProvider:
         return self._follow_up(machine, record, now_s)
 
     def _order_call(
-        self, machine: _Machine, order: MachineOrder, record: Machine, now_s: float
+        self, machine: TrackedMachine, order: MachineOrder, record: Machine, now_s: float
     ) -> FleetCall | None:
         """The one call that begins an order, or nothing where it has begun or cannot."""
         operation, state = order.operation, record.state
@@ -630,7 +554,7 @@ class KubernetesProvider:
         return self._first_call(machine, order, record, note)
 
     def _first_call(
-        self, machine: _Machine, order: MachineOrder, record: Machine, note: Note
+        self, machine: TrackedMachine, order: MachineOrder, record: Machine, note: Note
     ) -> FleetCall | None:
         operation, claim = order.operation, machine.claim
         if operation == CREATE:
@@ -651,12 +575,12 @@ class KubernetesProvider:
         why = "another need gets it" if order.need is not None else "no need counts on it"
         return self._note(machine, drains, why)
 
-    def _note(self, machine: _Machine, note: Note, why: str) -> FleetCall:
+    def _note(self, machine: TrackedMachine, note: Note, why: str) -> FleetCall:
         assert machine.claim is not None
         kind = NODE if machine.is_node else CLAIM
         return note_call(kind, machine.claim, machine.id, note, why)
 
-    def _follow_up(self, machine: _Machine, record: Machine, now_s: float) -> list[FleetCall]:
+    def _follow_up(self, machine: TrackedMachine, record: Machine, now_s: float) -> list[FleetCall]:
         """What follows from the note and from what is observed."""
         node, note, name = self._nodes.get(machine.node), machine.note, machine.id
         if record.state == FAILED:
@@ -680,7 +604,7 @@ class KubernetesProvider:
         return []
 
     def _drain(
-        self, machine: _Machine, node: NodeState, note: Note, now_s: float
+        self, machine: TrackedMachine, node: NodeState, note: Note, now_s: float
     ) -> list[FleetCall]:
         name = machine.id
         pods = self._pods.get(machine.node, {})
@@ -694,7 +618,9 @@ class KubernetesProvider:
         idle = msgspec.structs.replace(note, goal=IDLE, need=None, promised=None, since_s=now_s)
         return [self._note(machine, idle, "it is empty")]
 
-    def _give_up(self, machine: _Machine, node: NodeState | None, why: str) -> list[FleetCall]:
+    def _give_up(
+        self, machine: TrackedMachine, node: NodeState | None, why: str
+    ) -> list[FleetCall]:
         """A machine that is taken away, or lost: it is emptied while there is time.
 
         The shard hears of it first, so that another is on its way before pods are evicted.
@@ -713,7 +639,7 @@ class KubernetesProvider:
         return [delete_call(machine.id, claim, why)]
 
     def _evictions(
-        self, machine: _Machine, pods: Mapping[str, PodOnNode], why: str, *, ask: bool
+        self, machine: TrackedMachine, pods: Mapping[str, PodOnNode], why: str, *, ask: bool
     ) -> list[FleetCall]:
         staying = [one for one in pods.values() if not one.leaving]
         going = [one for one in staying if not (ask and one.stays)]
@@ -730,7 +656,7 @@ def _settled(goal: str, node: NodeState) -> int:
     return IDLE_STATE
 
 
-def _follows(machine: _Machine, state: int) -> bool:
+def _follows(machine: TrackedMachine, state: int) -> bool:
     """Whether a state can follow on what the shard takes a machine to be."""
     known, order = machine.known, machine.order
     if order is not None and order.operation != TAG:

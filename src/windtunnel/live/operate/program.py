@@ -30,7 +30,8 @@ from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.leader import LeaderElector
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import Object
-from windtunnel.live.operate.fleet import FleetCollector, FleetPlace, FleetProgram
+from windtunnel.live.operate.fleet.metrics import FleetCollector
+from windtunnel.live.operate.fleet.program import FleetPlace, FleetProgram
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import Mirror
 from windtunnel.live.operate.placement import Placement
@@ -210,7 +211,7 @@ class Program:
         if options.fleet is not None:
             place = FleetPlace(self._home(client), self.identity, options.dry_run)
             self.fleet = FleetProgram(options.fleet, client, self.mirror, place, self.now_s)
-            self.fleet.told = self._told_of_fleet
+            self.fleet.on_decision = self._fleet_decided
         yield self._flush()
         if self.webhooks is not None:
             yield self.webhooks.run()
@@ -312,7 +313,7 @@ class Program:
         gangs = {} if self.mirror is None else self.mirror.reflectors
         return {**gangs, **(self._scaling_caches.reflectors if self._scaling_caches else {})}
 
-    # What is told.
+    # Readiness, logs and metrics.
 
     def why_not_ready(self) -> str:
         """Standbys are ready, too: they hold full caches."""
@@ -334,9 +335,9 @@ class Program:
                 self._log_file.flush()
             if self.now_s() >= tell_s:
                 tell_s = self.now_s() + REPEAT_S
-                self._tell_waiting()
+                self._log_waiting()
 
-    def _tell_waiting(self) -> None:
+    def _log_waiting(self) -> None:
         """What the caches wait for: an API server that does not answer, or kinds that it lacks."""
         for kind, one in self.reflectors.items():
             if not one.synced.is_set():
@@ -388,7 +389,7 @@ class Program:
                 named, decision.variant, decision.current, decision.target, decision.reason,
             )  # fmt: skip
 
-    def _told_of_fleet(self, now_s: float, shard: str, one: FleetDecision) -> None:
+    def _fleet_decided(self, now_s: float, shard: str, one: FleetDecision) -> None:
         if self._log_file is not None:
             data: dict[str, Any] = {"shard": shard, "need": one.need, "pod": one.pod}
             subject = f"machine/{one.machine}" if one.machine else f"need/{one.need}"

@@ -154,7 +154,7 @@ class Webhooks:
             try:
                 await self._look()
             except KubernetesError as error:
-                self._tell(f"the webhooks cannot be set up: {error}")
+                self._note_reach(f"the webhooks cannot be set up: {error}")
                 await asyncio.sleep(RETRY_S)
                 continue
             await asyncio.sleep(RETRY_S if self.why_not else LOOK_S)
@@ -224,18 +224,18 @@ class Webhooks:
         return True
 
     async def _probe(self) -> None:
-        """Asks the API server to ask us."""
+        """Whether the API server calls the webhooks, by the dry run of a create."""
         nonce = os.urandom(8).hex()
         body = probe_set(self._namespace, nonce)
         try:
             await self._client.create(RESOURCES[SET], body, Object, dry_run=True)
         except ApiError as error:
             reached = f"probe {nonce}" in error.message
-            self._tell("" if reached else f"the webhooks are not reached: {error.message}")
+            self._note_reach("" if reached else f"the webhooks are not reached: {error.message}")
         else:
-            self._tell("the webhooks are not reached: the API server asked nobody")
+            self._note_reach("the webhooks are not reached: the API server did not call them")
 
-    def _tell(self, why_not: str) -> None:
+    def _note_reach(self, why_not: str) -> None:
         if self.why_not and why_not != self.why_not:
             log.info("%s", why_not or "the API server reaches the webhooks")
         elif why_not and not self.why_not:

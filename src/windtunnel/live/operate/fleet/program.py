@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from windtunnel.core.errors import InputError
@@ -71,17 +70,13 @@ from windtunnel.live.kubernetes.resources import (
     Plain,
     Unstructured,
 )
+from windtunnel.live.operate.fleet.file import prices_of
 from windtunnel.live.operate.mirror import Mirror, Received
 from windtunnel.live.system import unwrapped
-from windtunnel.models.catalog.accelerators import catalog_price
-from windtunnel.settings.document import parse_document, read_text
-from windtunnel.settings.faults import checker_faults, input_error
-from windtunnel.settings.section import Context, faults_of
 
 NAME: Final = "windtunnel-fleet"
 """Of its Leases, ConfigMaps and events, before the name of the fleet and the shard."""
 ONLY_SHARD: Final = "main"
-NOUN: Final = "fleet"
 READING: Final = PodReading(node_terms, requests_of, name_of)
 WARNINGS: Final = ("short", "no_kind", "failed", "unsaved")
 TERM_EPOCHS: Final = 1 << 20
@@ -91,32 +86,7 @@ PATIENCE_S: Final = 30.0
 
 fleet_log: Final = logging.getLogger("windtunnel.operator.fleet")
 
-Told = Callable[[float, str, FleetDecision], None]
-
-
-def read_fleet_file(path: Path) -> FleetFile:
-    """The fleet of a file; everything that is wrong with it is in the error."""
-    from pydantic import ValidationError
-
-    document = parse_document(read_text(path, NOUN), str(path), NOUN, "fleet and live")
-    try:
-        found = FleetFile.read(document.data)
-    except ValidationError as error:
-        raise input_error(document, checker_faults(error, FleetFile)) from None
-    faults = [one for one in faults_of(found, Context(found, path.parent)) if not one.is_note]
-    if faults:
-        raise input_error(document, faults)
-    return found
-
-
-def prices_of(file: FleetFile) -> dict[str, float]:
-    """Dollars per hour of a machine of each pool, as the file or the catalog says; else 0."""
-    return {
-        pool.name: pool.price_per_hour
-        if pool.price_per_hour is not None
-        else catalog_price(pool.accelerator, pool.accelerators) or 0.0
-        for pool in file.fleet.pools
-    }
+OnDecision = Callable[[float, str, FleetDecision], None]
 
 
 class FleetPlace(NamedTuple):
@@ -143,7 +113,7 @@ class FleetProgram:
         if any(one.node_class is not None for one in live.pools):
             chosen = Selection(labels=f"{FLEET}={live.name}")
             self.reflectors[CLAIM] = Reflector(client, NODE_CLAIMS, Received, chosen)
-        self.told: Told | None = None
+        self.on_decision: OnDecision | None = None
         names = [one.name for one in live.shards]
         self.shards: Final = [
             ShardProcess(self, file, client, mirror, place, now_s, name)
@@ -177,7 +147,7 @@ class FleetProgram:
             fleet_log.warning("waiting for %s: %s%s", kind, why, hint)
 
 
-class Led:
+class LeasedProcess:
     """Something that one process does at a time: the one that holds its Lease."""
 
     def __init__(self, client: Client, place: FleetPlace, fleet: str, name: str) -> None:
@@ -262,7 +232,7 @@ class Led:
         await writer.apply(CONFIG_MAPS, body, Plain, manager=f"{NAME}-{manager}", force=True)
 
 
-class CoordinatorProcess(Led):
+class CoordinatorProcess(LeasedProcess):
     """Moves machines between the shards of a fleet."""
 
     def __init__(
@@ -271,7 +241,7 @@ class CoordinatorProcess(Led):
         client: Client,
         place: FleetPlace,
         now_s: Callable[[], float],
-        shards: Sequence[Led],
+        shards: Sequence[LeasedProcess],
     ) -> None:
         super().__init__(client, place, file.live.fleet.name, COORDINATOR)
         self._file: Final = file
@@ -307,7 +277,7 @@ class CoordinatorProcess(Led):
             self._note_fault(fault, recorder)
 
 
-class ShardProcess(Led):
+class ShardProcess(LeasedProcess):
     """One shard."""
 
     def __init__(
@@ -405,7 +375,7 @@ class ShardProcess(Led):
                 while True:
                     self._woken.clear()
                     calls = controller.step(self._now_s())
-                    self._tell(controller, recorder)
+                    self._report(controller, recorder)
                     if writer is not None:
                         for call in calls:
                             calling.create_task(self._carry_out(writer, controller, call))
@@ -536,7 +506,7 @@ class ShardProcess(Led):
             return self._program.reflectors[CLAIM].cache
         return self._mirror.objects[NODE].cache
 
-    # What is told.
+    # Logs and events.
 
     def _warn(self, call: FleetCall, says: str) -> None:
         """Each failure once, however often it is tried again."""
@@ -547,9 +517,9 @@ class ShardProcess(Led):
             self._said[what] = says
             fleet_log.warning("%s: %s: %s", self.object_name, what, says)
 
-    def _tell(self, controller: ShardController, recorder: EventRecorder | None) -> None:
-        told, controller.decisions = controller.decisions, []
-        for one in told:
+    def _report(self, controller: ShardController, recorder: EventRecorder | None) -> None:
+        decisions, controller.decisions = controller.decisions, []
+        for one in decisions:
             level = logging.WARNING if one.word in WARNINGS else logging.INFO
             parts = [f"machine {one.machine}"] if one.machine else []
             parts += [f"need {one.need}"] if one.need else []
@@ -558,8 +528,8 @@ class ShardProcess(Led):
             is_order = one.word in ACTIONS
             prefix = "would " if self._place.dry_run and is_order else ""
             fleet_log.log(level, "%s: %s%s %s%s", self.object_name, prefix, one.word, about, why)
-            if self._program.told is not None:
-                self._program.told(self._now_s(), self.name, one)
+            if self._program.on_decision is not None:
+                self._program.on_decision(self._now_s(), self.name, one)
             if recorder is not None and one.reason:
                 kind = WARNING if one.word in WARNINGS else NORMAL
                 for subject in self._subjects(one):
@@ -583,46 +553,3 @@ class ShardProcess(Led):
 
 def _by_name(cache: Iterable[Received]) -> list[Received]:
     return sorted(cache, key=lambda one: one.metadata.key)
-
-
-class FleetCollector:
-    """The metrics of a fleet, as they are when they are asked for."""
-
-    def __init__(self, find: Callable[[], FleetProgram | None]) -> None:
-        self._find: Final = find
-
-    def collect(self) -> Iterable[Any]:
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
-        program = self._find()
-        if program is None:
-            return
-        name = "windtunnel_fleet_"
-        leads = GaugeMetricFamily(f"{name}leader", "1 on the leader.", labels=["shard"])
-        machines = GaugeMetricFamily(
-            f"{name}machines", "Machines by state.", labels=["shard", "pool", "state"]
-        )
-        short = GaugeMetricFamily(
-            f"{name}needs_short", "Needs that lack machines.", labels=["shard"]
-        )
-        unreadable = GaugeMetricFamily(
-            f"{name}state_unreadable",
-            "1 while a ConfigMap of the fleet cannot be read.",
-            labels=["shard"],
-        )
-        calls = CounterMetricFamily(
-            f"{name}calls", "Calls of the API server.", labels=["shard", "verb", "kind", "outcome"]
-        )
-        for one in program.shards:
-            leads.add_metric([one.name], float(one.elector.led.is_set()))
-            unreadable.add_metric([one.name], float(bool(one.fault)))
-            for key, number in one.counts.items():
-                calls.add_metric([one.name, *key], number)
-            if one.controller is not None:
-                short.add_metric([one.name], len(one.controller.verdicts))
-                for (pool, state), count in one.controller.counts().items():
-                    machines.add_metric([one.name, pool, state], count)
-        if program.coordinator is not None:
-            found = program.coordinator
-            unreadable.add_metric([found.name], float(bool(found.fault)))
-        yield from (leads, machines, short, unreadable, calls)

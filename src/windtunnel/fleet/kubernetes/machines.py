@@ -1,0 +1,89 @@
+"""Pools of a fleet on a cluster, and what is observed of each of their machines."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.loop import INFINITY
+from windtunnel.core.taints import taint_of
+from windtunnel.fleet.demand import ACCELERATOR, GPU, TAINTS, MachineKind, taints_text
+from windtunnel.fleet.kubernetes.objects import Note, Received
+from windtunnel.fleet.kubernetes.settings import LivePool
+from windtunnel.fleet.orders import MachineOrder
+from windtunnel.fleet.settings import FleetPool
+from windtunnel.fleet.shape import BARE_METAL, ZONE, MachineShape, shape
+from windtunnel.settings.manifests import quantity
+
+
+class Pool:
+    """A pool and where its machines come from."""
+
+    def __init__(self, settings: FleetPool, live: LivePool, price: float) -> None:
+        self.settings: Final = settings
+        self.live: Final = live
+        self._price: Final = price
+        self.labels: Final = {**settings.labels, ACCELERATOR: settings.accelerator}
+        if settings.written("zone") or live.nodes:
+            self.labels[ZONE] = settings.zone
+        taints = taints_text(map(taint_of, settings.taints))
+        if taints:
+            self.labels[TAINTS] = taints
+
+    def kind(self) -> MachineKind:
+        return MachineKind(self.settings.capacity_for_pods(), self.labels)
+
+    def selects(self, node: Received) -> bool:
+        """Whether a node has the labels by which existing nodes are chosen."""
+        labels = node.metadata.labels
+        return all(labels.get(key) == value for key, value in self.live.nodes.items())
+
+    def has(self, node: Received) -> bool:
+        """Whether a node is a machine of it: by its labels, and as large as the pool says."""
+        if not self.selects(node):
+            return False
+        try:
+            amount = quantity((node.status.get("allocatable") or {}).get(GPU, 0))
+        except InputError:
+            return False
+        return amount >= self.settings.accelerators
+
+    def place(self, number: int) -> MachineShape:
+        return self.settings.shape(number, self.labels, self._price)
+
+    def shape_of(self, node: Received, keys: Iterable[str]) -> MachineShape:
+        """The shape of a node that exists: metal, with its own zone and racks."""
+        own = node.metadata.labels
+        labels = {**self.labels, **{key: own[key] for key in keys if key in own}}
+        plain = self.settings.shape(0, labels, self._price)
+        return shape(
+            plain.instance_type,
+            own.get(ZONE, plain.zone),
+            dict(plain.resources),
+            capacity_type=BARE_METAL,
+            labels=labels,
+            price_per_hour=self._price,
+        )
+
+
+class TrackedMachine:
+    """One machine: what is observed of it, and the order that is under way."""
+
+    __slots__ = (
+        "busy", "claim", "failures", "id", "is_node", "known", "node", "note", "order", "pool",
+        "retry_s", "sent", "shape",
+    )  # fmt: skip
+
+    def __init__(self, name: str, pool: Pool, shape: MachineShape, node: str = "") -> None:
+        self.id: Final = name
+        self.pool: Final = pool
+        self.shape: Final = shape
+        self.is_node: Final = bool(node)
+        self.node = node
+        self.claim: Received | None = None
+        self.note: Note | None = None
+        self.order: MachineOrder | None = None
+        self.sent = False  # whether the call that begins the order has been answered
+        self.busy = 0  # calls that are not answered
+        self.failures = 0  # of calls, in a row
+        self.retry_s = -INFINITY
+        self.known = -1  # the state that the shard takes it to be in; -1: it has not seen it

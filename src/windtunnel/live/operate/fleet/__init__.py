@@ -1,0 +1,1 @@
+"""Machines on a Kubernetes API server: the processes of a fleet, its file and its metrics."""

@@ -1,0 +1,39 @@
+"""The file of `windtunnel operate --fleet`: the sections `fleet` and `live.fleet`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from windtunnel.fleet.kubernetes.settings import FleetFile
+from windtunnel.models.catalog.accelerators import catalog_price
+from windtunnel.settings.document import parse_document, read_text
+from windtunnel.settings.faults import checker_faults, input_error
+from windtunnel.settings.section import Context, faults_of
+
+NOUN: Final = "fleet"
+
+
+def read_fleet_file(path: Path) -> FleetFile:
+    """The fleet of a file; everything that is wrong with it is in the error."""
+    from pydantic import ValidationError
+
+    document = parse_document(read_text(path, NOUN), str(path), NOUN, "fleet and live")
+    try:
+        found = FleetFile.read(document.data)
+    except ValidationError as error:
+        raise input_error(document, checker_faults(error, FleetFile)) from None
+    faults = [one for one in faults_of(found, Context(found, path.parent)) if not one.is_note]
+    if faults:
+        raise input_error(document, faults)
+    return found
+
+
+def prices_of(file: FleetFile) -> dict[str, float]:
+    """Dollars per hour of a machine of each pool, as the file or the catalog says; else 0."""
+    return {
+        pool.name: pool.price_per_hour
+        if pool.price_per_hour is not None
+        else catalog_price(pool.accelerator, pool.accelerators) or 0.0
+        for pool in file.fleet.pools
+    }
