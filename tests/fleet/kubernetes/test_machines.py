@@ -356,7 +356,12 @@ def test_a_lease_that_was_deleted_stops_nothing() -> None:
     assert world.controller.provider.fenced == 0
 
 
-STORY = st.lists(st.sampled_from(["pod", "pod", "small", "gone", "notice", "vanish"]), max_size=8)
+WORDS = ["pod", "pod", "small", "gone", "notice", "vanish", "unready"]
+STORY = st.lists(st.sampled_from(WORDS), max_size=8)
+HARM = {
+    "notice": {"spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}},
+    "unready": {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}},
+}
 
 
 def play(world: World, story: list[str]) -> None:
@@ -368,10 +373,9 @@ def play(world: World, story: list[str]) -> None:
         elif word == "gone":
             for name in list(world.api.objects[POD])[:1]:
                 world.api.remove(POD, name)
-        elif word == "notice":
+        elif word in HARM:
             for name in list(world.api.objects[NODE])[:1]:
-                taints = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
-                world.api.change(NODE, name, spec={"taints": taints})
+                world.api.change(NODE, name, **HARM[word])
         elif word == "vanish":
             for name in list(world.api.objects[CLAIM])[:1]:
                 world.api.remove(CLAIM, name)
@@ -413,6 +417,10 @@ def test_killed_between_any_two_calls_nothing_is_created_twice(
     killed = World(fleet_file(places=12))
     killed.calls_left, killed.kills_after = kill_at, after
     play(killed, story)
+    for world in (calm, killed):
+        provider = world.controller.provider
+        hosts, not_ready = provider._of_node, provider._not_ready_s
+        assert set(provider._bad_hosts) == {one for one in not_ready if one in hosts}
     assert end_of(killed) == end_of(calm)
     assert sum(creates(killed.api).values()) == sum(creates(calm.api).values())
     assert books(killed) == books(calm)
