@@ -59,6 +59,25 @@ def test_check_wants_every_key(
         assert (left.value.code, out, err) == (0, "the configuration is valid\n", "")
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("tokenizers: {m: models}", "there is no tokenizer here"),
+        ("certificate: no.pem\n  certificate_key: no.pem", "the certificate cannot be read"),
+    ],
+)
+def test_check_reads_the_files_that_a_start_reads(
+    more: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "models").mkdir()
+    config = tmp_path / "gateway.yaml"
+    config.write_text(f"live:\n  servers: [{{url: 'http://127.0.0.1:9'}}]\n  {more}\n")
+    with pytest.raises(SystemExit) as left:
+        main(["gateway", "--check", str(config)])
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.once
 def test_it_says_where_metrics_are_and_counts_early_refusals(tmp_path: Path) -> None:
     config = tmp_path / "gateway.yaml"

@@ -46,7 +46,7 @@ def gateway(
     CONFIG lists keys, as OpenAI's clients send it: `authorization: Bearer KEY`.
     """
     from windtunnel.live.admin import log_to_stderr
-    from windtunnel.live.gateway.program import check_keys, gateway_log, run_gateway
+    from windtunnel.live.gateway.program import check_start, gateway_log, run_gateway
     from windtunnel.live.gateway.settings import (
         DEFAULT_PORT,
         Configuration,
@@ -74,7 +74,7 @@ def gateway(
     configuration = read()
     settings = configuration.settings
     if check:
-        check_keys(settings.live, os.environ)
+        check_start(settings.live, os.environ)
         click.echo("the configuration is valid")
         return
     log_to_stderr(gateway_log)

@@ -148,7 +148,9 @@ class GatewayCollector:
             ended.add_metric(list(key), count)
         yield ended
         early = CounterMetricFamily(
-            "windtunnel_requests_refused_early", "Requests that were not valid.", labels=["status"]
+            "windtunnel_requests_refused_early",
+            "Requests refused before admission: not valid, or with 503 as no server was ready.",
+            labels=["status"],
         )
         for status, count in metrics.early.items():
             early.add_metric([str(status)], count)

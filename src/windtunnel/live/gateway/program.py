@@ -118,13 +118,7 @@ class Program:
         self._watched: Final[dict[str, WatchedServer]] = {}
         self._server_keys: Final[dict[str, str]] = {}
         self._prompts: Final = prompts
-        if live.tokenizers:
-            need("tokenizers", "live.tokenizers", "tokenizers")
-            self.proxy.tokenizers = {
-                model: ModelTokenizer(Path(path)) for model, path in live.tokenizers.items()
-            }
-        if live.kv_events is not None:
-            need("zmq", "live.kv_events", "kv-events")
+        self.proxy.tokenizers = _tokenizers(live)
         self._use_keys(live)
 
     async def run(self, bound: Any, ready: Callable[[str], None], stop: asyncio.Event) -> None:
@@ -271,7 +265,7 @@ class Program:
             gateway_log.warning("the configuration was reloaded")
 
     def _use_keys(self, live: LiveSettings) -> None:
-        check_keys(live, self._environment)
+        _check_keys(live, self._environment)
         core = self.proxy.core
         tenants = core.policies.tenants
         classes = [one.name for one in core.policies.classes]
@@ -412,7 +406,22 @@ def admin_address(live: LiveSettings) -> HostPort:
     return HostPort("127.0.0.1", listening.port + 1 if listening.port else 0)
 
 
-def check_keys(live: LiveSettings, environment: Mapping[str, str]) -> None:
+def check_start(live: LiveSettings, environment: Mapping[str, str]) -> None:
+    """What a start reads beside the configuration is there: keys, tokenizers, a certificate."""
+    _check_keys(live, environment)
+    _tokenizers(live)
+    _server_tls(live)
+
+
+def _tokenizers(live: LiveSettings) -> dict[str, ModelTokenizer]:
+    if live.tokenizers:
+        need("tokenizers", "live.tokenizers", "tokenizers")
+    if live.kv_events is not None:
+        need("zmq", "live.kv_events", "kv-events")
+    return {model: ModelTokenizer(Path(path)) for model, path in live.tokenizers.items()}
+
+
+def _check_keys(live: LiveSettings, environment: Mapping[str, str]) -> None:
     """Every variable that is named holds a key; one that does not is a sentence."""
     named: dict[str, list[str | None]] = {
         "clients": [entry.key_env for entry in live.clients],
