@@ -173,8 +173,10 @@ class Client:
         cap: int = CALLERS,
         seed: int = 1,
         times: Times = Times(),  # noqa: B008 - a constant
+        callers: int = CALLERS,
     ) -> None:
         self.provider = provider
+        self.callers = callers
         self.times = times
         self.admission = RequestAdmission("quality", Streams(seed))
         self.admission.register("p", "m", "m", cap, 0.0)
@@ -184,10 +186,11 @@ class Client:
         self.waits: list[tuple[float, int]] = []
         """When refused calls come again that were told to wait."""
         self.limits: list[int] = []
+        self.answered_s: list[float] = []
         self.now = 0.0
 
     def run(self) -> "Client":
-        for _ in range(min(CALLERS, self.times.requests)):
+        for _ in range(min(self.callers, self.times.requests)):
             self.call()
         while self.answered < self.times.requests:
             wake_s = self.admission.next_wake_s()
@@ -218,6 +221,7 @@ class Client:
     def end(self, lease: RequestLease, outcome: Outcome, retry_after_s: float) -> None:
         if outcome is Outcome.SUCCESS:
             self.answered += 1
+            self.answered_s.append(self.now)
             self.provider.finished()
         else:
             self.refused += 1

@@ -41,6 +41,20 @@ def test_refusals_by_chance_do_not_stop_a_fast_server(times: Times, retry_after_
         assert plain / ours >= CHANCE_LEAST
 
 
+@pytest.mark.parametrize("retry_after_s", [0.0, 1.0])
+def test_a_chance_run_of_refusals_is_not_taken_for_a_limit(retry_after_s: float) -> None:
+    """Runs of three, and 4.5 % in one second, come by chance: each cost up to half of the rate.
+
+    Until 95 % are answered: what a Retry-After at the very end costs is its own.
+    """
+    times, slots, rows = Times(0.05, 0.05, 6000), 64, 5700
+    ideal_s = rows * times.service_s / slots / 0.97
+    for seed in range(130, 155):
+        provider = Chance(0.03, retry_after_s, seed)
+        client = Client(provider, slots, seed, times, callers=slots + 200).run()
+        assert ideal_s / client.answered_s[rows - 1] >= CHANCE_LEAST, seed
+
+
 @pytest.mark.parametrize(("rate", "service_s"), [(30, 0.02), (100, 0.02), (100, 0.1)])
 def test_a_hard_rate_is_found_whatever_is_in_flight(rate: int, service_s: float) -> None:
     """At 20 ms an answer, one caller alone makes fifty requests a second."""

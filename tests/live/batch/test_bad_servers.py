@@ -55,6 +55,7 @@ PASSING = {
     "parts for text": Said(200, {"choices": [{"message": {"content": [{"text": "hi"}]}}]}),
     "no text and no tool": Said(200, {"choices": [{"message": {"content": None}}]}),
     "tokens below zero": Said(200, TEXT | {"usage": {"prompt_tokens": -3}}),
+    "fewer tokens than none in total": Said(200, TEXT | {"usage": {"total_tokens": -5}}),
     "tokens that are text": Said(200, TEXT | {"usage": {"completion_tokens": "12"}}),
     "more tokens than there are": Said(200, TEXT | {"usage": {"prompt_tokens": 10**30}}),
     "half a token": Said(200, TEXT | {"usage": {"completion_tokens": 1.5}}),

@@ -10,9 +10,10 @@ the rate steps back with each refusal and climbs in between, so that in balance 
 by chance are refused; while none are, the climb doubles. Now and then a trial upwards asks the same
 of a faster rate: is as large a share refused, or all that is more?
 
-A run of refusals that chance would bring once in ten thousand starts says that the provider takes
-nothing now: its window is used up, or it is down. What got through since the run before it, over
-that time, is the rate of the limit, whatever its window; or less, where it waited for long.
+A run of refusals that chance would bring once in ten thousand starts, and hardly once in all since
+the last one, says that the provider takes nothing now: its window is used up, or it is down. What
+got through since the run before it, over that time, is the rate of the limit, whatever its window;
+or less, where it waited for long.
 What came of a start is known when a refusal would have come back: nothing waits for answers.
 """
 
@@ -31,10 +32,14 @@ _PACED_PART: Final = 1.0 / 3.0
 """Of both, where there is a pace: it should leave few refusals."""
 _SURE: Final = math.log(20.0)
 """The likelihood ratio that ends a trial: wrong once in twenty."""
-_DOUBTED: Final = 2.0 * _SURE
-"""The sum that begins one: at 4 % by chance once in thousands of starts."""
+_DOUBTED: Final = 3.0 * _SURE
+"""The sum that begins one: at 4 % by chance once in a hundred thousand starts."""
+_PACED_DOUBTED: Final = 2.0 * _SURE
+"""Where there is a pace already: a trial costs less there."""
 _RARE: Final = math.log(1e-4)
 """How likely a run of refusals is by chance at most, if it stops everything."""
+_RARE_AMONG: Final = math.log(0.001)
+"""How likely any such run is among all starts since the last one."""
 _CLEAN: Final = 0.01
 """The share of refusals below a limit without chance: no clock is perfect."""
 _CHANCE_MAX: Final = 0.5
@@ -134,8 +139,12 @@ class Pace:
 
     @property
     def run(self) -> int:
-        """So many refused one after another are more than chance, by the recent refusal share."""
-        return max(3, math.ceil(_RARE / math.log(max(self.chance, self._share, TOLERATED))))
+        """So many refused one after another are more than chance, by the recent refusal share.
+
+        Chance brings every run, given enough starts: the more of them, the longer it has to be.
+        """
+        rare = min(_RARE, _RARE_AMONG - math.log(max(1, self._through)))
+        return max(3, math.ceil(rare / math.log(max(self.chance, self._share, TOLERATED))))
 
     def start(self, now: float, refusal_s: float) -> None:
         """A request starts; a refusal would be known after about `refusal_s`."""
@@ -182,9 +191,10 @@ class Pace:
         if self._state == _TRIAL:
             self._judge(now)
         elif self._state == _FASTER:
-            if self._sum >= _SURE:
+            # Chance brings every sum, given enough starts.
+            if self._sum >= _SURE + math.log(max(1.0, self._starts / _TRIAL_STARTS)):
                 self._end_faster(now)
-        elif self._sum >= _DOUBTED:
+        elif self._sum >= (_PACED_DOUBTED if self._state == _PACED else _DOUBTED):
             self._suspect()
             self._try_slower(now)
 
@@ -212,7 +222,8 @@ class Pace:
             self.pace_at(per_s, resumes_s)
         else:
             self._step_starts = _FIRST_STEP_STARTS
-            self._begin_trial(per_s, self.chance + _SUSPECTED, NEVER, resumes_s, is_guess=True)
+            share = max(self._known_share(), self.chance + TOLERATED)
+            self._begin_trial(per_s, share, NEVER, resumes_s, is_guess=True)
         self._through, self._through_since_s = 0, now
         self._waited_s = max(0.0, resumes_s - now)
 
@@ -302,6 +313,9 @@ class Pace:
         """A step, over the starts that are on their way when its answer comes."""
         return _STEP / (1.0 + self.per_s * self._patience_s)
 
+    def _known_share(self) -> float:
+        return (self._refusals + _PRIOR_REFUSALS) / (self._starts + _PRIOR_STARTS)
+
     def _suspect(self) -> None:
         """Begins to look for more refusals than are tolerated; for fewer where it is paced."""
         part = 1.0 if self._state == _FREE else _PACED_PART
@@ -312,7 +326,7 @@ class Pace:
 
     def _try_slower(self, now: float) -> None:
         """Begins a trial; more than half refused needs none."""
-        share = (self._refusals + _PRIOR_REFUSALS) / (self._starts + _PRIOR_STARTS)
+        share = self._known_share()
         through = max(1.0, self._starts - self._refusals)
         per_s = through / max(1e-6, now - self._since_s)
         is_guess = now - self._since_s < _BURST_S
@@ -346,7 +360,7 @@ class Pace:
 
     def _try_faster(self, now: float) -> None:
         """Begins a trial upwards: are as many of more refused, or all that is more?"""
-        share = (self._refusals + _PRIOR_REFUSALS) / (self._starts + _PRIOR_STARTS)
+        share = self._known_share()
         more = 1.0 - (1.0 - share) / (1.0 + self._faster_by)
         self._since_faster = 0.0
         self._state = _FASTER
@@ -378,6 +392,8 @@ class Pace:
             if self._sum > -_SURE:
                 return
             is_clear = self._refusals > _FAR_ABOVE * max(_GUESS_STARTS, self._starts)
+            if self._refusals <= (self.chance + TOLERATED) * self._starts:
+                self._is_guess = False  # no more than is tolerated: not above a limit, if any
             if self._is_guess:
                 is_enough = self._starts >= _GUESS_STARTS and now - self._since_s >= _BURST_S
             else:

@@ -181,7 +181,7 @@ def _usage_fault(usage: Any) -> str:
     """What is wrong with the numbers of tokens in a reply; a server may leave them out."""
     if usage is not None and not isinstance(usage, dict):
         return f"the usage is {shown(usage)}, which is not a mapping"
-    for key in ("prompt_tokens", "completion_tokens"):
+    for key in ("prompt_tokens", "completion_tokens", "total_tokens"):
         value = (usage or {}).get(key)
         if value is not None and _count(value) < 0:
             return f"{key} is {shown(value)}, which is not a number of tokens"
