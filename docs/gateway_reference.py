@@ -61,7 +61,7 @@ with 429 or 503 has `retry-after`: until the bucket holds the prompt or the queu
 ## The access log
 
 `live.access_log` names a file with a line of JSON for each request: `time` (Unix, of its end), `id`, `path`, `status` (499: the client left before it got one), `outcome`, `reason`, `tenant`, `slo`, `model`, `stream`,
-`attempts`, `server`, `queued_s`, `first_byte_s`, `duration_s`, `prompt_tokens`, `cached_tokens`, `output_tokens`. A request that was not valid has the outcome `invalid`. Requests about
+`attempts`, `server`, `queued_s`, `first_byte_s`, `duration_s`, `prompt_tokens`, `cached_tokens`, `output_tokens`. A request that was not valid has the outcome `invalid`, one that found no server ready (503) `rejected`. Requests about
 stored responses have no `slo`, `model` or tokens, but their `method`. There are no prompts, keys or addresses of clients in it.
 
 ## How a request ends

@@ -1,6 +1,7 @@
 """`windtunnel gateway`: what it checks before it starts, and what it says."""
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -85,9 +86,10 @@ def test_it_says_where_metrics_are_and_counts_early_refusals(tmp_path: Path) -> 
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         admin = f"127.0.0.1:{found.getsockname()[1]}"
+    access = tmp_path / "access.jsonl"
     arguments = [sys.executable, "-m", "windtunnel", "gateway", str(config), "--port", "0"]
     process = subprocess.Popen(
-        [*arguments, f"--set=live.admin={admin}"],
+        [*arguments, f"--set=live.admin={admin}", f"--set=live.access_log={access}"],
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"TEAM_A_KEY": "sk-12345678"},
@@ -97,10 +99,18 @@ def test_it_says_where_metrics_are_and_counts_early_refusals(tmp_path: Path) -> 
         line = process.stdout.readline()
         assert line.endswith(f"; metrics and /servers on http://{admin}\n")
         url = line.split()[2].rstrip(":")
-        for _ in range(2):
+        request = urllib.request.Request(
+            f"{url}/v1/chat/completions",
+            b'{"model": "m", "messages": []}',
+            {"authorization": "Bearer sk-12345678", "content-type": "application/json"},
+        )
+        for one in (f"{url}/v1/chat/completions", request):
             with contextlib.suppress(urllib.error.HTTPError):
-                urllib.request.urlopen(f"{url}/v1/chat/completions", b"{}")
+                urllib.request.urlopen(one, None if one is request else b"{}")
     finally:
         process.terminate()
         said, _ = process.communicate(timeout=30)
     assert said == "stopped; 2 requests were answered or refused\n"
+    lines = [json.loads(line) for line in access.read_text().splitlines()]
+    told = [(one["status"], one["outcome"]) for one in lines]
+    assert told == [(401, "invalid"), (503, "rejected")]

@@ -211,7 +211,7 @@ class Proxy:
             client.abort()
 
     def refused_early(self, error: ClientError, given: bytes = b"", path: bytes = b"") -> None:
-        """A request that was not valid, or is not known what it asks for."""
+        """A request that was not valid, or that found no server ready before its admission."""
         self.metrics.refused_early(error.status)
         if self.access_log is not None:
             self.access_log.add(
@@ -219,7 +219,7 @@ class Proxy:
                     "id": given.decode("latin-1"),
                     "path": path.partition(b"?")[0][:200].decode("latin-1"),
                     "status": error.status,
-                    "outcome": "invalid",
+                    "outcome": "rejected" if error.status == 503 else "invalid",
                     "reason": str(error)[:200],
                 }
             )
