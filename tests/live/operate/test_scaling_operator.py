@@ -8,7 +8,9 @@ import pytest
 
 from tests.scaling.kubernetes.pods import HPA, target
 from tests.scaling.manifests.texts import HOMOGENEOUS
+from windtunnel.core.loop import INFINITY
 from windtunnel.live.kubernetes.cache import Cache
+from windtunnel.live.kubernetes.errors import Conflict, Status
 from windtunnel.live.kubernetes.resources import Meta, Resource
 from windtunnel.live.operate.mirror import Received
 from windtunnel.live.operate.program import OperatorOptions, Program
@@ -16,7 +18,7 @@ from windtunnel.live.operate.rights import SCALABLE
 from windtunnel.live.operate.scaling import operator as operators
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS, KTHENA, ScalingCaches
 from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions
-from windtunnel.live.operate.scaling.scaled import Scaled
+from windtunnel.live.operate.scaling.scaled import FAILED_S, Scaled
 from windtunnel.scaling.kubernetes import canary
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
 from windtunnel.scaling.kubernetes.kthena import POLICY, Stored, plans
@@ -179,3 +181,40 @@ def test_a_policy_gets_its_targets_back_when_its_binding_goes() -> None:
     stage.remove("binding", bindings)
     stage.operator.replan()
     assert stage.scaled()["policy"].control is not None
+
+
+class ApiWriter:
+    """An API server that refuses a write to a version that is not the current one."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.bodies: list[Any] = []
+
+    async def patch(self, _: Resource, namespace: str, name: str, body: Any, *_more: Any,
+                    subresource: str) -> Received:  # fmt: skip
+        assert subresource == "status"
+        self.bodies.append(body)
+        if body["metadata"]["resourceVersion"] != self.version:
+            raise Conflict("PATCH", 409, Status(message="the object has been modified"), 0.0)
+        self.version = str(int(self.version) + 1)
+        meta = Meta(namespace=namespace, name=name, uid=name, resource_version=self.version)
+        return Received(metadata=meta, status=body["status"])
+
+
+def test_a_condition_that_another_writer_has_just_set_is_kept() -> None:
+    """The list of conditions is replaced as a whole."""
+    nothing: Any = None
+    stage, writer = Stage(), cast("Any", ApiWriter("2"))
+    stage.operator = ScalingOperator(
+        stage.caches, nothing, writer, None, nothing, lambda: 1.0, ScalingOptions("here")
+    )
+    stage.show("a", targets=[])
+    stage.operator.replan()
+    asyncio.run(stage.operator._look_at(stage.scaled()["a"]))
+    assert stage.scaled()["a"].due_s == 1.0 + FAILED_S  # it is tried again
+    stage.show("a", targets=[], status={"conditions": [{"type": "Other", "status": "True"}]})
+    stage.operator.replan()
+    asyncio.run(stage.operator._look_at(stage.scaled()["a"]))
+    kinds = [one["type"] for one in writer.bodies[-1]["status"]["conditions"]]
+    assert kinds == ["Other", "Accepted"]
+    assert stage.scaled()["a"].due_s == INFINITY

@@ -68,6 +68,10 @@ class _Pod(Object, frozen=True, kw_only=True):
 _POD: Final = msgspec.json.Decoder(_Pod)
 
 
+def _key(resource: Resource) -> str:
+    return f"{resource.kind}.{resource.group}"
+
+
 class ScalingCaches:
     """The objects that ask for autoscaling, and those that stand in its way."""
 
@@ -84,7 +88,7 @@ class ScalingCaches:
     def _add(self, resource: Resource) -> None:
         made = Reflector(self._client, resource, Received, Selection(self._namespace))
         made.cache.subscribe(partial(self._note, made))
-        self.reflectors[f"{resource.kind}.{resource.group}"] = made
+        self.reflectors[_key(resource)] = made
 
     async def add_served(self) -> list[str]:
         """Also the kinds of Kthena that this cluster serves; says which it does not."""
@@ -113,6 +117,10 @@ class ScalingCaches:
             self._changed[named] = of
         self.woken.set()
 
+    def written(self, resource: Resource, answer: Received) -> None:
+        """The answer to an own write, which a watch shows later."""
+        self.reflectors[_key(resource)].cache.written(answer)
+
     def mark_all(self) -> None:
         """For an operator that has seen nothing yet."""
         self._changed.clear()
@@ -135,7 +143,7 @@ class ScalingCaches:
     def hpa_targets(self) -> dict[TargetKey, str]:
         """By target: the HPA that scales it."""
         found = {}
-        for hpa in self.reflectors[f"{HPAS.kind}.{HPAS.group}"].cache:
+        for hpa in self.reflectors[_key(HPAS)].cache:
             target = hpa.spec.get("scaleTargetRef")
             if isinstance(target, dict):
                 key = (str(target.get("kind")), hpa.metadata.namespace, str(target.get("name")))

@@ -35,9 +35,10 @@ from windtunnel.live.kubernetes.resources import (
     micro_time,
     owner_reference,
 )
+from windtunnel.live.operate.mirror import Received
 from windtunnel.live.operate.scaling.caches import ScaleKinds, ScalingCaches, pods_of
 from windtunnel.live.operate.scaling.canary import CanaryChecks, CanaryOptions
-from windtunnel.live.operate.scaling.scaled import RunningCheck, Scaled, decoded
+from windtunnel.live.operate.scaling.scaled import FAILED_S, RunningCheck, Scaled, decoded
 from windtunnel.live.operate.scaling.sources import MetricSources
 from windtunnel.live.system import unwrapped
 from windtunnel.scaling.actuation import IssuedDecision
@@ -166,9 +167,9 @@ class ScalingOperator:
                 self.scaled[named] = Scaled(named, resource, held.metadata)
                 edited.append(named)
             elif known.stamp != (held.metadata.uid, held.metadata.generation):
-                known.meta = held.metadata
                 edited.append(named)
-            self.scaled[named].spec, self.scaled[named].status = held.spec, held.status
+            one = self.scaled[named]
+            one.meta, one.spec, one.status = held.metadata, held.spec, held.status
         for named in edited:
             if named.kind == AUTOSCALER and named in self.scaled:
                 self._plan_autoscaler(self.scaled[named])
@@ -238,8 +239,7 @@ class ScalingOperator:
     async def _look_at(self, one: Scaled) -> None:
         try:
             if one.control is None:
-                await self._tell_invalid(one)
-                one.due_s = INFINITY
+                one.due_s = INFINITY if await self._tell_invalid(one) else self._now_s() + FAILED_S
                 return
             await self._tick(one)
         except NotLeader:
@@ -547,13 +547,13 @@ class ScalingOperator:
             one.told_text = what
             scaling_log.warning("%s: %s", one.named, what)
 
-    async def _tell_invalid(self, one: Scaled) -> None:
+    async def _tell_invalid(self, one: Scaled) -> bool:
+        """Says whether it is done, and need not be tried again."""
         if not one.wrong:
-            return
+            return True
         self._say(one, one.wrong)
-        if self._writer is not None:
-            wrong = Condition(ACCEPTED, holds=False, reason="Invalid", message=one.wrong)
-            await self._patch_status(one, [wrong], {})
+        wrong = Condition(ACCEPTED, holds=False, reason="Invalid", message=one.wrong)
+        return await self._patch_status(one, [wrong], {}) or self._writer is None or one.mute
 
     async def _write_status(self, one: Scaled, control: ScalingController) -> None:
         """Where something has changed; other words for the same only now and then."""
@@ -591,18 +591,23 @@ class ScalingOperator:
             micro_time(self._now_s()),
             one.meta.generation,
         )
-        body = {"metadata": {"uid": one.meta.uid}, "status": {**more, "conditions": merged}}
+        # A list is replaced as a whole: not one that another writer has changed since it was read.
+        meta = {"uid": one.meta.uid, "resourceVersion": one.meta.resource_version}
+        body = {"metadata": meta, "status": {**more, "conditions": merged}}
         named = one.named
         try:
-            await self._writer.patch(
-                one.resource, named.namespace, named.name, body, Object, subresource="status"
+            made = await self._writer.patch(
+                one.resource, named.namespace, named.name, body, Received, subresource="status"
             )
         except NotLeader:
             raise
+        except Conflict:
+            return False
         except NotFound:
             one.mute = named.kind != AUTOSCALER
             return False
         except KubernetesError as error:
             self._say(one, str(error))
             return False
+        self._caches.written(one.resource, made)
         return True
