@@ -63,6 +63,12 @@ def test_a_fleet_comes_to_rest_where_every_need_is_covered_or_told(
             assert len({row.domain_of(m) for m in mine}) == 1
 
 
+def _could_use(row: ReferenceRow, machine: Machine) -> bool:
+    """Whether a machine would do for a need, and holds at least one unit of it."""
+    has = dict(machine.shape.resources)
+    return row.matches(machine) and all(has.get(key, 0) >= size for key, size in row.need.min_unit)
+
+
 @given(machines=fleets(), wanted=st.lists(needs(), min_size=1, max_size=8))
 def test_no_lower_priority_keeps_what_a_higher_one_lacks(
     machines: list[Machine], wanted: list[Need]
@@ -75,7 +81,7 @@ def test_no_lower_priority_keeps_what_a_higher_one_lacks(
         if row.key in short and not row.domain_key:
             for machine in shard.planner.inventory.records():
                 holder = machine.holder
-                if machine.state == CONFIGURED and holder is not None and row.matches(machine):
+                if machine.state == CONFIGURED and holder is not None and _could_use(row, machine):
                     pinned = holder.reclamation_bucket() == PINNED
                     assert pinned or holder.priority() >= row.need.profile.priority
 

@@ -225,8 +225,8 @@ def _came(
         held = _held(history, [first], wait)
         return steps, held[-1] if held else _way(first)
     parts = _parts(history, first, wait)
-    # What came after the wait did not cause it: a gang is not placed before its machine is there.
-    begun = [part for part in parts if part.at_s <= wait.helps_until_s]
+    # A gang is not placed before its machine is there: placing it after the wait caused nothing.
+    begun = [part for part in parts if part.layer != GANG or part.at_s <= wait.helps_until_s]
     return steps, _longest(parts, first, "ready", begun or parts[:1])
 
 

@@ -82,7 +82,7 @@ def operate(
     canary_timeout: float,
     fleet: Path | None,
 ) -> None:
-    """Run gangs, placement, autoscaling and machines on a Kubernetes cluster.
+    """Run gangs, placement, autoscaling and machines on Kubernetes.
 
     The gang controllers look after PodCliqueSets as in a simulation: create pods behind gates,
     start them in order, terminate gangs that stay below their minimum, roll out changes. With

@@ -138,7 +138,9 @@ def _outcome(status: int | None, options: CanaryOptions, work: Path, said: Path)
         report = (work / MARKDOWN_FILE).read_bytes()[:LARGEST_REPORT].decode("utf-8", "ignore")
         return outcome_of_check(msgspec.json.decode(result.read_bytes()), report)
     text = said.read_bytes()[-LONGEST_ERROR:].decode("utf-8", "replace").strip()
-    short = any(words in text for words in ("MemoryError", "not enough memory"))
+    short = any(
+        words in text for words in ("MemoryError", "not enough memory", "Memory allocation")
+    )
     if short:
         most = format_size(options.memory_bytes)
         return CanaryOutcome(None, f"the check ran out of its {most} (--canary-memory).")
