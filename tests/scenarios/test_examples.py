@@ -28,6 +28,7 @@ NAMES = (
     "physics",
     "plan",
     "plan-budget",
+    "rehearse",
     "routing",
     "sessions",
     "speculative",
@@ -50,6 +51,15 @@ def test_drafts_are_worth_more_than_they_cost() -> None:
     assert 2.7 < length < 3.1
     faster = plain["latency"]["tpot"]["mean"] / drafts["latency"]["tpot"]["mean"]
     assert 2.0 < faster < length
+
+
+def test_a_crash_sends_requests_to_the_other_engine() -> None:
+    broken, whole = run("rehearse"), run("rehearse", "faults=null")
+    shares = [
+        sorted(one["requests"] / result["requests"]["arrived"] for one in result["servers"])
+        for result in (broken, whole)
+    ]
+    assert shares[0][0] < 0.4 < shares[1][0]
 
 
 def test_every_example_is_looked_at_here() -> None:
