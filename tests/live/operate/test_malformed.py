@@ -55,3 +55,13 @@ def test_a_pod_that_cannot_be_read_takes_all_room_of_its_node() -> None:
     room = placement._scheduler
     assert not room._space.by_name["n"].usable
     assert room._unknown["n"] == {"1": None, "3": None}
+
+
+def test_a_pod_of_another_namespace_takes_room_and_is_not_ours() -> None:
+    mirrored = Mirror(AsyncMock(), lambda: 0.0, "mine", placing=True)
+    clique = OwnerReference(kind="PodClique", name="c", uid="2", controller=True)
+    for space in ("mine", "theirs"):
+        meta = Meta(name="p", namespace=space, uid=space, owner_references=[clique])
+        mirrored.objects[POD].cache.show(Received(metadata=meta, spec=SPEC))
+    assert list(mirrored.view.pods) == ["mine/p"]
+    assert mirrored.raw(POD, "theirs/p") is not None

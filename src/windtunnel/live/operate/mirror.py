@@ -112,6 +112,7 @@ class Mirror:
         self.pod_watchers: Final[list[Callable[[Received | None, Received | None], None]]] = []
         """Told of every pod after the view is, those included that belong to no gang."""
         self._now_s: Final = now_s
+        self._namespace: Final = namespace
         self.objects: Final[dict[str, Reflector[Received]]] = {}
         self.attached: Final[dict[str, Reflector[Bare]]] = {}
         for kind, resource in RESOURCES.items():
@@ -187,11 +188,15 @@ class Mirror:
             known = self.view.find(kind, name)
             if known is not None:
                 self.view.remove(known)
-        elif kind != POD or _is_of_clique(after):
+        elif kind != POD or (_is_of_clique(after) and self._is_watched(after)):
             self._put(kind, name, after)
         elif (pod := self.view.pods.get(name)) is not None:
             self.view.remove(pod)  # somebody took its owner away
             self.strays.append(pod)
+
+    def _is_watched(self, pod: Received) -> bool:
+        """Pods of other namespaces are known for the room that they take, and belong to others."""
+        return self._namespace in ("", pod.metadata.namespace)
 
     def _put(self, kind: str, name: str, after: Any) -> None:
         known = self.view.find(kind, name)
