@@ -29,6 +29,7 @@ spec:
   metrics:
     - {type: Pods, pods: {metric: {name: running}, target: {type: AverageValue, averageValue: "8"}}}
 """
+ON_TRACE = ("base.yaml", "slow.yaml", "--trace", "day.jsonl")
 SMALLER = HPA.replace('"8"', '"100m"')
 
 
@@ -160,6 +161,8 @@ def test_a_file_is_checked_against_itself_at_a_revision(check: Run) -> None:
         (("base.yaml",), "there is one file"),
         (("base.yaml", "slow.yaml", "--head", "HEAD"), "--head: there is no revision to compare"),
         (("base.yaml", "slow.yaml", "--max", "latency.x=1"), "there is no figure 'latency.x'"),
+        ((*ON_TRACE, "--max", "x.y=+1%"), "'x.y'; allowed: simulated_seconds, requests.arrived"),
+        ((*ON_TRACE, "--min", "slo.other.attaind=1"), "did you mean 'slo.critical.attained'"),
         (("base.yaml", "slow.yaml", "--max-cost", "+5"), "--max-cost +5: a change is in percent"),
         (("base.yaml", "slow.yaml", "--trace", "."), "has no trace of a gateway"),
         (("base.yaml", "slow.yaml", "--trace", "none.csv"), "--trace none.csv: workload[0]"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.analysis.figures import FIGURES
+from windtunnel.analysis.figures import FIGURES, STATS
 from windtunnel.core.errors import InputError, WindtunnelError, nearest
 from windtunnel.twin.ceiling import MemoryCeiling
 from windtunnel.twin.run import run
@@ -62,9 +62,26 @@ def names_of(plan: ScenarioPlan) -> list[str]:
 def check_name(name: str, plan: ScenarioPlan, where: str) -> None:
     """Refuses the name of a figure that no run of the plan would have."""
     known = names_of(plan)
-    if name not in known and len(plan.sources) == len(plan.workload):
-        hint = nearest(name, known) or "such as latency.ttft.p95, slo.NAME.attained or cost.total"
-        raise InputError(f"there is no figure {name!r}", where=where, hint=hint)
+    if name in known:
+        return
+    part, _, below = name.partition(".")
+    figures_of_class = {one.split(".", 2)[2] for one in known if one.startswith("slo.")}
+    if len(plan.sources) < len(plan.workload) and part == "slo":
+        _, _, figure = below.partition(".")
+        if figure in figures_of_class:
+            return  # a class of service that rows of the trace may be of
+    hint = nearest(name, known)
+    allowed = None if hint else f"{', '.join(_families(known))} (STAT: {', '.join(STATS)})"
+    raise InputError(f"there is no figure {name!r}", where=where, allowed=allowed, hint=hint)
+
+
+def _families(names: list[str]) -> list[str]:
+    """Names of figures; those of one latency together, as in `latency.ttft.STAT`."""
+    found: dict[str, None] = {}
+    for name in names:
+        above, _, last = name.rpartition(".")
+        found[f"{above}.STAT" if above and last in STATS else name] = None
+    return list(found)
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, int | float | None]]:
