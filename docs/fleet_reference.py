@@ -85,7 +85,7 @@ def page() -> str:
     """The whole page."""
     script = runpy.run_path(str(Path(__file__).parent / "scenario_reference.py"))
     parts = [INTRODUCTION]
-    script["_add_section"](parts, "live.fleet", "live.fleet", LiveFleet)
+    parts += script["sections"]("live.fleet", "live.fleet", LiveFleet)
     return "\n".join(parts)
 
 

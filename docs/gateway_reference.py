@@ -94,7 +94,7 @@ def page() -> str:
             f"| `{family.name}{ending}` | {family.type} | {labels} | {family.documentation} |"
         )
     parts.append("\n".join(rows) + "\n")
-    script["_add_section"](parts, "live", "live", LiveSettings)
+    parts += script["sections"]("live", "live", LiveSettings)
     return "\n".join(parts)
 
 

@@ -5,9 +5,9 @@ Run it after a change of a field: `python docs/scenario_reference.py`. A test ho
 
 import inspect
 import math
+import re
 import types
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -15,107 +15,206 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from windtunnel.core.units import DURATION_UNITS, SIZE_UNITS
-from windtunnel.settings.fields import Bandwidth, Duration, Leaf, Rate, Size
+from windtunnel.settings.fields import Bandwidth, Duration, Leaf, Rate, Size, Whole
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES
 
-_told: dict[tuple[type[BaseModel], ...], str] = {}
-"""Where the members of a union have been explained."""
-_written_down: set[tuple[str, type[BaseModel]]] = set()
-"""Titles with their sections: what several variants share is explained once."""
+Sections = list[type[BaseModel]]
 
-TABLE = ("| key | what is written | default | meaning |", "|---|---|---|---|")
-NAME = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
-"""What the introduction explains."""
-SEVERAL = 3
-"""So many variants with the same row: it is explained once."""
+SHORT = {
+    "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit": "name",
+    "a model's catalog name, or the path of a Hugging Face config.json": "model",
+    "the name of an accelerator, such as h200": "accelerator",
+    "true or false": "bool",
+    "key=value:effect or key:effect, with NoSchedule, PreferNoSchedule or NoExecute": "taint",
+}
+"""Kinds of value that the introduction explains, by what messages say of them."""
+SMALL = 4
+"""Keys of a section that is explained in the table of the section around it."""
 PAGE = Path(__file__).parent / "reference" / "scenario.md"
 
 INTRODUCTION = """\
 # Scenario files
 
-A scenario is one YAML file: traffic, servers and targets. This page lists every key;
-`examples/first.yaml` is a small one to start from.
+A scenario is one YAML file: traffic, servers and targets. `examples/first.yaml` is a small one to
+start from.
 
 - Unknown keys and values of the wrong kind are errors: `"4"` is not a number, `on` is not `true`.
-- Durations are written `250ms`, `30s`, `5m`, `4h`, `1h30m`, or as a number of seconds; rates
-  `40/s`, `2400/min`, or as a number per second. Numbers are decimal; `1e6` is one million.
-- `--set PATH=VALUE` overrides a value before anything is checked: keys are joined by dots, list
-  items count from 0 (`--set serving.pools.0.replicas=8`), values are written as in the file. It
-  also sets keys that the file leaves out; `--set duration=null` removes one. Several apply in
-  order.
+- `--set PATH=VALUE` overrides a value before the file is checked: keys are joined by dots, list
+  items count from 0 (`--set serving.pools.0.replicas=8`), values are written as in the file.
+  `--set duration=null` removes a key. Several apply in order.
 - Every error is one sentence with its file and line (or its `--set`); all are reported together.
+- Relative paths count from the scenario's folder.
 - `scenario_sha256` in results is a digest of all effective values and of the manifests that
-  `scaling` and `gangs` name, whatever the file's name, comments and layout.
-- A name has letters, digits, '.', '_' and '-', at most 64, the first a letter or digit.
+  `scaling` and `gangs` name; it ignores the file's name, comments and layout.
+- Limits: 4 MiB, 200,000 values (aliases count as what they stand for), 32 levels.
 
-Limits of a file: 4 MiB, 200,000 values (aliases count as what they stand for), 32 levels.
+In the column *value*:
+
+| written | means |
+|---|---|
+| `0s..24h` | a duration: `250ms`, `30s`, `5m`, `4h`, `1h30m`, or a number of seconds |
+| `0/s..100/s` | a rate: `40/s`, `2400/min`, or a number per second |
+| `0B..1TB`, `1kB/s..1PB/s` | a size (`80GiB`, `16GB`), a bandwidth (`25GB/s`) |
+| int, number | decimal; `1e6` is one million |
+| `1..8`, `>0..1` | from 1 to 8, both included; above 0, up to 1 |
+| name | letters, digits, '.', '_' and '-', at most 64, the first a letter or digit |
+| model | a catalog name, or the path of a Hugging Face config.json (`*.json`, `.*`, `/*`) |
+| accelerator | a catalog name, such as h200 |
+| taint | `key=value:effect` or `key:effect`, with NoSchedule, PreferNoSchedule or NoExecute |
+| bool | `true` or `false` |
+| `{name: X}` | a mapping of names to X |
+
+A key is required, has a default (`= 5s`), or may be left out.
 """
 
 
 def page() -> str:
     """The whole page."""
-    _told.clear()
-    _written_down.clear()
-    parts = [INTRODUCTION]
-    _add_section(parts, "The file", "", Scenario)
+    parts = [INTRODUCTION, *sections("The file", "", Scenario)]
     classes = ", ".join(f"`{name}` {priority}" for name, priority in BUILT_IN_PRIORITIES.items())
     parts.append(f"Built-in classes of service and their priorities: {classes}.\n")
     return "\n".join(parts)
 
 
-def _add_section(
-    parts: list[str],
-    title: str,
-    path: str,
-    section: type[BaseModel],
-    shared: Collection[str] = (),
-) -> None:
-    """A section; rows that variants share are explained before them, and only named here."""
-    if (title, section) in _written_down:
-        return
-    _written_down.add((title, section))
-    parts.append(f"## {title}\n")
-    parts.append(f"{inspect.cleandoc(section.__doc__ or '')}\n")
-    rows = _rows(section)
-    own = [row for key, row in rows.items() if row not in shared]
-    if own:
-        parts.append("\n".join([*TABLE, *own]) + "\n")
-    named = [f"`{key}`" for key, row in rows.items() if row in shared]
-    if named:
-        parts.append(f"Also {', '.join(named)}, as above.\n")
-    for name, field in section.model_fields.items():
-        _add_below(parts, f"{path}.{field.alias or name}".lstrip("."), field.annotation)
+def sections(title: str, path: str, section: type[BaseModel]) -> list[str]:
+    """A section and all that are below it, as parts of a page."""
+    writer = Writer()
+    writer.add(title, path, [section])
+    return writer.parts
 
 
-def _rows(section: type[BaseModel]) -> dict[str, str]:
-    fields = {field.alias or name: field for name, field in section.model_fields.items()}
-    return {key: _row(key, field) for key, field in fields.items()}
+class Writer:
+    """Writes sections, each once; later uses are links to the first."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.titles: dict[tuple[type[BaseModel], ...], str] = {}
+        self.title = ""
+        self.below: list[tuple[str, str, Sections]] = []
+
+    def add(self, title: str, path: str, members: Sections) -> None:
+        """A section, or those of which one is chosen, and then what is below."""
+        above, self.title, self.below = self.below, title, []
+        self.parts.append(f"## {title}\n")
+        if len(members) == 1:
+            self.parts.append(f"{inspect.cleandoc(members[0].__doc__ or '')}\n")
+            rows = [f"| `{key}` | {row} |" for key, row in self.rows(members[0], path).items()]
+            self.parts.append("\n".join(["| key | value | meaning |", "|---|---|---|", *rows, ""]))
+        else:
+            self.add_variants(path, members)
+        below, self.below = self.below, above
+        for part in below:
+            self.add(*part)
+
+    def add_variants(self, path: str, members: Sections) -> None:
+        """What each variant does, then the keys of all of them."""
+        key = _chooser(members[0], members).partition(": ")[0].removeprefix("with ").strip("`")
+        words, rows = [], []
+        found: dict[tuple[str, str], list[str]] = {}
+        for member in members:
+            chooser = _chooser(member, members)
+            words.append(chooser.rpartition(": ")[2].removeprefix("with ").strip("`"))
+            shown = f"`{words[-1]}`" if ": " in chooser else chooser
+            rows.append(f"| {shown} | {' '.join(inspect.cleandoc(member.__doc__ or '').split())} |")
+            for one in self.rows(member, path, words[-1]).items():
+                found.setdefault(one, []).append(words[-1])
+        head = f"| `{key}` | |" if ": " in _chooser(members[0], members) else "| | |"
+        self.parts.append("\n".join([head, "|---|---|", *rows, ""]))
+        order = list(dict.fromkeys(key for key, _ in found))
+        rows = ["| key | for | value | meaning |", "|---|---|---|---|"]
+        for (key, row), have in sorted(found.items(), key=lambda one: order.index(one[0][0])):
+            others = [word for word in words if word not in have]
+            scope = ", ".join(have) if len(have) <= len(others) else f"all but {', '.join(others)}"
+            rows.append(f"| `{key}` | {scope if others else 'all'} | {row} |")
+        if found:
+            self.parts.append("\n".join([*rows, ""]))
+
+    def rows(self, section: type[BaseModel], path: str, word: str = "") -> dict[str, str]:
+        """The cells of each key but the one that chooses the section."""
+        rows = {}
+        for name, field in section.model_fields.items():
+            key = field.alias or name
+            if not field.description:
+                continue
+            small: dict[str, str] = {}
+            value = self.value(field, f"{path}.{key}".lstrip("."), word, small)
+            rows[key] = f"{value}{_default(field)} | {field.description}"
+            rows |= {f"{key}{below}": cells for below, cells in small.items()}
+        return rows
+
+    def value(self, field: FieldInfo, path: str, word: str, small: dict[str, str]) -> str:
+        """What may be written; `small` gets the rows of a small section, others get a link."""
+        leaves = [leaf for leaf in field.metadata if isinstance(leaf, Leaf)]
+        if leaves:
+            return _leaf(leaves[0])
+        return self.kind(field.annotation, path, "", word, small)
+
+    def kind(
+        self, annotation: Any, path: str, suffix: str, word: str, small: dict[str, str]
+    ) -> str:
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        if origin is Annotated:
+            leaves = [leaf for leaf in arguments[1:] if isinstance(leaf, Leaf)]
+            if leaves:
+                return _leaf(leaves[0])
+            return self.kind(arguments[0], path, suffix, word, small)
+        if origin is Literal:
+            return ", ".join(f"`{choice}`" for choice in arguments)
+        if origin is list:
+            return f"list of {self.kind(arguments[0], path, suffix + '[]', word, small)}"
+        if origin is dict:
+            return f"{{name: {self.kind(arguments[1], path, suffix + '.NAME', word, small)}}}"
+        members = _sections(annotation)
+        kinds = [self.kind(one, path, suffix, word, small) for one in _others(annotation)]
+        if members:
+            kinds.append(self.mapping(path, suffix, word, members, small))
+        found = " or ".join(kinds)
+        return re.sub(r", or a mapping with [^|]* or (?=mapping|\[mapping)", " or ", found)
+
+    def mapping(
+        self, path: str, suffix: str, word: str, members: Sections, small: dict[str, str]
+    ) -> str:
+        """A link to where a section is explained, or its rows where it is small and new."""
+        title = self.titles.get(tuple(members))
+        if title is None and len(members) == 1 and _is_small(members[0]):
+            self.titles[tuple(members)] = self.title
+            below = self.rows(members[0], path + suffix, word)
+            small |= {f"{suffix}.{key}": row for key, row in below.items()}
+            return "mapping"
+        if title is None:
+            title = f"`{path}{suffix}`"
+            if title in self.titles.values():
+                title += f" of `{word}`"
+            assert title not in self.titles.values(), f"two sections named {title}"
+            self.titles[tuple(members)] = title
+            self.below.append((title, path + suffix, members))
+        anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        return f"[mapping](#{anchor})"
 
 
-def _add_variants(parts: list[str], path: str, members: list[type[BaseModel]]) -> None:
-    """Sections of which one is chosen: first the keys that several have alike, then each."""
-    counts = Counter(row for member in members for row in _rows(member).values())
-    shared = [row for row, many in counts.items() if many >= SEVERAL]
-    if shared:
-        parts.append(f"## `{path}`: keys of several kinds\n")
-        parts.append("Each kind below names those of these keys that it has.\n")
-        parts.append("\n".join([*TABLE, *shared]) + "\n")
-    for member in members:
-        _add_section(parts, f"`{path}`: {_chooser(member, members)}", path, member, shared)
+def _is_small(section: type[BaseModel]) -> bool:
+    below = [_sections(field.annotation) for field in section.model_fields.values()]
+    return len(below) <= SMALL and not any(below)
 
 
-def _row(key: str, field: FieldInfo) -> str:
-    meaning = field.description or "Chooses this."
-    return f"| `{key}` | {_written(field)} | {_default(field)} | {meaning} |"
+def _leaf(leaf: Leaf) -> str:
+    if isinstance(leaf, Whole):
+        return f"{leaf.word} or " * bool(leaf.word) + f"int {leaf.low}..{leaf.high}"
+    found = SHORT.get(leaf.allowed, leaf.allowed)
+    bounds = re.fullmatch(r"a (\w+) (above|from) (\S+?),? (?:to|up to) (\S+?)(,.*)?", found)
+    if bounds is None:
+        return found
+    noun, kind, low, high, _ = bounds.groups()
+    return f"{'number ' * (noun == 'number')}{'>' * (kind == 'above')}{low}..{high}"
 
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
-        return "required"
+        return ", required"
     if field.default_factory is not None or field.default is None:
-        return "left out"
-    return f"`{as_written(field.default, leaf_of(field))}`"
+        return ""
+    return f" = `{as_written(field.default, leaf_of(field))}`"
 
 
 def as_written(value: Any, leaf: Leaf | None) -> str:
@@ -149,59 +248,7 @@ def leaf_of(field: FieldInfo) -> Leaf | None:
     return next((word for word in found if isinstance(word, Leaf)), None)
 
 
-def _written(field: FieldInfo) -> str:
-    leaves = [leaf for leaf in field.metadata if isinstance(leaf, Leaf)]
-    found = leaves[0].allowed if leaves else _kind(field.annotation)
-    return found.replace(NAME, "a name").removesuffix(", such as 250ms")
-
-
-def _kind(annotation: Any) -> str:
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        leaves = [leaf for leaf in arguments[1:] if isinstance(leaf, Leaf)]
-        return leaves[0].allowed if leaves else _kind(arguments[0])
-    if origin is Literal:
-        return ", ".join(f"`{word}`" for word in arguments)
-    if origin is list:
-        if _sections(arguments[0]):
-            return "a list of mappings"
-        each = _kind(arguments[0])
-        return "a list of numbers" if each.startswith("a number") else f"a list, each {each}"
-    if origin is dict:
-        values = _kind(arguments[1])
-        return f"a mapping of names to {'mappings' if values == 'a mapping' else values}"
-    members = [member for member in arguments if member is not types.NoneType]
-    if origin in (Union, types.UnionType):
-        if len(members) == 1:
-            return _kind(members[0])
-        bare = [_kind(member) for member in members if _section(member) is None]
-        return bare[0] if bare else "a mapping"
-    return "a mapping"
-
-
-def _add_below(parts: list[str], path: str, annotation: Any) -> None:
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    section = _section(annotation)
-    if origin is Annotated and section is None:
-        _add_below(parts, path, arguments[0])
-    elif section is not None:
-        _add_section(parts, f"`{path}`", path, section)
-    elif origin is list:
-        _add_below(parts, f"{path}[]", arguments[0])
-    elif origin is dict:
-        _add_below(parts, f"{path}.NAME", arguments[1])
-    elif origin in (Union, types.UnionType):
-        members = _sections(annotation)
-        first = _told.setdefault(tuple(members), path)
-        if members and first != path:
-            parts.append(f"## `{path}`\n\nAs `{first}`.\n")
-        elif len(members) == 1:
-            _add_section(parts, f"`{path}`", path, members[0])
-        else:
-            _add_variants(parts, path, members)
-
-
-def _chooser(section: type[BaseModel], members: list[type[BaseModel]]) -> str:
+def _chooser(section: type[BaseModel], members: Sections) -> str:
     """`process: poisson`: the words by which a variant is chosen, or the key that it alone has."""
     for name, field in section.model_fields.items():
         key = field.alias or name
@@ -215,7 +262,7 @@ def _chooser(section: type[BaseModel], members: list[type[BaseModel]]) -> str:
     raise AssertionError(f"{section.__name__} has no word that chooses it")
 
 
-def _sections(annotation: Any) -> list[type[BaseModel]]:
+def _sections(annotation: Any) -> Sections:
     """The sections among the members of a union, or the one that it is."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
@@ -225,6 +272,18 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
     if get_origin(annotation) not in (Union, types.UnionType):
         return []
     return [section for member in get_args(annotation) for section in _sections(member)]
+
+
+def _others(annotation: Any) -> list[Any]:
+    """The members of a union that are no sections."""
+    found = []
+    for member in get_args(annotation):
+        if _sections(member):
+            below = get_args(member)[0] if get_origin(member) is Annotated else member
+            found += _others(below) if get_args(below) else []
+        elif get_origin(annotation) in (Union, types.UnionType) and member is not types.NoneType:
+            found.append(member)
+    return found
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
