@@ -68,7 +68,16 @@ async def test_a_changed_policy_is_applied_only_after_its_check(
             assert (await condition(cluster, "CanaryPassed"))[:2] == ("False", "Refused")
             assert again.of().check is None  # nothing is checked twice
             assert await size(cluster) == 5
-        await apply(6)  # while nobody looks
+        wrong = {**scaling(6), "polcy": "hpa"}
+        await autoscaler(cluster, on.port, scaling=wrong, canary=CANARY)  # while nobody looks
+        async with autoscaling(cluster, canary=canary) as again:
+            await again.ticks(2)
+            message = await until_condition(cluster, "Accepted", "False", "Invalid")
+            assert "polcy" in message
+            assert message.endswith("The policy in force goes on.")
+            assert (await condition(cluster, "CanaryPassed"))[:2] == ("False", "Invalid")
+            assert await size(cluster) == 5
+        await apply(6)
         with caplog.at_level(logging.INFO, "windtunnel.operator.scaling"):
             async with autoscaling(cluster, canary=canary, acts=False) as dry:
                 while "would be applied: passed" not in caplog.text:

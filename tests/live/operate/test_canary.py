@@ -12,11 +12,18 @@ from tests.scaling.kubernetes.recorded import CANARY, STARVED, WIDER, record_tra
 from windtunnel.core.errors import InputError
 from windtunnel.live.operate.scaling.canary import CanaryChecks, CanaryOptions, canary_options
 from windtunnel.scaling.kubernetes.autoscaler import CanarySpec
-from windtunnel.scaling.kubernetes.canary import CanaryAsk, CanaryOutcome
+from windtunnel.scaling.kubernetes.canary import CanaryAsk, CanaryOutcome, Documents
 
 
 def checked(options: CanaryOptions | None, changed: dict[str, Any], **more: Any) -> CanaryOutcome:
-    ask = CanaryAsk("key", HPA, changed, CanarySpec.model_validate({**CANARY, **more}))
+    sides = [{"scaling": HPA}], [{"scaling": changed}]
+    return checked_sides(options, sides, **more)
+
+
+def checked_sides(
+    options: CanaryOptions | None, sides: tuple[Documents, Documents], **more: Any
+) -> CanaryOutcome:
+    ask = CanaryAsk("key", *sides, CanarySpec.model_validate({**CANARY, **more}))
 
     async def check() -> CanaryOutcome:
         return await CanaryChecks(options).check(ask)
@@ -37,6 +44,32 @@ def test_a_good_change_passes_and_a_bad_one_is_refused_with_a_report(tmp_path: P
     wrong = checked(CanaryOptions(tmp_path), WIDER, limits={"maxCost": "cheap"})
     assert wrong.passed is None
     assert "--max-cost cheap: 'cheap' is not a number" in wrong.message
+
+
+def test_policies_of_kthena_are_checked_as_manifests(tmp_path: Path) -> None:
+    record_traffic(tmp_path)
+
+    def manifests(most: int) -> list[dict[str, Any]]:
+        target = {"targetRef": {"kind": "ModelServing", "name": "main"}}
+        bounds = {"target": target, "minReplicas": 1, "maxReplicas": most}
+        metrics = [{"name": "kthena:num_requests_waiting", "targetValue": 2}]
+        specs = {
+            "AutoscalingPolicy": {"metrics": metrics},
+            "AutoscalingPolicyBinding": {
+                "policyRef": {"name": "chat"}, "homogeneousTarget": bounds,
+            },
+        }  # fmt: skip
+        version, meta = "workload.serving.volcano.sh/v1alpha1", {"name": "chat"}
+        return [
+            {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
+            for kind, spec in specs.items()
+        ]
+
+    good = checked_sides(CanaryOptions(tmp_path), (manifests(8), manifests(9)))
+    assert good.passed, good
+    bad = checked_sides(CanaryOptions(tmp_path), (manifests(8), manifests(1)))
+    assert bad.passed is False, bad
+    assert "critical attained" in bad.message
 
 
 def test_a_check_beyond_its_limits_comes_to_no_verdict(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOpt
 from windtunnel.live.operate.scaling.scaled import FAILED_S, Scaled
 from windtunnel.scaling.kubernetes import canary
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
-from windtunnel.scaling.kubernetes.kthena import POLICY, Stored, plans
+from windtunnel.scaling.kubernetes.kthena import POLICY, Stored, wanted_by
 from windtunnel.scaling.kubernetes.plan import (
     Claimant,
     ObjectName,
@@ -111,7 +111,8 @@ def test_a_former_leader_publishes_nothing() -> None:
 @pytest.mark.parametrize("policies", [one for one in KTHENA if one.kind == POLICY])
 def test_what_a_policy_of_kthena_scales_may_be_scaled(policies: Resource) -> None:
     named = ObjectName(policies.api_version, policies.kind, "ns", "policy")
-    ((_, made),) = plans([Stored(named, HOMOGENEOUS["spec"])], [])
+    ((_, wanted),) = wanted_by([Stored(named, HOMOGENEOUS["spec"])], [])
+    made = canary.CanaryGate().plan(wanted)
     assert isinstance(made, ScalingPlan)
     scaled = made.targets[0].named
     assert (scaled.api_version, scaled.kind) in {(one.api_version, one.kind) for one in SCALABLE}

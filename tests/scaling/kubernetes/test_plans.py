@@ -15,9 +15,10 @@ from tests.scaling.manifests.texts import HOMOGENEOUS, disaggregated, heterogene
 from windtunnel.models.step_time.linear import Linear
 from windtunnel.models.step_time.model import StepWork
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
+from windtunnel.scaling.kubernetes.canary import CanaryGate
 from windtunnel.scaling.kubernetes.control import Observation, ScalingController
 from windtunnel.scaling.kubernetes.crds import crds
-from windtunnel.scaling.kubernetes.kthena import Stored, plans
+from windtunnel.scaling.kubernetes.kthena import Stored, wanted_by
 from windtunnel.scaling.kubernetes.plan import InvalidPlan, LinearStepTimes, ObjectName, ScalingPlan
 from windtunnel.scaling.kubernetes.snapshots import PodView, PoolObservation
 from windtunnel.scaling.manifests.load import read
@@ -123,6 +124,10 @@ def test_schedules_go_by_the_clock_of_the_cluster() -> None:
 
 def stored(manifest: dict[str, Any], kind: str = "AutoscalingPolicy") -> Stored:
     return Stored(ObjectName(KTHENA, kind, "ns", manifest["metadata"]["name"]), manifest["spec"])
+
+
+def plans(policies: Any, bindings: Any) -> list[tuple[ObjectName, ScalingPlan | InvalidPlan]]:
+    return [(named, CanaryGate().plan(one)) for named, one in wanted_by(policies, bindings)]
 
 
 def only(*found: Any) -> ScalingPlan:

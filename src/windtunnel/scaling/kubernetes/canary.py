@@ -1,10 +1,11 @@
-"""Canary checks: a changed policy of an Autoscaler is held until it passed on recorded traffic.
+"""Canary checks: a changed policy is held until it passed on recorded traffic.
 
-The spec in force is the one that was last applied. An edit of `spec.scaling` under a `canary` is
-held as a whole: the spec in force goes on until `windtunnel check` has passed, and stays where it
-has failed. A driver runs the check, on the side, in this order:
+The policy in force is the one that was last applied. Under a `canary` a changed policy is held, and
+with it all that was edited: what is in force goes on until `windtunnel check` has passed, and stays
+where it has failed, or where the edit is invalid. A driver runs the check, on the side, in this
+order:
 
-    plan = gate.plan(named, spec)            # when the object is new or was edited
+    plan = gate.plan(wanted)                 # when the object is new or was edited
     gate.restore(record)                     # once the record is read, then gate.plan again
     ask = gate.pending(now_s)                # run it, and then:
     gate.conclude(ask, outcome, now_s)       # then gate.plan again: it may be in force now
@@ -12,14 +13,17 @@ has failed. A driver runs the check, on the side, in this order:
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from pydantic import ValidationError
 
+from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration
-from windtunnel.scaling.kubernetes.autoscaler import CanarySpec, autoscaler_plan
+from windtunnel.scaling.kubernetes.autoscaler import CanarySpec, autoscaler_plan, invalid
 from windtunnel.scaling.kubernetes.control import (
     LONGEST_MESSAGE,
     NORMAL,
@@ -27,9 +31,16 @@ from windtunnel.scaling.kubernetes.control import (
     Condition,
     ObjectEvent,
 )
-from windtunnel.scaling.kubernetes.plan import InvalidPlan, ObjectName, ScalingPlan
+from windtunnel.scaling.kubernetes.plan import InvalidPlan, ObjectName, ScalingPlan, attempt
+from windtunnel.settings.document import parse_value
+from windtunnel.settings.faults import checker_faults
+from windtunnel.settings.section import Context, faults_of
 
 CANARY: Final = "CanaryPassed"
+ANNOTATION: Final = "windtunnel.dev/canary"
+"""Has the canary of an object whose kind is not ours."""
+LONGEST_ANNOTATION: Final = 16 << 10
+GOES_ON: Final = "The policy in force goes on."
 RETRY_S: Final = 600.0
 """A check that came to no verdict is run again after this."""
 IN_FORCE: Final = "in-force"
@@ -42,14 +53,30 @@ _REFUSED: Final = "Refused"
 _PASSED: Final = "Passed"
 
 
+Documents = Sequence[Mapping[str, Any]]
+"""One side of a check: a `scaling` section, or manifests."""
+
+
+class WantedScaling(NamedTuple):
+    """What an object asks for."""
+
+    policy: Documents
+    """What a check compares."""
+    rest: Mapping[str, Any]
+    """All else that the plan is made from."""
+    make: Callable[[Documents, Mapping[str, Any]], ScalingPlan]
+    """Raises InvalidPlan."""
+    read_canary: Callable[[], CanarySpec] | None = None
+    """Raises InvalidPlan. None: changes are applied at once."""
+
+
 class CanaryAsk(NamedTuple):
     """A check that is to be run."""
 
     key: str
     """The same for the same policies under the same canary."""
-    in_force: Mapping[str, Any]
-    """A `scaling` section."""
-    changed: Mapping[str, Any]
+    in_force: Documents
+    changed: Documents
     canary: CanarySpec
 
 
@@ -69,48 +96,63 @@ class _Judgement(NamedTuple):
     message: str
 
 
+class _InForce(NamedTuple):
+    policy: Documents
+    rest: Mapping[str, Any]
+
+
 class CanaryGate:
-    """Which spec of one Autoscaler is in force, and what became of a changed one."""
+    """What of one object is in force, and what became of a changed policy."""
 
     def __init__(self) -> None:
         self.restored = False
         """Whether it is known what was in force before this process."""
-        self._in_force: Mapping[str, Any] | None = None
-        self._spec: Mapping[str, Any] = {}
+        self.wrong: InvalidPlan | None = None
+        """What is wrong with the latest edit, where changes are checked."""
+        self._in_force: _InForce | None = None
+        self._changed = _InForce((), {})
+        self._checks = False
         self._canary: CanarySpec | None = None
+        """None: there is none, or it is wrong."""
         self._judged: _Judgement | None = None
         self._failed = _Judgement("", passed=False, message="")
         self._retry_s = -math.inf
 
-    def plan(self, named: ObjectName, spec: Mapping[str, Any]) -> ScalingPlan | InvalidPlan:
-        """The plan that is carried out: of this spec, or of the one in force."""
-        try:
-            made = autoscaler_plan(named.namespace, named.name, spec)
-        except InvalidPlan as error:
-            return error
-        canary = spec.get("canary")
-        self._canary = None if canary is None else CanarySpec.model_validate(canary)
-        self._spec = {key: value for key, value in spec.items() if key != "canary"}
-        if self.waits:
-            assert self._in_force is not None
-            try:
-                return autoscaler_plan(named.namespace, named.name, self._in_force)
-            except InvalidPlan:  # an earlier version took it: there is nothing to go on with
-                self._in_force = None
-        if self.restored:
-            self._in_force = self._spec
+    def plan(self, wanted: WantedScaling) -> ScalingPlan | InvalidPlan:
+        """The plan that is carried out: of what is asked for, or of what is in force."""
+        self._checks, self._canary = wanted.read_canary is not None, None
+        made = _plan(wanted, wanted)
+        if wanted.read_canary is not None and not isinstance(made, InvalidPlan):
+            canary = attempt(wanted.read_canary)
+            if isinstance(canary, InvalidPlan):
+                made = canary
+            else:
+                self._canary = canary
+        is_wrong = isinstance(made, InvalidPlan)
+        self.wrong = made if isinstance(made, InvalidPlan) and self._checks else None
+        if not is_wrong:
+            self._changed = _InForce(wanted.policy, wanted.rest)
+        if self._in_force is not None and (self.wrong or self.waits):
+            plan = _plan(wanted, self._in_force)
+            if not isinstance(plan, InvalidPlan):
+                return plan
+            self._in_force = None  # an earlier version took it: there is nothing to go on with
+        if self.restored and not is_wrong:
+            self._in_force = self._changed
         return made
 
     @property
     def checks(self) -> bool:
         """Whether changes are checked at all."""
-        return self._canary is not None
+        return self._checks
 
     @property
     def waits(self) -> bool:
         """Whether a changed policy is not in force."""
         before = self._in_force
-        return self.checks and before is not None and before["scaling"] != self._spec["scaling"]
+        if self._canary is None or before is None:
+            return False
+        return list(before.policy) != list(self._changed.policy)
 
     def pending(self, now_s: float) -> CanaryAsk | None:
         """The check that is to be run, or goes on."""
@@ -124,7 +166,7 @@ class CanaryGate:
             return None
         assert self._canary is not None
         assert self._in_force is not None
-        before, after = self._in_force["scaling"], self._spec["scaling"]
+        before, after = self._in_force.policy, self._changed.policy
         told = self._canary.model_dump(mode="json")
         text = msgspec.json.encode([before, after, told], order="sorted")
         return CanaryAsk(hashlib.sha256(text).hexdigest(), before, after, self._canary)
@@ -141,7 +183,7 @@ class CanaryGate:
             return ObjectEvent(WARNING, "CanaryFailed", note)
         self._judged = _Judgement(ask.key, outcome.passed, message)
         if outcome.passed:
-            self._in_force = self._spec
+            self._in_force = self._changed
             done = "is applied" if acts else "would be applied"
             return ObjectEvent(NORMAL, "CanaryPassed", f"the changed policy {done}: {message}")
         done = "is not applied" if acts else "would not be applied"
@@ -149,29 +191,31 @@ class CanaryGate:
 
     def condition(self) -> Condition | None:
         """What is known of a change; None: none is checked."""
-        if self._canary is None:
+        if not self._checks:
             return None
+        if self.wrong is not None:
+            return _held("Invalid", f"the edit is invalid. {GOES_ON}")
         ask = self._ask()
         judged = self._judged
         if ask is None:
             if judged is not None and judged.passed:
                 return Condition(CANARY, holds=True, reason=_PASSED, message=judged.message)
             return Condition(CANARY, holds=True, reason="InForce")
-        goes_on = "The policy in force goes on."
         if judged is not None and judged.key == ask.key:
-            return _held(_REFUSED, f"{judged.message} {goes_on}")
+            return _held(_REFUSED, f"{judged.message} {GOES_ON}")
         if self._failed.key == ask.key:
-            again = f"{goes_on} The check is run again after {format_duration(RETRY_S)}."
+            again = f"{GOES_ON} The check is run again after {format_duration(RETRY_S)}."
             return _held(_NO_VERDICT, f"{self._failed.message} {again}")
-        what = f"the changed policy is checked on the last {format_duration(self._canary.last)}"
-        return _held("Checking", f"{what} of traffic. {goes_on}")
+        last = format_duration(ask.canary.last)
+        what = f"the changed policy is checked on the last {last}"
+        return _held("Checking", f"{what} of traffic. {GOES_ON}")
 
     # What is remembered.
 
     def record(self) -> dict[str, Any]:
         """What a restart must not lose, as plain data."""
         return {
-            "in_force": None if self._in_force is None else dict(self._in_force),
+            "in_force": None if self._in_force is None else self._in_force._asdict(),
             "judged": None if self._judged is None else list(self._judged),
         }
 
@@ -179,23 +223,60 @@ class CanaryGate:
         """Takes back what `record` gave; what cannot be read is left out."""
         self.restored = True
         found = record if isinstance(record, dict) else {}
-        before = found.get("in_force")
-        if isinstance(before, dict) and "scaling" in before:
-            self._in_force = before
+        match found.get("in_force"):
+            case {"policy": list(policy), "rest": dict(rest)}:
+                if all(isinstance(one, dict) for one in policy):
+                    self._in_force = _InForce(policy, rest)
         match found.get("judged"):
             case [str(key), bool(passed), str(message)]:
                 self._judged = _Judgement(key, passed, message[:LONGEST_MESSAGE])
+
+
+def _plan(wanted: WantedScaling, of: WantedScaling | _InForce) -> ScalingPlan | InvalidPlan:
+    return attempt(partial(wanted.make, of.policy, of.rest))
 
 
 def _held(reason: str, message: str) -> Condition:
     return Condition(CANARY, holds=False, reason=reason, message=message[:LONGEST_MESSAGE])
 
 
+def autoscaler_wants(named: ObjectName, spec: Mapping[str, Any]) -> WantedScaling:
+    """What an Autoscaler asks for: its policy is the section `scaling`."""
+    canary = spec.get("canary")
+    policy = [{"scaling": spec["scaling"]}] if "scaling" in spec else []
+    rest = {key: value for key, value in spec.items() if key != "scaling"}
+
+    def make(policy: Documents, rest: Mapping[str, Any]) -> ScalingPlan:
+        whole = {**rest, **(policy[0] if policy else {})}
+        return autoscaler_plan(named.namespace, named.name, whole)
+
+    read = None if canary is None else partial(CanarySpec.model_validate, canary)
+    return WantedScaling(policy, rest, make, read)
+
+
+def annotated_canary(text: str) -> CanarySpec:
+    """The canary that an annotation has; InvalidPlan says what is wrong with it."""
+    where = f"metadata.annotations[{ANNOTATION}]"
+    if len(text) > LONGEST_ANNOTATION:
+        raise InvalidPlan(f"{where}: it has more than {LONGEST_ANNOTATION} characters")
+    try:
+        made = CanarySpec.model_validate(parse_value(text, where))
+    except ValidationError as error:
+        raise InvalidPlan(f"{where}: {invalid(checker_faults(error, CanarySpec))}") from None
+    except InputError as error:
+        raise InvalidPlan(str(error)) from None
+    faults = list(faults_of(made, Context(None, Path())))
+    if faults:
+        raise InvalidPlan(f"{where}: {invalid(faults)}")
+    return made
+
+
 def sides_of_check(ask: CanaryAsk) -> dict[str, bytes]:
     """The two files that are checked against each other, by name. JSON is YAML, too."""
     sides = {IN_FORCE: ask.in_force, CHANGED: ask.changed}
     return {
-        f"{name}.yaml": msgspec.json.encode({"scaling": scaling}) for name, scaling in sides.items()
+        f"{name}.yaml": b"\n---\n".join(map(msgspec.json.encode, documents))
+        for name, documents in sides.items()
     }
 
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from windtunnel.scaling.build import ScalingSetup
 from windtunnel.scaling.kubernetes.autoscaler import invalid
+from windtunnel.scaling.kubernetes.canary import Documents, WantedScaling, annotated_canary
 from windtunnel.scaling.kubernetes.plan import (
     ExternalQuery,
     InvalidPlan,
@@ -61,6 +62,8 @@ class Stored(NamedTuple):
 
     named: ObjectName
     spec: Mapping[str, Any]
+    canary: str | None = None
+    """Its annotation."""
 
     def data(self) -> dict[str, Any]:
         named = self.named
@@ -100,53 +103,68 @@ class _Written(NamedTuple):
         return f"{self.ref.name}-{self.role}" if self.role else self.ref.name
 
 
-def plans(
+def wanted_by(
     policies: Sequence[Stored], bindings: Sequence[Stored]
-) -> Iterator[tuple[ObjectName, ScalingPlan | InvalidPlan]]:
-    """By the object that has the targets: a policy since v1.0, before it a binding."""
-    forms: dict[tuple[str, str], AutoscalingPolicy | InvalidPlan] = {}
+) -> Iterator[tuple[ObjectName, WantedScaling]]:
+    """By the object that has the targets: a policy since v1.0, before it a binding.
+
+    What is checked of a change are the manifests: the policy, and its binding.
+    """
+    found = {(one.named.namespace, one.named.name): one for one in policies}
     bound: set[tuple[str, str]] = set()
-    read: list[tuple[Stored, AutoscalingPolicyBinding | InvalidPlan]] = []
-    for one in policies:
-        forms[one.named.namespace, one.named.name] = attempt(partial(_form, one, AutoscalingPolicy))
     for one in bindings:
-        form = attempt(partial(_form, one, AutoscalingPolicyBinding))
-        read.append((one, form))
-        if isinstance(form, AutoscalingPolicyBinding):
-            bound.add((one.named.namespace, form.spec.policy_ref.name))
-    for one in policies:
-        key = (one.named.namespace, one.named.name)
-        form_of = forms[key]
-        if isinstance(form_of, InvalidPlan):
-            yield one.named, form_of
-        elif key not in bound:
-            spec = form_of.spec
-            yield one.named, attempt(partial(_plan, one, form_of, spec, spec, earlier=False))
-    for one, binding in read:
-        if isinstance(binding, InvalidPlan):
-            yield one.named, binding
-            continue
-        name = binding.spec.policy_ref.name
-        policy = forms.get((one.named.namespace, name))
-        if policy is None:
-            yield one.named, InvalidPlan(f"spec.policyRef.name: there is no {POLICY} {name!r}")
-        elif isinstance(policy, InvalidPlan):
-            yield one.named, InvalidPlan(f"{POLICY} {name} is wrong: {policy}")
-        else:
-            targets = binding.spec
-            make = partial(_plan, one, binding, policy.spec, targets, earlier=True)
-            yield one.named, attempt(make)
+        key = (one.named.namespace, _policy_name(one.spec))
+        bound.add(key)
+        of = found.get(key)
+        manifests = [one.data()] if of is None else [of.data(), one.data()]
+        text = one.canary if one.canary is not None or of is None else of.canary
+        yield one.named, _wanted(one.named, manifests, text)
+    for key, one in found.items():
+        is_wrong = isinstance(attempt(partial(_form, one.data(), AutoscalingPolicy)), InvalidPlan)
+        if is_wrong or key not in bound:
+            yield one.named, _wanted(one.named, [one.data()], one.canary)
 
 
-def _form(one: Stored, kind: type[AnyManifest]) -> AnyManifest:
+def _wanted(named: ObjectName, manifests: Documents, canary: str | None) -> WantedScaling:
+    read = None if canary is None else partial(annotated_canary, canary)
+    return WantedScaling(manifests, {}, lambda policy, _: plan_of(named, policy), read)
+
+
+def _policy_name(spec: Mapping[str, Any]) -> str:
+    """Of the policy that a binding refers to; empty where it is not written as it must be."""
+    match spec:
+        case {"policyRef": {"name": str(name)}}:
+            return name
+    return ""
+
+
+def plan_of(named: ObjectName, manifests: Documents) -> ScalingPlan:
+    """The plan of a policy with targets, or of a policy and its binding, as manifests."""
+    by_kind = {str(one.get("kind")): one for one in manifests}
+    policy_data, binding_data = by_kind.get(POLICY), by_kind.get(BINDING)
+    binding = None if binding_data is None else _form(binding_data, AutoscalingPolicyBinding)
+    if policy_data is None:
+        name = "" if binding is None else binding.spec.policy_ref.name
+        raise InvalidPlan(f"spec.policyRef.name: there is no {POLICY} {name!r}")
+    if binding is None:
+        policy = _form(policy_data, AutoscalingPolicy)
+        return _plan(named, policy, policy.spec, policy.spec, earlier=False)
     try:
-        return kind.read(one.data())
+        policy = _form(policy_data, AutoscalingPolicy)
+    except InvalidPlan as error:
+        raise InvalidPlan(f"{POLICY} {binding.spec.policy_ref.name} is wrong: {error}") from None
+    return _plan(named, binding, policy.spec, binding.spec, earlier=True)
+
+
+def _form(data: Mapping[str, Any], kind: type[AnyManifest]) -> AnyManifest:
+    try:
+        return kind.read(dict(data))
     except ValidationError as error:
         raise invalid(checker_faults(error, kind)) from None
 
 
 def _plan(
-    one: Stored,
+    named: ObjectName,
     manifest: AutoscalingPolicy | AutoscalingPolicyBinding,
     policy: PolicyForm,
     targets: PolicyTargets,
@@ -166,7 +184,6 @@ def _plan(
     written = list(_targets(targets))
     asked = dict.fromkeys(settings.queries, EXTERNAL)
     settings = settings.model_copy(update={"queries": asked})
-    named = one.named
     bounds = {target.pool: target.bounds for target in written}
     return ScalingPlan(
         named.name,

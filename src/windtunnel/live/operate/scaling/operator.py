@@ -44,9 +44,16 @@ from windtunnel.live.system import unwrapped
 from windtunnel.scaling.actuation import IssuedDecision
 from windtunnel.scaling.kubernetes import kthena
 from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER
-from windtunnel.scaling.kubernetes.canary import CANARY, CanaryAsk, CanaryOutcome
+from windtunnel.scaling.kubernetes.canary import (
+    CANARY,
+    GOES_ON,
+    CanaryAsk,
+    CanaryOutcome,
+    autoscaler_wants,
+)
 from windtunnel.scaling.kubernetes.control import (
     ACCEPTED,
+    LONGEST_MESSAGE,
     WARNING,
     Condition,
     ObjectEvent,
@@ -166,13 +173,15 @@ class ScalingOperator:
                     known.cancel()
                 self.scaled[named] = Scaled(named, resource, held.metadata)
                 edited.append(named)
-            elif known.stamp != (held.metadata.uid, held.metadata.generation):
+            elif known.is_edited_by(held.metadata):
                 edited.append(named)
             one = self.scaled[named]
             one.meta, one.spec, one.status = held.metadata, held.spec, held.status
         for named in edited:
             if named.kind == AUTOSCALER and named in self.scaled:
-                self._plan_autoscaler(self.scaled[named])
+                one = self.scaled[named]
+                one.wanted = autoscaler_wants(named, one.spec)
+                self._plan(one)
         for version in sorted({one.api_version for one in edited if one.kind != AUTOSCALER}):
             self._plan_kthena(version)
         if self._caches.take_hpas_changed() or self._claims_changed:
@@ -186,26 +195,30 @@ class ScalingOperator:
             ]
             self._taken = taken_targets(claimants, self._caches.hpa_targets())
 
-    def _plan_autoscaler(self, one: Scaled) -> None:
-        self._plan(one, attempt(partial(one.gate.plan, one.named, one.spec)))
-
-    def _plan(self, one: Scaled, plan: ScalingPlan | InvalidPlan) -> None:
+    def _plan(self, one: Scaled) -> None:
+        """By what is asked for, or what is in force."""
+        assert one.wanted is not None
+        plan = one.gate.plan(one.wanted)
+        wrong = one.gate.wrong
         made: ScalingController | InvalidPlan
         if isinstance(plan, InvalidPlan):
-            made = plan
+            made = wrong = plan
         elif one.control is not None and one.control.plan == plan:
-            return
+            made = one.control
         else:
             made = attempt(partial(self._controller, plan, one.control))
+            wrong = made if isinstance(made, InvalidPlan) else wrong
+        if isinstance(wrong, PlanBug):
+            self.bugs += 1
+            scaling_log.error("%s: %s", one.named, wrong, exc_info=wrong.__cause__)
+        before, one.wrong = one.wrong, "" if wrong is None else str(wrong)
+        if made is one.control:
+            if one.wrong != before:
+                one.due_s = self._now_s()
+            return
         self._claims_changed = True
-        if isinstance(made, InvalidPlan):
-            one.control, one.wrong = None, str(made)
-            if isinstance(made, PlanBug):
-                self.bugs += 1
-                scaling_log.error("%s: %s", one.named, made, exc_info=made.__cause__)
-        else:
-            one.control, one.wrong = made, ""
-            one.holder = RecordHolder(self._options.installation, made.plan.interval_s)
+        one.control = None if isinstance(made, InvalidPlan) else made
+        one.holder = RecordHolder(self._options.installation, one.interval_s)
         one.due_s = self._now_s()
 
     def _controller(self, plan: ScalingPlan, before: ScalingController | None) -> ScalingController:
@@ -218,26 +231,30 @@ class ScalingOperator:
     def _plan_kthena(self, api_version: str) -> None:
         """Policies and bindings refer to each other: all of a group are read together."""
         stored = [
-            kthena.Stored(named, one.spec)
+            kthena.Stored(named, one.spec, one.canary)
             for named, one in sorted(self.scaled.items())
             if named.api_version == api_version
         ]
         policies = [one for one in stored if one.named.kind == kthena.POLICY]
         bindings = [one for one in stored if one.named.kind == kthena.BINDING]
-        with_targets = set()
-        for named, made in kthena.plans(policies, bindings):
-            with_targets.add(named)
-            self._plan(self.scaled[named], made)
-        for one in stored:
-            if one.named not in with_targets:  # a policy whose targets a binding has
-                bound = self.scaled[one.named]
-                bound.control, bound.wrong, bound.due_s = None, "", INFINITY
+        wanted = dict(kthena.wanted_by(policies, bindings))
+        for named in (one.named for one in stored):
+            one = self.scaled[named]
+            one.wanted = wanted.get(named)
+            if one.wanted is not None:
+                self._plan(one)
+            else:  # a policy whose targets a binding has
+                one.control, one.wrong, one.due_s = None, "", INFINITY
                 self._claims_changed = True
 
     # One look.
 
     async def _look_at(self, one: Scaled) -> None:
         try:
+            unread = one.control is None and one.gate.checks and not one.gate.restored
+            if unread and not await self._holds_record(one):  # which may have one in force
+                one.due_s = self._now_s() + one.interval_s
+                return
             if one.control is None:
                 one.due_s = INFINITY if await self._tell_invalid(one) else self._now_s() + FAILED_S
                 return
@@ -401,9 +418,9 @@ class ScalingOperator:
 
     def _restore(self, one: Scaled, record: dict[str, Any] | None) -> str:
         """Goes on from a record, if any, with the spec that was in force; what is wrong with it."""
-        if one.named.kind == AUTOSCALER:
-            one.gate.restore((record or {}).get("canary"))
-            self._plan_autoscaler(one)
+        one.gate.restore((record or {}).get("canary"))
+        if one.wanted is not None:
+            self._plan(one)
         if record is None or one.control is None:
             return ""
         return one.control.restore(record, self._now_s())
@@ -418,8 +435,7 @@ class ScalingOperator:
         except NotFound:
             found = {}
         record = decoded(str((found.get("data") or {}).get("record", "")))
-        one.gate.restore(record.get("canary"))
-        self._plan_autoscaler(one)
+        self._restore(one, {"canary": record.get("canary")})
 
     async def _store(self, one: Scaled, control: ScalingController) -> bool:
         """Says whether the record is stored; without it, nothing is ordered."""
@@ -473,10 +489,12 @@ class ScalingOperator:
             one.check = None
             outcome = running.task.result()
             event = one.gate.conclude(ask, outcome, self._now_s(), acts=self._writer is not None)
-            self._plan_autoscaler(one)
+            self._plan(one)
             await self._record(one, event, "Check")
             if outcome.report:
                 await self._attach(one, outcome.report)
+        if one.wrong:
+            self._say(one, f"{one.wrong}. {GOES_ON}")
         told = one.gate.condition()
         if told is None and one.has_condition(CANARY):
             told = Condition(CANARY, holds=True, reason="NotConfigured")
@@ -552,13 +570,13 @@ class ScalingOperator:
         if not one.wrong:
             return True
         self._say(one, one.wrong)
-        wrong = Condition(ACCEPTED, holds=False, reason="Invalid", message=one.wrong)
-        return await self._patch_status(one, [wrong], {}) or self._writer is None or one.mute
+        return (
+            await self._patch_status(one, [_accepted(one)], {}) or self._writer is None or one.mute
+        )
 
     async def _write_status(self, one: Scaled, control: ScalingController) -> None:
         """Where something has changed; other words for the same only now and then."""
-        accepted = Condition(ACCEPTED, holds=True, reason="Accepted")
-        conditions = [accepted, *control.conditions.values()]
+        conditions = [_accepted(one), *control.conditions.values()]
         fields = control.target_fields()
         shape = (
             one.meta.generation,
@@ -611,3 +629,12 @@ class ScalingOperator:
             return False
         self._caches.written(one.resource, made)
         return True
+
+
+def _accepted(one: Scaled) -> Condition:
+    """Whether the object as it is can be carried out."""
+    if one.wrong:
+        goes_on = "" if one.control is None else f". {GOES_ON}"
+        message = f"{one.wrong[: LONGEST_MESSAGE - len(goes_on)]}{goes_on}"
+        return Condition(ACCEPTED, holds=False, reason="Invalid", message=message)
+    return Condition(ACCEPTED, holds=True, reason="Accepted")

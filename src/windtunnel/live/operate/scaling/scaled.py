@@ -10,7 +10,13 @@ import msgspec
 
 from windtunnel.core.loop import INFINITY
 from windtunnel.live.kubernetes.resources import Meta, Resource
-from windtunnel.scaling.kubernetes.canary import CanaryAsk, CanaryGate, CanaryOutcome
+from windtunnel.scaling.kubernetes.canary import (
+    ANNOTATION,
+    CanaryAsk,
+    CanaryGate,
+    CanaryOutcome,
+    WantedScaling,
+)
 from windtunnel.scaling.kubernetes.control import RecordHolder, ScalingController
 from windtunnel.scaling.kubernetes.plan import ObjectName
 
@@ -35,6 +41,8 @@ class Scaled:
         self.spec: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
         self.gate: Final = CanaryGate()
+        self.wanted: WantedScaling | None = None
+        """None: another object has its targets."""
         self.check: RunningCheck | None = None
         self.control: ScalingController | None = None
         self.holder: RecordHolder | None = None
@@ -57,8 +65,14 @@ class Scaled:
         return FAILED_S if self.control is None else self.control.plan.interval_s
 
     @property
-    def stamp(self) -> tuple[str, int]:
-        return self.meta.uid, self.meta.generation
+    def canary(self) -> str | None:
+        """The annotation; kinds of Kthena have no field for it."""
+        return self.meta.annotations.get(ANNOTATION)
+
+    def is_edited_by(self, meta: Meta) -> bool:
+        """Whether it says something else under this metadata; annotations have no generation."""
+        now = meta.uid, meta.generation, meta.annotations.get(ANNOTATION)
+        return now != (self.meta.uid, self.meta.generation, self.canary)
 
     def cancel(self) -> None:
         """Ends what goes on for it."""
