@@ -91,6 +91,7 @@ class Writer:
         self.parts: list[str] = []
         self.titles: dict[tuple[type[BaseModel], ...], str] = {}
         self.title = ""
+        self.small: dict[type[BaseModel], tuple[str, str]] = {}
         self.below: list[tuple[str, str, Sections]] = []
 
     def add(self, title: str, path: str, members: Sections) -> None:
@@ -177,8 +178,9 @@ class Writer:
     ) -> str:
         """A link to where a section is explained, or its rows where it is small and new."""
         title = self.titles.get(tuple(members))
-        if title is None and len(members) == 1 and _is_small(members[0]):
-            self.titles[tuple(members)] = self.title
+        here = (self.title, path + suffix)
+        if self.small.get(members[0]) == here or (title is None and _is_small(members)):
+            self.titles[tuple(members)], self.small[members[0]] = here[0], here
             below = self.rows(members[0], path + suffix, word)
             small |= {f"{suffix}.{key}": row for key, row in below.items()}
             return "mapping"
@@ -193,9 +195,9 @@ class Writer:
         return f"[mapping](#{anchor})"
 
 
-def _is_small(section: type[BaseModel]) -> bool:
-    below = [_sections(field.annotation) for field in section.model_fields.values()]
-    return len(below) <= SMALL and not any(below)
+def _is_small(members: Sections) -> bool:
+    below = [_sections(field.annotation) for field in members[0].model_fields.values()]
+    return len(members) == 1 and len(below) <= SMALL and not any(below)
 
 
 def _leaf(leaf: Leaf) -> str:

@@ -47,45 +47,43 @@ class LoraSettings(Section):
 
     slots: Annotated[int, Whole(1, MOST_ADAPTERS)] = Field(
         default=1,
-        description="Adapters on the accelerator at once, and so in one batch: "
-        "vLLM's max_loras, with its default.",
+        description="vLLM's max_loras: adapters on the accelerator at once, and so in one batch.",
     )
     load_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
         default=0.005,
-        description="Time to bring an adapter from the host's memory into a slot; the step that "
-        "needs it first takes so much longer. 5ms: 100 MB over a bus of 20 GB/s.",
+        description="Time to load an adapter from host memory, added to the first step that needs "
+        "it. 5ms: 100 MB at 20 GB/s.",
     )
     step_cost: Annotated[float, Number(0, 10)] = Field(
         default=0.03,
-        description="Each adapter in a batch makes its steps longer by this share. 0.03 is an "
-        "assumption for rank 16; lower ranks cost less, higher ones more.",
+        description="Relative step time added by each adapter in a batch. 0.03 is an assumption "
+        "for rank 16.",
     )
     memory_bytes: Annotated[float, Size("0B", "1TB")] = Field(
         default=0.0,
-        description="Memory of one slot on each accelerator, whether it is full or not; "
-        "with `kv_blocks: auto` there are so many fewer blocks.",
+        description="Memory of one slot on each accelerator, full or not; taken from `kv_blocks: "
+        "auto`.",
     )
 
 
 class OffloadTier(Section):
-    """A place below the accelerator, where cached KV goes that it has no room for."""
+    """A tier for KV that does not fit on the accelerator."""
 
     tier: Literal["cpu", "disk", "remote"] = Field(
-        description="The host's memory, a disk of the machine, or a store elsewhere. "
-        "What the first evicts goes to the second."
+        description="Host memory, a local disk, or a remote store. Each tier evicts to the next."
     )
     size_bytes: Annotated[float, Size("0B", "100PB", above=True)] = Field(
-        description="How much KV of one server fits there."
+        description="Capacity for one server."
     )
     bandwidth_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] | None = Field(
         default=None,
-        description="Bytes per second from there to a server's accelerators, one load after "
-        "another. Left out: `cpu` 25GB/s, `disk` 7GB/s, `remote` 1GB/s.",
+        description="Bandwidth to a server's accelerators, one load at a time. Left out: `cpu` "
+        "25GB/s, `disk` 7GB/s, `remote` 1GB/s.",
     )
     latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] | None = Field(
         default=None,
-        description="From the last byte to its use. "
-        "Left out: `cpu` 10us, `disk` 100us, `remote` 30ms.",
+        description="Latency after the last byte. Left out: `cpu` 10us, `disk` 100us, `remote` "
+        "30ms.",
     )
 
     @property
@@ -113,27 +111,27 @@ class SpeculativeSettings(Section):
     """Speculative decoding: a drafter proposes tokens, and one step of the model verifies them."""
 
     method: Literal["eagle3", "mtp", "ngram", "draft_model"] = Field(
-        description="Who drafts, by vLLM's names: an EAGLE-3 head, the model's own layers for "
-        "multi-token prediction, matches in the prompt, or a small model."
+        description="vLLM's name of the drafter: an EAGLE-3 head, multi-token prediction layers, "
+        "prompt lookup, or a small model."
     )
     num_speculative_tokens: Annotated[int, Whole(1, MOST_DRAFTED)] = Field(
-        description="Tokens drafted for each request in each step."
+        description="Tokens drafted per request and step."
     )
     acceptance: list[Annotated[float, Number(0, 1)]] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_DRAFTED,
-        description="Per-position acceptance rates, as vLLM logs them: of all drafts, the share "
-        "that is accepted up to this position, so none is above the one before it. Left out: what "
-        "is published for `eagle3` and `mtp`.",
+        description="Per-position acceptance rates as vLLM logs them: the share of drafts accepted "
+        "up to each position, not increasing. Left out: published rates of `eagle3` and `mtp`.",
     )
     model: ModelName | None = Field(
-        default=None, description="The drafter, for `draft_model` with a step time that needs it."
+        default=None,
+        description="The model that drafts, for `draft_model`, if the step time needs it.",
     )
     draft_time_s: Cost | None = Field(
         default=None,
-        description="Time of drafting in each step. Left out: worked out from the drafter's shape "
-        "with the step times `physics` and `roofline`, none with `linear`.",
+        description="Drafting time per step. Left out: from the drafter's shape (`physics`, "
+        "`roofline`), 0 with `linear`.",
     )
 
     def rates(self) -> list[float]:
@@ -182,135 +180,124 @@ class SpeculativeSettings(Section):
 
 
 class EngineSettings(Section):
-    """The limits and the habits of one inference server."""
+    """Limits and behaviour of one inference engine."""
 
     version: Annotated[str, Text("a release of vLLM, such as '0.19'"), Added()] = Field(
         default=NEWEST,
-        description="The release of vLLM whose defaults and use of memory hold, for pools with a "
-        "model and an accelerator.",
+        description="The vLLM release whose defaults and memory use apply, for pools with a model "
+        "and an accelerator.",
     )
     max_num_seqs: Annotated[int, Whole(1, MOST_SEQUENCES)] = Field(
         default=256,
-        description="Most requests in one batch. Left out, with a model and an accelerator: what "
-        "vLLM takes, 1024 from 70 GiB of memory on (but not on an A100); otherwise 256.",
+        description="Most requests in one batch. Left out, with a model and an accelerator: vLLM's "
+        "default, 1024 from 70 GiB of memory on (not on an A100), otherwise 256.",
     )
     max_num_batched_tokens: Annotated[int, Whole(1, MOST_TOKENS)] = Field(
         default=8192,
-        description="Most tokens in one step. More finishes prompts sooner "
-        "and makes running requests wait longer. Left out, with a model and an accelerator: what "
-        "vLLM takes, 16384 from 160 GiB of memory on, 8192 from 70 GiB on (but not on an A100), "
-        "2048 below; otherwise 8192.",
+        description="Most tokens in one step. Left out, with a model and an accelerator: vLLM's "
+        "default, 16384 from 160 GiB of memory on, 8192 from 70 GiB on (not on an A100), 2048 "
+        "below.",
     )
     block_size: Annotated[int, Whole(1, LARGEST_BLOCK)] = Field(
         default=16, description="Tokens in one block of the KV cache."
     )
     memory_utilization: Annotated[float, Number(0, 1, above=True)] = Field(
         default=0.9,
-        description="Part of the accelerator's memory that the server may take; "
-        "the rest is for what it cannot foresee. Left out, with a model and an accelerator: "
-        "vLLM's, 0.92 from release 0.22 on.",
+        description="Share of the accelerator's memory that the server may use. Left out, with a "
+        "model and an accelerator: vLLM's default, 0.92 from release 0.22 on.",
     )
-    prefix_caching: Switch = Field(
-        default=True, description="Whether blocks of finished prompts are kept and found again."
-    )
+    prefix_caching: Switch = Field(default=True, description="Prefix caching.")
     chunked_prefill: Switch = Field(
         default=True,
-        description="Whether a prompt may be split over steps. "
-        "Without it, a prompt waits until it fits whole.",
+        description="Whether a prompt may be split over steps. If not, it waits until it fits "
+        "whole.",
     )
     long_prefill_threshold: Annotated[int, Whole(0, MOST_TOKENS)] = Field(
         default=0,
-        description="Most prompt tokens of one request in one step, "
-        "so that long prompts leave room; 0: no such limit.",
+        description="Most prompt tokens of one request in one step; 0: no limit.",
     )
     max_model_len: Annotated[int, Whole(2, MOST_TOKENS)] | None = Field(
         default=None,
-        description="Most tokens of one request, prompt and output; left out: the model's own.",
+        description="Most tokens of one request, prompt and output. Left out: the model's limit.",
     )
     scheduling: Literal["fcfs", "priority", "shortest-prompt"] = Field(
         default="fcfs",
-        description="Who is first in line: the first to come, the highest priority, "
-        "or the shortest prompt.",
+        description="Queue order: first come first served, highest priority, or shortest prompt.",
     )
     preemption: Literal["recompute", "restart"] = Field(
         default="recompute",
-        description="What happens to a request that must give its blocks back: it is computed "
-        "again and keeps its tokens, or it starts over, first token and all. "
-        "`restart` needs async_scheduling: false.",
+        description="What a preempted request does: recompute its KV and keep its tokens, or start "
+        "over. `restart` needs async_scheduling: false.",
     )
     over_length: Literal["cut", "refuse"] = Field(
         default="cut",
-        description="What happens to a request whose prompt and answer pass max_model_len: "
-        "the answer is cut short there, or the request is dropped.",
+        description="What happens when prompt and output exceed max_model_len: the output is cut, "
+        "or the request is dropped.",
     )
     async_scheduling: Switch = Field(
         default=True,
-        description="Whether the next step is planned while one runs: hides host_overhead, "
-        "and a request that arrives during a step joins the one after the next.",
+        description="Whether the next step is scheduled while one runs: hides host_overhead, and a "
+        "request that arrives during a step joins the one after the next.",
     )
     kv_blocks: Annotated[int | Literal["auto"], Whole(2, MOST_BLOCKS, word="auto")] = Field(
         default="auto",
-        description="Blocks of the KV cache. `auto`: what memory holds beside the weights.",
+        description="KV cache blocks. `auto`: what memory holds beside the weights.",
     )
     kv_cache_dtype: Annotated[Literal["auto", "fp8"], Added()] = Field(
         default="auto",
-        description="Type of cached keys and values. `auto` follows the model; `fp8` takes one "
-        "byte for each number, so that memory holds more tokens and decoding reads less. It needs "
-        "an accelerator with fp8, and changes nothing without a model.",
+        description="KV cache type. `auto` follows the model; `fp8` takes one byte per value. It "
+        "needs an accelerator with fp8, and has no effect without a model.",
     )
     null_block: Switch = Field(
         default=True,
-        description="Whether one of the blocks is never handed out, as in vLLM.",
+        description="Whether one block is never allocated, as in vLLM.",
     )
     host_overhead_s: Cost = Field(
         default=0.0,
-        description="Time the host needs to plan one step; 0s because it is usually hidden.",
+        description="Host time to schedule one step; usually hidden.",
     )
     reserve_full_prompt: Switch = Field(
         default=True,
-        description="Whether a request is admitted only when its whole prompt fits now, "
-        "not just its first chunk.",
+        description="Whether a request is scheduled only when its whole prompt fits, not just its "
+        "first chunk.",
     )
     unhashed_blocks_first: Switch = Field(
         default=True,
-        description="Whether freed blocks that no prefix can use again are the first to be taken.",
+        description="Whether freed blocks without a hash are reused first.",
     )
     compute_whole_hits: Switch = Field(
         default=True,
-        description="Whether a prompt of full blocks that are all cached computes its last block "
-        "again. If not, it is answered at once and without holding those blocks; "
-        "needs async_scheduling: false.",
+        description="Whether a fully cached prompt computes its last block again. If not, it is "
+        "answered at once without holding those blocks; needs async_scheduling: false.",
     )
     store_last_token: Switch = Field(
         default=False,
-        description="Whether the last token of an answer, which nothing follows, "
-        "takes a place in the KV cache before the request lets go of it; "
-        "needs async_scheduling: false.",
+        description="Whether the last token of an answer takes a place in the KV cache; needs "
+        "async_scheduling: false.",
     )
     last_step_blocks: Switch = Field(
         default=True,
-        description="Whether a step in which every request ends must be over before a newcomer's "
-        "starts. If not, the two overlap; needs async_scheduling: false.",
+        description="Whether a step in which every request ends blocks the next. If not, the two "
+        "overlap; needs async_scheduling: false.",
     )
     lora: LoraSettings | None = Field(
         default=None,
-        description="Slots for LoRA adapters, for workloads that ask for some; left out: none.",
+        description="Slots for LoRA adapters. Left out: none.",
     )
     offload: list[OffloadTier] | None = Field(
         default=None,
         min_length=1,
         max_length=3,
-        description="Slower tiers, from fast to slow, that keep cached blocks which the "
-        "accelerator evicts, and give them back; left out: they are lost.",
+        description="Offload tiers, fast to slow, for cached blocks that the accelerator evicts. "
+        "Left out: evicted blocks are lost.",
     )
     speculative: Annotated[SpeculativeSettings | None, Added()] = Field(
         default=None,
-        description="Speculative decoding, vLLM's speculative_config; left out: each step gives a "
-        "request one token.",
+        description="Speculative decoding: vLLM's speculative_config.",
     )
     kv_bytes_per_token: Annotated[float, Size("1B", "1GB")] | None = Field(
         default=None,
-        description="KV of one token, for `offload`. Left out: what the model needs.",
+        description="KV bytes per token, for `offload`. Left out: the model's.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:

@@ -28,15 +28,13 @@ Label = Annotated[str, Text("the key or the value of a label")]
 class MachineCounts(Section):
     """How many machines there are."""
 
-    min: Machines = Field(
-        default=0, description="As many are kept, and paid for, even when not needed."
-    )
+    min: Machines = Field(default=0, description="Kept, and paid for, even when not needed.")
     initial: Machines | None = Field(
         default=None,
-        description="As many are there when the run begins, and replicas that fit on them are "
-        "ready then; left out: as many as the replicas that the run begins with need.",
+        description="Present at the start, with the replicas that fit on them ready. Left out: "
+        "what the initial replicas need.",
     )
-    max: Machines = Field(description="As many can be had: the quota.")
+    max: Machines = Field(description="The quota.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         beside = ("min", "initial", "max")
@@ -52,10 +50,10 @@ class ProvisioningTime(Section):
     """How long it takes to get a machine: lognormal, drawn for each."""
 
     mean_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
-        default=120.0, description="Its mean; clouds take a minute or some."
+        default=120.0, description="Mean."
     )
     stddev_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
-        default=0.0, description="Its standard deviation; 0s: always the mean."
+        default=0.0, description="Standard deviation."
     )
 
     @property
@@ -69,39 +67,40 @@ class FleetPool(Section):
 
     name: Annotated[str, Name()] = Field(description="Its name in results.")
     accelerator: Annotated[str, Text("the name of an accelerator, such as h200")] = Field(
-        description="What each of them has, a catalog name, or the word that pools use."
+        description="Their accelerator: a catalog name, or the name that pools use."
     )
     accelerators: Annotated[int, Whole(1, MOST_ON_ONE)] = Field(
-        default=8, description="How many accelerators one machine has."
+        default=8, description="Accelerators per machine."
     )
-    machines: MachineCounts = Field(description="How many there are: min, initial and max.")
+    machines: MachineCounts = Field(description="Number of machines.")
     provisioning: ProvisioningTime = Field(
-        default_factory=ProvisioningTime, description="How long it takes to get one more."
+        default_factory=ProvisioningTime,
+        description="Time to get one more: lognormal, drawn for each.",
     )
     price_per_hour: Annotated[float, Number(0, HIGHEST_PRICE)] | None = Field(
         default=None,
-        description="Dollars for an hour of one machine; left out: the catalog's example for its "
-        "accelerators. It is paid from when it is there until it is given back.",
+        description="Dollars per machine-hour, from creation until it is given back. Left out: the "
+        "catalog's example for its accelerators.",
     )
     capacity: Literal["on-demand", "spot", "reserved", "bare-metal"] = Field(
         default="on-demand",
-        description="How it is paid: idle `on-demand` machines are given back after 10m, `spot` "
-        "after 1m, `reserved` and `bare-metal` never.",
+        description="Idle `on-demand` machines are given back after 10m, `spot` after 1m, "
+        "`reserved` and `bare-metal` never.",
     )
     interruption: Annotated[float, Number(0, 1)] = Field(
         default=0.0,
-        description="How likely the provider takes it back, as it says; the fleet weighs it "
-        "against the price. `faults` make it happen.",
+        description="Published interruption rate; the fleet weighs it against the price. `faults` "
+        "cause interruptions.",
     )
-    zone: Annotated[str, Name()] = Field(default="zone-1", description="The zone that it is in.")
+    zone: Annotated[str, Name()] = Field(default="zone-1", description="Its zone.")
     machines_per_rack: Annotated[int, Whole(0, MOST_MACHINES)] = Field(
-        default=0, description="So many are in one rack; 0: all of the pool."
+        default=0, description="Machines per rack; 0: one rack for the pool."
     )
     cpu: Annotated[float, Number(0, 100_000, above=True)] = Field(
-        default=192.0, description="Cores of one machine, for pods that ask for some."
+        default=192.0, description="Cores per machine, for pods that request some."
     )
     memory_bytes: Annotated[float, Size("0", "1024TiB", above=True)] = Field(
-        default=float(2 << 40), description="Memory of one machine, for pods that ask for some."
+        default=float(2 << 40), description="Memory per machine, for pods that request some."
     )
     labels: dict[Label, Label] = Field(
         default_factory=dict, description="Labels of its nodes, for the selectors of manifests."
@@ -109,8 +108,7 @@ class FleetPool(Section):
 
     taints: Annotated[list[Annotated[str, TaintForm()]], Added()] = Field(
         default_factory=list,
-        description="Of its nodes, as kubectl writes them: `nvidia.com/gpu=present:NoSchedule`. "
-        "They are asked for pods that tolerate them.",
+        description="Taints of its nodes, such as `nvidia.com/gpu=present:NoSchedule`.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -165,11 +163,11 @@ class FleetSettings(Section):
         min_length=1, max_length=MOST_KINDS, description="Kinds of machines."
     )
     cycle_s: Annotated[float, Duration("100ms", "1h")] = Field(
-        default=10.0, description="How often it is decided which machine belongs to whom."
+        default=10.0, description="Time between decisions."
     )
     replaced_after_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
         default=600.0,
-        description="How long after a machine was lost another of its kind can be had.",
+        description="Time after a loss until another machine of the kind is available.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:

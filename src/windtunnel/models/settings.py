@@ -21,34 +21,32 @@ Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
 
 
 class PhysicsStepTime(Section):
-    """From the model's shape, the accelerator's peaks and a measured profile of efficiencies."""
+    """From the model's shape, the accelerator's peaks and a measured efficiency profile."""
 
     model: Literal["physics"]
     profile: (
         Annotated[str, NameOrPath("the name of a profile, or the path of its JSON file")] | None
     ) = Field(
         default=None,
-        description="Which measured profile; left out: the one for the pool's accelerator. "
-        "A path (it ends in .json, or starts with '.' or '/') "
-        "counts from the scenario's folder.",
+        description="A measured profile. Left out: that of the accelerator.",
     )
 
 
 class RooflineStepTime(Section):
-    """The larger of compute time and memory time at the accelerator's peaks, and nothing else."""
+    """The larger of compute time and memory time at the accelerator's peaks."""
 
     model: Literal["roofline"]
 
 
 class LinearStepTime(Section):
-    """A fixed cost plus a cost per unit of work, as you measured them; needs no accelerator."""
+    """A fixed cost plus costs per unit of work, as you measured them; needs no accelerator."""
 
     model: Literal["linear"]
     fixed_s: Cost = Field(default=0.0, description="Time of every step.")
     per_prefill_token_s: Cost = Field(default=0.0, description="Time per prompt token computed.")
     per_decode_s: Cost = Field(default=0.0, description="Time per request that generates a token.")
     per_context_token_s: Cost = Field(
-        default=0.0, description="Time per token that generating requests have in the cache."
+        default=0.0, description="Time per cached token of generating requests."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -64,13 +62,12 @@ class TableStepTime(Section):
 
     model: Literal["table"]
     path: Annotated[str, FilePath("the path of a table of step times")] = Field(
-        description="A folder of kernel tables, or a file of whole steps as `windtunnel profile` "
-        "writes them; a relative path counts from the scenario's folder."
+        description="A folder of kernel tables, or a file of steps from `windtunnel profile`."
     )
     per_step_s: Cost = Field(
         default=0.0,
-        description="Time of every step that the measurements do not show; "
-        "`windtunnel calibrate --replay` finds it.",
+        description="Time per step that measurements do not show; `windtunnel calibrate --replay` "
+        "finds it.",
     )
 
 
@@ -85,14 +82,14 @@ class BlisTrainedPhysicsStepTime(Section):
         default=None,
         min_length=3,
         max_length=3,
-        description="Three overheads in microseconds: queueing, completion, per token; "
-        "left out: the published ones.",
+        description="Three overheads in microseconds: queueing, completion, per token. Left out: "
+        "the published ones.",
     )
     beta: list[Coefficient] | None = Field(
         default=None,
         min_length=11,
         max_length=11,
-        description="Eleven coefficients of the step's terms; left out: the published ones.",
+        description="Eleven coefficients of the step's terms. Left out: the published ones.",
     )
 
 

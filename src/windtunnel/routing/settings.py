@@ -61,52 +61,45 @@ class ActiveRequestsFilterSettings(Section):
     """Keeps servers with few requests in flight."""
 
     kind: Literal["active-requests"]
-    max: Annotated[int, Whole(0, MOST_SEQUENCES)] = Field(
-        description="Most requests in flight at a server that is kept."
-    )
+    max: Annotated[int, Whole(0, MOST_SEQUENCES)] = Field(description="Most requests in flight.")
 
 
 class QueueDepthFilterSettings(Section):
-    """Keeps servers with short queues, as they were last observed."""
+    """Keeps servers with short queues, as last observed."""
 
     kind: Literal["queue-depth"]
-    max: Annotated[int, Whole(0, MOST_SEQUENCES)] = Field(
-        description="Most requests queued at a server that is kept."
-    )
+    max: Annotated[int, Whole(0, MOST_SEQUENCES)] = Field(description="Most queued requests.")
 
 
 class KvUtilizationFilterSettings(Section):
-    """Keeps servers with room in their KV cache, as it was last observed."""
+    """Keeps servers with free KV cache, as last observed."""
 
     kind: Literal["kv-utilization"]
-    max: Annotated[float, Number(0, 1)] = Field(
-        description="Largest share of KV blocks in use at a server that is kept."
-    )
+    max: Annotated[float, Number(0, 1)] = Field(description="Largest share of KV blocks in use.")
 
 
 class LoraFilterSettings(Section):
-    """Keeps servers that have loaded the adapter of a request."""
+    """Keeps servers that have the request's adapter loaded."""
 
     kind: Literal["lora-affinity"]
 
 
 class PrefixCacheFilterSettings(Section):
-    """Keeps servers that have cached most of a prompt, unless they are much busier than others."""
+    """Keeps servers with most of the prompt cached, unless they are much busier than others."""
 
     kind: Literal["prefix-cache"]
     share: Annotated[float, Number(0, 1, above=True)] = Field(
-        default=0.8, description="Which part of a prompt must be cached there."
+        default=0.8, description="Share of the prompt that must be cached."
     )
     penalty_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
         default=18.0,
-        description="How much longer than elsewhere a request may wait there; beyond it all "
-        "servers are kept. How long it waits is estimated as prompt tokens in flight over "
-        "prefill_tokens_per_s.",
+        description="How much longer than elsewhere a request may wait there, estimated as prompt "
+        "tokens in flight over prefill_tokens_per_s; beyond it all servers are kept.",
     )
     prefill_tokens_per_s: Annotated[float, Number(1, 1e9)] = Field(
         default=15928.0,
-        description="Prompt tokens that a server computes in a second. The default is llm-d's, "
-        "measured with a model of 32B parameters on two H100s.",
+        description="Prompt tokens per second of a server. The default is llm-d's, for a 32B model "
+        "on two H100s.",
     )
 
 
@@ -127,12 +120,12 @@ class SplitSettings(Section):
 
     decider: Literal["always", "never", "prefix-threshold"] = Field(
         default="always",
-        description="Which requests are split: `always` all, `never` none, `prefix-threshold` "
-        "those of whose prompt the decoding server lacks more than `threshold` tokens. "
-        "What is not split runs whole on a server of role `decode` or `both`.",
+        description="Which requests are split; `prefix-threshold`: those with more than "
+        "`threshold` prompt tokens not cached at the decode server. Others run on a server of "
+        "role `decode` or `both`.",
     )
     threshold: Annotated[int, Whole(0, MOST_TOKENS)] | None = Field(
-        default=None, description="Tokens, for `prefix-threshold` alone; left out: 16."
+        default=None, description="Tokens, for `prefix-threshold`. Left out: 16."
     )
 
     @property
@@ -153,55 +146,50 @@ class RouterSettings(Section):
         Text(f"{', '.join(POLICIES)}, or a class of your own as package.module:Class"),
     ] = Field(
         default="round-robin",
-        description="How a server is chosen. A class of your own has a method "
-        "`choose(request, servers)`; its module may lie beside the scenario.",
+        description="How a server is chosen. A class of your own has a method `choose(request, "
+        "servers)`; its module may be beside the scenario.",
     )
     scorers: dict[
         Annotated[str, ScorerName()], Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]
     ] = Field(
         default_factory=lambda: dict(DEFAULT_SCORERS),
-        description="With `weighted`: scorers and the weight of each. "
-        "Left out: prefix-cache 2, queue-depth 1, kv-utilization 1.",
+        description="With `weighted`: scorers and their weights. Left out: prefix-cache 2, "
+        "queue-depth 1, kv-utilization 1.",
     )
     filters: Annotated[list[FilterSettings], Added()] = Field(
         default_factory=list,
         max_length=20,
-        description="With `weighted`: which servers are scored at all; each filter keeps some of "
-        "those that the one before kept. One that would keep none is passed over. "
-        "Left out: all are scored.",
+        description="With `weighted`: filters, applied in order; one that would keep no server is "
+        "skipped.",
     )
     picker: Annotated[Literal["max-score", "weighted-random", "random"], Added()] = Field(
         default="max-score",
-        description="With `weighted`: how one of the scored servers is chosen. `max-score`: the "
-        "highest; `weighted-random`: at random, with scores as weights; `random`: any that passed "
-        "the filters.",
+        description="With `weighted`: the highest score, a random server with scores as weights, "
+        "or any that passed the filters.",
     )
     staleness_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
         default=0.05,
-        description="How old the load of servers may grow before they are probed again; "
-        "0s: probed for every request. For `weighted`, classes of your own and an admission that "
-        "reads the load of servers.",
+        description="How old the load of servers may get before they are probed again; 0s: probed "
+        "for every request. For `weighted`, your own classes, and admission by load.",
     )
     cache_delay_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
         default=0.05,
-        description="How old the index of what servers have cached may grow. "
-        "For scorers that read it and classes of your own.",
+        description="How old the index of cached prefixes may get. For scorers that read it, and "
+        "your own classes.",
     )
     counterfactual: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
         default=0,
-        description="For how many other servers the scores are recorded with each request, judged "
-        "on fresh signals; with it the result has the regret. Every server is probed for every "
-        "request; 0: off.",
+        description="Record the scores of this many other servers with each request, on fresh "
+        "signals, to report the regret. Probes every server for every request; 0: off.",
     )
     virtual_nodes: Annotated[int, Whole(1, MOST_VIRTUAL_NODES)] = Field(
         default=100,
-        description="With `consistent-hash`: places of each server on the ring. More spread "
-        "prompts more evenly.",
+        description="With `consistent-hash`: virtual nodes per server; more is more even.",
     )
     load_factor: Annotated[float, Number(1, 100)] = Field(
         default=1.25,
-        description="With `consistent-hash`: how many times the mean load a server may have "
-        "before its prompts go to the next.",
+        description="With `consistent-hash`: how many times the mean load a server may have before "
+        "prompts go to the next.",
     )
 
     @field_serializer(

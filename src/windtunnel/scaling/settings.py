@@ -64,8 +64,8 @@ class ScaledPool(Protocol):
 class ActuationDelay(Section):
     """How long it takes from a decision until the cluster acts on it: normal, never below 0."""
 
-    mean_s: Delay = Field(default=0.0, description="Its mean.")
-    stddev_s: Delay = Field(default=0.0, description="Its standard deviation; 0s: always the mean.")
+    mean_s: Delay = Field(default=0.0, description="Mean.")
+    stddev_s: Delay = Field(default=0.0, description="Standard deviation.")
 
 
 class PoolBounds(Section):
@@ -73,10 +73,9 @@ class PoolBounds(Section):
 
     min: Replicas = Field(
         default=1,
-        description="The fewest replicas; 0 lets it scale to zero, and come back when "
-        "requests wait.",
+        description="Fewest replicas; 0 allows scaling to zero.",
     )
-    max: Replicas = Field(default=MOST_REPLICAS, description="The most replicas.")
+    max: Replicas = Field(default=MOST_REPLICAS, description="Most replicas.")
 
 
 class OptimizerSettings(Section):
@@ -84,33 +83,31 @@ class OptimizerSettings(Section):
 
     order: Literal["price-per-capacity", "price"] = Field(
         default="price-per-capacity",
-        description="Which pool is the cheapest: by what it can do, or as it is. That one grows "
-        "first, and the dearest shrinks first.",
+        description="What the cheapest pool is: the cheapest grows first, the dearest shrinks "
+        "first.",
     )
     engine: Literal["greedy", "unlimited"] = Field(
         default="greedy",
-        description="Whether only accelerators that are free count and the next pool is taken "
-        "where there are none (`greedy`), or replicas are asked for all the same (`unlimited`).",
+        description="`greedy`: use free accelerators only, else the next pool; `unlimited`: ask "
+        "for replicas anyway.",
     )
 
 
 class Stabilization(Section):
     """How long a direction must be recommended, tick after tick, before it is taken."""
 
-    up_s: Window = Field(default=0.0, description="For more replicas; 0s acts at once.")
-    down_s: Window = Field(
-        default=300.0, description="For fewer; 0s acts at once. Kubernetes waits as long."
-    )
+    up_s: Window = Field(default=0.0, description="For more replicas.")
+    down_s: Window = Field(default=300.0, description="For fewer replicas; 5m as in Kubernetes.")
 
 
 class RateSettings(Section):
     """How fast a pool, or the pools of a role together, may change."""
 
     up: Step | None = Field(
-        default=None, description="Most replicas more within a period; left out: any number."
+        default=None, description="Most replicas added per period. Left out: any number."
     )
     down: Step | None = Field(
-        default=None, description="Most replicas fewer within a period; left out: any number."
+        default=None, description="Most replicas removed per period. Left out: any number."
     )
     period_s: Period = Field(default=60.0, description="The period.")
 
@@ -130,22 +127,23 @@ class ScalerTiming(Section):
     """When an autoscaler looks, and how late it sees and acts."""
 
     interval_s: Period = Field(
-        default=15.0, description="How often it looks at the fleet and decides; as Kubernetes does."
+        default=15.0, description="Time between decisions; 15s as in Kubernetes."
     )
-    scrape_delay_s: Delay = Field(default=0.0, description="Age of the metrics when it decides.")
+    scrape_delay_s: Delay = Field(default=0.0, description="Age of metrics at a decision.")
     freshness_s: Period | None = Field(
         default=None,
-        description="Metrics older than this are ignored, and nothing changes; "
-        "left out: the scrape delay and three intervals.",
+        description="Metrics older than this are ignored. Left out: the scrape delay plus three "
+        "intervals.",
     )
     actuation_delay: ActuationDelay = Field(
         default_factory=ActuationDelay,
-        description="From a decision until the cluster acts on it; left out: at once.",
+        description="Delay from a decision until the cluster acts: normal, at least 0. Left out: "
+        "none.",
     )
     wake: Switch = Field(
         default=True,
-        description="Whether a replica starts where there is none and requests wait, and the last "
-        "one stays while there is work.",
+        description="Whether an empty pool starts a replica when requests wait, and the last one "
+        "stays while there is work.",
     )
 
     @property
@@ -172,35 +170,35 @@ class PolicySettings(ScalerTiming, PolicyKey):
 
     pools: dict[PoolName, PoolBounds] = Field(
         default_factory=dict,
-        description="Bounds by the name of a pool; one that is left out has at least one replica "
-        "and as many as are wanted. `min` and `max` alike fix its size.",
+        description="Bounds by pool. Others have at least one replica and no maximum.",
     )
     accelerators: dict[Annotated[str, Text("the accelerator of a pool")], AcceleratorCount] = Field(
         default_factory=dict,
-        description="How many accelerators there are for all pools together, by the name that "
-        "pools have as `accelerator`; one that is left out is there without end. Pools grow only "
-        "onto those that are free; the one replica that `wake` starts does not ask.",
+        description="Accelerators for all pools together, by name; others are unlimited. Replicas "
+        "started by `wake` are exempt.",
     )
     optimizer: OptimizerSettings | None = Field(
-        default=None, description="Where it grows and shrinks; left out: as the policy has it."
+        default=None, description="Which pool grows and shrinks. Left out: the policy's choice."
     )
     stabilization: Stabilization | None = Field(
         default=None,
-        description="How long a direction must be recommended before it is taken; "
-        "left out: as the policy has it.",
+        description="How long a direction must be recommended before it is acted on. Left out: the "
+        "policy's value.",
     )
     rate: RateSettings | None = Field(
-        default=None, description="How fast sizes may change; left out: without a limit."
+        default=None,
+        description="Limits on how fast a pool, or the pools of a role together, may change. Left "
+        "out: none.",
     )
     zero_after_s: Annotated[float, Duration("0s", LONGEST_RUN)] | None = Field(
         default=None,
-        description="How long a pool with `min: 0` must have been idle before its last replica "
-        "goes; left out: as soon as the policy says so.",
+        description="Idle time before the last replica of a pool with `min: 0` is removed. Left "
+        "out: as soon as the policy decides.",
     )
     matched_roles: Switch = Field(
         default=False,
-        description="Whether prefill and decode grow in the same proportion where one of them "
-        "cannot get all it asks for.",
+        description="Whether prefill and decode grow in proportion when one cannot get all it asks "
+        "for.",
     )
 
     def parts(self) -> PolicyParts:

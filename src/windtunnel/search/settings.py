@@ -43,8 +43,8 @@ Stock = dict[AcceleratorName, Annotated[int, Whole(0, MOST_REPLICAS)]]
 class CountRange(Section):
     """A range of numbers of servers."""
 
-    min: Count = Field(default=1, description="The fewest that are tried.")
-    max: Count = Field(description="The most that are tried.")
+    min: Count = Field(default=1, description="Fewest tried.")
+    max: Count = Field(description="Most tried.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if self.min > self.max:
@@ -55,8 +55,8 @@ class CountRange(Section):
 class PrefillDecodeCounts(Section):
     """Prompts on some servers, answers on others: how many of each."""
 
-    prefill: CountRange = Field(description="Servers that compute prompts.")
-    decode: CountRange = Field(description="Servers that write answers.")
+    prefill: CountRange = Field(description="Prefill servers.")
+    decode: CountRange = Field(description="Decode servers.")
 
 
 class EngineChoices(Section):
@@ -78,91 +78,87 @@ class EngineChoices(Section):
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
-        description="Part of the accelerator's memory that the server may take.",
+        description="Share of the accelerator's memory that the server may use.",
     )
 
 
 class PlanSettings(Section):
-    """What `windtunnel plan` chooses from. A simulation checks the section, and does without it.
+    """What `windtunnel plan` chooses from; simulations only check it.
 
-    Every combination is a candidate. What is left out stays as the scenario has it, but for the
-    number of servers, and but for accelerators and tensor_parallel where the step times follow
+    Every combination is a candidate. Keys that are left out keep the scenario's values, except
+    the number of servers, and except accelerators and tensor_parallel where step times follow
     from them.
     """
 
     slo: list[Annotated[str, Name()]] | None = Field(
         default=None,
         min_length=1,
-        description="The classes of service whose targets must be kept. Left out: every class "
-        "that has targets and requests.",
+        description="Classes whose targets must be met. Left out: every class with targets and "
+        "requests.",
     )
     attained: Below = Field(
         default=ATTAINED,
-        description="The part of the requests of each of these classes that must keep all "
-        "targets of its class.",
+        description="Share of requests of each class that must meet all its targets.",
     )
     confidence: Annotated[float, Number(0.6, 0.9999)] = Field(
         default=CONFIDENCE,
-        description="How sure it must be, over all traffic that other seeds might bring.",
+        description="Confidence, over other seeds of the traffic.",
     )
     each_target: Annotated[Switch, Added()] = Field(
         default=False,
-        description="Whether `attained` is asked of each target by itself, as in p95 TTFT under "
-        "500 ms and p95 TPOT under 40 ms. Otherwise the same requests must keep all targets.",
+        description="Whether `attained` applies to each target alone, as in p95 TTFT under 500 ms "
+        "and p95 TPOT under 40 ms, instead of to all targets jointly.",
     )
     models: Annotated[list[ModelName] | None, Added()] = Field(
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
-        description="Variants of the model to choose from, such as quantised ones. Left out: the "
-        "scenario's.",
+        description="Model variants, such as quantised ones. Left out: the scenario's.",
     )
     accelerators: list[AcceleratorName] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
-        description="What servers may run on. Left out: everything in the catalog.",
+        description="Accelerators. Left out: the whole catalog.",
     )
     prices: dict[AcceleratorName, Annotated[float, Number(0, HIGHEST_PRICE)]] = Field(
         default_factory=dict,
-        description="Dollars for an hour of one accelerator, by its name; one that is left out "
-        "has the catalog's example.",
+        description="Dollars per accelerator-hour, by name. Others: the catalog's example.",
     )
     stock: Annotated[Stock, Added()] = Field(
         default_factory=dict,
-        description="Accelerators that there are, by name; of one that is left out, any number.",
+        description="Available accelerators by name; others are unlimited.",
     )
     machine: Annotated[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] | None, Added()] = Field(
         default=None,
-        description="Accelerators of one machine. A server never has parts of two, and whole "
-        "machines are paid for. Left out: accelerators one by one.",
+        description="Accelerators per machine. A server does not span machines, and whole machines "
+        "are paid for. Left out: single accelerators.",
     )
     dollars_per_hour: Annotated[Money | None, Added()] = Field(
-        default=None, description="The most that a deployment may cost. Left out: any amount."
+        default=None, description="Budget of a deployment. Left out: none."
     )
     tensor_parallel: list[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)]] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
-        description="Accelerators that one server spreads the model over. Left out: 1, 2, 4, 8.",
+        description="Tensor-parallel degrees. Left out: 1, 2, 4, 8.",
     )
     engine: EngineChoices = Field(
         default_factory=EngineChoices,
-        description="Settings of the engine; left out: as the pool has them.",
+        description="Engine settings to try. Left out: the pool's.",
     )
     together: Switch = Field(
         default=True,
-        description="Whether servers that compute prompts and write answers are candidates.",
+        description="Whether servers that do both prefill and decode are candidates.",
     )
     replicas: CountRange | None = Field(
         default=None,
-        description="How many of those. Left out: from the fewest that could carry the load to "
-        "eight times as many.",
+        description="Number of those. Left out: from the fewest that could carry the load to eight "
+        "times as many.",
     )
     prefill_decode: PrefillDecodeCounts | None = Field(
         default=None,
-        description="Servers with one role each, as further candidates. Left out: none, but for a "
-        "scenario that has such pools.",
+        description="Disaggregated candidates. Left out: only if the scenario has such pools.",
     )
     routers: list[RouterSettings] | None = Field(
         default=None,
@@ -172,14 +168,14 @@ class PlanSettings(Section):
     )
     fixed: Switch = Field(
         default=True,
-        description="Whether a number of servers that never changes is a candidate.",
+        description="Whether a fixed number of servers is a candidate.",
     )
     autoscalers: list[ScalingSection] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
-        description="Autoscalers, each as under `scaling`; they begin with the fewest servers that "
-        "could carry the load. Left out: the scenario's own, if it has one.",
+        description="Autoscalers, each as under `scaling`, starting with the fewest servers that "
+        "could carry the load. Left out: the scenario's.",
     )
 
     @property

@@ -58,29 +58,27 @@ class RackSettings(Section):
     """Racks of servers: transfers between two of them share the uplinks of both."""
 
     servers: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(
-        description="Servers in one rack. They are put into racks in the order of the pools, and "
-        "as they start."
+        description="Servers per rack, filled in the order of the pools and as servers start."
     )
     uplink_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] = Field(
-        description="Bytes per second from a rack to all others, and as many to it."
+        description="Bandwidth from a rack to all others, and back."
     )
 
 
 class TransferSettings(Section):
-    """The way of KV from a prefill server to a decode server."""
+    """KV transfer from prefill to decode servers."""
 
     bandwidth_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] = Field(
         default=25e9,
-        description="Bytes per second of a server's NIC, in each direction. Transfers from one "
-        "server share it, and so do transfers to one.",
+        description="Bandwidth of a server's NIC in each direction, shared by its transfers.",
     )
     rack: Annotated[RackSettings | None, Added()] = Field(
-        default=None, description="Racks with uplinks of their own; left out: NICs alone count."
+        default=None, description="Racks with shared uplinks. Left out: only NICs limit transfers."
     )
     fabric_bytes_per_s: Annotated[Annotated[float, Bandwidth("1kB/s", "1PB/s")] | None, Added()] = (
         Field(
             default=None,
-            description="Bytes per second for all transfers of a cluster; left out: no limit.",
+            description="Bandwidth for all transfers of a cluster. Left out: no limit.",
         )
     )
     latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
@@ -88,24 +86,24 @@ class TransferSettings(Section):
     )
     contention: Annotated[bool, Flag()] = Field(
         default=True,
-        description="Whether transfers share bandwidth; if not, each has all of a NIC's.",
+        description="Whether transfers share bandwidth; if not, each has a whole NIC.",
     )
     layerwise: Annotated[bool, Flag(), Added()] = Field(
         default=False,
-        description="Whether the KV of a layer moves while the next layers are computed. What is "
-        "left at the end of the prefill is what could not be moved during it, and at least the "
-        "last layer. A request that waits for room moves all of its KV afterwards.",
+        description="Whether KV moves layer by layer during the prefill; the rest, at least the "
+        "last layer, follows after it. A request that waits for space moves all of its KV "
+        "afterwards.",
     )
     bytes_per_token: Annotated[float, Size("1B", "1GB")] | None = Field(
-        default=None, description="KV of one token. Left out: what the model needs."
+        default=None, description="KV bytes per token. Left out: the model's."
     )
 
 
 class DisaggregationSettings(SplitSettings):
-    """Prompts are computed on some servers and answers written on others."""
+    """Prefill and decode on different servers."""
 
     transfer: TransferSettings = Field(
-        default_factory=TransferSettings, description="How KV gets across; left out: every default."
+        default_factory=TransferSettings, description="The KV transfer."
     )
 
 
@@ -113,13 +111,14 @@ class EncodeSettings(Section):
     """Encoders that images and sound pass before their request is routed, first come first."""
 
     servers: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(
-        default=1, description="How many encoders; one request each at a time."
+        default=1,
+        description="Encoders; each handles one request at a time, first come first served.",
     )
     fixed_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
-        default=0.005, description="Time of every request with media."
+        default=0.005, description="Time per request with media."
     )
     per_token_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
-        default=20e-6, description="Time of each media token beside that."
+        default=20e-6, description="Additional time per media token."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -135,18 +134,17 @@ class OverheadSettings(Section):
 
     queueing_s: Cost = Field(
         default=0.0,
-        description="From arrival at a server to its queue: API server, scheduling, IPC. Left out, "
-        "with the step time `physics`: 0.8ms for each layer of the model, at least 15ms and at "
-        "most 70ms; otherwise none.",
+        description="From arrival at a server to its queue. Left out, with `physics`: 0.8ms per "
+        "layer of the model, 15ms to 70ms; otherwise 0s.",
     )
     per_prompt_token_s: Annotated[Cost, Added()] = Field(
         default=0.0,
-        description="The same for each token of the prompt: tokenisation. Left out, with the step "
-        "time `physics`: 2us; otherwise none.",
+        description="The same per prompt token (tokenisation). Left out, with `physics`: 2us; "
+        "otherwise 0s.",
     )
     per_token_s: Cost = Field(
         default=0.0,
-        description="From a token's end of step to the client: every token comes so much later.",
+        description="From the end of a step to the client, for every token.",
     )
     completion_s: Cost = Field(
         default=0.0, description="From the last token to the end of the request."
@@ -154,88 +152,83 @@ class OverheadSettings(Section):
 
 
 class PoolSettings(Section):
-    """Servers that can stand in for each other."""
+    """Interchangeable servers."""
 
     name: Annotated[str, Name()] = Field(description="Its name in results.")
     model: ModelName | None = Field(
         default=None,
-        description="The model that its servers serve; left out: the scenario's. "
-        "A request goes to servers of its own model alone.",
+        description="The model that its servers serve. Left out: the scenario's.",
     )
     cluster: Annotated[str, Name()] = Field(
         default=MAIN,
-        description="Where its servers are. One router chooses among all clusters; a prompt that "
-        "is computed apart is computed in the cluster where it is answered.",
+        description="Where its servers are. One router serves all clusters; a disaggregated "
+        "prefill runs in the cluster of its decode.",
     )
     role: Literal["both", "prefill", "decode"] = Field(
         default="both",
-        description="What its servers do: `prefill` computes prompts, `decode` writes answers from "
-        "KV that was computed elsewhere, `both` does either.",
+        description="`prefill` computes prompts, `decode` generates from KV that was computed "
+        "elsewhere, `both` does either.",
     )
     replicas: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
         default=1,
-        description="How many servers. Under `scaling`, how many there are when the run begins; "
-        "0 is allowed there alone.",
+        description="Number of servers; with `scaling`, the initial number, which may be 0.",
     )
     accelerator: Annotated[str, Text("the name of an accelerator, such as h200")] | None = Field(
         default=None,
-        description="What they run on, a catalog name. "
-        "Needed by every step time but `linear`, and for `kv_blocks: auto`.",
+        description="Needed by every step time but `linear`, and for `kv_blocks: auto`.",
     )
     tensor_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] = Field(
-        default=1, description="Accelerators that one server spreads the model over."
+        default=1, description="Tensor-parallel degree."
     )
     clique: (
         Annotated[str, Text("a clique, a scaling group or a set of the manifests, or SET/NAME")]
         | None
     ) = Field(
         default=None,
-        description="What its replicas are, under `gangs`: pods of a clique, replicas of a scaling "
-        "group, or replicas of a whole set.",
+        description="With `gangs`: what a replica is: a pod of a clique, a replica of a scaling "
+        "group, or a replica of a set.",
     )
     priority: Annotated[int, Whole(-1_000_000, 1_000_000)] | None = Field(
         default=None,
-        description="Who gets machines of `fleet` first: a higher one takes them from a lower "
-        "one. Left out: 0, or what the priority class of its set says.",
+        description="Priority for machines of `fleet`; higher preempts lower. Left out: that of "
+        "the set's priority class, or 0.",
     )
     expert_parallel: Switch = Field(
         default=False,
-        description="Whether each of a server's accelerators holds whole experts of a mixture "
-        "model, instead of a part of every expert.",
+        description="Expert parallelism: each accelerator holds whole experts instead of a part of "
+        "each.",
     )
     data_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL), Added()] = Field(
         default=1,
-        description="Ranks of one server with attention, KV cache and batch of their own, which "
-        "share the experts of a mixture model and step together: vLLM's data_parallel_size. "
-        "Limits under `engine` are those of each rank.",
+        description="vLLM's data_parallel_size: ranks with attention, KV cache and batch of their "
+        "own that share experts and step together. Limits under `engine` hold per rank.",
     )
     pipeline_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL), Added()] = Field(
         default=1,
-        description="Stages that the layers of the model are divided into, each on accelerators "
-        "of its own: vLLM's pipeline_parallel_size.",
+        description="vLLM's pipeline_parallel_size: stages of the model's layers, each on its own "
+        "accelerators.",
     )
     all2all_backend: Annotated[
         Literal["allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency"], Added()
     ] = Field(
         default="allgather_reducescatter",
-        description="How tokens get from data-parallel ranks to experts and back, by vLLM's names.",
+        description="vLLM's all-to-all backend between data-parallel ranks and experts.",
     )
     price_per_hour: Annotated[float, Number(0, HIGHEST_PRICE)] | None = Field(
         default=None,
-        description="Dollars for an hour of one accelerator; left out: the catalog's example. "
-        "A pool with neither costs nothing.",
+        description="Dollars per accelerator-hour. Left out: the catalog's example, or 0.",
     )
     engine: EngineSettings = Field(
-        default_factory=EngineSettings, description="The inference server; left out: every default."
+        default_factory=EngineSettings, description="The inference engine."
     )
     step_time: StepTime = Field(
         default_factory=lambda: PhysicsStepTime(model="physics"),
-        description="How long a step takes; `model` chooses how that is known. Left out: physics.",
+        description="Step times, by `model`. Left out: physics.",
     )
     overheads: OverheadSettings = Field(
         default_factory=OverheadSettings,
-        description="Time around a request; left out: with the step time `physics`, what the hosts "
-        "of published servers take.",
+        description="Host time around a request. Left out, with `physics`: that of published "
+        "servers.",
     )
 
     @property
@@ -363,8 +356,8 @@ class ClusterSettings(Section):
     """A place with servers, at some distance."""
 
     latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
-        description="Time on the network from the router to its servers, and again from there to "
-        "the client."
+        description="One-way network latency between the router and its servers; paid again on the "
+        "way to the client."
     )
 
 
@@ -372,42 +365,42 @@ class LoadTime(Section):
     """A time that is drawn for every server: normal, and never below 0."""
 
     mean_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
-        description="Its mean: of a model of some 8B parameters from a local disk, a minute or so."
+        description="Mean; about 1m for an 8B model from a local disk."
     )
     stddev_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
-        default=0.0, description="Its standard deviation; 0s: always the mean."
+        default=0.0, description="Standard deviation."
     )
 
 
 class StartupSettings(Section):
-    """What a new server does before it is ready. It is paid for from the beginning of it."""
+    """Start-up of a new server, which is paid for from its beginning."""
 
-    load: LoadTime = Field(description="How long it loads the model.")
+    load: LoadTime = Field(
+        description="Time to load the model: normal, at least 0, drawn per server."
+    )
 
 
 class DrainSettings(Section):
-    """What a server that is to go does with the requests that it has."""
+    """How a server that is removed treats its requests."""
 
     policy: Literal["wait", "redirect", "immediate"] = Field(
         default="wait",
-        description="`wait` finishes all of them; `redirect` sends those back to the router that "
-        "it has not begun with; `immediate` sends all of them back, and they begin anew.",
+        description="`wait`: finish all requests; `redirect`: return those that have not started "
+        "to the router; `immediate`: return all, to start over.",
     )
 
 
 class RetrySettings(Section):
-    """What becomes of requests whose server is lost with them, or answers 429."""
+    """Retries of requests whose server is lost or answers 429."""
 
     attempts: Annotated[int, Whole(0, MOST_ATTEMPTS)] = Field(
         default=1,
-        description="How often a request begins anew, with its prompt, on another server; after "
-        "that it is dropped, or rejected if its server answered 429. 0: never. Its timeout keeps "
-        "running.",
+        description="How often a request starts over on another server; then it is dropped, or "
+        "rejected if its server answered 429. Its timeout keeps running.",
     )
     backoff_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
         default=1.0,
-        description="How long a request waits whose server answered 429 before it is sent again; "
-        "twice as long every time, an hour at most.",
+        description="Wait after a 429; doubles each time, at most an hour.",
     )
 
 
@@ -415,14 +408,14 @@ Rounds = Annotated[int, Whole(1, MOST_ROUNDS)]
 
 
 class MeasureSettings(Section):
-    """The part of a run that latencies, SLO attainment and throughput are of."""
+    """The window that latencies, SLO attainment and throughput cover."""
 
     from_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
         default=0.0, description="Requests that arrive earlier are not measured."
     )
     to_s: Annotated[float, Duration("0s", LONGEST_RUN, above=True)] | None = Field(
         default=None,
-        description="Requests that arrive from here on are not measured; left out: to the end.",
+        description="Requests that arrive from here on are not measured. Left out: to the end.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -435,42 +428,36 @@ class MeasureSettings(Section):
 
 
 class ProgressSettings(Section):
-    """How often something may happen again while requests are inside and none of them finishes.
+    """How often something may repeat while requests are in the system and none finishes.
 
-    Beyond that it is a livelock: the run ends, and names the loop.
+    Beyond that it is a livelock: the run ends and names the loop.
     """
 
     restarts: Rounds = Field(
         default=1_000,
-        description="Of one request: it begins anew, because its server drains or is lost.",
+        description="Restarts of one request, because its server drains or is lost.",
     )
-    preemptions: Rounds = Field(
-        default=1_000_000, description="By one server: it takes blocks from a request that runs."
-    )
+    preemptions: Rounds = Field(default=1_000_000, description="Preemptions by one server.")
     resizes: Rounds = Field(
-        default=10_000, description="Of one pool: its autoscaler changes its size."
+        default=10_000, description="Size changes of one pool by its autoscaler."
     )
-    losses: Rounds = Field(
-        default=1_000, description="Of one pool: a server is gone with all that it has."
-    )
+    losses: Rounds = Field(default=1_000, description="Servers lost by one pool.")
     recycles: Rounds = Field(
         default=USUAL_RECYCLES,
-        description="Of one gang: it is terminated, and begins anew. `windtunnel gangs status` "
-        "stops by the same default.",
+        description="Terminations of one gang; also the default of `windtunnel gangs status`.",
     )
     reclaims: Rounds = Field(
         default=1_000,
-        description="Of one machine: it fails, or is taken from those that it was given to.",
+        description="Failures or reclaims of one machine.",
     )
     idle: Rounds = Field(
         default=100_000,
-        description="Events of the control plane in a row, with nothing else between them, while "
-        "something is under way (a start-up, an order, a machine). With nothing under way, a tenth "
-        "of that: then nothing is left to wait for, and nothing repeats.",
+        description="Control-plane events in a row while something is under way (a start-up, an "
+        "order, a machine); otherwise a tenth of that.",
     )
     instant: Rounds = Field(
         default=1_000,
-        description="Events of one instant for each server and for each request inside.",
+        description="Events at one instant, per server and request in the system.",
     )
 
 
@@ -494,39 +481,37 @@ class ServingSettings(Section):
     )
     clusters: dict[Annotated[str, Name()], ClusterSettings] = Field(
         default_factory=dict,
-        description="How far clusters are away, by name; one that is left out is next door.",
+        description="Network distance of clusters by name; 0 for others.",
     )
     router: RouterSettings = Field(
         default_factory=RouterSettings,
-        description="How a server is chosen; left out: each in turn.",
+        description="How a server is chosen. Left out: round-robin.",
     )
     admission: GatewaySettings = Field(
         default_factory=lambda: AlwaysSettings(policy="always"),
-        description="Which requests are admitted, and when, by `policy`. Left out: all, at once.",
+        description="Admission at the gateway, by `policy`. Left out: all requests, at once.",
     )
     disaggregation: DisaggregationSettings | None = Field(
         default=None,
-        description="How prompts are computed apart from answers. Left out, and there are pools "
-        "with the roles `prefill` and `decode`: every default of this section.",
+        description="Prefill/decode disaggregation. Left out, with pools of roles `prefill` and "
+        "`decode`: its defaults.",
     )
     encode: EncodeSettings | None = Field(
         default=None,
-        description="Encoders for images and sound; left out, media are only more prompt tokens.",
+        description="Encoders for images and sound. Left out: media only add prompt tokens.",
     )
     startup: StartupSettings | None = Field(
         default=None,
-        description="What servers do before they are ready that `scaling` adds, or that start in "
-        "the place of lost ones; left out: they are ready at once. Those that a run begins with "
-        "are ready.",
+        description="Start-up of servers that `scaling` adds or that replace lost ones. Left out: "
+        "ready at once. Initial servers are ready.",
     )
     drain: DrainSettings | None = Field(
         default=None,
-        description="What servers do that `scaling` takes away; left out: `wait`.",
+        description="What servers do that `scaling` removes. Left out: `wait`.",
     )
     retries: RetrySettings | None = Field(
         default=None,
-        description="What becomes of requests whose server is lost; left out: each begins anew "
-        "once.",
+        description="Retries of requests whose server is lost or answers 429.",
     )
 
     @property

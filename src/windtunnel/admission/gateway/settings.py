@@ -51,14 +51,14 @@ class GatewayPolicySettings(Section):
     policy: str = Field(description="Chooses this.")
     budgets: dict[Tenant, Annotated[float, Number(0, 1)]] | None = Field(
         default=None,
-        description="The share of all running slots (`max_num_seqs` of every server) that the "
-        "requests of a tenant may hold, queued at the gateway or in flight; a share above 0 is "
-        "good for one request at least. A tenant that is not named has no budget.",
+        description="Share of all running slots (`max_num_seqs` of every server) that a tenant's "
+        "requests may hold, queued at the gateway or in flight; above 0, at least one request. "
+        "Other tenants have no budget.",
     )
     over_budget: Literal["shed", "reject-all"] | None = Field(
         default=None,
-        description="With `budgets`: whether a tenant over its budget loses only requests that "
-        "may be shed (`shed`, priority below 0) or all that come (`reject-all`); left out: shed.",
+        description="With `budgets`: whether a tenant over its budget loses only requests of "
+        "priority below 0 (`shed`) or all new ones (`reject-all`). Left out: shed.",
     )
 
     @property
@@ -95,15 +95,15 @@ class AlwaysSettings(GatewayPolicySettings):
 
 
 class TokenBucketSettings(GatewayPolicySettings):
-    """A request takes its prompt tokens out of a bucket; it is rejected when they are short."""
+    """A request takes its prompt tokens from a bucket, or is rejected."""
 
     policy: Literal["token-bucket"]
     capacity: Annotated[float, Number(0, LARGEST_BUCKET, above=True)] = Field(
-        description="Tokens that the bucket holds when it is full, as it is at the start: "
-        "the largest burst, and the longest prompt that can ever get in."
+        description="Size of the bucket, full at the start: the largest burst, and the longest "
+        "admissible prompt."
     )
     refill_per_s: Annotated[float, Rate("0/s", FASTEST_REFILL)] = Field(
-        description="Tokens that flow in, such as 4000/s: the rate that can be kept up."
+        description="Tokens added per second: the sustained rate."
     )
 
 
@@ -112,28 +112,27 @@ class TierShedSettings(GatewayPolicySettings):
 
     policy: Literal["tier-shed"]
     threshold: Waiting = Field(
-        description="Requests, waiting or running, that the busiest server may have."
+        description="Most requests, queued or running, on the busiest server."
     )
     min_priority: Annotated[int, Whole(-HIGHEST_PRIORITY, HIGHEST_PRIORITY)] = Field(
         default=0,
-        description="Requests of this priority and above are never rejected; 0: only requests "
-        "that may be shed are.",
+        description="Requests of this priority and above are never rejected.",
     )
 
 
 class SaturationShedSettings(GatewayPolicySettings):
     """Requests of priority below 0 are rejected while the fleet is saturated.
 
-    It is full where the mean over servers of the larger of queue / `queue_depth` and KV use /
-    `kv_utilization` is 1 or more.
+    Saturation is the mean over servers of the larger of queue / `queue_depth` and KV use /
+    `kv_utilization`; saturated: 1 or more.
     """
 
     policy: Literal["saturation"]
     queue_depth: QueueDepth = Field(
-        default=5.0, description="Waiting requests with which a server counts as full."
+        default=5.0, description="Queued requests at which a server is saturated."
     )
     kv_utilization: KvShare = Field(
-        default=0.8, description="Share of KV blocks in use with which a server counts as full."
+        default=0.8, description="Share of KV blocks in use at which a server is saturated."
     )
 
     @property
@@ -142,29 +141,28 @@ class SaturationShedSettings(GatewayPolicySettings):
 
 
 class ConcurrencySettings(Section):
-    """Requests in flight over the most that the fleet should have; exact at any time."""
+    """Requests in flight over their limit; exact at any time."""
 
     kind: Literal["concurrency"]
     max_per_server: Annotated[int, Whole(1, MOST_SEQUENCES)] = Field(
-        default=100, description="Requests in flight with which a server counts as full."
+        default=100, description="Requests in flight at which a server is saturated."
     )
 
 
 class UtilizationSettings(Section):
-    """As `policy: saturation` sees it, and what was sent since the last look counts as queued."""
+    """As `policy: saturation`; requests sent since the last probe count as queued."""
 
     kind: Literal["utilization"]
     queue_depth: QueueDepth = Field(
-        default=5.0, description="Waiting requests with which a server counts as full."
+        default=5.0, description="Queued requests at which a server is saturated."
     )
     kv_utilization: KvShare = Field(
-        default=0.8, description="Share of KV blocks in use with which a server counts as full."
+        default=0.8, description="Share of KV blocks in use at which a server is saturated."
     )
     interval_s: Annotated[float, Duration("0s", LONGEST_STALENESS, above=True)] | None = Field(
         default=None,
-        description="How often it looks again while requests wait and nothing happens; "
-        "left out: as often as there is something new to see, `router.staleness`, or 50ms where "
-        "that is 0s.",
+        description="How often saturation is evaluated again while requests are queued. Left out: "
+        "`router.staleness`, or 50ms if that is 0s.",
     )
 
     def look_every_s(self, staleness_s: float) -> float:
@@ -173,7 +171,7 @@ class UtilizationSettings(Section):
 
 
 class NeverSettings(Section):
-    """The fleet is never full, so that nothing is queued here."""
+    """Never saturated: nothing is queued at the gateway."""
 
     kind: Literal["never"]
 
@@ -190,67 +188,63 @@ class AgingSettings(Section):
     """What keeps strict priorities from starving the lower ones."""
 
     after_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] = Field(
-        description="A priority whose oldest request has been queued for so long gets its share; "
-        "of several, the one whose oldest request waits for longest."
+        description="A priority whose oldest request has been queued this long gets the share; of "
+        "several, the one that waits longest."
     )
     share: Annotated[float, Number(0, 1, above=True)] = Field(
         default=0.1,
-        description="Which part of the requests that are sent are those of such priorities.",
+        description="Share of dispatched requests that come from such priorities.",
     )
 
 
 class FlowControlSettings(GatewayPolicySettings):
-    """Requests are queued here, in bands by priority, while the fleet is too full for them."""
+    """Requests are queued at the gateway, in priority bands, while the fleet is saturated."""
 
     policy: Literal["flow-control"]
     order: Literal["priority", "fifo", "slo-deadline", "round-robin"] = Field(
         default="priority",
-        description="Which request is next: of the highest priority, and of equal ones that of the "
-        "tenant with the fewest prompt tokens (`priority`); the oldest (`fifo`); the one whose "
-        "first token is due soonest, by the ttft of its class (`slo-deadline`); or that of the "
-        "tenant that was served longest ago, with its highest priority (`round-robin`).",
+        description="Which request is next: `priority`: highest priority, then the tenant with the "
+        "fewest prompt tokens; `fifo`: the oldest; `slo-deadline`: earliest TTFT deadline of its "
+        "class; `round-robin`: tenants in turn, each with its highest priority.",
     )
     detector: DetectorSettings = Field(
         default_factory=lambda: UtilizationSettings(kind="utilization"),
-        description="How full the fleet is; `kind` chooses how that is known. "
-        "Left out: utilization.",
+        description="How saturation is measured, by `kind`. Left out: utilization.",
     )
     limit: Annotated[float, Number(0, 1)] = Field(
         default=1.0,
-        description="Up to which saturation requests of the lowest priority are sent. The highest "
-        "goes up to 1, those between up to values at equal steps.",
+        description="Saturation up to which requests of the lowest priority are sent; 1 for the "
+        "highest, equal steps between.",
     )
     max_waiting: Waiting | None = Field(
-        default=None, description="Most requests that may be queued here; left out: a million."
+        default=None, description="Most queued requests. Left out: a million."
     )
     max_waiting_per_band: Waiting | None = Field(
-        default=None, description="The same of each priority; left out: any number of them."
+        default=None, description="The same per priority. Left out: no limit."
     )
     ttl_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] | None = Field(
         default=None,
-        description="How long a request may be queued here before it is rejected; "
-        "left out: until its client gives up.",
+        description="How long a request may be queued before it is rejected. Left out: until its "
+        "client gives up.",
     )
     aging: Annotated[AgingSettings | None, Added()] = Field(
         default=None,
-        description="With `order: priority`: when lower priorities get a share although higher "
-        "ones are queued. Left out: never.",
+        description="With `order: priority`: a guaranteed share for lower priorities that wait too "
+        "long. Left out: none.",
     )
     shedding: Switch = Field(
         default=True,
-        description="When `max_waiting` is reached: whether a new request takes the place of the "
-        "newest request of the lowest priority, if that is lower than its own and below 0.",
+        description="At `max_waiting`: whether a new request displaces the newest request of the "
+        "lowest priority, if that is lower than its own and below 0.",
     )
     eviction: Switch = Field(
         default=False,
-        description="When the fleet is full: whether a request of priority below 0 is stopped "
-        "where it is, its work lost, for each request of higher priority that is queued. "
-        "With `order: priority`, so that the place goes to that one.",
+        description="When the fleet is saturated: whether a running request of priority below 0 is "
+        "aborted for each queued request of higher priority. With `order: priority`.",
     )
     weights: dict[Tenant, Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]] | None = Field(
         default=None,
-        description="With `order: priority`: what a tenant's share counts against the others'; "
-        "1 for tenants that are not named.",
+        description="With `order: priority`: weights of tenants; 1 for others.",
     )
 
     @property

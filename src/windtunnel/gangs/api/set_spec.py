@@ -74,7 +74,7 @@ class ScaleSpec(ApiSection):
     min_replicas: Count | None = Field(
         default=None, description="Left out: `replicas`, or `maxReplicas` if that is less."
     )
-    max_replicas: Count = Field(description="The most replicas.")
+    max_replicas: Count = Field(description="Most replicas.")
     metrics: list[Opaque] | None = Field(default=None, description="Metrics of autoscaling/v2.")
 
 

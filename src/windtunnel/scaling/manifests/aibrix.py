@@ -33,11 +33,11 @@ class AibrixAnnotations(AnnotationForm):
     prefix: ClassVar[str] = "autoscaling.aibrix.ai/"
 
     max_scale_up_rate: Annotated[float, Becomes(AibrixSettings, "max_up_rate", IN_TEXT)] | None = (
-        Field(default=None, description="The largest factor by which it grows.")
+        Field(default=None, description="Largest growth factor.")
     )
     max_scale_down_rate: (
         Annotated[float, Becomes(AibrixSettings, "max_down_rate", IN_TEXT)] | None
-    ) = Field(default=None, description="The same when it shrinks.")
+    ) = Field(default=None, description="Largest shrink factor.")
     scale_up_tolerance: (
         Annotated[float, Becomes(AibrixSettings, "up_tolerance", IN_TEXT)] | None
     ) = Field(default=None, description="Deviation above a target that is tolerated.")
@@ -104,7 +104,7 @@ class PodAutoscalerForm(ApiSection):
         default_factory=SubTargetSelector, description="Left out: all of it."
     )
     min_replicas: Count = Field(default=1, description="The fewest replicas.")
-    max_replicas: Most = Field(description="The most replicas.")
+    max_replicas: Most = Field(description="Most replicas.")
     schedules: list[Opaque] | None = Field(
         default=None, description="Not used: a run has no time of day."
     )

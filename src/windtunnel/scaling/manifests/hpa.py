@@ -235,7 +235,7 @@ class HpaForm(ApiSection):
 
     scale_target_ref: PoolReference = Field(description="What is scaled.")
     min_replicas: Count = Field(default=1, description="The fewest replicas.")
-    max_replicas: Most = Field(description="The most replicas.")
+    max_replicas: Most = Field(description="Most replicas.")
     metrics: list[HpaMetricForm] = Field(
         default_factory=list, description="The metrics; left out: 80 % of `cpu`, as in Kubernetes."
     )

@@ -69,7 +69,7 @@ class QueryForm(ApiSection, extra="ignore"):
     start: AnyText | None = Field(default=None, description="When a `cron` trigger starts.")
     end: AnyText | None = Field(default=None, description="When it ends.")
     desired_replicas: AnyText | None = Field(
-        default=None, description="The fewest replicas in between."
+        default=None, description="Fewest replicas in between."
     )
 
 
@@ -201,7 +201,7 @@ class ScaledObjectForm(ApiSection):
         default=None, description="While nothing is active."
     )
     min_replica_count: Count = Field(default=0, description="The fewest replicas.")
-    max_replica_count: Most = Field(default=100, description="The most replicas.")
+    max_replica_count: Most = Field(default=100, description="Most replicas.")
     fallback: Opaque | None = Field(default=None, description="Not used: metrics never fail here.")
     advanced: AdvancedForm = Field(default_factory=AdvancedForm, description="More of it.")
     triggers: list[TriggerForm] = Field(min_length=1, max_length=32, description="What asks.")

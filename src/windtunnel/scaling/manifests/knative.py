@@ -50,7 +50,7 @@ class KnativeAnnotations(AnnotationForm, extra="forbid"):
     )
     target_utilization_percentage: (
         Annotated[float, Becomes(KnativeSettings, "utilization_percent", IN_TEXT)] | None
-    ) = Field(default=None, description="Percentage of the target that is aimed at.")
+    ) = Field(default=None, description="Percentage of the target to aim at.")
     window: Annotated[float, Becomes(KnativeSettings, "window_s")] | None = Field(
         default=None, description="The stable window."
     )

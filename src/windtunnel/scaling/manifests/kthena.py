@@ -170,7 +170,7 @@ class ScaleUpForm(ApiSection):
 
 
 class BehaviorForm(ApiSection):
-    """How a recommendation becomes a size."""
+    """From recommendation to size."""
 
     scale_up: ScaleUpForm = Field(default_factory=ScaleUpForm, description="More replicas.")
     scale_down: StablePolicyForm | None = Field(default=None, description="Fewer replicas.")
@@ -302,7 +302,7 @@ class BoundsForm(ApiSection):
     """Between which sizes."""
 
     min_replicas: Count = Field(description="The fewest replicas.")
-    max_replicas: Most = Field(description="The most replicas.")
+    max_replicas: Most = Field(description="Most replicas.")
 
     @property
     def bounds(self) -> PoolBounds:

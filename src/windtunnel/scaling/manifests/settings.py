@@ -23,35 +23,33 @@ MOST_FILES = 100
 
 
 class ManifestSettings(ScalerTiming):
-    """Autoscaling as it is written for a cluster: the manifests say all but when it looks.
+    """Autoscalers as manifests.
 
-    Read are AutoscalingPolicy and AutoscalingPolicyBinding of Kthena, HorizontalPodAutoscaler,
-    ScaledObject and HTTPScaledObject of KEDA, PodAutoscaler of AIBrix, VariantAutoscaling of llm-d
-    and Service of Knative. A pool that none of them names keeps its size.
+    Kinds: Kthena's AutoscalingPolicy and AutoscalingPolicyBinding, HorizontalPodAutoscaler,
+    KEDA's ScaledObject and HTTPScaledObject, AIBrix' PodAutoscaler, llm-d's VariantAutoscaling,
+    Knative's Service. Pools that none names keep their size.
     """
 
     manifests: list[Annotated[str, Text("the path of a file of manifests")]] = Field(
         min_length=1,
         max_length=MOST_FILES,
-        description="Files of manifests; a path counts from the scenario's folder.",
+        description="Files of manifests.",
     )
     targets: dict[str, Annotated[str, Name()]] = Field(
         default_factory=dict,
-        description="Which pool a target of a manifest is, where their names differ: from `TARGET` "
-        "or `TARGET/ROLE` to a pool. Else a target is the pool of its name, and a role of it the "
-        "pool `TARGET-ROLE` or the pool of the role's name.",
+        description="Maps `TARGET` or `TARGET/ROLE` of a manifest to a pool. Otherwise the pool of "
+        "the same name; for a role, `TARGET-ROLE` or the role's name.",
     )
     metrics: Annotated[dict[str, Annotated[str, Text("a metric")]], Added()] = Field(
         default_factory=dict,
-        description="Which metric a name in a manifest is, where it is not known: from a metric, a "
-        "resource (`cpu`), the name of a KEDA trigger, or a name in its query, to a metric such as "
-        "`waiting`, `concurrency`, `kv_used` or `batch_utilization`.",
+        description="Maps unknown metrics, resources (`cpu`), KEDA triggers or names in queries to "
+        "metrics such as `waiting`, `concurrency`, `kv_used` or `batch_utilization`.",
     )
     begins: Annotated[Begins, Added()] = Field(default=FIRST_DAY, description=BEGINS)
     interval_s: Period = Field(
         default=15.0,
-        description="How often it looks at the fleet and decides; left out: as often as the "
-        "controllers of the manifests do (Kthena, HPA, KEDA and WVA 15s, AIBrix 10s, Knative 2s).",
+        description="Time between decisions. Left out: that of the manifests' controllers (Kthena, "
+        "HPA, KEDA and WVA 15s, AIBrix 10s, Knative 2s).",
     )
 
     def read_files(self, pools: Sequence[ScaledPool], folder: Path) -> "ReadManifests":

@@ -66,7 +66,7 @@ class VariantForm(ApiSection, extra="ignore"):
         default=DEFAULT_COST, description="Of one replica, in any unit."
     )
     min_replicas: Count = Field(default=1, description="The fewest replicas.")
-    max_replicas: Most = Field(default=MOST_REPLICAS, description="The most replicas.")
+    max_replicas: Most = Field(default=MOST_REPLICAS, description="Most replicas.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if self.min_replicas > self.max_replicas:

@@ -24,33 +24,32 @@ Factor = Annotated[float, Number(1, 10**6), Added()]
 
 
 class AibrixSettings(PolicySettings):
-    """AIBrix' PodAutoscaler: means over three minutes against targets, at most double or half."""
+    """AIBrix' PodAutoscaler: means over three minutes, at most double or half."""
 
     policy: Literal["aibrix"]
     metrics: dict[MetricName, MetricTarget] = Field(
-        description="Target of each metric's mean over replicas; the one that asks for most "
-        "replicas wins."
+        description="Target of each metric's mean over replicas; the highest recommendation wins."
     )
     strategy: Literal["APA", "KPA"] = Field(
         default="APA",
-        description="Whether the size is multiplied by the ratio (`APA`), or is the mean over the "
-        "target (`KPA`), which only fits totals.",
+        description="`APA`: the size times the ratio; `KPA`: the mean over the target, which only "
+        "fits totals.",
     )
     external: Annotated[list[MetricName], Added()] = Field(
         default_factory=list,
-        description="Metrics that are one number of the whole pool, not one of each replica.",
+        description="Metrics that are one number for the pool.",
     )
     window_s: Span = Field(default=180.0, description="Window of the means.")
-    panic_window_s: Span = Field(default=60.0, description="Window of a panic's means, of `KPA`.")
+    panic_window_s: Span = Field(default=60.0, description="Window of panic means, for `KPA`.")
     panic_threshold: Factor = Field(
-        default=2.0, description="The mean of a panic over the other that starts one, of `KPA`."
+        default=2.0, description="Ratio of the two means that starts a panic, for `KPA`."
     )
     up_tolerance: Share = Field(
-        default=0.1, description="Relative deviation above a target that is tolerated."
+        default=0.1, description="Tolerated relative deviation above a target."
     )
     down_tolerance: Share = Field(default=0.1, description="The same below a target.")
-    max_up_rate: Factor = Field(default=2.0, description="The largest factor by which it grows.")
-    max_down_rate: Factor = Field(default=2.0, description="The same when it shrinks.")
+    max_up_rate: Factor = Field(default=2.0, description="Largest growth factor.")
+    max_down_rate: Factor = Field(default=2.0, description="Largest shrink factor.")
     up_cooldown_s: HpaWindow = Field(
         default=0.0, description="Window of recommendations; it grows to the highest of them."
     )

@@ -31,19 +31,19 @@ _PROMPTS: Final = [float(2**power) for power in range(5, 18)]
 
 
 class DynamoSettings(PolicySettings):
-    """NVIDIA Dynamo's SLA planner: predicted load over what profiled engines do in time."""
+    """NVIDIA Dynamo's SLA planner: predicted load over profiled capacity within targets."""
 
     policy: Literal["dynamo"]
     adjustment_s: Annotated[float, Duration("0s", "1h", above=True)] = Field(
         default=180.0,
-        description="How often it decides; at the ticks between it only gathers metrics.",
+        description="Time between decisions; in between it gathers metrics.",
     )
-    itl_s: Promise = Field(default=0.05, description="Target of the time between tokens.")
+    itl_s: Promise = Field(default=0.05, description="Inter-token latency target.")
     accelerator_budget: Step = Field(default=8, description="Accelerators for all roles together.")
-    least: Replicas = Field(default=1, description="The fewest replicas of a role.")
+    least: Replicas = Field(default=1, description="Fewest replicas of a role.")
     predictor: Literal["constant", "kalman"] = Field(
         default="constant",
-        description="The next interval is as the last, or a level and a trend are filtered.",
+        description="The next interval equals the last, or level and trend are filtered.",
     )
     correct: Switch = Field(
         default=True, description="Whether observed latencies correct the profile."

@@ -44,21 +44,19 @@ Entries = Annotated[
 
 
 class ForesightSettings(PolicySettings):
-    """Follows a schedule of replicas over time, as with perfect knowledge of the traffic.
+    """Follows a schedule, as with perfect knowledge of the traffic.
 
-    A pool that the schedule does not name keeps its size, and so does every pool before its first
-    entry.
+    Pools keep their size before their first entry, or without one.
     """
 
     policy: Literal["foresight"]
     schedule: dict[PoolName, Entries] = Field(
-        description="By pool, a list of times from the start of the run and the replicas from "
-        "then on, such as `main: [[0s, 2], [5m, 6]]`.",
+        description="By pool, times and replicas from then on, such as `main: [[0s, 2], [5m, 6]]`.",
     )
     lead_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
         default=0.0,
-        description="How long before its time a larger size is ordered. As long as a server takes "
-        "to be ready, and an `interval` more, has replicas ready in time.",
+        description="How early a larger size is ordered; start-up time plus an `interval` has "
+        "replicas ready in time.",
     )
 
     def parts(self) -> PolicyParts:

@@ -33,10 +33,10 @@ Tolerance = Annotated[float, Number(0, 1)]
 
 
 class HpaRule(Section):
-    """How many pods may be added or removed within a period: a number, or a percentage."""
+    """Pods that may be added or removed per period."""
 
     pods: Annotated[int, Whole(1, MOST_REPLICAS)] | None = Field(
-        default=None, description="A number of pods; this or `percent`."
+        default=None, description="Number of pods; this or `percent`."
     )
     percent: Annotated[int, Whole(1, 10**6)] | None = Field(
         default=None, description="Percent of the size at the start of the period; this or `pods`."
@@ -56,13 +56,13 @@ class HpaDirection(Section):
     window_s: HpaWindow
     rules: list[HpaRule]
     select: Literal["Max", "Min", "Disabled"] = Field(
-        default="Max", description="Which rule holds; Disabled: no change in this direction."
+        default="Max", description="Which rule applies; Disabled: no change in this direction."
     )
     tolerance: Tolerance | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Relative deviation from a target that is tolerated in this direction; "
-        "left out: `tolerance` of the policy.",
+        description="Tolerated relative deviation in this direction. Left out: the policy's "
+        "`tolerance`.",
     )
 
     @field_serializer("window_s", "rules", check_fields=False)
@@ -90,7 +90,7 @@ class HpaUp(HpaDirection):
     window_s: HpaWindow = Field(default=0.0, description="`stabilizationWindowSeconds`.")
     rules: list[HpaRule] = Field(
         default_factory=lambda: [HpaRule(pods=4), HpaRule(percent=100)],
-        description="Its `policies`; left out: by 4 or 100% in 15s.",
+        description="Its `policies`. Left out: 4 or 100% per 15s.",
     )
 
 
@@ -100,7 +100,7 @@ class HpaDown(HpaDirection):
     window_s: HpaWindow = Field(default=300.0, description="`stabilizationWindowSeconds`.")
     rules: list[HpaRule] = Field(
         default_factory=lambda: [HpaRule(percent=100)],
-        description="Its `policies`; left out: by 100% in 15s.",
+        description="Its `policies`. Left out: 100% per 15s.",
     )
 
 
@@ -111,14 +111,13 @@ class HpaMetric(Section):
     target: MetricTarget = Field(description="Its target.")
     type: Literal["average", "total", "value"] = Field(
         default="average",
-        description="The mean of ready replicas (`average`: Pods and Resource metrics), so much of "
-        "a total for each replica (`total`: External ones with an AverageValue), or the whole "
-        "(`value`).",
+        description="`average`: mean of ready replicas (Pods and Resource metrics); `total`: "
+        "amount per replica of a total (External, AverageValue); `value`: the total.",
     )
 
     aggregate: Annotated[Literal["sum", "avg", "max"], Added()] = Field(
         default=SUM,
-        description="What `total` and `value` make of the replicas' values, as a query would.",
+        description="How `total` and `value` aggregate replicas.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -126,11 +125,9 @@ class HpaMetric(Section):
 
 
 class HpaPace(Section):
-    """An HPA that carries out what another autoscaler asks for, as far as it lets it."""
+    """An HPA that carries out the decisions of another autoscaler."""
 
-    tolerance: Tolerance = Field(
-        default=0.1, description="Relative difference from the size that is tolerated."
-    )
+    tolerance: Tolerance = Field(default=0.1, description="Tolerated relative difference in size.")
     up: HpaUp = Field(default_factory=HpaUp, description="`scaleUp`.")
     down: HpaDown = Field(default_factory=HpaDown, description="`scaleDown`.")
 
@@ -144,7 +141,7 @@ class HpaPace(Section):
 
 
 class HpaSettings(PolicySettings):
-    """Kubernetes' HorizontalPodAutoscaler: every pool alone, by its metrics."""
+    """Kubernetes' HorizontalPodAutoscaler: every pool by its own metrics."""
 
     unused: ClassVar[dict[str, str]] = {
         "stabilization": "leave it out; `up.window` and `down.window` are its windows"
@@ -152,12 +149,10 @@ class HpaSettings(PolicySettings):
 
     policy: Literal["hpa"]
     metrics: list[HpaMetric] = Field(
-        description="Metrics and their targets; the one that asks for most replicas wins.",
+        description="Metrics with targets; the one that asks for most replicas wins.",
         examples=[[{"name": "vllm:num_requests_waiting", "target": 10}]],
     )
-    tolerance: Tolerance = Field(
-        default=0.1, description="Relative deviation from a target that is tolerated."
-    )
+    tolerance: Tolerance = Field(default=0.1, description="Tolerated relative deviation.")
     up: HpaUp = Field(default_factory=HpaUp, description="`scaleUp`.")
     down: HpaDown = Field(default_factory=HpaDown, description="`scaleDown`.")
 

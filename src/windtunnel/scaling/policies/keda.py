@@ -31,9 +31,7 @@ from windtunnel.settings.section import Added, Context, Section
 FIRST_DAY = "2026-01-05T00:00"
 """A Monday, in UTC."""
 Begins = Annotated[str, Text("a date and time")]
-BEGINS = (
-    "The date and time at which the run begins, for schedules: in UTC, unless it has an offset."
-)
+BEGINS = "Date and time at the start of the run, for schedules; UTC unless it has an offset."
 Activation = Annotated[float, Number(-(10**9), 10**9)]
 
 
@@ -42,8 +40,8 @@ class KedaMetric(HpaMetric):
 
     activation: Annotated[Activation | None, Added()] = Field(
         default=None,
-        description="It is active while this metric is above this, too; left out: only the first "
-        "metric makes it active, above `activation` of the policy.",
+        description="Also active while this metric is above this. Left out: only the first metric "
+        "counts, against the policy's `activation`.",
     )
 
 
@@ -55,9 +53,9 @@ class KedaSchedule(Section):
     )
     end: Annotated[str, Text("a cron expression")] = Field(description="When it ends.")
     timezone: Annotated[str, Text("a time zone")] = Field(
-        default="UTC", description="Where these are the times, such as `Europe/Berlin`."
+        default="UTC", description="Time zone, such as `Europe/Berlin`."
     )
-    replicas: Step = Field(description="The fewest replicas in between.")
+    replicas: Step = Field(description="Fewest replicas in between.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         zone = zone_of("UTC")
@@ -73,7 +71,7 @@ class FormulaOperand(Section):
 
     metric: MetricName = Field(description="Such as `vllm:num_requests_waiting`.")
     aggregate: Literal["sum", "avg", "max"] = Field(
-        default=SUM, description="What it makes of the replicas' values, as a query would."
+        default=SUM, description="How replicas are aggregated."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -86,10 +84,10 @@ class KedaFormula(Section):
     formula: Annotated[str, Text("a formula")] = Field(
         description="Such as `max(queue, kv * 10)`, of the names in `of`."
     )
-    of: dict[str, FormulaOperand] = Field(description="What its names stand for.")
+    of: dict[str, FormulaOperand] = Field(description="The metrics of its names.")
     target: MetricTarget = Field(description="Its target.")
     type: Literal["total", "value"] = Field(
-        default=TOTAL, description="Whether the target is of each replica or of the whole."
+        default=TOTAL, description="Whether the target is per replica or total."
     )
     activation: Activation = Field(default=0.0, description="It is active above this.")
 
@@ -108,13 +106,13 @@ def formula_of(text: str, known: Sequence[str]) -> Formula:
 
 
 class KedaSettings(HpaSettings):
-    """KEDA's ScaledObject: an HPA, and a switch between zero and one by its metrics."""
+    """KEDA's ScaledObject: an HPA, and scaling between zero and one by its metrics."""
 
     policy: Literal["keda"]  # type: ignore[assignment]  # the word that chooses it
     metrics: list[KedaMetric] = Field(  # type: ignore[assignment]  # nobody changes the list
         default_factory=list,
-        description="Metrics and their targets; the one that asks for most replicas wins. There "
-        "is a metric, a schedule or a formula.",
+        description="Metrics with targets; the one that asks for most replicas wins. A metric, a "
+        "schedule or a formula is required.",
         examples=[[{"name": "vllm:num_requests_waiting", "target": 10}]],
     )
     activation: Activation = Field(
@@ -122,22 +120,22 @@ class KedaSettings(HpaSettings):
     )
     cooldown_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
         default=300.0,
-        description="How long it must have been inactive before it scales to zero, or to `idle`.",
+        description="Inactive time before it scales to zero, or to `idle`.",
     )
     idle: Replicas | None = Field(
-        default=None, description="Replicas while it is inactive; left out: the `min` of the pool."
+        default=None, description="Replicas while inactive. Left out: the pool's `min`."
     )
     least: Step = Field(
         default=1,
         exclude_if=lambda value: value == 1,
-        description="The fewest replicas while it is active.",
+        description="Fewest replicas while active.",
     )
 
     schedules: Annotated[list[KedaSchedule], Added()] = Field(
         default_factory=list, max_length=32, description="`cron` triggers: replicas by the clock."
     )
     formula: Annotated[KedaFormula | None, Added()] = Field(
-        default=None, description="`scalingModifiers`: a metric that is computed from others."
+        default=None, description="`scalingModifiers`: a metric computed from others."
     )
     begins: Annotated[Begins, Added()] = Field(default=FIRST_DAY, description=BEGINS)
 

@@ -24,7 +24,7 @@ _OUTSIDE: Final = 1e-4
 class KnativeSettings(PolicySettings):
     """Knative's pod autoscaler: a mean over a minute, and in a panic over six seconds.
 
-    Knative looks every 2s; an `interval` longer than the panic window makes it blind to panics.
+    Knative decides every 2s; an `interval` longer than the panic window disables panics.
     """
 
     policy: Literal["knative"]
@@ -33,7 +33,7 @@ class KnativeSettings(PolicySettings):
         default=100.0, description="Target of the metric per replica."
     )
     utilization_percent: Annotated[float, Number(1, 100)] = Field(
-        default=70.0, description="Percentage of the target that is aimed at."
+        default=70.0, description="Percentage of the target to aim at."
     )
     window_s: Annotated[float, Duration("6s", "1h")] = Field(
         default=60.0, description="The stable window."
@@ -43,24 +43,18 @@ class KnativeSettings(PolicySettings):
     )
     panic_threshold_percent: Annotated[float, Number(110, 1000)] = Field(
         default=200.0,
-        description="Load that starts a panic, as a percentage of what ready replicas carry.",
+        description="Load that starts a panic, in percent of ready capacity.",
     )
     aggregation: Annotated[Literal["linear", "weighted-exponential"], Added()] = Field(
         default="linear",
-        description="Whether all seconds of a window count alike, or later ones more.",
+        description="Whether all seconds of a window count equally, or later ones more.",
     )
-    max_scale_up_rate: Factor = Field(
-        default=1000.0, description="The largest factor by which it may grow at once."
-    )
-    max_scale_down_rate: Factor = Field(
-        default=2.0, description="The largest factor by which it may shrink at once."
-    )
+    max_scale_up_rate: Factor = Field(default=1000.0, description="Largest growth factor.")
+    max_scale_down_rate: Factor = Field(default=2.0, description="Largest shrink factor.")
     scale_down_delay_s: HpaWindow = Field(
         default=0.0, description="Window of recommendations; it shrinks to the highest of them."
     )
-    activation_scale: Step = Field(
-        default=1, description="The fewest replicas while there is any load."
-    )
+    activation_scale: Step = Field(default=1, description="Fewest replicas under load.")
 
     def parts(self) -> PolicyParts:
         return PolicyParts([Knative(self)], grouping=BY_VARIANT)

@@ -31,7 +31,7 @@ class LoadThresholds(PolicySettings):
     down: Share
     kv_threshold: Share = Field(
         default=0.8,
-        description="The share of a KV cache that may be in use; the rest is for peaks.",
+        description="Usable share of the KV cache; the rest is for peaks.",
     )
 
     def saturation(
@@ -61,33 +61,32 @@ class LoadThresholds(PolicySettings):
 
 
 class KvSaturationSettings(LoadThresholds):
-    """KV tokens that are in use and wait, over those that replicas can hold.
+    """KV tokens in use and queued, over capacity.
 
-    A replica can hold `kv_threshold` of its KV cache, or what it holds when it computes as fast as
-    it can, if that is less. Down waits 5m where `stabilization` is left out.
+    A replica's capacity is `kv_threshold` of its KV cache, or what it holds when it is compute-
+    bound, if less. `stabilization.down` is 5m by default.
     """
 
     patience: ClassVar[Stabilization | None] = Stabilization()
 
     policy: Literal["saturation"]
     up: Share = Field(
-        default=0.8, description="The load of what is there and coming above which it grows."
+        default=0.8, description="Load, over existing and starting replicas, above which it grows."
     )
     down: Share = Field(
-        default=0.4, description="The load of what is ready below which it may shrink; below `up`."
+        default=0.4, description="Load, over ready replicas, below which it may shrink; below `up`."
     )
     average_prompt: Tokens = Field(
-        default=AVERAGE_PROMPT, description="Tokens that a prompt counts until some were measured."
+        default=AVERAGE_PROMPT, description="Prompt tokens assumed until some are measured."
     )
     full_queue: FullQueue = Field(
         default=5,
-        description="Waiting requests from which on a replica computes as fast as it can: what it "
-        "holds then is its compute-bound capacity.",
+        description="Queued requests from which on a replica is compute-bound.",
     )
     compute_bound: Switch = Field(
         default=True,
-        description="Whether a replica can be full before its cache is: by what was observed of "
-        "it, else by its limits of sequences and tokens a step.",
+        description="Whether a replica can be compute-bound before its cache is full: as observed, "
+        "else by its limits of sequences and tokens per step.",
     )
 
     def analyzer(self) -> Saturation:
@@ -106,20 +105,20 @@ class KvSaturationSettings(LoadThresholds):
 class WvaSettings(LoadThresholds):
     """The second analyzer of llm-d's workload variant autoscaler: tokens, with its thresholds.
 
-    Prefill and decode grow in the same proportion, whatever `matched_roles` says.
+    Prefill and decode grow in proportion, whatever `matched_roles` says.
     """
 
     patience: ClassVar[Stabilization | None] = Stabilization()
 
     policy: Literal["wva"]
     up: Share = Field(
-        default=0.85, description="The load of what is there and coming above which it grows."
+        default=0.85, description="Load, over existing and starting replicas, above which it grows."
     )
     down: Share = Field(
-        default=0.7, description="The load of what is ready below which it may shrink; below `up`."
+        default=0.7, description="Load, over ready replicas, below which it may shrink; below `up`."
     )
     full_queue: FullQueue = Field(
-        default=5, description="Waiting requests from which on a replica is taken to be full."
+        default=5, description="Queued requests from which on a replica is full."
     )
 
     def parts(self) -> PolicyParts:
@@ -132,19 +131,17 @@ class WvaSettings(LoadThresholds):
 
 
 class BlisSettings(LoadThresholds):
-    """As BLIS scales: tokens of the caches alone, all of a change on one pool, no patience.
+    """As BLIS scales: cached tokens only, every change on one pool, no stabilization.
 
-    Requests at the gateway, measured lengths and the compute-bound capacity do not count.
+    Requests at the gateway, measured lengths and compute-bound capacity do not count.
     """
 
     patience: ClassVar[Stabilization | None] = Stabilization(up_s=0.0, down_s=0.0)
 
     policy: Literal["blis"]
-    up: Share = Field(default=0.8, description="The load above which it grows.")
-    down: Share = Field(default=0.4, description="The load below which it may shrink; below `up`.")
-    average_prompt: Tokens = Field(
-        default=AVERAGE_PROMPT, description="Tokens that a request in a queue counts."
-    )
+    up: Share = Field(default=0.8, description="Load above which it grows.")
+    down: Share = Field(default=0.4, description="Load below which it may shrink; below `up`.")
+    average_prompt: Tokens = Field(default=AVERAGE_PROMPT, description="Tokens per queued request.")
 
     def parts(self) -> PolicyParts:
         counting = Counting(

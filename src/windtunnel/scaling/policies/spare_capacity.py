@@ -29,37 +29,36 @@ from windtunnel.settings.section import Added, Context
 class SpareCapacitySettings(PolicySettings):
     """The first analyzer of llm-d's workload variant autoscaler: one replica at a time.
 
-    Nothing changes while replicas start or go.
+    Nothing changes while replicas start or stop.
     """
 
     patience: ClassVar[Stabilization | None] = Stabilization()
 
     policy: Literal["wva-v1"]
     kv_threshold: Annotated[float, Number(0, 1, above=True)] = Field(
-        default=0.8, description="The share of its KV cache with which a replica is saturated."
+        default=0.8, description="Share of KV cache in use at which a replica is saturated."
     )
     queue_threshold: Annotated[float, Number(0, MOST_SEQUENCES, above=True)] = Field(
-        default=5.0, description="Waiting requests with which a replica is saturated."
+        default=5.0, description="Queued requests at which a replica is saturated."
     )
     kv_spare: Annotated[float, Number(0, 1)] = Field(
         default=0.1,
-        description="It grows when the others have less of their cache to spare, on the average, "
-        "before they are saturated; below `kv_threshold`.",
+        description="It grows when unsaturated replicas have less spare KV cache than this on "
+        "average; below `kv_threshold`.",
     )
     queue_spare: Annotated[float, Number(0, MOST_SEQUENCES)] = Field(
         default=3.0,
-        description="It grows when the others have less of their queue to spare; "
-        "below `queue_threshold`.",
+        description="The same for the queue; below `queue_threshold`.",
     )
 
     costs: Annotated[dict[PoolName, Cost], Added()] = Field(
         default_factory=dict,
-        description="Cost of a replica, by the name of its pool; left out: its price.",
+        description="Cost of a replica by pool. Left out: its price.",
     )
     hpas: Annotated[dict[PoolName, HpaPace], Added()] = Field(
         default_factory=dict,
-        description="By pool, the HPA that carries out what is decided for the role that it leads; "
-        "left out: it is done at once.",
+        description="By pool, the HPA that carries out the decision for the role it leads. Left "
+        "out: done at once.",
     )
 
     def parts(self) -> PolicyParts:

@@ -48,12 +48,14 @@ class InjectedFault(Section):
 
     name: Annotated[str, Name()] | None = Field(
         default=None,
-        description="Names it in results, and its random stream; left out: its place in the list.",
+        description="Names it in results, and its random stream. Left out: its place in the list.",
     )
     at_s: Moment | None = Field(
         default=None, description="Once, at this time. One of `at`, `every` and `when`."
     )
-    every: RandomTimes | None = Field(default=None, description="At random times.")
+    every: RandomTimes | None = Field(
+        default=None, description="At random times, with exponential gaps."
+    )
     when: FaultCondition | None = Field(default=None, description="When a condition holds.")
 
     @classmethod
@@ -106,7 +108,7 @@ class LastingFault(InjectedFault):
     for_s: Length | None = Field(
         default=None,
         serialization_alias="for_",
-        description="How long it lasts; left out: to the end of the run.",
+        description="Duration. Left out: to the end of the run.",
     )
 
     @property

@@ -25,10 +25,8 @@ PoolName = Annotated[str, Name()]
 class QuotaSelect(Section):
     """Machines that can no longer be had."""
 
-    pool: PoolName | None = Field(
-        default=None, description="Of this pool of `fleet`; left out: of all."
-    )
-    zone: PoolName | None = Field(default=None, description="In this zone; left out: in any.")
+    pool: PoolName | None = Field(default=None, description="Only this pool of `fleet`.")
+    zone: PoolName | None = Field(default=None, description="Only this zone.")
 
     def matches(self, machine: "FleetMachine") -> bool:
         return self.pool in (None, machine.pool) and self.zone in (None, machine.zone)
@@ -44,9 +42,7 @@ class QuotaSelect(Section):
 class DrawnSelect(ByCount):
     """Machines, racks or zones that a fault hits, of those that exist then."""
 
-    count: Count = Field(
-        default=1, description="How many are drawn, or `all`; fewer if there are fewer."
-    )
+    count: Count = Field(default=1, description="How many to draw.")
 
     @property
     def is_random(self) -> bool:
@@ -68,7 +64,7 @@ class RackSelect(QuotaSelect, DrawnSelect):
     """Racks that are lost, of those that have machines then."""
 
     rack: Annotated[int, Whole(0, MOST_MACHINES)] | None = Field(
-        default=None, description="This rack of the pool, which must be named; they count from 0."
+        default=None, description="This rack of the pool, which must be named; from 0."
     )
 
     def matches(self, machine: "FleetMachine") -> bool:
@@ -89,7 +85,7 @@ class MachineSelect(RackSelect):
     """Machines that a fault hits, of those that exist then."""
 
     machine: Annotated[str, Text("the name of a machine, such as big-0")] | None = Field(
-        default=None, description="The one of this name, POOL-NUMBER; left out: they are drawn."
+        default=None, description="The machine of this name, POOL-NUMBER. Left out: drawn."
     )
 
     @property
@@ -116,7 +112,7 @@ class MachineSelect(RackSelect):
 class ZoneSelect(DrawnSelect):
     """Zones that are lost, of those that have machines then."""
 
-    zone: PoolName | None = Field(default=None, description="This one; left out: they are drawn.")
+    zone: PoolName | None = Field(default=None, description="This zone; left out: drawn.")
 
     def matches(self, machine: "FleetMachine") -> bool:
         return self.zone in (None, machine.zone)

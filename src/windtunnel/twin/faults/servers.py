@@ -28,8 +28,7 @@ class ByCount(Section):
 
     share: Annotated[Annotated[float, Number(0, 1, above=True)] | None, Added()] = Field(
         default=None,
-        description="What part of them is drawn, rounded up, in the place of `count`: 0.3 of ten "
-        "are three.",
+        description="Share to draw instead of `count`, rounded up.",
     )
 
     def number_of(self, count: int | str, existing: int) -> int:
@@ -51,16 +50,14 @@ class ByCount(Section):
 class ServerSelect(ByCount):
     """Servers that a fault hits, of those that exist then."""
 
-    pool: Annotated[str, Name()] | None = Field(
-        default=None, description="Only servers of this pool; left out: of all pools."
-    )
+    pool: Annotated[str, Name()] | None = Field(default=None, description="Only this pool.")
     server: Annotated[int, Whole(0, MOST_REPLICAS - 1)] | None = Field(
         default=None,
-        description="The one with this number in the pool, which must be named; left out: they "
-        "are drawn. A server that starts in the place of another has a number of its own.",
+        description="The server with this number in the pool, which must be named. Replacements "
+        "have new numbers. Left out: drawn.",
     )
     count: Annotated[int | str, Whole(1, MOST_REPLICAS, word=ALL)] = Field(
-        default=1, description="How many are drawn, or `all`; fewer if there are fewer."
+        default=1, description="How many to draw."
     )
 
     @property

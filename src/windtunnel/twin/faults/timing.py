@@ -32,17 +32,17 @@ AMOUNT: Final = Number(0, MOST_REQUESTS)
 class RandomTimes(Section):
     """Times that are drawn: gaps between beginnings are exponential."""
 
-    mean_s: Length = Field(description="The mean gap.")
+    mean_s: Length = Field(description="Mean gap.")
     from_s: Moment = Field(
         default=0.0,
         serialization_alias="from_",
-        description="Counts from here on: the first is a gap later.",
+        description="Start; the first fault is one gap later.",
     )
     until_s: Length | None = Field(
-        default=None, description="None begins after this; left out: the end of the run."
+        default=None, description="None begins after this. Left out: the end of the run."
     )
     most: Annotated[int, Whole(1, MOST_REQUESTS)] | None = Field(
-        default=None, description="How many there may be; left out: any number."
+        default=None, description="Most faults. Left out: any number."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -53,36 +53,33 @@ class RandomTimes(Section):
 
 
 class FaultCondition(Section):
-    """A condition on the run as it is, which is looked at every `interval`."""
+    """A condition on the run, evaluated every `interval`."""
 
     metric: MetricName = Field(
-        description="`queue`, requests that wait at servers; `in_flight`, requests that were sent "
-        "to servers; `ready`, servers that are ready; `kv_use`, the share of KV blocks in use, "
-        "mean of the ready servers; `arrivals` a second, since the last look; `inside`, requests "
-        "that have arrived and not ended.",
+        description="`queue`: requests queued at servers; `in_flight`: requests sent to servers; "
+        "`ready`: ready servers; `kv_use`: mean share of KV blocks in use on ready servers; "
+        "`arrivals`: per second since the last evaluation; `inside`: requests that have arrived "
+        "and not ended.",
     )
     pool: Annotated[str, Name()] | None = Field(
         default=None,
-        description="Of this pool; left out: of all. Not for `arrivals` and `inside`.",
+        description="Of this pool. Left out: of all. Not for `arrivals` and `inside`.",
     )
     above: Annotated[float, AMOUNT] | None = Field(
-        default=None, description="It must be above this; this or `below`."
+        default=None, description="The metric must be above this; this or `below`."
     )
     below: Annotated[float, AMOUNT] | None = Field(
-        default=None, description="It must be below this; this or `above`."
+        default=None, description="The metric must be below this; this or `above`."
     )
     for_s: Moment = Field(
         default=0.0,
         serialization_alias="for_",
-        description="So long without a break; 0s: at one look.",
+        description="How long it must hold; 0s: at one evaluation.",
     )
-    interval_s: Length = Field(
-        default=1.0, description="How often it is looked at; a look never keeps a run alive."
-    )
+    interval_s: Length = Field(default=1.0, description="Time between evaluations.")
     most: Annotated[int, Whole(1, MOST_REQUESTS)] = Field(
         default=1,
-        description="How often the fault may begin; again only when the condition did not hold "
-        "in between.",
+        description="How often the fault may begin; the condition must be false in between.",
     )
 
     def holds(self, value: float) -> bool:

@@ -18,22 +18,21 @@ Priority = Annotated[int, Whole(-HIGHEST_PRIORITY, HIGHEST_PRIORITY)]
 
 
 class GangsSettings(Section):
-    """What starts, lives and dies together: PodCliqueSets as they are written for a cluster."""
+    """Gangs: PodCliqueSets as manifests."""
 
     manifests: list[Annotated[str, Text("the path of a file of manifests")]] = Field(
         min_length=1,
         max_length=MOST_FILES,
-        description="Files of manifests; a path counts from the scenario's folder. A pool names "
-        "with `clique` what its replicas are.",
+        description="Files of manifests. A pool's `clique` says which part it is.",
     )
     priorities: dict[Annotated[str, Text("the name of a priority class")], Priority] = Field(
         default_factory=dict,
-        description="The values of the priority classes that manifests name; others count 0.",
+        description="Values of the manifests' priority classes; 0 for others.",
     )
     times: PodTimes = Field(
         default_factory=PodTimes,
-        description="How long pods take for what they do. `serving.startup`, where it is written, "
-        "is the time of `readiness`.",
+        description="Durations of pod operations. `serving.startup`, if given, replaces "
+        "`readiness`.",
     )
 
 

@@ -49,17 +49,17 @@ class PodDelay(msgspec.Struct, frozen=True):
 class VaryingTime(Section):
     """A time that varies from case to case."""
 
-    mean_s: Moment = Field(description="The mean of all cases.")
+    mean_s: Moment = Field(description="Mean.")
     distribution: Literal["constant", "uniform", "exponential", "lognormal"] = Field(
-        default="lognormal", description="How they vary about it."
+        default="lognormal", description="Distribution."
     )
     cv: Annotated[float, Number(0, 10)] | None = Field(
         default=None,
-        description="Of `lognormal`: standard deviation by mean. 0.5 where it is left out.",
+        description="Coefficient of variation, for `lognormal`. Left out: 0.5.",
     )
     half_width_s: Moment | None = Field(
         default=None,
-        description="Of `uniform`: how far it goes to both sides. All of the mean by default.",
+        description="Half width, for `uniform`. Left out: the mean.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -83,40 +83,38 @@ FixedOrVarying = Annotated[
 
 
 class PodTimes(Section):
-    """How long things take: a duration, or a mean with a distribution."""
+    """Durations of pod operations: constant, or with a distribution."""
 
     scheduling: FixedOrVarying = Field(
-        default=0.1, description="From a change that may free a place to the scheduler's pass."
+        default=0.1, description="From a change that may free a node to the scheduler's pass."
     )
     image_pull: FixedOrVarying = Field(
         default=10.0,
-        description="Of the first pod of an image on a node; later ones find it there.",
+        description="Image pull of the first pod of an image on a node.",
     )
-    startup: FixedOrVarying = Field(
-        default=1.0, description="From the image to the start of containers."
-    )
+    startup: FixedOrVarying = Field(default=1.0, description="From the image to container start.")
     readiness: FixedOrVarying = Field(
         default=5.0,
-        description="From their start until probes pass: the loading of a model. A pod without "
-        "probes is ready at its start.",
+        description="From container start until probes pass (model loading). A pod without probes "
+        "is ready at its start.",
     )
     ending: FixedOrVarying = Field(
         default=2.0,
-        description="From a deletion until a pod is gone; its grace period is the most.",
+        description="From deletion until a pod is gone; at most its grace period.",
     )
     crash_after_s: Moment = Field(
-        default=5.0, description="How long containers run that keep crashing."
+        default=5.0, description="How long a container runs before it crashes in a crash loop."
     )
     node_lost_after_s: Moment = Field(
         default=40.0,
-        description="Until pods on a failed machine count as not ready. As Kubernetes.",
+        description="Until pods on a failed machine count as not ready, as in Kubernetes.",
     )
     evict_after_s: Moment = Field(
-        default=300.0, description="Until they are deleted, to be replaced. As Kubernetes."
+        default=300.0, description="Until they are deleted, to be replaced, as in Kubernetes."
     )
     force_after_s: Moment | None = Field(
         default=None,
-        description="Until one that cannot end is forgotten. Never where it is left out.",
+        description="Until a pod that cannot terminate is forgotten. Left out: never.",
     )
 
     def delays(self, load: PodDelay | None = None) -> dict[str, PodDelay]:

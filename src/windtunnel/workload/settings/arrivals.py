@@ -47,10 +47,10 @@ PARTNERS = {"rate": "cv", "cv": "rate", "shape": "scale", "scale": "shape"}
 
 
 class PoissonArrivals(Section):
-    """Requests that know nothing of each other."""
+    """A Poisson process."""
 
     process: Literal["poisson"]
-    rate_per_s: RatePerS = Field(description="Mean number of requests per second.")
+    rate_per_s: RatePerS = Field(description="Mean requests per second.")
 
     def drawn(self) -> Arrivals:
         return Arrivals("poisson", self.rate_per_s, 1.0)
@@ -60,7 +60,7 @@ class PoissonArrivals(Section):
 
 
 class ConstantArrivals(Section):
-    """One request after another at equal gaps."""
+    """Equal gaps."""
 
     process: Literal["constant"]
     rate_per_s: RatePerS = Field(description="Requests per second.")
@@ -76,12 +76,12 @@ class ShapedArrivals(Section):
     """What the processes with a shape have in common."""
 
     rate_per_s: RatePerS | None = Field(
-        default=None, description="Mean number of requests per second; goes with cv."
+        default=None, description="Mean requests per second; with cv."
     )
     cv: Burstiness | None = Field(
         default=None,
-        description="Standard deviation over mean of the gaps; 1 is poisson, more comes in bursts. "
-        "Give rate and cv, or shape and scale.",
+        description="Coefficient of variation of the gaps; 1 is Poisson, more is burstier. Give "
+        "rate and cv, or shape and scale.",
     )
 
     def by_shape(self) -> tuple[float, float]:
@@ -121,14 +121,14 @@ class ShapedArrivals(Section):
 
 
 class GammaArrivals(ShapedArrivals):
-    """Gaps of a gamma distribution: bursts when cv is above 1, a steady beat when below."""
+    """Gamma-distributed gaps: bursts when cv is above 1, more regular than Poisson below."""
 
     process: Literal["gamma"]
     shape: Annotated[float, Number(1e-4, 1e4)] | None = Field(
         default=None, description="Instead of rate and cv: cv is 1 / sqrt(shape)."
     )
     scale_s: Span | None = Field(
-        default=None, description="Goes with shape: the mean gap is shape x scale."
+        default=None, description="With shape: the mean gap is shape x scale."
     )
 
     def by_shape(self) -> tuple[float, float]:
@@ -138,14 +138,14 @@ class GammaArrivals(ShapedArrivals):
 
 
 class WeibullArrivals(ShapedArrivals):
-    """Gaps of a Weibull distribution: as gamma, with a longer tail when cv is above 1."""
+    """Weibull-distributed gaps: as gamma, with a longer tail when cv is above 1."""
 
     process: Literal["weibull"]
     shape: Annotated[float, Number(0.15, 100)] | None = Field(
-        default=None, description="Instead of rate and cv: below 1 comes in bursts, 1 is poisson."
+        default=None, description="Instead of rate and cv: below 1 is bursty, 1 is Poisson."
     )
     scale_s: Span | None = Field(
-        default=None, description="Goes with shape: the mean gap is scale x Gamma(1 + 1 / shape)."
+        default=None, description="With shape: the mean gap is scale x Gamma(1 + 1 / shape)."
     )
 
     def by_shape(self) -> tuple[float, float]:
@@ -155,16 +155,16 @@ class WeibullArrivals(ShapedArrivals):
 
 
 class ClosedArrivals(Section):
-    """Users who each wait for the answer, think, and ask again: load follows from how they fare."""
+    """A closed loop: each user waits for the answer, thinks, and sends the next request."""
 
     process: Literal["closed"]
     users: Annotated[int, Whole(1, MOST_USERS)] = Field(
-        description="How many there are; as many requests are under way at most. "
-        "They start evenly spread over a mean time of thought."
+        description="Number of users, and so the most requests in flight. They start evenly spread "
+        "over one mean think time."
     )
     think: Pauses = Field(
-        description="From the end of a user's request, however it ended, to the next: "
-        "a duration, or a distribution. Who is refused at once thinks for 1s at least."
+        description="Think time from the end of a request to the user's next one; at least 1s "
+        "after a request that was rejected at once."
     )
 
     def drawn(self) -> Arrivals:
@@ -248,10 +248,10 @@ class DiurnalCurve(Section):
     """A day: a cosine whose mean is 1, so that the rate is that of the whole day."""
 
     ratio: Annotated[float, Number(1, 1000)] = Field(
-        description="The highest rate over the lowest. With 4, the rate runs from 0.4 to 1.6 times."
+        description="Peak rate over trough rate. With 4, the factor runs from 0.4 to 1.6."
     )
-    peak_s: Moment = Field(default=50400.0, description="When the rate is highest; left out, 14h.")
-    period_s: Span = Field(default=86400.0, description="How long a day is; left out, 24h.")
+    peak_s: Moment = Field(default=50400.0, description="Time of the peak.")
+    period_s: Span = Field(default=86400.0, description="Length of a day.")
 
 
 class SpikeCurve(Section):
@@ -259,7 +259,7 @@ class SpikeCurve(Section):
 
     at_s: Moment = Field(description="When it begins.")
     duration_s: Span = Field(description="How long it lasts.")
-    factor: Factor = Field(description="What the rate is multiplied by meanwhile.")
+    factor: Factor = Field(description="Factor during the spike.")
 
 
 class RampDownCurve(Section):
@@ -267,17 +267,17 @@ class RampDownCurve(Section):
 
     at_s: Moment = Field(description="When the rate begins to fall.")
     over_s: Span = Field(description="How long it falls.")
-    to: Factor = Field(
-        default=0.0, description="The factor that is reached, and stays; 0: nothing comes any more."
-    )
+    to: Factor = Field(default=0.0, description="Final factor; 0 ends the traffic.")
 
 
 class NamedCurve(Section):
-    """A curve by name; one of the three."""
+    """A named curve; exactly one of the three."""
 
-    diurnal: DiurnalCurve | None = Field(default=None, description="A day with peak and trough.")
-    spike: SpikeCurve | None = Field(default=None, description="A jump up and back.")
-    ramp_down: RampDownCurve | None = Field(default=None, description="A fall to less, or nothing.")
+    diurnal: DiurnalCurve | None = Field(default=None, description="A day: a cosine with mean 1.")
+    spike: SpikeCurve | None = Field(default=None, description="The rate jumps up, and back again.")
+    ramp_down: RampDownCurve | None = Field(
+        default=None, description="The rate falls along a straight line."
+    )
 
     def check(self, where: Context) -> Iterator[Fault]:
         names = tuple(NamedCurve.model_fields)

@@ -37,7 +37,7 @@ Pause = Annotated[float, Duration("0s", LONGEST_THINK)]
 
 
 class ConstantLengths(Section):
-    """Always the same; a bare number means this too."""
+    """Constant; the same as a bare number."""
 
     distribution: Literal["constant"]
     value: Tokens = Field(description="Tokens of every request.")
@@ -47,7 +47,7 @@ class ConstantLengths(Section):
 
 
 class UniformLengths(Section):
-    """Each whole number between two bounds is equally likely."""
+    """Uniform whole numbers between two bounds."""
 
     distribution: Literal["uniform"]
     min: Tokens = Field(description="Fewest tokens.")
@@ -67,14 +67,11 @@ class UniformLengths(Section):
 class BoundedLengths(Section):
     """What the distributions without bounds of their own have in common."""
 
-    mean: MeanTokens = Field(description="Mean tokens, before draws are held within min and max.")
-    min: Tokens = Field(
-        default=1, description="Draws below this become this; no request has less than 1."
-    )
+    mean: MeanTokens = Field(description="Mean tokens, before clamping to min and max.")
+    min: Tokens = Field(default=1, description="Lower bound; at least 1.")
     max: Tokens = Field(
         default=MOST_TOKENS,
-        description="Draws above this become this; "
-        "left out, only what the engine can hold limits them.",
+        description="Upper bound. Left out: limited only by the engine.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -91,15 +88,13 @@ class BoundedLengths(Section):
 
 
 class NormalLengths(BoundedLengths):
-    """A bell curve, held within min and max; give stddev or cv."""
+    """Normal, clamped to min and max; give stddev or cv."""
 
     distribution: Literal["normal"]
     stddev: Annotated[float, Number(0, MOST_TOKENS)] | None = Field(
-        default=None, description="Standard deviation in tokens; either this or cv."
+        default=None, description="Standard deviation in tokens; this or cv."
     )
-    cv: Spread | None = Field(
-        default=None, description="Standard deviation over mean; either this or stddev."
-    )
+    cv: Spread | None = Field(default=None, description="Coefficient of variation; this or stddev.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from super().check(where)
@@ -115,11 +110,11 @@ class NormalLengths(BoundedLengths):
 
 
 class LognormalLengths(BoundedLengths):
-    """Many short, few long: what chat traffic looks like."""
+    """Lognormal: typical of chat traffic."""
 
     distribution: Literal["lognormal"]
     cv: Spread = Field(
-        description="Standard deviation over mean, of the tokens (not of their logarithm)."
+        description="Coefficient of variation of the tokens (not of their logarithm)."
     )
 
     def drawn(self, most: int = MOST_TOKENS) -> Lengths:
@@ -127,7 +122,7 @@ class LognormalLengths(BoundedLengths):
 
 
 class ExponentialLengths(BoundedLengths):
-    """The shorter the likelier; its standard deviation equals its mean."""
+    """Exponential; the standard deviation equals the mean."""
 
     distribution: Literal["exponential"]
 
@@ -138,22 +133,20 @@ class ExponentialLengths(BoundedLengths):
 class ParetoTail(Section):
     """The draws that are Pareto's: few, and now and then very long."""
 
-    share: Annotated[float, Number(0, 1, above=True)] = Field(
-        description="Which part of all draws they are."
-    )
-    start: MeanTokens = Field(description="Their shortest, in tokens.")
+    share: Annotated[float, Number(0, 1, above=True)] = Field(description="Share of all draws.")
+    start: MeanTokens = Field(description="Minimum in tokens.")
     alpha: Annotated[float, Number(0.1, 100)] = Field(
-        description="How fast they fall off: twice as long is 2^alpha times as rare. "
-        "Their mean is start x alpha / (alpha - 1); at 1 or less only max bounds it."
+        description="Tail index: twice as long is 2^alpha times as rare. The mean is start x alpha "
+        "/ (alpha - 1); at 1 or less only max bounds it."
     )
 
 
 class ParetoLognormalLengths(BoundedLengths):
-    """Lognormal but for a part that is Pareto's; mean and cv are those of the lognormal part."""
+    """Lognormal with a Pareto tail; mean and cv are those of the lognormal part."""
 
     distribution: Literal["pareto-lognormal"]
-    cv: Spread = Field(description="Standard deviation over mean of the lognormal part.")
-    tail: ParetoTail = Field(description="The part that is Pareto's.")
+    cv: Spread = Field(description="Coefficient of variation of the lognormal part.")
+    tail: ParetoTail = Field(description="The Pareto tail.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from super().check(where)
@@ -217,7 +210,7 @@ class ObservedLengths(Leaf):
 
 
 class EmpiricalLengths(Section):
-    """Lengths that were seen somewhere, each as likely as it was there; give a path or values."""
+    """Observed lengths with their frequencies; give path or values."""
 
     distribution: Literal["empirical"]
     path: (
@@ -227,11 +220,11 @@ class EmpiricalLengths(Section):
         | None
     ) = Field(
         default=None,
-        description="A file with `tokens` or `tokens,weight` a line, or the same as JSON lines; "
-        "the path counts from the scenario's folder. Either this or values.",
+        description="A file with `tokens` or `tokens,weight` per line, or JSON lines; this or "
+        "values.",
     )
     values: Annotated[tuple[tuple[int, float], ...], ObservedLengths()] | None = Field(
-        default=None, description="The lengths themselves; either this or path."
+        default=None, description="The lengths; this or path."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -292,21 +285,21 @@ else:  # a bare number becomes a constant when it is checked
 
 
 class ConstantPause(Section):
-    """Always the same; a bare duration means this too."""
+    """Constant; the same as a bare duration."""
 
     distribution: Literal["constant"]
-    value_s: Pause = Field(description="How long every pause is.")
+    value_s: Pause = Field(description="The pause.")
 
     def drawn(self) -> Times:
         return Times("constant", self.value_s, 0.0, self.value_s, self.value_s)
 
 
 class UniformPause(Section):
-    """Anything between two bounds, equally likely."""
+    """Uniform between two bounds."""
 
     distribution: Literal["uniform"]
-    min_s: Pause = Field(description="The shortest.")
-    max_s: Pause = Field(description="The longest.")
+    min_s: Pause = Field(description="Shortest pause.")
+    max_s: Pause = Field(description="Longest pause.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if self.min_s > self.max_s:
@@ -324,9 +317,9 @@ class UniformPause(Section):
 class BoundedPause(Section):
     """What pauses without bounds of their own have in common."""
 
-    mean_s: Pause = Field(description="Mean, before draws are held within min and max.")
-    min_s: Pause = Field(default=0.0, description="Draws below this become this.")
-    max_s: Pause = Field(default=86400.0, description="Draws above this become this.")
+    mean_s: Pause = Field(description="Mean, before clamping to min and max.")
+    min_s: Pause = Field(default=0.0, description="Lower bound.")
+    max_s: Pause = Field(default=86400.0, description="Upper bound.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if self.min_s > self.max_s:
@@ -342,7 +335,7 @@ class BoundedPause(Section):
 
 
 class ExponentialPause(BoundedPause):
-    """The shorter the likelier; its standard deviation equals its mean."""
+    """Exponential; the standard deviation equals the mean."""
 
     distribution: Literal["exponential"]
 
@@ -351,10 +344,10 @@ class ExponentialPause(BoundedPause):
 
 
 class LognormalPause(BoundedPause):
-    """Mostly about the same, now and then far longer: how people read."""
+    """Lognormal: typical of how people read."""
 
     distribution: Literal["lognormal"]
-    cv: Spread = Field(description="Standard deviation over mean.")
+    cv: Spread = Field(description="Coefficient of variation.")
 
     def drawn(self) -> Times:
         return self.bounded("lognormal", self.cv)

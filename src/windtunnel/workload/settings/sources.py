@@ -69,8 +69,7 @@ class PrefixSettings(Section):
     )
     groups: Annotated[int, Whole(1, MOST_GROUPS)] = Field(
         default=1,
-        description="How many different prefixes there are; each request has one at random, "
-        "each session one for all its turns.",
+        description="Number of prefixes; each request, or each session, has one at random.",
     )
 
 
@@ -78,25 +77,26 @@ class PopulationSettings(Section):
     """A cohort: many alike who share the source's rate, and of whom each has something its own."""
 
     members: Annotated[int, Whole(1, MOST_MEMBERS)] = Field(
-        description="How many there are. Each request, or session, is that of one at random; "
-        "in a closed loop user n is member n for good."
+        description="Number of senders. Each request, or session, comes from one at random; in a "
+        "closed loop, user n is member n."
     )
     tenants: Literal["shared", "per-member"] = Field(
         default="shared",
-        description="`per-member`: each is a tenant of its own, `acme-0`, `acme-1` and so on "
-        "if the tenant is `acme`.",
+        description="`per-member`: each member is a tenant (`acme-0`, `acme-1`, ... if the tenant "
+        "is `acme`).",
     )
     prefixes: Literal["shared", "per-member"] = Field(
         default="shared",
-        description="`per-member`: each has a prefix of its own instead of one of `prefix.groups`.",
+        description="`per-member`: each member has its own prefix instead of one of "
+        "`prefix.groups`.",
     )
 
 
 class ExtraTokens(Section):
-    """Tokens that some requests have on top."""
+    """Additional tokens of some requests."""
 
-    tokens: TokenCounts = Field(description="How many: a whole number, or a distribution.")
-    share: Share = Field(default=1.0, description="Which part of the requests have them.")
+    tokens: TokenCounts = Field(description="Number of tokens.")
+    share: Share = Field(default=1.0, description="Share of requests that have them.")
 
 
 class AdapterMix(Section):
@@ -104,16 +104,16 @@ class AdapterMix(Section):
 
     weights: dict[Annotated[str, Name()], Weight] | None = Field(
         default=None,
-        description="Adapters by name, and how often each is asked for relative to the others.",
+        description="Adapters by name, with relative frequencies.",
     )
     count: Annotated[int, Whole(1, MOST_ADAPTERS)] | None = Field(
         default=None,
-        description="Instead of weights: so many adapters, `adapter-0`, `adapter-1` and so on.",
+        description="Instead of weights: this many adapters, named `adapter-0`, `adapter-1`, ...",
     )
     skew: Annotated[float, Number(0, 10)] | None = Field(
         default=None,
-        description="With count: the n-th adapter is asked for in proportion to 1 / n^skew. "
-        "Left out: 0, all equally often; 1 is what many catalogues come to.",
+        description="With count: the n-th adapter has a frequency proportional to 1 / n^skew "
+        "(Zipf). Left out: 0, all equal.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -136,18 +136,14 @@ class AdapterMix(Section):
 
 
 class SessionSettings(Section):
-    """Conversations: each turn comes after the last one has ended and its reader has thought."""
+    """Conversations: a turn follows the end of the previous one and a think time."""
 
-    turns: TokenCounts = Field(
-        description="Requests of a conversation, at most 10000: a whole number, or a distribution."
-    )
-    think: Pauses = Field(
-        description="From the end of a turn to the next: a duration, or a distribution."
-    )
+    turns: TokenCounts = Field(description="Requests per conversation, at most 10000.")
+    think: Pauses = Field(description="Think time from the end of a turn to the next.")
     context: Literal["accumulate", "fresh"] = Field(
         default="accumulate",
-        description="`accumulate`: a turn's prompt is all that was said before and prompt_tokens "
-        "more, which a prefix cache can find; `fresh`: prompt_tokens alone.",
+        description="`accumulate`: a turn's prompt contains all earlier turns (which a prefix "
+        "cache can hit) plus prompt_tokens; `fresh`: prompt_tokens alone.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -165,70 +161,60 @@ class SessionSettings(Section):
 
 
 class SourceSettings(Section):
-    """One stream of requests; it draws from its own random stream, whatever other sources do."""
+    """Generated requests, drawn from a random stream of their own."""
 
     name: Annotated[str, Name()] = Field(
-        description="Its name in results. "
-        "Its random draws depend on it and on the seed, nothing else."
+        description="Its name in results. Its random draws depend on this name and the seed alone."
     )
     model: ModelName | None = Field(
-        default=None, description="The model that it asks for; left out: the scenario's."
+        default=None, description="The model it asks for. Left out: the scenario's."
     )
-    tenant: Annotated[str, Name()] = Field(
-        default="default", description="On whose behalf the requests come."
-    )
+    tenant: Annotated[str, Name()] = Field(default="default", description="The tenant.")
     slo: Annotated[str, Name()] = Field(
         default="standard",
-        description="Class of service: critical, standard, batch, sheddable, background, "
-        "or one defined under `slo`.",
+        description="Class of service: a built-in one, or one defined under `slo`.",
     )
     count: Annotated[int, Whole(1, MOST_REQUESTS)] | None = Field(
         default=None,
-        description="Requests in all; with `session`, conversations. "
-        "Left out: until `duration`, which must then be given.",
+        description="Total requests (with `session`, conversations). Left out: until `duration`, "
+        "which is then required.",
     )
     arrivals: ArrivalProcess = Field(
-        description="When requests come, or conversations begin; `process` chooses how."
+        description="When requests arrive or conversations begin, by `process`."
     )
     rate_curve: RateCurve | None = Field(
         default=None,
-        description="What the rate is multiplied by over time: points with straight lines between "
-        "them, the first and the last of which hold before and after, or a curve by name. "
-        "Left out: the rate stays as it is.",
+        description="Multiplies the rate over time: points joined by straight lines (constant "
+        "before the first and after the last), or a named curve.",
     )
-    prompt_tokens: TokenCounts = Field(
-        description="Tokens of a prompt without its prefix: a whole number, or a distribution."
-    )
-    output_tokens: TokenCounts = Field(
-        description="Tokens generated for a request: a whole number, or a distribution."
-    )
+    prompt_tokens: TokenCounts = Field(description="Prompt tokens without the prefix.")
+    output_tokens: TokenCounts = Field(description="Output tokens.")
     prefix: PrefixSettings | None = Field(
-        default=None, description="Shared system prompts; left out, every prompt is new."
+        default=None, description="Shared system prompts. Left out: every prompt is new."
     )
     population: PopulationSettings | None = Field(
-        default=None, description="Who sends them; left out, one."
+        default=None, description="Senders that share the source's rate. Left out: one."
     )
     media: ExtraTokens | None = Field(
         default=None,
-        description="Tokens of images and sound, on top of prompt_tokens; "
-        "with `serving.encode` an encoder makes them first.",
+        description="Tokens of images and sound, in addition to prompt_tokens; with "
+        "`serving.encode`, an encoder runs first.",
     )
     reasoning: ExtraTokens | None = Field(
         default=None,
-        description="Tokens of thought, on top of output_tokens and written before them.",
+        description="Reasoning tokens, generated before output_tokens and in addition to them.",
     )
     session: SessionSettings | None = Field(
-        default=None, description="Conversations; left out, every request is for itself."
+        default=None, description="Conversations. Left out: independent requests."
     )
     adapters: AdapterMix | None = Field(
         default=None,
-        description="LoRA adapters that requests are for, each for one at random and each session "
-        "for one in all its turns. Left out: the model itself.",
+        description="LoRA adapters, one at random per request or session. Sources that name the "
+        "same adapter share it. Left out: the base model.",
     )
     timeout_s: Timeout | None = Field(
         default=None,
-        description="How long after a request's arrival its client gives up; "
-        "left out, it never does.",
+        description="The client gives up this long after arrival. Left out: never.",
     )
 
     @property
@@ -332,10 +318,10 @@ class SourceSettings(Section):
 
 
 class TraceSettings(Section):
-    """A file of requests that once arrived somewhere."""
+    """A file of recorded requests."""
 
     path: Annotated[str, FilePath("the path of a trace")] = Field(
-        description="The file; it counts from the scenario's folder. It may be packed."
+        description="The file; it may be compressed."
     )
     format: (
         Literal[
@@ -353,46 +339,44 @@ class TraceSettings(Section):
         | None
     ) = Field(
         default=None,
-        description="Left out: recognised by what the file starts with. "
-        "Conversations of ShareGPT have no times: `windtunnel trace convert` gives them some.",
+        description="Left out: detected from the first lines. ShareGPT conversations have no "
+        "times: add them with `windtunnel trace convert`.",
     )
     speedup: Annotated[float, Number(1 / FASTEST_REPLAY, FASTEST_REPLAY)] = Field(
-        default=1.0, description="Requests arrive this many times as fast."
+        default=1.0, description="Replay this many times as fast."
     )
     rate_per_s: Annotated[RatePerS | None, Added()] = Field(
         default=None,
-        description="The mean rate at which its requests arrive, instead of `speedup`: the replay "
-        "is as much faster or slower as that takes.",
+        description="Instead of `speedup`: replay at this mean rate.",
     )
     start_s: Annotated[float, Duration("0s", LONGEST_RUN), Added()] = Field(
         default=0.0,
-        description="Leave out what comes before this time of the trace, and count from there. "
-        "With `duration`, a run replays one stretch of it.",
+        description="Skip the trace before this time, and count from there; with `duration`, "
+        "replays one stretch.",
     )
     sort: Annotated[bool, Flag()] = Field(
         default=False,
-        description="Sort all of it in memory first; without, a request may come 8192 rows late.",
+        description="Sort the trace in memory first. Without, a request may be up to 8192 rows "
+        "late.",
     )
     sessions: Literal["open", "closed"] = Field(
         default="open",
-        description="`open`: every turn comes at the trace's time. `closed`: a turn comes when the "
-        "last one of its session has ended and its reader has thought; all of the trace is then "
-        "read before the run.",
+        description="`open`: every turn arrives at its time in the trace. `closed`: a turn follows "
+        "the end of the previous one and a think time; the whole trace is read before the run.",
     )
     think: Pauses | None = Field(
         default=None,
-        description="With `sessions: closed`: the pause before a turn. Left out: as the trace says "
-        "(its `think`, else the time between two arrivals less the E2E of the first, if known), "
-        "divided by speedup.",
+        description="With `sessions: closed`: the think time. Left out: from the trace (`think`, "
+        "else the gap between arrivals less the E2E of the first, if known), divided by speedup.",
     )
     models: dict[Annotated[str, Text("a model's name in the trace")], ModelName] | None = Field(
         default=None,
         min_length=1,
-        description="Which model a request is for, by the name that the trace has for it. Requests "
-        "of other names, or of none, are for the entry's `model`. Left out: all are.",
+        description="Maps model names in the trace to models. Other requests are for the entry's "
+        "`model`.",
     )
     skip_bad: Annotated[int, Whole(0, MOST_REQUESTS)] = Field(
-        default=0, description="Up to this many rows that cannot be read are left out, and counted."
+        default=0, description="Skip and count up to this many unreadable rows."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -405,32 +389,32 @@ class TraceSettings(Section):
 
 
 class ReplaySettings(Section):
-    """The requests of a trace, at the times that it says; what is left out here, it says too."""
+    """The requests of a trace, at its times."""
 
-    trace: TraceSettings = Field(description="Which file, and how it is read.")
+    trace: TraceSettings = Field(description="The file, and how to read it.")
     name: Annotated[str, Name()] | None = Field(
         default=None,
-        description="Its name in results. Left out: the trace's own names of sources, "
-        "or the file's name.",
+        description="Its name in results. Left out: the trace's names of sources, or the file's "
+        "name.",
     )
     model: ModelName | None = Field(
         default=None,
-        description="The model that its requests ask for, but those that `trace.models` has; "
-        "left out: the scenario's.",
+        description="The model of requests that `trace.models` does not map. Left out: the "
+        "scenario's.",
     )
     tenant: Annotated[str, Name()] | None = Field(
-        default=None, description="On whose behalf. Left out: as the trace says, or `default`."
+        default=None, description="The tenant. Left out: as in the trace, or `default`."
     )
     slo: Annotated[str, Name()] | None = Field(
-        default=None, description="Class of service. Left out: as the trace says, or `standard`."
+        default=None, description="Class of service. Left out: as in the trace, or `standard`."
     )
     count: Annotated[int, Whole(1, MOST_REQUESTS)] | None = Field(
-        default=None, description="Only its first requests. Left out: all, or until `duration`."
+        default=None, description="Only its first requests. Left out: all."
     )
     timeout_s: Timeout | None = Field(
         default=None,
-        description="How long after a request's arrival its client gives up. "
-        "Left out: as the trace says, or never.",
+        description="The client gives up this long after arrival. Left out: as in the trace, or "
+        "never.",
     )
 
 
@@ -451,19 +435,18 @@ class SloClass(Section):
 
     priority: Annotated[int, Whole(-HIGHEST_PRIORITY, HIGHEST_PRIORITY)] | None = Field(
         default=None,
-        description="Higher goes first; below 0 may be shed. Left out: what the built-in class has "
-        "(critical 4, standard 3, batch -1, sheddable -2, background -3); "
-        "a class of your own has that of standard.",
+        description="Higher goes first; below 0 may be shed. Left out: that of the built-in class; "
+        "in other classes, that of standard.",
     )
     ttft_s: Target | None = Field(
-        default=None, description="Longest time to the first token; left out, no target."
+        default=None, description="Target of the time to the first token."
     )
     tpot_s: Target | None = Field(
-        default=None, description="Longest mean time per further token; left out, no target."
+        default=None, description="Target of the mean time per further token."
     )
     e2e_s: Target | None = Field(
         default=None,
-        description="Longest time from arrival to the last token; left out, no target.",
+        description="Target of the time from arrival to the last token.",
     )
 
 

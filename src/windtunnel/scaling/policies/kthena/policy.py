@@ -28,7 +28,7 @@ from windtunnel.settings.section import Context
 
 
 class KthenaHomogeneousSettings(KthenaSettings):
-    """Kthena's homogeneous target: every pool alone, by its metrics."""
+    """Kthena's homogeneous target: every pool by its own metrics."""
 
     policy: Literal["kthena-homogeneous"]
 
@@ -43,19 +43,19 @@ class KthenaHomogeneousSettings(KthenaSettings):
 
 
 class KthenaHeterogeneousSettings(KthenaSettings):
-    """Kthena's heterogeneous target: all pools together, blocks of replicas by their cost."""
+    """Kthena's heterogeneous target: all pools together, replicas in blocks by cost."""
 
     policy: Literal["kthena-heterogeneous"]
     costs: dict[PoolName, Cost] = Field(
         default_factory=dict,
-        description="Cost of a replica, by the name of its pool; left out: its price.",
+        description="Cost of a replica by pool. Left out: its price.",
     )
     cost_expansion_percent: Annotated[int, Whole(0, 10_000)] = Field(
         default=200,
-        description="How fast blocks grow: 200 doubles them, 100 fills the cheapest pool first.",
+        description="Growth of blocks: 200 doubles them, 100 fills the cheapest pool first.",
     )
     coordination: Coordination = Field(
-        default_factory=Coordination, description="Moves replicas to where the pressure is."
+        default_factory=Coordination, description="Moves replicas to pools under pressure."
     )
 
     def parts(self) -> PolicyParts:
@@ -87,15 +87,15 @@ class KthenaHeterogeneousSettings(KthenaSettings):
 
 
 class KthenaDisaggregatedSettings(KthenaSettings):
-    """Kthena's disaggregated target: every pool by its own metrics, all or none, in a ratio."""
+    """Kthena's disaggregated target: every pool by its own metrics, all or none, within a ratio."""
 
     policy: Literal["kthena-disaggregated"]
     metrics_of: dict[PoolName, Metrics] = Field(
         default_factory=dict,
-        description="Metrics of single pools, by name, in place of `metrics`.",
+        description="Metrics by pool, in place of `metrics`.",
     )
     ratio: Ratio | None = Field(
-        default=None, description="Limits on the ratio of the sizes of two pools; left out: none."
+        default=None, description="Limits on the ratio of two pools' sizes. Left out: none."
     )
 
     def parts(self) -> PolicyParts:

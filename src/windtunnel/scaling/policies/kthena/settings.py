@@ -36,12 +36,12 @@ class BehaviorPace(Section):
 
     instances: Annotated[int, Whole(0, MOST_REPLICAS)]
     percent: Percent = Field(
-        default=100, description="Percent of the size by which it may change within a period."
+        default=100, description="Percent of the size that may change per period."
     )
-    period_s: PaceWindow = Field(default=60.0, description="The period. 0s sets no limit.")
+    period_s: PaceWindow = Field(default=60.0, description="The period; 0s: no limit.")
     select: Literal["Or", "And"] = Field(
         default="Or",
-        description="Whether the looser of `instances` and `percent` holds (`Or`) or the stricter.",
+        description="`Or`: the looser of `instances` and `percent` applies; `And`: the stricter.",
     )
     window_s: PaceWindow
 
@@ -67,7 +67,7 @@ class PaceUp(BehaviorPace):
     """How fast a size may grow."""
 
     instances: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
-        default=4, description="Replicas that may be added within a period."
+        default=4, description="Replicas that may be added per period."
     )
     window_s: PaceWindow = Field(
         default=0.0,
@@ -79,7 +79,7 @@ class PaceDown(BehaviorPace):
     """How fast a size may shrink."""
 
     instances: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
-        default=0, description="Replicas that may be removed within a period."
+        default=0, description="Replicas that may be removed per period."
     )
     window_s: PaceWindow = Field(
         default=300.0,
@@ -88,11 +88,11 @@ class PaceDown(BehaviorPace):
 
 
 class Panic(Section):
-    """Up at once when load outruns the size, and not down for a while."""
+    """Grow at once when load outruns the size, and do not shrink for a while."""
 
     hold_s: Annotated[float, Duration("0s", "30m", above=True)] = Field(
         default=60.0,
-        description="How long a panic lasts after the last recommendation that would start one.",
+        description="Duration of a panic after the last recommendation that would start one.",
     )
     threshold: Annotated[int, Whole(110, 1000)] = Field(
         default=200,
@@ -100,17 +100,17 @@ class Panic(Section):
     )
     percent: Percent = Field(
         default=1000,
-        description="Percent of the size that may be added within a period during a panic.",
+        description="Percent of the size that may be added per period in a panic.",
     )
-    period_s: PaceWindow = Field(default=0.0, description="That period; 0s sets no limit.")
+    period_s: PaceWindow = Field(default=0.0, description="That period; 0s: no limit.")
 
 
 class Behavior(Section):
-    """How a recommendation becomes a size."""
+    """From recommendation to size."""
 
     up: PaceUp = Field(default_factory=PaceUp, description="More replicas.")
     down: PaceDown = Field(default_factory=PaceDown, description="Fewer replicas.")
-    panic: Panic | None = Field(default=None, description="Left out: it never panics.")
+    panic: Panic | None = Field(default=None, description="Left out: no panic.")
 
     @classmethod
     def draw(cls, dice: Dice) -> Values:
@@ -128,25 +128,25 @@ class Band(Section):
 
 
 class Coordination(Section):
-    """Half of a pool's share of the total comes from its cost, half from its pressure.
+    """Moves shares of pools by cost and pressure, half each; not in a panic.
 
-    Pressure is the queue, the KV cache in use and the time to the first token. Only the split is
-    moved, never the total, and not in a panic.
+    Pressure is queue, KV cache in use and TTFT. The total does not change.
     """
 
     mode: Literal["Off", "Preferred"] = Field(
-        default="Off", description="Off, or to the preferred ratios."
+        default="Off", description="Off, or towards the preferred ratios."
     )
     preferredRatio: dict[str, Band] = Field(  # noqa: N815 - as Kthena's users write it
-        default_factory=dict, description="The band of a pool's share, by its name."
+        default_factory=dict,
+        description="Band of a pool's share of all replicas in percent, by pool.",
     )
 
 
 class Ratio(Section):
-    """How many replicas of one pool there are for each of another."""
+    """Replicas of one pool per replica of another."""
 
     numerator: Annotated[str, Name()] = Field(
-        description="The pool that is counted, such as the prefill pool."
+        description="The pool that is counted, such as prefill."
     )
     denominator: Annotated[str, Name()] = Field(description="The pool that it is counted by.")
     min: Factor = Field(description="The smallest ratio.")
@@ -155,9 +155,8 @@ class Ratio(Section):
     )
     rule: Literal["exact", "as-shipped"] = Field(
         default="exact",
-        description="Whether the nearest whole numbers inside the band are found, within the rates "
-        "(`exact`), or the short side is raised once, whatever the rates, and may miss the band "
-        "(`as-shipped`).",
+        description="`exact`: the nearest whole numbers in the band, within the rates; "
+        "`as-shipped`: the short side is raised once, ignoring rates, and may miss the band.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -177,33 +176,32 @@ class KthenaSettings(PolicySettings):
     }
 
     metrics: Metrics = Field(
-        description="Target of each metric per replica, by name, such as "
-        "`vllm:num_requests_waiting: 10`. The metric that asks for most replicas wins.",
+        description="Target per replica by metric, such as `vllm:num_requests_waiting: 10`. The "
+        "metric that asks for most replicas wins.",
     )
     queries: dict[str, Literal["sum", "avg", "max"]] = Field(
         default_factory=dict,
         exclude_if=lambda value: not value,
-        description="Metrics that a query reads as one number for a whole pool, by name, and what "
-        "it makes of the replicas. Kthena takes the answer for the load of the pool. "
-        "Left out: every replica is asked.",
+        description="Metrics read as one number for the pool, and how replicas are aggregated. "
+        "Left out: every replica is read.",
     )
     tolerance_percent: Annotated[int, Whole(0, 100)] = Field(
-        default=10, description="Deviation from the targets that is tolerated, in percent."
+        default=10, description="Tolerated deviation from targets, in percent."
     )
     tolerance: Literal["per-pod", "summed"] = Field(
         default="per-pod",
-        description="Whether the tolerance holds around the current size, as intended (`per-pod`), "
-        "or on the sums of all replicas, as shipped, where it holds around a size of one.",
+        description="Whether the tolerance holds around the current size (`per-pod`, intended), or "
+        "on sums, around a size of one (`summed`, as shipped).",
     )
     behavior: Behavior = Field(
         default_factory=Behavior,
-        description="Windows, rates and panic; left out: up by 4 or 100% a minute, "
-        "down when nothing more was asked for in 5m.",
+        description="Windows, rates and panic. Left out: up by 4 or 100% per minute, down after 5m "
+        "without a higher recommendation.",
     )
     history: Literal["kept", "lost"] = Field(
         default="kept",
-        description="Whether the size at the start counts as asked for (`kept`), or nothing is "
-        "remembered then, as shipped, so that it may shrink at once.",
+        description="Whether the initial size counts as a recommendation (`kept`), or not (`lost`, "
+        "as shipped), so that it may shrink at once.",
     )
 
     @classmethod

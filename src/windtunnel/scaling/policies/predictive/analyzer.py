@@ -55,10 +55,10 @@ class TrafficHistory(Section):
     """The traffic of a time like the one that comes, such as yesterday's."""
 
     rates: Annotated[list[Rate], Field(min_length=1, max_length=MOST_POINTS)] = Field(
-        description="Requests per second, one after the other, of the model that is scaled."
+        description="Requests per second of the scaled model, one value per `every`."
     )
     every_s: Annotated[float, Duration("1s", "1h")] = Field(
-        default=15.0, description="The time that each of them is of."
+        default=15.0, description="Time per value."
     )
 
     def binned(self, bin_s: float) -> list[float]:
@@ -74,37 +74,34 @@ class TrafficHistory(Section):
 
 
 class PredictiveSettings(PolicySettings):
-    """Ours: sizes for the load of the time when replicas asked for now will be ready.
+    """Windtunnel's own: sizes for the load when replicas ordered now will be ready.
 
-    What a replica carries within the targets of `slo` comes from the engine's own step times and
-    from what replicas carried, what will come from a forecast with its errors. Both are weighed
-    against what a missed SLO is worth; what is not needed is kept as long as a start takes.
+    Capacity within the `slo` targets comes from step times and observation, load from a forecast
+    with its errors; both are weighed against the value of a missed SLO. Unneeded replicas are
+    kept as long as a start takes.
     """
 
     policy: Literal["predictive"]
-    interval_s: Period = Field(
-        default=2.0, description="How often it looks at the fleet and decides; looking is cheap."
-    )
+    interval_s: Period = Field(default=2.0, description="Time between decisions.")
     missed_slo: Annotated[float, Number(0, 1e6, above=True)] | None = Field(
         default=None,
-        description="What a request that misses its SLO is worth, in dollars: more attains more "
-        "and costs more. Left out: the price of serving a request, over the share that may miss; "
-        "with an attainment of 95% that is 20 requests.",
+        description="Dollars that a missed SLO costs: more attains more, at a higher price. Left "
+        "out: the price of a request over the share that may miss (at 95%, 20 requests).",
     )
     season_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
         default=86_400.0,
-        description="Period after which traffic repeats itself; 0s: it does not.",
+        description="Period of the traffic; 0s: none.",
     )
     history: TrafficHistory | None = Field(
         default=None,
-        description="What it begins with: how traffic rises and falls, and for how long. Left "
-        "out: it learns all of that as it goes.",
+        description="Traffic of a similar period, such as yesterday. Left out: it learns as it "
+        "runs.",
     )
     drain_s: Annotated[float, Duration("1s", "1h")] = Field(
-        default=60.0, description="Time in which a queue should be worked off."
+        default=60.0, description="Time to work off a queue."
     )
     output_tokens: Annotated[float, Number(1, MOST_TOKENS)] = Field(
-        default=256.0, description="Output tokens of a request until some have been measured."
+        default=256.0, description="Output tokens assumed until some are measured."
     )
 
     def parts(self) -> PolicyParts:

@@ -16,7 +16,7 @@ from windtunnel.twin.faults.world import AUTOSCALER, FLEET, GANGS, World
 
 
 class ClockSkew(LastingFault):
-    """The clock of the autoscaler is off. It never runs backwards: it stands still instead."""
+    """The autoscaler's clock is off. It never runs backwards: it stands still instead."""
 
     kind: Literal["clock-skew"]
     controller: Literal["autoscaler"] = Field(default="autoscaler", description="Whose clock.")
@@ -49,15 +49,15 @@ class ClockSkew(LastingFault):
 
 
 class ControllerRestart(LastingFault):
-    """A controller is lost with all that it knew; another begins with what it can observe."""
+    """A controller loses its memory and restarts from what it can observe."""
 
     kind: Literal["controller-restart"]
     controller: Literal["autoscaler", "gangs", "fleet"] = Field(description="Which one.")
     for_s: Length | None = Field(
         default=None,
         serialization_alias="for_",
-        description="How long the autoscaler is away; left out: it is back at once. Of others "
-        "nothing may be written: they are back at once.",
+        description="How long the autoscaler is away. Left out: not at all. Other controllers are "
+        "back at once.",
     )
 
     @property

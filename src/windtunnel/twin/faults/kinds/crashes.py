@@ -18,9 +18,9 @@ from windtunnel.twin.servers.replicas import Replica
 
 
 class EngineCrash(ServerFault):
-    """Engines end at once, with everything on them; a new server starts in the place of each.
+    """Engines crash, and new servers start in their place.
 
-    It is ready after `serving.startup`. What becomes of the requests is said by `serving.retries`.
+    They are ready after `serving.startup`; requests follow `serving.retries`.
     """
 
     kind: Literal["engine-crash"]
@@ -33,8 +33,8 @@ class EngineCrash(ServerFault):
 class RestartBackoff(Section):
     """How long an engine that crashed waits before it starts again; twice as long every time."""
 
-    first_s: Moment = Field(default=10.0, description="After the first crash; as Kubernetes does.")
-    most_s: Moment = Field(default=300.0, description="Never longer than this.")
+    first_s: Moment = Field(default=10.0, description="After the first crash, as in Kubernetes.")
+    most_s: Moment = Field(default=300.0, description="Longest wait.")
 
     def after(self, crashes: int) -> float:
         """The wait after so many crashes before the last one."""
@@ -47,22 +47,23 @@ class RestartBackoff(Section):
 
 
 class CrashLoop(ServerFault, LastingFault):
-    """Engines crash, and again after every start, until the cause is mended.
+    """Engines crash, and again after every start.
 
-    On gangs it is all pods of the clique that crash; when, and the waiting, are their cluster's.
+    On gangs, all pods of the clique crash, with the timing of their cluster.
     """
 
     kind: Literal["crash-loop"]
     for_s: Length = Field(
         serialization_alias="for_",
-        description="How long; a server that starts after that does not crash.",
+        description="Duration; servers that start later do not crash.",
     )
     select: ServerSelect = Field(
-        default_factory=ServerSelect, description="Which servers crash first; left out: one of all."
+        default_factory=ServerSelect, description="Which servers; left out: one of all."
     )
     after_s: Moment = Field(default=5.0, description="From being ready to the crash.")
     backoff: RestartBackoff = Field(
-        default_factory=RestartBackoff, description="How long it waits; left out: 10s, 20s, ... 5m."
+        default_factory=RestartBackoff,
+        description="Wait before a restart; doubles each time. Left out: 10s, 20s, ... 5m.",
     )
 
     def prepare(self, world: World, stream: Stream) -> Injection:

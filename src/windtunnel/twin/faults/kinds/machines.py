@@ -30,8 +30,7 @@ class DomainLoss(DrawnFault):
     for_s: Annotated[Length | None, Added()] = Field(
         default=None,
         serialization_alias="for_",
-        description="After how long others can be had in their place; left out: "
-        "`fleet.replaced_after`.",
+        description="Time until replacements are available. Left out: `fleet.replaced_after`.",
     )
 
     @property
@@ -68,7 +67,7 @@ def _over(now_s: float) -> None:
 
 
 class MachineLoss(DomainLoss):
-    """Machines stop, with the servers on them. Another can be had after `fleet.replaced_after`."""
+    """Machines stop, with the servers on them."""
 
     kind: Literal["machine-loss"]
     select: MachineSelect = Field(

@@ -24,8 +24,7 @@ class MetricFault(LastingFault):
         Annotated[list[Literal["routers", "autoscaler"]], Field(min_length=1, max_length=2)] | None
     ) = Field(
         default=None,
-        description="Who reads metrics: `routers`, with the gateway, or the `autoscaler`; left "
-        "out: all that there are.",
+        description="Affected readers: `routers` (with the gateway), `autoscaler`. Left out: all.",
     )
 
     def hit_readers(self, world: World) -> list[str]:
@@ -49,9 +48,9 @@ class MetricFault(LastingFault):
 
 
 class MetricBlackout(MetricFault):
-    """Readers get no metrics: what is known of servers becomes older, and no snapshot is taken.
+    """Readers get no metrics, and no snapshot is taken.
 
-    How many requests a router has sent to each server it counts itself, and knows.
+    Routers still know the requests they sent.
     """
 
     kind: Literal["metric-blackout"]
@@ -62,7 +61,7 @@ class MetricBlackout(MetricFault):
 
 
 class MetricLag(MetricFault):
-    """Metrics come later. Lags that overlap add up."""
+    """Metrics are late. Overlapping lags add up."""
 
     kind: Literal["metric-lag"]
     by_s: Length = Field(description="How much later.")
@@ -77,20 +76,19 @@ class MetricLag(MetricFault):
 
 
 class PartialScrape(ServerFault, MetricFault):
-    """Scrapes of some ready servers fail, and those of the others do not.
+    """Scrapes of some ready servers fail.
 
-    Routers go by what they last knew of these servers; an autoscaler sees that they are missing.
+    Routers use the last values; autoscalers see that they are missing.
     """
 
     kind: Literal["partial-scrape"]
     select: ServerSelect = Field(
         default_factory=ServerSelect,
-        description="Which servers are not scraped; left out: one of all.",
+        description="Which servers; left out: one of all.",
     )
     share: Annotated[float, Number(0, 1, above=True)] | None = Field(
         default=None,
-        description="The share of the servers that are not scraped, at least one of them; left "
-        "out: `select.count` says how many.",
+        description="Share of servers not scraped, at least one. Left out: `select.count`.",
     )
 
     @property

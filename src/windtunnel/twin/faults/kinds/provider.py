@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ProviderOutage(LastingFault, MachineFault):
-    """The provider of machines does not answer: orders are lost, answers come afterwards."""
+    """The provider does not answer: orders are lost, answers come afterwards."""
 
     kind: Literal["provider-outage"]
 
@@ -56,7 +56,7 @@ class QuotaFault(LastingFault, MachineFault):
 
 
 class CapacityShortageFault(QuotaFault):
-    """The provider has no capacity: orders to create machines fail, and are tried again later."""
+    """The provider has no capacity: orders fail and are retried later."""
 
     kind: Literal["capacity-shortage"]
 
@@ -69,7 +69,7 @@ class CapacityShortageFault(QuotaFault):
 
 
 class QuotaExhaustion(QuotaFault):
-    """No more machines can be had than there are; one that is given back can be had again."""
+    """No more machines than now; one that is given back can be had again."""
 
     kind: Literal["quota-exhaustion"]
 
@@ -84,14 +84,14 @@ class QuotaExhaustion(QuotaFault):
 
 
 class SpotReclaim(DrawnFault):
-    """The provider takes spot machines back. Their clusters get a notice `notice` before."""
+    """The provider takes spot machines back after a notice."""
 
     kind: Literal["spot-reclaim"]
     select: MachineSelect = Field(
         default_factory=MachineSelect, description="Which spot machines; left out: one of all."
     )
     notice_s: Moment = Field(
-        default=120.0, description="From the notice to the loss; clouds give 30s to 2m."
+        default=120.0, description="Time from notice to loss; clouds give 30s to 2m."
     )
 
     def prepare(self, world: World, stream: Stream) -> Injection:

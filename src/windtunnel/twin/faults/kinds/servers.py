@@ -18,11 +18,11 @@ LOOK_S: Final = 1.0
 
 
 class KvLeak(ServerFault, LastingFault):
-    """KV blocks of some servers become unusable, for as long as their engines run."""
+    """KV blocks become unusable until the engine restarts."""
 
     kind: Literal["kv-leak"]
     rate_per_s: Annotated[float, Rate("0.001/s", "1000000/s")] = Field(
-        description="Blocks of each of them."
+        description="Blocks per server."
     )
 
     def prepare(self, world: World, stream: Stream) -> Injection:
@@ -72,10 +72,7 @@ class Leak:
 
 
 class RateLimitStorm(ServerFault, LastingFault):
-    """Servers answer 429 to some of the requests that are sent to them.
-
-    What becomes of those is said by `serving.retries`.
-    """
+    """Servers answer 429 to some requests, which follow `serving.retries`."""
 
     kind: Literal["rate-limit-storm"]
     select: ServerSelect = Field(
@@ -83,7 +80,7 @@ class RateLimitStorm(ServerFault, LastingFault):
         description="Which servers; left out: all.",
     )
     share: Annotated[float, Number(0, 1, above=True)] = Field(
-        default=1.0, description="The share of requests that they refuse, drawn for each."
+        default=1.0, description="Share of requests refused, drawn for each."
     )
 
     @property
@@ -102,7 +99,7 @@ class RateLimitStorm(ServerFault, LastingFault):
 
 
 class RouterPartition(ServerFault, LastingFault):
-    """Routers and gateways do not see some ready servers, which finish what they have."""
+    """Routers and gateways do not see some ready servers, which finish their requests."""
 
     kind: Literal["router-partition"]
 
@@ -112,11 +109,11 @@ class RouterPartition(ServerFault, LastingFault):
 
 
 class SlowMachine(ServerFault, LastingFault):
-    """Steps of some servers take longer, from the next that they plan on."""
+    """Steps of some servers take longer."""
 
     kind: Literal["slow-machine"]
     factor: Annotated[float, Number(1, SLOWEST, above=True)] = Field(
-        default=2.0, description="How many times longer a step takes than its model says."
+        default=2.0, description="Factor on step times."
     )
 
     def prepare(self, world: World, stream: Stream) -> Injection:
