@@ -6,22 +6,52 @@ Run it after a change of a figure: `python docs/result_reference.py`. A test hol
 import re
 from pathlib import Path
 
-from windtunnel.analysis.figures import FIGURES
+from windtunnel.analysis.figures import FIGURES, Figure
 
 PAGE = Path(__file__).parent / "reference" / "result.md"
 TABLE = re.compile(
-    r"(?<=\n\| key \| unit \| meaning \| null when \|\n\|---\|---\|---\|---\|\n).*?(?=\n\n)",
+    r"(?<=\n\| key \| unit \| meaning \|\n\|---\|---\|---\|\n).*?(?=\n\n)",
     re.DOTALL,
 )
+PART = re.compile(r"(\w+\.[A-Z]+)\.(.+)")
+"""A figure of each class, source, tenant or pool."""
 
 
 def page() -> str:
     """The whole page, with the table as it should be."""
-    rows = []
+    rows: list[str] = []
+    first: dict[Figure, str] = {}
+    repeated: dict[tuple[str, str], list[str]] = {}
     for one in FIGURES:
-        cells = (f"`{one.path}`", one.unit.replace("$", "US$"), one.meaning, one.null_when)
-        rows.append(f"| {' | '.join(cells)} |".replace("  |", " |"))
-    return TABLE.sub(lambda _: "\n".join(rows), PAGE.read_text(encoding="utf-8"), count=1)
+        found = PART.fullmatch(one.path)
+        if found is None:
+            rows.append(_row(one))
+            continue
+        part, key = found.groups()
+        alike = Figure(key, one.meaning, one.unit, null_when=one.null_when)
+        where = first.setdefault(alike, part)
+        if where == part:
+            rows.append(_row(one))
+            continue
+        keys = repeated.setdefault((part, where), [])
+        keys.append(f"`{key}`")
+        if len(keys) == 1:
+            rows.append(f"{part} {where}")
+    said = {
+        f"{part} {where}": _alike(part, where, keys) for (part, where), keys in repeated.items()
+    }
+    table = "\n".join(said.get(row, row) for row in rows)
+    return TABLE.sub(lambda _: table, PAGE.read_text(encoding="utf-8"), count=1)
+
+
+def _row(one: Figure) -> str:
+    null = f" (null: {one.null_when})" if one.null_when else ""
+    cells = (f"`{one.path}`", one.unit.replace("$", "US$"), f"{one.meaning}{null}")
+    return f"| {' | '.join(cells)} |".replace("  |", " |")
+
+
+def _alike(part: str, where: str, keys: list[str]) -> str:
+    return f"| `{part}.KEY` | | {', '.join(keys)}: as `{where}.KEY` |"
 
 
 if __name__ == "__main__":

@@ -61,10 +61,10 @@ class FigureLabel(NamedTuple):
     better: str | None
 
 
-def _outcomes(part: str, whose: str, *, kept: bool) -> tuple[Figure, ...]:
+def _outcomes(part: str, *, kept: bool) -> tuple[Figure, ...]:
     """The ways in which requests of a class, a source or a tenant ended."""
     return (
-        Figure(f"{part}.requests", f"requests of the {whose} that arrived", REQUESTS, "requests",
+        Figure(f"{part}.requests", "requests that arrived", REQUESTS, "requests",
                kept=kept),
         Figure(f"{part}.completed", "requests with a complete response", REQUESTS, "completed",
                kept=kept),
@@ -74,17 +74,17 @@ def _outcomes(part: str, whose: str, *, kept: bool) -> tuple[Figure, ...]:
                kept=kept),
         Figure(f"{part}.dropped", "requests that could not be served", REQUESTS, "dropped", LOWER,
                kept=kept),
-        Figure(f"{part}.unfinished", "requests that were queued or running when the run ended",
+        Figure(f"{part}.unfinished", "requests queued or running at the end",
                REQUESTS, "unfinished", LOWER, kept=kept),
     )  # fmt: skip
 
 
-def _account(part: str, whose: str) -> tuple[Figure, ...]:
+def _account(part: str) -> tuple[Figure, ...]:
     """What a source or a tenant asked for, and what it got."""
     return (
-        *_outcomes(part, whose, kept=False),
-        Figure(f"{part}.attained", "SLO attainment: the share of these requests that completed "
-               "and met every target of their class", SHARE, "attained", HIGHER, "none arrived"),
+        *_outcomes(part, kept=False),
+        Figure(f"{part}.attained", "SLO attainment: share of requests that completed and met "
+           "every target of their class", SHARE, "attained", HIGHER, "none arrived"),
         Figure(f"{part}.goodput_requests_per_s",
                "requests that attained their SLO, per second measured", PER_S, "goodput",
                HIGHER),
@@ -92,7 +92,7 @@ def _account(part: str, whose: str) -> tuple[Figure, ...]:
                "prompt tokens"),
         Figure(f"{part}.output_tokens", "output tokens of completed requests", TOKENS,
                "output tokens"),
-        Figure(f"{part}.served_share", f"those tokens over all that the {whose} asked for", SHARE,
+        Figure(f"{part}.served_share", "those tokens over all that were asked for", SHARE,
                "served", HIGHER, "none arrived"),
     )  # fmt: skip
 
@@ -111,24 +111,24 @@ FIGURES: Final = (
     Figure("name", "the scenario's name"),
     Figure("seed", "the seed in force"),
     Figure("windtunnel", "the version that ran"),
-    Figure("scenario_sha256", "digest of all values in force, defaults and overrides included, "
-           "and of the manifests that `scaling` and `gangs` name"),
+    Figure("scenario_sha256", "digest of all effective values and of the manifests that "
+           "`scaling` and `gangs` name"),
     Figure("simulated_seconds",
-           "from the start to `duration`, or to the last event where there is none", SECONDS,
+           "from the start to `duration`, or to the last event", SECONDS,
            "simulated time", kept=True),
-    Figure("ended_by", "`duration`; where the scenario has none `last request`, or `nothing to "
-           "wait for` when requests were left that no server would ever have served; of a run that "
-           "ended before its time, what ended it: `interrupt`, `memory`, `no progress`"),
-    Figure("partial", "why the run ended before its time, in a sentence: the results are those of "
-           "its beginning", null_when="it ran to its end"),
-    Figure("measured.from", "requests that arrived from here on are those that `latency` (but for "
-           "`itl`), `throughput`, `slo`, `sources`, `tenants`, `fairness` and those figures of "
-           "`models` are of; everything else is of the whole run. Where all are measured, "
-           "`measured` is null", SECONDS, "measured from"),
-    Figure("measured.to", "and those that arrived before", SECONDS, "measured to",
+    Figure("ended_by", "`duration`; without one `last request`, or `nothing to wait for` if the "
+           "remaining requests could never be served; of a partial run: `interrupt`, `memory` or "
+           "`no progress`"),
+    Figure("partial", "why the run ended early; results cover its beginning",
+           null_when="it ran to its end"),
+    Figure("measured.from", "start of the window of `latency` (except `itl`), `throughput`, "
+           "`slo`, `sources`, `tenants`, `fairness` and the same figures of `models`; all others "
+           "cover the whole run. `measured` is null if everything is measured",
+           SECONDS, "measured from"),
+    Figure("measured.to", "end of the window", SECONDS, "measured to",
            null_when="to the end"),
-    Figure("measured.requests", "how many these are", REQUESTS, "measured"),
-    Figure("requests.arrived", "requests that arrived; the next five add up to it, always",
+    Figure("measured.requests", "requests in the window", REQUESTS, "measured"),
+    Figure("requests.arrived", "requests that arrived: the sum of the next five",
            REQUESTS, "arrived", kept=True),
     Figure("requests.completed", "requests with a complete response", REQUESTS, "completed",
            kept=True),
@@ -136,66 +136,66 @@ FIGURES: Final = (
            kept=True, group=NOT_COMPLETED),
     Figure("requests.timed_out", "requests whose client gave up", REQUESTS, "timed out", LOWER,
            kept=True, group=NOT_COMPLETED),
-    Figure("requests.dropped", "requests that could not be served: too large for the server that "
-           "they were sent to, or their server was lost once too often", REQUESTS, "dropped",
+    Figure("requests.dropped", "requests too large for their server, or whose server was lost "
+           "too often", REQUESTS, "dropped",
            LOWER, kept=True, group=NOT_COMPLETED),
     Figure("requests.unfinished",
-           "requests that were queued or running when `duration` ended the run", REQUESTS,
+           "requests queued or running at the end", REQUESTS,
            "unfinished", LOWER, kept=True, group=NOT_COMPLETED),
-    Figure("reasons.completed", "how many responses are shorter than asked for, by reason"),
-    Figure("reasons.rejected", "how many were rejected, by reason"),
-    Figure("reasons.timed_out", "how many clients gave up, by what their requests waited for"),
-    Figure("reasons.dropped", "how many could not be served, by reason"),
-    Figure("reasons.unfinished", "where unfinished requests were when the run ended"),
+    Figure("reasons.completed", "responses shorter than requested, by reason"),
+    Figure("reasons.rejected", "rejected requests by reason"),
+    Figure("reasons.timed_out", "timeouts by what the request waited for"),
+    Figure("reasons.dropped", "dropped requests by reason"),
+    Figure("reasons.unfinished", "unfinished requests by where they were"),
     Figure("tokens.prompt", "prompt tokens of completed requests, shared prefixes included",
            TOKENS, "prompt tokens", kept=True),
     Figure("tokens.output", "output tokens of completed requests", TOKENS, "output tokens",
            kept=True),
-    Figure("tokens.prefix_hit", "prompt tokens of completed requests that were found in a prefix "
-           "cache, loaded from slower tiers or not; a preempted request may hit more than once",
+    Figure("tokens.prefix_hit", "prompt tokens of completed requests found in a prefix cache or "
+           "a slower tier; a preempted request may hit more than once",
            TOKENS, "prefix-hit tokens", kept=True),
     _latency("latency.ttft", "TTFT", "time to first token", "arrival to first token",
              "nothing completed", LATENCY),
     _latency("latency.tpot", "TPOT", "time per output token",
              "first token to last, divided by the tokens after the first",
              "no completed request has two tokens", LATENCY),
-    _latency("latency.itl", "ITL", "inter-token latency", "every gap between two tokens that "
-             "follow each other in a request, pauses by preemption included", "no gap was seen"),
+    _latency("latency.itl", "ITL", "inter-token latency", "gap between successive tokens of a "
+           "request, preemptions included", "no gap was seen"),
     _latency("latency.e2e", "E2E", "end-to-end latency", "arrival to the end of the request",
              "nothing completed", LATENCY),
     _latency("latency.queue", "queued", "time queued",
-             "arrival to the start of the first step that computes a token of the request",
+             "arrival to the start of the request's first step",
              "nothing completed"),
     _latency("latency.gateway", "gateway", "queued at the gateway",
-             "the time queued at the gateway: arrival to admission",
-             "there is no gateway, or nothing completed"),
+             "arrival to admission",
+             "no gateway, or nothing completed"),
     Figure("throughput.requests_per_s", "completed requests per second measured", PER_S,
            "throughput", HIGHER, kept=True, group=THROUGHPUT),
     Figure("throughput.output_tokens_per_s", "their output tokens per second measured",
            TOKENS_PER_S, "output tokens/s", HIGHER, kept=True, group=THROUGHPUT),
     Figure("throughput.goodput_requests_per_s",
-           "completed requests that met every target of their class, per second measured",
+           "completed requests that met every target, per second measured",
            PER_S, "goodput", HIGHER, kept=True, group=THROUGHPUT),
-    *_outcomes("slo.CLASS", "class", kept=True),
-    Figure("slo.CLASS.attained", "SLO attainment: the share of these requests that completed and "
-           "met every target; unfinished, dropped and rejected ones did not", SHARE, "attained",
+    *_outcomes("slo.CLASS", kept=True),
+    Figure("slo.CLASS.attained", "SLO attainment: share of requests that completed and met every "
+           "target of their class", SHARE, "attained",
            HIGHER, "none arrived", kept=True, group=ATTAINMENT, title="SLO attainment"),
-    Figure("slo.CLASS.attained_by.ttft", "share that completed and met this one target", SHARE,
-           "TTFT attained", HIGHER, "the class has no such target, or none arrived", kept=True),
+    Figure("slo.CLASS.attained_by.ttft", "share that completed and met this target", SHARE,
+           "TTFT attained", HIGHER, "no such target, or none arrived", kept=True),
     Figure("slo.CLASS.attained_by.tpot", "the same; a request of one token meets it", SHARE,
            "TPOT attained", HIGHER, "the same", kept=True),
     Figure("slo.CLASS.attained_by.e2e", "the same", SHARE, "E2E attained", HIGHER, "the same",
            kept=True),
     Figure("slo.CLASS.goodput_requests_per_s",
-           "requests that met every target of the class, per second measured", PER_S,
+           "requests that attained their SLO, per second measured", PER_S,
            "goodput", HIGHER, kept=True),
-    _latency("slo.CLASS.ttft", "TTFT", "", "as `latency.ttft`, of this class", NONE_COMPLETED),
+    _latency("slo.CLASS.ttft", "TTFT", "", "as `latency.ttft`", NONE_COMPLETED),
     _latency("slo.CLASS.tpot", "TPOT", "", "as `latency.tpot`", "none completed with two tokens"),
     _latency("slo.CLASS.e2e", "E2E", "", "as `latency.e2e`", NONE_COMPLETED),
     _latency("slo.CLASS.queue", "queued", "", "as `latency.queue`", NONE_COMPLETED),
-    *_account("sources.SOURCE", "source"),
-    *_account("tenants.TENANT", "tenant"),
-    _latency("tenants.TENANT.ttft", "TTFT", "", "as `latency.ttft`, of this tenant",
+    *_account("sources.SOURCE"),
+    *_account("tenants.TENANT"),
+    _latency("tenants.TENANT.ttft", "TTFT", "", "as `latency.ttft`",
              NONE_COMPLETED),
     _latency("tenants.TENANT.e2e", "E2E", "", "as `latency.e2e`", NONE_COMPLETED),
     Figure("fairness.served_tokens", "Jain's index over tenants of `served_share`, below", SHARE,
@@ -204,208 +204,191 @@ FIGURES: Final = (
            "fairness of goodput", HIGHER, "no request attained its SLO", kept=True),
     Figure("sessions.count", "sessions that began", "", "sessions"),
     Figure("sessions.turns", "requests that were turns of a session", REQUESTS, "turns"),
-    Figure("sessions.ended", "how many ended in which [state](../explanation/workload.md); each "
-           "ends in exactly one. Turns of a trace that arrive at its times do not wait for each "
-           "other, so those sessions end with the run: `completed` when every turn that arrived "
-           "was, `cancelled` when one was not, `interrupted` when one was still under way"),
+    Figure("sessions.ended", "ended sessions by [state](../explanation/workload.md). Sessions of "
+           "a trace that is replayed at its times end with the run: `completed` if every turn "
+           "was, `cancelled` if one was not, `interrupted` if one was under way"),
     _latency("sessions.cold_ttft", "TTFT of first turns", "",
-             "TTFT of first turns, whose history is in no cache", "no first turn completed"),
+             "TTFT of first turns", "no first turn completed"),
     _latency("sessions.warm_ttft", "TTFT of later turns", "",
-             "TTFT of later turns, whose history may be cached", "no later turn completed"),
-    _latency("sessions.duration", "session", "", "first arrival to last end, of sessions whose "
-             "last turn has ended; of the first million", "none ended"),
-    Figure("gateway", "what was decided before requests were routed: `waiting_peak`, the most "
-           "requests that were queued there at once (with several models, at the gateway of one "
-           "of them), and `decisions`, how many `admit`, `queue`, `reject` and `evict`, each by "
+             "TTFT of later turns", "no later turn completed"),
+    _latency("sessions.duration", "session", "", "first arrival to last end, of the first "
+           "million ended sessions", "none ended"),
+    Figure("gateway", "`waiting_peak`, the most requests queued at the gateway of one model; "
+           "`decisions`: `admit`, `queue`, `reject` and `evict`, each by "
            "[reason](../explanation/gateway.md)", null_when="every request is admitted at once"),
     Figure("adapters",
-           "LoRA adapters by name, in the order in which the scenario names them; below",
+           "LoRA adapters by name, in the scenario's order; below",
            null_when="no pool has `lora`"),
-    Figure("routing", "with `router.counterfactual`: over how many `requests` choices were "
-           "examined, `regret_mean`, `regret_p99` and `regret_max` (how much higher the best "
-           "server would have scored on fresh signals), and `better_elsewhere`, the share of "
-           "requests for which there was a better one", null_when="not asked for"),
-    Figure("encode", "encoding of images and sound: `requests` that came to the encoders with how "
-           "many media `tokens`, the share of the encoders' time that they were `busy`, and the "
-           "figures of their `wait` for an encoder", null_when="there is no `serving.encode`"),
-    Figure("disaggregation", "prompts that were computed on another server than their response: "
-           "`split` requests, those that `waited` for KV blocks, `moved_tokens` and `moved_bytes`, "
-           "`present_tokens` that were already cached on the decode server, `link_busy`, the "
-           "share of the run in which KV was moving over the busiest link (a server's NIC in one "
-           "direction, a rack's uplink, or a fabric), requests that `stayed` where "
-           "their prompt was computed because there was no room elsewhere, those that would have "
-           "been split while `no_prefill_server` was ready and were computed where they are "
-           "decoded, and the figures of `room`, the time from the end of a prefill until there "
-           "were KV blocks on the decode server, and of `transfer`, the time from then until all "
-           "KV was there", null_when="no pool has a role of its own", kept=True),
-    Figure("models", "of each of several models, by name, what the keys of the same name say of "
-           "the whole: `requests`, `tokens`, `latency` (but `gateway`), `throughput` and `cost`; "
-           "`attained`, the SLO attainment of its requests; and `pools`, those that serve it. A "
-           "model without a name is called after the scenario", null_when="there is one model"),
-    Figure("pools.POOL.model", "the model that its servers serve", "", "model",
+    Figure("routing", "with `router.counterfactual`: `requests` examined; `regret_mean`, "
+           "`regret_p99` and `regret_max`, how much higher the best server scored on fresh "
+           "signals; `better_elsewhere`, the share of requests with a better server",
+           null_when="not asked for"),
+    Figure("encode", "encoders: `requests` and media `tokens` encoded; `busy`, the share of time "
+           "in use; `wait` for an encoder", null_when="no `serving.encode`"),
+    Figure("disaggregation", "prefill/decode disaggregation: `split` requests; those that "
+           "`waited` for KV blocks; `moved_tokens`, `moved_bytes`; `present_tokens` already "
+           "cached at the decode server; `link_busy`, the share of the run in which the busiest "
+           "link (NIC, uplink or fabric) moved KV; requests that `stayed` on the prefill server "
+           "for lack of room; those not split because `no_prefill_server` was ready; `room`, "
+           "from prefill end until the decode server had KV blocks; `transfer`, from then until "
+           "all KV was there", null_when="no pool has a role of its own", kept=True),
+    Figure("models", "by model: `requests`, `tokens`, `latency` (without `gateway`), "
+           "`throughput` and `cost` as above; `attained`, the SLO attainment; `pools` that serve "
+           "it. A model without a name has the scenario's", null_when="one model"),
+    Figure("pools.POOL.model", "the model of its servers", "", "model",
            null_when="the scenario names none"),
-    Figure("pools.POOL.cluster", "the cluster that they are in", "", "cluster"),
-    Figure("pools.POOL.replica_seconds", "time that servers were paid for, from the beginning of "
-           "their start-up until they were gone, summed over servers", SECONDS, "replica-seconds",
+    Figure("pools.POOL.cluster", "its cluster", "", "cluster"),
+    Figure("pools.POOL.replica_seconds", "paid time, from the beginning of start-up until gone, "
+           "summed over servers", SECONDS, "replica-seconds",
            kept=True),
     Figure("pools.POOL.ready_seconds",
-           "time in which they could serve: from the end of the start-up on", SECONDS,
+           "the same without start-up", SECONDS,
            "ready time"),
     Figure("pools.POOL.accelerator_seconds",
            "`replica_seconds`, times the accelerators of a server", SECONDS, "accelerator-seconds",
            LOWER, kept=True),
     Figure("pools.POOL.replicas.initial", "servers when the run began", "", "initial servers"),
-    Figure("pools.POOL.replicas.final", "servers that were ready or starting when it ended", "",
+    Figure("pools.POOL.replicas.final", "servers ready or starting at the end", "",
            "final servers"),
-    Figure("pools.POOL.replicas.most", "the most that were paid for at one time", "",
+    Figure("pools.POOL.replicas.most", "most servers paid for at once", "",
            "most servers"),
     Figure("pools.POOL.replicas.started", "servers that were added", "", "started"),
     Figure("pools.POOL.replicas.drained",
-           "servers that were removed by draining, including those that never became ready", "",
+           "servers drained, including those that never became ready", "",
            "drained"),
     Figure("pools.POOL.replicas.redirected",
-           "requests that draining servers sent back to the router", REQUESTS, "redirected"),
-    Figure("pools.POOL.replicas.lost", "servers that were lost at once, with all their requests",
+           "requests returned to the router by draining servers", REQUESTS, "redirected"),
+    Figure("pools.POOL.replicas.lost", "servers lost with all their requests",
            "", "lost", LOWER),
-    Figure("pools.POOL.replicas.retried", "requests that were retried because of that", REQUESTS,
+    Figure("pools.POOL.replicas.retried", "requests retried because of that", REQUESTS,
            "retried", LOWER),
     Figure("pools.POOL.replicas.failed",
-           "requests that had been retried too often, and were dropped", REQUESTS, "failed", LOWER),
-    Figure("pools.POOL.replicas.lost_tokens", "tokens that had been computed for both", TOKENS,
+           "requests dropped after too many retries", REQUESTS, "failed", LOWER),
+    Figure("pools.POOL.replicas.lost_tokens", "tokens computed for both", TOKENS,
            "lost tokens", LOWER),
-    Figure("pools.POOL.replicas.rate_limited", "how often its servers answered 429", "",
+    Figure("pools.POOL.replicas.rate_limited", "answers of 429", "",
            "rate limited"),
     Figure("pools.POOL.utilization",
-           "share of `ready_seconds` in which a step was running, however small its batch", SHARE,
+           "share of `ready_seconds` in which a step was running, whatever its batch", SHARE,
            "busy", kept=True),
-    Figure("pools.POOL.preemptions", "how often a request had to give its KV blocks back", "",
+    Figure("pools.POOL.preemptions", "preemptions", "",
            "preemptions", LOWER, kept=True),
-    Figure("pools.POOL.kv_peak", "largest share of its KV blocks that any one server had in use",
+    Figure("pools.POOL.kv_peak", "largest share of KV blocks in use on any server",
            SHARE, "KV peak", kept=True),
-    Figure("pools.POOL.kv_blocks", "KV blocks that each server can use", "", "KV blocks"),
+    Figure("pools.POOL.kv_blocks", "KV blocks per server", "", "KV blocks"),
     Figure("pools.POOL.kv_leaked",
            "KV blocks of all its servers that [leaked](../explanation/faults.md#kv-leak)", "",
            "KV leaked", LOWER),
     Figure("pools.POOL.price_per_hour",
-           "dollars for an hour of one accelerator: the pool's own, or else the catalog's example",
+           "dollars per accelerator-hour: the pool's, or the catalog's example",
            DOLLARS, "$ per hour", null_when="it has neither"),
     Figure("pools.POOL.cost", "`accelerator_seconds` at that price; 0 without one", DOLLARS,
            "cost", LOWER, kept=True),
-    Figure("pools.POOL.offload", "slower tiers: of each its `blocks` on a server, `peak` (the "
-           "largest share in use on any), `loads`, `loaded_tokens` and `loaded_bytes`, "
-           "`stored_bytes` that came, `evicted_bytes` that went on or were lost, `busy` (share of "
-           "the time in which it was loading); and the figures of `wait`, how long requests "
-           "waited for loads", null_when="the pool has none"),
-    Figure("pools.POOL.step_time.model", "the step-time model that was asked for"),
+    Figure("pools.POOL.offload", "slower tiers: `blocks` per server, `peak` use of any, `loads`, "
+           "`loaded_tokens`, `loaded_bytes`, `stored_bytes`, `evicted_bytes`, `busy` (share of "
+           "time loading); and `wait`, the time requests waited for loads",
+           null_when="the pool has none"),
+    Figure("pools.POOL.step_time.model", "the step-time model"),
     Figure("pools.POOL.step_time.profile", "the profile of `physics`",
-           null_when="the model is another"),
+           null_when="other models"),
     Figure("pools.POOL.step_time.calibrated",
-           "whether that profile was fitted to measurements of this accelerator",
-           null_when="the model is another"),
-    Figure("pools.POOL.speculative.drafts", "[drafts](../explanation/speculative.md) that were "
-           "verified, one for each request and step; `speculative` is there where a pool has it",
+           "whether it was fitted to measurements of this accelerator",
+           null_when="other models"),
+    Figure("pools.POOL.speculative.drafts", "[drafts](../explanation/speculative.md) verified, "
+           "one per request and step; `speculative` only where a pool has it",
            "", "drafts"),
     Figure("pools.POOL.speculative.drafted_tokens", "tokens of those drafts", TOKENS,
            "drafted tokens"),
-    Figure("pools.POOL.speculative.accepted_tokens", "of these, tokens that were accepted", TOKENS,
+    Figure("pools.POOL.speculative.accepted_tokens", "of these, accepted", TOKENS,
            "accepted tokens"),
     Figure("pools.POOL.speculative.acceptance_rate", "accepted over drafted tokens", SHARE,
            "acceptance rate", HIGHER, "nothing was drafted"),
-    Figure("pools.POOL.speculative.acceptance_length", "mean tokens that a request gets of a step "
-           "that verifies a draft, the model's own included", TOKENS, "acceptance length", HIGHER,
+    Figure("pools.POOL.speculative.acceptance_length", "mean tokens per step that verifies a "
+           "draft, including the model's own", TOKENS, "acceptance length", HIGHER,
            "nothing was drafted"),
     Figure("servers[].pool", "the pool of the server"),
     Figure("servers[].server", "its number in the pool, from 0"),
     Figure("servers[].requests",
-           "requests that were sent there, for a prompt or for a response, and have ended",
+           "ended requests sent there, for prefill or decode",
            REQUESTS, "requests"),
     Figure("servers[].queue_mean",
-           "mean time from admission until their prompt was computed there, of completed requests",
+           "mean time from admission until the prompt was computed there, of completed requests",
            SECONDS, "mean time queued", LOWER, "none did"),
     Figure("servers[].utilization", "share of the run in which a step was running", SHARE, "busy"),
     Figure("servers[].steps", "steps that ended", "", "steps"),
-    Figure("servers[].preemptions", "how often a request had to give its KV blocks back", "",
+    Figure("servers[].preemptions", "preemptions", "",
            "preemptions", LOWER),
     Figure("servers[].kv_peak", "largest share of its KV blocks in use", SHARE, "KV peak"),
     Figure("servers[].prefix_hit_tokens",
-           "prompt tokens of completed requests that were found in its prefix cache", TOKENS,
+           "prompt tokens of completed requests found in its prefix cache", TOKENS,
            "prefix hits"),
     Figure("servers[].output_tokens", "output tokens of completed requests", TOKENS,
            "output tokens"),
-    Figure("cost.total", "the sum over pools; with a `fleet` the cost of its machines", DOLLARS,
+    Figure("cost.total", "sum over pools; with `fleet`, the cost of machines", DOLLARS,
            "cost", LOWER, kept=True, group=COST),
-    Figure("cost.per_million_output_tokens", "the same over a million of `tokens.output`", DOLLARS,
+    Figure("cost.per_million_output_tokens", "per million of `tokens.output`", DOLLARS,
            "cost per M tokens", LOWER, "no output", kept=True, group=COST,
            title="cost per million output tokens"),
-    Figure("scaling", "of an autoscaler: `ticks`; `changes`, decisions that changed the size of a "
-           "pool; `superseded`, those that a later one overtook; `changes_per_hour` and "
-           "`direction_changes`, how often a pool grew after it had shrunk or the other way "
-           "round; `under_provisioned_s`, the time in which there were fewer replicas than [were "
-           "needed](../explanation/elastic-pools.md#how-well-it-was-scaled), and "
-           "`wasted_replica_seconds`, by how much the pools were over-provisioned; and of each of "
-           "the `pools` its `sizes`: for every change its time, how many servers were wanted, and "
-           "how many were pending, starting, ready and draining then. Of more than 4,000 changes "
-           "every second is left out; `notes`, what is allowed and may surprise, such as no "
-           "patience at all", null_when="the scenario has no `scaling`"),
-    Figure("gangs", "`terminations` of gangs that fell below their minimum and stayed there; of "
-           "each of the `clusters` at the end its `gangs` and `pods`, how many of these were "
-           "`waiting` for a machine and how many were `ready`, and `sizes`, a list for each "
-           "change: the time, pods that wait, start, are ready and end, and gangs of which a pod "
-           "waits; `notes`, where there are any: what of the manifests was skipped, and what was "
-           "terminated again and again before it was ready, and why",
-           null_when="the scenario has neither `gangs` nor `fleet`"),
-    Figure("fleet", "`cost`, the dollars for all machines, which is then the `cost.total` of the "
-           "run; of each of the `pools` of machines `machine_seconds` and `cost` from when a "
-           "machine is there until it is given back or lost, how many `machines` there are at the "
-           "end and at `most`, how many were `created`, `given_back` and `lost`, and `sizes`, a "
-           "list for each change: the time, machines that are creating, idle, configuring, "
-           "configured, draining, deleting and failed, and the dollars an hour of those that are "
-           "paid for; `actions`, what was decided, by kind; `short`, the needs that were not met "
-           "at the end, and why", null_when="the scenario has no `fleet`"),
-    Figure("decisions.scaling", "changes of a number of replicas", "", "scaling decisions"),
-    Figure("decisions.faults", "[faults](../explanation/faults.md) that began", "", "faults"),
-    Figure("decisions.gang_terminations", "gangs that were terminated", "", "gang terminations"),
-    Figure("decisions.fleet_actions", "machines that were taken, given or moved", "",
+    Figure("scaling", "`ticks`; `changes` of a pool's size; `superseded` decisions; "
+           "`changes_per_hour`; `direction_changes`, growth after shrinking or the reverse; "
+           "`under_provisioned_s`, time with fewer replicas than "
+           "[needed](../explanation/elastic-pools.md#how-well-it-was-scaled); "
+           "`wasted_replica_seconds`, over-provisioning; by `pools`, `sizes`: per change its "
+           "time, wanted, pending, starting, ready and draining servers (beyond 4,000 changes, "
+           "every second one); `notes`, settings that may surprise", null_when="no `scaling`"),
+    Figure("gangs", "`terminations` of gangs below their minimum; by `clusters`, at the end: "
+           "`gangs`, `pods`, pods `waiting` and `ready`, and `sizes`: per change its time, pods "
+           "waiting, starting, ready and ending, gangs with waiting pods; `notes`: skipped parts "
+           "of manifests, and gangs terminated repeatedly before they were ready",
+           null_when="neither `gangs` nor `fleet`"),
+    Figure("fleet", "`cost` of all machines (then `cost.total`); by `pools`: `machine_seconds` "
+           "and `cost` from creation until given back or lost, `machines` at the end, `most`, "
+           "`created`, `given_back`, `lost`, and `sizes`: per change its time, machines "
+           "creating, idle, configuring, configured, draining, deleting and failed, and dollars "
+           "per hour; `actions` by kind; `short`, needs not met at the end, and why",
+           null_when="no `fleet`"),
+    Figure("decisions.scaling", "changes of replica counts", "", "scaling decisions"),
+    Figure("decisions.faults", "[faults](../explanation/faults.md) begun", "", "faults"),
+    Figure("decisions.gang_terminations", "gangs terminated", "", "gang terminations"),
+    Figure("decisions.fleet_actions", "machines ordered, assigned, moved or given back", "",
            "fleet actions"),
-    Figure("faults", "the first 1,000 of them, in order: `name`, `kind`, `at` and `until` in "
-           "seconds, up to 100 `subjects` (servers as POOL-NUMBER; none when nothing was there to "
-           "strike), and the `reason` that it began; `until` is null for one that had not ended"),
-    Figure("invariants.checked", "checks that were made"),
-    Figure("invariants.broken", "0, or there would be no result"),
-    Figure("trust.verdict", "the gravest severity below: `good`, `caution` or `doubt`"),
+    Figure("faults", "the first 1,000: `name`, `kind`, `at`, `until` (null if not ended), up to "
+           "100 `subjects` (servers as POOL-NUMBER), and the `reason`"),
+    Figure("invariants.checked", "checks made"),
+    Figure("invariants.broken", "always 0"),
+    Figure("trust.verdict", "the worst severity below"),
     Figure("trust.findings[].code",
-           "what it is about, from [a closed set](../explanation/trust.md)"),
-    Figure("trust.findings[].severity", "`good`, `caution` or `doubt`; the gravest come first"),
-    Figure("trust.findings[].says", "a sentence with the numbers that count"),
-    Figure("trust.findings[].figures", "those numbers by name"),
-    Figure("trust.pools.POOL.error.basis", "what the error of the step-time model was found on, "
-           "best first: `fitted steps` or `unseen steps` of this very model, steps of `other "
-           "models`, single `operators`, measurements `left out` of a table, `none`"),
+           "subject, from [a closed set](../explanation/trust.md)"),
+    Figure("trust.findings[].severity", "`good`, `caution` or `doubt`; worst first"),
+    Figure("trust.findings[].says", "a sentence with the numbers"),
+    Figure("trust.findings[].figures", "the numbers by name"),
+    Figure("trust.pools.POOL.error.basis", "evidence for the error of the step-time model, best "
+           "first: `fitted steps` or `unseen steps` of this model, steps of `other models`, "
+           "single `operators`, measurements `left out` of a table, `none`"),
     Figure("trust.pools.POOL.error.mape",
-           "mean absolute error of predicted step times, as a fraction of the measured ones",
+           "mean absolute relative error of predicted step times",
            SHARE, null_when="nothing was measured"),
-    Figure("trust.pools.POOL.error.p90", "nine in ten were off by less", SHARE,
+    Figure("trust.pools.POOL.error.p90", "90th percentile of it", SHARE,
            null_when="nothing was measured"),
-    Figure("trust.pools.POOL.error.points", "on how many measurements"),
-    Figure("trust.pools.POOL.error.of", "measurements of what, or why there are none"),
-    Figure("trust.pools.POOL.measured", "the largest step that was measured: `tokens`, `decodes` "
-           "(sequences that decode), `context` of those, `prompt` up to the end of a chunk",
-           null_when="the model has no such bounds"),
-    Figure("trust.pools.POOL.extrapolated", "steps larger than that: `step_share`, `time_share`, "
-           "how many `steps` were beyond in tokens, decodes or context, and the `most` of each",
-           null_when="the model has no such bounds"),
-    Figure("trust.saturated.seconds", "how long servers could not keep up", SECONDS,
+    Figure("trust.pools.POOL.error.points", "measurements"),
+    Figure("trust.pools.POOL.error.of", "what was measured, or why nothing was"),
+    Figure("trust.pools.POOL.measured", "the largest measured step: `tokens`, `decodes` "
+           "(decoding sequences), their `context`, `prompt` up to the end of a chunk",
+           null_when="no such bounds"),
+    Figure("trust.pools.POOL.extrapolated", "larger steps: `step_share`, `time_share`, `steps` "
+           "beyond it in tokens, decodes or context, and the `most` of each",
+           null_when="no such bounds"),
+    Figure("trust.saturated.seconds", "time in which servers could not keep up", SECONDS,
            "time saturated", LOWER),
     Figure("trust.saturated.stretches",
            "when: `start_s`, `end_s`, `cause`, `most_servers` at once"),
-    Figure("trust.latency_intervals", "with `--trust`: for each latency and each of `mean`, "
-           "`p50`, `p90`, `p95` and `p99`, the two ends between which [95 % of further "
-           "runs](../explanation/trust.md#intervals) are",
-           null_when="not asked for, or neither seeds nor errors of step times change anything"),
-    Figure("trust.repeats", "what they come from: the `seeds`, the `step_error` of each pool, the "
-           "factors of `host_time` where it is not the scenario's own, the ends `by_chance` alone "
-           "and the means with fast and with slow steps, `by_model`; "
-           "`by_chance` is null where seeds change nothing, and then one seed runs",
+    Figure("trust.latency_intervals", "with `--trust`: for `mean`, `p50`, `p90`, `p95` and `p99` "
+           "of each latency, the two ends of the [95 % interval of further "
+           "runs](../explanation/trust.md#intervals)",
+           null_when="not asked for, or nothing varies"),
+    Figure("trust.repeats", "their origin: `seeds`, `step_error` by pool, factors of assumed "
+           "`host_time`, intervals `by_chance` alone (null where seeds change nothing; then one "
+           "seed runs), and means with fast and slow steps, `by_model`",
            null_when="not asked for"),
 )  # fmt: skip
 """In the order of `result.json`."""
