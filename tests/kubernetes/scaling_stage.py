@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from aiohttp import web
@@ -14,10 +16,12 @@ from aiohttp import web
 from tests.kubernetes.cluster import UNTIL_S, Cluster, container
 from tests.scaling.kubernetes.pods import page
 from windtunnel.core.clock import unix_s
+from windtunnel.live.event_log import EventLogFile
 from windtunnel.live.kubernetes.client import Client, Selection
 from windtunnel.live.kubernetes.errors import NotLeader
 from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.resources import EVENTS, PODS, Plain, Resource, Unstructured
+from windtunnel.live.operate.audit import audit
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, ScalingCaches
 from windtunnel.live.operate.scaling.canary import CanaryOptions
 from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions
@@ -127,17 +131,30 @@ async def autoscaling(
     acts: bool = True,
     canary: CanaryOptions | None = None,
 ) -> AsyncIterator[Autoscaling]:
-    """Runs until the end of the block, and is then killed."""
-    client = client or cluster.client
+    """Runs until the end of the block, and is then killed; its decisions follow from its log."""
+    with TemporaryDirectory() as folder:
+        log = EventLogFile(Path(folder) / "operator.jsonl", {}, "operator")
+        options = ScalingOptions(installation, canary, log.record)
+        async with _running(cluster, client or cluster.client, options, prometheus, acts) as made:
+            yield made
+        log.close()
+        report = audit(Path(folder) / "operator.jsonl")
+        assert not report.difference
+        assert report.decisions or not made.operator.decided
+
+
+@asynccontextmanager
+async def _running(
+    cluster: Cluster, client: Client, options: ScalingOptions, prometheus: str, acts: bool
+) -> AsyncIterator[Autoscaling]:
     caches = ScalingCaches(client, cluster.namespace)
     await caches.add_served()
-    recorder = EventRecorder(client, "windtunnel-operator", installation)
+    recorder = EventRecorder(client, "windtunnel-operator", options.installation)
     server = PrometheusServer(prometheus) if prometheus else None
     async with open_sources(server) as sources:
         operator = ScalingOperator(
-            caches, client, client if acts else None, recorder, sources, unix_s,
-            ScalingOptions(installation, canary),
-        )  # fmt: skip
+            caches, client, client if acts else None, recorder, sources, unix_s, options
+        )
         tasks = [asyncio.create_task(one.run()) for one in caches.reflectors.values()]
         try:
             for one in caches.reflectors.values():

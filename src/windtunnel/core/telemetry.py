@@ -7,7 +7,7 @@ each sink is logged with its traceback; a full disk is reported where the file w
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -17,6 +17,9 @@ from windtunnel.core.errors import OutputError
 from windtunnel.core.vocabulary import CLOSED
 
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
+
+Record = Callable[[float, str, str, str, dict[str, Plain]], None]
+"""Takes (time, kind, subject, reason, data) of a fact or a decision, where a log is kept."""
 
 _log = logging.getLogger("windtunnel.telemetry")
 

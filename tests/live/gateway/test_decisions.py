@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windtunnel.core.errors import InputError
+from windtunnel.live.event_log import EventLogFile
 from windtunnel.live.gateway.audit import audit
 from windtunnel.live.gateway.data_path.bodies import (
     read_body,
@@ -20,7 +21,6 @@ from windtunnel.live.gateway.data_path.bodies import (
 )
 from windtunnel.live.gateway.data_path.prompts import PromptReader
 from windtunnel.live.gateway.decisions import SENT, GatewayCore
-from windtunnel.live.gateway.event_log import EventLogFile
 from windtunnel.live.gateway.facts import SEND, STOP, ModelCard, RequestArrival
 from windtunnel.live.gateway.incident import Stretch, cut_log
 from windtunnel.live.gateway.probes import read_load

@@ -15,11 +15,10 @@ from windtunnel.live.kubernetes.resources import Meta, Resource
 from windtunnel.live.operate.mirror import Received
 from windtunnel.live.operate.program import OperatorOptions, Program
 from windtunnel.live.operate.rights import SCALABLE
-from windtunnel.live.operate.scaling import operator as operators
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS, KTHENA, ScalingCaches
 from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions
 from windtunnel.live.operate.scaling.scaled import FAILED_S, Scaled
-from windtunnel.scaling.kubernetes import canary
+from windtunnel.scaling.kubernetes import canary, core
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
 from windtunnel.scaling.kubernetes.kthena import POLICY, Stored, wanted_by
 from windtunnel.scaling.kubernetes.plan import (
@@ -125,7 +124,7 @@ def test_only_what_changed_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None
         counted.append(len(claimants))
         return taken_targets(claimants, others)
 
-    monkeypatch.setattr(operators, "taken_targets", counting)
+    monkeypatch.setattr(core, "taken_targets", counting)
     stage = Stage()
     for name in "abc":
         stage.show(name)
@@ -148,7 +147,7 @@ def test_only_what_changed_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None
     stage.show("hpa", HPAS, scaleTargetRef={"kind": "Deployment", "name": "c"}, status={"x": 1})
     assert not stage.caches.woken.is_set()
     assert counted == [3, 3, 3]
-    assert list(stage.operator._taken.values()) == [{"c": "HorizontalPodAutoscaler hpa"}]
+    assert list(stage.operator.core.taken.values()) == [{"c": "HorizontalPodAutoscaler hpa"}]
     stage.remove("a")
     stage.operator.replan()
     assert list(stage.scaled()) == ["b", "c"]

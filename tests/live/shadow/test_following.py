@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from windtunnel.analysis.shadow.window import ServedRequest, TrafficWindow, figures_of
 from windtunnel.core.errors import InputError
+from windtunnel.live.event_log import EventLogFile
 from windtunnel.live.gateway.decisions import GatewayCore
-from windtunnel.live.gateway.event_log import EventLogFile
 from windtunnel.live.gateway.facts import ModelCard, RequestArrival
 from windtunnel.live.gateway.settings import GatewayFile
 from windtunnel.live.shadow.following import GatewayFollower

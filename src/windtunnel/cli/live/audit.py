@@ -1,28 +1,39 @@
-"""`windtunnel audit`: replay a gateway's log, and hold its decisions to it."""
+"""`windtunnel audit`: replay the log of a live program, and hold its decisions to it."""
 
 from pathlib import Path
 
 import click
 
 from windtunnel.cli.options import FILE
-from windtunnel.core.errors import printable
+from windtunnel.core.errors import InputError, printable
 
 
-@click.command(short_help="Replay a gateway's event log and check every decision in it.")
+@click.command(short_help="Replay an event log and check every decision in it.")
 @click.argument("log", type=FILE)
 @click.pass_context
 def audit(context: click.Context, *, log: Path) -> None:
-    """Replay a gateway's event log and check every decision in it.
+    """Replay an event log and check every decision in it.
 
-    LOG is the file that `live.log` of a gateway named. Its observations are given to the same
-    controllers in the time of the log; the exit status is 1 if they decide anything else.
+    LOG is the file that `live.log` of a gateway or `--log` of `windtunnel operate` named. Its
+    observations are given to the same controllers in the time of the log; the exit status is 1 if
+    they decide anything else. Of an operator, the decisions of the autoscaler are replayed.
     """
-    from windtunnel.live.gateway.audit import audit as replay
+    from windtunnel.live.event_log import OPERATOR_STARTED, STARTED
+    from windtunnel.live.gateway.audit import audit as replay_gateway
+    from windtunnel.live.operate.audit import audit as replay_operator
+    from windtunnel.live.replay import first_line
 
-    report = replay(log)
+    head = first_line(log)
+    audits = {STARTED: replay_gateway, OPERATOR_STARTED: replay_operator}
+    if head is None or head.kind not in audits:
+        allowed = "a file that `live.log` of a gateway or `--log` of an operator named"
+        raise InputError("this is not an event log", where=f"{log}:1", allowed=allowed)
+    report = audits[head.kind](log)
     if report.cut:
-        click.echo("the last line of the log is incomplete: the gateway was killed", err=True)
+        click.echo("the last line of the log is incomplete: the program was killed", err=True)
     if report.difference:
         click.echo(printable(report.difference))
         context.exit(1)
     click.echo(f"{report.decisions} decisions follow from {report.facts} facts, byte for byte")
+    if report.skipped:
+        click.echo(f"{report.skipped} lines about gangs and machines were not replayed")

@@ -10,7 +10,7 @@ import msgspec
 
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import OutputError
-from windtunnel.live.gateway.lines import LineBuffer
+from windtunnel.live.lines import LineBuffer
 
 
 class AccessLog:

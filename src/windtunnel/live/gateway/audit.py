@@ -1,152 +1,62 @@
-"""Replays the event log of a gateway through its decisions, in the time of the log.
+"""Replays the event log of a gateway through its decisions."""
 
-The log has every fact that the decisions were given, and every decision. The same facts must lead
-to the same lines, byte for byte; the first one that differs is reported.
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-import msgspec
 from pydantic import ValidationError
 
 from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
-from windtunnel.core.telemetry import Plain
+from windtunnel.live.event_log import STARTED
 from windtunnel.live.gateway import facts
 from windtunnel.live.gateway.decisions import GatewayCore
-from windtunnel.live.gateway.event_log import STARTED, log_line
 from windtunnel.live.gateway.facts import ModelCard, RequestArrival
 from windtunnel.live.gateway.settings import GatewayFile
-
-LONGEST_LINE: Final = 16 << 20
-
-
-class AuditReport(NamedTuple):
-    """What came of a replay."""
-
-    facts: int
-    decisions: int
-    difference: str
-    """The first line that is not as in the log, in words; empty: there is none."""
-    cut: bool
-    """Whether the last line of the log is incomplete: the gateway was killed."""
-
-
-class LogLine(msgspec.Struct):
-    """A line of the log."""
-
-    time: float
-    kind: str
-    subject: str
-    reason: str = ""
-    data: dict[str, Any] = {}
+from windtunnel.live.replay import AuditReport, LogLine, MadeLines, first_line, replay
 
 
 def audit(path: Path) -> AuditReport:
     """Replays a log; a file that is not one is an InputError."""
-    lines = lines_of(path)
-    number, first = next(lines, (1, b""))
-    head = _head(path, first)
-    core, expected = _begin(path, head)
-    since_s = float(head.data.get("since", 0.0))
-    heard = decided = 0
-    cut = False
-    made: list[bytes] = expected
-    place = 0
-    for number, raw in lines:
-        if not raw.endswith(b"\n"):
-            cut = True
-            break
-        try:
-            line = msgspec.json.decode(raw, type=LogLine)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise InputError(
-                "this is not a line of a gateway's log", where=f"{path}:{number}"
-            ) from None
-        if line.kind not in facts.DECISIONS:
-            if place < len(made):
-                break
-            made.clear()
-            place = 0
-            heard += 1
-            _tell(core, line, path, number)
-            if line.time < since_s:
-                del made[1:]  # the log was cut: it has no decisions of this time
-        else:
-            decided += 1
-        if place >= len(made):
-            what = f"{path}:{number}: the log has a decision that is not made again: {_shown(raw)}"
-            return AuditReport(heard, decided, what, cut)
-        if made[place] != raw:
-            what = f"{path}:{number}: the log has {_shown(raw)}, the replay {_shown(made[place])}"
-            return AuditReport(heard, decided, what, cut)
-        place += 1
-    if place < len(made) and not cut:
-        what = f"{path}:{number}: the replay decides what the log does not have: "
-        return AuditReport(heard, decided, what + _shown(made[place]), cut)
-    return AuditReport(heard, decided, "", cut)
-
-
-def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while line := file.readline(LONGEST_LINE):
-                number += 1
-                yield number, line
-    except OSError as error:
-        raise InputError(f"the log cannot be read: {error.strerror}", where=str(path)) from None
+    head = log_head(path)
+    settings = GatewayFile.read(head.data["settings"])
+    folder = Path(head.data.get("folder") or path.parent)
+    policies = settings.policies(folder, int(head.data["seed"]), head.data.get("objectives", {}))
+    made = MadeLines()
+    program = _ReplayedGateway(GatewayCore(policies, made.record))
+    return replay(path, program, made, float(head.data.get("since", 0.0)))
 
 
 def log_head(path: Path) -> LogLine:
     """The first line of a log, with the settings and the seed of its gateway."""
-    return _head(path, next(lines_of(path), (1, b""))[1])
-
-
-def _head(path: Path, raw: bytes) -> LogLine:
+    head = first_line(path)
     try:
-        head = msgspec.json.decode(raw, type=LogLine)
-        GatewayFile.read(head.data["settings"])
-        int(head.data["seed"])
-    except (
-        *(msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError),
-        *(ValueError, ValidationError),
-    ):
-        head = LogLine(0.0, "", "")
-    if head.kind != STARTED:
-        allowed = "a file that `live.log` of a gateway named"
-        raise InputError("this is not the log of a gateway", where=f"{path}:1", allowed=allowed)
-    return head
-
-
-def _begin(path: Path, head: LogLine) -> tuple[GatewayCore, list[bytes]]:
-    settings = GatewayFile.read(head.data["settings"])
-    seed = int(head.data["seed"])
-    made: list[bytes] = []
-
-    def record(now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]) -> None:
-        made.append(log_line(now_s, kind, subject, reason, data))
-
-    folder = Path(head.data.get("folder") or path.parent)
-    objectives = head.data.get("objectives", {})
-    return GatewayCore(settings.policies(folder, seed, objectives), record), made
-
-
-def _tell(core: GatewayCore, line: LogLine, path: Path, number: int) -> None:
-    """Gives one fact to the decisions again."""
-    about = line.subject.partition("/")[2]
-    tell = _FACTS.get(line.kind)
-    try:
-        if tell is None:
-            raise LookupError(line.kind)  # noqa: TRY301 - one sentence for all that is wrong
-        tell(core, int(about) if about else -1, line)
-    except (LookupError, TypeError, ValueError, AssertionError) as error:
-        what = f"the fact {line.kind!r} does not follow from what was before it ({error!r})"
-        raise InputError(what, where=f"{path}:{number}") from None
-    while core.take() is not None:
+        if head is not None and head.kind == STARTED:
+            GatewayFile.read(head.data["settings"])
+            int(head.data["seed"])
+            return head
+    except (LookupError, TypeError, ValueError, ValidationError):
         pass
+    allowed = "a file that `live.log` of a gateway named"
+    raise InputError("this is not the log of a gateway", where=f"{path}:1", allowed=allowed)
+
+
+class _ReplayedGateway:
+    """A gateway that is told the facts of its log."""
+
+    decisions: tuple[str, ...] = facts.DECISIONS
+
+    def __init__(self, core: GatewayCore) -> None:
+        self._core: Final = core
+
+    def skips(self, line: LogLine) -> bool:  # noqa: ARG002 - a gateway's whole log is replayed
+        return False
+
+    def tell(self, line: LogLine) -> None:
+        about = line.subject.partition("/")[2]
+        _FACTS[line.kind](self._core, int(about) if about else -1, line)
+        while self._core.take() is not None:
+            pass
 
 
 def _observe(core: GatewayCore, server: int, line: LogLine) -> None:
@@ -197,7 +107,3 @@ _FACTS: Final[dict[str, Callable[[GatewayCore, int, LogLine], None]]] = {
 
 def _joined(core: GatewayCore, line: LogLine) -> None:
     core.join(line.data["name"], line.data["slots"], line.time, line.data["role"])
-
-
-def _shown(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace").strip()[:300]

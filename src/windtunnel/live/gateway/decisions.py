@@ -23,7 +23,7 @@ from windtunnel.admission.gateway import (
 from windtunnel.core import vocabulary
 from windtunnel.core.random import Streams
 from windtunnel.core.signals import Signals
-from windtunnel.core.telemetry import Plain
+from windtunnel.core.telemetry import Plain, Record
 from windtunnel.live.gateway.caches import PrefixCaches
 from windtunnel.live.gateway.facts import (
     ANSWERED,
@@ -49,7 +49,6 @@ from windtunnel.live.gateway.facts import (
     GatewayAction,
     ModelCard,
     Policies,
-    Record,
     RequestArrival,
     arrival_data,
 )

@@ -1,6 +1,6 @@
 """What the decisions of a gateway are told and what they answer: facts, settings, actions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,9 +35,6 @@ DECISIONS: Final = (*vocabulary.GATEWAY_DECISIONS, vocabulary.ROUTED, vocabulary
 BOTH: Final = "both"
 PREFILL: Final = "prefill"
 DECODE: Final = "decode"
-
-Record = Callable[[float, str, str, str, dict[str, Plain]], None]
-"""Takes (time, kind, subject, reason, data); `GatewayCore` is given one where a log is kept."""
 
 
 class GatewayAction:

@@ -19,8 +19,9 @@ from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration, parse_duration
 from windtunnel.live.gateway import facts
-from windtunnel.live.gateway.audit import LogLine, lines_of, log_head
+from windtunnel.live.gateway.audit import log_head
 from windtunnel.live.gateway.settings import GatewayFile
+from windtunnel.live.replay import LogLine, lines_of
 from windtunnel.settings.document import Plain
 from windtunnel.workload.traces.gateway_folder import SAME_ARRIVAL_S, GatewayRow
 

@@ -18,8 +18,10 @@ from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import InputError, OutputError
 from windtunnel.core.files import read_bounded
 from windtunnel.core.random import fresh_seed
+from windtunnel.core.telemetry import Record
 from windtunnel.live.admin import admin_app, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
+from windtunnel.live.event_log import EventLogFile
 from windtunnel.live.gateway.access_log import AccessLog
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
 from windtunnel.live.gateway.data_path.prompts import PromptReader
@@ -27,8 +29,6 @@ from windtunnel.live.gateway.data_path.proxy import SWEEP_S, KeyHolder, Proxy, P
 from windtunnel.live.gateway.data_path.server_side import ServerAddress, ServerPool
 from windtunnel.live.gateway.decisions import GatewayCore
 from windtunnel.live.gateway.discovery import Discovery
-from windtunnel.live.gateway.event_log import EventLogFile
-from windtunnel.live.gateway.facts import Record
 from windtunnel.live.gateway.kv.blocks import CacheChange, ServerBlocks
 from windtunnel.live.gateway.kv.events import KvEventReader
 from windtunnel.live.gateway.kv.tokens import ModelTokenizer

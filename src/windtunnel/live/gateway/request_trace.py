@@ -11,7 +11,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from windtunnel.core.errors import OutputError
-from windtunnel.live.gateway.lines import LineBuffer
+from windtunnel.live.lines import LineBuffer
 
 NAME: Final = "trace-{number:06d}.jsonl"
 

@@ -16,13 +16,12 @@ import msgspec
 
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError
-from windtunnel.core.vocabulary import KEPT, RESIZED
 from windtunnel.fleet.kubernetes.controller import FleetDecision
 from windtunnel.fleet.kubernetes.settings import FleetFile
 from windtunnel.gangs.kubernetes.calls import EVENT, ApiCall
 from windtunnel.live.admin import admin_app, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
-from windtunnel.live.gateway.event_log import EventLogFile
+from windtunnel.live.event_log import EventLogFile
 from windtunnel.live.kubernetes.client import Client, open_client
 from windtunnel.live.kubernetes.config import load_config
 from windtunnel.live.kubernetes.errors import KubernetesError, NotFound
@@ -45,7 +44,7 @@ from windtunnel.live.operate.scaling.sources import PrometheusServer, open_sourc
 from windtunnel.live.operate.webhooks import Webhooks
 from windtunnel.live.operate.writer import Answer, Writer
 from windtunnel.live.system import need, run_until_stopped, unwrapped
-from windtunnel.scaling.actuation import IssuedDecision
+from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.kubernetes.plan import ObjectName
 
 FLUSH_S: Final = 1.0
@@ -296,7 +295,8 @@ class Program:
         writer: Client | None,
         recorder: EventRecorder | None,
     ) -> None:
-        options = ScalingOptions(self._installation, self.options.canary)
+        record = None if self._log_file is None else self._log_file.record
+        options = ScalingOptions(self._installation, self.options.canary, record)
         async with open_sources(self.options.prometheus) as sources:
             self.scaling = ScalingOperator(
                 caches, reader, writer, recorder, sources, self.now_s, options
@@ -331,11 +331,21 @@ class Program:
         tell_s = self.now_s() + PATIENCE_S
         while True:
             await asyncio.sleep(FLUSH_S)
-            if self._log_file is not None:
-                self._log_file.flush()
+            self._flush_log()
             if self.now_s() >= tell_s:
                 tell_s = self.now_s() + REPEAT_S
                 self._log_waiting()
+
+    def _flush_log(self) -> None:
+        """A log that is full is followed by one that begins with all that is known."""
+        log, core = self._log_file, None if self.scaling is None else self.scaling.core
+        if log is None:
+            return
+        log.flush()
+        if log.is_full and (core is None or not core.awaits_outcomes):
+            log.begin_anew()
+            if core is not None:
+                core.log_anew(self.now_s())
 
     def _log_waiting(self) -> None:
         """What the caches wait for: an API server that does not answer, or kinds that it lacks."""
@@ -376,13 +386,7 @@ class Program:
             subject = f"{event.kind}/{event.name}"
             self._log_file.record(now_s, f"gang.{event.reason}", subject, event.message, {})
 
-    def _scaled(self, now_s: float, named: ObjectName, issued: IssuedDecision) -> None:
-        decision = issued.decision
-        if self._log_file is not None:
-            kind = RESIZED if decision.changes else KEPT
-            data = {"id": issued.id, **decision.as_data()}
-            subject = f"{named} pool/{decision.variant}"
-            self._log_file.record(now_s, kind, subject, decision.reason, data)
+    def _scaled(self, named: ObjectName, decision: Decision) -> None:
         if self.options.dry_run and decision.changes:
             scaling_log.info(
                 "%s: would scale %s from %d to %d: %s",

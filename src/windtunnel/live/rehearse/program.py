@@ -29,7 +29,6 @@ from windtunnel.gangs.api.resolve import full_name
 from windtunnel.gangs.objects import Node
 from windtunnel.gangs.servers import PoolPods
 from windtunnel.gangs.view import View
-from windtunnel.live.gateway.audit import LogLine
 from windtunnel.live.gateway.facts import JOINED
 from windtunnel.live.kubernetes.client import Client, open_client
 from windtunnel.live.kubernetes.config import load_config
@@ -43,6 +42,7 @@ from windtunnel.live.rehearse import cluster
 from windtunnel.live.rehearse.cluster import ClusterObjects
 from windtunnel.live.rehearse.kubelets import Kubelets, PodPace
 from windtunnel.live.rehearse.servers import BuildServer, EmulatedServers, PodAddresses
+from windtunnel.live.replay import LogLine
 from windtunnel.live.wire.client import Endpoint, open_session
 from windtunnel.live.wire.keys import Keys
 from windtunnel.workload.traffic import Traffic

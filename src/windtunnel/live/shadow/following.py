@@ -14,10 +14,10 @@ import msgspec
 from windtunnel.analysis.shadow.window import MOST_IN_FLIGHT, TrafficWindow
 from windtunnel.core import vocabulary
 from windtunnel.core.errors import InputError
+from windtunnel.live.event_log import STARTED
 from windtunnel.live.gateway import facts
-from windtunnel.live.gateway.audit import LogLine
-from windtunnel.live.gateway.event_log import STARTED
 from windtunnel.live.gateway.settings import GatewayFile
+from windtunnel.live.replay import LogLine
 from windtunnel.workload.traces.formats.windtunnel import TraceLine
 from windtunnel.workload.traces.gateway_folder import PATTERN, RESTART_S, SAME_ARRIVAL_S
 from windtunnel.workload.traces.record import TraceRequest, fault_of

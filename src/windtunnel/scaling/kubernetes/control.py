@@ -266,6 +266,14 @@ class ScalingController:
         self._trusted = False
         return ""
 
+    def counters(self) -> dict[str, Any]:
+        """What servers had counted at the last look, as plain data."""
+        return self._builder.state()
+
+    def set_counters(self, counters: Mapping[str, Any]) -> None:
+        """Takes back what `counters` gave."""
+        self._builder.restore(counters)
+
     # One tick.
 
     def decide(self, seen: Observation, now_s: float) -> Tick:

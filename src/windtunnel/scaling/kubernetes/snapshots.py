@@ -9,7 +9,9 @@ replicas did not answer, the traffic of the others stands for theirs.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from msgspec import convert, to_builtins
 
 from windtunnel.scaling.kubernetes.pages import (
     CACHE_HITS,
@@ -168,6 +170,17 @@ class SnapshotBuilder:
             queued_prompt_tokens=queued * flow.lengths.prompt_tokens,
         )  # fmt: skip
         return Snapshot(now_s, [model], self._free(variants))
+
+    def state(self) -> dict[str, Any]:
+        """The counters of the last look, as plain data."""
+        taken_s = self._taken_s if math.isfinite(self._taken_s) else None
+        return {"taken_s": taken_s, "earlier": to_builtins(self._earlier, str_keys=True)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave."""
+        taken_s = state["taken_s"]
+        self._taken_s = -math.inf if taken_s is None else float(taken_s)
+        self._earlier = convert(state["earlier"], dict[str, _Earlier], str_keys=True)
 
     def _free(self, variants: Sequence[Variant]) -> dict[str, int] | None:
         """Accelerators of the policy's limits that no replica has or waits for."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from windtunnel.core.loop import INFINITY
+from windtunnel.core.telemetry import Record
 from windtunnel.live.kubernetes.client import Client, Selection
 from windtunnel.live.kubernetes.errors import (
     ApiError,
@@ -41,15 +41,14 @@ from windtunnel.live.operate.scaling.canary import CanaryChecks, CanaryOptions
 from windtunnel.live.operate.scaling.scaled import FAILED_S, RunningCheck, Scaled, decoded
 from windtunnel.live.operate.scaling.sources import MetricSources
 from windtunnel.live.system import unwrapped
-from windtunnel.scaling.actuation import IssuedDecision
-from windtunnel.scaling.kubernetes import kthena
+from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER
 from windtunnel.scaling.kubernetes.canary import (
+    ANNOTATION,
     CANARY,
     GOES_ON,
     CanaryAsk,
     CanaryOutcome,
-    autoscaler_wants,
 )
 from windtunnel.scaling.kubernetes.control import (
     ACCEPTED,
@@ -64,16 +63,8 @@ from windtunnel.scaling.kubernetes.control import (
     ScalingController,
     merged_conditions,
 )
-from windtunnel.scaling.kubernetes.plan import (
-    Claimant,
-    InvalidPlan,
-    ObjectName,
-    PlanBug,
-    ScaledTarget,
-    ScalingPlan,
-    attempt,
-    taken_targets,
-)
+from windtunnel.scaling.kubernetes.core import ScalingCore, StoredObject
+from windtunnel.scaling.kubernetes.plan import ObjectName, PlanBug, ScaledTarget
 from windtunnel.scaling.kubernetes.snapshots import PoolObservation
 
 MANAGED: Final = {"app.kubernetes.io/managed-by": "windtunnel-operator"}
@@ -85,7 +76,7 @@ SCALE_TRIES: Final = 3
 
 scaling_log: Final = logging.getLogger("windtunnel.operator.scaling")
 
-Decided = Callable[[float, ObjectName, IssuedDecision], None]
+Decided = Callable[[ObjectName, Decision], None]
 
 
 class ScalingOptions(NamedTuple):
@@ -95,6 +86,8 @@ class ScalingOptions(NamedTuple):
     """Who we are among several installations on one cluster."""
     canary: CanaryOptions | None = None
     """None: a changed policy under a `canary` is never applied."""
+    record: Record | None = None
+    """Takes every fact and every decision, for `windtunnel audit`."""
 
 
 class ScalingOperator:
@@ -117,9 +110,8 @@ class ScalingOperator:
         self._sources: Final = sources
         self._now_s: Final = now_s
         self._options: Final = options
+        self.core: Final = ScalingCore(now_s(), acts=writer is not None, record=options.record)
         self.scaled: Final[dict[ObjectName, Scaled]] = {}
-        self._taken: dict[ObjectName, dict[str, str]] = {}
-        self._claims_changed = True
         self._kinds: Final = ScaleKinds(reader, now_s)
         self._checks: Final = CanaryChecks(options.canary)
         self.on_decision: Decided | None = None
@@ -159,93 +151,38 @@ class ScalingOperator:
 
     def replan(self) -> None:
         """Plans of objects that are new or were edited; the others go on."""
-        edited: list[ObjectName] = []
+        now_s = self._now_s()
         for named, resource, held in self._caches.take_changed():
             known = self.scaled.get(named)
-            if held is None or held.metadata.deletion_timestamp is not None:
+            meta = None if held is None else held.metadata
+            if held is None or meta is None or meta.deletion_timestamp is not None:
                 if known is not None:
                     self.scaled.pop(named).cancel()
-                    self._claims_changed = True
-                    edited.append(named)
+                    self.core.gone(named, now_s)
                 continue
-            if known is None or known.meta.uid != held.metadata.uid:
+            self.core.received(_stored(named, held), now_s)
+            if known is None or known.meta.uid != meta.uid:
                 if known is not None:
                     known.cancel()
-                self.scaled[named] = Scaled(named, resource, held.metadata)
-                edited.append(named)
-            elif known.is_edited_by(held.metadata):
-                edited.append(named)
+                self.scaled[named] = Scaled(self.core.objects[named], resource, meta)
             one = self.scaled[named]
-            one.meta, one.spec, one.status = held.metadata, held.spec, held.status
-        for named in edited:
-            if named.kind == AUTOSCALER and named in self.scaled:
-                one = self.scaled[named]
-                one.wanted = autoscaler_wants(named, one.spec)
-                self._plan(one)
-        for version in sorted({one.api_version for one in edited if one.kind != AUTOSCALER}):
-            self._plan_kthena(version)
-        if self._caches.take_hpas_changed() or self._claims_changed:
-            self._claims_changed = False
-            claimants = [
-                Claimant(
-                    one.named, one.meta.creation_timestamp or "", control.plan.targets, control.acts
+            one.meta, one.status = meta, held.status
+        if self._caches.take_hpas_changed():
+            self.core.others(self._caches.hpa_targets(), now_s)
+        self.core.plan(now_s)
+        self._follow_plans()
+
+    def _follow_plans(self) -> None:
+        """Objects whose plan has changed are looked at next."""
+        for known in self.core.take_replanned():
+            one = self.scaled[known.named]
+            if isinstance(known.wrong, PlanBug):
+                self.bugs += 1
+                scaling_log.error(
+                    "%s: %s", known.named, known.wrong, exc_info=known.wrong.__cause__
                 )
-                for one in self.scaled.values()
-                if (control := one.control) is not None
-            ]
-            self._taken = taken_targets(claimants, self._caches.hpa_targets())
-
-    def _plan(self, one: Scaled) -> None:
-        """By what is asked for, or what is in force."""
-        assert one.wanted is not None
-        plan = one.gate.plan(one.wanted)
-        wrong = one.gate.wrong
-        made: ScalingController | InvalidPlan
-        if isinstance(plan, InvalidPlan):
-            made = wrong = plan
-        elif one.control is not None and one.control.plan == plan:
-            made = one.control
-        else:
-            made = attempt(partial(self._controller, plan, one.control))
-            wrong = made if isinstance(made, InvalidPlan) else wrong
-        if isinstance(wrong, PlanBug):
-            self.bugs += 1
-            scaling_log.error("%s: %s", one.named, wrong, exc_info=wrong.__cause__)
-        before, one.wrong = one.wrong, "" if wrong is None else str(wrong)
-        if made is one.control:
-            if one.wrong != before:
-                one.due_s = self._now_s()
-            return
-        self._claims_changed = True
-        one.control = None if isinstance(made, InvalidPlan) else made
-        one.holder = RecordHolder(self._options.installation, one.interval_s)
-        one.due_s = self._now_s()
-
-    def _controller(self, plan: ScalingPlan, before: ScalingController | None) -> ScalingController:
-        now_s = self._now_s()
-        made = ScalingController(plan, now_s, acts=self._writer is not None)
-        if before is not None:
-            made.restore(before.record(), now_s)
-        return made
-
-    def _plan_kthena(self, api_version: str) -> None:
-        """Policies and bindings refer to each other: all of a group are read together."""
-        stored = [
-            kthena.Stored(named, one.spec, one.canary)
-            for named, one in sorted(self.scaled.items())
-            if named.api_version == api_version
-        ]
-        policies = [one for one in stored if one.named.kind == kthena.POLICY]
-        bindings = [one for one in stored if one.named.kind == kthena.BINDING]
-        wanted = dict(kthena.wanted_by(policies, bindings))
-        for named in (one.named for one in stored):
-            one = self.scaled[named]
-            one.wanted = wanted.get(named)
-            if one.wanted is not None:
-                self._plan(one)
-            else:  # a policy whose targets a binding has
-                one.control, one.wrong, one.due_s = None, "", INFINITY
-                self._claims_changed = True
+            one.holder = RecordHolder(self._options.installation, one.interval_s)
+            one.due_s = INFINITY if known.wanted is None else self._now_s()
 
     # One look.
 
@@ -279,26 +216,31 @@ class ScalingOperator:
         seen, now_s = await self._observe(one, control)
         if one.control is not control:
             return  # it was edited meanwhile
-        made = control.decide(seen, now_s)
+        made = self.core.decide(one.named, seen, now_s)
         one.due_s = control.next_s
         self.decided += len(made.decisions)
         for issued in made.decisions:
             if self.on_decision is not None:
-                self.on_decision(now_s, one.named, issued)
+                self.on_decision(one.named, issued.decision)
         for event in made.events:
             await self._record(one, event)
         if self._writer is None:
             return
         if not await self._store(one, control):
             for order in made.orders:
-                control.carried_out(order, OrderOutcome.WITHDRAWN, "", now_s)
+                self._carried_out(one, order, OrderOutcome.WITHDRAWN, "")
             return
         for order in made.orders:
             outcome, says = await self._order(order)
-            told = control.carried_out(order, outcome, says, self._now_s())
+            told = self._carried_out(one, order, outcome, says)
             if told is not None:
                 await self._record(one, told, f"Scale{order.before}To{order.replicas}")
         await self._write_status(one, control)
+
+    def _carried_out(
+        self, one: Scaled, order: Order, outcome: OrderOutcome, says: str
+    ) -> ObjectEvent | None:
+        return self.core.carried_out(one.named, order.target.pool, outcome, says, self._now_s())
 
     async def _observe(self, one: Scaled, control: ScalingController) -> tuple[Observation, float]:
         """All that is to be known for a decision, and when it was so."""
@@ -320,7 +262,7 @@ class ScalingOperator:
         }
         seen = Observation(
             {**known, **external}, answers.readings, answers.queued, answers.problems,
-            self._taken.get(one.named, {}),
+            self.core.taken.get(one.named, {}),
         )  # fmt: skip
         return seen, now_s
 
@@ -417,13 +359,10 @@ class ScalingOperator:
         return True
 
     def _restore(self, one: Scaled, record: dict[str, Any] | None) -> str:
-        """Goes on from a record, if any, with the spec that was in force; what is wrong with it."""
-        one.gate.restore((record or {}).get("canary"))
-        if one.wanted is not None:
-            self._plan(one)
-        if record is None or one.control is None:
-            return ""
-        return one.control.restore(record, self._now_s())
+        """Goes on from a record, if any; what is wrong with it."""
+        wrong = self.core.restore(one.named, record, self._now_s())
+        self._follow_plans()
+        return wrong
 
     async def _read_in_force(self, one: Scaled) -> None:
         """A dry run knows what is in force from the record of the operator that acts."""
@@ -435,7 +374,7 @@ class ScalingOperator:
         except NotFound:
             found = {}
         record = decoded(str((found.get("data") or {}).get("record", "")))
-        self._restore(one, {"canary": record.get("canary")})
+        self._restore(one, record)
 
     async def _store(self, one: Scaled, control: ScalingController) -> bool:
         """Says whether the record is stored; without it, nothing is ordered."""
@@ -488,8 +427,8 @@ class ScalingOperator:
         elif running.task.done() and ask is not None:
             one.check = None
             outcome = running.task.result()
-            event = one.gate.conclude(ask, outcome, self._now_s(), acts=self._writer is not None)
-            self._plan(one)
+            event = self.core.checked(one.named, ask, outcome, self._now_s())
+            self._follow_plans()
             await self._record(one, event, "Check")
             if outcome.report:
                 await self._attach(one, outcome.report)
@@ -629,6 +568,13 @@ class ScalingOperator:
             return False
         self._caches.written(one.resource, made)
         return True
+
+
+def _stored(named: ObjectName, held: Received) -> StoredObject:
+    meta = held.metadata
+    canary = meta.annotations.get(ANNOTATION)
+    created = meta.creation_timestamp or ""
+    return StoredObject(named, meta.uid, created, meta.generation, held.spec, canary)
 
 
 def _accepted(one: Scaled) -> Condition:

@@ -10,14 +10,9 @@ import msgspec
 
 from windtunnel.core.loop import INFINITY
 from windtunnel.live.kubernetes.resources import Meta, Resource
-from windtunnel.scaling.kubernetes.canary import (
-    ANNOTATION,
-    CanaryAsk,
-    CanaryGate,
-    CanaryOutcome,
-    WantedScaling,
-)
+from windtunnel.scaling.kubernetes.canary import CanaryAsk, CanaryGate, CanaryOutcome
 from windtunnel.scaling.kubernetes.control import RecordHolder, ScalingController
+from windtunnel.scaling.kubernetes.core import AutoscaledObject
 from windtunnel.scaling.kubernetes.plan import ObjectName
 
 LONGEST_NAME: Final = 200
@@ -32,22 +27,17 @@ class RunningCheck(NamedTuple):
 
 
 class Scaled:
-    """One object, its plan, and how it fares."""
+    """One object, and how it fares."""
 
-    def __init__(self, named: ObjectName, resource: Resource, meta: Meta) -> None:
-        self.named: Final = named
+    def __init__(self, known: AutoscaledObject, resource: Resource, meta: Meta) -> None:
+        self.known: Final = known
+        self.named: Final[ObjectName] = known.named
+        self.gate: Final[CanaryGate] = known.gate
         self.resource: Final = resource
         self.meta = meta
-        self.spec: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
-        self.gate: Final = CanaryGate()
-        self.wanted: WantedScaling | None = None
-        """None: another object has its targets."""
         self.check: RunningCheck | None = None
-        self.control: ScalingController | None = None
         self.holder: RecordHolder | None = None
-        self.wrong = ""
-        """What is wrong with it; it is not scaled then."""
         self.version: str | None = None
         """Of its record, as we wrote or read it; None: to be read first; empty: there is none."""
         self.task: asyncio.Task[None] | None = None
@@ -61,18 +51,17 @@ class Scaled:
         """Its kind has no status to write."""
 
     @property
-    def interval_s(self) -> float:
-        return FAILED_S if self.control is None else self.control.plan.interval_s
+    def control(self) -> ScalingController | None:
+        return self.known.control
 
     @property
-    def canary(self) -> str | None:
-        """The annotation; kinds of Kthena have no field for it."""
-        return self.meta.annotations.get(ANNOTATION)
+    def wrong(self) -> str:
+        """What is wrong with it; it is not scaled then."""
+        return str(self.known.wrong or "")
 
-    def is_edited_by(self, meta: Meta) -> bool:
-        """Whether it says something else under this metadata; annotations have no generation."""
-        now = meta.uid, meta.generation, meta.annotations.get(ANNOTATION)
-        return now != (self.meta.uid, self.meta.generation, self.canary)
+    @property
+    def interval_s(self) -> float:
+        return FAILED_S if self.control is None else self.control.plan.interval_s
 
     def cancel(self) -> None:
         """Ends what goes on for it."""

@@ -1,4 +1,4 @@
-"""The event log of a gateway: a line for every fact and every decision, for `windtunnel audit`."""
+"""The event log of a live program: a line for every fact and every decision."""
 
 import contextlib
 from collections.abc import Mapping
@@ -9,9 +9,10 @@ import msgspec
 
 from windtunnel.core.errors import OutputError
 from windtunnel.core.telemetry import Event, Plain
-from windtunnel.live.gateway.lines import LineBuffer
+from windtunnel.live.lines import LineBuffer
 
 STARTED: Final = "gateway.started"
+OPERATOR_STARTED: Final = "operator.started"
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -25,8 +26,8 @@ def log_line(
 class EventLogFile:
     """Writes lines; a disk that is full costs lines, which are counted, and nothing else.
 
-    With `largest` bytes, the log of an earlier process and a log that is full become `FILE.1`, in
-    place of the one before.
+    With `largest` bytes, the log of an earlier process becomes `FILE.1`, in place of the one
+    before. So does one that is full: its program calls `begin_anew` and records what it knows.
     """
 
     def __init__(
@@ -34,18 +35,23 @@ class EventLogFile:
     ) -> None:
         self._lines: Final = LineBuffer(self._write)
         self._path: Final = path
+        self._head: Final = dict(head)
+        self._program: Final = program
         self._largest: Final = largest
         try:
             self._file: IO[bytes] = self._open()
         except OSError as error:
             raise OutputError(f"cannot write the log: {error.strerror}", where=str(path)) from None
-        self.record(0.0, f"{program}.started", program, "", dict(head))
+        self._start()
 
     def _open(self) -> IO[bytes]:
         self._size = 0
         if self._largest and self._path.is_file():
             self._path.replace(f"{self._path}.1")
         return self._path.open("wb")
+
+    def _start(self) -> None:
+        self.record(0.0, f"{self._program}.started", self._program, "", dict(self._head))
 
     def record(
         self, now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]
@@ -55,6 +61,18 @@ class EventLogFile:
     @property
     def lost(self) -> int:
         return self._lines.lost
+
+    @property
+    def is_full(self) -> bool:
+        return 0 < self._largest < self._size
+
+    def begin_anew(self) -> None:
+        self.close()
+        try:
+            self._file = self._open()
+        except OSError:
+            return  # what cannot be written is counted
+        self._start()
 
     def flush(self) -> None:
         self._lines.flush()
@@ -66,9 +84,5 @@ class EventLogFile:
 
     def _write(self, data: bytes) -> None:
         self._size += len(data)
-        if self._largest and self._size > self._largest:
-            self._file.close()
-            self._file = self._open()
-            self._size = len(data)
         self._file.write(data)
         self._file.flush()
