@@ -65,13 +65,16 @@ PICKED = ("Requests", "At the gateway", "Queued", "First tokens", "Servers", "Ma
 MOST_CHARTS = 4
 LEAST_FAULT = 1.5
 """Pixels of a fault that is over at once."""
+CHARACTER = 7.3
+"""Pixels of one character of text, with some room."""
+SWATCH = 18
 WIDTH, LEFT, RIGHT, TOP, STRIP = 760.0, 64.0, 12.0, 30.0, 34.0
 STYLE = """\
 svg { background: #fff; }
 text { font: 12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1d2126; }
 .title { font-weight: 600; } .quiet { fill: #626a73; } .grid { stroke: #ece9e3; }
 .fault { fill: #c2500a; opacity: .12; } .moment { opacity: .8; }
-.line { fill: none; stroke-width: 1.75; vector-effect: non-scaling-stroke; }
+.line { fill: none; stroke-width: 1.75; stroke-linecap: round; vector-effect: non-scaling-stroke; }
 .a { stroke: #0b6bab; } .b { stroke: #c2500a; stroke-dasharray: 5 2.5; }
 .c { stroke: #00795a; stroke-dasharray: 1.5 2.5; } .area { fill: #0b6bab1f; stroke: none; }
 """
@@ -157,7 +160,7 @@ def picked(run: AnalyzedRun) -> list[Chart]:
 
 
 def any_value(chart: Chart) -> bool:
-    return any(max(line.values) > 0.0 for line in chart.lines)
+    return any(value for line in chart.lines for value in line.values)
 
 
 def picture(drawn: list[Chart], faults: list[FaultSpan], end_s: float) -> str:
@@ -171,12 +174,13 @@ def picture(drawn: list[Chart], faults: list[FaultSpan], end_s: float) -> str:
     ticks = [(LEFT + wide * tick.at / 100.0, tick) for tick in time_ticks(end_s)]
     for number, chart in enumerate(drawn):
         top = TOP + each * number
-        names = ", ".join(line.name for line in chart.lines) if len(chart.lines) > 1 else ""
-        note = f"{chart.note} ({names})" if names and names not in chart.note else chart.note
+        names = ", ".join(line.name for line in chart.lines)
+        note = "" if len(chart.lines) > 1 and names in chart.note else chart.note  # the key has it
         parts.append(
             f'<text class="title" x="{LEFT:g}" y="{top - 8:g}">{escape(chart.title)} '
             f'<tspan class="quiet" font-weight="400">{escape(note)}</tspan></text>'
         )
+        parts += key(chart, faults if number == 0 else [], top - 12)
         for fault in faults:
             across = max(wide * fault.width / 100.0, LEAST_FAULT)
             look = "fault moment" if across == LEAST_FAULT else "fault"
@@ -210,6 +214,25 @@ def picture(drawn: list[Chart], faults: list[FaultSpan], end_s: float) -> str:
                 for x, tick in ticks
             ]
     return "\n".join([*parts, "</svg>", ""])
+
+
+def key(chart: Chart, faults: list[FaultSpan], y: float) -> list[str]:
+    """What the lines of a chart are, from right to left; `y` is the middle of the text."""
+    entries = [(line.name, line.look) for line in chart.lines] if len(chart.lines) > 1 else []
+    if faults:
+        entries.append(("fault", "fault"))
+    parts, right = [], WIDTH - RIGHT
+    for name, look in reversed(entries):
+        start = right - CHARACTER * len(name)
+        parts.append(f'<text class="quiet" x="{start:g}" y="{y + 4:g}">{escape(name)}</text>')
+        left = start - 6 - SWATCH
+        if look == "fault":
+            shape = f'<rect class="fault" x="{left:g}" y="{y - 5:g}" width="{SWATCH}" height="10"/>'
+        else:
+            shape = f'<path class="line {look}" d="M{left:g} {y:g}h{SWATCH}"/>'
+        parts.append(shape)
+        right = left - 14
+    return parts
 
 
 class Made(NamedTuple):

@@ -104,10 +104,16 @@ def test_json_into_a_file(simulate: Run) -> None:
 
 def test_overrides_and_the_seed_change_the_run_and_its_folder(simulate: Run) -> None:
     set_count = ["--set", "workload.1.count=5", "--set", "serving.pools.0.replicas=1"]
-    assert simulate("scenario.yaml", *set_count, "--seed", "9")[0] == 0
-    changed = result_at("runs/busy-9/result.json")
+    code, out, _ = simulate("scenario.yaml", *set_count, "--seed", "9")
+    assert code == 0
+    folder = "runs/busy-9-workload.1.count=5,serving.pools.0.replicas=1"
+    changed = result_at(f"{folder}/result.json")
+    assert changed["overrides"] == set_count[1::2]
+    assert "\n  set workload.1.count=5\n  set serving.pools.0.replicas=1\n" in out
+    assert "<code>workload.1.count=5</code>, " in Path(folder, "report.html").read_text()
     assert simulate("scenario.yaml")[0] == 0
     plain = result_at("runs/busy-0/result.json")
+    assert plain["overrides"] == []
     assert (changed["seed"], plain["seed"]) == (9, 0)
     assert changed["slo"]["batch"]["requests"] == 5
     assert changed["pools"]["main"]["replica_seconds"] == 2.0
@@ -185,7 +191,9 @@ def test_a_second_run_replaces_the_first_in_place(simulate: Run) -> None:
 def test_repeats_give_latencies_limits_and_change_nothing_else(simulate: Run) -> None:
     drawn = ("one.yaml", "--set", "workload.0.arrivals.process=poisson")
     simulate(*drawn, "-o", "plain")
-    code, out, err = simulate(*drawn, "--trust", "--seeds", "2", "--step-error", "5%")
+    code, out, err = simulate(
+        *drawn, "-o", "runs/one-0", "--trust", "--seeds", "2", "--step-error", "5%"
+    )
     assert (code, err) == (0, "")
     assert "95% of further runs" in out
     plain, result = result_at("plain/result.json"), result_at("runs/one-0/result.json")

@@ -13,6 +13,7 @@ FIGURES = {"mean", "p50", "p90", "p95", "p99", "max"}
 CONTRACT: dict[str, set[str] | None] = {
     "name": None,
     "seed": None,
+    "overrides": None,
     "windtunnel": None,
     "scenario_sha256": None,
     "simulated_seconds": None,

@@ -110,6 +110,7 @@ NONE_COMPLETED = "none completed"
 FIGURES: Final = (
     Figure("name", "the scenario's name"),
     Figure("seed", "the seed in force"),
+    Figure("overrides[]", "what `--set` changed of the file, as `PATH=VALUE`; empty: nothing"),
     Figure("windtunnel", "the version that ran"),
     Figure("scenario_sha256", "digest of all effective values and of the manifests that "
            "`scaling` and `gangs` name"),

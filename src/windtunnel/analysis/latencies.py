@@ -139,6 +139,8 @@ if TYPE_CHECKING:
 
 STRETCHES = 120
 """Of the run, each with a mean and a slowest; more would show chance instead of load."""
+IN_A_STRETCH = 4
+"""Requests that a stretch has on average, or more: fewer would break a line for no reason."""
 
 
 class FirstTokens:
@@ -148,9 +150,11 @@ class FirstTokens:
         import numpy as np
 
         self._end_s: float = result["simulated_seconds"]
-        self._counts: Floats = np.zeros(STRETCHES)
-        self._sums: Floats = np.zeros(STRETCHES)
-        self._slowest: Floats = np.zeros(STRETCHES)
+        completed: int = result["requests"]["completed"]
+        self._stretches = max(1, min(STRETCHES, completed // IN_A_STRETCH))
+        self._counts: Floats = np.zeros(self._stretches)
+        self._sums: Floats = np.zeros(self._stretches)
+        self._slowest: Floats = np.zeros(self._stretches)
 
     def add(self, batch: RowBatch) -> None:
         import numpy as np
@@ -161,16 +165,21 @@ class FirstTokens:
             return
         waited = (first - arrived)[there]
         share = first[there] / self._end_s
-        stretch = np.minimum((share * STRETCHES).astype(np.int64), STRETCHES - 1)
-        self._counts += np.bincount(stretch, minlength=STRETCHES)
-        self._sums += np.bincount(stretch, weights=waited, minlength=STRETCHES)
+        many = self._stretches
+        stretch = np.minimum((share * many).astype(np.int64), many - 1)
+        self._counts += np.bincount(stretch, minlength=many)
+        self._sums += np.bincount(stretch, weights=waited, minlength=many)
         np.maximum.at(self._slowest, stretch, waited)
 
     def lines(self) -> tuple[Floats, dict[str, Floats]]:
-        """The middles of stretches in which some came, and their means and slowest."""
+        """The middles of stretches, and their means and slowest; NaN where none came."""
         import numpy as np
 
-        seen = np.flatnonzero(self._counts)
-        middles: Floats = (seen + 0.5) * np.float64(self._end_s / STRETCHES)
-        mean = self._sums[seen] / self._counts[seen]
-        return middles, {"slowest": self._slowest[seen], "mean": mean}
+        seen = self._counts > 0
+        if not seen.any():
+            return np.zeros(0), {}
+        middles: Floats = (np.arange(self._stretches) + 0.5) * np.float64(
+            self._end_s / self._stretches
+        )
+        mean = self._sums / np.where(seen, self._counts, np.nan)
+        return middles, {"slowest": np.where(seen, self._slowest, np.nan), "mean": mean}

@@ -1,6 +1,8 @@
 """Where commands write: apart from what they read, whole or not at all, tried before the work."""
 
+import hashlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from windtunnel.twin.scenario.plan import ScenarioPlan
 
 STANDARD_OUTPUT = "-"
+LONGEST_OVERRIDES = 60
+"""Of a folder's name: the part that says what was set."""
 
 Place = str | Path | None
 
@@ -89,6 +93,22 @@ def folder_of(asked: str | None, json_to: str | None, name: str, earlier: str = 
     if earlier and found.is_dir() and any(found.iterdir()):
         note(f"{found} has earlier results: {earlier}; -o DIR keeps them")
     return str(found)
+
+
+def run_name(plan: "ScenarioPlan") -> str:
+    """What the folder of a run is called: one with other settings does not take its place.
+
+    Overrides that are long, or have characters that folders should not, end in their digest.
+    """
+    given = [one for one in plan.overrides if one.partition("=")[0] not in ("name", "seed")]
+    name = f"{plan.name}-{plan.seed}"
+    if not given:
+        return name
+    text = ",".join(given)
+    safe = re.sub(r"[^A-Za-z0-9_.,=+-]+", "_", text)[:LONGEST_OVERRIDES]
+    if safe != text:
+        safe += f"-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{name}-{safe}"
 
 
 def keep_apart(read: Mapping[str, Place], written: Mapping[str, Place]) -> None:

@@ -45,6 +45,7 @@ class Document:
     def __init__(self, file: str, data: dict[str, Plain], lines: dict[KeyPath, int]) -> None:
         self.file = file
         self.data = data
+        self.overrides: list[str] = []  # `PATH=VALUE`, in the order they were applied
         self._places: dict[KeyPath, int | str] = dict(lines)
 
     def place(self, path: KeyPath) -> str:

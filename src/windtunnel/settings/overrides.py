@@ -27,6 +27,7 @@ def apply_override(document: Document, text: str) -> None:
     if value is None and written.strip() not in ("null", "~"):
         raise InputError("there is no value after the '='", where=place, allowed=_EXAMPLE)
     put_value(document, path, value, place)
+    document.overrides.append(f"{path.strip()}={written.strip()}")
 
 
 def put_value(document: Document, path: str, value: Plain, place: str) -> None:

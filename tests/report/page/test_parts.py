@@ -7,14 +7,17 @@ import zlib
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.analysis.latencies import MOST_BARS, LatencyCounts
-from windtunnel.report.page.axes import LogScale, round_up, time_ticks
+from windtunnel.analysis.latencies import MOST_BARS, FirstTokens, LatencyCounts
+from windtunnel.analysis.rows import RowBatch
+from windtunnel.report.page.axes import LogScale, height_ticks, reach_of, round_up, time_ticks
 from windtunnel.report.page.distributions import LEAST_RATIO
 from windtunnel.report.page.heat import MOST_COLUMNS, MOST_ROWS, _columns, _picture, _rows
+from windtunnel.report.page.series import draw_chart
 
 TIMES = st.floats(min_value=1e-9, max_value=1e7)
 
@@ -55,6 +58,35 @@ def test_time_ticks_are_few_and_start_at_nothing(end_s: float) -> None:
 @given(st.floats(min_value=1e-6, max_value=1e12))
 def test_an_axis_reaches_the_highest_value_and_not_far_above(value: float) -> None:
     assert value * 0.999 <= round_up(value) <= value * 2.001
+
+
+@pytest.mark.parametrize(
+    ("highest", "unit", "labels"),
+    [
+        (0.7, " s", ["0 s", "0.40 s", "0.80 s"]),
+        (900.0, " s", ["0 s", "10 min", "20 min"]),
+        (40_000.0, " s", ["0 s", "10 h", "20 h"]),
+        (7_000.0, "", ["0", "4,000", "8,000"]),
+    ],
+)
+def test_levels_are_said_plainly(highest: float, unit: str, labels: list[str]) -> None:
+    top = reach_of(highest, unit)
+    assert top >= highest
+    assert [tick.label for tick in height_ticks(top, 92.0, unit)] == labels
+
+
+def test_a_time_without_first_tokens_is_a_gap() -> None:
+    came = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 99.0, 99.5, 99.6, 99.7]
+    first = FirstTokens({"simulated_seconds": 100.0, "requests": {"completed": len(came)}})
+    arrived = [at - 0.5 for at in came]
+    first.add(RowBatch(pa.table({"arrived": arrived, "first_token": came})))
+    times, lines = first.lines()
+    assert times.tolist() == [pytest.approx(at) for at in (100 / 6, 50.0, 500 / 6)]
+    assert [math.isnan(value) for value in lines["mean"]] == [False, True, False]
+    chart = draw_chart(("First tokens", "", " s"), times, lines, 100.0)
+    for line in chart.lines:
+        assert line.values == [0.5, None, 0.5]
+        assert line.path.count("M") == 2
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=6))

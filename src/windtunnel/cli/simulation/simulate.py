@@ -30,6 +30,7 @@ from windtunnel.cli.places import (
     keep_apart,
     note,
     note_estimate,
+    run_name,
     traces_of,
 )
 from windtunnel.core.errors import InputError
@@ -53,7 +54,7 @@ NOT_TEXT = {
 
 @click.command()
 @click.argument("scenario", type=FILE)
-@output_option("runs/NAME-SEED")
+@output_option("runs/NAME-SEED, with what --set changes")
 @json_option("result.json")
 @option(
     "--perfetto",
@@ -126,7 +127,7 @@ def simulate(
     for sentence in plan.notes:
         note(f"note: {sentence}")
     note_estimate([plan])
-    output = folder_of(output, json_to, f"{plan.name}-{plan.seed}")
+    output = folder_of(output, json_to, run_name(plan))
     written = {**in_folder(output, ALL), "--json": json_to, "--perfetto": perfetto}
     keep_apart({"the scenario": scenario, **traces_of(plan)}, written)
     also: dict[str, Path] = {}

@@ -25,6 +25,8 @@ TIME_STEPS_S = tuple(
 MOST_TIME_TICKS = 6
 ROOM_FOR_A_LABEL = 16.0
 """Percent of a small chart's width."""
+LONGEST_IN_SECONDS = 600.0
+"""Longer times are shown in minutes or hours."""
 ACROSS = 1000.0
 """The width of the inner drawing of paths, whatever it is on the screen."""
 
@@ -70,6 +72,14 @@ def round_up(value: float) -> float:
     )
 
 
+def reach_of(highest: float, unit: str) -> float:
+    """The top of an axis for values up to `highest`; long times are whole minutes or hours."""
+    if unit == " s" and highest >= LONGEST_IN_SECONDS:
+        size = 60.0 if highest < 36000.0 else 3600.0
+        return round_up(highest / size) * size
+    return round_up(highest)
+
+
 def height_ticks(top: float, height: float, unit: str) -> list[Tick]:
     """Three levels: nothing, half and all of what the axis reaches."""
     return [
@@ -82,8 +92,13 @@ def label_of(value: float, unit: str) -> str:
     """A value with its unit, short."""
     if unit == "%":
         return f"{100.0 * value:.0f}%"
+    if unit == " s" and value >= LONGEST_IN_SECONDS:
+        return brief(value)
     digits = 0 if value >= 10.0 or value == round(value) else 1 if value >= 1.0 else 2
-    number = format_count(value) if value >= 1000 else f"{value:.{digits}f}"
+    if 1000 <= value < 100_000 and value == round(value):
+        number = f"{value:,.0f}"
+    else:
+        number = format_count(value) if value >= 1000 else f"{value:.{digits}f}"
     return f"{number}{unit}"
 
 
@@ -91,10 +106,10 @@ def brief(seconds: float) -> str:
     """A duration for a narrow place: one unit."""
     if seconds < 59.9995:
         return format_duration(seconds)
-    for unit, size, most in (("s", 1.0, 600.0), ("min", 60.0, 36000.0)):
+    for unit, size, most in (("s", 1.0, LONGEST_IN_SECONDS), ("min", 60.0, 36000.0)):
         if seconds < most:
             return f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 3600.0:.1f} h"
+    return f"{seconds / 3600.0:.1f} h".replace(".0 h", " h")
 
 
 class LogScale:
@@ -138,13 +153,31 @@ class LogScale:
 
 
 def path(points: Iterable[tuple[float, float]]) -> str:
-    """A line through points, each a share of the width and a share of the height from the top."""
-    steps = [f"{ACROSS * x:.5g} {100.0 * y:.4g}" for x, y in points]
-    return "M" + "L".join(steps) if steps else ""
+    """A line through points, each a share of the width and a share of the height from the top.
+
+    Where a height is not a number the line has a gap; a point between two gaps is a dot.
+    """
+    return "".join(_line(run) for run in _unbroken(points))
 
 
-def area(points: Sequence[tuple[float, float]]) -> str:
+def area(points: Iterable[tuple[float, float]]) -> str:
     """The same line, closed along the bottom."""
-    if not points:
-        return ""
-    return f"{path(points)}L{ACROSS * points[-1][0]:.5g} 100L{ACROSS * points[0][0]:.5g} 100Z"
+    return "".join(
+        f"{_line(run)}L{ACROSS * run[-1][0]:.5g} 100L{ACROSS * run[0][0]:.5g} 100Z"
+        for run in _unbroken(points)
+    )
+
+
+def _unbroken(points: Iterable[tuple[float, float]]) -> list[list[tuple[float, float]]]:
+    runs: list[list[tuple[float, float]]] = [[]]
+    for point in points:
+        if not math.isnan(point[1]):
+            runs[-1].append(point)
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
+
+
+def _line(points: Sequence[tuple[float, float]]) -> str:
+    steps = [f"{ACROSS * x:.5g} {100.0 * y:.4g}" for x, y in points]
+    return "M" + "L".join(steps if len(steps) > 1 else steps * 2)

@@ -63,7 +63,7 @@ def _pools(result: dict[str, Any], history: ControlHistory, end_s: float) -> lis
             rows, columns = scaling["pools"][pool]["sizes"], SERVERS
         if len(rows) > 1:
             marks = thinned(of_scaling(history.by_pool.get(pool, [])), end_s)
-            about = (f"Servers of {pool}", _note(", ".join(columns), marks), "")
+            about = (f"Servers of {pool}", ", ".join(columns), "")
             drawn.append(stairs(about, rows, columns, end_s, marks))
     return drawn
 
@@ -104,8 +104,8 @@ def _clusters(result: dict[str, Any], history: ControlHistory, end_s: float) -> 
             ]
             marks = thinned(of_others(said), end_s)
             name = "Pods and gangs" if len(clusters) == 1 else f"Pods in {cluster}"
-            note = _note("on a machine or not", marks)
-            drawn.append(stairs((name, note, ""), rows, PODS, end_s, marks))
+            about = (name, "on a machine or not", "")
+            drawn.append(stairs(about, rows, PODS, end_s, marks))
     return drawn
 
 
@@ -123,7 +123,7 @@ def _kinds(result: dict[str, Any], history: ControlHistory, end_s: float) -> lis
                 or (one.kind == "machine.failed" and one.data.get("kind") == kind)
             ]
             marks = thinned(of_others(said), end_s)
-            about = (f"Machines {kind}", _note("by state", marks), "")
+            about = (f"Machines {kind}", "by state", "")
             drawn.append(stairs(about, rows, MACHINES, end_s, marks))
     return drawn
 
@@ -157,10 +157,6 @@ def _summed(kinds: list[list[list[float]]]) -> list[list[float]]:
             rows.pop()
         rows.append([time_s, sum(now)])
     return rows
-
-
-def _note(what: str, marks: list[DecisionMark]) -> str:
-    return f"{what}; marks are decisions" if marks else what
 
 
 def stairs(

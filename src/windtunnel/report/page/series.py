@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from windtunnel.report.page.axes import (
     label_of,
     path,
     percent,
-    round_up,
+    reach_of,
 )
 from windtunnel.report.page.marks import DecisionMark
 
@@ -42,7 +43,7 @@ class ChartLine(msgspec.Struct, frozen=True):
     look: str
     path: str
     area: str
-    values: list[float]
+    values: list[float | None]
 
 
 class Chart(msgspec.Struct, frozen=True):
@@ -157,7 +158,7 @@ def charts(
         ),
     ]
     if len(first_tokens[0]):
-        about = ("First tokens", "seconds since arrival, as they came", " s")
+        about = ("First tokens", "time since arrival, as they came", " s")
         drawn.append(draw_chart(about, *first_tokens, draw.end_s))
     if whole["transfers"].any():
         on_the_way = {"transfers": whole["transfers"]}
@@ -217,10 +218,16 @@ def draw_chart(
     limit: tuple[str, float] | None = None,
     marks: list[DecisionMark] | None = None,
 ) -> Chart:
-    """Lines through values at times, with the scale that suits them; `about` is what it says."""
+    """Lines through values at times, with the scale that suits them; `about` is what it says.
+
+    A value that is not a number is a gap.
+    """
+    import numpy as np
+
     title, note, unit = about
-    highest = max(float(line.max()) for line in values.values())
-    reach = top if top is not None else round_up(highest)
+    peaks = {name: float(np.nanmax(line)) for name, line in values.items()}
+    highest = max(peaks.values())
+    reach = top if top is not None else reach_of(highest, unit)
     lines = []
     for number, (name, line) in enumerate(values.items()):
         points = [
@@ -230,15 +237,13 @@ def draw_chart(
             )
         ]
         fill = area(points) if number == 0 else ""
-        rounded = [float(f"{value:.4g}") for value in line.tolist()]
+        rounded = [None if math.isnan(value) else float(f"{value:.4g}") for value in line.tolist()]
         lines.append(ChartLine(name, LOOKS[number], path(points), fill, rounded))
     level = None
     if limit is not None and limit[1] <= 1.0 * reach:
         at = round(HEIGHT * (1.0 - limit[1] / reach), 1)
         level = Tick(at, f"{label_of(limit[1], unit)} {limit[0]}")
-    peak = ", ".join(
-        f"{name} at most {label_of(float(v.max()), unit)}" for name, v in values.items()
-    )
+    peak = ", ".join(f"{name} at most {label_of(most, unit)}" for name, most in peaks.items())
     return Chart(
         title,
         note,

@@ -71,6 +71,8 @@ def show(
     """
     targeted = {name for name in result["slo"] if _has_target(slos[name])}
     console.print(_headline(result))
+    for override in result.get("overrides", ()):
+        say_indented(console, f"set {override}")
     console.print()
     console.print(_counts(result))
     for line in ending_lines(result, OUTCOMES):

@@ -71,6 +71,7 @@ def result_of(
     return {
         "name": plan.name,
         "seed": plan.seed,
+        "overrides": list(plan.overrides),
         "windtunnel": windtunnel.__version__,
         "scenario_sha256": plan.sha256,
         "simulated_seconds": seconds,

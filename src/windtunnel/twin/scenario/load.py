@@ -127,7 +127,12 @@ def _plan(document: Document, beside: Sequence[Fault] = ()) -> ScenarioPlan:
         policy: KeyPath = ("serving", "router", "policy")
         place = f"{document.place(policy)}: {dotted(policy)}"
     notes = notes_of(document, [*found, *_doubtful_seconds(document.data)])
-    return msgspec.structs.replace(resolve(spec, file), router_place=place, notes=notes)
+    return msgspec.structs.replace(
+        resolve(spec, file),
+        router_place=place,
+        notes=notes,
+        overrides=tuple(document.overrides),
+    )
 
 
 def _doubtful_seconds(data: Mapping[str, Any]) -> Iterator[Fault]:

@@ -40,6 +40,8 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     """Where the file names a custom policy, for its errors during a run; None: a built-in one."""
     notes: tuple[str, ...] = ()
     """Settings of the file that change nothing, a sentence each."""
+    overrides: tuple[str, ...] = ()
+    """What was set beside the file, as `PATH=VALUE`; the seed is not among them."""
 
     @property
     def name(self) -> str:

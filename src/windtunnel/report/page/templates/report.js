@@ -5,7 +5,7 @@
   const cursors = [...document.querySelectorAll(".cursor")];
   const seconds = (t) => t >= 3600 ? `${Math.floor(t / 3600)} h ${Math.round(t % 3600 / 60)} min`
     : t >= 60 ? `${Math.floor(t / 60)} min ${Math.round(t % 60)} s` : `${+t.toPrecision(3)} s`;
-  const value = (v, unit) => unit === "%" ? `${Math.round(100 * v)}%`
+  const value = (v, unit) => v === null ? "none" : unit === "%" ? `${Math.round(100 * v)}%`
     : v >= 1e9 ? `${+(v / 1e9).toPrecision(3)} G${unit}` : v >= 1e6 ? `${+(v / 1e6).toPrecision(3)} M${unit}`
     : v >= 1e4 ? `${+(v / 1e3).toPrecision(3)} k${unit}` : `${+v.toPrecision(3)}${unit}`;
 
