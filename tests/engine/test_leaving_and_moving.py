@@ -373,6 +373,22 @@ def test_who_gave_its_blocks_back_comes_before_kv_from_elsewhere(engine: Make) -
     assert server.reserve(asks(2, 16, 4), 16, 100.0) == 16
 
 
+def test_blocks_that_are_freed_within_a_run_of_steps_are_granted_then(engine: Make) -> None:
+    """Cancelled in its fourth step, the first is planned into a fifth; its blocks are free then."""
+    server = engine(0, settings(kv_blocks=3, async_scheduling=True), ONE_SECOND)
+    first, second = asks(0, 16, 6), asks(1, 20, 1, 0.5)
+    server.submit(first, 0.0)
+    until(server, 0.5)
+    assert server.reserve(second, 20, 0.5) == -1
+    server.await_room(second, 20)
+    until(server, 3.5)
+    server.cancel(first, 3.5)
+    assert not server.granted
+    server.advance(server.wake_s)
+    assert server.granted == [second]
+    assert server.wake_s == 5.0
+
+
 def test_what_can_never_run_is_dropped_when_its_blocks_are_asked_for(engine: Make) -> None:
     server = engine(0, settings(kv_blocks=5), ONE_SECOND)
     moved = asks(0, 80, 1)

@@ -101,7 +101,8 @@ class Chaos:
                 allow_redirects=False,
             ) as answer:
                 if isinstance(fate, Swallow):
-                    await answer.read()
+                    if "watch" not in request.query:  # its answer does not end
+                        await answer.read()
                     return self._abort(request)
                 headers = {"Content-Type": answer.headers.get("Content-Type", "")}
                 response = web.StreamResponse(status=answer.status, headers=headers)

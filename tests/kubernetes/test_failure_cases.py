@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 
 from tests.gangs.manifests import clique, pod_clique_set, workload
-from tests.kubernetes.chaos import Delay, Fate, Refuse, Swallow, chaos, proxied
+from tests.kubernetes.chaos import Delay, Fate, Refuse, Silence, Swallow, chaos, proxied
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import SET, SETS, Operator, Stage, stage
 from tests.kubernetes.test_gang_placement import add, placed
@@ -87,9 +87,24 @@ def slow() -> Callable[[str, str], Fate]:
     return lambda method, path: None if _is_watch(path) else Delay(0.2)
 
 
+def deaf() -> Callable[[str, str], Fate]:
+    """Of gangs, only answers to own requests are heard, and not all of them."""
+    numbers = count()
+
+    def fate(method: str, path: str) -> Fate:
+        if "/podgangs" not in path:
+            return None
+        if _is_watch(path):
+            return Silence()
+        return Swallow() if method == "PATCH" and next(numbers) % 4 == 0 else None
+
+    return fate
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        pytest.param(deaf, id="a watch is silent"),
         pytest.param(lost_creates, id="answers of creates are lost"),
         pytest.param(conflicts, id="statuses conflict"),
         pytest.param(lambda: at_random(Refuse(500), Refuse(504)), id="a fifth fails"),
@@ -104,6 +119,8 @@ async def test_a_set_comes_up_whatever_becomes_of_requests(
     async with proxied(cluster) as (proxy, client), stage(cluster, client=client) as on:
         await on.until(lambda: on.operator.mirror.synced)
         proxy.fate = make()
+        if make is deaf:
+            proxy.cut_all()
         await on.apply(workload(2))
         await on.until_ready(10)
         await on.kubelets.lose("web-0-sg-x-0-pc-c")

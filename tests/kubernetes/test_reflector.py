@@ -249,3 +249,17 @@ async def test_a_half_open_connection_is_noticed(
             await write(cluster, "a", "1")
             await cluster.until(lambda: agrees(cluster, reflector))
             assert reflector.steps.watches >= 3
+
+
+async def test_a_watch_whose_answer_does_not_begin_is_asked_for_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before the watch's own time is over."""
+    monkeypatch.setattr(client_module, "REQUEST_S", 0.5)
+    fates: Iterator[Fate] = iter([Silence()])
+    async with proxied(cluster) as (proxy, client):
+        proxy.fate = lambda method, path: next(fates, None) if "watch=1" in path else None
+        async with reflected(client, cluster.namespace) as reflector:
+            await write(cluster, "a", "1")
+            await cluster.until(lambda: agrees(cluster, reflector))
+            assert reflector.steps.watches == 2

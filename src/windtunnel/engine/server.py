@@ -154,6 +154,7 @@ class Server(Schedule):
             self.pool.release(request, request.computed, preempted=False)
         elif request.stage != WAITING:
             self._leaving.append(request)
+            self._wake_at_boundary()
             return
         elif request in self._late_arrivals:
             self._late_arrivals.remove(request)
@@ -187,6 +188,7 @@ class Server(Schedule):
         request.stage = WANTING
         self._wanted_tokens[request.id] = tokens
         self._wanting.push(request)
+        self._wake_at_boundary()
 
     def forgo(self, request: Request, now: float) -> None:
         """A request that awaits room wants it no longer."""
@@ -292,11 +294,9 @@ class Server(Schedule):
 
     def advance(self, now: float) -> None:
         """Ends the step that ends now and plans what follows. Ended requests are in `finished`."""
-        if self.tiers is not None and self._only_lands(now):
+        if self._is_within_step(now):
             return
         step = self._current
-        if not self.limits.last_step_blocks and self._goes_on(step, now):
-            return
         following: Step | None = None
         if step is not None:
             following = self._end(step, now)
@@ -449,6 +449,45 @@ class Server(Schedule):
 
     # Time
 
+    def _is_within_step(self, now: float) -> bool:
+        """Does what is due while a step goes on; whether that is all, because none ends now."""
+        if self._leaving and self._passes_boundary(now):
+            return True
+        if self.tiers is not None and self._only_lands(now):
+            return True
+        return not self.limits.last_step_blocks and self._goes_on(self._current, now)
+
+    def _wake_at_boundary(self) -> None:
+        """Looks already when what follows a run of steps is planned: blocks are freed for those
+        that await room."""
+        step = self._current
+        if self._leaving and self._wanting.count and self._departs_within(step):
+            assert step is not None
+            self.wake_s = min(self.wake_s, step.planned_s)
+
+    def _departs_within(self, step: Step | None) -> bool:
+        """Whether requests leave before the last of a run of steps."""
+        return step is not None and step.steps > 1 and self._overlaps and not self._ahead
+
+    def _passes_boundary(self, now: float) -> bool:
+        """Plans what follows a run of steps before its last one ends; whether that is all."""
+        step = self._current
+        if not self._departs_within(step):
+            return False
+        assert step is not None
+        if not step.planned_s <= now < step.end_s:
+            return False
+        if self.tiers is not None:
+            self._land(now, True)  # noqa: FBT003
+        self._depart()
+        has_room = self._has_room()
+        self._ahead = True
+        self._following = self._plan(step.end_s, now)
+        if has_room:
+            self._grant()
+        self._wake(step.end_s)
+        return True
+
     def _only_lands(self, now: float) -> bool:
         """Lets those in line whose KV has come; whether that is all, because no step ends now."""
         if self._loads and self._loads[0][0] <= now:
@@ -458,6 +497,7 @@ class Server(Schedule):
         if step is None or step.end_s <= now:
             return False
         self._wake(step.end_s)
+        self._wake_at_boundary()
         return True
 
     def _end(self, step: Step, now: float) -> Step | None:
@@ -553,6 +593,7 @@ class Server(Schedule):
         if step is None or step.end_s <= now:
             return False
         self._wake(step.end_s)
+        self._wake_at_boundary()
         return True
 
     def _free(self, request: Request) -> None:

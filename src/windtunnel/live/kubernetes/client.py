@@ -499,7 +499,10 @@ class Client:
         total_s: float | None,
         silent_s: float | None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request and the head of its answer; what breaks within the block is `NoAnswer`."""
+        """One request and the head of its answer; what breaks within the block is `NoAnswer`.
+
+        Without `total_s` the answer may last, but its head has to come in the time of a request.
+        """
         import aiohttp
         from yarl import URL
 
@@ -515,15 +518,19 @@ class Client:
         url = URL(self._wire.config.server + path, encoded=True)
         self._wire.requests += 1
         try:
-            async with self._wire.session.request(
-                method,
-                url,
-                headers=headers,
-                data=body,
-                timeout=timeout,
-                allow_redirects=False,
-                server_hostname=self._wire.config.server_name,
-            ) as response:
+            async with (
+                asyncio.timeout(REQUEST_S if total_s is None else None) as head,
+                self._wire.session.request(
+                    method,
+                    url,
+                    headers=headers,
+                    data=body,
+                    timeout=timeout,
+                    allow_redirects=False,
+                    server_hostname=self._wire.config.server_name,
+                ) as response,
+            ):
+                head.reschedule(None)
                 if response.status == 401:
                     credentials.refused(token)
                 yield response

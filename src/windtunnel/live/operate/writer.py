@@ -56,6 +56,7 @@ class Answer:
 MANAGED_BY: Final = MANAGED.partition("=")[0]
 ENDED: Final = ("Succeeded", "Failed")
 DONE: Final = Answer(Outcome.DONE)
+MOST_CONFLICTS: Final = 10_000
 
 
 class Writer:
@@ -66,6 +67,8 @@ class Writer:
         self._mirror: Final = mirror
         self._versions: Final[dict[tuple[str, str, str], str]] = {}
         """By kind, name and version: the version that a write of ours in this pass made of it."""
+        self._conflicts: Final[dict[tuple[str, str], str]] = {}
+        """By kind and name: the version that a call was last refused for as old."""
         self.counts: Final[dict[tuple[str, str, str], int]] = {}
         """Calls by verb, kind and outcome."""
 
@@ -84,6 +87,7 @@ class Writer:
             answer = DONE if gone else Answer(Outcome.STALE, str(error))
         except Conflict as error:
             answer = Answer(Outcome.STALE, str(error))
+            await self._read_again(call)
         except ApiError as error:
             broken = isinstance(error, ServerError)
             answer = Answer(Outcome.FAILED, error.message, broken=broken)
@@ -94,6 +98,23 @@ class Writer:
         key = (call.verb, call.kind, answer.outcome.value)
         self.counts[key] = self.counts.get(key, 0) + 1
         return answer
+
+    async def _read_again(self, call: ApiCall) -> None:
+        """A version that is refused twice is one that the watch does not get past: it may be a
+        connection on which nothing comes any more."""
+        key = (call.kind, call.name)
+        if self._conflicts.get(key) != call.version:
+            if len(self._conflicts) >= MOST_CONFLICTS:
+                self._conflicts.clear()
+            self._conflicts[key] = call.version
+            return
+        del self._conflicts[key]
+        try:
+            found = await self.client.find(RESOURCES[call.kind], *api_names(call.name), Received)
+        except KubernetesError:
+            return  # the call is tried again in any case
+        if found is not None:
+            self._mirror.objects[call.kind].cache.written(found)
 
     async def _call(self, call: ApiCall) -> Answer:
         resource = RESOURCES[call.kind]
