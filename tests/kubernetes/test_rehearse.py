@@ -11,6 +11,7 @@ from typing import Any
 from tests.kubernetes.cluster import Cluster
 from windtunnel.live.kubernetes.client import ALL
 from windtunnel.live.kubernetes.resources import NODES
+from windtunnel.live.operate.audit import audit
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rehearse.yaml"
 
@@ -19,25 +20,38 @@ SCALED = """\
 name: scaled
 seed: 1
 duration: 15s
-model: llama-3.1-8b
 workload:
   - name: chat
+    model: llama-3.1-8b
     arrivals: {process: poisson, rate: 16/s}
+    prompt_tokens: 300
+    output_tokens: 60
+  - name: code
+    model: qwen2.5-32b
+    arrivals: {process: poisson, rate: 4/s}
     prompt_tokens: 300
     output_tokens: 60
 serving:
   pools:
     - name: main
+      model: llama-3.1-8b
       accelerator: h100-sxm
       replicas: 1
       engine: {max_num_seqs: 8}
+      step_time: {model: linear, fixed: 15ms, per_prefill_token: 40us, per_decode: 200us}
+    - name: large
+      model: qwen2.5-32b
+      accelerator: h100-sxm
+      tensor_parallel: 2
+      replicas: 1
+      engine: {max_num_seqs: 16}
       step_time: {model: linear, fixed: 15ms, per_prefill_token: 40us, per_decode: 200us}
   router: {policy: least-loaded}
   startup: {load: {mean: 1s}}
 scaling:
   policy: saturation
   interval: 4s
-  pools: {main: {min: 1, max: 2}}
+  pools: {main: {min: 1, max: 2}, large: {min: 1, max: 2}}
 """
 
 
@@ -55,7 +69,9 @@ async def rehearsed(cluster: Cluster, out: Path, *more: str) -> tuple[dict[str, 
     return found, said
 
 
-async def test_an_autoscaler_decides_as_in_the_simulation(cluster: Cluster, tmp_path: Path) -> None:
+async def test_autoscalers_of_two_models_decide_as_in_the_simulation(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     """One server has twice the requests that it can serve; plain pods, machines without limit."""
     (tmp_path / "scaled.yaml").write_text(SCALED)
     found, said = await rehearsed(cluster, tmp_path / "out", str(tmp_path / "scaled.yaml"))
@@ -65,6 +81,11 @@ async def test_an_autoscaler_decides_as_in_the_simulation(cluster: Cluster, tmp_
     assert sizes == [("main 1 to 2", "same")], said
     servers = [one for one in found["findings"] if one["about"] == "servers"]
     assert [(one["simulated"], one["rehearsed"]) for one in servers] == [(1, 1)], said
+    shares = {one["what"]: one for one in found["findings"] if one["about"] == "routing"}
+    assert shares["share of large/0"]["rehearsed"] > 0.1, said
+    report = audit(tmp_path / "out" / "operator.jsonl")
+    assert not report.difference
+    assert report.decisions >= 2
 
 
 async def test_gangs_servers_and_requests_do_as_the_simulation_said(

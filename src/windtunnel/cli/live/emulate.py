@@ -157,8 +157,8 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
     return plan
 
 
-def refuse_unemulated(plan: ScenarioPlan) -> None:
-    """What an emulated server cannot do is an InputError."""
+def refuse_unemulated(plan: ScenarioPlan, *, by_pool: bool = False) -> None:
+    """What an emulated server cannot do is an InputError; `by_pool`: each pool has its own."""
     for path, found in (
         ("serving.disaggregation", plan.serving.split is not None),
         ("serving.encode", plan.serving.encode is not None),
@@ -169,7 +169,7 @@ def refuse_unemulated(plan: ScenarioPlan) -> None:
                 where=path,
                 hint="leave it out, or simulate it with `windtunnel simulate`",
             )
-    if len(plan.models) > 1:
+    if len(plan.models) > 1 and not by_pool:
         what = f"the pools serve {len(plan.models)} models, and one server is emulated"
         hint = "give all of them one model, or emulate a scenario for each"
         raise InputError(what, where="serving.pools", hint=hint)

@@ -213,7 +213,7 @@ def traffic_of(plan: ScenarioPlan) -> Traffic:
     end_s = math.inf if plan.duration_s is None else plan.duration_s
     priorities = plan.priorities
     return Traffic(
-        plan.workload, Streams(plan.seed), end_s, priorities, adapter_slots=plan.adapter_slots
+        plan.workload, Streams(plan.seed), end_s, priorities, plan.models, plan.adapter_slots
     )
 
 

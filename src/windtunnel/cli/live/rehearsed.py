@@ -46,6 +46,7 @@ from windtunnel.twin.kubernetes.times import ClusterDice
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import document_of, load_document
 from windtunnel.twin.simulation import Simulation
+from windtunnel.workload.settings.sources import models_of
 
 if TYPE_CHECKING:
     from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -115,7 +116,7 @@ class RehearsedScenario:
         self._look_for_gaps()
 
     def _refuse(self, plan: ScenarioPlan) -> None:
-        refuse_unemulated(plan)
+        refuse_unemulated(plan, by_pool=True)
         refuse_media(plan)
         if len(plan.clusters) > 1:
             what = f"it has {len(plan.clusters)} clusters, and one is rehearsed"
@@ -142,6 +143,11 @@ class RehearsedScenario:
             self.notes.append(
                 "machines come and fail as in the simulation, and none is given back: the fleet "
                 "controller is not rehearsed"
+            )
+        if len(plan.models) > 1 and plan.scaling is not None:
+            self.notes.append(
+                "each model has an Autoscaler of its own: what `scaling` limits over all models "
+                "is limited for each"
             )
         if plan.pool_priorities:
             self.notes.append("`priority` of pools is not rehearsed")
@@ -209,7 +215,7 @@ class RehearsedScenario:
                 sizes=_sizes(here, pools),
                 levels=here.cluster.view.levels,
                 priorities=plan.priority_classes,
-                autoscaler=self._autoscaler(here, pools),
+                autoscalers=self._autoscalers(here, pools),
             ),
             replicas=ready,
             pace=DrawnPace(plan),
@@ -221,7 +227,7 @@ class RehearsedScenario:
                 slots={one.name: int(one.engine.max_num_seqs) for one in plan.pools},
             ),
             requests=PlayedTraffic(
-                plan.model_names[0], traffic_of(plan), targets_of(plan), plan.duration_s
+                plan.model_names, traffic_of(plan), targets_of(plan), plan.duration_s
             ),
             changes=PlayedChanges(self._faults(), self._joins(), plan.pod_times.node_lost_after_s),
         )
@@ -300,11 +306,14 @@ class RehearsedScenario:
         written = self._written["scaling"].get("pools") or {}
         return {name: int((one or {}).get("max", 0) or 0) for name, one in written.items()}
 
-    def _autoscaler(self, here: ServingCluster, pools: Sequence[PoolPods]) -> dict[str, Any] | None:
+    def _autoscalers(
+        self, here: ServingCluster, pools: Sequence[PoolPods]
+    ) -> dict[str, dict[str, Any]]:
+        """One for each model, with the section of the scenario and the pools of the model."""
         plan = self.plan
         if plan.scaling is None:
-            return None
-        targets = []
+            return {}
+        targets: dict[str, list[dict[str, Any]]] = {}
         for settings, pods in zip(plan.pools, pools, strict=True):
             own = here.units.backings[settings.name].pool
             kind, name = pods.kind, pods.set_name
@@ -316,7 +325,7 @@ class RehearsedScenario:
                 name = made(pods.set_name, 0, pods.name)
             reference = {"apiVersion": "grove.io/v1alpha1", "kind": kind, "name": name}
             limits = own.limits
-            targets.append(
+            targets.setdefault(settings.model or plan.name, []).append(
                 {
                     "name": settings.name,
                     "targetRef": reference,
@@ -329,12 +338,14 @@ class RehearsedScenario:
                     "maxNumBatchedTokens": int(limits.max_num_batched_tokens),
                 }
             )
-        scaling = self._written["scaling"]
-        return {
-            "model": plan.model_names[0],
-            "targets": targets,
-            "scaling": scaling,
-        }
+        found = {}
+        for number, (model, some) in enumerate(targets.items()):
+            scaling = dict(self._written["scaling"])
+            own_pools = [one["name"] for one in some]
+            if isinstance(bounds := scaling.get("pools"), dict):
+                scaling["pools"] = {key: one for key, one in bounds.items() if key in own_pools}
+            found[f"rehearsal-{number}"] = {"model": model, "targets": some, "scaling": scaling}
+        return found
 
     def _gateway(self) -> dict[str, Any]:
         """The sections of the scenario that a gateway reads."""
@@ -351,8 +362,11 @@ class RehearsedScenario:
     def _server(self, pool: str, loop: asyncio.AbstractEventLoop) -> BuiltServer:
         own = next(one for one in self.plan.pools if one.name == pool)
         alone = {"pools": [own.model_copy(update={"replicas": 1})], "router": RouterSettings()}
-        plan = self.plan.changed(serving=self.plan.serving.model_copy(update=alone))
-        intake = build_intake(plan, EmulateOptions(self.plan.model_names[0]), loop)
+        plan = self.plan.changed(
+            serving=self.plan.serving.model_copy(update=alone),
+            workload=[one for one in self.plan.workload if own.model in models_of(one)],
+        )
+        intake = build_intake(plan, EmulateOptions(plan.model_names[0]), loop)
         return BuiltServer(build_app(intake), intake)
 
     def _faults(self) -> list[PlayedFault]:

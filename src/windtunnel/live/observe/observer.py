@@ -8,7 +8,7 @@ trace has the time at which it was sent, beside the one at which it was due.
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -73,6 +73,7 @@ class SendOptions(NamedTuple):
     """How requests are sent."""
 
     model: str
+    """What the server calls the model."""
     speedup: float = 1.0
     """So many seconds of the scenario pass in one."""
     most_in_flight: int = 1024
@@ -82,6 +83,11 @@ class SendOptions(NamedTuple):
     """Whether the server is told to go on to the last token."""
     names_class: bool = False
     """Whether a gateway is told the class of service, by `x-slo-class`."""
+    models: Sequence[str] = ()
+    """Of several: their names, by number in the traffic."""
+
+    def model_of(self, request: Request) -> str:
+        return self.models[request.model] if self.models else self.model
 
 
 class Observer:
@@ -243,7 +249,7 @@ class Observer:
         options = self._options
         adapter: int = request.adapter
         fields: dict[str, Any] = {
-            "model": self._traffic.adapters[adapter] if adapter >= 0 else options.model,
+            "model": self._traffic.adapters[adapter] if adapter >= 0 else options.model_of(request),
             **self._writer.fields(request),
             "max_tokens": int(request.output_tokens),
             "stream": True,
@@ -283,7 +289,7 @@ class Observer:
             slo=traffic.classes[request.slo],
             session=str(request.session) if request.session >= 0 else None,
             turn=int(request.turn) if request.session >= 0 else None,
-            model=self._options.model,
+            model=self._options.model_of(request),
             adapter=traffic.adapters[request.adapter] if request.adapter >= 0 else None,
             deadline_s=request.deadline_s - sent_s if request.deadline_s != NEVER else None,
             ttft_s=times_s[0] - sent_s if times_s else None,

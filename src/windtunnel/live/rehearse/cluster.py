@@ -43,8 +43,8 @@ class ClusterObjects(NamedTuple):
     levels: Mapping[str, Mapping[str, str]] = {}
     """By topology: the label of nodes for each level."""
     priorities: Mapping[str, int] = {}
-    autoscaler: Mapping[str, PlainData] | None = None
-    """The spec of an Autoscaler; None: sizes stay as they are."""
+    autoscalers: Mapping[str, Mapping[str, PlainData]] = {}
+    """By name: specs of Autoscalers. None: sizes stay as they are."""
 
 
 async def install(client: Client) -> None:
@@ -69,7 +69,7 @@ def _is_established(crd: Unstructured) -> bool:
 
 
 async def create(client: Client, namespace: str, objects: ClusterObjects) -> None:
-    """All of it but the autoscaler, which decides from the start of the run on."""
+    """All of it but the Autoscalers, which decide from the start of the run on."""
     await install(client)
     space = {"metadata": {"name": namespace}}
     await client.apply(NAMESPACES, space, Plain, manager=MANAGER, force=True)
@@ -115,6 +115,8 @@ async def set_replicas(
     await client.patch(resource, namespace, name, change, Plain, subresource="scale")
 
 
-async def autoscale(client: Client, namespace: str, spec: Mapping[str, PlainData]) -> None:
-    body: Manifest = {"metadata": {"name": "rehearsal", "namespace": namespace}, "spec": dict(spec)}
+async def autoscale(
+    client: Client, namespace: str, name: str, spec: Mapping[str, PlainData]
+) -> None:
+    body: Manifest = {"metadata": {"name": name, "namespace": namespace}, "spec": dict(spec)}
     await client.apply(AUTOSCALERS, body, Plain, manager=MANAGER, force=True)

@@ -108,7 +108,8 @@ class PlayedGateway(NamedTuple):
 class PlayedTraffic(NamedTuple):
     """The requests, and what they are held to."""
 
-    model: str
+    models: Sequence[str]
+    """By number in the traffic."""
     traffic: Traffic
     targets: Mapping[str, ClassTargets]
     duration_s: float | None
@@ -317,7 +318,7 @@ class _Stage:
         words = ["operate", "--place", "--metrics-port", "0", "--init-image", "none"]
         words += ["--kubeconfig", str(kubeconfig), "--namespace", self._space]
         words += ["--lease-namespace", self._space, "--log", str(self._folder / "operator.jsonl")]
-        if self._plan.objects.autoscaler is not None:
+        if self._plan.objects.autoscalers:
             words.append("--autoscale")
         async with self._process("operate", *words):
             yield
@@ -394,12 +395,11 @@ class _Stage:
         writer = PromptWriter(TOKENS, salt="rehearsal")
         async with open_session(name="rehearse") as session:
             server = Endpoint(session, f"{urls.clients}/v1", Keys({}))
-            options = SendOptions(sent.model, names_class=True)
+            options = SendOptions(sent.models[0], names_class=True, models=sent.models)
             observer = Observer(sent.traffic, server, writer, options, tally.add)
-            if plan.objects.autoscaler is not None:
-                queue: dict[str, PlainData] = {"url": f"{urls.admin}/metrics"}
-                spec = {**plan.objects.autoscaler, "queue": queue}
-                await cluster.autoscale(self._client, self._space, spec)
+            queue: dict[str, PlainData] = {"url": f"{urls.admin}/metrics"}
+            for name, spec in plan.objects.autoscalers.items():
+                await cluster.autoscale(self._client, self._space, name, {**spec, "queue": queue})
             self._began_s = unix_s()
             self._servers.now_s = self._now_s
             self._servers.events.clear()
