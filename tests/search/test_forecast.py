@@ -13,8 +13,9 @@ from windtunnel.cli.main import main
 from windtunnel.core.errors import InputError
 from windtunnel.live.shadow.following import GatewayFollower
 from windtunnel.live.shadow.program import ShadowProgram, _Figures
-from windtunnel.search.check.observation import ControlDecision
-from windtunnel.search.forecast import Forecaster, WhatIf, most_replicas
+from windtunnel.report.page.shadow import shadow_page
+from windtunnel.search.check.observation import ControlDecision, machines_over_time
+from windtunnel.search.forecast import Forecaster, WhatIf, most_machines, most_replicas
 from windtunnel.search.forecast_quality import replayed, shadow_of
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import run
@@ -223,22 +224,68 @@ def test_metrics_have_forecasts_and_other_policies() -> None:
     assert one["cost_lately"] == pytest.approx(data["cost_lately"] / 2)
     assert one["cost"] < 0.6 * data["cost"]
     assert data["bad_lines"] == 0
+    routing = one["decisions"]["routing"]
+    assert routing["decided"] == one["decisions"]["admission"]["decided"] < 200
+    assert "main/0 in place of main/1" in routing["first"]
+    assert 'windtunnel_shadow_other_replicas_now{name="one"} 1.0' in text
+
+
+GROWS = """\
+scaling:
+  policy: hpa
+  interval: 10s
+  metrics: [{name: running, target: 0.4}]
+  pools: {main: {min: 2, max: 6}}
+"""
+
+
+def test_what_policies_decide_in_the_twin_is_told_by_its_time_from_now() -> None:
+    found = forecaster(TRUTH + GROWS).forecast(present_at(200.0), 1.0, WhatIf(traffic=3.0))
+    before = [one for one in found.control if one.at_s <= 0.0]
+    assert before
+    assert before[0].subject == "pool main"
+    assert before[0].decided == f"2 to {before[0].decided.split()[2]} replicas"
+    assert "running is" in before[0].reason
+    assert found.replicas_now == int(before[-1].decided.split()[2])
+    assert found.replicas >= found.replicas_now > 2
+    assert found.machines is None
+
+
+def test_the_most_machines_of_a_stretch_are_counted_over_all_pools() -> None:
+    row = [0] * 9
+    pools = {
+        "a": {"sizes": [[0.0, 0, 0, 0, 2, *row[5:]], [50.0, 1, 0, 0, 2, *row[5:]]]},
+        "b": {"sizes": [[10.0, 0, 0, 0, 4, 0, 0, 7, 1.0], [55.0, 0, 0, 0, 0, 0, 3, 7, 1.0]]},
+    }
+    sizes = machines_over_time({"pools": pools})
+    assert sizes == [(0.0, 0), (0.0, 2), (10.0, 6), (50.0, 7), (55.0, 3)]
+    assert most_machines(sizes, 20.0, 40.0) == 6
+    assert most_machines(sizes, 20.0, 60.0) == 7
+    assert most_machines(sizes, 60.0, 90.0) == 3
+    assert most_machines(None, 0.0, 1.0) is None
 
 
 def test_settings_are_held_against_foresight_of_the_recent_traffic(
     shadow: Callable[..., tuple[int, str, str]],
 ) -> None:
-    others = {"one": WhatIf(sets=("serving.pools.0.replicas=1",))}
+    others = {"<b>one": WhatIf(sets=("serving.pools.0.replicas=1",))}
     found = shadow_of(forecaster(), others, regret_s=120.0)
     program = ShadowProgram(found, GatewayFollower(found.window, Path("trace"), None), 30.0, 30.0)
     found.measure_regret()
     assert program.data()["regret"] == {}
+    assert "There is no forecast yet." in shadow_page(program.data())
     program.tick()
     found.measure_regret()
     regret = program.data()["regret"]
     # One replica carries this traffic: nothing is cheaper, and two cost twice as much.
-    assert regret["one"]["ratio"] == pytest.approx(1.0, abs=0.05)
+    assert regret["<b>one"]["ratio"] == pytest.approx(1.0, abs=0.05)
     assert regret["as it is"]["ratio"] == pytest.approx(2.0, abs=0.15)
+    page = shadow_page(program.data())
+    assert "<b>2.00x</b>" in page
+    assert "on the traffic of the last 2 min over that of foresight" in page
+    assert "&lt;b&gt;one" in page
+    assert "<b>one" not in page
+    assert "main/0 in place of main/1" in page
     registry = CollectorRegistry()
     registry.register(_Figures(program))
     assert 'windtunnel_shadow_regret_ratio{name="as it is"}' in generate_latest(registry).decode()

@@ -16,12 +16,19 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from windtunnel.analysis.shadow.forecasts import AS_IT_IS, PolicyRegret, TwinForecast, TwinForecasts
+from windtunnel.analysis.shadow.forecasts import (
+    AS_IT_IS,
+    DecisionCount,
+    PolicyDecision,
+    PolicyRegret,
+    TwinForecast,
+    TwinForecasts,
+)
 from windtunnel.analysis.shadow.window import Present, figures_of
 from windtunnel.core.errors import InputError
-from windtunnel.core.units import parse_duration
+from windtunnel.core.units import format_duration, parse_duration
 from windtunnel.search.arena.arena import Arena
-from windtunnel.search.check.decisions import decision_differences
+from windtunnel.search.check.decisions import FirstDifference, decision_differences
 from windtunnel.search.check.observation import ControlDecision, Observation, observe
 from windtunnel.settings.document import Document, parse_value
 from windtunnel.settings.overrides import apply_override
@@ -39,6 +46,8 @@ GOAL: Final = 0.95
 REGRET_JOBS: Final = 2
 """Processes in which it is found: forecasts go on meanwhile."""
 UNKNOWN_OUTPUT: Final = 128
+MOST_DECISIONS: Final = 8
+"""That are shown of those before now, and of those after it."""
 
 
 class WhatIf(NamedTuple):
@@ -69,12 +78,19 @@ class Forecaster:
         found, decisions = {}, {}
         for name, what_if in others.items():
             other, found[name] = self._run(present, step_scale, what_if)
+            sides = (_until(self.past_s, one) for one in (seen, other))
             decisions[name] = {
-                one.kind: one.differ / one.decided
-                for one in decision_differences(seen, other).kinds
+                one.kind: DecisionCount(one.decided, one.differ, self._words(one.first))
+                for one in decision_differences(*sides).kinds
                 if one.decided
             }
         return TwinForecasts(now, found, decisions)
+
+    def _words(self, first: FirstDifference | None) -> str:
+        if first is None:
+            return ""
+        ago = format_duration(round(self.past_s - first.time_s))
+        return f"{ago} ago, {first.subject}: {first.changed} in place of {first.base}"
 
     def forecast(
         self, present: Present, step_scale: float = 1.0, what_if: WhatIf | None = None
@@ -194,11 +210,30 @@ class Forecaster:
             is_saturated=bool(seen.metrics["trust.saturated_seconds"]),
             step_ratio=_step_ratio(columns, rows),
             replicas=most_replicas(seen.control, plan, self.past_s, end_s),
+            replicas_now=most_replicas(seen.control, plan, self.past_s, self.past_s),
+            machines=most_machines(seen.machines, self.past_s, end_s),
             attained=attained,
             cost=_between(times, spent, self.past_s, end_s),
             attained_lately=lately,
             cost_lately=_between(times, spent, 0.0, self.past_s),
+            control=self._control(seen.control),
         )
+
+    def _control(self, made: Sequence[ControlDecision]) -> list[PolicyDecision]:
+        decisions = [
+            PolicyDecision(one.time_s - self.past_s, one.subject, one.decided, one.reason)
+            for one in made
+        ]
+        before = sum(one.at_s <= 0.0 for one in decisions)
+        return decisions[max(0, before - MOST_DECISIONS) : before + MOST_DECISIONS]
+
+
+def _until(time_s: float, seen: Observation) -> Observation:
+    """A run up to a time: the requests that arrived, and what was decided."""
+    arrived = seen.requests["arrived"] < time_s
+    requests = {name: column[arrived] for name, column in seen.requests.items()}
+    control = [one for one in seen.control if one.time_s <= time_s]
+    return seen._replace(requests=requests, control=control)
 
 
 def _enough(past: Sequence[TraceRequest], past_s: float) -> None:
@@ -221,6 +256,16 @@ def most_replicas(
             most = max(most, sum(sizes.values()))
         sizes.update((one.subject, one.target) for one in group if one.target is not None)
     return max(most, sum(sizes.values()))
+
+
+def most_machines(
+    sizes: Sequence[tuple[float, int]] | None, from_s: float, to_s: float
+) -> int | None:
+    """The most at one time between two times."""
+    if sizes is None:
+        return None
+    before = [count for time_s, count in sizes if time_s <= from_s]
+    return max([*before[-1:], *(count for time_s, count in sizes if from_s < time_s <= to_s)])
 
 
 def _estimated(present: Present, past: Sequence[TraceRequest]) -> list[TraceRequest]:

@@ -67,4 +67,4 @@ def shadow_of(
     regret = None
     if regret_s is not None:
         regret = partial(forecaster.regrets, others=others or {}, span_s=regret_s)
-    return Shadow(window, forecast, forecaster.spans_s, regret)
+    return Shadow(window, forecast, forecaster.spans_s, regret, regret_s or 0.0)

@@ -25,6 +25,29 @@ SMALLEST: Final = {"s": 1e-3, "requests": 0.1, "requests/s": 0.01}
 """Differences below these are nothing: they are added to both sides of a ratio."""
 
 
+class PolicyDecision(NamedTuple):
+    """A decision of the control plane in a twin."""
+
+    at_s: float
+    """From now; below zero: it would have been made by now."""
+    subject: str
+    decided: str
+    reason: str
+
+
+class DecisionCount(NamedTuple):
+    """Decisions of one kind up to now, and those that would have been other ones."""
+
+    decided: int
+    differ: int
+    first: str
+    """The first that differs; empty: none does."""
+
+    @property
+    def share(self) -> float:
+        return self.differ / self.decided if self.decided else 0.0
+
+
 class TwinForecast(NamedTuple):
     """What the twin expects."""
 
@@ -36,6 +59,10 @@ class TwinForecast(NamedTuple):
     """Observed time per token over the twin's, of the same requests."""
     replicas: int
     """The most that the twin's autoscaler asks for; without one, as many as there are."""
+    replicas_now: int
+    """What it asks for at present."""
+    machines: int | None
+    """The most machines at one time; None: the scenario has no fleet."""
     attained: float | None
     """SLO attainment over all classes."""
     cost: float
@@ -44,6 +71,8 @@ class TwinForecast(NamedTuple):
     """The same of the requests by which the twin reached the present."""
     cost_lately: float
     """Dollars of that time."""
+    control: list[PolicyDecision]
+    """Of autoscaler, gangs and fleet: the latest up to now, and the first after it."""
 
 
 class PolicyRegret(NamedTuple):
@@ -61,8 +90,8 @@ class TwinForecasts(NamedTuple):
 
     now: TwinForecast
     others: dict[str, TwinForecast]
-    decisions: dict[str, dict[str, float]]
-    """By name and kind: the share of decisions that would have been other ones."""
+    decisions: dict[str, dict[str, DecisionCount]]
+    """By name and kind: the decisions up to now that would have been other ones."""
 
 
 class ForecastFigure(NamedTuple):

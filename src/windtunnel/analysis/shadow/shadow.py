@@ -13,6 +13,7 @@ from windtunnel.analysis.shadow.forecasts import (
 )
 from windtunnel.analysis.shadow.window import Present, TrafficWindow
 from windtunnel.core.errors import InputError, WindtunnelError
+from windtunnel.core.units import format_duration
 
 Forecast = Callable[[Present, float], TwinForecasts]
 """Runs the twin from what is present, with its steps so many times as long."""
@@ -24,7 +25,8 @@ LEARNING: Final = 0.3
 MOST_SCALE: Final = 10.0
 DRIFTED: Final = 1.2
 """Steps that take this much longer or shorter than the scenario says."""
-OF_THE_RUN: Final = ("replicas", "attained", "cost", "attained_lately", "cost_lately")
+OF_THE_RUN: Final = ("replicas", "replicas_now", "machines", "attained", "cost", "attained_lately",
+                     "cost_lately")  # fmt: skip
 SATURATED: Final = "saturated, cannot tell"
 
 
@@ -49,6 +51,7 @@ class Shadow:
         forecast: Forecast,
         spans_s: dict[str, float],
         regret: Regret | None = None,
+        regret_span_s: float = 0.0,
     ) -> None:
         self.window: Final = window
         self.log: Final = ForecastLog(spans_s)
@@ -60,6 +63,7 @@ class Shadow:
         """Why there is no regret."""
         self._forecast: Final = forecast
         self._regret: Final = regret
+        self._regret_span_s: Final = regret_span_s
         self._present: Present | None = None
         self._restarts = 0
 
@@ -123,14 +127,23 @@ class Shadow:
             "servers": None if last is None else last.servers,
             "forecast": {} if last is None else plain(last.figures),
             **{name: None if now is None else getattr(now, name) for name in OF_THE_RUN},
+            "control": [] if now is None else [one._asdict() for one in now.control],
             "others": {}
             if known is None
             else {
-                name: {**one._asdict(), "decisions": known.decisions[name]}
+                name: {
+                    **one._asdict(),
+                    "control": [decision._asdict() for decision in one.control],
+                    "decisions": {
+                        kind: {**count._asdict(), "share": count.share}
+                        for kind, count in known.decisions[name].items()
+                    },
+                }
                 for name, one in known.others.items()
             },
             "regret": {name: one._asdict() for name, one in self.regrets.items()},
             "regret_says": self.regret_says,
+            "regret_span": format_duration(self._regret_span_s),
             "accuracy": plain(self.log.accuracy()),
             "step_scale": self.step_scale,
             "restarts": self.window.restarts,

@@ -77,19 +77,21 @@ def run(
     """Follow a gateway and publish forecasts.
 
     Each tick forecasts TTFT, TPOT, requests that wait and arrivals, with intervals once enough
-    forecasts have been held against what came. /metrics and /forecast have them.
+    forecasts have been held against what came. A page, /metrics and /forecast have them.
     """
     from windtunnel.analysis.shadow.shadow import ShadowTick
     from windtunnel.live.emulate.serving import listen
     from windtunnel.live.shadow.following import GatewayFollower
     from windtunnel.live.shadow.program import ShadowProgram
+    from windtunnel.report.page.shadow import shadow_page
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.shadow import show_tick
     from windtunnel.search.forecast_quality import shadow_of
 
     found = shadow_of(_forecaster(scenario, past, horizon), _others(other), regret)
     follower = GatewayFollower(found.window, trace, log)
-    program = ShadowProgram(found, follower, tick, None if regret is None else regret / 4)
+    regret_every_s = None if regret is None else regret / 4
+    program = ShadowProgram(found, follower, tick, regret_every_s, shadow_page)
     if once:
         last = program.tick()
         found.measure_regret()
@@ -109,7 +111,7 @@ def run(
         said = says
 
     bound = listen(host, port)
-    program.run(bound, lambda url: click.echo(f"forecasts on {url}/forecast and /metrics"), told)
+    program.run(bound, lambda url: click.echo(f"forecasts on {url}, /forecast and /metrics"), told)
 
 
 @shadow.command(short_help="Ask what would happen now if something were different.")

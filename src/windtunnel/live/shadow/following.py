@@ -70,7 +70,7 @@ class GatewayFollower:
             raise InputError("there is no such trace", where=str(trace), hint=hint)
         self.window: Final = window
         self.bad_lines = 0
-        self._trace: Final = trace
+        self.source: Final = trace
         self._tails: Final[dict[Path, FileTail]] = {}
         self._log: Final = None if log is None else FileTail(log)
         self._is_started = False
@@ -93,7 +93,7 @@ class GatewayFollower:
         for raw in again:
             self._take(raw, self._row)
         self._unknown.clear()  # neither look knew their requests: they are of an earlier start
-        for file in sorted(self._trace.glob(PATTERN)) if self._trace.is_dir() else [self._trace]:
+        for file in sorted(self.source.glob(PATTERN)) if self.source.is_dir() else [self.source]:
             tail = self._tails.setdefault(file, FileTail(file))
             for raw in tail.lines():
                 self._take(raw, self._row)

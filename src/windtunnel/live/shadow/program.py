@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from windtunnel.analysis.shadow.shadow import Shadow, ShadowTick
+from windtunnel.analysis.shadow.shadow import OF_THE_RUN, Shadow, ShadowTick
 from windtunnel.core.clock import cpu_s
 from windtunnel.live.emulate.serving import serve
 from windtunnel.live.shadow.following import GatewayFollower
@@ -23,6 +23,7 @@ class ShadowProgram:
         follower: GatewayFollower,
         tick_s: float,
         regret_s: float | None = None,
+        page: Callable[[dict[str, Any]], str] | None = None,
     ) -> None:
         self.shadow: Final = shadow
         self.follower: Final = follower
@@ -30,6 +31,8 @@ class ShadowProgram:
         self._tick_s: Final = tick_s
         self._regret_s: Final = regret_s
         """How often settings are held against foresight; None: never."""
+        self._page: Final = page
+        """Makes the page of `/` from `data`."""
 
     def run(
         self, bound: Any, ready: Callable[[str], None], told: Callable[[ShadowTick], None]
@@ -70,6 +73,7 @@ class ShadowProgram:
     def data(self) -> dict[str, Any]:
         """What the page `/forecast` says."""
         return {
+            "source": str(self.follower.source),
             **self.shadow.data(),
             "bad_lines": self.follower.bad_lines,
             "tick_cpu_s": self.tick_cpu_s,
@@ -79,7 +83,7 @@ class ShadowProgram:
         from prometheus_client import CollectorRegistry, generate_latest
         from starlette.applications import Starlette
         from starlette.requests import Request as WebRequest
-        from starlette.responses import PlainTextResponse, Response
+        from starlette.responses import HTMLResponse, PlainTextResponse, Response
         from starlette.routing import Route
 
         registry = CollectorRegistry()
@@ -100,8 +104,14 @@ class ShadowProgram:
         async def forecast(_: WebRequest) -> Response:
             return Response(msgspec.json.encode(self.data()), media_type="application/json")
 
+        async def home(_: WebRequest) -> Response:
+            assert self._page is not None
+            return HTMLResponse(await asyncio.to_thread(self._page, self.data()))
+
+        pages = [] if self._page is None else [Route("/", home)]
         return Starlette(
             routes=[
+                *pages,
                 Route("/metrics", metrics),
                 Route("/healthz", healthz),
                 Route("/readyz", readyz),
@@ -132,6 +142,8 @@ TOTALS: Final = {
     "late_records": "Records that came too late to count.",
     "in_flight": "Requests that are being answered.",
     "replicas": "The most replicas that the twin's autoscaler asks for.",
+    "replicas_now": "Replicas that it asks for at present.",
+    "machines": "The most machines that the twin's fleet has.",
     "attained": "SLO attainment that is forecast.",
     "attained_lately": "SLO attainment of the recent traffic, as the twin serves it.",
     "cost": "Dollars up to the horizon.",
@@ -164,7 +176,7 @@ class _Figures:
             "1: the twin is saturated, drifts, or has too little traffic.",
             value=float(bool(data["says"])),
         )
-        for key in ("attained", "cost", "attained_lately", "cost_lately"):
+        for key in OF_THE_RUN:
             gauge = Gauge(
                 f"windtunnel_shadow_other_{key}", "The same with other settings.", labels=["name"]
             )
@@ -180,8 +192,8 @@ class _Figures:
         says = "The share of decisions that would have been other ones."
         gauge = Gauge("windtunnel_shadow_other_decisions", says, labels=["name", "kind"])
         for name, one in data["others"].items():
-            for kind, share in one["decisions"].items():
-                gauge.add_metric([name, kind], share)
+            for kind, count in one["decisions"].items():
+                gauge.add_metric([name, kind], count["share"])
         yield gauge
 
 

@@ -46,8 +46,12 @@ def document(
     filters: Mapping[str, Callable[..., Any]],
     script: str | None = None,
     hover: Any = None,
+    asks_itself: bool = False,
 ) -> str:
-    """The page. Styles and the script are files beside the template; the script finds `hover`."""
+    """The page. Styles and the script are files beside the template; the script finds `hover`.
+
+    One that `asks_itself` is served by a program, and may ask that for more.
+    """
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -63,7 +67,7 @@ def document(
         **values,
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(code),  # noqa: S704 - our own file
-        policy=_policy(style, code),
+        policy=_policy(style, code) + ("; connect-src 'self'" if asks_itself else ""),
         hover=Markup(_json_in_html(hover)),  # noqa: S704 - escaped there
     )
 

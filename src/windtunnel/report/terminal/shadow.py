@@ -21,10 +21,15 @@ LABELS = {
 }
 
 
-def _cell(name: str, value: float | None) -> str:
+def cell_of(name: str, value: float | None) -> str:
+    """A figure of a stretch in its unit."""
     if value is None:
         return NOTHING
     return f"{value:.1f}" if name == "waiting" else text_of(UNITS[name], value)
+
+
+def _count(value: int | None) -> str:
+    return NOTHING if value is None else str(value)
 
 
 def show_tick(
@@ -40,8 +45,8 @@ def show_tick(
         for name, one in figures.items():
             ends = NOTHING
             if one.low is not None:
-                ends = f"{_cell(name, one.low)} to {_cell(name, one.high)}"
-            rows.append((f"next {stretch}", LABELS[name], _cell(name, one.value), ends))
+                ends = f"{cell_of(name, one.low)} to {cell_of(name, one.high)}"
+            rows.append((f"next {stretch}", LABELS[name], cell_of(name, one.value), ends))
     print_table(console, ("", "figure", "forecast", "90%"), rows, words=2)
     now = tick.forecast.now
     say(console, f"{tick.in_flight} requests in flight, {now.replicas} replicas")
@@ -59,7 +64,7 @@ def show_tick(
 
 def _decisions(forecasts: TwinForecasts, name: str) -> str:
     kinds = forecasts.decisions.get(name, {})
-    return ", ".join(f"{kind} {share:.0%}" for kind, share in kinds.items()) or NOTHING
+    return ", ".join(f"{kind} {count.share:.0%}" for kind, count in kinds.items()) or NOTHING
 
 
 def show_question(now: TwinForecast, asked: TwinForecast, console: Console) -> None:
@@ -68,8 +73,8 @@ def show_question(now: TwinForecast, asked: TwinForecast, console: Console) -> N
         (
             f"next {stretch}",
             LABELS[name],
-            _cell(name, value),
-            _cell(name, asked.figures[stretch][name]),
+            cell_of(name, value),
+            cell_of(name, asked.figures[stretch][name]),
         )
         for stretch, figures in now.figures.items()
         for name, value in figures.items()
@@ -77,6 +82,8 @@ def show_question(now: TwinForecast, asked: TwinForecast, console: Console) -> N
     rows.append(("", "SLO attainment", share_text(now.attained), share_text(asked.attained)))
     rows.append(("", "cost", text_of("$", now.cost), text_of("$", asked.cost)))
     rows.append(("", "replicas", str(now.replicas), str(asked.replicas)))
+    if now.machines is not None or asked.machines is not None:
+        rows.append(("", "machines", _count(now.machines), _count(asked.machines)))
     print_table(console, ("", "figure", "as it is", "asked"), rows, words=2)
     for name, one in ((AS_IT_IS, now), ("asked", asked)):
         if one.is_saturated:

@@ -63,6 +63,8 @@ class Observation(NamedTuple):
     control: list[ControlDecision]
     costs: tuple[Floats, Floats]
     """Times, and dollars spent until then."""
+    machines: list[tuple[float, int]] | None = None
+    """How many there were from a time on; None: the scenario has no fleet."""
 
 
 def observe(
@@ -85,7 +87,25 @@ def observe(
         [f"{name}/{n}" for name, n in zip(owners.pool_names, owners.numbers, strict=True)],
         log.decisions,
         _costs(plan, done.timeline.samples, owners.pools, done.result["cost"]["total"]),
+        machines_over_time(done.result["fleet"]),
     )
+
+
+def machines_over_time(fleet: Mapping[str, Any] | None) -> list[tuple[float, int]] | None:
+    """Of all pools together: those that exist or are being made, and have not failed."""
+    if fleet is None:
+        return None
+    changes = sorted(
+        (row[0], name, sum(row[1:6]))
+        for name, pool in fleet["pools"].items()
+        for row in pool["sizes"]
+    )
+    counts: dict[str, int] = {}
+    found: list[tuple[float, int]] = [(0.0, 0)]
+    for time_s, name, count in changes:
+        counts[name] = count
+        found.append((time_s, sum(counts.values())))
+    return found
 
 
 def _costs(
