@@ -115,8 +115,7 @@ class ReferenceServer:
             self.transferred.remove(request)
             self.give_back(request)
         elif any(request is other for _, _, other in self.fetching):
-            self.fetching = [entry for entry in self.fetching if entry[2] is not request]
-            self.give_back(request)
+            self.give_back(request)  # what comes is on its way all the same
         else:
             self.leaving.append(request)
             self.look_again(now)
@@ -253,7 +252,8 @@ class ReferenceServer:
         for entry in sorted(self.fetching):
             if entry[0] <= now:
                 self.fetching.remove(entry)
-                self.transferred.append(entry[2])
+                if not entry[2].cancelled:
+                    self.transferred.append(entry[2])
 
     def next_s(self) -> float:
         """When the current step ends, or one that was closed, or something comes from a tier."""
