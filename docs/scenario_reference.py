@@ -202,13 +202,19 @@ def _is_small(members: Sections) -> bool:
 
 def _leaf(leaf: Leaf) -> str:
     if isinstance(leaf, Whole):
-        return f"{leaf.word} or " * bool(leaf.word) + f"int {leaf.low}..{leaf.high}"
+        return f"{leaf.word} or " * bool(leaf.word) + f"int {leaf.low}..{_short(str(leaf.high))}"
     found = SHORT.get(leaf.allowed, leaf.allowed)
     bounds = re.fullmatch(r"a (\w+) (above|from) (\S+?),? (?:to|up to) (\S+?)(,.*)?", found)
     if bounds is None:
         return found
     noun, kind, low, high, _ = bounds.groups()
-    return f"{'number ' * (noun == 'number')}{'>' * (kind == 'above')}{low}..{high}"
+    ends = f"{low}..{high}".replace(".0..", "..").removesuffix(".0")
+    return f"{'number ' * (noun == 'number')}{'>' * (kind == 'above')}{_short(ends)}"
+
+
+def _short(text: str) -> str:
+    """Powers of ten from a billion on, as files may have them."""
+    return re.sub(r"\b10{9,}\b", lambda one: f"1e{len(one[0]) - 1}", text)
 
 
 def _default(field: FieldInfo) -> str:

@@ -63,8 +63,8 @@ class LoadThresholds(PolicySettings):
 class KvSaturationSettings(LoadThresholds):
     """KV tokens in use and queued, over capacity.
 
-    A replica's capacity is `kv_threshold` of its KV cache, or what it holds when it is compute-
-    bound, if less. `stabilization.down` is 5m by default.
+    A replica's capacity is `kv_threshold` of its KV cache, or what it holds when it
+    is compute-bound, if less. `stabilization.down` is 5m by default.
     """
 
     patience: ClassVar[Stabilization | None] = Stabilization()
