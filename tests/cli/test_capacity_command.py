@@ -34,13 +34,21 @@ def test_json_has_settings_budget_and_tokens() -> None:
     assert found["kv"]["tokens"] == found["kv"]["blocks"] * 16
 
 
+def test_a_hybrid_shows_its_states() -> None:
+    words = ["Qwen/Qwen3.6-35B-A3B", "-a", "h200", "--kv-cache-dtype", "fp8"]
+    result = CliRunner().invoke(capacity, words, catch_exceptions=False)
+    assert "state of a request, all layers and GPUs: 61.4 MiB" in result.output
+    assert "1 attention and 3 recurrent groups of 10" in result.output
+    assert "blocks of 2096 tokens in a group" in result.output
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["llama-3.1-8b", "-a", "a100", "--kv-cache-dtype", "fp8"], "a100-80 has no fp8"),
         (["llama-3.1-8b", "-a", "h100", "--version", "9"], "--version: engine version '9'"),
         (["llama-3.1-70b", "-a", "h100"], "try tensor_parallel: 2 or accelerator: b200"),
-        (["Qwen/Qwen3-Next-80B-A3B", "-a", "h100"], "gated DeltaNet"),
+        (["moonshotai/Kimi-Linear-48B-A3B", "-a", "h100"], "Kimi delta attention"),
     ],
 )
 def test_errors_are_sentences(words: list[str], says: str) -> None:

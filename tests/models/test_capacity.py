@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.capacity import GIB, KvCapacity, kv_capacity, kv_groups, limits_for
+from windtunnel.models.capacity import (
+    GIB,
+    KvCapacity,
+    MemoryLimits,
+    aligned_block_size,
+    kv_capacity,
+    kv_groups,
+    limits_for,
+)
 from windtunnel.models.catalog.accelerators import ACCELERATORS, resolve_accelerator
 from windtunnel.models.catalog.models import MODELS, resolve_model
 from windtunnel.models.releases import release_of
@@ -69,6 +77,15 @@ PARTLY_KNOWN = [
     ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "h100", 4, "0.19", 8192, 365_968, 0.09),
 ]
 
+# Hybrids on RTX 5090s of 31.4 GiB: GPUs, bytes of a cached number, release, longest request, tokens
+# in a block, blocks of a longest request, tokens. That FP8 weights were served with a cache of 16
+# bits follows from the tokens: a request of full length is 341 blocks.
+RECURRENT = [
+    ("nvidia/Qwen3.6-35B-A3B-NVFP4", 1, 1.0, "0.24", 131_072, 2096, 63 + 3 * 2, 567_978),
+    ("unsloth/Qwen3.8-27B-NVFP4", 2, 1.0, "0.26", 262_144, 1568, 168 + 3 * 2, 920_517),
+    ("Qwen/Qwen3.8-27B-FP8", 2, 2.0, "0.26", 262_144, 784, 335 + 3 * 2, 377_456),
+]
+
 
 def on_h100(model: str, gpus: int, version: str = "0.19", **settings: float) -> KvCapacity:
     limits = msgspec.structs.replace(
@@ -119,6 +136,55 @@ def test_partly_known_servers_are_near(
 )
 def test_hybrids_serve_as_many_long_requests_as_vllm_printed(model: str, sequences: float) -> None:
     assert on_h100(model, 1).sequences == pytest.approx(sequences, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "kv", "version", "longest", "block", "request_blocks", "tokens"), RECURRENT
+)
+def test_states_are_pages_of_the_pool_as_vllm_printed(
+    model: str,
+    gpus: int,
+    kv: float,
+    version: str,
+    longest: int,
+    block: int,
+    request_blocks: int,
+    tokens: int,
+) -> None:
+    gpu = resolve_accelerator("rtx-5090")
+    shape = msgspec.structs.replace(resolve_model(model), kv_bytes=kv)
+    limits = msgspec.structs.replace(limits_for(gpu, version), max_model_len=longest)
+    found = kv_capacity(shape, gpu, limits, tensor_parallel=gpus)
+    assert (found.block_size, found.request_blocks) == (block, request_blocks)
+    assert found.tokens == pytest.approx(tokens, rel=0.055)
+
+
+def test_a_state_decides_the_size_of_a_block() -> None:
+    """Worked by hand: Qwen3.6-35B has 10 layers of attention and 30 of gated DeltaNet."""
+    shape = msgspec.structs.replace(resolve_model("qwen3.6-35b-a3b"), kv_bytes=1.0)
+    state = 32 * 128 * 128 * 4 + (2 * 16 * 128 + 32 * 128) * 3 * 2
+    assert shape.state_layer_bytes() == state == 2_146_304
+    assert aligned_block_size(shape, 16) * 2 * 2 * 256 == state  # 2,096 tokens, without padding
+    # A draft is a token more of the convolution, and another state.
+    assert aligned_block_size(shape, 16, drafts=1) == 2112
+    plain, drafting, uncached = (
+        kv_groups(shape, MemoryLimits(draft_tokens=drafts, prefix_caching=caching))
+        for drafts, caching in ((0, True), (3, True), (0, False))
+    )
+    assert (plain.layers, plain.full, plain.recurrent) == (10, 1, 3)
+    assert (plain.states, drafting.states, uncached.states) == (2, 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "mib"), [("qwen3.5-397b-a17b", 183), ("qwen3.5-27b", 147), ("qwen3-next-80b-a3b", 74)]
+)
+def test_a_sequence_has_a_state_of_fixed_size(model: str, mib: int) -> None:
+    """In 32 bits, as computed from the configurations by others."""
+    shape = msgspec.structs.replace(MODELS[model], state_bytes=4.0)
+    whole = shape.recurrent_layers * shape.state_layer_bytes()
+    assert whole / 2**20 == pytest.approx(mib, abs=0.5)
+    part = shape.per_gpu(2)
+    assert part.state_layer_bytes() == shape.state_layer_bytes() / 2
 
 
 def test_groups_of_layers_are_as_large_as_the_smaller_kind() -> None:

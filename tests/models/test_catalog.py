@@ -59,6 +59,22 @@ PUBLISHED = {
     "glm-5": 744.0,
     "minimax-m2.5": 229.0,
     "qwen3-coder-480b-a35b": 480.0,
+    "qwen3-next-80b-a3b": 80.0,
+    "qwen3.5-0.8b": 0.75,
+    "qwen3.5-2b": 1.88,
+    "qwen3.5-4b": 4.2,
+    "qwen3.5-9b": 8.95,
+    "qwen3.5-27b": 27.0,
+    "qwen3.5-35b-a3b": 35.0,
+    "qwen3.5-122b-a10b": 122.0,
+    "qwen3.5-397b-a17b": 397.0,
+    "nemotron-h-56b": 56.0,
+    "nemotron-3-nano-30b-a3b": 31.6,
+    "nemotron-3-super-120b-a12b": 120.0,
+    "granite-4.0-h-small": 32.2,
+    "granite-4.1-3b": 3.4,
+    "granite-4.1-8b": 8.4,
+    "granite-4.1-30b": 28.9,
 }
 PUBLISHED_ACTIVE = {
     "mixtral-8x7b": 12.9,
@@ -70,6 +86,9 @@ PUBLISHED_ACTIVE = {
     "qwen3-coder-480b-a35b": 35.0,
     "glm-4.5": 32.0,
     "kimi-k2": 32.0,
+    "nemotron-3-nano-30b-a3b": 3.2,
+    "nemotron-3-super-120b-a12b": 12.0,
+    "granite-4.0-h-small": 9.0,
 }
 
 
@@ -141,10 +160,8 @@ def test_dated_names_have_their_own_context() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("Qwen/Qwen3-Next-80B-A3B-Instruct", "gated DeltaNet"),
-        ("Qwen/Qwen3.5-397B-A17B-FP8", "gated DeltaNet"),
-        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "Mamba"),
-        ("ibm-granite/granite-4.0-h-small", "Mamba"),
+        ("tiiuae/Falcon-H1-34B-Instruct", "attention and Mamba in the same layer"),
+        ("moonshotai/Kimi-Linear-48B-A3B", "Kimi delta attention"),
         ("deepseek-ai/DeepSeek-V4-Pro", "compressed sparse attention"),
         ("google/gemma-4-31b-it", "different widths"),
     ],

@@ -120,6 +120,78 @@ GEMMA: dict[str, Any] = {
         "sliding_window": 1024,
     },
 }
+QWEN_HYBRID: dict[str, Any] = {
+    "model_type": "qwen3_5",
+    "tie_word_embeddings": False,
+    "vision_config": {"depth": 27, "hidden_size": 1152},
+    "text_config": {
+        "model_type": "qwen3_5_text",
+        "attn_output_gate": True,
+        "full_attention_interval": 4,
+        "head_dim": 256,
+        "hidden_size": 5120,
+        "intermediate_size": 17408,
+        "layer_types": [*["linear_attention"] * 3, "full_attention"] * 16,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 48,
+        "linear_value_head_dim": 128,
+        "mamba_ssm_dtype": "float32",
+        "max_position_embeddings": 262144,
+        "mtp_num_hidden_layers": 1,
+        "num_attention_heads": 24,
+        "num_hidden_layers": 64,
+        "num_key_value_heads": 4,
+        "vocab_size": 248320,
+    },
+}
+NEMOTRON: dict[str, Any] = {
+    "model_type": "nemotron_h",
+    "torch_dtype": "bfloat16",
+    "conv_kernel": 4,
+    "head_dim": 128,
+    "hidden_size": 2688,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+    "intermediate_size": 1856,
+    "mamba_head_dim": 64,
+    "mamba_num_heads": 64,
+    "max_position_embeddings": 262144,
+    "moe_intermediate_size": 1856,
+    "moe_shared_expert_intermediate_size": 3712,
+    "n_groups": 8,
+    "n_routed_experts": 128,
+    "n_shared_experts": 1,
+    "num_attention_heads": 32,
+    "num_experts_per_tok": 6,
+    "num_hidden_layers": 52,
+    "num_key_value_heads": 2,
+    "ssm_state_size": 128,
+    "vocab_size": 131072,
+}
+MAMBA: dict[str, Any] = {
+    "mamba_n_heads": 128,
+    "mamba_d_head": 64,
+    "mamba_d_state": 128,
+    "mamba_n_groups": 1,
+    "mamba_d_conv": 4,
+}
+GRANITE: dict[str, Any] = {
+    **MAMBA,
+    "model_type": "granitemoehybrid",
+    "hidden_size": 4096,
+    "intermediate_size": 768,
+    "layer_types": [*["mamba"] * 5, "attention", *["mamba"] * 4] * 4,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 32,
+    "num_experts_per_tok": 10,
+    "num_hidden_layers": 40,
+    "num_key_value_heads": 8,
+    "num_local_experts": 72,
+    "shared_intermediate_size": 1536,
+    "tie_word_embeddings": True,
+    "vocab_size": 100352,
+}
 
 
 def parse(config: object, name: str = "tested") -> ModelShape:
@@ -135,6 +207,9 @@ def parse(config: object, name: str = "tested") -> ModelShape:
         (DEEPSEEK, "deepseek-v3"),
         (GPT_OSS, "gpt-oss-20b"),
         (GEMMA, "gemma-3-4b"),
+        (QWEN_HYBRID, "qwen3.5-27b"),
+        (NEMOTRON, "nemotron-3-nano-30b-a3b"),
+        (GRANITE, "granite-4.0-h-small"),
     ],
 )
 def test_a_familys_configuration_gives_the_catalogs_shape(
@@ -362,7 +437,19 @@ def test_a_null_field_is_not_hinted_at_by_its_own_name() -> None:
         ({"quantization_config": "awq"}, "quantization_config is 'awq'"),
         ({"quantization_config": {"quant_method": "awq", "bits": 0}}, "bits is 0; allowed: 1, 2"),
         ({"quantization_config": {"quant_method": "magic"}}, "'magic' has no bits"),
-        ({"layer_types": ["linear_attention"]}, "layer_types holds 'linear_attention'"),
+        ({"layer_types": ["kda"]}, "layer_types holds 'kda'"),
+        ({"layer_types": ["linear_attention"] * 32}, "linear_num_value_heads is missing"),
+        (
+            {"layer_types": ["mamba", "linear_attention"] * 16},
+            "layer_types holds linear_attention and mamba; allowed: one of them",
+        ),
+        ({"hybrid_override_pattern": "MX"}, "hybrid_override_pattern is 'MX'; allowed: one of M"),
+        ({"hybrid_override_pattern": "M--"}, "hybrid_override_pattern is 'M--'; allowed: MLPs"),
+        ({**MAMBA, "layer_types": ["mamba"] * 32}, "32 recurrent layers of 32"),
+        (
+            {**MAMBA, "layer_types": ["mamba", "attention"] * 16, "mamba_ssm_cache_dtype": "int8"},
+            "mamba_ssm_cache_dtype is 'int8'; allowed: float32",
+        ),
         ({"model_type": "mamba2"}, "'mamba2' has layers that are not modelled"),
         ({"model_type": "gemma4"}, "'gemma4' has layers that are not modelled"),
         (
@@ -456,6 +543,18 @@ def test_junk_is_a_shape_or_a_sentence(
         assert shape.kv_bytes_per_token > 0
         return
     assert sentence.startswith("config.json: ")
+
+
+def test_a_layer_in_four_attends_to_everything_where_no_list_says_so() -> None:
+    text = {k: v for k, v in QWEN_HYBRID["text_config"].items() if k != "layer_types"}
+    shape = parse(QWEN_HYBRID | {"text_config": text}, "qwen3.5-27b")
+    assert shape == MODELS["qwen3.5-27b"]
+
+
+def test_infinity_as_a_limit_of_time_steps_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(NEMOTRON | {"time_step_limit": [0.0, math.inf]}))
+    assert read_hf_config(path).recurrent_layers == 23
 
 
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:

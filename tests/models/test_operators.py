@@ -50,6 +50,38 @@ def test_operator_timings_give_back_what_made_them(tmp_path: Path) -> None:
     assert fitted.measured == {"tokens": 8192}
 
 
+def test_kernels_of_recurrent_layers_give_back_what_made_them(tmp_path: Path) -> None:
+    made = load_profile("h200")
+    h200 = resolve_accelerator("h200")
+    kernels = Kernels(made.physics_parameters(), h200)
+    rows = []
+    for heads in (8, 64):
+        shape = {"num_k_heads": 8, "head_k_dim": 128, "num_v_heads": heads, "head_v_dim": 128}
+        channels = 128 * (16 + heads)
+        for batch, tokens in ((1, 1), (64, 1), (256, 1), (1, 64), (1, 8192), (16, 512), (64, 128)):
+            alone = tokens == 1
+            update = kernels.state_update_s(batch, 4.0 * heads * 128 * 128)
+            scan = kernels.state_scan_s([tokens] * batch, heads, 6.0 * 128 * 128)
+            moved = 2.0 * batch * tokens * channels * (4 if alone else 1)
+            for kernel, seconds in (
+                ("fused_recurrent_x" if alone else "chunk_x", update if alone else scan),
+                ("causal_conv1d_x", kernels.convolution_s(moved)),
+            ):
+                sizes = {"batch_size": batch, "seq_len": tokens, "num_tokens": batch * tokens}
+                words = {"kernel_source": kernel, "phase": "generation" if alone else "context"}
+                rows.append(words | sizes | shape | {"d_conv": 4, "latency": 1e3 * seconds})
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "gdn_perf.parquet")
+    fitted = fit_operators(tmp_path, h200, load_profile("generic"), name="h", origin="made up")
+    for name, value in made.parameters.items():
+        if name.startswith(("recurrent", "convolution")):
+            assert fitted.parameters[name] == pytest.approx(value, rel=0.02), name
+    assert set(fitted.errors["operators"]) == {
+        "recurrent decode",
+        "recurrent prefill",
+        "convolution",
+    }
+
+
 def test_a_folder_without_tables_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(
         InputError,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windtunnel.models.calibration.evidence import profile_evidence
 from windtunnel.models.catalog.accelerators import ACCELERATORS, Accelerator, resolve_accelerator
 from windtunnel.models.catalog.models import MODELS, resolve_model
 from windtunnel.models.catalog.shapes import ModelShape
@@ -53,6 +54,43 @@ def test_sparse_attention_reads_what_its_indexer_picks() -> None:
     assert alone[0] < alone[1]
     assert sparse.step_s(decode(1, 100)) > full.step_s(decode(1, 100))
     assert sparse.parts_s(decode(32, 32 * 4096))["sparse attention"] > 0
+
+
+def test_a_recurrent_layer_reads_its_state_whatever_the_context() -> None:
+    """Gated DeltaNet of Qwen3.5-397B on an H200, beside vLLM's kernels in microseconds."""
+    model = model_of("qwen3.5-397b-a17b")
+    for batch, recurrence in ((1, 5.4), (64, 136.4), (256, 527.8)):
+        parts = model.parts_s(decode(batch, batch * 1000))
+        assert parts["recurrent decode"] / 45 == pytest.approx(1e-6 * recurrence, rel=0.1)
+        assert parts["recurrent decode"] == model.parts_s(decode(batch, 9))["recurrent decode"]
+    for prompts, tokens, recurrence in ((1, 8192, 398.1), (16, 1024, 450.2), (64, 1024, 1862.7)):
+        work = StepWork([(tokens, 0, tokens)] * prompts, 0, 0, prompts)
+        parts = model.parts_s(work)
+        assert parts["recurrent prefill"] / 45 == pytest.approx(1e-6 * recurrence, rel=0.15)
+    # 15 of 60 layers read keys and values: 2 heads of 256, 16 bits, at 84 % of 4.8 TB/s.
+    longer = model.step_s(decode(64, 64 * 9000)) - model.step_s(decode(64, 64 * 8000))
+    assert longer == pytest.approx(64_000 * 15 * 2 * 2 * 256 * 2 / (0.838 * 4.8e12), rel=0.05)
+
+
+def test_drafts_write_a_state_each() -> None:
+    model = model_of("qwen3.5-27b")
+    plain, drafting = (
+        model.parts_s(StepWork([], 32, 32 * 500, 32, drafted))["recurrent decode"]
+        for drafted in (0, 64)
+    )
+    # Read once and written once, or three times.
+    assert drafting / plain == pytest.approx(4 / 2, rel=0.05)
+
+
+def test_mamba_is_priced_as_a_state_and_says_that_no_kernel_was_timed() -> None:
+    model, gpu = model_of("nemotron-3-nano-30b-a3b"), resolve_accelerator("h200")
+    work = decode(256, 256 * 1000)
+    state = 2 * 256 * 64 * 64 * 128 * 4 / gpu.hbm_bytes_per_s
+    assert 23 * state < model.parts_s(work)["state space"] < 1.5 * 23 * state
+    found = profile_evidence(load_profile("h200"), model, resolve_model("nemotron-3-nano"), work)
+    certain = model.parts_s(work)["state space"] / model.step_s(work) * 0.5
+    assert found.mape is not None
+    assert found.mape > certain
 
 
 def peak_s(shape: ModelShape, accelerator: Accelerator, work: StepWork) -> float:

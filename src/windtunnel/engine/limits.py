@@ -34,11 +34,11 @@ class TierLimits:
 
 
 class WindowGroups:
-    """Layers that keep a window of each request, beside those that keep all of it.
+    """Layers that keep a window of each request, or a state, beside those that keep all of it.
 
     A request holds blocks for them as long as it runs: as many as its tokens need, and no more
-    than its window does. Layers share one pool of blocks in groups of equal size; a block of this
-    engine has one block of that pool for each of the `full` groups.
+    than its window does; a state is one block. Layers share one pool of blocks in groups of equal
+    size; a block of this engine has one block of that pool for each of the `full` groups.
     """
 
     def __init__(self, full: int, windowed: int, most_blocks: int) -> None:

@@ -5,7 +5,8 @@ blocks as one GPU. Latent attention is not divided: every GPU keeps the whole co
 
 Layers that attend to everything and layers with a window are groups of one pool of blocks, as in
 vLLM: a block holds tokens of as many layers as the smaller kind has, and a request takes blocks
-of each group, of the windows' no more than the window needs.
+of each group, of the windows' no more than the window needs. Recurrent layers are groups of the
+same pool: their state is a page, and tokens are put into blocks that are at least as large.
 
 `blis_kv_blocks` is the BLIS simulator's estimate, to compare with it. It is coarser: working space
 is one number for every model, whatever the batch, and each weight, embeddings included, takes the
@@ -23,9 +24,23 @@ from windtunnel.models.catalog.accelerators import ACCELERATORS, Accelerator
 from windtunnel.models.catalog.drafters import Drafter
 from windtunnel.models.catalog.hf_quantization import MXFP4_BYTES
 from windtunnel.models.catalog.shapes import ModelShape
-from windtunnel.models.releases import NEWEST, Release, engine_defaults, release_of
+from windtunnel.models.releases import (
+    NEWEST,
+    PCIE_GROUP_RUNTIME_BYTES,
+    Release,
+    engine_defaults,
+    release_of,
+)
 
-__all__ = ["KvCapacity", "KvGroups", "MemoryLimits", "blis_kv_blocks", "kv_capacity", "kv_groups"]
+__all__ = [
+    "KvCapacity",
+    "KvGroups",
+    "MemoryLimits",
+    "aligned_block_size",
+    "blis_kv_blocks",
+    "kv_capacity",
+    "kv_groups",
+]
 
 GIB = 1024.0**3
 
@@ -56,6 +71,8 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
     adapter_bytes: float = 0.0  # set aside on each GPU for LoRA adapters
     drafter_bytes: float = 0.0  # weights of a drafter on each GPU
     drafter_token_bytes: float = 0.0  # KV of a token that it keeps there
+    draft_tokens: int = 0  # drafted in a step; a recurrence keeps a state for each
+    prefix_caching: bool = True  # a recurrence keeps the state before its last block, too
     version: str = NEWEST
 
     def check(self) -> None:
@@ -81,6 +98,8 @@ class KvGroups(msgspec.Struct, frozen=True, kw_only=True):
     full: int  # groups of layers that attend to the whole context
     windowed: int  # groups of layers that keep a window
     window: int  # its tokens
+    recurrent: int = 0  # groups of layers that keep a state
+    states: int = 0  # of one such group that vLLM counts for a request
 
     def window_blocks(self, in_flight: int, longest: int, block_size: int) -> int:
         """Blocks of one windowed group that a request of `longest` tokens may hold."""
@@ -92,23 +111,35 @@ class KvGroups(msgspec.Struct, frozen=True, kw_only=True):
         blocks = self.full * -(-longest // block_size)
         if self.windowed:
             blocks += self.windowed * self.window_blocks(in_flight, longest, block_size)
-        return blocks
+        return blocks + self.recurrent * self.states
 
 
-def kv_groups(shape: ModelShape) -> KvGroups:
+def kv_groups(shape: ModelShape, limits: MemoryLimits | None = None) -> KvGroups:
     """Groups of layers, by vLLM's rule; the last group of a kind may be padded."""
-    full, windowed = shape.full_layers, shape.window_layers
-    if not windowed or not full:
+    limits = MemoryLimits() if limits is None else limits
+    full, windowed, recurrent = shape.full_layers, shape.window_layers, shape.recurrent_layers
+    others = windowed + recurrent  # no model has both
+    if not others or not full:
         size = shape.layers
     else:
-        fewer, more = sorted((full, windowed))
+        fewer, more = sorted((full, others))
         size = more if more < LITTLE_LARGER * fewer else fewer
     return KvGroups(
         layers=size,
         full=-(-full // size),
         windowed=-(-windowed // size),
         window=shape.window,
+        recurrent=-(-recurrent // size),
+        states=(1 + limits.prefix_caching + limits.draft_tokens) if recurrent else 0,
     )
+
+
+def aligned_block_size(part: ModelShape, block_size: int, drafts: int = 0) -> int:
+    """Tokens in a block: as many as were asked for, or multiples of them that hold a state."""
+    if not part.recurrent_layers:
+        return block_size
+    block_bytes = block_size * part.kv_bytes_per_token_layer
+    return block_size * math.ceil(part.state_layer_bytes(drafts) / block_bytes)
 
 
 class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,9 +184,11 @@ class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tokens(self) -> int:
         """The "GPU KV cache size" that vLLM prints, in tokens."""
-        if self.logs_sequences and self.groups.windowed:
+        groups = self.groups
+        if self.logs_sequences and (groups.windowed or groups.recurrent):
             return math.floor(self.sequences * self.max_model_len)
-        return self.pool_blocks // (self.groups.full + self.groups.windowed) * self.block_size
+        kinds = groups.full + groups.windowed + groups.recurrent
+        return self.pool_blocks // kinds * self.block_size
 
 
 def kv_capacity(
@@ -204,7 +237,9 @@ def _divide_memory(
     shape: ModelShape, part: ModelShape, accelerator: Accelerator, gpus: int, limits: MemoryLimits
 ) -> KvCapacity:
     release = release_of(limits.version)
-    groups = kv_groups(part)
+    block_size = aligned_block_size(part, limits.block_size, limits.draft_tokens)
+    limits = msgspec.structs.replace(limits, block_size=block_size)
+    groups = kv_groups(part, limits)
     longest = limits.max_model_len or shape.max_context
     in_flight = BATCHES_IN_FLIGHT * limits.max_num_batched_tokens
     found = KvCapacity(
@@ -212,7 +247,7 @@ def _divide_memory(
         usable_bytes=accelerator.memory_bytes * limits.memory_utilization,
         weight_bytes=_loaded_bytes(part) + limits.drafter_bytes,
         activation_bytes=_activation_bytes(shape, part, limits, release),
-        runtime_bytes=release.group_runtime_bytes if gpus > 1 else release.runtime_bytes,
+        runtime_bytes=_runtime_bytes(release, accelerator, gpus),
         graph_bytes=_graph_bytes(part) if release.counts_graphs else 0.0,
         adapter_bytes=limits.adapter_bytes,
         block_bytes=_block_bytes(part, groups, limits),
@@ -225,6 +260,14 @@ def _divide_memory(
     )
     blocks = max(0, math.floor(found.left_bytes / found.block_bytes))
     return msgspec.structs.replace(found, pool_blocks=blocks)
+
+
+def _runtime_bytes(release: Release, accelerator: Accelerator, gpus: int) -> float:
+    if gpus == 1:
+        return release.runtime_bytes
+    if accelerator.link == "pcie":
+        return min(release.group_runtime_bytes, PCIE_GROUP_RUNTIME_BYTES)
+    return release.group_runtime_bytes
 
 
 def _block_bytes(part: ModelShape, groups: KvGroups, limits: MemoryLimits) -> float:

@@ -20,6 +20,7 @@ from windtunnel.models.catalog.shapes import ModelShape
 
 __all__ = [
     "NEWEST",
+    "PCIE_GROUP_RUNTIME_BYTES",
     "EngineDefaults",
     "HostTimes",
     "Release",
@@ -46,7 +47,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     memory_utilization: float  # the default of --gpu-memory-utilization
     logit_bytes: float  # of the sampler's peak, per sequence and vocabulary entry
     runtime_bytes: float  # outside PyTorch: driver context, libraries
-    group_runtime_bytes: float  # the same on each GPU of several, with NCCL's buffers
+    group_runtime_bytes: float  # the same on each GPU of several, with NCCL's buffers for NVLink
     counts_graphs: bool  # whether CUDA graphs are taken off before KV blocks are counted
     logs_sequences: bool  # whether the logged tokens are sequences of full length, not blocks
     launch_s: float  # host time of a first token, for each layer of the model
@@ -73,6 +74,10 @@ _SINCE: tuple[tuple[tuple[int, int], dict[str, float | bool]], ...] = (
     ((0, 21), {"counts_graphs": True}),
     ((0, 22), {"memory_utilization": 0.92}),
 )
+
+PCIE_GROUP_RUNTIME_BYTES = 0.54 * GIB
+"""Of GPUs without NVLink, which get none of its buffers: two RTX 5090 under 0.26 leave as much room
+as H100s did before these buffers came."""
 
 _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,4})(\.[0-9]{1,4})?([a-z.+-][0-9a-z.+-]{0,40})?")
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySettings
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.engine.settings import EngineSettings
+from windtunnel.models.capacity import aligned_block_size
 from windtunnel.models.catalog.accelerators import is_accelerator, resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.releases import host_times
@@ -304,8 +305,27 @@ class PoolSettings(Section):
         elif (model or self.model) and self.accelerator and is_accelerator(self.accelerator):
             engine = engine.on(resolve_accelerator(self.accelerator))
         model = self.model or model
+        engine = self._with_blocks_for(model, engine)
         update = {"model": model, "engine": engine, "overheads": self._overheads_of(model)}
         return self.model_copy(update=update)
+
+    def _with_blocks_for(self, model: str | None, engine: EngineSettings) -> EngineSettings:
+        """With blocks that hold a state, as vLLM makes them for models with recurrent layers."""
+        if model is None:
+            return engine
+        drafts = 0 if engine.speculative is None else engine.speculative.num_speculative_tokens
+        try:
+            shape = resolve_model(model)
+            if engine.kv_cache_dtype == "fp8":
+                shape = msgspec.structs.replace(shape, kv_bytes=1.0)
+            size = aligned_block_size(
+                shape.per_gpu(self.tensor_parallel), engine.block_size, drafts
+            )
+        except InputError:  # told with the other faults of the model
+            return engine
+        return (
+            engine if size == engine.block_size else engine.model_copy(update={"block_size": size})
+        )
 
     def _overheads_of(self, model: str | None) -> OverheadSettings:
         """With the host time of published servers, where steps are those of real kernels."""

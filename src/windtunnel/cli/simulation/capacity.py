@@ -11,6 +11,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.models.capacity import GIB, KvCapacity, MemoryLimits, kv_capacity, limits_for
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.releases import NEWEST, release_of
 from windtunnel.settings.limits import (
     LARGEST_BLOCK,
@@ -19,7 +20,7 @@ from windtunnel.settings.limits import (
     MOST_TOKENS,
 )
 
-KIB = 1024
+KIB, MIB = 1024, 1024**2
 
 LINES = (
     ("memory_bytes", "memory of the GPU", ""),
@@ -109,20 +110,21 @@ def capacity(
         "data_parallel": data_parallel,
         "pipeline_parallel": pipeline_parallel,
     }
-    data = head | _data(found, limits, shape.kv_bytes_per_token)
+    data = head | _data(found, limits, shape)
     if json_to is None:
         click.echo(_table(data))
     with Output(json_to) as out:
         out.json(data)
 
 
-def _data(found: KvCapacity, limits: MemoryLimits, token_bytes: float) -> dict[str, Any]:
+def _data(found: KvCapacity, limits: MemoryLimits, shape: ModelShape) -> dict[str, Any]:
     groups = msgspec.structs.asdict(found.groups)
     return {
         "settings": msgspec.structs.asdict(limits) | {"max_model_len": found.max_model_len},
         "budget": {name: getattr(found, name) for name, _, _ in LINES},
         "kv": {
-            "bytes_per_token": token_bytes,
+            "bytes_per_token": shape.kv_bytes_per_token,
+            "state_bytes": shape.recurrent_layers * shape.state_layer_bytes(),
             "blocks": found.pool_blocks,
             "block_size": found.block_size,
             "block_bytes": found.block_bytes,
@@ -151,6 +153,14 @@ def _table(data: dict[str, Any]) -> str:
         lines.append(row.rstrip())
     lines += ["", f"  KV of a token, all layers and GPUs: {kv['bytes_per_token'] / KIB:,.1f} KiB"]
     groups = kv["groups"]
+    if groups["recurrent"]:
+        lines += [
+            f"  state of a request, all layers and GPUs: {kv['state_bytes'] / MIB:,.1f} MiB",
+            f"  layers in {groups['full']} attention and {groups['recurrent']} recurrent groups of "
+            f"{groups['layers']};",
+            f"  a request of full length takes {groups['states']} blocks of each recurrent group, "
+            "and a block holds a state",
+        ]
     if groups["full"] and groups["windowed"]:
         lines.append(
             f"  layers in {groups['full']} full and {groups['windowed']} windowed groups of "

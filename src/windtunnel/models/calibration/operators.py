@@ -1,8 +1,9 @@
 """Fits `physics` profiles to tables of single-operator timings instead of whole steps.
 
 A folder holds Parquet tables in the layout of NVIDIA's aiconfigurator: `gemm_perf`,
-`context_attention_perf`, `generation_attention_perf`, `moe_perf`, `mla_generation_module_perf` and
-`custom_allreduce_perf`; latencies are milliseconds, and messages are counted in 16-bit numbers.
+`context_attention_perf`, `generation_attention_perf`, `moe_perf`, `mla_generation_module_perf`,
+`gdn_perf` and `custom_allreduce_perf`; latencies are milliseconds, and messages are counted in
+16-bit numbers.
 Operators alone say nothing of the small kernels between them or of clocks under sustained load:
 those parameters come from another profile.
 """
@@ -21,7 +22,7 @@ from windtunnel.models.calibration.calibrate import error_of
 from windtunnel.models.catalog.accelerators import Accelerator
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.step_time.kernels import Kernels, PhysicsParameters, touched_experts
-from windtunnel.models.step_time.physics import attention_gemms
+from windtunnel.models.step_time.physics import DELTA_PASSES, attention_gemms
 from windtunnel.models.step_time.profile import PARAMETERS, ErrorFigures, Profile
 
 __all__ = ["PARAMETERS_OF", "fit_operators"]
@@ -316,6 +317,43 @@ def _latent_s(kernels: Kernels, row: Row) -> float:
     return float(time + scan + p.attention_split_s * (parts - 1.0))
 
 
+def _of_kernel(*starts: str) -> Callable[[Row], bool]:
+    def keep(row: Row) -> bool:
+        usual = row["num_tokens"] <= MOST_TOKENS
+        return bool(row["kernel_source"].startswith(starts) and usual)
+
+    return keep
+
+
+def _state_bytes(row: Row) -> float:
+    return float(4 * row["num_v_heads"] * row["head_k_dim"] * row["head_v_dim"])
+
+
+def _states_moved(row: Row) -> float:
+    return 2.0 * float(row["batch_size"]) * _state_bytes(row)
+
+
+def _state_update_s(kernels: Kernels, row: Row) -> float:
+    return kernels.state_update_s(row["batch_size"], _state_bytes(row))
+
+
+def _state_scan_s(kernels: Kernels, row: Row) -> float:
+    flops = DELTA_PASSES * row["head_k_dim"] * row["head_v_dim"]
+    prompts = [row["seq_len"]] * row["batch_size"]
+    return kernels.state_scan_s(prompts, row["num_v_heads"], flops)
+
+
+def _convolved(row: Row) -> float:
+    """Numbers read and written: of tokens, and of decodes what the convolution keeps of them."""
+    channels = 2 * row["num_k_heads"] * row["head_k_dim"] + row["num_v_heads"] * row["head_v_dim"]
+    kept = 0 if row["phase"] == "context" else row["d_conv"] - 1
+    return float(2 * row["num_tokens"] * channels * (1 + kept))
+
+
+def _convolution_s(kernels: Kernels, row: Row) -> float:
+    return kernels.convolution_s(_convolved(row))
+
+
 def _graphed(row: Row) -> bool:
     usual = 1024 <= row["message_size"] <= MOST_SENT
     return bool(row["backend"] == "vllm_graph" and usual)
@@ -325,7 +363,10 @@ def _all_reduce_s(kernels: Kernels, row: Row) -> float:
     return kernels.all_reduce_s(2.0 * row["message_size"], row["num_gpus"])
 
 
-WORDS = ("gemm_dtype", "gemm_type", "kv_cache_dtype", "moe_dtype", "distribution", "backend")
+WORDS = (
+    *("gemm_dtype", "gemm_type", "kv_cache_dtype", "moe_dtype", "distribution", "backend"),
+    *("kernel_source", "phase"),
+)
 """Columns that hold words; the others hold numbers."""
 _GEMM = ("gemm_dtype", "m", "n", "k")
 _ATTENTION = (
@@ -336,6 +377,10 @@ _LATENT = ("batch_size", "step", "num_heads", "kv_cache_dtype", "gemm_type")
 _EXPERTS = (
     *("moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
     *("moe_tp_size", "moe_ep_size", "distribution"),
+)
+_RECURRENCE = (
+    *("kernel_source", "phase", "batch_size", "seq_len", "num_tokens", "d_conv"),
+    *("num_k_heads", "head_k_dim", "num_v_heads", "head_v_dim"),
 )
 
 # In the order in which they are fitted: later classes build on the parameters of earlier ones.
@@ -439,6 +484,30 @@ _CLASSES: dict[str, _Class] = {
         ("latent_efficiency", "latent_bandwidth", "latent_layer_s"),
         _latent_s,
         _nothing,
+    ),
+    "recurrent decode": _Class(
+        "gdn_perf",
+        _RECURRENCE,
+        _of_kernel("fused_recurrent"),
+        ("recurrent_bandwidth", "recurrent_call_s"),
+        _state_update_s,
+        _states_moved,
+    ),
+    "recurrent prefill": _Class(
+        "gdn_perf",
+        _RECURRENCE,
+        _of_kernel("chunk_"),
+        ("recurrent_efficiency", "recurrent_start_s"),
+        _state_scan_s,
+        _nothing,
+    ),
+    "convolution": _Class(
+        "gdn_perf",
+        _RECURRENCE,
+        _of_kernel("causal_conv1d"),
+        ("convolution_bandwidth", "convolution_call_s"),
+        _convolution_s,
+        lambda row: 2.0 * _convolved(row),
     ),
     "all-reduce": _Class(
         "custom_allreduce_perf",

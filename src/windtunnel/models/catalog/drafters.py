@@ -52,6 +52,8 @@ def _mtp(target: ModelShape) -> Drafter:
         dense_prefix_layers=0,
         moe_layer_step=1,
         window_layers=0,
+        recurrent_layers=0,
+        bare_layers=0,
         encoder_params=0,
     )
     shared = layer.embedding_params * layer.embedding_bytes

@@ -7,15 +7,20 @@ checked for type and range, and nothing that decides speed or memory is guessed 
 from __future__ import annotations
 
 import codecs
+import json
 from pathlib import Path
 from typing import Any, TypeVar
-
-import msgspec
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.files import read_bounded
 from windtunnel.models.catalog.hf_quantization import Precisions, read_precisions
-from windtunnel.models.catalog.shapes import ModelShape, encoder_params
+from windtunnel.models.catalog.shapes import (
+    GATED_DELTA_NET,
+    MAMBA2,
+    PLAIN_BYTES,
+    ModelShape,
+    encoder_params,
+)
 
 __all__ = ["parse_hf_config", "read_hf_config"]
 
@@ -41,13 +46,19 @@ _MOE_STEP = (
     "moe_layer_freq",
     "moe_layer_interval",
 )
+_MTP_LAYERS = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers")
+_SHARED_FFN = (
+    "shared_expert_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "shared_intermediate_size",
+)
 _EXPERT_FFN = ("moe_intermediate_size", "expert_intermediate_size")
 
 # Model types whose MLP has no gate, so two matrices instead of three.
 _UNGATED = ("gpt2", "gpt_bigcode", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt", "phi")
-_UNGATED_MORE = ("starcoder2", "nemotron", "codegen", "persimmon")
+_UNGATED_MORE = ("starcoder2", "nemotron", "nemotron_h", "codegen", "persimmon")
 
-# Model types with layers that are not attention, so that their cache and speed follow other laws.
+# Model types with layers of which cache and speed follow other laws than those that are modelled.
 _NOT_MODELLED = (
     "mamba",
     "jamba",
@@ -55,9 +66,6 @@ _NOT_MODELLED = (
     "zamba",
     "rwkv",
     "falcon_h1",
-    "nemotron_h",
-    "qwen3_next",
-    "qwen3_5",
     "kimi_linear",
     "kimi_k3",
     "minimax_text",
@@ -66,9 +74,19 @@ _NOT_MODELLED = (
     "deepseek_v4",
     "gemma4",  # global and local layers have heads of different widths
 )
-_NOT_MODELLED_MORE = ("recurrent_gemma", "granitemoehybrid", "t5", "bart", "whisper", "bert")
+_NOT_MODELLED_MORE = ("recurrent_gemma", "t5", "bart", "whisper", "bert")
 
 _WINDOWED = ("sliding_attention", "chunked_attention")
+_FULL = ("full_attention", "attention")
+_RECURRENT = {"linear_attention": GATED_DELTA_NET, "mamba": MAMBA2}
+"""Layer types that keep a state, and what they are in the families that have them."""
+
+_STATE_BYTES = {
+    "float32": 4.0,
+    "bfloat16": PLAIN_BYTES,
+    "float16": PLAIN_BYTES,
+    "auto": PLAIN_BYTES,
+}
 
 # What files of a family leave out because the family's own code fills it in.
 _FAMILY_DEFAULTS: dict[str, dict[str, object]] = {
@@ -179,9 +197,16 @@ def read_hf_config(path: Path) -> ModelShape:
 def _decoded(path: Path) -> Any:
     raw = read_bounded(path, MAX_FILE_BYTES, subject="the model configuration")
     try:
-        return msgspec.json.decode(raw.removeprefix(codecs.BOM_UTF8))
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return json.loads(raw.removeprefix(codecs.BOM_UTF8), parse_constant=_constant)
+    except (ValueError, RecursionError) as error:
         raise InputError(f"is not JSON: {error}", where=str(path)) from error
+
+
+def _constant(text: str) -> float:
+    """Files of Mamba layers hold Infinity, which is no JSON, as a limit of time steps."""
+    if text == "NaN":
+        raise ValueError("NaN is not a number")
+    return float(text)
 
 
 def parse_hf_config(values: object, *, where: str, name: str) -> ModelShape:
@@ -198,7 +223,9 @@ def parse_hf_config(values: object, *, where: str, name: str) -> ModelShape:
     vocab = fields.required(("vocab_size",), MAX_WIDTH)
     latent = _latent(fields)
     precisions = read_precisions(fields.values, where, name)
-    mixture = _mixture(fields, layers)
+    recurrent = _recurrent(fields, layers)
+    layers = recurrent.pop("layers", layers)
+    mixture = _mixture(fields, layers - recurrent.get("bare_layers", 0))
     shape = {
         "layers": layers,
         "hidden": hidden,
@@ -212,13 +239,15 @@ def parse_hf_config(values: object, *, where: str, name: str) -> ModelShape:
         **latent,
         **mixture,
         **_windows(fields, layers),
+        **recurrent,
         "encoder_params": _encoder(fields),
-        "mtp_layers": fields.integer(("num_nextn_predict_layers", "num_mtp_modules"), layers) or 0,
+        "mtp_layers": fields.integer(_MTP_LAYERS, layers, least=0) or 0,
     }
     return _shape(name, fields, shape, precisions)
 
 
 def _shape(name: str, fields: _Fields, sizes: dict[str, int], precisions: Precisions) -> ModelShape:
+    kind, state_bytes = _state_numbers(fields, sizes)
     try:
         return ModelShape(
             name=name,
@@ -227,6 +256,11 @@ def _shape(name: str, fields: _Fields, sizes: dict[str, int], precisions: Precis
             expert_weight_bytes=precisions.expert_weight_bytes,
             matmul_precision=precisions.matmul_precision,
             kv_bytes=precisions.kv_bytes,
+            gated_attention=fields.flag(
+                "attn_output_gate", default=fields.text("model_type").startswith("qwen3_next")
+            ),
+            recurrence=kind,
+            state_bytes=state_bytes,
             **sizes,
         )
     except InputError as error:
@@ -250,7 +284,7 @@ def _merged(fields: _Fields) -> _Fields:
 
 def _refuse_other_architectures(fields: _Fields) -> None:
     model_type = fields.text("model_type")
-    allowed = "a model whose every layer is attention and an MLP"
+    allowed = "a model of attention, gated DeltaNet or Mamba-2 layers with MLPs or experts"
     if model_type.startswith(_NOT_MODELLED + _NOT_MODELLED_MORE):
         what = f"{model_type!r} has layers that are not modelled"
         raise fields.fault("model_type", what, allowed)
@@ -258,8 +292,8 @@ def _refuse_other_architectures(fields: _Fields) -> None:
         what = f"{model_type!r} is not a decoder-only transformer"
         raise fields.fault("model_type", what, allowed)
     for kind in fields.entries("layer_types") or ():
-        if kind != "full_attention" and kind not in _WINDOWED:
-            allowed = ", ".join(("full_attention", *_WINDOWED))
+        if kind not in (*_FULL, *_WINDOWED, *_RECURRENT):
+            allowed = ", ".join((*_FULL, *_WINDOWED, *_RECURRENT))
             raise fields.fault("layer_types", f"holds {shown(kind)}", allowed)
 
 
@@ -356,7 +390,7 @@ def _mixture(fields: _Fields, layers: int) -> dict[str, int]:
 
 
 def _shared_ffn(fields: _Fields, expert_ffn: int) -> int:
-    width = fields.integer(("shared_expert_intermediate_size",), MAX_WIDTH, least=0)
+    width = fields.integer(_SHARED_FFN, MAX_WIDTH, least=0)
     if width is not None:
         return width
     names = (
@@ -369,6 +403,77 @@ def _shared_ffn(fields: _Fields, expert_ffn: int) -> int:
     if shared is None and fields.text("model_type").startswith("llama4"):
         shared = 1
     return (shared or 0) * expert_ffn
+
+
+def _recurrent(fields: _Fields, layers: int) -> dict[str, int]:
+    """Layers that keep a state: from a pattern of letters, the list of layer types, or a period.
+
+    Where MLPs are layers of their own, a layer here is a mixer with the MLP that follows, if any.
+    """
+    pattern = fields.typed("hybrid_override_pattern", str, "a string of M, E, * and -")
+    if pattern is not None:
+        return _patterned(fields, pattern)
+    kinds = fields.entries("layer_types")
+    interval = fields.integer(("full_attention_interval",), MAX_LAYERS)
+    if kinds is not None:
+        found = [kind for kind in kinds if kind in _RECURRENT]
+        number, mamba = len(found), "mamba" in found
+        if len(set(found)) > 1:
+            raise fields.fault("layer_types", "holds linear_attention and mamba", "one of them")
+    else:
+        number, mamba = (layers - layers // interval if interval else 0), False
+    if not number:
+        return {}
+    return {"recurrent_layers": number, **(_mamba(fields) if mamba else _delta_net(fields))}
+
+
+def _patterned(fields: _Fields, pattern: str) -> dict[str, int]:
+    wrong = sorted(set(pattern) - set("ME*-"))
+    if wrong or not pattern:
+        what = f"is {shown(pattern)}"
+        raise fields.fault("hybrid_override_pattern", what, "one of M, E, * and - for each layer")
+    mixers, mlps = sum(map(pattern.count, "M*")), sum(map(pattern.count, "E-"))
+    if mlps > mixers or ("E" in pattern and "-" in pattern):
+        what = f"is {shown(pattern)}"
+        allowed = "MLPs or experts, not both, and no more of them than of M and *"
+        raise fields.fault("hybrid_override_pattern", what, allowed)
+    found = {"layers": mixers, "bare_layers": mixers - mlps, "recurrent_layers": pattern.count("M")}
+    latent = fields.integer(("moe_latent_size",), MAX_WIDTH, least=0) or 0
+    return {**found, "expert_hidden": latent, **(_mamba(fields) if "M" in pattern else {})}
+
+
+def _delta_net(fields: _Fields) -> dict[str, int]:
+    return {
+        "state_heads": fields.required(("linear_num_value_heads",), MAX_HEADS),
+        "state_head_dim": fields.required(("linear_value_head_dim",), MAX_WIDTH),
+        "state_key_heads": fields.required(("linear_num_key_heads",), MAX_HEADS),
+        "state_key_dim": fields.required(("linear_key_head_dim",), MAX_WIDTH),
+        "convolution": fields.integer(("linear_conv_kernel_dim",), MAX_HEADS) or 4,
+    }
+
+
+def _mamba(fields: _Fields) -> dict[str, int]:
+    return {
+        "state_heads": fields.required(("mamba_num_heads", "mamba_n_heads"), MAX_HEADS),
+        "state_head_dim": fields.required(("mamba_head_dim", "mamba_d_head"), MAX_WIDTH),
+        "state_key_heads": fields.required(("n_groups", "mamba_n_groups"), MAX_HEADS),
+        "state_key_dim": fields.required(("ssm_state_size", "mamba_d_state"), MAX_WIDTH),
+        "convolution": fields.integer(("conv_kernel", "mamba_d_conv"), MAX_HEADS) or 4,
+    }
+
+
+def _state_numbers(fields: _Fields, sizes: dict[str, int]) -> tuple[str, float]:
+    """The kind of a recurrence, and the bytes that vLLM takes for a number of its state."""
+    if not sizes.get("recurrent_layers"):
+        return "", _STATE_BYTES["float32"]
+    kind = GATED_DELTA_NET if "linear_num_value_heads" in fields.values else MAMBA2
+    default = "float32" if fields.text("model_type") == "nemotron_h" else "auto"
+    for name in ("mamba_ssm_cache_dtype", "mamba_ssm_dtype"):
+        dtype = fields.text(name)
+        if dtype and dtype not in _STATE_BYTES:
+            raise fields.fault(name, f"is {shown(dtype)}", ", ".join(_STATE_BYTES))
+        default = dtype or default
+    return kind, _STATE_BYTES[default]
 
 
 def _dense_ffn(fields: _Fields, hidden: int, mixture: dict[str, int]) -> int:

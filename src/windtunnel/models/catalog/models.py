@@ -16,11 +16,18 @@ from windtunnel.models.catalog.hf_quantization import (
     Precisions,
     precisions_of_name,
 )
-from windtunnel.models.catalog.shapes import PLAIN_BYTES, ModelShape, encoder_params
+from windtunnel.models.catalog.shapes import (
+    GATED_DELTA_NET,
+    MAMBA2,
+    PLAIN_BYTES,
+    ModelShape,
+    encoder_params,
+)
 
 __all__ = ["MODELS", "resolve_model", "source_of"]
 
 K = 1024
+EIGHT_BIT_BYTES = 1.0
 
 
 # The published checkpoints in their published precision: bf16 unless the table says otherwise.
@@ -56,12 +63,22 @@ _DENSE: dict[str, _Sizes] = {  # layers, hidden, heads, kv heads, head dim, ffn,
     "mistral-small-3.1-24b": (40, 5120, 32, 8, 128, 32768, 131072, 128 * K),
     "mistral-medium-3.5-128b": (88, 12288, 96, 8, 128, 28672, 131072, 256 * K),
     "granite-3.1-8b":  (40,  4096,  32,  8, 128, 12800,  49155, 128 * K),
+    "granite-4.1-3b":  (40,  2560,  40,  8,  64,  8192, 100352, 128 * K),
+    "granite-4.1-8b":  (40,  4096,  32,  8, 128, 12800, 100352, 128 * K),
+    "granite-4.1-30b": (64,  4096,  32,  8, 128, 32768, 100352, 128 * K),
+    "qwen3.5-0.8b":    (24,  1024,   8,  2, 256,  3584, 248320, 256 * K),
+    "qwen3.5-2b":      (24,  2048,   8,  2, 256,  6144, 248320, 256 * K),
+    "qwen3.5-4b":      (32,  2560,  16,  4, 256,  9216, 248320, 256 * K),
+    "qwen3.5-9b":      (32,  4096,  16,  4, 256, 12288, 248320, 256 * K),
+    "qwen3.5-27b":     (64,  5120,  24,  4, 256, 17408, 248320, 256 * K),
+    "nemotron-h-56b":  (64,  8192,  64,  8, 128, 32768, 131072,   8 * K),
     "phi-4":           (40,  5120,  40, 10, 128, 17920, 100352,  16 * K),
 }
 _TIED = (
     "llama-3.2-1b", "llama-3.2-3b", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen3-0.6b",
     "qwen3-1.7b", "qwen3-4b", "gemma-3-4b", "gemma-3-12b", "gemma-3-27b",
-    "gemma-2-9b", "gemma-2-27b", "granite-3.1-8b",
+    "gemma-2-9b", "gemma-2-27b", "granite-3.1-8b", "granite-4.1-3b", "granite-4.1-8b",
+    "granite-4.1-30b", "granite-4.0-h-small", "qwen3.5-0.8b", "qwen3.5-2b", "qwen3.5-4b",
 )
 _WINDOWS = {"gemma-2-9b": (4096, 21), "gemma-2-27b": (4096, 23),
             "gemma-3-4b": (1024, 29), "gemma-3-12b": (1024, 40), "gemma-3-27b": (1024, 52),
@@ -84,6 +101,13 @@ _MIXTURES: dict[str, _Sizes] = {
     "mistral-small-4-119b": (36, 4096, 32, 32, 64, 12288, 131072,   256 * K),
     "gpt-oss-20b":       (24, 2880,  64,   8,  64,  2880, 201088,   128 * K),
     "gpt-oss-120b":      (36, 2880,  64,   8,  64,  2880, 201088,   128 * K),
+    "qwen3-next-80b-a3b": (48, 2048, 16,   2, 256,  5120, 151936,   256 * K),
+    "qwen3.5-35b-a3b":   (40, 2048,  16,   2, 256,   512, 248320,   256 * K),
+    "qwen3.5-122b-a10b": (48, 3072,  32,   2, 256,  1024, 248320,   256 * K),
+    "qwen3.5-397b-a17b": (60, 4096,  32,   2, 256,  1024, 248320,   256 * K),
+    "nemotron-3-nano-30b-a3b":   (29, 2688, 32, 2, 128, 1856, 131072, 256 * K),
+    "nemotron-3-super-120b-a12b": (48, 4096, 32, 2, 128, 2688, 131072, 256 * K),
+    "granite-4.0-h-small": (40, 4096, 32,   8, 128,   768, 100352,   128 * K),
     "llama-4-scout":     (48, 5120,  40,   8, 128, 16384, 202048, 10240 * K),
     "llama-4-maverick":  (48, 5120,  40,   8, 128, 16384, 202048,  1024 * K),
 }
@@ -148,6 +172,30 @@ _DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention and precisi
         "expert_weight_bytes": MXFP4_BYTES, "experts": 128, "experts_per_token": 4,
         "expert_ffn": 2880,
     },
+    "qwen3-next-80b-a3b": {
+        "experts": 512, "experts_per_token": 10, "expert_ffn": 512, "shared_ffn": 512,
+    },
+    "qwen3.5-35b-a3b": {
+        "experts": 256, "experts_per_token": 8, "expert_ffn": 512, "shared_ffn": 512,
+    },
+    "qwen3.5-122b-a10b": {
+        "experts": 256, "experts_per_token": 8, "expert_ffn": 1024, "shared_ffn": 1024,
+    },
+    "qwen3.5-397b-a17b": {
+        "experts": 512, "experts_per_token": 10, "expert_ffn": 1024, "shared_ffn": 1024,
+    },
+    "nemotron-h-56b": {"mlp_matrices": 2, "bare_layers": 10},
+    "nemotron-3-nano-30b-a3b": {
+        "mlp_matrices": 2, "bare_layers": 6, "experts": 128, "experts_per_token": 6,
+        "expert_ffn": 1856, "shared_ffn": 3712,
+    },
+    "nemotron-3-super-120b-a12b": {
+        "mlp_matrices": 2, "bare_layers": 8, "experts": 512, "experts_per_token": 22,
+        "expert_ffn": 2688, "shared_ffn": 5376, "expert_hidden": 1024,
+    },
+    "granite-4.0-h-small": {
+        "experts": 72, "experts_per_token": 10, "expert_ffn": 768, "shared_ffn": 1536,
+    },
     "llama-4-scout": {
         "experts": 16, "experts_per_token": 1, "expert_ffn": 8192, "shared_ffn": 8192,
     },
@@ -156,8 +204,29 @@ _DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention and precisi
         "moe_layer_step": 2,
     },
 }
+# Recurrent layers: their kind and number; heads and their width, those that share keys, and width
+# of keys; bytes of a number of the state. vLLM keeps it as the checkpoint says, else in 16 bits.
+_RECURRENT: dict[str, tuple[str, int, int, int, int, int, float]] = {
+    "qwen3-next-80b-a3b": (GATED_DELTA_NET, 36, 32, 128, 16, 128, 2.0),
+    "qwen3.5-0.8b":       (GATED_DELTA_NET, 18, 16, 128, 16, 128, 4.0),
+    "qwen3.5-2b":         (GATED_DELTA_NET, 18, 16, 128, 16, 128, 4.0),
+    "qwen3.5-4b":         (GATED_DELTA_NET, 24, 32, 128, 16, 128, 4.0),
+    "qwen3.5-9b":         (GATED_DELTA_NET, 24, 32, 128, 16, 128, 4.0),
+    "qwen3.5-27b":        (GATED_DELTA_NET, 48, 48, 128, 16, 128, 4.0),
+    "qwen3.5-35b-a3b":    (GATED_DELTA_NET, 30, 32, 128, 16, 128, 4.0),
+    "qwen3.5-122b-a10b":  (GATED_DELTA_NET, 36, 64, 128, 16, 128, 4.0),
+    "qwen3.5-397b-a17b":  (GATED_DELTA_NET, 45, 64, 128, 16, 128, 4.0),
+    "nemotron-h-56b":             (MAMBA2, 54, 256, 64, 8, 256, 4.0),
+    "nemotron-3-nano-30b-a3b":    (MAMBA2, 23,  64, 64, 8, 128, 4.0),
+    "nemotron-3-super-120b-a12b": (MAMBA2, 40, 128, 64, 8, 128, 4.0),
+    "granite-4.0-h-small":        (MAMBA2, 36, 128, 64, 1, 128, 2.0),
+}
 # Layers for multi-token prediction that checkpoints have beside the model's own.
-_MTP_LAYERS = {"deepseek-v3": 1, "deepseek-v3.2": 1, "glm-4.5": 1, "glm-5": 1, "minimax-m2.5": 3}
+_MTP_LAYERS = {
+    "deepseek-v3": 1, "deepseek-v3.2": 1, "glm-4.5": 1, "glm-5": 1, "minimax-m2.5": 3,
+    "nemotron-3-super-120b-a12b": 1, "qwen3-next-80b-a3b": 1,
+    **{name: 1 for name in _RECURRENT if name.startswith("qwen3.5")},
+}
 # Where the shapes are from: the config.json of checkpoints by their publisher on Hugging Face, or a
 # copy or description of it by others.
 _SOURCES = {
@@ -169,12 +238,19 @@ _SOURCES = {
     "glm-4.5": "zai-org, in a training script", "minimax": "MiniMaxAI, in aiconfigurator",
     "mistral-small-4": "mistralai, in notes of a port",
     "mistral-medium-3.5": "mistralai, in notes of a port",
+    "qwen3-next": "Qwen, in a GGUF header", "qwen3.5": "Qwen, in aiconfigurator",
+    **{f"qwen3.5-{size}": "Qwen, in aiconfigurator and a list of models"
+       for size in ("0.8b", "2b", "4b", "9b")},
+    "nemotron": "nvidia, in aiconfigurator", "granite-4.1": "ibm-granite, in its announcement",
+    "granite-4.0-h": "ibm-granite, in tests of others",
 }
 # Layers and width of vision encoders, beside the language model.
 _ENCODERS = {
     "gemma-3-4b": (27, 1152), "gemma-3-12b": (27, 1152), "gemma-3-27b": (27, 1152),
     "llama-4-scout": (34, 1408), "llama-4-maverick": (34, 1408), "kimi-vl-a3b": (27, 1152),
     "mistral-small-3.1-24b": (24, 1024),
+    "qwen3.5-27b": (27, 1152), "qwen3.5-35b-a3b": (27, 1152), "qwen3.5-122b-a10b": (27, 1152),
+    "qwen3.5-397b-a17b": (27, 1152),
 }
 # fmt: on
 
@@ -182,6 +258,8 @@ _ENCODERS = {
 def _shape(name: str, sizes: _Sizes) -> ModelShape:
     layers, hidden, heads, kv_heads, head_dim, ffn, vocab, max_context = sizes
     window, window_layers = _WINDOWS.get(name, (0, 0))
+    kind, recurrent, *state = _RECURRENT.get(name, ("", 0, 0, 0, 0, 0, 4.0))
+    state_heads, state_head_dim, key_heads, key_dim, state_bytes = state
     return ModelShape(
         name=name,
         layers=layers,
@@ -197,6 +275,14 @@ def _shape(name: str, sizes: _Sizes) -> ModelShape:
         window_layers=window_layers,
         encoder_params=encoder_params(*_ENCODERS.get(name, (0, 0))),
         mtp_layers=_MTP_LAYERS.get(name, 0),
+        gated_attention=kind == GATED_DELTA_NET,
+        recurrent_layers=recurrent,
+        recurrence=kind,
+        state_heads=int(state_heads),
+        state_head_dim=int(state_head_dim),
+        state_key_heads=int(key_heads),
+        state_key_dim=int(key_dim),
+        state_bytes=state_bytes,
         **_DETAILS.get(name, {}),
     )
 
@@ -243,22 +329,21 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "glm-4.6": ("glm-4.5", {"max_context": 198 * K}),
     "glm-5.1": ("glm-5", {}),
     "glm-5.2": ("glm-5", {"max_context": 1024 * K}),
+    "nemotron-3-nano": ("nemotron-3-nano-30b-a3b", {}),
+    "nvidia-nemotron-3-nano-30b-a3b": ("nemotron-3-nano-30b-a3b", {}),
+    "nvidia-nemotron-3-super-120b-a12b": ("nemotron-3-super-120b-a12b", {}),
+    "nemotron-h-56b-base-8k": ("nemotron-h-56b", {}),
+    "qwen3.6-27b": ("qwen3.5-27b", {}),
+    "qwen3.6-35b-a3b": ("qwen3.5-35b-a3b", {}),
+    "qwen3.8-27b": ("qwen3.5-27b", {}),
     "minimax-m2": ("minimax-m2.5", {}),
     "minimax-m2.1": ("minimax-m2.5", {}),
 }
 
-_DELTA_NET = "gated DeltaNet layers beside attention"
-_MAMBA = "Mamba layers beside attention"
 _REFUSED = {  # families that are well known, and of which speed and memory follow other laws
-    "qwen3-next": _DELTA_NET,
-    "qwen3.5": _DELTA_NET,
-    "qwen3.6": _DELTA_NET,
-    "qwen3.8": _DELTA_NET,
+    "falcon-h1": "attention and Mamba in the same layer",
     "kimi-k3": "Kimi delta attention beside latent attention",
     "kimi-linear": "Kimi delta attention beside latent attention",
-    "nemotron-h": _MAMBA,
-    "nemotron-3": _MAMBA,
-    "granite-4.0-h": _MAMBA,
     "minimax-m1": "lightning attention",
     "minimax-text-01": "lightning attention",
     "minimax-m3": "block-sparse attention",
@@ -273,8 +358,10 @@ _MARKS = re.compile(
 _THINKING = re.compile(r"-thinking(?=-|$)")
 _SLICE = re.compile(r"^(?P<model>.+)-tp(?P<gpus>[0-9]{1,4})-slice$")
 
-# NVFP4 checkpoints of these keep everything but the experts in 16 bits.
-_FP4_EXPERTS_ALONE = ("deepseek", "kimi", "glm")
+# NVFP4 checkpoints of these keep everything but the experts in 16 bits; of other hybrids attention
+# and recurrences have 8 bits, and of some the output head has 4.
+_FP4_EXPERTS_ALONE = ("deepseek", "kimi", "glm", "qwen3.5", "nemotron", "nvidia-nemotron")
+_FP4_HEADS = ("qwen3.6",)
 
 
 def resolve_model(text: str) -> ModelShape:
@@ -296,7 +383,11 @@ def resolve_model(text: str) -> ModelShape:
     for family, layers in _REFUSED.items():
         if key.startswith(family) or f"-{family}" in key:
             what = f"model {text!r:.80} has {layers}, which are not modelled"
-            raise InputError(what, allowed="models of full, windowed or latent attention")
+            raise InputError(
+                what,
+                allowed="models of full, windowed or latent attention, or of full attention "
+                "beside layers of gated DeltaNet or Mamba-2",
+            )
     names = [*MODELS, *_VARIANTS]
     raise InputError(
         f"model {text!r} is not in the catalog",
@@ -336,5 +427,11 @@ def _quantised(shape: ModelShape, found: Precisions, name: str) -> ModelShape:
     values = msgspec.structs.asdict(found)
     if found.matmul_precision == "fp4" and name.startswith(_FP4_EXPERTS_ALONE):
         values["weight_bytes"] = PLAIN_BYTES
+    elif found.matmul_precision == "fp4" and shape.recurrent_layers:
+        mlps = shape.dense_layers * shape.dense_mlp_params + shape.moe_layers * shape.shared_params
+        in_all = mlps * found.weight_bytes + shape.mixer_params * EIGHT_BIT_BYTES
+        values["weight_bytes"] = in_all / (mlps + shape.mixer_params)
+        if name.startswith(_FP4_HEADS):
+            values["embedding_bytes"] = 0.5 * (PLAIN_BYTES + found.weight_bytes)
     same = all(getattr(shape, field) == value for field, value in values.items())
     return shape if same else msgspec.structs.replace(shape, name=name, **values)

@@ -14,6 +14,9 @@ from windtunnel.core.errors import InputError
 __all__ = ["ModelShape", "encoder_params"]
 
 
+GATED_DELTA_NET, MAMBA2 = "gated-delta-net", "mamba2"
+"""Kinds of recurrent layers: they keep a state of fixed size instead of keys and values."""
+
 PLAIN_BYTES = 2.0  # of a number that is not quantised; servers load even 32-bit ones as 16-bit
 INDEX_SCALE_BYTES = 4
 
@@ -24,7 +27,10 @@ def encoder_params(layers: int, width: int) -> int:
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of one decoder-only transformer; experts, latent attention and windows are optional."""
+    """Sizes of one decoder; experts, latent attention, windows and recurrent layers are optional.
+
+    A layer is attention or a recurrence, and an MLP or experts unless it is bare.
+    """
 
     name: str
     layers: int
@@ -37,6 +43,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     max_context: int  # longest sequence, rope scaling applied
     tied_embeddings: bool = False  # input table and output head are one matrix
     mlp_matrices: int = 3  # gated (gate, up, down); 2 in older designs without a gate
+    bare_layers: int = 0  # layers without an MLP or experts
+    gated_attention: bool = False  # the output passes a gate that is as wide as the queries
 
     weight_bytes: float = 2.0  # stored bytes per parameter of attention and dense MLP matrices
     expert_weight_bytes: float = 2.0  # the same for routed experts, often quantised further
@@ -53,6 +61,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     shared_ffn: int = 0  # summed width of the experts every token passes
     dense_prefix_layers: int = 0  # leading layers without experts
     moe_layer_step: int = 1  # of the rest, every n-th has experts
+    expert_hidden: int = 0  # width that experts work in, where it is not the model's
 
     q_lora_rank: int = 0  # multi-head latent attention; 0: queries are projected directly
     kv_lora_rank: int = 0  # 0: ordinary (grouped-query) attention
@@ -66,6 +75,15 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     index_heads: int = 0  # sparse attention: an indexer picks the tokens that latents attend to
     index_dim: int = 0
     index_topk: int = 0  # how many tokens it picks
+
+    recurrent_layers: int = 0  # those that are not attention
+    recurrence: str = ""  # of what kind: gated-delta-net or mamba2
+    state_heads: int = 0  # each with a matrix of state, state_key_dim by state_head_dim
+    state_head_dim: int = 0
+    state_key_heads: int = 0  # heads or groups that share their keys and queries
+    state_key_dim: int = 0
+    state_bytes: float = 4.0  # per number of the state
+    convolution: int = 4  # tokens that the convolution before a recurrence sees
 
     mtp_layers: int = 0  # for multi-token prediction, beside `layers`; they draft, if asked to
     encoder_params: int = 0  # of vision or audio, beside the language model; 16-bit
@@ -86,6 +104,25 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 <= self.window_layers <= self.layers:
             what = f"{self.window_layers} sliding-window layers of {self.layers}"
             self._refuse(what, f"0 to {self.layers}")
+        if not 0 <= self.bare_layers <= self.layers:
+            what = f"{self.bare_layers} layers without an MLP of {self.layers}"
+            self._refuse(what, f"0 to {self.layers}")
+        if self.recurrent_layers:
+            self._check_recurrence()
+
+    def _check_recurrence(self) -> None:
+        if not 0 < self.recurrent_layers < self.layers:
+            what = f"{self.recurrent_layers} recurrent layers of {self.layers}"
+            self._refuse(what, f"0 to {self.layers - 1}: without attention it is not modelled")
+        if self.window_layers or self.is_latent:
+            other = "sliding-window" if self.window_layers else "latent"
+            self._refuse(f"recurrent layers beside {other} attention", "full attention beside them")
+        for field in ("state_heads", "state_head_dim", "state_key_heads", "state_key_dim"):
+            if getattr(self, field) < 1:
+                self._refuse(f"{field} is {getattr(self, field)}", f"{field} of 1 or more")
+        if self.state_heads % self.state_key_heads:
+            what = f"{self.state_heads} state heads cannot share {self.state_key_heads} keys evenly"
+            self._refuse(what, "a number of key heads that divides the state heads")
 
     def _refuse(self, what: str, allowed: str) -> None:
         raise InputError(what, where=f"model {self.name}", allowed=allowed)
@@ -108,23 +145,29 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     def moe_layers(self) -> int:
         if not self.is_mixture:
             return 0
-        return max(0, self.layers - self.dense_prefix_layers) // self.moe_layer_step
+        behind = self.layers - self.bare_layers - self.dense_prefix_layers
+        return max(0, behind) // self.moe_layer_step
 
     @property
     def dense_layers(self) -> int:
-        return self.layers - self.moe_layers
+        return self.layers - self.bare_layers - self.moe_layers
+
+    @property
+    def attention_layers(self) -> int:
+        return self.layers - self.recurrent_layers
 
     @property
     def full_layers(self) -> int:
         """Layers that attend to the whole context."""
-        return self.layers - self.window_layers
+        return self.attention_layers - self.window_layers
 
     # Parameters of the parts, each of one layer unless it says otherwise.
 
     @property
     def attention_params(self) -> int:
         if not self.is_latent:
-            return 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
+            gate = self.heads if self.gated_attention else 0
+            return self.hidden * self.head_dim * (2 * self.heads + gate + 2 * self.kv_heads)
         query_dim = self.heads * (self.qk_nope_dim + self.qk_rope_dim)
         query = self.hidden * query_dim
         if self.q_lora_rank:
@@ -147,17 +190,56 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         return self.kv_lora_rank * self.heads * (self.qk_nope_dim + self.v_head_dim)
 
     @property
+    def state_channels(self) -> int:
+        """Numbers of a token that pass a recurrent layer's convolution: queries, keys, values."""
+        keys = self.state_key_heads * self.state_key_dim
+        return 2 * keys + self.state_heads * self.state_head_dim
+
+    @property
+    def recurrent_gemms(self) -> list[tuple[int, int]]:
+        """(outputs, inputs) of the projections around one layer's recurrence.
+
+        Into it: what is convolved, a gate as wide as the values, and two numbers for each head.
+        """
+        values = self.state_heads * self.state_head_dim
+        into = self.state_channels + values + 2 * self.state_heads
+        return [(into, self.hidden), (self.hidden, values)]
+
+    @property
+    def recurrent_params(self) -> int:
+        if not self.recurrent_layers:
+            return 0
+        return sum(outputs * inputs for outputs, inputs in self.recurrent_gemms)
+
+    def state_layer_bytes(self, drafts: int = 0) -> float:
+        """What one sequence keeps in one recurrent layer, however long it is.
+
+        The convolution keeps its last tokens, and those that are drafted besides.
+        """
+        state = self.state_heads * self.state_head_dim * self.state_key_dim * self.state_bytes
+        kept = self.convolution - 1 + drafts
+        return state + kept * self.state_channels * self.activation_bytes
+
+    @property
+    def mixer_params(self) -> int:
+        """Attention and recurrences of all layers."""
+        attention = self.attention_layers * self.attention_params
+        return attention + self.recurrent_layers * self.recurrent_params
+
+    @property
     def dense_mlp_params(self) -> int:
         return self.mlp_matrices * self.hidden * self.ffn
 
     @property
     def expert_params(self) -> int:
         """One routed expert."""
-        return self.mlp_matrices * self.hidden * self.expert_ffn
+        return self.mlp_matrices * (self.expert_hidden or self.hidden) * self.expert_ffn
 
     @property
     def shared_params(self) -> int:
-        return self.mlp_matrices * self.hidden * self.shared_ffn
+        """What every token of a mixture layer passes, projections to the experts' width too."""
+        width = 2 * self.hidden * self.expert_hidden
+        return self.mlp_matrices * self.hidden * self.shared_ffn + width
 
     @property
     def router_params(self) -> int:
@@ -176,14 +258,14 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def norm_params(self) -> int:
         """All norms of the model."""
-        return (2 * self.layers + 1) * self.hidden
+        return (2 * self.layers - self.bare_layers + 1) * self.hidden
 
     @property
     def params(self) -> int:
         """Parameters in all. Biases are left out: under a thousandth of any model."""
         per_moe = self.experts * self.expert_params + self.shared_params + self.router_params
         return (
-            self.layers * self.attention_params
+            self.mixer_params
             + self.dense_layers * self.dense_mlp_params
             + self.moe_layers * per_moe
             + self.embedding_params
@@ -201,7 +283,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     def total_weight_bytes(self) -> float:
         """What the weights take in memory."""
         matrices = (
-            self.layers * self.attention_params
+            self.mixer_params
             + self.dense_layers * self.dense_mlp_params
             + self.moe_layers * self.shared_params
         )
@@ -235,7 +317,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kv_bytes_per_token(self) -> float:
         """What one token adds to the KV cache, in all layers."""
-        return self.layers * self.kv_bytes_per_token_layer
+        return self.attention_layers * self.kv_bytes_per_token_layer
 
     @property
     def prefill_pair_flops(self) -> int:
@@ -279,6 +361,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
                 self.expert_ffn if whole_experts else -(-self.expert_ffn // (tp * data_parallel))
             ),
             shared_ffn=-(-self.shared_ffn // tp),
+            state_heads=self.state_heads // tp,
+            state_key_heads=max(1, self.state_key_heads // tp) if self.recurrent_layers else 0,
         )
 
     def per_stage(self, stages: int) -> ModelShape:
@@ -293,6 +377,10 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
             layers=-(-self.layers // stages),
             dense_prefix_layers=0,
             window_layers=-(-self.window_layers // stages),
+            recurrent_layers=min(
+                -(-self.recurrent_layers // stages), -(-self.layers // stages) - 1
+            ),
+            bare_layers=self.bare_layers // stages,
             tied_embeddings=True,
             encoder_params=0,
         )
@@ -304,6 +392,9 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         if self.kv_heads % tp and tp % self.kv_heads:
             what = f"tensor_parallel is {tp} but the model has {self.kv_heads} key-value heads"
             self._refuse(what, f"a divisor or a multiple of {self.kv_heads}")
+        if self.state_heads % tp:
+            what = f"tensor_parallel is {tp} but the model has {self.state_heads} state heads"
+            self._refuse(what, f"a divisor of {self.state_heads}")
         if ep < 1 or (ep > 1 and ep > self.experts):
             what = f"expert_parallel is {ep} but the model has {self.experts} experts"
             self._refuse(what, f"1 to {max(1, self.experts)}")

@@ -82,6 +82,9 @@ class PhysicsParameters:
         self.latent_layer_s: float = values["latent_layer_s"]
         self.power_knee: float = values["power_knee"]
         self.power_exponent: float = values["power_exponent"]
+        self.recurrent_call_s: float = values["recurrent_call_s"]
+        self.recurrent_start_s: float = values["recurrent_start_s"]
+        self.convolution_call_s: float = values["convolution_call_s"]
         self.all_reduce_s: float = values["all_reduce_s"]
         self.all_reduce_small_efficiency: float = values["all_reduce_small_efficiency"]
         self.all_reduce_large_s: float = values["all_reduce_large_s"]
@@ -156,6 +159,10 @@ class Kernels:
         kv = "fp8_attention_bandwidth" if kv_bytes < EIGHT_BIT else "attention_bandwidth"
         self.kv_rate: float = hbm * values[kv]
         self.latent_rate: float = hbm * values["latent_bandwidth"]
+        self.state_rate: float = hbm * values["recurrent_bandwidth"]
+        self.convolution_rate: float = hbm * values["convolution_bandwidth"]
+        # One multiprocessor scans the tokens of a sequence for one head, one after the other.
+        self.scan_flops: float = bf16 * values["recurrent_efficiency"] / accelerator.compute_units
         self.link_bytes_per_s: float = accelerator.link_bytes_per_s
         self.shared_link: bool = accelerator.link == "pcie"
         self.units: int = accelerator.compute_units
@@ -242,6 +249,25 @@ class Kernels:
             rows = float(SPLIT_ROWS)
         padding = rows / group if rows > group else 1.0
         return pair_flops * padding / flops
+
+    def state_update_s(self, sequences: float, state_bytes: float, queries: float = 1.0) -> float:
+        """One token of each sequence: its state is read once, and written after every token."""
+        traffic = sequences * state_bytes * (1.0 + queries)
+        return self.parameters.recurrent_call_s + traffic / self.state_rate
+
+    def state_scan_s(self, prompts: list[int], heads: int, token_flops: float) -> float:
+        """All tokens of some prompts: heads and prompts side by side, tokens in turn."""
+        start_s, token_s = self.parameters.recurrent_start_s, token_flops / self.scan_flops
+        longest, together = 0.0, 0.0
+        for tokens in prompts:
+            own = start_s + tokens * token_s
+            together += heads * own / self.units
+            longest = max(longest, own)
+        return max(longest, together)
+
+    def convolution_s(self, numbers: float) -> float:
+        """The convolution before a recurrence: numbers of 16 bits that are read or written."""
+        return self.parameters.convolution_call_s + 2.0 * numbers / self.convolution_rate
 
     def all_reduce_s(self, message_bytes: float, gpus: int) -> float:
         """Every GPU sends the message almost twice, by whichever way is faster for its size."""

@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from windtunnel.models.catalog.accelerators import Accelerator
-from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.catalog.shapes import MAMBA2, ModelShape
 from windtunnel.models.step_time.kernels import (
     EXCHANGES,
     FOUR_BIT,
@@ -32,6 +32,10 @@ __all__ = ["Physics", "Ranks"]
 
 SPARSE_HEADS: Final = 64  # prefill kernels for sparse attention pad the heads of a GPU to so many
 INDEX_LAYER_S: Final = 55e-6  # of an indexer: scores, the choice, small kernels; H200, vLLM 0.24
+# Multiplications and additions that a token takes of each number of a state: with the delta rule it
+# reads, corrects and reads again, with Mamba-2 it adds and reads.
+DELTA_PASSES: Final = 6.0
+MAMBA_PASSES: Final = 4.0
 REMEMBERED: Final = 1 << 16  # numbers of tokens whose time is kept
 
 
@@ -39,7 +43,10 @@ def attention_gemms(part: ModelShape) -> list[tuple[int, int]]:
     """(outputs, inputs) of the projections around one layer's attention."""
     queries = part.heads * part.head_dim
     if not part.is_latent:
-        return [(queries + 2 * part.kv_heads * part.head_dim, part.hidden), (part.hidden, queries)]
+        into = queries + 2 * part.kv_heads * part.head_dim
+        if part.gated_attention:
+            into += queries
+        return [(into, part.hidden), (part.hidden, queries)]
     queries = part.heads * (part.qk_nope_dim + part.qk_rope_dim)
     down = part.kv_lora_rank + part.qk_rope_dim
     up = (part.heads * (part.qk_nope_dim + part.v_head_dim), part.kv_lora_rank)
@@ -105,7 +112,7 @@ class Physics(StepTimeModel):
         self._backend: Final = "" if ranks is None else ranks.backend
         self._bounds: Final = bounds
         self._part: Final = part
-        self._layers: Final = part.layers
+        self._layers: Final = part.attention_layers
         # What an indexer picks of a context is read as a window is, in every layer.
         self._window: Final = part.index_topk if part.is_sparse else part.window
         self._window_layers: Final = part.layers if part.is_sparse else part.window_layers
@@ -116,6 +123,15 @@ class Physics(StepTimeModel):
         self._attention_gemms: Final = attention_gemms(part)
         self._dense_gemms: Final = mlp_gemms(part, part.ffn)
         self._shared_gemms: Final = mlp_gemms(part, part.shared_ffn)
+        if part.expert_hidden:
+            across = [(part.expert_hidden, part.hidden), (part.hidden, part.expert_hidden)]
+            self._shared_gemms.extend(across)
+        self._recurrent_gemms: Final = part.recurrent_gemms if part.recurrent_layers else []
+        self._state_bytes: Final = float(
+            part.state_heads * part.state_head_dim * part.state_key_dim * part.state_bytes
+        )
+        passes = MAMBA_PASSES if part.recurrence == MAMBA2 else DELTA_PASSES
+        self._scan_flops: Final = passes * part.state_head_dim * part.state_key_dim
         # Norms and sums pass over the hidden vector, the rotation over queries, keys and values.
         self._layer_width: Final = part.hidden + self._attention_gemms[0][0]
         self._ramp_keys: Final[float] = parameters.attention_ramp_keys
@@ -163,6 +179,8 @@ class Physics(StepTimeModel):
         time += self.head_s(work.samples)
         if work.chunks:
             time += self._prefill_s(work.chunks)
+            if self._recurrent_gemms:
+                time += self._scans_s(work.chunks)
         if work.decodes:
             base, slope, _ = self._attention_line(work.decodes, work.context, work.drafted)
             time += base + slope * work.context
@@ -252,12 +270,17 @@ class Physics(StepTimeModel):
         dense, _ = self._gemms_s(rows, self._dense_gemms)
         shared, _ = self._gemms_s(rows, self._shared_gemms)
         routed = self._routed_s(everywhere) if part.moe_layers else 0.0
-        gemm = part.layers * attention + part.dense_layers * dense + part.moe_layers * shared
+        gemm = part.attention_layers * attention + part.dense_layers * dense
+        gemm += part.moe_layers * shared
+        recurrent, _ = self._gemms_s(rows, self._recurrent_gemms)
+        gemm += part.recurrent_layers * recurrent
         prefill = "sparse attention" if part.is_sparse else "prefill attention"
         found = {
             gemm_kind(part, self.kernels): gemm + self.head_s(work.samples),
             prefill: self._prefill_s(work.chunks) if work.chunks else 0.0,
         }
+        for kind, seconds in self._recurrences_s(work):
+            found[kind] = found.get(kind, 0.0) + seconds
         if part.moe_layers:
             found[expert_kind(part, self.kernels)] = part.moe_layers * routed
         if work.decodes:
@@ -266,6 +289,8 @@ class Physics(StepTimeModel):
             if part.is_latent:
                 kind = "sparse attention" if part.is_sparse else "latent attention"
                 base += part.layers * (self._small_s - self.kernels.parameters.layer_s)
+            if self._recurrent_gemms:
+                base -= self._updates_s(work.decodes, work.drafted)
             found[kind] = found.get(kind, 0.0) + base + slope * work.context
         found["all-reduce"] = self._reduces_s(int(rows))
         if self._ranks > 1:
@@ -295,10 +320,15 @@ class Physics(StepTimeModel):
         attention, attention_compute = self._gemms_s(rows, self._attention_gemms)
         dense, dense_compute = self._gemms_s(rows, self._dense_gemms)
         mixture, mixture_compute = self._mixture_s(rows, everywhere)
-        time = part.layers * (self._small_s + width_s * self._layer_width + attention)
+        time = part.attention_layers * (self._small_s + width_s * self._layer_width + attention)
         time += part.dense_layers * (dense + width_s * part.ffn)
         time += part.moe_layers * (mixture + width_s * part.shared_ffn)
-        compute = part.layers * attention_compute
+        compute = part.attention_layers * attention_compute
+        if part.recurrent_layers:
+            gemms, gemms_compute = self._gemms_s(rows, self._recurrent_gemms)
+            wide = width_s * (part.hidden + self._recurrent_gemms[0][0])
+            time += part.recurrent_layers * (self._small_s + wide + gemms)
+            compute += part.recurrent_layers * gemms_compute
         compute += part.dense_layers * dense_compute + part.moe_layers * mixture_compute
         # A chip whose matrix units are mostly busy meets its power limit and lowers its clock.
         busy = compute / time
@@ -329,7 +359,7 @@ class Physics(StepTimeModel):
             rows * self._routed_to / self.expert_parallel,
             share * touched_experts(rows, self._routed_of, self._routed_to),
             ffn=part.expert_ffn,
-            hidden=part.hidden,
+            hidden=part.expert_hidden or part.hidden,
             matrices=part.mlp_matrices,
             weight_bytes=part.expert_weight_bytes,
             rates=self._expert_rates,
@@ -344,7 +374,8 @@ class Physics(StepTimeModel):
             return 0.0
         part = self._part
         message = tokens * part.hidden * part.activation_bytes
-        return 2.0 * part.layers * self.kernels.all_reduce_s(message, self.tensor_parallel)
+        sums = 2.0 * part.layers - part.bare_layers
+        return sums * self.kernels.all_reduce_s(message, self.tensor_parallel)
 
     def _exchanges_s(self, tokens: int, everywhere: int) -> float:
         """Tokens of all ranks come to the experts, and their sums back."""
@@ -357,6 +388,40 @@ class Physics(StepTimeModel):
             message = everywhere * part.hidden * part.activation_bytes
             once = 2.0 * self.kernels.gather_s(message, self._ranks)
         return part.moe_layers * once
+
+    def _recurrences_s(self, work: StepWork) -> list[tuple[str, float]]:
+        """What recurrent layers do beside their projections, by kind of operator."""
+        part = self._part
+        layers = part.recurrent_layers
+        if layers == 0:
+            return []
+        found = []
+        kernels, channels = self.kernels, 2.0 * part.state_channels
+        if work.decodes:
+            queries = 1.0 + work.drafted / work.decodes
+            update = kernels.state_update_s(work.decodes, self._state_bytes, queries)
+            moved = channels * (work.decodes + work.drafted) * part.convolution
+            found.append(("recurrent decode", layers * update))
+            found.append(("convolution", layers * kernels.convolution_s(moved)))
+        if work.chunks:
+            prompts = [new for new, _, _ in work.chunks]
+            scan = kernels.state_scan_s(prompts, part.state_heads, self._scan_flops)
+            moved = channels * sum(prompts)
+            found.append(("recurrent prefill", layers * scan))
+            found.append(("convolution", layers * kernels.convolution_s(moved)))
+        if part.recurrence == MAMBA2:
+            return [("state space", seconds) for _, seconds in found]
+        return found
+
+    def _updates_s(self, decodes: int, drafted: int) -> float:
+        """Recurrences of sequences that decode, in all layers."""
+        parts = self._recurrences_s(StepWork([], decodes, 0, 0, drafted))
+        return parts[0][1] + parts[1][1]
+
+    def _scans_s(self, chunks: list[tuple[int, int, int]]) -> float:
+        """Recurrences of the prompt tokens, in all layers."""
+        parts = self._recurrences_s(StepWork(chunks, 0, 0, 0))
+        return parts[0][1] + parts[1][1]
 
     def _prefill_s(self, chunks: list[tuple[int, int, int]]) -> float:
         """Attention of the prompt tokens: one kernel over all chunks in every layer."""
@@ -426,6 +491,7 @@ class Physics(StepTimeModel):
             knots.append((ramp - memory) * decodes / (memory - compute))
         if self._window_layers:
             knots.append(float(self._window * decodes))
+        state_s = self._updates_s(decodes, drafted) if self._recurrent_gemms else 0.0
         lines = []
         start = 0.0
         for knot in [*sorted(knots), math.inf]:
@@ -434,7 +500,7 @@ class Physics(StepTimeModel):
                 continue
             inside = 0.5 * (start + until) if until < math.inf else start + 1.0
             base, slope = self._decode_segment(decodes, inside, limit, compute, memory)
-            lines.append((base, slope, until))
+            lines.append((base + state_s, slope, until))
             start = until
         return lines
 

@@ -146,6 +146,26 @@ PARAMETERS: dict[str, Parameter] = {
     "latent_layer_s": Parameter(
         1e-8, 1e-3, 30e-6, 0, "further seconds of a layer for the small kernels of latents"
     ),
+    "recurrent_bandwidth": Parameter(
+        0.02, 1, 0.8, 0, "fraction of the memory peak at which states are read and written"
+    ),
+    "recurrent_call_s": Parameter(
+        1e-8, 1e-3, 4e-6, 0, "seconds to start a recurrence of a step's decodes"
+    ),
+    "recurrent_efficiency": Parameter(
+        1e-3,
+        1,
+        0.2,
+        0,
+        "fraction of a multiprocessor's bf16 peak that scanning a prompt reaches",
+    ),
+    "recurrent_start_s": Parameter(
+        1e-8, 1e-3, 10e-6, 0, "seconds to start and end the scan of a prompt, for each head"
+    ),
+    "convolution_bandwidth": Parameter(
+        0.02, 1, 0.5, 0, "fraction of the memory peak that convolutions reach"
+    ),
+    "convolution_call_s": Parameter(1e-8, 1e-3, 2e-6, 0, "seconds to start a convolution"),
     "all_reduce_s": Parameter(1e-8, 1e-2, 5e-6, 0, "seconds to start a collective"),
     "all_reduce_small_efficiency": Parameter(
         0.01, 1, 0.2, 0, "fraction of the link peak that the kernel for small messages reaches"
@@ -155,6 +175,9 @@ PARAMETERS: dict[str, Parameter] = {
         0.01, 1, 0.7, 0, "fraction of the link peak that a large collective reaches"
     ),
 }
+
+ADDED = tuple(name for name in PARAMETERS if name.startswith(("recurrent_", "convolution_")))
+"""Files that were written before these existed take their starts."""
 
 RANGES = ("tokens", "decodes", "context")
 
@@ -334,6 +357,14 @@ def _checked(document: Any, where: str) -> Profile:
             hint=nearest(unknown[0], fields),
         )
     body = {key: value for key, value in document.items() if key != "format"}
+    if isinstance(body.get("parameters"), dict):
+        given = dict(body["parameters"])
+        known = {
+            name: given.pop(name, rule.start)
+            for name, rule in PARAMETERS.items()
+            if name in given or name in ADDED
+        }
+        body["parameters"] = {**known, **given}
     try:
         profile = msgspec.convert(body, Profile)
     except msgspec.ValidationError as error:

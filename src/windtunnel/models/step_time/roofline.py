@@ -17,6 +17,8 @@ __all__ = ["Roofline", "all_reduce_s", "causal_pairs"]
 
 ALL_REDUCES_PER_LAYER: Final = 2  # after attention, and after the MLP
 
+STATE_PASSES: Final = 4.0  # the least arithmetic of a recurrence: a token is added, and read out
+
 # The time of a message too small to load the links, in a captured graph: switched links hardly
 # notice how many GPUs take part, a shared PCIe tree serves them one after the other.
 SWITCHED_LATENCY_S: Final = 5e-6
@@ -78,7 +80,7 @@ class Roofline(StepTimeModel):
         self.window = shape.window if shape.window_layers else 0
         self.full_layers = float(shape.full_layers)
         self.window_layers = float(shape.window_layers)
-        reduces = ALL_REDUCES_PER_LAYER * shape.layers
+        reduces = ALL_REDUCES_PER_LAYER * shape.layers - shape.bare_layers
         token_bytes = shape.hidden * shape.activation_bytes
         latency_s = all_reduce_latency_s(tensor_parallel, accelerator)
         token_s = all_reduce_s(token_bytes, tensor_parallel, accelerator) - latency_s
@@ -91,11 +93,13 @@ class Roofline(StepTimeModel):
         """Seconds of arithmetic: per token, per sample, per (query, key) pair of one layer."""
         routed = shape.experts_per_token / ep * part.expert_params
         per_token = (
-            part.layers * part.attention_params
+            part.mixer_params
             + part.dense_layers * part.dense_mlp_params
             + part.moe_layers * (routed + part.shared_params + shape.router_params)
         )
         self.token_flop_s = 2.0 * per_token / matmul_flops
+        numbers = part.state_heads * part.state_head_dim * part.state_key_dim
+        self.token_flop_s += STATE_PASSES * part.recurrent_layers * numbers / bf16_flops
         self.past_token_flop_s = 2.0 * part.layers * part.latent_up_params / matmul_flops
         self.sample_flop_s = 2.0 * part.head_params / bf16_flops
         self.prefill_pair_flop_s = part.prefill_pair_flops / bf16_flops
@@ -104,7 +108,7 @@ class Roofline(StepTimeModel):
     def _set_traffic(self, shape: ModelShape, part: ModelShape, bandwidth: float) -> None:
         """Seconds of memory traffic: weights per step, and KV per token and layer."""
         dense = (
-            part.layers * part.attention_params
+            part.mixer_params
             + part.dense_layers * part.dense_mlp_params
             + part.moe_layers * part.shared_params
         )
@@ -118,6 +122,8 @@ class Roofline(StepTimeModel):
             self.unwanted = 1.0 - shape.experts_per_token / shape.experts
         self.lookup_s = shape.hidden * shape.embedding_bytes / bandwidth
         self.kv_s = part.kv_bytes_per_token_layer / bandwidth
+        # A state is read and written once for every sequence of a step.
+        self.state_s = 2.0 * part.recurrent_layers * part.state_layer_bytes() / bandwidth
 
     def _shared_s(self, tokens: int, samples: int) -> tuple[float, float]:
         """(arithmetic, traffic) of all that does not depend on context."""
@@ -155,6 +161,7 @@ class Roofline(StepTimeModel):
         compute_s += self.decode_pair_flop_s * keys * queries + self.prefill_pair_flop_s * pairs
         compute_s += self.past_token_flop_s * past_tokens
         memory_s += self.kv_s * (keys + prefill_keys)
+        memory_s += self.state_s * (work.decodes + len(work.chunks))
         return max(compute_s, memory_s) + self.collective_s + self.collective_token_s * tokens
 
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
@@ -171,7 +178,7 @@ class Roofline(StepTimeModel):
         constant = bounded + (self.full_layers + self.window_layers) * decodes
         compute_s, memory_s = self._shared_s(decodes, decodes)
         compute_s += self.decode_pair_flop_s * constant
-        memory_s += self.kv_s * constant
+        memory_s += self.kv_s * constant + self.state_s * decodes
         compute_slope = self.decode_pair_flop_s * layers
         memory_slope = self.kv_s * layers
         base, slope, crossing = upper_line(

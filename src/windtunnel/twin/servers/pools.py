@@ -166,6 +166,7 @@ def evidence_of(
 def assumptions_of(pool: PoolSettings) -> list[str]:
     """What a pool's settings ask for that was not measured there, in sentences."""
     found = []
+    recurrent = pool.model is not None and resolve_model(pool.model).recurrent_layers > 0
     speculative = pool.engine.speculative
     if speculative is not None and speculative.acceptance is None:
         found.append(
@@ -184,6 +185,11 @@ def assumptions_of(pool: PoolSettings) -> list[str]:
         found.append(
             f"Steps of {pool.name} that verify drafts are priced from operators; none was measured "
             "as a whole."
+        )
+    if recurrent and pool.engine.prefix_caching:
+        found.append(
+            f"The prefix cache of {pool.name} counts keys and values alone; vLLM keeps a state for "
+            "every cached block as well, so that fewer prefixes fit than here."
         )
     domain = LARGE_DOMAIN if (pool.accelerator or "").lower().startswith("gb") else DOMAIN
     if pool.tensor_parallel * pool.data_parallel > domain:
@@ -217,6 +223,9 @@ def limits_of(pool: PoolSettings, shape: ModelShape | None, seed: int = 0) -> En
     if pool.step_time.model == BLIS:
         max_model_len = min(max_model_len, kv_blocks * engine.block_size)
     windows = None if engine.kv_blocks != "auto" else _windows(pool, shape)
+    if shape is not None and shape.recurrent_layers and (engine.offload or pool.role != "both"):
+        what = f"{shape.name} has recurrent layers, whose states are not offloaded or handed over"
+        raise InputError(what, allowed="no offload, and pools of the role both")
     if pool.data_parallel > 1 and shape is not None and not shape.is_mixture:
         what = f"data_parallel is {pool.data_parallel}, but {shape.name} has no experts to share"
         hint = f"ranks of a dense model are servers of their own: replicas, {pool.data_parallel} "
@@ -241,10 +250,16 @@ def _drafter(pool: PoolSettings, shape: ModelShape) -> Drafter | None:
 
 
 def _windows(pool: PoolSettings, shape: ModelShape | None) -> WindowGroups | None:
-    """What requests hold for layers with a window, where a model has both kinds of layers."""
+    """What requests hold for layers with a window or a state, beside layers that keep all."""
     if shape is None or pool.step_time.model == BLIS:
         return None
     groups = kv_groups(shape.per_stage(pool.pipeline_parallel))
+    if groups.recurrent:
+        # Of a request that runs: its state, one for each draft, and not the states that prefix
+        # caching leaves behind.
+        speculative = pool.engine.speculative
+        drafts = 0 if speculative is None else speculative.num_speculative_tokens
+        return WindowGroups(groups.full, groups.recurrent * (1 + drafts), 1)
     if not groups.full or not groups.windowed:
         return None
     most = groups.window_blocks(1, groups.window, pool.engine.block_size)
@@ -297,6 +312,8 @@ def capacity_of(pool: PoolSettings, shape: ModelShape, accelerator: Accelerator)
         max_num_seqs=engine.max_num_seqs,
         max_model_len=engine.max_model_len or 0,
         adapter_bytes=engine.lora.slots * engine.lora.memory_bytes if engine.lora else 0.0,
+        draft_tokens=engine.speculative.num_speculative_tokens if engine.speculative else 0,
+        prefix_caching=engine.prefix_caching,
         version=engine.version,
     )
     return kv_capacity(
@@ -351,6 +368,9 @@ def _own_step_time(pool: PoolSettings, shape: ModelShape | None) -> StepTimeMode
     if shape.is_sparse and not isinstance(step, PhysicsStepTime):
         what = f"{shape.name} has sparse attention, which the step time {step.model!r} lacks"
         raise InputError(what, allowed="physics, or linear")
+    if shape.recurrent_layers and not isinstance(step, (PhysicsStepTime, RooflineStepTime)):
+        what = f"{shape.name} has recurrent layers, which the step time {step.model!r} lacks"
+        raise InputError(what, allowed="physics, roofline or linear")
     degree, experts = pool.tensor_parallel, expert_degree(pool)
     if isinstance(step, TableStepTime):
         return _table(step, shape, degree)
