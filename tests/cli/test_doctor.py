@@ -2,6 +2,7 @@
 
 import json
 import platform
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 import windtunnel
 from windtunnel.cli.doctor import describe, examine, hot_modules
 from windtunnel.cli.main import main
+from windtunnel.core.extras import install_command
+
+ROOT = Path(__file__).parents[2]
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *args: str) -> str:
@@ -70,9 +74,16 @@ def test_tools_of_developers_are_one_line() -> None:
 
 def test_an_absent_extra_comes_with_the_line_that_installs_it() -> None:
     found = examine()
-    install = 'pip install "windtunnel[gpu]"'
+    install = "pip install it"
     found["extras"] = {"gpu": {"packages": {"torch": None}, "install": install}}
     assert f"Extra gpu: absent: torch ({install})" in describe(found)
+
+
+def test_every_extra_of_the_project_is_listed() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = declared["optional-dependencies"].keys() - {"all"}
+    assert set(examine()["extras"]) == extras
+    assert install_command("ray") == f'pip install -e "{ROOT}[ray]"'
 
 
 def test_a_file_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -230,6 +230,7 @@ def test_who_waits_for_a_server_to_be_ready_is_counted(nobody: Path) -> None:
     (total,) = found["causes"]
     assert (total["cause"], total["requests"], total["ids"]) == ("fault", 10, ["fault-1"])
     assert total["seconds"] == pytest.approx(sum(range(20, 30)))
+    assert "\n  fault: 10 requests together lost " in told(nobody)
     says = [step["says"] for step in data(nobody, "--at", "20s")["layers"]]
     assert "10 requests queued until a server is ready" in says
     page = (nobody / "report.html").read_text()

@@ -12,8 +12,9 @@ from rich.console import Console
 from tests.report.page.browser import CHROMIUM, Browser
 from tests.search.test_comparison import LEAST, SHARED, compared, replay
 from windtunnel.analysis.figures import text_of
-from windtunnel.report.page.comparison import comparison_page
+from windtunnel.report.page.comparison import _listed, comparison_page
 from windtunnel.report.terminal.comparison import (
+    broken,
     difference_cell,
     show,
     shown_metrics,
@@ -78,7 +79,7 @@ def test_each_design_has_a_table_and_what_is_nothing_everywhere_is_left_out(
 ) -> None:
     out = text(found, 80)
     assert out.startswith("2 designs against 0  seeds 3 to 5\n")
-    assert out.count("\nmetric") == 2
+    assert len(re.findall(r"^metric +0 +[12] +difference, 95%", out, re.MULTILINE)) == 2
     assert re.search(r"^TTFT mean +[0-9.]+ ms +[0-9.]+ m?s +.+%  worse", out, re.MULTILINE)
     assert "rejected" not in out
     assert len(shown_metrics(found)) < len(found["metrics"])
@@ -96,6 +97,24 @@ def test_the_first_design_is_in_every_table(width: int) -> None:
     assert len(rows) == 2
     assert all(text_of("s", base) in row for row in rows)
     assert ("too few seeds to tell" if width >= 60 else "too few") in out
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("other", ["other"]),
+        ("policy=consistent-hash", ["policy=", "consistent-", "hash"]),
+        ("runs/abcdefghijklmnop", ["runs/", "abcdefghijkl", "mnop"]),
+        ("replicas=2, policy: random", ["replicas=2,", "policy:", "random"]),
+    ],
+)
+def test_columns_have_the_names_of_the_designs(name: str, lines: list[str]) -> None:
+    assert broken(name, 12).split("\n") == lines
+
+
+def test_the_percentiles_of_a_latency_are_together() -> None:
+    names = ["TTFT mean", "TTFT p50", "TTFT p95", "TTFT p99", "E2E p95", "goodput"]
+    assert _listed(names) == "TTFT (mean, p50, p95, p99), E2E (p95), goodput"
 
 
 def test_one_sample_is_said_in_the_table_and_on_the_page(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import windtunnel as wt
 from tests.twin.runs import one_server
 from windtunnel.cli.main import main
 from windtunnel.core.errors import WindtunnelError
+from windtunnel.core.extras import install_command
 from windtunnel.report.page.sensitivity import sensitivity_page
 from windtunnel.report.terminal.sensitivity import show
 from windtunnel.search.execution.workers import FailedRun, MeasuredRun, Outcome
@@ -187,7 +188,7 @@ def test_without_salib_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch
     )
     with pytest.raises(WindtunnelError) as raised:
         a_study("morris", 2)
-    assert 'pip install "windtunnel[search]"' in str(raised.value)
+    assert install_command("search") in str(raised.value)
 
 
 @pytest.fixture

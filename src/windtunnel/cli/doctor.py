@@ -5,7 +5,6 @@ import platform
 import re
 import shutil
 import textwrap
-import tomllib
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
@@ -16,6 +15,7 @@ import windtunnel
 from windtunnel._forms import PACKAGE, read_manifest
 from windtunnel.cli.options import json_option
 from windtunnel.cli.places import Output
+from windtunnel.core.extras import install_command, project_table
 
 TOOLS = ("dev", "docs")
 """Extras for developing windtunnel, not for using it."""
@@ -53,7 +53,7 @@ def examine() -> dict[str, Any]:
         "extras": {
             extra: {
                 "packages": {name: installed_version(name) for name in names},
-                "install": f'pip install "windtunnel[{extra}]"',
+                "install": install_command(extra),
             }
             for extra, names in optional.items()
         },
@@ -65,11 +65,8 @@ def hot_modules() -> list[str]:
     manifest = read_manifest()
     if manifest is not None:
         return sorted(manifest.modules)
-    project = PACKAGE.parent.parent / "pyproject.toml"
-    if PACKAGE.parent.name != "src" or not project.is_file():
-        return []
-    table = tomllib.loads(project.read_text(encoding="utf-8"))
-    return sorted(table.get("tool", {}).get("windtunnel", {}).get("compiled", []))
+    table = project_table()
+    return [] if table is None else sorted(table["tool"]["windtunnel"]["compiled"])
 
 
 def loaded_form(name: str) -> str:
@@ -88,22 +85,35 @@ def installed_version(name: str) -> str | None:
 
 
 def _requirements() -> tuple[list[str], dict[str, list[str]]]:
-    """Names of required packages, and of optional ones by extra, as the package declares them."""
+    """Names of required packages, and of optional ones by extra.
+
+    In a clone pyproject.toml says which: what was installed may be from before an extra was added.
+    """
+    declared: list[tuple[str, str | None]] = []
+    table = project_table()
+    if table is not None:
+        project = table["project"]
+        declared += [(line, None) for line in project["dependencies"]]
+        for extra, lines in project["optional-dependencies"].items():
+            declared += [(line, extra) for line in lines]
+    else:
+        declared += [_split(line) for line in requires("windtunnel") or []]
     needed: list[str] = []
     optional: dict[str, list[str]] = {}
-    try:
-        declared = requires("windtunnel") or []
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        declared = []
-    for line in declared:
-        requirement, _, marker = line.partition(";")
+    for requirement, extra in declared:
         name = NAME.split(requirement, maxsplit=1)[0]
-        if "extra ==" not in marker:
+        if extra is None:
             needed.append(name)
         elif name != "windtunnel":
-            extra = marker.partition("extra ==")[2].strip(" \"'")
             optional.setdefault(extra, []).append(name)
     return sorted(needed), {extra: sorted(names) for extra, names in sorted(optional.items())}
+
+
+def _split(line: str) -> tuple[str, str | None]:
+    """A requirement of an installed package, and the extra that it belongs to."""
+    requirement, _, marker = line.partition(";")
+    extra = marker.partition("extra ==")[2].strip(" \"'")
+    return requirement, extra or None
 
 
 def describe(findings: dict[str, Any], width: int = WIDEST) -> str:

@@ -23,7 +23,7 @@ def profile(shapes: str, output: Path, limit_minutes: float | None) -> None:
     """Measure this machine's GPU: the times of inference steps of every size.
 
     A model with random weights runs prompts, decodes and mixtures of both. Needs PyTorch
-    (pip install 'windtunnel[profile]') and a GPU; a full profile of an 8B model takes some two
+    (the extra `profile`) and a GPU; a full profile of an 8B model takes some two
     minutes. `windtunnel calibrate` fits the step-time model to the result.
     """
     decoders = [decoder_shape(name.strip()) for name in shapes.split(",")]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from windtunnel.core.clock import monotonic_s
 from windtunnel.core.errors import InputError, OutputError
+from windtunnel.core.extras import install_command, need
 
 __all__ = ["DecoderShape", "StepPoint", "grid", "measure"]
 
@@ -39,7 +40,6 @@ MOST_RUNS = 60
 WARM_UP_RUNS = 3
 NORM_EPSILON = 1e-5
 COMPILED_FOR_ROWS = (64, 512)
-INSTALL = "pip install 'windtunnel[profile]'"
 
 
 class DecoderShape:
@@ -129,14 +129,13 @@ def _silent(_: str) -> None:
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise InputError("measuring a GPU needs PyTorch", hint=INSTALL) from error
+    need("torch", None, "profile", "measuring a GPU needs PyTorch")
+    import torch
+
     if not torch.cuda.is_available():
         raise InputError(
             "PyTorch finds no GPU on this machine",
-            hint=f"run this where the GPU is, after {INSTALL}",
+            hint=f"run this where the GPU is, after {install_command('profile')}",
         )
     return torch
 

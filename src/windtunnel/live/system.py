@@ -2,13 +2,10 @@
 
 import asyncio
 import gc
-import importlib.util
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
-
-from windtunnel.core.errors import InputError
 
 SPARE = 64
 """Files that are open beside the connections."""
@@ -21,16 +18,6 @@ def new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-def need(package: str, where: str, extra: str) -> None:
-    """A package of an extra has to be there."""
-    if importlib.util.find_spec(package) is None:
-        raise InputError(
-            f"the package {package} is not installed",
-            where=where,
-            hint=f"pip install 'windtunnel[{extra}]'",
-        )
 
 
 COLLECT_AFTER = 20_000

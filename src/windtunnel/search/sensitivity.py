@@ -5,7 +5,6 @@ range or of its list, from 0 to 1, so that indices of different settings can be 
 numbers and lists do not have every share: Morris' effects are per step that was really taken.
 """
 
-import importlib.util
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import windtunnel
 from windtunnel.analysis.figures import figure
 from windtunnel.core.errors import InputError, WindtunnelError
+from windtunnel.core.extras import need
 from windtunnel.core.random import Stream
 from windtunnel.search.measure import Outcome, check_name
 from windtunnel.search.point import Origin, written
@@ -40,7 +40,6 @@ SOBOL_INDICES = {
     "first_confidence": "S1_conf",
 }
 """Our names, and SALib's."""
-INSTALL = 'pip install "windtunnel[search]"'
 
 
 class Study(NamedTuple):
@@ -73,8 +72,7 @@ def plan_study(
         raise InputError(f"{method!r} is no method", where="--method", allowed=", ".join(METHODS))
     count = USUAL_SAMPLES[method] if samples is None else samples
     _refuse_samples(method, count, len(axes))
-    if importlib.util.find_spec("SALib") is None:
-        raise WindtunnelError("SALib is not installed, which works out indices", hint=INSTALL)
+    need("SALib", None, "search", "SALib is not installed, which works out indices")
     plan = origin.plan(seed=seed)
     check_name(metric, plan, f"--metric {metric}")
     draw = Stream(plan.seed, "search.sensitivity").integer(0, 2**31 - 1)

@@ -14,6 +14,7 @@ from tests.search.execution.fake_ray import FakeRay, NodeDiedError, RayError, Wo
 from tests.search.execution.test_workers import DYING, evaluate
 from tests.twin.runs import BUSY, one_server
 from windtunnel.core.errors import WindtunnelError
+from windtunnel.core.extras import install_command
 from windtunnel.search.execution import ray_cluster
 from windtunnel.search.execution.cache import Cache
 from windtunnel.search.execution.workers import FailedRun, MeasuredRun, Workers
@@ -156,8 +157,8 @@ def test_without_ray_the_line_that_installs_it(
     known(monkeypatch, *there)
     with pytest.raises(WindtunnelError) as raised:
         Workers(on=on)
-    install = 'pip install "windtunnel[ray]"'
-    assert str(raised.value) == f"--on {on}: Ray is not installed ({install})"
+    says = f"--on {on}: Ray is not installed ({install_command('ray')})"
+    assert str(raised.value) == says
 
 
 @pytest.mark.parametrize("on", ["rai", "", "127.0.0.1:6379"])

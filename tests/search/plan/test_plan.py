@@ -121,6 +121,9 @@ def test_candidates_over_the_budget_are_never_the_answer(
     assert all(row["runs"] == 0 for row in over)
     if "plan.machine" in budget:
         assert {row["cost_per_hour"] for row in table if row["servers"][0] <= 4} == {24.0}
+    three = next(row["label"] for row in table if row["servers"] == [3])
+    assert re.fullmatch(r"(\d+) x h100-sxm \(3 servers, tp (\d+)\), .+", three)
+    assert three.startswith(f"{3 * int(three.partition('tp ')[2][0])} x ")
 
 
 def test_variants_of_a_model_are_candidates(tmp_path: Path) -> None:
@@ -196,12 +199,12 @@ def test_prefill_and_decode_are_told_apart(shop: Path) -> None:
     assert {row["shape"] for row in table} == {"prefill-decode"}
     assert table.best is not None
     assert len(table.best["servers"]) == 2
-    assert "prefill + decode" in table.best["label"]
+    prefill, decode = table.best["servers"]
+    assert table.best["label"].startswith(f"{prefill} prefill + {decode} decode servers, ")
     settings = [*sets.items(), *((path, value) for path, value in table.best["settings"])]
     plan = Origin.read(shop).plan(tuple(settings))
     assert [pool.replicas for pool in plan.pools] == table.best["servers"]
     assert [pool.engine.max_num_seqs for pool in plan.pools] == [16, 8]
-    prefill, decode = table.best["servers"]
     assert table.best["cost_per_hour"] == 1.0 * prefill + 2.5 * decode
 
 

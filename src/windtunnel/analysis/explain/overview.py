@@ -21,7 +21,9 @@ from windtunnel.analysis.explain.steps import (
     FLEET,
     GANG,
     SERVER,
+    Cause,
     CauseStep,
+    count,
     moment,
     took,
 )
@@ -55,6 +57,38 @@ class CauseTotal(msgspec.Struct, frozen=True):
     requests: int
     says: str
     ids: list[str]
+
+
+SPENT = {
+    Cause.FAULT: "lost {time} to a fault",
+    Cause.LOST_SERVER: "lost {time} on servers that were lost",
+    Cause.DRAIN: "lost {time} on servers that drained",
+    Cause.ADMISSION: "lost {time} to refusals",
+    Cause.QUOTA: "waited {time} because of a limit on replicas or machines",
+    Cause.AUTOSCALER: "waited {time} for the autoscaler",
+    Cause.MACHINE: "waited {time} for machines",
+    Cause.GANG: "waited {time} for gangs to be placed",
+    Cause.COLD_START: "waited {time} for models to load",
+    Cause.QUEUE: "were queued for {time} behind other requests",
+    Cause.ENCODING: "spent {time} on encoding media",
+    Cause.LONG_PROMPT: "spent {time} on long prompts",
+    Cause.PREFILL: "spent {time} more in prefill than the mean request",
+    Cause.TRANSFER: "waited {time} for KV transfers",
+    Cause.PREEMPTION: "were preempted for {time}",
+    Cause.DECODE: "spent {time} more in decode than the mean request",
+}
+"""What a cause did to some requests, in words."""
+
+
+def cause_in_words(cause: CauseTotal) -> str:
+    """`machine: 100 requests together waited 1 h 20 min for machines`, and the evidence."""
+    many = count(cause.requests, "request") + " together" * (cause.requests > 1)
+    spent = SPENT[Cause(cause.cause)].format(time=took(cause.seconds))
+    if cause.requests == 1:
+        spent = spent.replace("were ", "was ", 1)
+    ids = f" [{', '.join(cause.ids)}]" if cause.ids else ""
+    evidence = f": {cause.says}" if cause.ids else ""
+    return f"{cause.cause}: {many} {spent}{evidence}{ids}"
 
 
 class Overview(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ import msgspec
 
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import InputError, OutputError
+from windtunnel.core.extras import need
 from windtunnel.core.files import read_bounded
 from windtunnel.core.random import fresh_seed
 from windtunnel.core.telemetry import Record
@@ -43,7 +44,7 @@ from windtunnel.live.gateway.settings import (
     ServerEntry,
     split_address,
 )
-from windtunnel.live.system import connections_allowed, need, run_until_stopped, settle_memory
+from windtunnel.live.system import connections_allowed, run_until_stopped, settle_memory
 from windtunnel.live.wire.keys import Keys, read_keys
 
 gateway_log: Final = logging.getLogger("windtunnel.gateway")

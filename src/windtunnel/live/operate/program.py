@@ -16,6 +16,7 @@ import msgspec
 
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError
+from windtunnel.core.extras import need
 from windtunnel.fleet.kubernetes.controller import FleetDecision
 from windtunnel.fleet.kubernetes.settings import FleetFile
 from windtunnel.gangs.kubernetes.calls import EVENT, ApiCall
@@ -43,7 +44,7 @@ from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOpt
 from windtunnel.live.operate.scaling.sources import PrometheusServer, open_sources
 from windtunnel.live.operate.webhooks import Webhooks
 from windtunnel.live.operate.writer import Answer, Writer
-from windtunnel.live.system import need, run_until_stopped, unwrapped
+from windtunnel.live.system import run_until_stopped, unwrapped
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.kubernetes.plan import ObjectName
 

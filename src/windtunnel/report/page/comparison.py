@@ -17,7 +17,7 @@ from windtunnel.analysis.comparison import (
     UNSEEN,
     WORSE,
 )
-from windtunnel.analysis.figures import LOWER, NOTHING, text_of
+from windtunnel.analysis.figures import COMPARED_STATS, LOWER, NOTHING, text_of
 from windtunnel.report.page.document import document
 from windtunnel.report.terminal.comparison import (
     difference_cell,
@@ -158,7 +158,7 @@ def _listed(names: list[str]) -> str:
     kinds: dict[str, list[str]] = {}
     for name in names:
         kind, _, figure = name.rpartition(" ")
-        whole = figure not in ("mean", "p50", "p99")
+        whole = figure not in COMPARED_STATS
         kinds.setdefault(name if whole else kind, []).extend([] if whole else [figure])
     return ", ".join(
         f"{kind} ({', '.join(figures)})" if figures else kind for kind, figures in kinds.items()

@@ -26,7 +26,7 @@ from windtunnel.report.terminal.plan import (
     why_not,
 )
 
-STYLES = ("report.css", "plan.css")
+STYLES = ("report.css", "trust.css", "plan.css")
 HEIGHT = 300.0
 DEAREST = 3.0
 """Times the cost of the answer: how far a picture reaches."""

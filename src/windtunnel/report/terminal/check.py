@@ -41,7 +41,7 @@ def show(found: dict[str, Any], folder: Path | None, console: Console) -> None:
         if first != NOTHING:
             say_indented(console, f"first {kind}: {first}")
     console.print()
-    print_fitting(console, tables(found, 1, ("base", "changed")))
+    print_fitting(console, tables(found, 1))
     console.print()
     for note in found["notes"]:
         say_indented(console, f"note: {note['says']}")

@@ -1,5 +1,7 @@
 """What a person sees after a comparison: for each design, what is better, worse, or neither."""
 
+import itertools
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +44,8 @@ BRIEF = {
     UNKNOWN: NOTHING,
 }
 """Verdicts for screens that have no room for them."""
-LONGEST_HEADER = 16
+HEADER_WIDTHS = (16, 12, 10)
+"""Of the names of designs above their columns, which take several lines; the widest that fits."""
 LARGEST_PERCENT = 10_000.0
 """Beyond it digits are noise."""
 
@@ -51,13 +54,11 @@ class ComparisonLayout(NamedTuple):
     """What is left of a table on narrower and narrower screens."""
 
     columns: tuple[int, ...] = (0, 1, 2, 3, 4)
-    named: bool = False  # columns by the names of the designs
     ends: bool = True  # both ends of intervals
     brief: bool = False  # verdicts in a word
 
 
 LAYOUTS = (
-    ComparisonLayout(named=True),
     ComparisonLayout(),
     ComparisonLayout(ends=False),
     ComparisonLayout((0, 1, 2, 4), ends=False),
@@ -93,22 +94,31 @@ def title_of(comparison: dict[str, Any]) -> str:
     return f"{who} against {first}"
 
 
-def tables(
-    comparison: dict[str, Any], place: int, words: tuple[str, str] = ("first", "this one")
-) -> Iterable[Table]:
+def tables(comparison: dict[str, Any], place: int) -> Iterable[Table]:
     """A design against the first, for wide screens and for narrower ones."""
-    names = [comparison["designs"][number]["name"] for number in (0, place)]
-    long = any(len(name) > LONGEST_HEADER for name in names)
+    first, other = (comparison["designs"][number]["name"] for number in (0, place))
     interval = "difference, 95%" if has_intervals(comparison) else "difference"
-    for layout in LAYOUTS[1:] if long else LAYOUTS:
-        first, other = names if layout.named else words
-        headers = ("metric", first, other, interval if layout.ends else "difference", "")
+    for layout, width in itertools.product(LAYOUTS, HEADER_WIDTHS):
+        between = interval if layout.ends else "difference"
+        headers = ("metric", broken(first, width), broken(other, width), between, "")
         rows = [_cells(metric, place, layout) for metric in shown_metrics(comparison)]
         yield table_of(
             [headers[number] for number in layout.columns],
             [[cells[number] for number in layout.columns] for cells in rows],
             left=[-1],
         )
+
+
+def broken(name: str, width: int) -> str:
+    """A name in lines that are no longer than that, broken after its marks where it has some."""
+    lines = [""]
+    for part in re.findall(r"[^\s.,:/=_-]*[\s.,:/=_-]?", name):
+        for start in range(0, len(part), width):
+            piece = part[start : start + width]
+            if lines[-1] and len(lines[-1] + piece.rstrip()) > width:
+                lines.append("")
+            lines[-1] += piece
+    return "\n".join(line.strip() for line in lines)
 
 
 def has_intervals(comparison: dict[str, Any]) -> bool:

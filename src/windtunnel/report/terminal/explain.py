@@ -6,9 +6,15 @@ from rich.console import Console
 
 from windtunnel.analysis.explain.decision import ExplainedDecision
 from windtunnel.analysis.explain.moment import ExplainedMoment, decision_lines
-from windtunnel.analysis.explain.overview import RANKED, Explained, Overview, in_words
+from windtunnel.analysis.explain.overview import (
+    RANKED,
+    Explained,
+    Overview,
+    cause_in_words,
+    in_words,
+)
 from windtunnel.analysis.explain.request import ExplainedRequest
-from windtunnel.analysis.explain.steps import CauseStep, count, moment, took
+from windtunnel.analysis.explain.steps import CauseStep, moment, took
 from windtunnel.analysis.phases import NAMES, LostTryRow
 from windtunnel.report.terminal.layout import INDENT, NARROW, print_table, say
 
@@ -106,10 +112,7 @@ def _overview(one: Overview, folder: str, console: Console) -> None:
         console.print()
         say(console, f"causes, by what they cost the slowest {RANKED} requests", "bold")
     for cause in one.causes:
-        ids = f" [{', '.join(cause.ids)}]" if cause.ids else ""
-        evidence = f": {cause.says}" if cause.ids else ""
-        many = count(cause.requests, "request")
-        _line(f"{took(cause.seconds)} {cause.cause}, {many}{evidence}{ids}", console)
+        _line(cause_in_words(cause), console)
     console.print()
     say(console, "largest decisions", "bold")
     for step in one.decisions:

@@ -5,7 +5,6 @@ must have this code, and the files that a scenario names under the same paths; o
 apart by its digest. A task whose worker dies begins anew on another, a few times.
 """
 
-import importlib.util
 import os
 import socket
 import warnings
@@ -14,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from windtunnel.core.errors import InputError, WindtunnelError
+from windtunnel.core.extras import need
 from windtunnel.core.processes import processors
 from windtunnel.search.measure import Answers, FailedRun, Outcome, measured
 from windtunnel.search.point import code_digest
@@ -21,7 +21,6 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 
 LOCAL, RAY, AUTO, ADDRESS = "local", "ray", "auto", "ray://"
 ALLOWED = "local, ray (one that is started here), auto (one that runs here), ray://HOST:PORT"
-INSTALL = 'pip install "windtunnel[ray]"'
 USUAL_PORT = 10001
 PATIENCE_S = 5.0
 """How long a cluster has to answer."""
@@ -38,8 +37,8 @@ def check_place(on: str) -> None:
     if on not in (RAY, AUTO) and not on.startswith(ADDRESS):
         raise InputError(f"{on!r} is no place to run", where="--on", allowed=ALLOWED)
     needed = ["ray", "grpc"] if on.startswith(ADDRESS) else ["ray"]
-    if any(importlib.util.find_spec(name) is None for name in needed):
-        raise WindtunnelError("Ray is not installed", where=f"--on {on}", hint=INSTALL)
+    for name in needed:
+        need(name, f"--on {on}", "ray", "Ray is not installed")
 
 
 def run_there(

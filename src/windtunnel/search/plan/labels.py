@@ -1,5 +1,6 @@
 """What candidates are called, and why each is not the answer, in words."""
 
+import operator
 from collections.abc import Mapping, Sequence
 
 from windtunnel.search.plan.bounds import E2E_FLOOR, TOO_LONG, TPOT_FLOOR, TTFT_FLOOR
@@ -18,6 +19,7 @@ from windtunnel.search.plan.space import (
     DOES_NOT_FIT,
     OVER_BUDGET,
     SPLIT,
+    SPLIT_ROLES,
     TOO_SLOW,
     Candidate,
     ServerKind,
@@ -70,11 +72,18 @@ class CandidateLabels:
         return False
 
     def of(self, candidate: Candidate) -> str:
-        """`4 x h200, tp 1, least-loaded`."""
+        """`24 x h100-sxm (6 servers, tp 4), least-loaded`: accelerators, and servers of them."""
         kind = candidate.kind
-        what = kind.hardware.accelerator or ("servers" if candidate.total > 1 else "server")
-        count = " + ".join(str(count) for count in candidate.servers)
-        first = f"{count} x {what}" if kind.hardware.accelerator else f"{count} {what}"
+        hardware, roles = kind.hardware, [""] * len(candidate.servers)
+        if kind.frame.shape == SPLIT:
+            roles = [f" {role}" for role in SPLIT_ROLES]
+        counts = zip(candidate.servers, roles, strict=True)
+        first = " + ".join(f"{count}{role}" for count, role in counts)
+        first += " servers" if candidate.total > 1 else " server"
+        if hardware.accelerator is not None:
+            each = kind.accelerators or [hardware.tensor_parallel] * len(candidate.servers)
+            whole = sum(map(operator.mul, candidate.servers, each))
+            first = f"{whole} x {hardware.accelerator} ({first}, tp {hardware.tensor_parallel})"
         if kind.scales:
             first = f"{kind.frame.scaling} from {first}"
         return ", ".join([first, *self._rest(kind)])
@@ -82,15 +91,15 @@ class CandidateLabels:
     def kind(self, kind: ServerKind) -> str:
         """The same without the servers."""
         first = [kind.hardware.accelerator] if kind.hardware.accelerator else []
+        if kind.hardware.accelerator:
+            first.append(f"tp {kind.hardware.tensor_parallel}")
+        if kind.frame.shape == SPLIT:
+            first.append(" + ".join(SPLIT_ROLES))
         scaling = [f"scaled by {kind.frame.scaling}"] if kind.frame.scaling else []
         return ", ".join([*first, *self._rest(kind), *scaling])
 
     def _rest(self, kind: ServerKind) -> list[str]:
         rest = [] if kind.frame.model is None else [kind.frame.model]
-        if kind.frame.shape == SPLIT:
-            rest.append("prefill + decode")
-        if kind.hardware.accelerator:
-            rest.append(f"tp {kind.hardware.tensor_parallel}")
         rest += [f"{getattr(kind.hardware, name)} {word}" for name, word in self._settings]
         return [*rest, kind.frame.router]
 
