@@ -187,7 +187,9 @@ def test_commands(shadow: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = shadow("run", *files, "--once", "--other", other)
     assert (code, err) == (0, "")
     assert "next 1m  TTFT p95" in out
-    assert out.splitlines()[-1].split()[:2] == ["one", "100.0%"]
+    assert any(row.split()[:2] == ["one", "100.0%"] for row in out.splitlines())
+    assert "not known: which requests are in flight" in out
+    assert "not known: replicas that start or end, gangs and machines" in out
     code, out, _ = shadow("ask", *files, "--traffic", "3", "--json", "-")
     found = json.loads(out)
     assert code == 0
@@ -199,6 +201,9 @@ def test_commands(shadow: Callable[..., tuple[int, str, str]]) -> None:
         (("ask", *files), "nothing is different"),
         (("ask", "truth.yaml", "--trace", "none", "--traffic", "2"), "there is no such trace"),
         (("ask", *files, "--set", "serving.x=1"), "--set serving.x=1"),
+        (("run", "truth.yaml"), "--trace, --prometheus: there is no traffic"),
+        (("run", *files, "--prometheus", "http://x"), "traffic has one source"),
+        (("run", *files, "--namespace", "x"), "--namespace: it has no effect without --kubernetes"),
         (("run", *files, "--other", "x"), "--other x: this names no setting"),
     ):
         code, out, err = shadow(*given)

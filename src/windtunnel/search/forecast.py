@@ -30,6 +30,7 @@ from windtunnel.core.units import format_duration, parse_duration
 from windtunnel.search.arena.arena import Arena
 from windtunnel.search.check.decisions import FirstDifference, decision_differences
 from windtunnel.search.check.observation import ControlDecision, Observation, observe
+from windtunnel.search.check.sides import start_within_bounds
 from windtunnel.settings.document import Document, parse_value
 from windtunnel.settings.overrides import apply_override
 from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES
@@ -128,6 +129,9 @@ class Forecaster:
             raise InputError(what, allowed=f"more than 0, up to {MOST_TRAFFIC:.0f}")
         start_s = present.now_s - self.past_s
         known = [*past, *(one for one in present.in_flight if one.arrived_s >= start_s)]
+        if present.gaps:  # what is missing did not stay away
+            after = [one for one in known if one.arrived_s >= present.gaps[-1].to_s]
+            known = after if len(after) >= FEWEST_PAST else known
         first_s = min(one.arrived_s for one in known)
         span_s = max(present.now_s - first_s, 1e-3)
         found = []
@@ -174,10 +178,7 @@ class Forecaster:
         document = copy.deepcopy(self._document)
         document.data["workload"] = [{"trace": {"path": str(trace), "format": "windtunnel"}}]
         document.data.pop("duration", None)
-        serving: Any = document.data.get("serving")
-        pools = serving.get("pools") if isinstance(serving, dict) else None
-        if present.servers and isinstance(pools, list) and len(pools) == 1:
-            pools[0]["replicas"] = present.servers
+        _set_sizes(document.data, present)
         for override in what_if.sets:
             apply_override(document, override)
         if what_if.faults:
@@ -226,6 +227,37 @@ class Forecaster:
         ]
         before = sum(one.at_s <= 0.0 for one in decisions)
         return decisions[max(0, before - MOST_DECISIONS) : before + MOST_DECISIONS]
+
+
+def _set_sizes(data: dict[str, Any], present: Present) -> None:
+    """As many servers and machines as are ready now, as far as is known, within their bounds."""
+    cluster = present.cluster
+    replicas = {} if cluster is None else cluster.replicas
+    match data:
+        case {"serving": {"pools": list(pools)}}:
+            for pool in pools:
+                if isinstance(pool, dict):
+                    names = (pool.get("name"), pool.get("clique"))
+                    found = next((replicas[one] for one in names if one in replicas), None)
+                    ready = None if found is None else found.ready
+                    if ready is None and len(pools) == 1:
+                        ready = present.servers
+                    if ready:
+                        pool["replicas"] = ready
+    start_within_bounds(data)
+    machines = None if cluster is None else cluster.machines
+    match data:
+        case {"fleet": {"pools": list(kinds)}} if machines is not None:
+            for kind in kinds:
+                match kind:
+                    case {"name": str(name), "machines": {"max": int(most), **rest}}:
+                        known = machines.get(name) or (
+                            machines.get("") if len(kinds) == 1 else None
+                        )
+                        if known is not None:
+                            least = rest.get("min", 0)
+                            size = max(least if isinstance(least, int) else 0, known.total)
+                            kind["machines"]["initial"] = min(most, size)
 
 
 def _until(time_s: float, seen: Observation) -> Observation:

@@ -147,6 +147,58 @@ def test_a_time_far_ahead_is_believed_when_the_next_record_says_the_same(tmp_pat
     assert [one.id for one in found.window.present().ended] == ["5"]
 
 
+def test_a_gap_in_the_records_is_told_and_not_held_against_a_forecast(tmp_path: Path) -> None:
+    file = tmp_path / "trace-000001.jsonl"
+    steady = [row(at, 1.0 + at / 2) for at in range(300)]
+    file.write_bytes(b"".join(steady))
+    found = GatewayFollower(TrafficWindow(1000.0), tmp_path, None)
+    found.look()
+    assert found.window.gaps == 0
+    file.write_bytes(b"".join(steady) + row(998, 300.0) + row(999, 301.0))
+    found.look()
+    present = found.window.present()
+    assert (found.window.gaps, len(present.gaps)) == (1, 1)
+    assert present.gaps[0] == (152.5, 302.0)
+    measured = found.window.measured(100.0, 200.0)
+    assert measured is not None
+    assert set(measured.values()) == {None}
+    assert found.window.measured(50.0, 100.0) == pytest.approx(
+        {"ttft_p50": 1.0, "ttft_p95": 1.0, "tpot_p50": 0.05, "tpot_p95": 0.05, "waiting": 1.98,
+         "rate": 2.0}, rel=0.05
+    )  # fmt: skip
+    slow = GatewayFollower(TrafficWindow(1000.0), tmp_path, None)
+    file.write_bytes(b"".join(row(at, 100.0 * at) for at in range(9)))
+    slow.look()
+    assert slow.window.gaps == 0, "a request every 100 s is no gap"
+
+
+def test_requests_whose_end_is_missing_are_given_up(tmp_path: Path) -> None:
+    write_log(tmp_path / "log", arrivals=5, ended=2)
+    found = follower_of(tmp_path, tmp_path / "log")
+    found.look()
+    assert len(found.window.present().in_flight) == 3
+    found.window.see(500.0)
+    assert found.window.present().in_flight == []
+    assert found.window.lost == 3
+    assert found.window.measured(0.0, 60.0) is not None
+
+
+def test_a_clock_that_is_set_back_begins_the_window_anew(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write_log(log, arrivals=9, ended=2)
+    facts = log.read_bytes()
+    later = [json.loads(one) for one in facts.splitlines()[1:]]
+    found = follower_of(tmp_path, log)
+    ahead = [{**one, "time": one["time"] + 2000.0} for one in later]
+    log.write_bytes(facts + b"".join(json.dumps(one).encode() + b"\n" for one in ahead))
+    found.look()
+    assert (found.window.now_s, found.window.restarts) == (2030.0, 0)
+    log.write_bytes(log.read_bytes() + b"".join(facts.splitlines(keepends=True)[1:]))
+    found.look()
+    assert (found.window.now_s, found.window.restarts) == (30.0, 1)
+    assert (found.bad_lines, found.window.late) == (0, 0)
+
+
 ODD: Any = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5),
     st.lists(st.integers(), max_size=3), st.just({}),

@@ -84,7 +84,7 @@ class Shadow:
         found = forecasts.now
         figures = self.log.issue(found, present.now_s)
         self._learn(found.step_ratio)
-        says = SATURATED if found.is_saturated else self.drift()
+        says = SATURATED if found.is_saturated else self.drift() or _gap(present)
         self.last = ShadowTick(present.now_s, says, forecasts, figures, *about)
         return self.last
 
@@ -113,6 +113,20 @@ class Shadow:
         if abs(math.log(self.step_scale)) <= math.log(DRIFTED):
             return ""
         return f"drift: steps take {self.step_scale:.2f} times as long as the scenario says"
+
+    def _cluster(self) -> dict[str, Any] | None:
+        known = self.window.cluster
+        if known is None:
+            return None
+        machines = known.machines
+        return {
+            "replicas": {name: one._asdict() for name, one in sorted(known.replicas.items())},
+            "pods": None if known.pods is None else known.pods._asdict(),
+            "gangs": None if known.gangs is None else known.gangs._asdict(),
+            "machines": None
+            if machines is None
+            else {name: one._asdict() for name, one in machines.items()},
+        }
 
     def data(self) -> dict[str, Any]:
         """The last tick and all that was learned, as plain data."""
@@ -146,6 +160,18 @@ class Shadow:
             "regret_span": format_duration(self._regret_span_s),
             "accuracy": plain(self.log.accuracy()),
             "step_scale": self.step_scale,
+            "cluster": self._cluster(),
             "restarts": self.window.restarts,
+            "gaps": self.window.gaps,
+            "lost_requests": self.window.lost,
             "late_records": self.window.late,
         }
+
+
+def _gap(present: Present) -> str:
+    """Says so when records of the window are missing."""
+    if not present.gaps:
+        return ""
+    gap = present.gaps[-1]
+    silent, ago = (round(one_s) for one_s in (gap.to_s - gap.from_s, present.now_s - gap.to_s))
+    return f"gap: there are no records of {silent} s, until {ago} s ago"

@@ -1,6 +1,6 @@
 """Recent traffic as a gateway's files show it: what has ended, and what is still being answered."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from windtunnel.workload.traces.record import TraceRequest
@@ -12,6 +12,10 @@ per second."""
 UNITS: Final = dict.fromkeys(FIGURES[:4], "s") | {"waiting": "requests", "rate": "requests/s"}
 LONGEST_GAP_S: Final = 3600.0
 MOST_IN_FLIGHT: Final = 1_000_000
+GAP_S: Final = 60.0
+GAP_SPACINGS: Final = 20.0
+"""Records are missing after a silence of a minute, in which so many requests should have come."""
+BEFORE_GAP_S: Final = 300.0
 
 
 class ServedRequest(NamedTuple):
@@ -50,6 +54,38 @@ def figures_of(requests: Any, from_s: float, to_s: float) -> dict[str, float | N
     }
 
 
+class ReplicaCount(NamedTuple):
+    """Replicas of a pool."""
+
+    wanted: int
+    ready: int
+
+
+class StateCount(NamedTuple):
+    """Pods, gangs or machines."""
+
+    total: int
+    ready: int
+
+
+class ClusterState(NamedTuple):
+    """What is known of a cluster; None: nothing."""
+
+    replicas: dict[str, ReplicaCount]
+    """By the name of a workload: some are those of pools or of cliques."""
+    pods: StateCount | None
+    gangs: StateCount | None
+    machines: dict[str, StateCount] | None
+    """By pool of machines; empty names where nodes do not say."""
+
+
+class TrafficGap(NamedTuple):
+    """A time without records, between records that came much more often."""
+
+    from_s: float
+    to_s: float
+
+
 class Present(NamedTuple):
     """What is known at a moment: recent requests that have ended, and those that have not."""
 
@@ -60,6 +96,9 @@ class Present(NamedTuple):
     """Their outputs are as long as the client allows, or 0: unknown."""
     servers: int | None
     """Healthy ones; None: the files do not say."""
+    cluster: ClusterState | None = None
+    gaps: tuple[TrafficGap, ...] = ()
+    """Within the window."""
 
 
 class TrafficWindow:
@@ -71,29 +110,37 @@ class TrafficWindow:
         self.late = 0
         """Records of requests that ended longer ago than the window."""
         self.servers: int | None = None
-        self._keep_s: Final = keep_s
+        self.cluster: ClusterState | None = None
+        self.gaps = 0
+        """Times without records, so far."""
+        self.lost = 0
+        """Requests that were in flight for so long that their end must be missing."""
+        self._gaps: list[TrafficGap] = []
+        self._record_s: float | None = None
+        """The latest time of a record."""
+        self.keep_s: Final = keep_s
         self._ended: list[TraceRequest] = []
         self._in_flight: Final[dict[str, TraceRequest]] = {}
         self._doubted_s: float | None = None
 
     def arrive(self, request: TraceRequest) -> None:
         assert request.id is not None
-        self.see(request.arrived_s)
+        self._record(request.arrived_s)
         if len(self._in_flight) < MOST_IN_FLIGHT:
             self._in_flight[request.id] = request
 
     def leave(self, id: str, now_s: float) -> None:  # noqa: A002 - it is the request's id
         """A request is over, however; its row of the trace may come later."""
-        self.see(now_s)
+        self._record(now_s)
         self._in_flight.pop(id, None)
 
     def end(self, request: TraceRequest) -> None:
         """A row of the trace."""
         ended_s = request.arrived_s + (request.e2e_s or 0.0)
-        self.see(ended_s)
+        self._record(ended_s)
         if request.id is not None:
             self._in_flight.pop(request.id, None)
-        if ended_s < self.now_s - self._keep_s:
+        if ended_s < self.now_s - self.keep_s:
             self.late += 1
         elif request.output_tokens > 0 and request.prompt_tokens > 0:
             self._ended.append(request)
@@ -109,6 +156,17 @@ class TrafficWindow:
         self._doubted_s = time_s if ahead and not near else None
         return not ahead or near
 
+    def _record(self, time_s: float) -> None:
+        """A record is of this time: one that comes after a long silence shows a gap."""
+        before_s = self._record_s
+        if before_s is not None and time_s > before_s + GAP_S:
+            lately = sum(one.arrived_s > before_s - BEFORE_GAP_S for one in self._ended)
+            if lately * GAP_S > GAP_SPACINGS * BEFORE_GAP_S:
+                self.gaps += 1
+                self._gaps.append(TrafficGap(before_s, time_s))
+        self._record_s = time_s if before_s is None else max(before_s, time_s)
+        self.see(time_s)
+
     def see(self, now_s: float) -> None:
         """Time has come so far; it never goes back, whatever a record says."""
         self.now_s = max(self.now_s, now_s)
@@ -119,22 +177,40 @@ class TrafficWindow:
         self.now_s = 0.0
         self._ended.clear()
         self._in_flight.clear()
+        self._gaps.clear()
+        self._record_s = None
         self.servers = None
 
     def present(self) -> Present:
         """What is known now; what is older than the window is forgotten."""
-        from_s = self.now_s - self._keep_s
+        from_s = self.now_s - self.keep_s
         self._ended = [one for one in self._ended if one.arrived_s >= from_s]
         self._ended.sort(key=_order)
+        self._gaps = [one for one in self._gaps if one.to_s >= from_s]
+        for id in [key for key, one in self._in_flight.items() if one.arrived_s < from_s - GAP_S]:  # noqa: A001 - as above
+            del self._in_flight[id]
+            self.lost += 1
         flying = sorted(self._in_flight.values(), key=_order)
-        return Present(self.now_s, list(self._ended), flying, self.servers)
+        return Present(
+            self.now_s, list(self._ended), flying, self.servers, self.cluster, tuple(self._gaps)
+        )
+
+    def replace_in_flight(self, requests: Iterable[TraceRequest]) -> None:
+        """Those that are being answered, where their number is known and not which they are."""
+        self._in_flight.clear()
+        self._in_flight.update((str(one.id), one) for one in requests)
 
     def measured(self, from_s: float, to_s: float) -> dict[str, float | None] | None:
-        """The figures of a stretch, once all that arrived in it has ended; None: too early."""
+        """The figures of a stretch, once all that arrived in it has ended; None: too early.
+
+        Of a stretch with a gap nothing can be said.
+        """
         if self.now_s < to_s or any(
             from_s <= one.arrived_s < to_s for one in self._in_flight.values()
         ):
             return None
+        if any(gap.from_s < to_s and gap.to_s > from_s for gap in self._gaps):
+            return dict.fromkeys(FIGURES)
         return figures_of(list(served(self._ended)), from_s, to_s)
 
 

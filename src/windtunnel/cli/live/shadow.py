@@ -19,6 +19,9 @@ from windtunnel.cli.places import Output, note
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
+    from windtunnel.analysis.shadow.window import TrafficWindow
+    from windtunnel.live.shadow.cluster import ClusterSource
+    from windtunnel.live.shadow.following import TrafficSource
     from windtunnel.search.forecast import Forecaster
 
 STRETCHES = (60.0, 300.0, 600.0)
@@ -30,7 +33,8 @@ DEFAULT_PORT = 8090
 def shadow() -> None:
     """Forecast the next minutes of a running gateway, with a twin.
 
-    The scenario names the servers and the policies; traffic comes from the gateway's files.
+    The scenario names the servers and the policies; traffic comes from the gateway's files, or from
+    Prometheus, and the state of the cluster from an operator or the Kubernetes API.
     """
 
 
@@ -38,17 +42,30 @@ _twin_options = together(
     time_option("--past", "5m", "How much recent traffic the twin serves to reach the present."),
     time_option("--horizon", "10m", "How far to look ahead."),
 )  # fmt: skip
-_files_options = together(
-    option("--trace", FILE, "The folder of the gateway's trace, or a file of it.",
-           required=True, metavar="PATH"),
+_sources_options = together(
+    option("--trace", FILE, "The folder of the gateway's trace, or a file of it.", metavar="PATH"),
     option("--log", FILE, "Its event log: requests in flight and healthy servers are known with "
            "it.", metavar="FILE"),
+    option("--prometheus", None, "In place of a trace: a Prometheus server with metrics of vLLM.",
+           metavar="URL"),
+    option("--prometheus-token-file", FILE, "The token for it.", metavar="FILE"),
+    option("--prometheus-selector selector", None, "Which series count, as in "
+           "'namespace=\"chat\",model_name=\"m\"'.", default="", metavar="LABELS"),
+    option("--operator-log", FILE, "The event log of an operator: replicas, pods, gangs and "
+           "machines are known with it.", metavar="FILE"),
+    click.option("--kubernetes", is_flag=True, help="Read them from the API server: lists pods, "
+                 "gangs and nodes, and nothing else."),
+    option("--kubeconfig", FILE, "For --kubernetes. [default: KUBECONFIG, ~/.kube/config or the "
+           "service account]", metavar="FILE"),
+    option("--context", None, "A context of the kubeconfig.", default="", metavar="NAME"),
+    option("--namespace", None, "Pods of this namespace alone. [default: all]", default="",
+           metavar="NAME"),
 )  # fmt: skip
 
 
 @shadow.command("run", short_help="Follow a gateway and publish forecasts.")
 @click.argument("scenario", type=FILE)
-@_files_options
+@_sources_options
 @_twin_options
 @time_option("--tick", "30s", "Between two forecasts.")
 @option("--other", None, "Forecast with another setting, too, as in "
@@ -63,8 +80,6 @@ _files_options = together(
 def run(
     *,
     scenario: Path,
-    trace: Path,
-    log: Path | None,
     past: float,
     horizon: float,
     tick: float,
@@ -73,6 +88,7 @@ def run(
     host: str,
     port: int,
     once: bool,
+    **given: Any,
 ) -> None:
     """Follow a gateway and publish forecasts.
 
@@ -81,34 +97,38 @@ def run(
     """
     from windtunnel.analysis.shadow.shadow import ShadowTick
     from windtunnel.live.emulate.serving import listen
-    from windtunnel.live.shadow.following import GatewayFollower
     from windtunnel.live.shadow.program import ShadowProgram
     from windtunnel.report.page.shadow import shadow_page
     from windtunnel.report.terminal.layout import screen
-    from windtunnel.report.terminal.shadow import show_tick
+    from windtunnel.report.terminal.shadow import show_present, show_tick
     from windtunnel.search.forecast_quality import shadow_of
 
     found = shadow_of(_forecaster(scenario, past, horizon), _others(other), regret)
-    follower = GatewayFollower(found.window, trace, log)
+    traffic, cluster = _sources(found.window, given)
     regret_every_s = None if regret is None else regret / 4
-    program = ShadowProgram(found, follower, tick, regret_every_s, shadow_page)
+    program = ShadowProgram(found, traffic, tick, regret_every_s, shadow_page, cluster)
     if once:
         last = program.tick()
         found.measure_regret()
         show_tick(last, screen(), found.regrets)
-        if found.regret_says:
-            note(f"no regret: {found.regret_says}")
+        show_present(program.data(), screen())
+        for problem in program.problems():
+            if problem != last.says:
+                note(problem)
         return
 
     said: list[str] = []
 
     def told(one: "ShadowTick") -> None:
         nonlocal said
-        says = [one.says, found.regret_says and f"no regret: {found.regret_says}"]
+        says = program.problems()
         for text in says:
-            if text and text not in said:
+            if text not in said:
                 note(f"{one.now_s:.0f} s: {text}")
         said = says
+
+    for text in program.unknown():
+        note(f"not known: {text}")
 
     bound = listen(host, port)
     program.run(bound, lambda url: click.echo(f"forecasts on {url}, /forecast and /metrics"), told)
@@ -116,7 +136,7 @@ def run(
 
 @shadow.command(short_help="Ask what would happen now if something were different.")
 @click.argument("scenario", type=FILE)
-@_files_options
+@_sources_options
 @_twin_options
 @set_option("A setting that is different, as in serving.pools.0.replicas=2.")
 @option("--fault faults", None, "A fault from now on, as in '{kind: engine-crash, at: 30s}'.",
@@ -126,21 +146,19 @@ def run(
 def ask(
     *,
     scenario: Path,
-    trace: Path,
-    log: Path | None,
     past: float,
     horizon: float,
     sets: tuple[str, ...],
     faults: tuple[str, ...],
     traffic: float,
     json_to: str | None,
+    **given: Any,
 ) -> None:
     """Ask what would happen now if something were different.
 
     Prints the forecast as things are, and as they would be.
     """
     from windtunnel.analysis.shadow.window import TrafficWindow
-    from windtunnel.live.shadow.following import GatewayFollower
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.shadow import show_question
     from windtunnel.search.forecast import WhatIf
@@ -150,7 +168,12 @@ def ask(
         raise InputError("nothing is different", hint=hint)
     forecaster = _forecaster(scenario, past, horizon)
     window = TrafficWindow(past)
-    GatewayFollower(window, trace, log).look()
+    source, cluster = _sources(window, given)
+    source.look()
+    if cluster is not None:
+        window.cluster = cluster.look()
+    for problem in filter(None, (source.says, "" if cluster is None else cluster.says)):
+        note(problem)
     present = window.present()
     scale = forecaster.forecast(present).step_ratio or 1.0
     asked = forecaster.forecast(present, scale, WhatIf(sets, faults, traffic))
@@ -187,6 +210,40 @@ def test(
         out.json(measured)
     if not out.alone:
         show_accuracy(measured, screen())
+
+
+def _sources(
+    window: "TrafficWindow", given: dict[str, Any]
+) -> "tuple[TrafficSource, ClusterSource | None]":
+    """Where traffic and the state of a cluster come from."""
+    from windtunnel.live.operate.scaling.sources import prometheus_server
+    from windtunnel.live.shadow.cluster import ClusterReader, OperatorLog
+    from windtunnel.live.shadow.following import GatewayFollower
+    from windtunnel.live.shadow.prometheus import PrometheusTraffic
+
+    url, trace, log = given["prometheus"], given["trace"], given["log"]
+    if (trace is None) == (url is None):
+        what = "there is no traffic" if url is None else "traffic has one source"
+        hint = "give --trace with the folder of a gateway's trace, or --prometheus"
+        raise InputError(what, where="--trace, --prometheus", hint=hint)
+    server = prometheus_server(url or "", given["prometheus_token_file"])
+    traffic: TrafficSource
+    if server is None:
+        traffic = GatewayFollower(window, trace, log)
+    elif log is not None:
+        raise InputError("the log of a gateway belongs to its trace", where="--log")
+    else:
+        traffic = PrometheusTraffic(window, server, given["selector"])
+    log = given["operator_log"]
+    if not given["kubernetes"]:
+        for name in ("kubeconfig", "context", "namespace"):
+            if given[name]:
+                raise InputError("it has no effect without --kubernetes", where=f"--{name}")
+        return traffic, None if log is None else OperatorLog(log)
+    if log is not None:
+        what = "the state of the cluster has one source"
+        raise InputError(what, where="--operator-log, --kubernetes", hint="leave one of them out")
+    return traffic, ClusterReader(given["kubeconfig"], given["context"], given["namespace"])
 
 
 def _forecaster(scenario: Path, past_s: float, horizon_s: float) -> "Forecaster":

@@ -6,8 +6,9 @@ show it. Lines that cannot be read are counted and left out: a shadow goes on.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, Protocol
 
 import msgspec
 
@@ -27,6 +28,26 @@ LONGEST_LINE: Final = 16 << 20
 COMPARED_BYTES: Final = 512
 """Before the place up to which a file was read: other bytes there are those of another file."""
 MOST_UNKNOWN: Final = 10_000
+MOST_BEHIND: Final = 20
+
+
+class TrafficSource(Protocol):
+    """What keeps a window of traffic in step with the present."""
+
+    bad_lines: int
+    """Records that could not be read."""
+    says: str
+    """Why what is known may be old; empty: it is not."""
+
+    @property
+    def source(self) -> object:
+        """Where it comes from, for people."""
+
+    def look(self) -> None:
+        """Takes what is new since the last look."""
+
+    def unknown(self) -> list[str]:
+        """What this source cannot know, a sentence each."""
 
 
 class FileTail:
@@ -40,25 +61,42 @@ class FileTail:
         self._rest = b""
 
     def lines(self) -> Iterator[bytes]:
-        """Those that are whole and were not there at the last look; all, if it was overwritten."""
+        """Those that are whole and were not there at the last look.
+
+        Where another file has taken its place, the rest of the one before, if that is `FILE.1` now,
+        and all of the other.
+        """
         try:
             with self.path.open("rb") as file:
-                file.seek(self._place - len(self._last))
-                if file.read(len(self._last)) != self._last:
+                if not self._goes_on(file):
+                    yield from self._rest_of_rotated()
                     self._place, self._last, self._rest = 0, b"", b""
                     file.seek(0)
-                while data := file.read(READ_BYTES):
-                    self._place += len(data)
-                    self._last = (self._last + data)[-COMPARED_BYTES:]
-                    *whole, self._rest = (self._rest + data).split(b"\n")
-                    yield from whole
-                    if len(self._rest) > LONGEST_LINE:
-                        self._rest = b""
+                yield from self._read(file)
         except FileNotFoundError:
             return
         except OSError as error:
             what = f"the file cannot be read: {error.strerror}"
             raise InputError(what, where=str(self.path)) from None
+
+    def _goes_on(self, file: IO[bytes]) -> bool:
+        """Whether this is the file that was read; it is at the place up to which it was."""
+        file.seek(self._place - len(self._last))
+        return file.read(len(self._last)) == self._last
+
+    def _rest_of_rotated(self) -> Iterator[bytes]:
+        with suppress(FileNotFoundError), Path(f"{self.path}.1").open("rb") as file:
+            if self._goes_on(file):
+                yield from self._read(file)
+
+    def _read(self, file: IO[bytes]) -> Iterator[bytes]:
+        while data := file.read(READ_BYTES):
+            self._place += len(data)
+            self._last = (self._last + data)[-COMPARED_BYTES:]
+            *whole, self._rest = (self._rest + data).split(b"\n")
+            yield from whole
+            if len(self._rest) > LONGEST_LINE:
+                self._rest = b""
 
 
 class GatewayFollower:
@@ -70,9 +108,12 @@ class GatewayFollower:
             raise InputError("there is no such trace", where=str(trace), hint=hint)
         self.window: Final = window
         self.bad_lines = 0
+        self.says = ""
         self.source: Final = trace
         self._tails: Final[dict[Path, FileTail]] = {}
         self._log: Final = None if log is None else FileTail(log)
+        self._behind = 0
+        """Lines of the log, one after the other, whose times are long past."""
         self._is_started = False
         """Whether the log has said that the gateway started."""
         self._classes: list[str] = []
@@ -98,7 +139,17 @@ class GatewayFollower:
             for raw in tail.lines():
                 self._take(raw, self._row)
 
+    def unknown(self) -> list[str]:
+        """What these files do not say."""
+        if self._log is not None:
+            return []
+        return [
+            "which requests are in flight, and how many servers are healthy: add --log (a request "
+            "is known once it has ended)"
+        ]
+
     def _begin_anew(self) -> None:
+        self._behind = 0
         self.window.restart()
         self._healthy.clear()
         self._arrivals.clear()
@@ -148,6 +199,10 @@ class GatewayFollower:
             self._is_started = True
         if not self.window.believes(line.time):
             raise ValueError("a time far ahead of all others")
+        is_behind = line.kind != STARTED and line.time < self.window.now_s - RESTART_S
+        self._behind = self._behind + 1 if is_behind else 0
+        if self._behind == MOST_BEHIND:  # lines are in order: the clock was set back
+            self._begin_anew()
         self.window.see(line.time)
         about = line.subject.partition("/")[2]
         if line.kind == STARTED:

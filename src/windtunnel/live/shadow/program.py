@@ -10,23 +10,31 @@ import msgspec
 from windtunnel.analysis.shadow.shadow import OF_THE_RUN, Shadow, ShadowTick
 from windtunnel.core.clock import cpu_s
 from windtunnel.live.emulate.serving import serve
-from windtunnel.live.shadow.following import GatewayFollower
+from windtunnel.live.shadow.cluster import ClusterSource
+from windtunnel.live.shadow.following import TrafficSource
 from windtunnel.live.system import run_until_stopped
+
+NO_CLUSTER: Final = (
+    "replicas that start or end, gangs and machines: they are as the scenario has them; add "
+    "--operator-log or --kubernetes"
+)
 
 
 class ShadowProgram:
-    """Follows a gateway until it is stopped."""
+    """Follows traffic, and a cluster where there is one, until it is stopped."""
 
     def __init__(
         self,
         shadow: Shadow,
-        follower: GatewayFollower,
+        follower: TrafficSource,
         tick_s: float,
         regret_s: float | None = None,
         page: Callable[[dict[str, Any]], str] | None = None,
+        cluster: ClusterSource | None = None,
     ) -> None:
         self.shadow: Final = shadow
         self.follower: Final = follower
+        self.cluster: Final = cluster
         self.tick_cpu_s = 0.0
         self._tick_s: Final = tick_s
         self._regret_s: Final = regret_s
@@ -63,19 +71,35 @@ class ShadowProgram:
             await _pause(every_s, stop)
 
     def tick(self) -> ShadowTick:
-        """One look at the files, and a forecast."""
+        """One look at what is new, and a forecast."""
         started_s = cpu_s()
         self.follower.look()
+        if self.cluster is not None:
+            self.shadow.window.cluster = self.cluster.look()
         tick = self.shadow.tick()
         self.tick_cpu_s = cpu_s() - started_s
         return tick
+
+    def problems(self) -> list[str]:
+        """What is wrong with the sources now, and with the forecast."""
+        last = self.shadow.last
+        says = [self.follower.says, "" if self.cluster is None else self.cluster.says]
+        regret = self.shadow.regret_says and f"no regret: {self.shadow.regret_says}"
+        return [one for one in (*says, "" if last is None else last.says, regret) if one]
+
+    def unknown(self) -> list[str]:
+        """What the sources cannot know."""
+        return [*self.follower.unknown(), *([] if self.cluster is not None else [NO_CLUSTER])]
 
     def data(self) -> dict[str, Any]:
         """What the page `/forecast` says."""
         return {
             "source": str(self.follower.source),
             **self.shadow.data(),
-            "bad_lines": self.follower.bad_lines,
+            "problems": self.problems(),
+            "unknown": self.unknown(),
+            "bad_lines": self.follower.bad_lines
+            + (0 if self.cluster is None else self.cluster.bad_lines),
             "tick_cpu_s": self.tick_cpu_s,
         }
 
@@ -140,6 +164,8 @@ TOTALS: Final = {
     "restarts": "Restarts of the gateway that were noticed.",
     "bad_lines": "Lines that could not be read.",
     "late_records": "Records that came too late to count.",
+    "gaps": "Times without records, between records that came much more often.",
+    "lost_requests": "Requests whose end is missing in the records.",
     "in_flight": "Requests that are being answered.",
     "replicas": "The most replicas that the twin's autoscaler asks for.",
     "replicas_now": "Replicas that it asks for at present.",
@@ -184,6 +210,7 @@ class _Figures:
                 if one[key] is not None:
                     gauge.add_metric([name], one[key])
             yield gauge
+        yield from _present(data["cluster"])
         says = "Cost over that of foresight at equal SLO attainment, of the recent traffic."
         gauge = Gauge("windtunnel_shadow_regret_ratio", says, labels=["name"])
         for name, one in data["regret"].items():
@@ -194,6 +221,23 @@ class _Figures:
         for name, one in data["others"].items():
             for kind, count in one["decisions"].items():
                 gauge.add_metric([name, kind], count["share"])
+        yield gauge
+
+
+def _present(cluster: dict[str, Any] | None) -> Iterator[Any]:
+    """What there is in the cluster, as far as it is known."""
+    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
+
+    if cluster is None:
+        return
+    found = {"replicas": cluster["replicas"], "machines": cluster["machines"] or {}}
+    found |= {kind: {"": cluster[kind] or {}} for kind in ("pods", "gangs")}
+    for kind, by_name in found.items():
+        says = "As the cluster has them: all that there are or should be, and those that are ready."
+        gauge = Gauge(f"windtunnel_shadow_present_{kind}", says, labels=["name", "state"])
+        for name, counts in by_name.items():
+            for state, count in counts.items():
+                gauge.add_metric([name, state], count)
         yield gauge
 
 

@@ -7,13 +7,14 @@ from windtunnel.analysis.figures import NOTHING, share_text, text_of
 from windtunnel.analysis.shadow.forecasts import AS_IT_IS
 from windtunnel.core.units import format_duration
 from windtunnel.report.page.document import document
-from windtunnel.report.terminal.shadow import LABELS, cell_of
+from windtunnel.report.terminal.shadow import LABELS, cell_of, present_rows
 
 COUNTS = {
     "restarts": "restarts of the gateway",
     "gaps": "gaps in the records",
     "bad_lines": "unreadable records",
     "late_records": "late records",
+    "lost_requests": "requests whose end is missing",
 }
 
 
@@ -31,6 +32,7 @@ def shadow_page(data: Mapping[str, Any]) -> str:
         "policies": [_policy(name, one, regret.get(name)) for name, one in policies],
         "has_regret": bool(regret),
         "decisions": [(name, _kinds(one), _control(one)) for name, one in policies],
+        "present": present_rows(data["cluster"]) if data["cluster"] is not None else [],
         "counts": [(label, data[name]) for name, label in COUNTS.items() if data.get(name)],
     }
     return document(

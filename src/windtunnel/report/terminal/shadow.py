@@ -62,6 +62,27 @@ def show_tick(
         say(console, tick.says)
 
 
+def show_present(data: Mapping[str, Any], console: Console) -> None:
+    """What is known of the cluster, and what is not known at all."""
+    if data["cluster"] is not None:
+        parts = [f"{label} {counts}" for label, counts in present_rows(data["cluster"])]
+        say(console, f"ready in the cluster: {', '.join(parts) or 'nothing is known'}")
+    for sentence in data["unknown"]:
+        say(console, f"not known: {sentence}")
+
+
+def present_rows(cluster: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What there is in a cluster, and how much of it is ready."""
+    rows = [
+        (f"replicas of {name}", f"{one['ready']} of {one['wanted']}")
+        for name, one in cluster["replicas"].items()
+    ]
+    counted = {kind: cluster[kind] for kind in ("pods", "gangs") if cluster[kind] is not None}
+    for name, one in (cluster["machines"] or {}).items():
+        counted[f"machines of {name}" if name else "machines"] = one
+    return rows + [(label, f"{one['ready']} of {one['total']}") for label, one in counted.items()]
+
+
 def _decisions(forecasts: TwinForecasts, name: str) -> str:
     kinds = forecasts.decisions.get(name, {})
     return ", ".join(f"{kind} {count.share:.0%}" for kind, count in kinds.items()) or NOTHING

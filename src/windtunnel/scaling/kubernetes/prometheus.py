@@ -8,7 +8,7 @@ success, too large or of another shape is `Unavailable`, with a sentence; no num
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -87,6 +87,27 @@ def samples_by_pod(
         value = sample_value(text)
         if value is not None and now_s - oldest_s <= at_s <= now_s + max(FUTURE_S, oldest_s):
             found.setdefault(pod, []).append(Sample(name, labels, value))
+    return found
+
+
+class QueriedSeries(NamedTuple):
+    """One series of an answer."""
+
+    labels: dict[str, str]
+    values: list[tuple[float, float]]
+    """Times and finite values."""
+
+
+def matrix_of(answer: bytes) -> list[QueriedSeries]:
+    """The series that a query over a time gives."""
+    data = _success(answer)
+    if data.result_type != "matrix":
+        raise Unavailable(f"Prometheus answers a {printable(data.result_type)[:40]}, no matrix")
+    found = []
+    for series in _decoded(_RESULT, data.result)[:MOST_SERIES]:
+        known = ((at_s, sample_value(text)) for at_s, text in series.values)
+        values = [(at_s, value) for at_s, value in known if value is not None]
+        found.append(QueriedSeries(series.metric, values))
     return found
 
 

@@ -183,10 +183,10 @@ def _lay_sections(whole: Document, part: Document) -> None:
         else:
             whole.data[name] = value
             whole.put_place((name,), part.place((name,)))
-    _start_within_bounds(whole.data)
+    start_within_bounds(whole.data)
 
 
-def _start_within_bounds(data: dict[str, Plain]) -> None:
+def start_within_bounds(data: dict[str, Plain]) -> None:
     """Pools of the scenario start with as many replicas as the bounds on top of it allow."""
     match data:
         case {"serving": {"pools": list(pools)}, "scaling": {"pools": dict(bounds)}}:

@@ -73,7 +73,7 @@ class PrometheusServer(NamedTuple):
 
 
 def prometheus_server(
-    url: str, token_file: Path | None, *, autoscale: bool
+    url: str, token_file: Path | None, *, autoscale: bool = True
 ) -> PrometheusServer | None:
     """What the options of a command come to."""
     if not url and token_file is None:
@@ -244,7 +244,7 @@ class MetricSources:
         names = [pod.name for pod in asked.pods]
         query = pods_query(metric_names(), asked.namespace, names, oldest_s, pod_label=label)
         try:
-            answer = await self._query(asked.url, query, asked.now_s)
+            answer = await self.query(asked.url, query, asked.now_s)
             samples = await _parsed(
                 answer, partial(samples_by_pod, answer, asked.now_s, oldest_s, pod_label=label)
             )
@@ -264,7 +264,7 @@ class MetricSources:
 
         async def ask(pool: str, metric: str, url: str, query: str) -> None:
             try:
-                found[pool][metric] = number_of(await self._query(url, query, now_s))
+                found[pool][metric] = number_of(await self.query(url, query, now_s))
             except Unavailable as error:
                 problems.append(f"{metric}: {error}")
 
@@ -292,7 +292,8 @@ class MetricSources:
             return None
         return int(sum(values))
 
-    async def _query(self, url: str, query: str, now_s: float) -> bytes:
+    async def query(self, url: str, query: str, now_s: float) -> bytes:
+        """The answer of a Prometheus server; `Unavailable` where there is none."""
         form = {"query": query, "time": f"{now_s:.3f}", "timeout": f"{self._ask_s:g}s"}
         headers = {} if self._prometheus is None else self._prometheus.headers(url)
         try:
