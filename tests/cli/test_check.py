@@ -133,6 +133,41 @@ def test_manifests_and_sections_lie_on_top_of_a_scenario(check: Run) -> None:
     assert "--scenario names a scenario" in err
 
 
+def autoscaler(most: int) -> str:
+    metrics = [{"name": "running", "target": 0.1}]
+    scaling = {"policy": "hpa", "metrics": metrics, "pools": {"main": {"min": 1, "max": most}}}
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "main"}
+    spec = {"targets": [{"targetRef": reference}], "scaling": scaling}
+    meta = {"name": "main"}
+    return json.dumps(
+        {"apiVersion": "windtunnel.dev/v1alpha1", "kind": "Autoscaler", "metadata": meta,
+         "spec": spec}
+    )  # fmt: skip
+
+
+def test_our_own_autoscaler_is_the_scaling_section_of_a_scenario(check: Run) -> None:
+    common = ("--scenario", "base.yaml", "--trace", "day.jsonl", "--json", "-")
+    for name, text in (("own.yaml", autoscaler(4)), ("other.yaml", autoscaler(2))):
+        Path(name).write_text(text)
+    code, out, err = check("smaller.yaml", "own.yaml", *common)
+    assert (code, err) == (0, "")
+    kinds = {one["kind"]: one for one in json.loads(out)["decisions"]}
+    assert kinds["scaling"]["decided"]
+    assert kinds["scaling"]["differ"] == 0, "it is the policy of the HPA"
+    _, out, _ = check("own.yaml", "other.yaml", *common, "--max-cost", "+100%")
+    paths = [one["path"] for one in json.loads(out)["settings"]]
+    assert "scaling.timing.pools.main.max" in paths
+    for text, says in (
+        (autoscaler(4) + "\n---\n" + HPA, "other.yaml: it has 2 manifests that scale"),
+        (autoscaler(4).replace("hpa", "hpb"), "other.yaml: spec.scaling.policy"),
+        (autoscaler(4).replace('"spec"', '"spek"'), "other.yaml: spec"),
+    ):
+        Path("other.yaml").write_text(text)
+        code, out, err = check("own.yaml", "other.yaml", *common)
+        assert (code, out) == (2, "")
+        assert says in err
+
+
 def test_a_file_is_checked_against_itself_at_a_revision(check: Run) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):

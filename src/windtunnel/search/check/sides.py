@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.api.load import KINDS as GANG_KINDS
+from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER, autoscaler_plan
+from windtunnel.scaling.kubernetes.plan import InvalidPlan
 from windtunnel.scaling.manifests.load import KINDS as SCALING_KINDS
 from windtunnel.search.check.revisions import SHORT, Revisions
 from windtunnel.settings.document import Document, Plain, parse_document, parse_documents, read_text
@@ -140,7 +142,11 @@ def _document(side: _SideFiles) -> Document:
         return parse_document(text, str(side.file))
     whole = parse_document(read_text(side.scenario), str(side.scenario))
     if kinds:
-        _lay_manifests(whole, side.file, kinds)
+        own = AUTOSCALER in kinds
+        if own:
+            _lay_autoscaler(whole, parse_documents(text, str(side.file), NOUN, KEYS), side.file)
+        if not own or any(kind in GANG_KINDS for kind in kinds):
+            _lay_manifests(whole, side.file, kinds)
     else:
         _lay_sections(whole, parse_document(text, str(side.file), "configuration", "serving"))
     return whole
@@ -168,6 +174,24 @@ def _lay_manifests(whole: Document, file: Path, kinds: Sequence[str]) -> None:
         kept = old if isinstance(old, dict) and "manifests" in old else {}
         whole.data[name] = {**kept, "manifests": [place]}
         whole.put_place((name,), str(file))
+
+
+def _lay_autoscaler(whole: Document, documents: Sequence[Document], file: Path) -> None:
+    """The `scaling` section of our own kind in the place of the scenario's."""
+    found = [one for one in documents if one.data.get("kind") in (AUTOSCALER, *SCALING_KINDS)]
+    if len(found) > 1:
+        kinds = ", ".join(str(one.data["kind"]) for one in found)
+        what = f"it has {len(found)} manifests that scale: {kinds}"
+        raise InputError(what, where=str(file), allowed=f"one {AUTOSCALER}, and nothing beside it")
+    spec = found[0].data.get("spec")
+    try:
+        autoscaler_plan("default", "checked", spec if isinstance(spec, dict) else {})
+    except InvalidPlan as error:
+        raise InputError(str(error), where=str(file)) from None
+    assert isinstance(spec, dict)
+    whole.data["scaling"] = spec["scaling"]
+    whole.put_place(("scaling",), found[0].place(("spec", "scaling")))
+    start_within_bounds(whole.data)
 
 
 def _lay_sections(whole: Document, part: Document) -> None:
