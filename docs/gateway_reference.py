@@ -18,9 +18,9 @@ PAGE = Path(__file__).parent / "reference" / "gateway.md"
 INTRODUCTION = """\
 # The gateway
 
-What [`windtunnel gateway`](../how-to/put-a-gateway-in-front-of-servers.md) takes and answers. `windtunnel gateway --help` lists the options.
+`windtunnel gateway --help` lists the options; [how to use it](../how-to/put-a-gateway-in-front-of-servers.md).
 
-In a configuration file `serving.router`, `serving.admission` and `slo` are those of a [scenario](scenario.md), with the same keys and effect: copy them from a simulation. `live` is listed below. `--set` overrides any key. Without a file routing is `weighted`, and every request is admitted.
+In a configuration file `serving.router`, `serving.admission` and `slo` are those of a [scenario](scenario.md); `live` is listed below. `--set` overrides any key. Without a file routing is `weighted`, and every request is admitted.
 
 ## Paths
 
@@ -39,12 +39,10 @@ server with the reason why it gets no requests.
 
 ## What passes, and what does not
 
-Requests and answers are parsed and written anew.
-
-- The body passes unchanged, except that `stream_options.include_usage` is added to streams (the usage chunk is removed again for clients that did not ask for it; `live.usage: false` leaves both alone) and `kv_transfer_params` is removed.
-- Headers of the connection, of identity (`authorization`, `cookie`) and of routing (`x-gateway-*`, `x-prefiller-host-port`, `x-data-parallel-rank`) do not reach servers, nor those of a server's connection clients. `x-request-id` is kept or made; `traceparent` gets a span of the gateway.
+- The body passes unchanged, except that `stream_options.include_usage` is added to streams (and the usage chunk removed for clients that did not ask; `live.usage: false` disables both) and `kv_transfer_params` is removed.
+- Headers of the connection, of identity (`authorization`, `cookie`) and of routing (`x-gateway-*`, `x-prefiller-host-port`, `x-data-parallel-rank`) do not reach servers. `x-request-id` is kept or made; `traceparent` gets a span of the gateway.
 - `Upgrade` is ignored: the answer is plain HTTP/1.1. Of a target that is a whole URL the path counts. A transfer encoding other than `chunked` is refused with 501.
-- A status below 100 or above 599 from a server is a bad answer (502). If a server sends more than one answer to a request, the client gets the first, the connection is dropped, and `windtunnel_unrequested_answers_total` counts it.
+- A status below 100 or above 599 from a server is a bad answer (502). Of several answers to a request the client gets the first, and the connection is dropped (`windtunnel_unrequested_answers_total`).
 
 | request header | |
 |---|---|
