@@ -32,10 +32,11 @@ from windtunnel.live.operate.rights import (
     CLUSTER,
     FEATURES,
     HOME,
-    OF_GATEWAY,
+    POOLS,
+    SERVICES,
     WATCHED,
+    gateway_rules,
     rules,
-    rules_of,
 )
 from windtunnel.live.operate.webhooks import CONFIGURATIONS
 from windtunnel.live.rehearse.control_plane import free_port
@@ -102,7 +103,7 @@ def test_the_token_of_prometheus_comes_from_a_secret() -> None:
     assert f"--prometheus-token-file={mount['mountPath']}/token" in container["args"]
 
 
-def test_the_gateway_may_watch_slices_where_its_services_are_and_nothing_else() -> None:
+def test_the_gateway_may_watch_what_it_needs_where_its_servers_are_and_nothing_else() -> None:
     services = "gateway.config.live.servers_kubernetes"
     made = objects(
         rendered(
@@ -110,19 +111,27 @@ def test_the_gateway_may_watch_slices_where_its_services_are_and_nothing_else() 
             f"{services}[0].service=vllm",
             f"{services}[1].service=other/decode",
             f"{services}[2].service=other/prefill",
+            f"{services}[3].pool=both/vllm",
+            f"{services}[4].service=both/vllm",
+            f"{services}[5].pool=pools/vllm",
         )
     )
     ours = [one for one in made if one["metadata"]["name"] == GATEWAY_NAME]
     (account,) = [one for one in ours if one["kind"] == "ServiceAccount"]
     roles = {one["metadata"]["namespace"]: one for one in ours if one["kind"] == "Role"}
     bound = {one["metadata"]["namespace"]: one for one in ours if one["kind"] == "RoleBinding"}
-    assert set(roles) == set(bound) == {NAMESPACE, "other"}
-    assert [one["rules"] for one in roles.values()] == [rules_of(OF_GATEWAY)] * 2
+    assert set(roles) == set(bound)
+    assert {space: role["rules"] for space, role in roles.items()} == {
+        NAMESPACE: gateway_rules(SERVICES),
+        "other": gateway_rules(SERVICES),
+        "both": gateway_rules(POOLS) + gateway_rules(SERVICES),
+        "pools": gateway_rules(POOLS),
+    }
     subject = {
         "kind": "ServiceAccount",
         **{k: account["metadata"][k] for k in ("name", "namespace")},
     }
-    assert [one["subjects"] for one in bound.values()] == [[subject]] * 2
+    assert [one["subjects"] for one in bound.values()] == [[subject]] * 4
     (deployment,) = [one for one in ours if one["kind"] == "Deployment"]
     assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == GATEWAY_NAME
     without = [one for one in objects(rendered("gateway.enabled=true")) if one not in made]

@@ -1,4 +1,4 @@
-"""A gateway that finds its servers by the EndpointSlices of a Service, with exactly its rights."""
+"""A gateway that finds its servers by a Service or an InferencePool, with exactly its rights."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.test_rights import RBAC, asked_of, kubeconfig_of_account
+from tests.kubernetes.cluster import Cluster, container
+from tests.kubernetes.test_rights import RBAC, asked_of, kubeconfig_of_account, stand_ins
 from tests.live.gateway.bed import DONE, STREAM_HEAD, Bed, FakeServer, Received, bed, chat, chunk
 from tests.live.gateway.bed import event as piece
-from windtunnel.live.gateway import endpoint_slices
-from windtunnel.live.kubernetes.resources import ENDPOINT_SLICES, Plain
+from windtunnel.live.gateway import endpoint_slices, inference_pools
+from windtunnel.live.kubernetes.resources import ENDPOINT_SLICES, INFERENCE_POOLS, PODS, Plain
 from windtunnel.live.operate.mirror import RESOURCES
-from windtunnel.live.operate.rights import OF_GATEWAY, rules_of
+from windtunnel.live.operate.rights import OF_GATEWAY, POOLS, SERVICES, gateway_rules
 from windtunnel.live.rehearse.control_plane import API_SERVER
 
 SERVICE = "vllm"
@@ -28,7 +28,8 @@ ACCOUNT = "windtunnel-gateway"
 @pytest.fixture(autouse=True)
 def on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     """An API server refuses slices with loopback addresses; here servers have nothing else."""
-    monkeypatch.setattr(endpoint_slices, "_url", lambda _, port: f"http://127.0.0.1:{port}")
+    for module in (endpoint_slices, inference_pools):
+        monkeypatch.setattr(module, "pod_url", lambda _, port: f"http://127.0.0.1:{port}")
 
 
 async def slow(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
@@ -48,10 +49,12 @@ async def serving() -> AsyncIterator[FakeServer]:
 
 
 @asynccontextmanager
-async def gateway(cluster: Cluster, kubeconfig: Path) -> AsyncIterator[Bed]:
-    """In front of the Service alone: the server that it is started with is gone."""
-    entry = f"{{service: {cluster.namespace}/{SERVICE}, port: http, slots: 8}}"
-    sets = (f"live.servers_kubernetes=[{entry}]",)
+async def gateway(
+    cluster: Cluster, kubeconfig: Path, entry: str = "service: {}/vllm, port: http"
+) -> AsyncIterator[Bed]:
+    """In front of one entry alone: the server that it is started with is gone."""
+    written = f"{{{entry.format(cluster.namespace)}, slots: 8}}"
+    sets = (f"live.servers_kubernetes=[{written}]",)
     environment = {"KUBECONFIG": str(kubeconfig)}
     async with bed(slow, sets=sets, environment=environment, ready=False) as it:
         await it.servers[0].stop()
@@ -83,10 +86,10 @@ async def account(cluster: Cluster) -> Path:
     return await kubeconfig_of_account(cluster, ACCOUNT)
 
 
-async def grant(cluster: Cluster) -> None:
+async def grant(cluster: Cluster, feature: str) -> None:
     """Exactly what is declared."""
     home = {"name": ACCOUNT, "namespace": cluster.namespace}
-    role = {"metadata": home, "rules": rules_of(OF_GATEWAY)}
+    role = {"metadata": home, "rules": gateway_rules(feature)}
     await cluster.client.create(RESOURCES["Role"], role, Plain)
     ref = {"apiGroup": RBAC, "kind": "Role", "name": ACCOUNT}
     subject = {"kind": "ServiceAccount", **home}
@@ -167,7 +170,7 @@ async def test_known_servers_stay_while_the_api_server_is_away_or_refuses(
         assert (
             f"endpointslices.discovery.k8s.io in the namespace {cluster.namespace}" in caplog.text
         )
-        await grant(cluster)
+        await grant(cluster, SERVICES)
         await it.until(lambda: healthy(it, server), 30)
         clients = Clients(it)
         caplog.clear()
@@ -181,9 +184,77 @@ async def test_known_servers_stay_while_the_api_server_is_away_or_refuses(
         await clients.stop()
         it.settled()
     assert all(clients.answers)
+    assert asked_by_gateway(cluster) == declared(SERVICES)
+
+
+async def test_pods_of_a_pool_join_and_leave_and_its_changes_count(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "windtunnel.gateway")
+    account_file = await account(cluster)
+    async with (
+        stand_ins(cluster.client, INFERENCE_POOLS),
+        serving() as first,
+        serving() as second,
+        gateway(cluster, account_file, "pool: {}/vllm") as it,
+    ):
+        await it.until(lambda: "is forbidden" in caplog.text)
+        await grant(cluster, POOLS)
+        await it.until(lambda: "it does not exist" in caplog.text, 60)
+        await show_pod(cluster, "a", ready=False)
+        await show_pool(cluster, {"app": "a"}, first.port)
+        await it.until(lambda: "has no ready endpoint" in caplog.text)
+        await show_pod(cluster, "a", ready=True)
+        await it.until(lambda: healthy(it, first))
+        clients = Clients(it)
+        await clients.until_answered(8)
+        await show_pool(cluster, {"app": "a"}, first.port, second.port)
+        await it.until(lambda: len(second.requests) > 4)
+        await show_pool(cluster, {"app": "a"}, second.port)
+        await it.until(lambda: bool(state(it, first).availability.draining))
+        await cluster.client.delete(INFERENCE_POOLS, cluster.namespace, SERVICE)
+        await it.until(lambda: "its last selector and ports stay" in caplog.text)
+        await clients.until_answered(8)
+        await show_pool(cluster, {"app": "b"}, first.port)
+        await it.until(lambda: bool(state(it, second).availability.draining))
+        await show_pod(cluster, "b", ready=True)
+        await it.until(lambda: not state(it, first).availability.draining)
+        await clients.until_answered(8)
+        await clients.stop()
+        it.settled()
+    assert all(clients.answers)
+    assert asked_by_gateway(cluster) == declared(POOLS)
+
+
+def asked_by_gateway(cluster: Cluster) -> set[Any]:
     asked = cluster.plane.requests_of(f"{cluster.namespace}:{ACCOUNT}")
-    used = {asked_of(one) for one in asked if "objectRef" in one}
-    declared = {
-        (one.resource.group, one.plural, verb) for one in OF_GATEWAY for verb in one.verbs.split()
+    return {asked_of(one) for one in asked if "objectRef" in one}
+
+
+def declared(feature: str) -> set[tuple[str, str, str]]:
+    return {
+        (one.resource.group, one.plural, verb)
+        for one in OF_GATEWAY
+        if one.feature == feature
+        for verb in one.verbs.split()
     }
-    assert used == declared
+
+
+async def show_pool(cluster: Cluster, labels: dict[str, str], *ports: int) -> None:
+    spec = {"selector": {"matchLabels": labels}, "targetPorts": [{"number": one} for one in ports]}
+    meta = {"name": SERVICE, "namespace": cluster.namespace}
+    body: Plain = {"metadata": meta, "spec": spec}
+    await cluster.client.apply(INFERENCE_POOLS, body, Plain, manager="tests", force=True)
+
+
+async def show_pod(cluster: Cluster, name: str, *, ready: bool) -> None:
+    """As a kubelet shows it, though nothing runs."""
+    meta = {"name": name, "namespace": cluster.namespace, "labels": {"app": name}}
+    spec = {"containers": [container()], "schedulerName": "none"}
+    body: Plain = {"metadata": meta, "spec": spec}
+    await cluster.client.apply(PODS, body, Plain, manager="tests", force=True)
+    condition = {"type": "Ready", "status": str(ready)}
+    status = {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}], "conditions": [condition]}
+    await cluster.client.patch(
+        PODS, cluster.namespace, name, {"status": status}, Plain, subresource="status"
+    )

@@ -31,6 +31,7 @@ from windtunnel.live.operate.rights import (
     rules,
 )
 from windtunnel.live.operate.webhooks import SECRET
+from windtunnel.live.rehearse.cluster import install_crds
 from windtunnel.live.rehearse.control_plane import free_port
 from windtunnel.live.rehearse.kubelets import add_node
 
@@ -80,21 +81,24 @@ async def kubeconfig_of_account(cluster: Cluster, account: str = ACCOUNT) -> Pat
 
 
 @contextlib.asynccontextmanager
-async def compute_domains(client: Client) -> AsyncIterator[None]:
-    """NVIDIA's kind, as a stand-in: a cluster without its driver does not serve it."""
-    resource = RESOURCES["ComputeDomain"]
-    name = f"{resource.plural}.{resource.group}"
+async def stand_ins(client: Client, *resources: Resource) -> AsyncIterator[None]:
+    """Kinds of other projects, with any content: a cluster without them does not serve them."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": resource.version, "served": True, "storage": True}
-    names = {"plural": resource.plural, "kind": resource.kind}
-    spec: Plain = {"group": resource.group, "names": names, "scope": "Namespaced"}
-    spec["versions"] = [{**version, "schema": {"openAPIV3Schema": schema}}]
-    body = {"metadata": {"name": name}, "spec": spec}
-    await client.apply(CRDS, body, Plain, manager="windtunnel-tests", force=True)
+    made: list[Plain] = []
+    for one in resources:
+        version = {"name": one.version, "served": True, "storage": True}
+        names = {"plural": one.plural, "kind": one.kind}
+        spec: Plain = {"group": one.group, "names": names, "scope": "Namespaced"}
+        spec["versions"] = [{**version, "schema": {"openAPIV3Schema": schema}}]
+        meta: Plain = {"name": f"{one.plural}.{one.group}"}
+        meta["annotations"] = {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"}
+        made.append({"metadata": meta, "spec": spec})
+    await install_crds(client, made)
     try:
         yield
     finally:
-        await client.delete(CRDS, "", name)
+        for crd in made:
+            await client.delete(CRDS, "", crd["metadata"]["name"])
 
 
 def everything(space: str) -> dict[str, Any]:
@@ -164,7 +168,8 @@ async def replace_certificate(on: Stage, process: asyncio.subprocess.Process) ->
 
 
 async def test_every_right_is_needed_and_no_other_is(cluster: Cluster) -> None:
-    async with stage(cluster, slots=None, operator=False) as on, compute_domains(on.client):
+    computes = stand_ins(cluster.client, RESOURCES["ComputeDomain"])
+    async with stage(cluster, slots=None, operator=False) as on, computes:
         file, port = await account(on, GANGS, PLACE, HOOKS), free_port()
         words = ["--kubeconfig", str(file), "--init-image", "x:1", "--place"]
         words += ["--webhook-port", str(port)]

@@ -3,8 +3,6 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import msgspec
@@ -12,17 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.live.gateway.fake_api import FakeApi
 from tests.live.virtual import run
 from windtunnel.core.errors import InputError
-from windtunnel.live.gateway.endpoint_slices import EndpointSlice, ServiceWatch, servers_in
+from windtunnel.live.gateway.endpoint_slices import (
+    SERVICE_LABEL,
+    EndpointSlice,
+    servers_in,
+    watch_service,
+)
+from windtunnel.live.gateway.kubernetes_source import KubernetesSource
 from windtunnel.live.gateway.settings import (
     KubernetesEntry,
     ServerEntry,
     read_settings,
     server_fault,
 )
-from windtunnel.live.kubernetes.client import Client, ObjectList, WatchEvent
-from windtunnel.live.kubernetes.errors import KubernetesError, NoAnswer, error_of
+from windtunnel.live.kubernetes.client import Client
+from windtunnel.live.kubernetes.errors import NoAnswer, error_of
+from windtunnel.live.kubernetes.resources import ENDPOINT_SLICES
 
 HTTP = {"name": "http", "port": 8000, "protocol": "TCP"}
 METRICS = {"name": "metrics", "port": 9000, "protocol": "TCP"}
@@ -35,14 +41,15 @@ def pod(address: str, uid: str = "", **conditions: bool | None) -> dict[str, Any
 
 
 def plain(name: str, *pods: dict[str, Any], **more: Any) -> dict[str, Any]:
-    meta = {"namespace": "prod", "name": name, "uid": name, "resourceVersion": "1"}
+    meta = {"namespace": "prod", "name": name, "uid": name, "labels": {SERVICE_LABEL: "vllm"}}
     empty: dict[str, Any] = {"metadata": meta, "addressType": "IPv4", "ports": [HTTP]}
     return {**empty, "endpoints": list(pods), **more}
 
 
 def found(*slices: dict[str, Any], port: int | str | None = None) -> tuple[list[str], list[str]]:
     read = [msgspec.convert(one, EndpointSlice) for one in slices]
-    return servers_in(read, port, server_fault)
+    entry = KubernetesEntry(service="vllm")
+    return servers_in(read, port, KubernetesSource(entry, "prod", server_fault, print).fault_of)
 
 
 def test_only_ready_endpoints_that_stay_are_servers() -> None:
@@ -125,49 +132,6 @@ def test_slices_are_a_set(pods: list[list[tuple[int, bool, bool]]], shuffle: Any
     assert found(*slices) == (sorted(expected), [])
 
 
-class FakeApi:
-    """A client whose lists and watches are what a test says."""
-
-    def __init__(self) -> None:
-        self.slices: dict[str, dict[str, Any]] = {}
-        self.error: KubernetesError | None = None
-        self._version = 1
-        self._events: asyncio.Queue[WatchEvent | KubernetesError] = asyncio.Queue()
-
-    def fail(self, error: KubernetesError) -> None:
-        self.error = error
-        self._events.put_nowait(error)
-
-    def put(self, kind: str, one: dict[str, Any]) -> None:
-        self._version += 1
-        meta = {**one["metadata"], "resourceVersion": str(self._version)}
-        raw = msgspec.Raw(msgspec.json.encode({**one, "metadata": meta}))
-        self._events.put_nowait(WatchEvent(kind, raw))
-
-    async def newest_version(self, *_: object) -> str:
-        if self.error is not None:
-            raise self.error
-        return str(self._version)
-
-    async def list_all(self, *_: object) -> ObjectList:
-        await self.newest_version()
-        items = [msgspec.Raw(msgspec.json.encode(one)) for one in self.slices.values()]
-        return ObjectList(items, str(self._version))
-
-    @asynccontextmanager
-    async def watch(self, *_: object) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        await self.newest_version()
-
-        async def events() -> AsyncIterator[WatchEvent]:
-            while True:
-                one = await self._events.get()
-                if isinstance(one, KubernetesError):
-                    raise one
-                yield one
-
-        yield events()
-
-
 def test_what_is_known_stays_while_the_api_server_is_away_and_that_is_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -182,23 +146,23 @@ def test_what_is_known_stays_while_the_api_server_is_away_and_that_is_said_once(
         return lines
 
     async def test() -> None:
-        watch = ServiceWatch(entry, "elsewhere", server_fault, lists.append)
+        source = KubernetesSource(entry, "elsewhere", server_fault, lists.append)
         api.error = REFUSED
-        running = asyncio.create_task(watch.watch(cast("Client", api)))
+        running = asyncio.create_task(watch_service(source, cast("Client", api)))
         await asyncio.sleep(60)
         (line,) = said()
-        assert "Service prod/vllm: its EndpointSlices cannot be read, no server is known" in line
+        assert "Service prod/vllm: EndpointSlices cannot be read, no server is known" in line
         assert "endpointslices is forbidden" in line
         assert "list and watch endpointslices.discovery.k8s.io in the namespace prod" in line
-        api.slices = {"a": plain("a", pod("10.0.0.1"), pod("10.0.0.2"))}
         api.error = None
+        api.put(ENDPOINT_SLICES, plain("a", pod("10.0.0.1"), pod("10.0.0.2")))
         await asyncio.sleep(60)
-        assert said() == ["Service prod/vllm: its EndpointSlices are read again"]
+        assert said() == ["Service prod/vllm: EndpointSlices are read again"]
         first = [f"http://10.0.0.{last}:8000" for last in (1, 2)]
         assert [[one.url for one in some] for some in lists] == [first]
         assert {(one.role, one.slots) for one in lists[0]} == {("prefill", 7)}
-        api.put("MODIFIED", plain("a", pod("10.0.0.1"), pod("10.0.0.2", terminating=True)))
-        api.put("ADDED", plain("b", pod("10.0.0.3")))
+        api.put(ENDPOINT_SLICES, plain("a", pod("10.0.0.1"), pod("10.0.0.2", terminating=True)))
+        api.put(ENDPOINT_SLICES, plain("b", pod("10.0.0.3")))
         await asyncio.sleep(2)
         assert [one.url for one in lists[-1]] == ["http://10.0.0.1:8000", "http://10.0.0.3:8000"]
         told = len(lists)
@@ -209,9 +173,9 @@ def test_what_is_known_stays_while_the_api_server_is_away_and_that_is_said_once(
         assert len(lists) == told
         api.error = REFUSED  # as an API server does while it starts
         await asyncio.sleep(6)
-        api.slices, api.error = {}, None
-        api.put("DELETED", plain("a"))
-        api.put("DELETED", plain("b"))
+        api.error = None
+        api.delete(ENDPOINT_SLICES, "a")
+        api.delete(ENDPOINT_SLICES, "b")
         await asyncio.sleep(600)
         assert lists[-1] == []
         lines = said()
@@ -230,6 +194,11 @@ def test_what_is_known_stays_while_the_api_server_is_away_and_that_is_said_once(
         ("{service: vllm, port: 70000}", "70000 is not a port"),
         ("{service: vllm, port: true}", "not a port"),
         ("{service: vllm}, {service: vllm}", "it is listed twice"),
+        ("{pool: vllm}, {pool: vllm}", "it is listed twice"),
+        ("{pool: a/b/c}", "NAME or NAMESPACE/NAME"),
+        ("{pool: vllm, port: 8000}", "ports are those of the InferencePool"),
+        ("{pool: vllm, service: vllm}", "one of the two only"),
+        ("{slots: 8}", "a Service or an InferencePool is needed"),
     ],
 )
 def test_a_wrong_entry_is_a_sentence_with_its_place(entry: str, what: str) -> None:

@@ -84,7 +84,7 @@ def gateway(
         sources = [f"{len(live.servers)} servers"] if live.servers else []
         sources += [f"servers in {live.servers_file}"] if live.servers_file else []
         sources += [f"servers of {one.name}" for one in live.servers_dns]
-        sources += [f"servers of the Service {one.service}" for one in live.servers_kubernetes]
+        sources += [f"servers of the {one.kind} {one.place}" for one in live.servers_kubernetes]
         router = settings.serving.router.policy
         admission = settings.serving.admission.policy
         policies = ", ".join((*sources, f"{router} routing", f"{admission} admission"))

@@ -1,4 +1,4 @@
-"""Where servers are: a list in a file, addresses of a DNS name, pods of a Service; all watched."""
+"""Where servers are, all watched: a file, a DNS name, pods of a Service or of an InferencePool."""
 
 import asyncio
 import functools
@@ -69,9 +69,9 @@ class Discovery:
         self._fault_of: Final = fault_of
         self._path: Final = live.servers_file
         self._names: Final = live.servers_dns
-        self._services: Final = live.servers_kubernetes
+        self._kubernetes: Final = live.servers_kubernetes
         self._cluster: ClusterConfig | None = None
-        if self._services:
+        if self._kubernetes:
             from windtunnel.live.kubernetes.config import load_config
 
             self._cluster = load_config(environment=environment)
@@ -94,7 +94,7 @@ class Discovery:
         if self._path is not None:
             found.append(self._watch_file(self._path))
         if self._cluster is not None:
-            found.append(self._watch_services(self._cluster))
+            found.append(self._watch_kubernetes(self._cluster))
         return found
 
     def _take(self, source: str, entries: list[ServerEntry]) -> None:
@@ -127,15 +127,18 @@ class Discovery:
                     self._take(f"name {number}", _plain(found))
             await asyncio.sleep(entry.interval_s)
 
-    async def _watch_services(self, cluster: "ClusterConfig") -> None:
-        from windtunnel.live.gateway.endpoint_slices import ServiceWatch
+    async def _watch_kubernetes(self, cluster: "ClusterConfig") -> None:
+        from windtunnel.live.gateway.endpoint_slices import watch_service
+        from windtunnel.live.gateway.inference_pools import watch_pool
+        from windtunnel.live.gateway.kubernetes_source import KubernetesSource
         from windtunnel.live.kubernetes.client import open_client
 
         async with open_client(cluster, name="gateway") as client, asyncio.TaskGroup() as group:
-            for number, entry in enumerate(self._services):
-                changed = functools.partial(self._take, f"service {number}")
-                watch = ServiceWatch(entry, cluster.namespace, self._fault_of, changed)
-                group.create_task(watch.watch(client))
+            for number, entry in enumerate(self._kubernetes):
+                changed = functools.partial(self._take, f"kubernetes {number}")
+                source = KubernetesSource(entry, cluster.namespace, self._fault_of, changed)
+                watch = watch_service if entry.pool is None else watch_pool
+                group.create_task(watch(source, client))
 
 
 def _plain(urls: Sequence[str]) -> list[ServerEntry]:

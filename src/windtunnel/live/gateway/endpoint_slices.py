@@ -1,36 +1,22 @@
 """Servers behind a Service of Kubernetes: its EndpointSlices, watched.
 
 An endpoint is a server while it is ready and not terminating. One that terminates, fails its
-readiness probe or is gone leaves the list, and so is drained like any server that does. An empty
-list is taken at its word: requests then wait for a server. While the API server cannot be read,
-the last list stays, and health checks find the servers that have gone meanwhile.
+readiness probe or is gone leaves the list, and so is drained like any server that does.
 """
 
 import asyncio
-import ipaddress
-import logging
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from windtunnel.live.gateway.settings import KubernetesEntry, ServerEntry
+from windtunnel.live.gateway.kubernetes_source import Found, KubernetesSource, found_of, pod_url
 from windtunnel.live.kubernetes.client import Client, Selection
-from windtunnel.live.kubernetes.errors import Forbidden, KubernetesError, Unauthorized
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import ENDPOINT_SLICES, Object
 
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
-MOST_ENDPOINTS: Final = 4096
-MOST_FAULTS: Final = 16
-LOOK_S: Final = 1.0
-"""How often it is looked whether the API server still answers."""
-SETTLED_LOOKS: Final = 60
-"""An API server that has just come back refuses everything for some seconds, and is asked again
-within half a minute: that alone is not said."""
 FAMILIES: Final = ("IPv4", "IPv6")
-
-_log = logging.getLogger("windtunnel.gateway")
 
 
 class Conditions(msgspec.Struct, frozen=True):
@@ -74,17 +60,10 @@ class EndpointSlice(Object, frozen=True, rename="camel", kw_only=True):
     ports: list[EndpointPort] | None = None
 
 
-class Found(NamedTuple):
-    """The servers in slices, and sentences about what was left out."""
-
-    urls: list[str]
-    faults: list[str]
-
-
 def servers_in(
     slices: Iterable[EndpointSlice],
     port: int | str | None,
-    fault_of: Callable[[str], str],
+    fault_of: Callable[[str, int], str],
 ) -> Found:
     """Each pod once, though several slices may list it, by IPv4 where it has both families."""
     found: dict[str, str] = {}  # by pod
@@ -101,16 +80,13 @@ def servers_in(
             faults[number] = None
         else:
             for each in taking:
-                url = _url(each.addresses[0], number)
-                what = fault_of(url) if url else f"{each.addresses[0][:80]!r} is not an IP address"
+                what = fault_of(each.addresses[0], number)
                 if what:
                     faults[what] = None
-                else:
-                    found.setdefault(each.target_ref.uid if each.target_ref else url, url)
-    urls = list(dict.fromkeys(found.values()))
-    if len(urls) > MOST_ENDPOINTS:
-        faults[f"of {len(urls)} endpoints only {MOST_ENDPOINTS} are used"] = None
-    return Found(sorted(urls)[:MOST_ENDPOINTS], list(faults)[:MOST_FAULTS])
+                    continue
+                url = pod_url(each.addresses[0], number)
+                found.setdefault(each.target_ref.uid if each.target_ref else url, url)
+    return found_of(found.values(), faults)
 
 
 def _port_of(one: EndpointSlice, port: int | str | None) -> int | str:
@@ -130,89 +106,16 @@ def _port_of(one: EndpointSlice, port: int | str | None) -> int | str:
     return f"`port` has to say which; TCP ports of the Service: {names}"
 
 
-def _url(address: str, port: int) -> str:
-    """Empty where it is not an IP address."""
-    try:
-        version = ipaddress.ip_address(address).version
-    except ValueError:
-        return ""
-    return f"http://[{address}]:{port}" if version == 6 else f"http://{address}:{port}"
-
-
-class ServiceWatch:
-    """The servers of one Service, as its EndpointSlices last had them."""
-
-    def __init__(
-        self,
-        entry: KubernetesEntry,
-        namespace: str,
-        fault_of: Callable[[str], str],
-        changed: Callable[[list[ServerEntry]], None],
-    ) -> None:
-        space, _, self._name = entry.service.rpartition("/")
-        self._namespace: Final = space or namespace
-        self._entry: Final = entry
-        self._fault_of: Final = fault_of
-        self._changed: Final = changed
-        self._shown: Final = f"Service {self._namespace}/{self._name}"
-        self._urls: list[str] | None = None
-        self._faults: list[str] = []
-        self._failing = ""
-        self._changing = 0  # looks for which it failed in another way
-
-    async def watch(self, client: Client) -> None:
-        """Until it is cancelled."""
-        selection = Selection(self._namespace, f"{SERVICE_LABEL}={self._name}")
-        reflector = Reflector(client, ENDPOINT_SLICES, EndpointSlice, selection)
-        look = asyncio.Event()
-        reflector.cache.subscribe(lambda _, __: look.set())
-        async with asyncio.TaskGroup() as group:
-            group.create_task(reflector.run())
-            while True:
-                try:
-                    async with asyncio.timeout(LOOK_S):
-                        await look.wait()
-                except TimeoutError:
-                    pass
-                look.clear()
-                self._heard(reflector.last_error)
-                if reflector.synced.is_set():
-                    self._take(reflector)
-
-    def _take(self, reflector: Reflector[EndpointSlice]) -> None:
-        urls, faults = servers_in(reflector.cache, self._entry.port, self._fault_of)
-        faults += [f"{name}: {why}" for (_, name), why in reflector.unreadable.items()]
-        if faults != self._faults:
-            for what in faults:
-                _log.error("%s: %s", self._shown, what)
-            self._faults = faults
-        if urls != self._urls:
-            if not urls:
-                _log.warning("%s has no ready endpoint", self._shown)
-            self._urls = urls
-            self._changed([self._entry.server(url) for url in urls])
-
-    def _heard(self, error: KubernetesError | None) -> None:
-        """Says once that the API server cannot be read, and once that it can again."""
-        refused = isinstance(error, Forbidden | Unauthorized)
-        failing = "" if error is None else "refused" if refused else "away"
-        if failing == self._failing:
-            self._changing = 0
-            return
-        self._changing += 1
-        if failing and self._failing and self._changing < SETTLED_LOOKS:
-            return
-        self._failing, self._changing = failing, 0
-        if error is None:
-            _log.warning("%s: its EndpointSlices are read again", self._shown)
-            return
-        hint = ""
-        if refused:
-            hint = (
-                f"; the gateway needs the rights to list and watch {ENDPOINT_SLICES.plural}."
-                f"{ENDPOINT_SLICES.group} in the namespace {self._namespace}"
-            )
-        known = f"known servers stay ({len(self._urls)})" if self._urls else "no server is known"
-        _log.error(
-            "%s: its EndpointSlices cannot be read, %s: %s%s", self._shown, known, error, hint
-        )
+async def watch_service(source: KubernetesSource, client: Client) -> None:
+    """Until it is cancelled."""
+    selection = Selection(source.namespace, f"{SERVICE_LABEL}={source.name}")
+    reflector = Reflector(client, ENDPOINT_SLICES, EndpointSlice, selection)
+    source.follow(reflector)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(reflector.run())
+        while True:
+            await source.look([reflector], [ENDPOINT_SLICES])
+            if reflector.synced.is_set():
+                urls, faults = servers_in(reflector.cache, source.port, source.fault_of)
+                faults += [f"{name}: {why}" for (_, name), why in reflector.unreadable.items()]
+                source.take(Found(urls, faults))

@@ -121,27 +121,49 @@ class DnsEntry(Section):
     )
 
 
-class KubernetesEntry(Section):
-    """A Service of Kubernetes whose ready pods are servers, by its EndpointSlices."""
+def _place(noun: str) -> Pattern:
+    """The name of an object, with or without its namespace."""
+    form = re.compile(rf"({DNS_LABEL.pattern}/)?{DNS_LABEL.pattern}")
+    return Pattern(noun, form, 127, "NAME or NAMESPACE/NAME, of small letters, digits and '-'")
 
-    service: Annotated[
-        str,
-        Pattern(
-            "a Service",
-            re.compile(rf"({DNS_LABEL.pattern}/)?{DNS_LABEL.pattern}"),
-            127,
-            "NAME or NAMESPACE/NAME, of small letters, digits and '-'",
-        ),
-    ] = Field(description="The Service; without a namespace, it is in that of the gateway.")
+
+class KubernetesEntry(Section):
+    """A Service or an InferencePool of Kubernetes whose ready pods are servers; one of the two."""
+
+    service: Annotated[str, _place("a Service")] | None = Field(
+        default=None,
+        description="The Service, whose EndpointSlices are watched; without a namespace, it is in "
+        "that of the gateway.",
+    )
+    pool: Annotated[str, _place("an InferencePool")] | None = Field(
+        default=None,
+        description="The InferencePool: pods that its selector matches are watched, and each of "
+        "its `targetPorts` is a server.",
+    )
     port: Annotated[int | str, PodPort()] | None = Field(
         default=None,
-        description="The name of a port of the Service, or the number that pods listen on; left "
-        "out: the only TCP port of the Service.",
+        description="With `service`: the name of a port of the Service, or the number that pods "
+        "listen on; left out: the only TCP port of the Service.",
     )
     role: Role = "both"
     slots: Slots = 256
     key_env: ServerKey = None
     kv_events_port: KvEventsPort = None
+
+    @property
+    def place(self) -> str:
+        return self.service or self.pool or ""
+
+    @property
+    def kind(self) -> str:
+        return "Service" if self.pool is None else "InferencePool"
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if (self.service is None) == (self.pool is None):
+            what = "a Service or an InferencePool is needed, and one of the two only"
+            yield where.fault((), what, "service: NAME, or pool: NAME")
+        if self.pool is not None and self.port is not None:
+            yield where.fault("port", "ports are those of the InferencePool", "leave it out")
 
     def server(self, url: str) -> ServerEntry:
         """One of its pods."""
@@ -352,8 +374,9 @@ class LiveSettings(Section):
     servers_kubernetes: list[KubernetesEntry] = Field(
         default_factory=list,
         max_length=64,
-        description="Services of Kubernetes whose ready pods are servers; they are watched. The "
-        "cluster is that of `KUBECONFIG`, of the pod's service account or of ~/.kube/config.",
+        description="Services and InferencePools of Kubernetes whose ready pods are servers; they "
+        "are watched. The cluster is that of `KUBECONFIG`, of the pod's service account or of "
+        "~/.kube/config.",
     )
     clients: list[ClientEntry] = Field(
         default_factory=list,
@@ -426,11 +449,12 @@ class LiveSettings(Section):
                 "events are of tokens, and there is no tokenizer",
                 hint="name them in live.tokenizers",
             )
-        services: set[tuple[str, int | str | None]] = set()
-        for number, service in enumerate(self.servers_kubernetes):
-            if (service.service, service.port) in services:
-                yield where.fault(("servers_kubernetes", number, "service"), "it is listed twice")
-            services.add((service.service, service.port))
+        places: set[tuple[str, str, int | str | None]] = set()
+        for number, source in enumerate(self.servers_kubernetes):
+            place = (source.kind, source.place, source.port)
+            if place in places:
+                yield where.fault(("servers_kubernetes", number), "it is listed twice")
+            places.add(place)
         seen: set[str] = set()
         for number, entry in enumerate(self.servers):
             if entry.url in seen:

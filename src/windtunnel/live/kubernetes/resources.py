@@ -61,6 +61,10 @@ SERVICES: Final = Resource("", "v1", "services", "Service")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+INFERENCE_POOLS: Final = Resource(
+    "inference.networking.k8s.io", "v1", "inferencepools", "InferencePool"
+)
+"""Of the Gateway API's inference extension."""
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 NODE_CLAIMS: Final = Resource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
 """Of Karpenter."""

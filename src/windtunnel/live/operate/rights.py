@@ -13,6 +13,7 @@ from windtunnel.live.kubernetes.resources import (
     CONFIG_MAPS,
     ENDPOINT_SLICES,
     EVENTS,
+    INFERENCE_POOLS,
     LEASES,
     NODE_CLAIMS,
     Resource,
@@ -31,6 +32,10 @@ AUTOSCALE: Final = "autoscale"
 FLEET: Final = "fleet"
 HOOKS: Final = "webhooks"
 GATEWAY: Final = "gateway"
+SERVICES: Final = "services"
+"""What a gateway needs where a Service has its servers."""
+POOLS: Final = "pools"
+"""What a gateway needs where an InferencePool has its servers."""
 
 LEASE: Final = "windtunnel-operator"
 
@@ -123,14 +128,23 @@ RIGHTS: Final = (
     Right(HOOKS, RESOURCES[SET], "create", at_home=True),
 )
 FEATURES: Final = tuple(dict.fromkeys(one.feature for one in RIGHTS))
-OF_GATEWAY: Final = (Right(GATEWAY, ENDPOINT_SLICES, "list watch"),)
-"""In each namespace with a Service whose pods are its servers."""
+OF_GATEWAY: Final = (
+    Right(SERVICES, ENDPOINT_SLICES, "list watch"),
+    Right(POOLS, INFERENCE_POOLS, "list watch"),
+    Right(POOLS, RESOURCES[POD], "list watch"),
+)
+"""In each namespace with a Service or an InferencePool whose pods are its servers."""
 
 
 def rules(features: Iterable[str], *scopes: str) -> list[dict[str, Any]]:
     """The `rules` of a role of the operator for these features, in these scopes."""
     wanted = set(features)
     return rules_of(one for one in RIGHTS if one.feature in wanted and one.scope in scopes)
+
+
+def gateway_rules(*features: str) -> list[dict[str, Any]]:
+    """The `rules` of a role of the gateway, in a namespace where it watches these."""
+    return rules_of(one for one in OF_GATEWAY if one.feature in features)
 
 
 def rules_of(rights: Iterable[Right]) -> list[dict[str, Any]]:
@@ -155,4 +169,4 @@ def by_feature() -> dict[str, Any]:
         scope: {one: found for one in FEATURES if (found := rules([one], scope))}
         for scope in (CLUSTER, WATCHED, HOME)
     }
-    return {**operator, GATEWAY: rules_of(OF_GATEWAY)}
+    return {**operator, GATEWAY: {one: gateway_rules(one) for one in (SERVICES, POOLS)}}

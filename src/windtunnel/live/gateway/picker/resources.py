@@ -25,7 +25,7 @@ class TargetPort(ApiSection):
 
 
 class PoolSpec(ApiSection):
-    selector: Opaque = Field(description="Which pods; not used: servers come from `live`.")
+    selector: Opaque = Field(description="Which pods; not used: `live` has the servers.")
     target_ports: list[TargetPort] = Field(
         min_length=1, max_length=8, description="Each is an endpoint of a pod."
     )

@@ -1,0 +1,140 @@
+"""Servers that Kubernetes lists: what is found of them, and what is said while it cannot be read.
+
+While the API server cannot be read, the last list stays, and health checks find the servers that
+have gone meanwhile.
+"""
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from windtunnel.live.gateway.settings import KubernetesEntry, ServerEntry
+from windtunnel.live.kubernetes.errors import Forbidden, NotFound, Unauthorized
+from windtunnel.live.kubernetes.reflector import Reflector
+from windtunnel.live.kubernetes.resources import Resource
+
+MOST_ENDPOINTS: Final = 4096
+MOST_FAULTS: Final = 16
+LOOK_S: Final = 1.0
+"""How often it is looked whether the API server still answers."""
+SETTLED_LOOKS: Final = 60
+"""An API server that has just come back refuses everything for some seconds, and is asked again
+within half a minute: that alone is not said."""
+
+_log = logging.getLogger("windtunnel.gateway")
+
+
+class Found(NamedTuple):
+    """The servers that a list has, and sentences about what was left out."""
+
+    urls: list[str]
+    faults: list[str]
+
+
+def found_of(urls: Iterable[str], faults: Iterable[str]) -> Found:
+    """Each once, in order, within the limits."""
+    ordered, said = sorted(set(urls)), list(dict.fromkeys(faults))
+    if len(ordered) > MOST_ENDPOINTS:
+        said.append(f"of {len(ordered)} endpoints only {MOST_ENDPOINTS} are used")
+    return Found(ordered[:MOST_ENDPOINTS], said[:MOST_FAULTS])
+
+
+def pod_url(address: str, port: int) -> str:
+    """Empty where it is not an IP address."""
+    try:
+        version = ipaddress.ip_address(address).version
+    except ValueError:
+        return ""
+    return f"http://[{address}]:{port}" if version == 6 else f"http://{address}:{port}"
+
+
+class KubernetesSource:
+    """One entry of `live.servers_kubernetes`: its servers as the API server last had them."""
+
+    def __init__(
+        self,
+        entry: KubernetesEntry,
+        namespace: str,
+        fault_of: Callable[[str], str],
+        changed: Callable[[list[ServerEntry]], None],
+    ) -> None:
+        space, _, self.name = entry.place.rpartition("/")
+        self.namespace: Final = space or namespace
+        self.port: Final = entry.port
+        self._entry: Final = entry
+        self._fault_of: Final = fault_of
+        self._changed: Final = changed
+        self._shown: Final = f"{entry.kind} {self.namespace}/{self.name}"
+        self._look: Final = asyncio.Event()
+        self._urls: list[str] | None = None
+        self._faults: list[str] = []
+        self._failing: tuple[str, bool] | None = None  # the kind, and whether it is refused
+        self._changing = 0  # looks for which it failed in another way
+
+    def fault_of(self, address: str, port: int) -> str:
+        """What is wrong with the address of a server; empty: nothing."""
+        url = pod_url(address, port)
+        return self._fault_of(url) if url else f"{address[:80]!r} is not an IP address"
+
+    def follow(self, reflector: Reflector[Any]) -> None:
+        """Looks whenever an object of it changes."""
+        reflector.cache.subscribe(lambda _, __: self._look.set())
+
+    async def look(self, reflectors: Sequence[Reflector[Any]], kinds: Sequence[Resource]) -> None:
+        """Waits for a change, or a moment; says what cannot be read, of all `kinds` it needs."""
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self._look.wait()
+        except TimeoutError:
+            pass
+        self._look.clear()
+        self._heard(reflectors, kinds)
+
+    def take(self, found: Found) -> None:
+        """A whole list. An empty one is believed: requests then wait for a server."""
+        self.say(found.faults)
+        if found.urls != self._urls:
+            if not found.urls:
+                _log.warning("%s has no ready endpoint", self._shown)
+            self._urls = found.urls
+            self._changed([self._entry.server(url) for url in found.urls])
+
+    def say(self, faults: list[str]) -> None:
+        """Logs what is wrong with the list, once."""
+        if faults != self._faults:
+            for what in faults:
+                _log.error("%s: %s", self._shown, what)
+            self._faults = faults
+
+    def _heard(self, reflectors: Sequence[Reflector[Any]], kinds: Sequence[Resource]) -> None:
+        """Says once that the API server cannot be read, and once that it can again."""
+        failed = next((one for one in reflectors if one.last_error is not None), None)
+        error = failed.last_error if failed is not None else None
+        refused = isinstance(error, Forbidden | Unauthorized)
+        failing = None if failed is None else (failed.resource.kind, refused)
+        if failing == self._failing:
+            self._changing = 0
+            return
+        self._changing += 1
+        before = self._failing
+        if failing and before and self._changing < SETTLED_LOOKS:
+            return
+        self._failing, self._changing = failing, 0
+        if failing is None:
+            assert before is not None
+            _log.warning("%s: %ss are read again", self._shown, before[0])
+            return
+        hint = ""
+        if refused:
+            named = ", ".join(f"{one.plural}.{one.group}".rstrip(".") for one in kinds)
+            hint = (
+                f"; the gateway needs the rights to list and watch {named} in the namespace "
+                f"{self.namespace}"
+            )
+        elif isinstance(error, NotFound):
+            hint = f"; is the kind {failing[0]} installed on this cluster?"
+        known = f"known servers stay ({len(self._urls)})" if self._urls else "no server is known"
+        what = f"{failing[0]}s cannot be read, {known}"
+        _log.error("%s: %s: %s%s", self._shown, what, error, hint)
