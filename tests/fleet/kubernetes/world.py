@@ -41,7 +41,7 @@ from windtunnel.gangs.api.pod_spec import requests_of
 from windtunnel.gangs.kubernetes.reading import name_of, read
 from windtunnel.gangs.placement.constraints import node_terms
 from windtunnel.gangs.view import View
-from windtunnel.live.operate.mirror import Received
+from windtunnel.live.operate.received import Received
 
 Plain = dict[str, Any]
 READING = PodReading(node_terms, requests_of, name_of)

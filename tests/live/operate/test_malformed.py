@@ -8,8 +8,9 @@ from windtunnel.gangs.objects import GANG, POD
 from windtunnel.gangs.placement.placer import Binding
 from windtunnel.live.kubernetes.errors import error_of
 from windtunnel.live.kubernetes.resources import Meta, OwnerReference
-from windtunnel.live.operate.mirror import TOPOLOGY, Mirror, Received
+from windtunnel.live.operate.mirror import TOPOLOGY, Mirror
 from windtunnel.live.operate.placement import Placement
+from windtunnel.live.operate.received import Received
 
 
 def mirror() -> Mirror:

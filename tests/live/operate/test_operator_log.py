@@ -8,8 +8,8 @@ from windtunnel.gangs.kubernetes.calls import CREATE, ApiCall
 from windtunnel.gangs.objects import POD
 from windtunnel.live.kubernetes.resources import Meta
 from windtunnel.live.operate import program
-from windtunnel.live.operate.mirror import Received
 from windtunnel.live.operate.program import OperatorOptions, Program
+from windtunnel.live.operate.received import Received
 
 SECRET = "hf_abcdef"
 SPEC = {

@@ -12,7 +12,8 @@ from windtunnel.gangs.kubernetes.calls import DELETE, ApiCall
 from windtunnel.gangs.objects import Attachment
 from windtunnel.live.kubernetes.resources import Meta
 from windtunnel.live.operate.gangs import GangOperator
-from windtunnel.live.operate.mirror import InvalidSet, Received
+from windtunnel.live.operate.mirror import InvalidSet
+from windtunnel.live.operate.received import Received
 from windtunnel.live.operate.writer import DONE, Answer, Outcome
 
 CALL = ApiCall(DELETE, "Service", "web", (Delete(Attachment("Service", "web", "", 0, {}), ""),))

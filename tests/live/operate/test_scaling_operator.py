@@ -12,8 +12,8 @@ from windtunnel.core.loop import INFINITY
 from windtunnel.live.kubernetes.cache import Cache
 from windtunnel.live.kubernetes.errors import Conflict, Status
 from windtunnel.live.kubernetes.resources import Meta, Resource
-from windtunnel.live.operate.mirror import Received
 from windtunnel.live.operate.program import OperatorOptions, Program
+from windtunnel.live.operate.received import Received
 from windtunnel.live.operate.rights import SCALABLE
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS, KTHENA, ScalingCaches
 from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions

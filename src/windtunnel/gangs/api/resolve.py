@@ -1,6 +1,7 @@
 """Turns a checked PodCliqueSet into what the controllers work on, with every default filled in."""
 
 from collections.abc import Mapping
+from sys import intern
 from typing import Any
 
 from windtunnel.gangs.api.pod_spec import requests_of, scheduler_of, stable_hash
@@ -38,7 +39,8 @@ REVISIONS = 10
 
 def full_name(name: str, namespace: str | None) -> str:
     """What an object is called here: its name, after its namespace unless that is `default`."""
-    return name if namespace in (None, "", "default") else f"{namespace}/{name}"
+    # Thousands of pods name the same set, gang and clique: the name is held once.
+    return name if namespace in (None, "", "default") else intern(f"{namespace}/{name}")
 
 
 def set_spec_of(manifest: SetManifest) -> SetSpec:

@@ -10,10 +10,12 @@ that are needed, and everything else (managed fields above all) is skipped while
 """
 
 from datetime import UTC, datetime
+from sys import intern
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from windtunnel.core.errors import InputError
 
@@ -87,6 +89,10 @@ class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     controller: bool = False
     block_owner_deletion: bool = False
 
+    def __post_init__(self) -> None:
+        for field in ("api_version", "kind", "name", "uid"):
+            force_setattr(self, field, intern(getattr(self, field)))
+
 
 class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The metadata that controllers read."""
@@ -102,6 +108,13 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     annotations: dict[str, str] = {}
     owner_references: list[OwnerReference] = []
     finalizers: list[str] = []
+
+    def __post_init__(self) -> None:
+        """Labels that thousands of objects have in common are held once."""
+        force_setattr(self, "namespace", intern(self.namespace))
+        if self.labels:
+            shared = {intern(key): intern(value) for key, value in self.labels.items()}
+            force_setattr(self, "labels", shared)
 
     @property
     def key(self) -> Key:

@@ -16,6 +16,7 @@ from windtunnel.live.kubernetes.client import ALL, Client, Selection
 from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import NODES, PODS, SERVICES, Object, Resource
+from windtunnel.live.operate.received import Bare, Received, form_of
 
 MANAGED: Final = "app.kubernetes.io/managed-by=grove-operator"
 TOPOLOGY: Final = "ClusterTopologyBinding"
@@ -48,27 +49,6 @@ RESOURCES: Final = {
 OWN_KINDS: Final = (SET, GROUP, CLIQUE, GANG)
 OPTIONAL: Final = ("ResourceClaim", "ComputeDomain")
 """Kinds that not every cluster serves."""
-
-
-class Received(Object, frozen=True, kw_only=True):
-    """An object with all that controllers read of it."""
-
-    spec: dict[str, Any] = msgspec.field(default_factory=dict)
-    status: dict[str, Any] = msgspec.field(default_factory=dict)
-    value: int = 0
-    """Of a PriorityClass."""
-
-
-class Bare(Object, frozen=True, kw_only=True):
-    """An object of which only the metadata is kept: what is in a Secret is not ours to hold."""
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        return {}
-
-    @property
-    def status(self) -> dict[str, Any]:
-        return {}
 
 
 class _ServedKind(msgspec.Struct):
@@ -124,7 +104,7 @@ class Mirror:
                 if kind == POD:
                     # To place pods, one has to know what other pods take of the nodes.
                     chosen = ALL if placing else Selection(space, MANAGED)
-                known = Reflector(client, resource, Received, chosen)
+                known = Reflector(client, resource, form_of(kind), chosen)
                 self.objects[kind] = known
                 known.cache.subscribe(self._handler(kind))
             else:

@@ -20,7 +20,8 @@ from windtunnel.gangs.placement.placer import Binding
 from windtunnel.live.kubernetes.client import STRATEGIC_PATCH, Client
 from windtunnel.live.kubernetes.errors import KubernetesError, NotLeader
 from windtunnel.live.kubernetes.resources import PODS, Meta, Object
-from windtunnel.live.operate.mirror import Mirror, Received
+from windtunnel.live.operate.mirror import Mirror
+from windtunnel.live.operate.received import Received
 
 SCHEDULER: Final = "windtunnel"
 RETRY_S: Final = 5.0

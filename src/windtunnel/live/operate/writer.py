@@ -26,7 +26,8 @@ from windtunnel.live.kubernetes.errors import (
     NotLeader,
     ServerError,
 )
-from windtunnel.live.operate.mirror import MANAGED, RESOURCES, Bare, Mirror, Received
+from windtunnel.live.operate.mirror import MANAGED, RESOURCES, Mirror
+from windtunnel.live.operate.received import Bare, Received, form_of
 
 
 class Outcome(Enum):
@@ -133,7 +134,8 @@ class Writer:
         guards = {"uid": call.uid, "resourceVersion": version}
         body["metadata"] = {**(body.get("metadata") or {}), **guards}
         below = "status" if call.verb == STATUS else ""
-        made = await self.client.patch(resource, namespace, name, body, Received, subresource=below)
+        form = form_of(call.kind)
+        made = await self.client.patch(resource, namespace, name, body, form, subresource=below)
         self._versions[call.kind, call.name, call.version] = made.metadata.resource_version
         self._mirror.objects[call.kind].cache.written(made)
         return DONE
@@ -150,7 +152,7 @@ class Writer:
                 bare = await self.client.create(resource, body, Bare)
                 self._shown(call.kind, bare)
             else:
-                known.cache.written(await self.client.create(resource, body, Received))
+                known.cache.written(await self.client.create(resource, body, form_of(call.kind)))
         except AlreadyExists:
             # Perhaps by us: an answer was lost, or the cache is behind.
             found = await self.client.find(resource, namespace, name, Received)

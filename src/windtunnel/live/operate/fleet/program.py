@@ -71,7 +71,8 @@ from windtunnel.live.kubernetes.resources import (
     Unstructured,
 )
 from windtunnel.live.operate.fleet.file import prices_of
-from windtunnel.live.operate.mirror import Mirror, Received
+from windtunnel.live.operate.mirror import Mirror
+from windtunnel.live.operate.received import Received
 from windtunnel.live.system import unwrapped
 
 NAME: Final = "windtunnel-fleet"

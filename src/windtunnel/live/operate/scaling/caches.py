@@ -14,7 +14,7 @@ from windtunnel.live.kubernetes.client import Client, Selection
 from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import PODS, Object, Resource
-from windtunnel.live.operate.mirror import Received
+from windtunnel.live.operate.received import Received
 from windtunnel.scaling.kubernetes import kthena
 from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER, GROUP
 from windtunnel.scaling.kubernetes.plan import ObjectName, TargetKey

@@ -35,7 +35,7 @@ from windtunnel.live.kubernetes.resources import (
     micro_time,
     owner_reference,
 )
-from windtunnel.live.operate.mirror import Received
+from windtunnel.live.operate.received import Received
 from windtunnel.live.operate.scaling.caches import ScaleKinds, ScalingCaches, pods_of
 from windtunnel.live.operate.scaling.canary import CanaryChecks, CanaryOptions
 from windtunnel.live.operate.scaling.scaled import FAILED_S, RunningCheck, Scaled, decoded

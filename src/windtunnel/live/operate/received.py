@@ -1,0 +1,116 @@
+"""Objects as the caches keep them: what controllers read of them, and nothing else.
+
+A cluster has tens of thousands of pods, and most of a pod is for its kubelet: environment, probes,
+mounts. That part is skipped when a pod is decoded; it is neither held nor logged.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final, TypedDict, cast
+
+import msgspec
+
+from windtunnel.gangs.objects import POD
+from windtunnel.live.kubernetes.resources import Object
+
+SHARED_PARTS: Final = 4096
+"""Of specs of pods, the latest: more are held more than once."""
+
+
+class Received(Object, frozen=True, kw_only=True):
+    """An object with all that controllers read of it."""
+
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+    value: int = 0
+    """Of a PriorityClass."""
+
+
+class Bare(Object, frozen=True, kw_only=True):
+    """An object of which only the metadata is kept: what is in a Secret is not ours to hold."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {}
+
+
+class _Container(TypedDict, total=False):
+    name: Any
+    args: Any
+    resources: Any
+    restartPolicy: Any
+
+
+class _PodSpec(TypedDict, total=False):
+    affinity: Any
+    containers: list[_Container] | None
+    hostname: Any
+    initContainers: list[_Container] | None
+    nodeName: Any
+    nodeSelector: Any
+    overhead: Any
+    preemptionPolicy: Any
+    priority: Any
+    priorityClassName: Any
+    schedulerName: Any
+    schedulingGates: Any
+    terminationGracePeriodSeconds: Any
+    tolerations: Any
+
+
+class _ContainerStatus(TypedDict, total=False):
+    lastState: Any
+    ready: Any
+    started: Any
+    state: Any
+
+
+class _PodCondition(TypedDict, total=False):
+    lastTransitionTime: Any
+    reason: Any
+    status: Any
+    type: Any
+
+
+class _PodStatus(TypedDict, total=False):
+    conditions: list[_PodCondition] | None
+    containerStatuses: list[_ContainerStatus] | None
+    phase: Any
+
+
+@lru_cache(maxsize=SHARED_PARTS)
+def _decoded(part: bytes) -> Any:
+    return msgspec.json.decode(part)
+
+
+def _share_parts(pod: Received) -> None:
+    """Pods of a clique have most of their spec in common: equal parts are held once."""
+    for key, part in pod.spec.items():
+        if isinstance(part, dict | list):
+            pod.spec[key] = _decoded(msgspec.json.encode(part))
+
+
+ReceivedPod: Final = cast(
+    "type[Received]",
+    msgspec.defstruct(
+        "ReceivedPod",
+        [
+            ("spec", _PodSpec, msgspec.field(default_factory=dict)),
+            ("status", _PodStatus, msgspec.field(default_factory=dict)),
+        ],
+        bases=(Received,),
+        namespace={"__post_init__": _share_parts},
+        frozen=True,
+        kw_only=True,
+    ),
+)
+
+
+def form_of(kind: str) -> type[Received]:
+    """What objects of a kind are decoded into."""
+    return ReceivedPod if kind == POD else Received
