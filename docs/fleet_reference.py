@@ -26,25 +26,24 @@ PAGE = Path(__file__).parent / "reference" / "fleet.md"
 INTRODUCTION = f"""\
 # The fleet on Kubernetes
 
-What `windtunnel operate --fleet FILE` reads and writes; [how to use it](../how-to/get-machines-on-kubernetes.md). A file has two sections: `fleet` as in a [scenario](scenario.md), and `live.fleet`, below.
-Of `fleet`, `machines.initial`, `provisioning` and `replaced_after` have no effect live; `machines.min` machines are kept once they were needed; `machines.max` limits NodeClaims, not existing nodes.
+What `windtunnel operate --fleet FILE` reads and writes ([how to use it](../how-to/get-machines-on-kubernetes.md)). The file has two sections: `fleet` as in a [scenario](scenario.md), and `live.fleet`, below.
+Live, `machines.initial`, `provisioning` and `replaced_after` have no effect; `machines.min` machines are kept once they were needed; `machines.max` limits NodeClaims, not existing nodes.
 
 ## States of a machine
 
 | state | NodeClaim | existing node |
 |---|---|---|
 | speculative | does not exist, and `machines.max` has a place for it | |
-| creating | exists, and is not `Initialized` | |
+| creating | exists, not yet `Initialized` | |
 | idle | its node has the taint `{IDLE_TAINT}:NoSchedule` | the same |
 | configured | the taint is off: pods may come | the same |
 | draining | cordoned; pods are evicted until none is left | the same |
 | deleting | is being deleted | |
-| failed | it was lost, or will be: see notices | the same |
+| failed | lost, or about to be (see notices) | the same |
 
-A NodeClaim is named `FLEET-POOL-NUMBER`: a machine can never have two. A call that begins an order creates it, deletes it, or writes the annotation `{NOTE}` (goal, need, shard, epoch, sequence), guarded by the version of the object.
-Everything else follows from the annotation and from what is observed, so that an operator that is killed between two calls leaves nothing half done.
-Rows of the demand are stored in the ConfigMap `{NAME}-FLEET-SHARD` before a machine is ordered for them, up to 900 KiB (about 6,000 machines). The Lease of the same name says who decides; its `leaseTransitions` is part of the epoch.
-With several shards, the key `report` of the same ConfigMap is what the shard tells the coordinator, and `{NAME}-FLEET-coordinator` has its books and its instructions, written by one call.
+- A NodeClaim is named `FLEET-POOL-NUMBER`, so a machine never has two. Each order creates or deletes it, or writes the annotation `{NOTE}` (goal, need, shard, epoch, sequence), guarded by the object's version; everything else follows from observation, so a killed operator leaves nothing half done.
+- Demand is stored in the ConfigMap `{NAME}-FLEET-SHARD` before a machine is ordered, up to 900 KiB (about 6,000 machines). The Lease of the same name says who decides; its `leaseTransitions` is part of the epoch.
+- With several shards, the key `report` of that ConfigMap is the shard's report to the coordinator, and `{NAME}-FLEET-coordinator` has the coordinator's books and instructions.
 
 ## Objects
 
@@ -52,32 +51,31 @@ With several shards, the key `report` of the same ConfigMap is what the shard te
 |---|---|
 | labels of NodeClaims | `{FLEET}`, `{POOL}`, `{MACHINE}`, `windtunnel.dev/accelerator` and the labels of the pool, which Karpenter copies to the node. There is no label `karpenter.sh/nodepool`: Karpenter neither consolidates nor expires these claims. |
 | spec of NodeClaims | `requirements`: `instance_types`, the zone where the pool names one, the capacity type (`bare-metal` as `on-demand`), and more from `requirements`. `resources.requests`: accelerators, and `cpu` and `memory` where the pool names them. Taints of the pool and `{IDLE_TAINT}`. `expireAfter: Never`. |
-| nodes | the taint `{IDLE_TAINT}`, `spec.unschedulable` while it is drained, with the annotation `{CORDONED}` that says why, and the label `{NEED}`. A cordon of others is left alone. |
-| pods | evicted through `pods/eviction`, so that disruption budgets hold; asked again after 5 s. Pods of DaemonSets, static pods and pods that have ended do not count. A pod with `{DO_NOT_DISRUPT}: "true"` is not evicted from a machine that is drained; one that is taken away does not ask. |
+| nodes | the taint `{IDLE_TAINT}`; while draining `spec.unschedulable`, with the annotation `{CORDONED}` that says why; and the label `{NEED}`. A cordon of others is left alone. |
+| pods | evicted through `pods/eviction`, so that disruption budgets hold; retried after 5 s. Pods of DaemonSets, static pods and ended pods do not count. A pod with `{DO_NOT_DISRUPT}: "true"` is not evicted from a draining machine, but is from one that is taken away. |
 
 ## Which pods get machines
 
-Pods whose condition `PodScheduled` is `False` with the reason `Unschedulable`: kube-scheduler says so, and with `--place` so does gang placement. Pods are packed into machines as in a simulation: `nodeSelector`, required node affinity, tolerations and
-`required` topology of gangs count; `podAffinity` and spreads do not. A label that only some nodes will have, such as a rack, cannot be promised of a NodeClaim: gangs that must share one get machines from existing nodes alone.
-A pod that no kind of machine can hold gets the event `FleetNoKind`.
+Pods whose condition `PodScheduled` is `False` with the reason `Unschedulable`, set by kube-scheduler or, with `--place`, by gang placement. They are packed into machines as in a simulation: `nodeSelector`, required node affinity, tolerations and `required` topology of gangs count; `podAffinity` and spreads do not.
+A label that only some nodes will have, such as a rack, cannot be promised for a NodeClaim: gangs that must share one get machines from existing nodes only. A pod that fits no kind of machine gets the event `FleetNoKind`.
 
 ## Notices and losses
 
-A node with one of the taints {", ".join(f"`{one}`" for one in NOTICES)}, or whose NodeClaim others delete, will be taken away. Its machine counts as failed at once: its need gets another one, and its pods are evicted meanwhile.
-Where a NodeClaim goes before it was `Initialized`, Karpenter had no capacity: its instance type, zone and capacity type are not tried again for 30 s, then for twice as long each time, up to 10 min. A node that is gone, or not ready for `lost_after`, is replaced, unless more than half of the nodes are not ready.
+A node with one of the taints {", ".join(f"`{one}`" for one in NOTICES)}, or whose NodeClaim another program deletes, will be taken away. Its machine counts as failed at once: its need gets another one, and its pods are evicted.
+If a NodeClaim disappears before it was `Initialized`, Karpenter had no capacity: its instance type, zone and capacity type are not tried again for 30 s, doubling up to 10 min. A node that is gone, or not ready for `lost_after`, is replaced, unless more than half of the nodes are not ready.
 
 ## Events, logs and metrics
 
-Events at the pod that asked and at the machine (`FleetProvision`, `FleetBootstrap`, `FleetReclaim`, `FleetPreempt`, `FleetDelete`, `FleetFailed`, `FleetShort`, ...), JSON lines on the error stream, `fleet.*` in the event log of `--log`, and the metrics
-`windtunnel_fleet_leader`, `_machines` by pool and state, `_needs_short`, `_state_unreadable` (a ConfigMap of the fleet; its shard decides nothing until it is mended), and `_calls_total` by verb, kind and outcome (`refused`: a disruption budget).
+Events at the pod and at the machine (`FleetProvision`, `FleetBootstrap`, `FleetReclaim`, `FleetPreempt`, `FleetDelete`, `FleetFailed`, `FleetShort`, ...), JSON lines on standard error, `fleet.*` in the event log of `--log`, and the metrics
+`windtunnel_fleet_leader`, `_machines` by pool and state, `_needs_short`, `_state_unreadable` (a ConfigMap of the fleet; its shard decides nothing until it is repaired), and `_calls_total` by verb, kind and outcome (`refused`: a disruption budget).
 
-## Not there yet
+## Limitations
 
 - Machines in use are never replaced by cheaper ones: consolidation and the buffer for failures are for simulations and soaks.
-- A pod that is bound in the moment in which its machine is found to be unneeded is evicted from it.
-- A drain that disruption budgets hold up for more than half an hour counts as failed until the machine is empty; it is not called off.
+- A pod bound at the moment its machine is found to be unneeded is evicted.
+- A drain held up by disruption budgets for more than half an hour counts as failed until the machine is empty; it is not cancelled.
 - After a restart, a NodeClaim that an earlier process created and Karpenter gives up is ordered again without a back-off.
-- Changes of the file take effect when the operator is started again. With several shards, a zone cannot be given to another one.
+- Changes of the file need a restart. With several shards, a zone cannot be given to another one.
 """
 
 
