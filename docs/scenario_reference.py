@@ -49,7 +49,7 @@ start from.
   `scaling` and `gangs` name; it ignores the file's name, comments and layout.
 - Limits: 4 MiB, 200,000 values (aliases count as what they stand for), 32 levels.
 
-In the column *value*:
+Each key is followed by its values, in brackets:
 
 | written | means |
 |---|---|
@@ -65,7 +65,7 @@ In the column *value*:
 | bool | `true` or `false` |
 | `{name: X}` | a mapping of names to X |
 
-A key is required, has a default (`= 5s`), or may be left out.
+A key is required, has a default (`= 5s`), or may be omitted.
 """
 
 
@@ -100,8 +100,7 @@ class Writer:
         self.parts.append(f"## {title}\n")
         if len(members) == 1:
             self.parts.append(f"{inspect.cleandoc(members[0].__doc__ or '')}\n")
-            rows = [f"| `{key}` | {row} |" for key, row in self.rows(members[0], path).items()]
-            self.parts.append("\n".join(["| key | value | meaning |", "|---|---|---|", *rows, ""]))
+            self.parts.append("\n".join([*_items(self.rows(members[0], path)), ""]))
         else:
             self.add_variants(path, members)
         below, self.below = self.below, above
@@ -109,27 +108,32 @@ class Writer:
             self.add(*part)
 
     def add_variants(self, path: str, members: Sections) -> None:
-        """What each variant does, then the keys of all of them."""
-        key = _chooser(members[0], members).partition(": ")[0].removeprefix("with ").strip("`")
-        words, rows = [], []
-        found: dict[tuple[str, str], list[str]] = {}
-        for member in members:
-            chooser = _chooser(member, members)
-            words.append(chooser.rpartition(": ")[2].removeprefix("with ").strip("`"))
-            shown = f"`{words[-1]}`" if ": " in chooser else chooser
-            rows.append(f"| {shown} | {' '.join(inspect.cleandoc(member.__doc__ or '').split())} |")
-            for one in self.rows(member, path, words[-1]).items():
-                found.setdefault(one, []).append(words[-1])
-        head = f"| `{key}` | |" if ": " in _chooser(members[0], members) else "| | |"
-        self.parts.append("\n".join([head, "|---|---|", *rows, ""]))
-        order = list(dict.fromkeys(key for key, _ in found))
-        rows = ["| key | for | value | meaning |", "|---|---|---|---|"]
-        for (key, row), have in sorted(found.items(), key=lambda one: order.index(one[0][0])):
-            others = [word for word in words if word not in have]
-            scope = ", ".join(have) if len(have) <= len(others) else f"all but {', '.join(others)}"
-            rows.append(f"| `{key}` | {scope if others else 'all'} | {row} |")
-        if found:
-            self.parts.append("\n".join([*rows, ""]))
+        """Keys of all variants, then each variant with its own keys, then what some share."""
+        choosers = {_word(_chooser(member, members)): member for member in members}
+        have: dict[tuple[str, str], list[str]] = {}
+        for word, member in choosers.items():
+            for row in self.rows(member, path, word).items():
+                have.setdefault(row, []).append(word)
+        order = list(dict.fromkeys(key for key, _ in have))
+        shared: dict[tuple[str, ...], dict[str, str]] = {}
+        for (key, row), words in sorted(have.items(), key=lambda one: order.index(one[0][0])):
+            shared.setdefault(tuple(words), {})[key] = row
+        common = shared.pop(tuple(choosers), {})
+        if common:
+            self.parts.append("\n".join([*_items(common), ""]))
+        lines = []
+        for word, member in choosers.items():
+            means = " ".join(inspect.cleandoc(member.__doc__ or "").split())
+            lines.append(f"- {_chooser(member, members)}: {means}")
+            lines += [f"  {item}" for item in _items(shared.pop((word,), {}))]
+        self.parts.append("\n".join([*lines, ""]))
+        for words, rows in shared.items():
+            others = [f"`{word}`" for word in choosers if word not in words]
+            scope = [f"`{word}`" for word in words]
+            if len(others) < len(scope):
+                scope = ["all but " + ", ".join(others)]
+            self.parts.append(f"For {', '.join(scope)}:\n")
+            self.parts.append("\n".join([*_items(rows), ""]))
 
     def rows(self, section: type[BaseModel], path: str, word: str = "") -> dict[str, str]:
         """The cells of each key but the one that chooses the section."""
@@ -140,7 +144,10 @@ class Writer:
                 continue
             small: dict[str, str] = {}
             value = self.value(field, f"{path}.{key}".lstrip("."), word, small)
-            rows[key] = f"{value}{_default(field)} | {field.description}"
+            if _explained(field):
+                value = ""
+            given = f"{value}{_default(field)}".strip(" ,")
+            rows[key] = f" ({given})" * bool(given) + f": {field.description}"
             rows |= {f"{key}{below}": cells for below, cells in small.items()}
         return rows
 
@@ -193,6 +200,24 @@ class Writer:
             self.below.append((title, path + suffix, members))
         anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
         return f"[mapping](#{anchor})"
+
+
+def _items(rows: Mapping[str, str]) -> list[str]:
+    return [f"- `{key}`{row}" for key, row in rows.items()]
+
+
+def _word(chooser: str) -> str:
+    return chooser.rpartition(": ")[2].removeprefix("with ").strip("`")
+
+
+def _explained(field: FieldInfo) -> bool:
+    """Whether the sentence of a choice names everything that can be chosen."""
+    if get_origin(field.annotation) is not Literal or any(
+        isinstance(one, Leaf) for one in field.metadata
+    ):
+        return False
+    choices = get_args(field.annotation)
+    return len(choices) > 1 and all(f"`{one}`" in (field.description or "") for one in choices)
 
 
 def _is_small(members: Sections) -> bool:

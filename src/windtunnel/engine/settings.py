@@ -77,12 +77,12 @@ class OffloadTier(Section):
     )
     bandwidth_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] | None = Field(
         default=None,
-        description="Bandwidth to a server's accelerators, one load at a time. Left out: `cpu` "
+        description="Bandwidth to a server's accelerators, one load at a time. Default: `cpu` "
         "25GB/s, `disk` 7GB/s, `remote` 1GB/s.",
     )
     latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] | None = Field(
         default=None,
-        description="Latency after the last byte. Left out: `cpu` 10us, `disk` 100us, `remote` "
+        description="Latency after the last byte. Default: `cpu` 10us, `disk` 100us, `remote` "
         "30ms.",
     )
 
@@ -122,7 +122,7 @@ class SpeculativeSettings(Section):
         min_length=1,
         max_length=MOST_DRAFTED,
         description="Per-position acceptance rates as vLLM logs them: the share of drafts accepted "
-        "up to each position, not increasing. Left out: published rates of `eagle3` and `mtp`.",
+        "up to each position, not increasing. Default: published rates of `eagle3` and `mtp`.",
     )
     model: ModelName | None = Field(
         default=None,
@@ -130,7 +130,7 @@ class SpeculativeSettings(Section):
     )
     draft_time_s: Cost | None = Field(
         default=None,
-        description="Drafting time per step. Left out: from the drafter's shape (`physics`, "
+        description="Drafting time per step. Default: from the drafter's shape (`physics`, "
         "`roofline`), 0 with `linear`.",
     )
 
@@ -189,12 +189,12 @@ class EngineSettings(Section):
     )
     max_num_seqs: Annotated[int, Whole(1, MOST_SEQUENCES)] = Field(
         default=256,
-        description="Most requests in one batch. Left out, with a model and an accelerator: vLLM's "
+        description="Most requests in one batch. Default with a model and an accelerator: vLLM's "
         "default, 1024 from 70 GiB of memory on (not on an A100), otherwise 256.",
     )
     max_num_batched_tokens: Annotated[int, Whole(1, MOST_TOKENS)] = Field(
         default=8192,
-        description="Most tokens in one step. Left out, with a model and an accelerator: vLLM's "
+        description="Most tokens in one step. Default with a model and an accelerator: vLLM's "
         "default, 16384 from 160 GiB of memory on, 8192 from 70 GiB on (not on an A100), 2048 "
         "below.",
     )
@@ -203,7 +203,7 @@ class EngineSettings(Section):
     )
     memory_utilization: Annotated[float, Number(0, 1, above=True)] = Field(
         default=0.9,
-        description="Share of the accelerator's memory that the server may use. Left out, with a "
+        description="Share of the accelerator's memory that the server may use. Default with a "
         "model and an accelerator: vLLM's default, 0.92 from release 0.22 on.",
     )
     prefix_caching: Switch = Field(default=True, description="Prefix caching.")
@@ -218,7 +218,7 @@ class EngineSettings(Section):
     )
     max_model_len: Annotated[int, Whole(2, MOST_TOKENS)] | None = Field(
         default=None,
-        description="Most tokens of one request, prompt and output. Left out: the model's limit.",
+        description="Most tokens of one request, prompt and output. Default: the model's limit.",
     )
     scheduling: Literal["fcfs", "priority", "shortest-prompt"] = Field(
         default="fcfs",
@@ -282,14 +282,14 @@ class EngineSettings(Section):
     )
     lora: LoraSettings | None = Field(
         default=None,
-        description="Slots for LoRA adapters. Left out: none.",
+        description="Slots for LoRA adapters. Default: none.",
     )
     offload: list[OffloadTier] | None = Field(
         default=None,
         min_length=1,
         max_length=3,
         description="Offload tiers, fast to slow, for cached blocks that the accelerator evicts. "
-        "Left out: evicted blocks are lost.",
+        "Default: evicted blocks are lost.",
     )
     speculative: Annotated[SpeculativeSettings | None, Added()] = Field(
         default=None,
@@ -297,7 +297,7 @@ class EngineSettings(Section):
     )
     kv_bytes_per_token: Annotated[float, Size("1B", "1GB")] | None = Field(
         default=None,
-        description="KV bytes per token, for `offload`. Left out: the model's.",
+        description="KV bytes per token, for `offload`. Default: the model's.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:

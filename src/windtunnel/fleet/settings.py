@@ -31,7 +31,7 @@ class MachineCounts(Section):
     min: Machines = Field(default=0, description="Kept, and paid for, even when not needed.")
     initial: Machines | None = Field(
         default=None,
-        description="Present at the start, with the replicas that fit on them ready. Left out: "
+        description="Present at the start, with the replicas that fit on them ready. Default: "
         "what the initial replicas need.",
     )
     max: Machines = Field(description="The quota.")
@@ -79,7 +79,7 @@ class FleetPool(Section):
     )
     price_per_hour: Annotated[float, Number(0, HIGHEST_PRICE)] | None = Field(
         default=None,
-        description="Dollars per machine-hour, from creation until it is given back. Left out: the "
+        description="Dollars per machine-hour, from creation until it is given back. Default: the "
         "catalog's example for its accelerators.",
     )
     capacity: Literal["on-demand", "spot", "reserved", "bare-metal"] = Field(

@@ -28,7 +28,7 @@ class PhysicsStepTime(Section):
         Annotated[str, NameOrPath("the name of a profile, or the path of its JSON file")] | None
     ) = Field(
         default=None,
-        description="A measured profile. Left out: that of the accelerator.",
+        description="A measured profile. Default: that of the accelerator.",
     )
 
 
@@ -82,14 +82,14 @@ class BlisTrainedPhysicsStepTime(Section):
         default=None,
         min_length=3,
         max_length=3,
-        description="Three overheads in microseconds: queueing, completion, per token. Left out: "
+        description="Three overheads in microseconds: queueing, completion, per token. Default: "
         "the published ones.",
     )
     beta: list[Coefficient] | None = Field(
         default=None,
         min_length=11,
         max_length=11,
-        description="Eleven coefficients of the step's terms. Left out: the published ones.",
+        description="Eleven coefficients of the step's terms. Default: the published ones.",
     )
 
 

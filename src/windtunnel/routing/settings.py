@@ -125,7 +125,7 @@ class SplitSettings(Section):
         "role `decode` or `both`.",
     )
     threshold: Annotated[int, Whole(0, MOST_TOKENS)] | None = Field(
-        default=None, description="Tokens, for `prefix-threshold`. Left out: 16."
+        default=None, description="Tokens, for `prefix-threshold`. Default: 16."
     )
 
     @property
@@ -153,7 +153,7 @@ class RouterSettings(Section):
         Annotated[str, ScorerName()], Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]
     ] = Field(
         default_factory=lambda: dict(DEFAULT_SCORERS),
-        description="With `weighted`: scorers and their weights. Left out: prefix-cache 2, "
+        description="With `weighted`: scorers and their weights. Default: prefix-cache 2, "
         "queue-depth 1, kv-utilization 1.",
     )
     filters: Annotated[list[FilterSettings], Added()] = Field(

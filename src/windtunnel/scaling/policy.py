@@ -85,7 +85,7 @@ class Policy(ModelPolicy):
     """How a model is scaled. Its memory is by model, so that models may share one.
 
     `wake`: a replica stays or starts where there is work. `only`: the variants that it decides,
-    by name; left out: all of them.
+    by name; default: all of them.
     """
 
     def __init__(

@@ -104,10 +104,10 @@ class RateSettings(Section):
     """How fast a pool, or the pools of a role together, may change."""
 
     up: Step | None = Field(
-        default=None, description="Most replicas added per period. Left out: any number."
+        default=None, description="Most replicas added per period. Default: any number."
     )
     down: Step | None = Field(
-        default=None, description="Most replicas removed per period. Left out: any number."
+        default=None, description="Most replicas removed per period. Default: any number."
     )
     period_s: Period = Field(default=60.0, description="The period.")
 
@@ -132,12 +132,12 @@ class ScalerTiming(Section):
     scrape_delay_s: Delay = Field(default=0.0, description="Age of metrics at a decision.")
     freshness_s: Period | None = Field(
         default=None,
-        description="Metrics older than this are ignored. Left out: the scrape delay plus three "
+        description="Metrics older than this are ignored. Default: the scrape delay plus three "
         "intervals.",
     )
     actuation_delay: ActuationDelay = Field(
         default_factory=ActuationDelay,
-        description="Delay from a decision until the cluster acts: normal, at least 0. Left out: "
+        description="Delay from a decision until the cluster acts: normal, at least 0. Default: "
         "none.",
     )
     wake: Switch = Field(
@@ -178,11 +178,11 @@ class PolicySettings(ScalerTiming, PolicyKey):
         "started by `wake` are exempt.",
     )
     optimizer: OptimizerSettings | None = Field(
-        default=None, description="Which pool grows and shrinks. Left out: the policy's choice."
+        default=None, description="Which pool grows and shrinks. Default: the policy's choice."
     )
     stabilization: Stabilization | None = Field(
         default=None,
-        description="How long a direction must be recommended before it is acted on. Left out: the "
+        description="How long a direction must be recommended before it is acted on. Default: the "
         "policy's value.",
     )
     rate: RateSettings | None = Field(

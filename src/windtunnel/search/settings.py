@@ -93,7 +93,7 @@ class PlanSettings(Section):
     slo: list[Annotated[str, Name()]] | None = Field(
         default=None,
         min_length=1,
-        description="Classes whose targets must be met. Left out: every class with targets and "
+        description="Classes whose targets must be met. Default: every class with targets and "
         "requests.",
     )
     attained: Below = Field(
@@ -113,13 +113,13 @@ class PlanSettings(Section):
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
-        description="Model variants, such as quantised ones. Left out: the scenario's.",
+        description="Model variants, such as quantised ones. Default: the scenario's.",
     )
     accelerators: list[AcceleratorName] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
-        description="Accelerators. Left out: the whole catalog.",
+        description="Accelerators. Default: the whole catalog.",
     )
     prices: dict[AcceleratorName, Annotated[float, Number(0, HIGHEST_PRICE)]] = Field(
         default_factory=dict,
@@ -132,20 +132,20 @@ class PlanSettings(Section):
     machine: Annotated[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] | None, Added()] = Field(
         default=None,
         description="Accelerators per machine. A server does not span machines, and whole machines "
-        "are paid for. Left out: single accelerators.",
+        "are paid for. Default: single accelerators.",
     )
     dollars_per_hour: Annotated[Money | None, Added()] = Field(
-        default=None, description="Budget of a deployment. Left out: none."
+        default=None, description="Budget of a deployment. Default: none."
     )
     tensor_parallel: list[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)]] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
-        description="Tensor-parallel degrees. Left out: 1, 2, 4, 8.",
+        description="Tensor-parallel degrees. Default: 1, 2, 4, 8.",
     )
     engine: EngineChoices = Field(
         default_factory=EngineChoices,
-        description="Engine settings to try. Left out: the pool's.",
+        description="Engine settings to try. Default: the pool's.",
     )
     together: Switch = Field(
         default=True,
@@ -153,18 +153,18 @@ class PlanSettings(Section):
     )
     replicas: CountRange | None = Field(
         default=None,
-        description="Number of those. Left out: from the fewest that could carry the load to eight "
+        description="Number of those. Default: from the fewest that could carry the load to eight "
         "times as many.",
     )
     prefill_decode: PrefillDecodeCounts | None = Field(
         default=None,
-        description="Disaggregated candidates. Left out: only if the scenario has such pools.",
+        description="Disaggregated candidates. Default: only if the scenario has such pools.",
     )
     routers: list[RouterSettings] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
-        description="Routers, each as under `serving.router`. Left out: the scenario's.",
+        description="Routers, each as under `serving.router`. Default: the scenario's.",
     )
     fixed: Switch = Field(
         default=True,
@@ -175,7 +175,7 @@ class PlanSettings(Section):
         min_length=1,
         max_length=MOST_CHOICES,
         description="Autoscalers, each as under `scaling`, starting with the fewest servers that "
-        "could carry the load. Left out: the scenario's.",
+        "could carry the load. Default: the scenario's.",
     )
 
     @property

@@ -115,7 +115,7 @@ class ManifestMetadata(ApiSection):
 
     name: AnyText = Field(description="The name of the object.")
     generate_name: AnyText | None = Field(default=None, description="Not used.")
-    namespace: AnyText | None = Field(default=None, description="Left out: `default`.")
+    namespace: AnyText | None = Field(default=None, description="Default: `default`.")
     labels: dict[str, AnyText] | None = Field(default=None, description="Its labels.")
     annotations: dict[str, AnyText] | None = Field(default=None, description="Its annotations.")
     uid: AnyText | None = Field(default=None, description="Written by an API server; not used.")

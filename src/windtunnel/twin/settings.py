@@ -74,12 +74,12 @@ class TransferSettings(Section):
         description="Bandwidth of a server's NIC in each direction, shared by its transfers.",
     )
     rack: Annotated[RackSettings | None, Added()] = Field(
-        default=None, description="Racks with shared uplinks. Left out: only NICs limit transfers."
+        default=None, description="Racks with shared uplinks. Default: only NICs limit transfers."
     )
     fabric_bytes_per_s: Annotated[Annotated[float, Bandwidth("1kB/s", "1PB/s")] | None, Added()] = (
         Field(
             default=None,
-            description="Bandwidth for all transfers of a cluster. Left out: no limit.",
+            description="Bandwidth for all transfers of a cluster. Default: no limit.",
         )
     )
     latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
@@ -96,7 +96,7 @@ class TransferSettings(Section):
         "afterwards.",
     )
     bytes_per_token: Annotated[float, Size("1B", "1GB")] | None = Field(
-        default=None, description="KV bytes per token. Left out: the model's."
+        default=None, description="KV bytes per token. Default: the model's."
     )
 
 
@@ -135,12 +135,12 @@ class OverheadSettings(Section):
 
     queueing_s: Cost = Field(
         default=0.0,
-        description="From arrival at a server to its queue. Left out, with `physics`: 0.8ms per "
+        description="From arrival at a server to its queue. Default with `physics`: 0.8ms per "
         "layer of the model, 15ms to 70ms; otherwise 0s.",
     )
     per_prompt_token_s: Annotated[Cost, Added()] = Field(
         default=0.0,
-        description="The same per prompt token (tokenisation). Left out, with `physics`: 2us; "
+        description="The same per prompt token (tokenisation). Default with `physics`: 2us; "
         "otherwise 0s.",
     )
     per_token_s: Cost = Field(
@@ -158,7 +158,7 @@ class PoolSettings(Section):
     name: Annotated[str, Name()] = Field(description="Its name in results.")
     model: ModelName | None = Field(
         default=None,
-        description="The model that its servers serve. Left out: the scenario's.",
+        description="The model that its servers serve. Default: the scenario's.",
     )
     cluster: Annotated[str, Name()] = Field(
         default=MAIN,
@@ -191,7 +191,7 @@ class PoolSettings(Section):
     )
     priority: Annotated[int, Whole(-1_000_000, 1_000_000)] | None = Field(
         default=None,
-        description="Priority for machines of `fleet`; higher preempts lower. Left out: that of "
+        description="Priority for machines of `fleet`; higher preempts lower. Default: that of "
         "the set's priority class, or 0.",
     )
     expert_parallel: Switch = Field(
@@ -217,18 +217,18 @@ class PoolSettings(Section):
     )
     price_per_hour: Annotated[float, Number(0, HIGHEST_PRICE)] | None = Field(
         default=None,
-        description="Dollars per accelerator-hour. Left out: the catalog's example, or 0.",
+        description="Dollars per accelerator-hour. Default: the catalog's example, or 0.",
     )
     engine: EngineSettings = Field(
         default_factory=EngineSettings, description="The inference engine."
     )
     step_time: StepTime = Field(
         default_factory=lambda: PhysicsStepTime(model="physics"),
-        description="Step times, by `model`. Left out: physics.",
+        description="Step times, by `model`. Default: physics.",
     )
     overheads: OverheadSettings = Field(
         default_factory=OverheadSettings,
-        description="Host time around a request. Left out, with `physics`: that of published "
+        description="Host time around a request. Default with `physics`: that of published "
         "servers.",
     )
 
@@ -435,7 +435,7 @@ class MeasureSettings(Section):
     )
     to_s: Annotated[float, Duration("0s", LONGEST_RUN, above=True)] | None = Field(
         default=None,
-        description="Requests that arrive from here on are not measured. Left out: to the end.",
+        description="Requests that arrive from here on are not measured. Default: to the end.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -505,29 +505,29 @@ class ServingSettings(Section):
     )
     router: RouterSettings = Field(
         default_factory=RouterSettings,
-        description="How a server is chosen. Left out: round-robin.",
+        description="How a server is chosen. Default: round-robin.",
     )
     admission: GatewaySettings = Field(
         default_factory=lambda: AlwaysSettings(policy="always"),
-        description="Admission at the gateway, by `policy`. Left out: all requests, at once.",
+        description="Admission at the gateway, by `policy`. Default: all requests, at once.",
     )
     disaggregation: DisaggregationSettings | None = Field(
         default=None,
-        description="Prefill/decode disaggregation. Left out, with pools of roles `prefill` and "
+        description="Prefill/decode disaggregation. Default with pools of roles `prefill` and "
         "`decode`: its defaults.",
     )
     encode: EncodeSettings | None = Field(
         default=None,
-        description="Encoders for images and sound. Left out: media only add prompt tokens.",
+        description="Encoders for images and sound. Default: media only add prompt tokens.",
     )
     startup: StartupSettings | None = Field(
         default=None,
-        description="Start-up of servers that `scaling` adds or that replace lost ones. Left out: "
+        description="Start-up of servers that `scaling` adds or that replace lost ones. Default: "
         "ready at once. Initial servers are ready.",
     )
     drain: DrainSettings | None = Field(
         default=None,
-        description="What servers do that `scaling` removes. Left out: `wait`.",
+        description="What servers do that `scaling` removes. Default: `wait`.",
     )
     retries: RetrySettings | None = Field(
         default=None,

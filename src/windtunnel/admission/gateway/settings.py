@@ -58,7 +58,7 @@ class GatewayPolicySettings(Section):
     over_budget: Literal["shed", "reject-all"] | None = Field(
         default=None,
         description="With `budgets`: whether a tenant over its budget loses only requests of "
-        "priority below 0 (`shed`) or all new ones (`reject-all`). Left out: shed.",
+        "priority below 0 (`shed`) or all new ones (`reject-all`). Default: shed.",
     )
 
     @property
@@ -161,7 +161,7 @@ class UtilizationSettings(Section):
     )
     interval_s: Annotated[float, Duration("0s", LONGEST_STALENESS, above=True)] | None = Field(
         default=None,
-        description="How often saturation is evaluated again while requests are queued. Left out: "
+        description="How often saturation is evaluated again while requests are queued. Default: "
         "`router.staleness`, or 50ms if that is 0s.",
     )
 
@@ -209,7 +209,7 @@ class FlowControlSettings(GatewayPolicySettings):
     )
     detector: DetectorSettings = Field(
         default_factory=lambda: UtilizationSettings(kind="utilization"),
-        description="How saturation is measured, by `kind`. Left out: utilization.",
+        description="How saturation is measured, by `kind`. Default: utilization.",
     )
     limit: Annotated[float, Number(0, 1)] = Field(
         default=1.0,
@@ -217,20 +217,20 @@ class FlowControlSettings(GatewayPolicySettings):
         "highest, equal steps between.",
     )
     max_waiting: Waiting | None = Field(
-        default=None, description="Most queued requests. Left out: a million."
+        default=None, description="Most queued requests. Default: a million."
     )
     max_waiting_per_band: Waiting | None = Field(
-        default=None, description="The same per priority. Left out: no limit."
+        default=None, description="The same per priority. Default: no limit."
     )
     ttl_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] | None = Field(
         default=None,
-        description="How long a request may be queued before it is rejected. Left out: until its "
+        description="How long a request may be queued before it is rejected. Default: until its "
         "client gives up.",
     )
     aging: Annotated[AgingSettings | None, Added()] = Field(
         default=None,
         description="With `order: priority`: a guaranteed share for lower priorities that wait too "
-        "long. Left out: none.",
+        "long. Default: none.",
     )
     shedding: Switch = Field(
         default=True,

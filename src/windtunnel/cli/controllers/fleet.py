@@ -106,7 +106,7 @@ def bench(
 @option(
     "--process-losses-per-hour",
     FiniteRange(0, 60),
-    "How often each process of a shard, or the coordinator, dies or stalls; left out: 6 with "
+    "How often each process of a shard, or the coordinator, dies or stalls; default: 6 with "
     "several shards, else 0.",
 )
 @option(

@@ -54,11 +54,11 @@ def _count(name: str, most: int, says: str) -> Option:
 @click.option("--kv-cache-dtype", type=click.Choice(["auto", "fp8"]), default="auto",
               show_default=True, help="Type of cached keys and values.")  # fmt: skip
 @click.option("--memory-utilization", type=FiniteRange(0, 1, min_open=True), metavar="SHARE",
-              help="Part of the memory that the server may take; left out: vLLM's.")  # fmt: skip
-@_count("--max-num-seqs", MOST_SEQUENCES, "Requests in a batch; left out: vLLM's for the GPU.")
-@_count("--max-num-batched-tokens", MOST_TOKENS, "Tokens in a step; left out: vLLM's.")
-@_count("--max-model-len", MOST_TOKENS, "Longest request; left out: the model's.")
-@_count("--block-size", LARGEST_BLOCK, "Tokens in a block; left out: 16.")
+              help="Part of the memory that the server may take; default: vLLM's.")  # fmt: skip
+@_count("--max-num-seqs", MOST_SEQUENCES, "Requests in a batch; default: vLLM's for the GPU.")
+@_count("--max-num-batched-tokens", MOST_TOKENS, "Tokens in a step; default: vLLM's.")
+@_count("--max-model-len", MOST_TOKENS, "Longest request; default: the model's.")
+@_count("--block-size", LARGEST_BLOCK, "Tokens in a block; default: 16.")
 @json_option("the budget as JSON")
 def capacity(
     model: str,

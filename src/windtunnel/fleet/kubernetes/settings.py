@@ -46,7 +46,7 @@ class LivePool(Section):
     )
     instance_types: list[Word] = Field(
         default_factory=list,
-        description="Instance types that will do; left out: any that has the accelerators, and "
+        description="Instance types that will do; default: any that has the accelerators, and "
         "the `cpu` and `memory` where the pool says them.",
     )
     requirements: list[ClaimRequirement] = Field(
@@ -99,7 +99,7 @@ class LiveFleet(Section):
     shards: list[LiveShard] = Field(
         default_factory=list,
         max_length=MOST_SHARDS,
-        description="Left out: one shard decides about all machines, for pods of all namespaces.",
+        description="Default: one shard decides about all machines, for pods of all namespaces.",
     )
     lost_after_s: Annotated[float, Duration("10s", "24h")] = Field(
         default=600.0,

@@ -43,7 +43,7 @@ class BindingSpec(ApiSection):
         min_length=1, max_length=MOST_LEVELS, description="Broadest first."
     )
     scheduler_topology_bindings: list[SchedulerBindingSpec] | None = Field(
-        default=None, description="Left out: a scheduler's topology is made from the levels."
+        default=None, description="Default: a scheduler's topology is made from the levels."
     )
 
 

@@ -27,7 +27,7 @@ class Metadata(ManifestMetadata):
     """Who the object is, by the rules for names. Labels and annotations reach the set's gangs."""
 
     name: DnsName = Field(description="The name of the object.")
-    namespace: DnsLabel | None = Field(default=None, description="Left out: `default`.")
+    namespace: DnsLabel | None = Field(default=None, description="Default: `default`.")
 
 
 class NotOfGrove:
@@ -52,7 +52,7 @@ class TopologySpec(ApiSection):
     """Pods are placed close together."""
 
     topology_name: DnsName | None = Field(
-        default=None, description="The ClusterTopologyBinding; left out: that of the level above."
+        default=None, description="The ClusterTopologyBinding; default: that of the level above."
     )
     pack: PackSpec | None = Field(default=None, description="The wish.")
     pack_domain: Domain | None = Field(
@@ -72,7 +72,7 @@ class ScaleSpec(ApiSection):
     """Makes an autoscaler for a clique or a scaling group."""
 
     min_replicas: Count | None = Field(
-        default=None, description="Left out: `replicas`, or `maxReplicas` if that is less."
+        default=None, description="Default: `replicas`, or `maxReplicas` if that is less."
     )
     max_replicas: Count = Field(description="Most replicas.")
     metrics: list[Opaque] | None = Field(default=None, description="Metrics of autoscaling/v2.")
@@ -92,12 +92,12 @@ class SharingSpec(ApiSection):
 
     name: AnyText = Field(description="A template of `resourceClaimTemplates`, or of the cluster.")
     namespace: AnyText | None = Field(
-        default=None, description="Where a template of the cluster is; left out: the set's."
+        default=None, description="Where a template of the cluster is; default: the set's."
     )
     scope: Literal["AllReplicas", "PerReplica"] = Field(
         description="One claim for all replicas of the owner, or one for each."
     )
-    filter: SharingFilter | None = Field(default=None, description="Left out: everybody.")
+    filter: SharingFilter | None = Field(default=None, description="Default: everybody.")
 
 
 class RollingSpec(ApiSection):
@@ -105,30 +105,30 @@ class RollingSpec(ApiSection):
 
     max_unavailable: Annotated[tuple[int, float], CountOrShare()] | None = Field(
         default=None,
-        description="Pods of the clique, or replicas of the group, that may be down; left out: 1, "
+        description="Pods of the clique, or replicas of the group, that may be down; default: 1, "
         "and with `Coherent` its minAvailable.",
     )
     max_surge: Annotated[tuple[int, float], CountOrShare()] | None = Field(
         default=None,
-        description="Pods or replicas that it may have above its replicas meanwhile; left out: 0. "
+        description="Pods or replicas that it may have above its replicas meanwhile; default: 0. "
         "Not a field of Grove.",
     )
     progress_deadline: Annotated[float, Duration("0s", LONGEST_DELAY, above=True)] | None = Field(
         default=None,
         description="How long an update may make no progress before that is reported, and breaches "
-        "count again as without one; left out: 10m. Not a field of Grove.",
+        "count again as without one; default: 10m. Not a field of Grove.",
     )
 
 
 class CliqueSpec(ApiSection):
     """What a clique is."""
 
-    role_name: AnyText | None = Field(default=None, description="Must be unique; left out: `name`.")
+    role_name: AnyText | None = Field(default=None, description="Must be unique; default: `name`.")
     pod_spec: Opaque = Field(description="A pod spec, as in every Kubernetes workload.")
-    replicas: Count | None = Field(default=None, description="Pods; left out: 1.")
+    replicas: Count | None = Field(default=None, description="Pods; default: 1.")
     min_available: Count | None = Field(
         default=None,
-        description="So many are placed together, and fewer are a breach; left out: `replicas`.",
+        description="So many are placed together, and fewer are a breach; default: `replicas`.",
     )
     starts_after: list[AnyText] | None = Field(
         default=None, description="Cliques that are ready before; with explicit startup only."
@@ -145,7 +145,7 @@ class CliqueTemplateSpec(ApiSection):
     topology_constraint: TopologySpec | None = Field(default=None, description="Packs its pods.")
     resource_sharing: list[SharingSpec] | None = Field(default=None, description="Its claims.")
     rolling_update: Annotated[RollingSpec | None, NotOfGrove()] = Field(
-        default=None, description="Left out: the set's. Not for a member of a scaling group."
+        default=None, description="Default: the set's. Not for a member of a scaling group."
     )
     spec: CliqueSpec = Field(description="The clique.")
 
@@ -162,9 +162,9 @@ class GroupTemplateSpec(ApiSection):
     name: DnsLabel = Field(description="Part of the names of its cliques.")
     clique_names: list[AnyText] = Field(description="Its roles.")
     annotations: LabelMap | None = Field(default=None, description="For the group.")
-    replicas: Count | None = Field(default=None, description="Copies of the roles; left out: 1.")
+    replicas: Count | None = Field(default=None, description="Copies of the roles; default: 1.")
     min_available: Count | None = Field(
-        default=None, description="Replicas that belong to the base gang; left out: 1."
+        default=None, description="Replicas that belong to the base gang; default: 1."
     )
     scale_config: ScaleSpec | None = Field(default=None, description="An autoscaler.")
     resource_sharing: list[SharingSpec] | None = Field(default=None, description="Its claims.")
@@ -172,12 +172,12 @@ class GroupTemplateSpec(ApiSection):
         default=None, description="Packs each replica of the group."
     )
     rolling_update: Annotated[RollingSpec | None, NotOfGrove()] = Field(
-        default=None, description="Left out: the set's."
+        default=None, description="Default: the set's."
     )
     termination_delay: Annotated[Annotated[float, Delay()] | None, NotOfGrove()] = Field(
         default=None,
         description="How long a breach of a replica, or of the group, may last; `Never` leaves it "
-        "be; left out: the set's. Not a field of Grove.",
+        "be; default: the set's. Not a field of Grove.",
     )
 
     @property
@@ -212,7 +212,7 @@ class SetTemplateSpec(ApiSection):
             "CliqueStartupTypeAnyOrder", "CliqueStartupTypeInOrder", "CliqueStartupTypeExplicit"
         ]
         | None
-    ) = Field(default=None, description="Which clique waits for which; left out: none does.")
+    ) = Field(default=None, description="Which clique waits for which; default: none does.")
     priority_class_name: AnyText | None = Field(default=None, description="Of pods and gangs.")
     headless_service_config: ServiceSpec | None = Field(default=None, description="The service.")
     topology_constraint: TopologySpec | None = Field(
@@ -220,18 +220,18 @@ class SetTemplateSpec(ApiSection):
     )
     termination_delay: Annotated[float, Delay()] | None = Field(
         default=None,
-        description="How long a breach may last before the gang is terminated; left out: 4h. "
+        description="How long a breach may last before the gang is terminated; default: 4h. "
         "`Never` (not of Grove) switches it off.",
     )
     on_all_scheduled_lost: Annotated[Literal["Hold", "Terminate"] | None, NotOfGrove()] = Field(
         default=None,
         description="Whether a clique that was scheduled and has no scheduled pod left counts as "
-        "breached (`Terminate`) or waits (`Hold`, when left out). Not a field of Grove.",
+        "breached (`Terminate`) or waits (`Hold`, the default). Not a field of Grove.",
     )
     on_stranded: Annotated[Literal["Hold", "Terminate"] | None, NotOfGrove()] = Field(
         default=None,
         description="Whether pods that hold machines, while a clique or a group of their gang has "
-        "lost all of its pods, are terminated after the delay (`Terminate`, when left out) or "
+        "lost all of its pods, are terminated after the delay (`Terminate`, the default) or "
         "kept (`Hold`). Not a field of Grove.",
     )
     resource_claim_templates: list[ClaimTemplateSpec] | None = Field(
@@ -259,7 +259,7 @@ class UpdateSpec(ApiSection):
 
     type: Literal["RollingRecreate", "OnDelete", "Coherent"] | None = Field(
         default=None,
-        description="Replace pods step by step (`RollingRecreate`, when left out); only those that "
+        description="Replace pods step by step (`RollingRecreate`, the default); only those that "
         "somebody deletes (`OnDelete`); or all roles of a set replica in step (`Coherent`).",
     )
     rolling_update: Annotated[RollingSpec | None, NotOfGrove()] = Field(
@@ -267,7 +267,7 @@ class UpdateSpec(ApiSection):
     )
     parallel_replicas: Annotated[Annotated[int, Whole(1, 100_000)] | None, NotOfGrove()] = Field(
         default=None,
-        description="Set replicas that are updated at the same time; left out: 1. "
+        description="Set replicas that are updated at the same time; default: 1. "
         "Not a field of Grove.",
     )
     paused: Annotated[Annotated[bool, Flag()] | None, NotOfGrove()] = Field(
@@ -283,7 +283,7 @@ class SetSection(ApiSection):
     replicas: Count = Field(default=0, description="Copies of the whole system.")
     update_strategy: UpdateSpec | None = Field(default=None, description="Of changes.")
     revision_history_limit: Annotated[Annotated[int, Whole(1, 1000)] | None, NotOfGrove()] = Field(
-        default=None, description="Revisions that are kept; left out: 10. Not a field of Grove."
+        default=None, description="Revisions that are kept; default: 10. Not a field of Grove."
     )
     template: SetTemplateSpec = Field(description="One copy.")
 

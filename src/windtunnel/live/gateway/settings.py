@@ -61,11 +61,11 @@ Slots = Annotated[
 ]
 ServerKey = Annotated[
     Variable | None,
-    Field(description="The environment variable that holds its API key; left out: it needs none."),
+    Field(description="The environment variable that holds its API key; default: it needs none."),
 ]
 KvEventsPort = Annotated[
     Annotated[int, Whole(1, 65535)] | None,
-    Field(description="Where it publishes them; left out: `live.kv_events.port`."),
+    Field(description="Where it publishes them; default: `live.kv_events.port`."),
 ]
 
 
@@ -101,7 +101,7 @@ class ServerEntry(Section):
     key_env: ServerKey = None
     ca: Annotated[str, FilePath("a file of certificates")] | None = Field(
         default=None,
-        description="Certificates to check an https server against; left out: the system's.",
+        description="Certificates to check an https server against; default: the system's.",
     )
     kv_events_port: KvEventsPort = None
 
@@ -143,7 +143,7 @@ class KubernetesEntry(Section):
     port: Annotated[int | str, PodPort()] | None = Field(
         default=None,
         description="With `service`: the name of a port of the Service, or the number that pods "
-        "listen on; left out: the only TCP port of the Service.",
+        "listen on; default: the only TCP port of the Service.",
     )
     role: Role = "both"
     slots: Slots = 256
@@ -186,7 +186,7 @@ class ClientEntry(Section):
     classes: list[Annotated[str, Name()]] = Field(
         default_factory=list,
         description="Classes of service that the header `x-slo-class` may name; the first is the "
-        "default. Left out: all of them, `standard` by default.",
+        "default. Default: all of them, `standard` by default.",
     )
 
 
@@ -336,7 +336,7 @@ class KvEventSettings(Section):
     )
     replay_port: Annotated[int, Whole(1, 65535)] | None = Field(
         default=None,
-        description="Where servers repeat them (`replay_endpoint`); left out: missed events clear "
+        description="Where servers repeat them (`replay_endpoint`); default: missed events clear "
         "the server's index.",
     )
     topic: Annotated[str, FreeText()] = Field(default="", description="The topic; empty: all.")
@@ -350,7 +350,7 @@ class LiveSettings(Section):
     )
     admin: Address | None = Field(
         default=None,
-        description="Where /metrics, /healthz, /readyz and /servers are answered; left out: the "
+        description="Where /metrics, /healthz, /readyz and /servers are answered; default: the "
         "port after that of `listen`, on 127.0.0.1.",
     )
     certificate: Annotated[str, FilePath("a PEM file")] | None = Field(
@@ -381,22 +381,22 @@ class LiveSettings(Section):
     clients: list[ClientEntry] = Field(
         default_factory=list,
         max_length=10_000,
-        description="Keys of clients; left out: no key is asked for.",
+        description="Keys of clients; default: no key is asked for.",
     )
     picker: PickerSettings | None = Field(
         default=None,
         description="Answers Envoy as an Endpoint Picker, beside the proxy (needs the extra "
-        "`picker`); left out: it does not.",
+        "`picker`); default: it does not.",
     )
     tokenizers: dict[str, Annotated[str, FilePath("a folder with tokenizer.json")]] = Field(
         default_factory=dict,
         description="Tokenizers by model, as Hugging Face has them, with the template of chats in "
-        "tokenizer_config.json (needs the extra `tokenizers`). Left out: tokens are estimated.",
+        "tokenizer_config.json (needs the extra `tokenizers`). Default: tokens are estimated.",
     )
     kv_events: KvEventSettings | None = Field(
         default=None,
         description="Follow the KV caches of servers (needs the extra `kv-events`, and "
-        "`tokenizers`); left out: what was sent to a server counts as cached there.",
+        "`tokenizers`); default: what was sent to a server counts as cached there.",
     )
     health: HealthSettings = Field(default_factory=HealthSettings, description="Health checks.")
     scrape: ScrapeSettings = Field(default_factory=ScrapeSettings, description="Load of servers.")
@@ -467,11 +467,11 @@ class ServingPolicies(Section):
 
     router: RouterSettings = Field(
         default_factory=lambda: RouterSettings(policy="weighted"),
-        description="How a server is chosen; left out: weighted, with its default scorers.",
+        description="How a server is chosen; default: weighted, with its default scorers.",
     )
     admission: GatewaySettings = Field(
         default_factory=lambda: AlwaysSettings(policy="always"),
-        description="Which requests are admitted, and when; left out: all, at once.",
+        description="Which requests are admitted, and when; default: all, at once.",
     )
     disaggregation: SplitSettings = Field(
         default_factory=SplitSettings,

@@ -78,7 +78,7 @@ class AutoscaledTarget(ApiSection):
 
     name: Annotated[str, Name()] | None = Field(
         default=None,
-        description="What `scaling` calls this pool; left out: the name of the target.",
+        description="What `scaling` calls this pool; default: the name of the target.",
     )
     target_ref: TargetReference = Field(description="The object whose scale is changed.")
     role: Literal["both", "prefill", "decode"] = Field(
@@ -87,11 +87,11 @@ class AutoscaledTarget(ApiSection):
     selector: AnyText = Field(
         default="",
         description="Labels of the pods that serve, such as `role=leader`, beside the selector of "
-        "the scale; left out: all pods of the scale.",
+        "the scale; default: all pods of the scale.",
     )
     replica_label: AnyText | None = Field(
         default=None,
-        description="Pods with the same value of this label are one replica; left out: each pod is "
+        description="Pods with the same value of this label are one replica; default: each pod is "
         "one, and for Grove's sets and scaling groups the label of their replicas.",
     )
     port: Annotated[int, Whole(1, 65535)] = Field(
@@ -111,7 +111,7 @@ class AutoscaledTarget(ApiSection):
     kv_tokens: Tokens = Field(
         default=0, description="Tokens that fit a replica's KV cache, where servers do not say."
     )
-    max_num_seqs: Tokens = Field(default=0, description="Of the engine; left out: unknown.")
+    max_num_seqs: Tokens = Field(default=0, description="Of the engine; default: unknown.")
     max_num_batched_tokens: Tokens = Field(default=0, description="As `maxNumSeqs`.")
     step_time: StepTimeForm | None = Field(
         default=None, description="For `predictive` and `dynamo`, which plan with it."
@@ -237,7 +237,7 @@ class AutoscalerSpec(ApiSection):
     """Scales the targets of one model by a policy that a simulation can run unchanged."""
 
     model: AnyText | None = Field(
-        default=None, description="The model; left out: the name of this object."
+        default=None, description="The model; default: the name of this object."
     )
     targets: list[AutoscaledTarget] = Field(
         min_length=1, max_length=MOST_TARGETS, description="What is scaled, one for each pool."
@@ -257,7 +257,7 @@ class AutoscalerSpec(ApiSection):
     )
     canary: CanarySpec | None = Field(
         default=None,
-        description="How a changed `scaling` is checked before it is applied; left out: it is "
+        description="How a changed `scaling` is checked before it is applied; default: it is "
         "applied at once.",
     )
     mode: Literal["Scale", "Recommend"] = Field(

@@ -101,7 +101,7 @@ class PodAutoscalerForm(ApiSection):
 
     scale_target_ref: Reference = Field(description="What is scaled.")
     sub_target_selector: SubTargetSelector = Field(
-        default_factory=SubTargetSelector, description="Left out: all of it."
+        default_factory=SubTargetSelector, description="Default: all of it."
     )
     min_replicas: Count = Field(default=1, description="The fewest replicas.")
     max_replicas: Most = Field(description="Most replicas.")

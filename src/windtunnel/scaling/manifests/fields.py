@@ -155,7 +155,7 @@ class Reference(ApiSection):
     api_version: AnyText | None = Field(default=None, description="Its group and version.")
     kind: AnyText | None = Field(default=None, description="Its kind.")
     name: AnyText = Field(default="", description="Its name.")
-    namespace: AnyText | None = Field(default=None, description="Left out: that of the object.")
+    namespace: AnyText | None = Field(default=None, description="Default: that of the object.")
     uid: AnyText | None = Field(default=None, description="Not used.")
     resource_version: AnyText | None = Field(default=None, description="Not used.")
     field_path: AnyText | None = Field(default=None, description="Not used.")

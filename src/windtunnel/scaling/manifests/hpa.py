@@ -197,10 +197,10 @@ class HpaDirectionForm(ApiSection):
         Field(default=None, description="Which rule holds.")
     )
     policies: list[HpaRuleForm] | None = Field(
-        default=None, description="Left out: those of Kubernetes."
+        default=None, description="Default: those of Kubernetes."
     )
     tolerance: Annotated[float, Becomes(HpaUp, "tolerance", QUANTITY)] | None = Field(
-        default=None, description="Left out: that of Kubernetes."
+        default=None, description="Default: that of Kubernetes."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -237,7 +237,7 @@ class HpaForm(ApiSection):
     min_replicas: Count = Field(default=1, description="The fewest replicas.")
     max_replicas: Most = Field(description="Most replicas.")
     metrics: list[HpaMetricForm] = Field(
-        default_factory=list, description="The metrics; left out: 80 % of `cpu`, as in Kubernetes."
+        default_factory=list, description="The metrics; default: 80 % of `cpu`, as in Kubernetes."
     )
     behavior: HpaBehaviorForm = Field(default_factory=HpaBehaviorForm, description="How fast.")
 

@@ -152,7 +152,7 @@ class HpaConfigForm(ApiSection):
 class ModifiersForm(ApiSection):
     """One metric that is computed from those of triggers."""
 
-    formula: AnyText | None = Field(default=None, description="How; left out: none is.")
+    formula: AnyText | None = Field(default=None, description="How; default: none is.")
     target: Annotated[float, Becomes(KedaFormula, "target", IN_TEXT)] | None = Field(
         default=None, description="Of one replica, or of all."
     )
@@ -348,7 +348,7 @@ class HttpScaledObjectForm(ApiSection, extra="ignore"):
     )
     scaling_metric: HttpMetricForm = Field(
         default_factory=lambda: HttpMetricForm(concurrency=HttpTargetForm()),
-        description="What asks; left out: 100 requests at once.",
+        description="What asks; default: 100 requests at once.",
     )
     scaledown_period: Annotated[float, Becomes(KedaSettings, "cooldown_s", SECONDS)] | None = Field(
         default=None, description="How long it stays before zero."

@@ -43,10 +43,10 @@ class KnativeAnnotations(AnnotationForm, extra="forbid"):
         description="Knative's own, or an HPA.",
     )
     metric: AnyText | None = Field(
-        default=None, description="The metric that is averaged; left out: concurrency, or cpu."
+        default=None, description="The metric that is averaged; default: concurrency, or cpu."
     )
     target: Annotated[float, Becomes(KnativeSettings, "target", IN_TEXT)] | None = Field(
-        default=None, description="Left out: 100 of concurrency, 200 of rps."
+        default=None, description="Default: 100 of concurrency, 200 of rps."
     )
     target_utilization_percentage: (
         Annotated[float, Becomes(KnativeSettings, "utilization_percent", IN_TEXT)] | None

@@ -165,7 +165,7 @@ class ScaleUpForm(ApiSection):
 
     stable_policy: StablePolicyForm | None = Field(default=None, description="In calm times.")
     panic_policy: PanicPolicyForm | None = Field(
-        default=None, description="In a panic; left out: there is none."
+        default=None, description="In a panic; default: there is none."
     )
 
 
@@ -188,7 +188,7 @@ class BehaviorForm(ApiSection):
 class PodSourceForm(ApiSection):
     """The metric is read from every pod."""
 
-    name: AnyText | None = Field(default=None, description="Its name there; left out: the key.")
+    name: AnyText | None = Field(default=None, description="Its name there; default: the key.")
     uri: AnyText = Field(default="/metrics", description="Not used: nobody is asked by HTTP.")
     port: Annotated[int, Whole(1, 65535)] = Field(default=8100, description="As `uri`.")
     label_selector: Opaque | None = Field(default=None, description="As `uri`.")
@@ -335,7 +335,7 @@ class HeterogeneousForm(ApiSection):
         Annotated[int, Becomes(KthenaHeterogeneousSettings, "cost_expansion_percent")] | None
     ) = Field(default=None, description="How fast blocks of one kind grow.")
     coordination: Coordination | None = Field(
-        default=None, description="Left out: off. Bands are by target, or by role."
+        default=None, description="Default: off. Bands are by target, or by role."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -348,7 +348,7 @@ class RoleForm(BoundsForm):
     """A role of a disaggregated target."""
 
     metrics: list[MetricForm] | None = Field(
-        default=None, description="Its own metrics; left out: those of the policy."
+        default=None, description="Its own metrics; default: those of the policy."
     )
     metric_sources: Sources | None = Field(default=None, description="By metric.")
 

@@ -48,7 +48,7 @@ class ManifestSettings(ScalerTiming):
     begins: Annotated[Begins, Added()] = Field(default=FIRST_DAY, description=BEGINS)
     interval_s: Period = Field(
         default=15.0,
-        description="Time between decisions. Left out: that of the manifests' controllers (Kthena, "
+        description="Time between decisions. Default: that of the manifests' controllers (Kthena, "
         "HPA, KEDA and WVA 15s, AIBrix 10s, Knative 2s).",
     )
 

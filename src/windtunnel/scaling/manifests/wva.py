@@ -59,7 +59,7 @@ class VariantForm(ApiSection, extra="ignore"):
     """What a VariantAutoscaling says; models, classes and profiles are those of the scenario."""
 
     scale_target_ref: PoolReference | None = Field(
-        default=None, description="What is scaled; left out: the target of the object's own name."
+        default=None, description="What is scaled; default: the target of the object's own name."
     )
     model_id: AnyText = Field(default="", alias="modelID", description="Not used.")
     variant_cost: VariantCost = Field(

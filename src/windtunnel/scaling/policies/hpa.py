@@ -61,7 +61,7 @@ class HpaDirection(Section):
     tolerance: Tolerance | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Tolerated relative deviation in this direction. Left out: the policy's "
+        description="Tolerated relative deviation in this direction. Default: the policy's "
         "`tolerance`.",
     )
 
@@ -90,7 +90,7 @@ class HpaUp(HpaDirection):
     window_s: HpaWindow = Field(default=0.0, description="`stabilizationWindowSeconds`.")
     rules: list[HpaRule] = Field(
         default_factory=lambda: [HpaRule(pods=4), HpaRule(percent=100)],
-        description="Its `policies`. Left out: 4 or 100% per 15s.",
+        description="Its `policies`. Default: 4 or 100% per 15s.",
     )
 
 
@@ -100,7 +100,7 @@ class HpaDown(HpaDirection):
     window_s: HpaWindow = Field(default=300.0, description="`stabilizationWindowSeconds`.")
     rules: list[HpaRule] = Field(
         default_factory=lambda: [HpaRule(percent=100)],
-        description="Its `policies`. Left out: 100% per 15s.",
+        description="Its `policies`. Default: 100% per 15s.",
     )
 
 

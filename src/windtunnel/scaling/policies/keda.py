@@ -40,7 +40,7 @@ class KedaMetric(HpaMetric):
 
     activation: Annotated[Activation | None, Added()] = Field(
         default=None,
-        description="Also active while this metric is above this. Left out: only the first metric "
+        description="Also active while this metric is above this. Default: only the first metric "
         "counts, against the policy's `activation`.",
     )
 
@@ -123,7 +123,7 @@ class KedaSettings(HpaSettings):
         description="Inactive time before it scales to zero, or to `idle`.",
     )
     idle: Replicas | None = Field(
-        default=None, description="Replicas while inactive. Left out: the pool's `min`."
+        default=None, description="Replicas while inactive. Default: the pool's `min`."
     )
     least: Step = Field(
         default=1,

@@ -53,7 +53,7 @@ class SpareCapacitySettings(PolicySettings):
 
     costs: Annotated[dict[PoolName, Cost], Added()] = Field(
         default_factory=dict,
-        description="Cost of a replica by pool. Left out: its price.",
+        description="Cost of a replica by pool. Default: its price.",
     )
     hpas: Annotated[dict[PoolName, HpaPace], Added()] = Field(
         default_factory=dict,

@@ -48,7 +48,7 @@ class InjectedFault(Section):
 
     name: Annotated[str, Name()] | None = Field(
         default=None,
-        description="Names it in results, and its random stream. Left out: its place in the list.",
+        description="Names it in results, and its random stream. Default: its place in the list.",
     )
     at_s: Moment | None = Field(
         default=None, description="Once, at this time. One of `at`, `every` and `when`."
@@ -108,7 +108,7 @@ class LastingFault(InjectedFault):
     for_s: Length | None = Field(
         default=None,
         serialization_alias="for_",
-        description="Duration. Left out: to the end of the run.",
+        description="Duration. Default: to the end of the run.",
     )
 
     @property

@@ -85,7 +85,7 @@ class MachineSelect(RackSelect):
     """Machines that a fault hits, of those that exist then."""
 
     machine: Annotated[str, Text("the name of a machine, such as big-0")] | None = Field(
-        default=None, description="The machine of this name, POOL-NUMBER. Left out: drawn."
+        default=None, description="The machine of this name, POOL-NUMBER. Default: drawn."
     )
 
     @property
@@ -112,7 +112,7 @@ class MachineSelect(RackSelect):
 class ZoneSelect(DrawnSelect):
     """Zones that are lost, of those that have machines then."""
 
-    zone: PoolName | None = Field(default=None, description="This zone; left out: drawn.")
+    zone: PoolName | None = Field(default=None, description="This zone; default: drawn.")
 
     def matches(self, machine: "FleetMachine") -> bool:
         return self.zone in (None, machine.zone)

@@ -54,7 +54,7 @@ class ServerSelect(ByCount):
     server: Annotated[int, Whole(0, MOST_REPLICAS - 1)] | None = Field(
         default=None,
         description="The server with this number in the pool, which must be named. Replacements "
-        "have new numbers. Left out: drawn.",
+        "have new numbers. Default: drawn.",
     )
     count: Annotated[int | str, Whole(1, MOST_REPLICAS, word=ALL)] = Field(
         default=1, description="How many to draw."
@@ -101,7 +101,7 @@ class ServerFault(InjectedFault):
     """A fault that hits servers."""
 
     select: ServerSelect = Field(
-        default_factory=ServerSelect, description="Which servers; left out: one of all."
+        default_factory=ServerSelect, description="Which servers; default: one of all."
     )
 
     @property

@@ -39,10 +39,10 @@ class RandomTimes(Section):
         description="Start; the first fault is one gap later.",
     )
     until_s: Length | None = Field(
-        default=None, description="None begins after this. Left out: the end of the run."
+        default=None, description="None begins after this. Default: the end of the run."
     )
     most: Annotated[int, Whole(1, MOST_REQUESTS)] | None = Field(
-        default=None, description="Most faults. Left out: any number."
+        default=None, description="Most faults. Default: any number."
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -63,7 +63,7 @@ class FaultCondition(Section):
     )
     pool: Annotated[str, Name()] | None = Field(
         default=None,
-        description="Of this pool. Left out: of all. Not for `arrivals` and `inside`.",
+        description="Of this pool. Default: of all. Not for `arrivals` and `inside`.",
     )
     above: Annotated[float, AMOUNT] | None = Field(
         default=None, description="The metric must be above this; this or `below`."

@@ -55,11 +55,11 @@ class VaryingTime(Section):
     )
     cv: Annotated[float, Number(0, 10)] | None = Field(
         default=None,
-        description="Coefficient of variation, for `lognormal`. Left out: 0.5.",
+        description="Coefficient of variation, for `lognormal`. Default: 0.5.",
     )
     half_width_s: Moment | None = Field(
         default=None,
-        description="Half width, for `uniform`. Left out: the mean.",
+        description="Half width, for `uniform`. Default: the mean.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -114,7 +114,7 @@ class PodTimes(Section):
     )
     force_after_s: Moment | None = Field(
         default=None,
-        description="Until a pod that cannot terminate is forgotten. Left out: never.",
+        description="Until a pod that cannot terminate is forgotten. Default: never.",
     )
 
     def delays(self, load: PodDelay | None = None) -> dict[str, PodDelay]:

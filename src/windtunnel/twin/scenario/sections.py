@@ -21,15 +21,14 @@ class Scenario(Section):
 
     name: Annotated[str, Name()] | None = Field(
         default=None,
-        description="Names the run and its folder. Left out: the file's name without its "
-        "extension.",
+        description="Names the run and its folder. Default: the file's name without its extension.",
     )
     seed: Annotated[int, Whole(0, LARGEST_SEED)] = Field(
         default=0, description="Random seed: the same scenario and seed give the same result."
     )
     duration_s: Annotated[float, Duration("0s", LONGEST_RUN, above=True)] | None = Field(
         default=None,
-        description="When traffic stops and the run ends. Left out: when every request has ended.",
+        description="When traffic stops and the run ends. Default: when every request has ended.",
     )
     model: ModelName | None = Field(
         default=None,
@@ -54,15 +53,15 @@ class Scenario(Section):
     serving: ServingSettings = Field(description="The servers, the router and the gateway.")
     scaling: ScalingSection | None = Field(
         default=None,
-        description="The autoscaler, by `policy`. Left out: every pool keeps its `replicas`.",
+        description="The autoscaler, by `policy`. Default: every pool keeps its `replicas`.",
     )
     gangs: GangsSettings | None = Field(
         default=None,
-        description="Gangs of pods, as manifests. Left out: a replica is one pod.",
+        description="Gangs of pods, as manifests. Default: a replica is one pod.",
     )
     fleet: FleetSettings | None = Field(
         default=None,
-        description="The machines that servers run on. Left out: unlimited machines without "
+        description="The machines that servers run on. Default: unlimited machines without "
         "provisioning time.",
     )
     faults: Faults = Field(
@@ -75,6 +74,6 @@ class Scenario(Section):
     )
     plan: PlanSettings | None = Field(
         default=None,
-        description="What `windtunnel plan` chooses from; simulations only check it. Left out: "
+        description="What `windtunnel plan` chooses from; simulations only check it. Default: "
         "derived from the scenario.",
     )

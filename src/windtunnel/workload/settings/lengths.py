@@ -71,7 +71,7 @@ class BoundedLengths(Section):
     min: Tokens = Field(default=1, description="Lower bound; at least 1.")
     max: Tokens = Field(
         default=MOST_TOKENS,
-        description="Upper bound. Left out: limited only by the engine.",
+        description="Upper bound. Default: limited only by the engine.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:

@@ -113,7 +113,7 @@ class AdapterMix(Section):
     skew: Annotated[float, Number(0, 10)] | None = Field(
         default=None,
         description="With count: the n-th adapter has a frequency proportional to 1 / n^skew "
-        "(Zipf). Left out: 0, all equal.",
+        "(Zipf). Default: 0, all equal.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -167,7 +167,7 @@ class SourceSettings(Section):
         description="Its name in results. Its random draws depend on this name and the seed alone."
     )
     model: ModelName | None = Field(
-        default=None, description="The model it asks for. Left out: the scenario's."
+        default=None, description="The model it asks for. Default: the scenario's."
     )
     tenant: Annotated[str, Name()] = Field(default="default", description="The tenant.")
     slo: Annotated[str, Name()] = Field(
@@ -176,7 +176,7 @@ class SourceSettings(Section):
     )
     count: Annotated[int, Whole(1, MOST_REQUESTS)] | None = Field(
         default=None,
-        description="Total requests (with `session`, conversations). Left out: until `duration`, "
+        description="Total requests (with `session`, conversations). Default: until `duration`, "
         "which is then required.",
     )
     arrivals: ArrivalProcess = Field(
@@ -190,10 +190,10 @@ class SourceSettings(Section):
     prompt_tokens: TokenCounts = Field(description="Prompt tokens without the prefix.")
     output_tokens: TokenCounts = Field(description="Output tokens.")
     prefix: PrefixSettings | None = Field(
-        default=None, description="Shared system prompts. Left out: every prompt is new."
+        default=None, description="Shared system prompts. Default: every prompt is new."
     )
     population: PopulationSettings | None = Field(
-        default=None, description="Senders that share the source's rate. Left out: one."
+        default=None, description="Senders that share the source's rate. Default: one."
     )
     media: ExtraTokens | None = Field(
         default=None,
@@ -205,16 +205,16 @@ class SourceSettings(Section):
         description="Reasoning tokens, generated before output_tokens and in addition to them.",
     )
     session: SessionSettings | None = Field(
-        default=None, description="Conversations. Left out: independent requests."
+        default=None, description="Conversations. Default: independent requests."
     )
     adapters: AdapterMix | None = Field(
         default=None,
         description="LoRA adapters, one at random per request or session. Sources that name the "
-        "same adapter share it. Left out: the base model.",
+        "same adapter share it. Default: the base model.",
     )
     timeout_s: Timeout | None = Field(
         default=None,
-        description="The client gives up this long after arrival. Left out: never.",
+        description="The client gives up this long after arrival. Default: never.",
     )
 
     @property
@@ -339,7 +339,7 @@ class TraceSettings(Section):
         | None
     ) = Field(
         default=None,
-        description="Left out: detected from the first lines. ShareGPT conversations have no "
+        description="Default: detected from the first lines. ShareGPT conversations have no "
         "times: add them with `windtunnel trace convert`.",
     )
     speedup: Annotated[float, Number(1 / FASTEST_REPLAY, FASTEST_REPLAY)] = Field(
@@ -366,7 +366,7 @@ class TraceSettings(Section):
     )
     think: Pauses | None = Field(
         default=None,
-        description="With `sessions: closed`: the think time. Left out: from the trace (`think`, "
+        description="With `sessions: closed`: the think time. Default: from the trace (`think`, "
         "else the gap between arrivals less the E2E of the first, if known), divided by speedup.",
     )
     models: dict[Annotated[str, Text("a model's name in the trace")], ModelName] | None = Field(
@@ -394,26 +394,26 @@ class ReplaySettings(Section):
     trace: TraceSettings = Field(description="The file, and how to read it.")
     name: Annotated[str, Name()] | None = Field(
         default=None,
-        description="Its name in results. Left out: the trace's names of sources, or the file's "
+        description="Its name in results. Default: the trace's names of sources, or the file's "
         "name.",
     )
     model: ModelName | None = Field(
         default=None,
-        description="The model of requests that `trace.models` does not map. Left out: the "
+        description="The model of requests that `trace.models` does not map. Default: the "
         "scenario's.",
     )
     tenant: Annotated[str, Name()] | None = Field(
-        default=None, description="The tenant. Left out: as in the trace, or `default`."
+        default=None, description="The tenant. Default: as in the trace, or `default`."
     )
     slo: Annotated[str, Name()] | None = Field(
-        default=None, description="Class of service. Left out: as in the trace, or `standard`."
+        default=None, description="Class of service. Default: as in the trace, or `standard`."
     )
     count: Annotated[int, Whole(1, MOST_REQUESTS)] | None = Field(
-        default=None, description="Only its first requests. Left out: all."
+        default=None, description="Only its first requests. Default: all."
     )
     timeout_s: Timeout | None = Field(
         default=None,
-        description="The client gives up this long after arrival. Left out: as in the trace, or "
+        description="The client gives up this long after arrival. Default: as in the trace, or "
         "never.",
     )
 
@@ -435,7 +435,7 @@ class SloClass(Section):
 
     priority: Annotated[int, Whole(-HIGHEST_PRIORITY, HIGHEST_PRIORITY)] | None = Field(
         default=None,
-        description="Higher goes first; below 0 may be shed. Left out: that of the built-in class; "
+        description="Higher goes first; below 0 may be shed. Default: that of the built-in class; "
         "in other classes, that of standard.",
     )
     ttft_s: Target | None = Field(

@@ -48,7 +48,7 @@ class KthenaHeterogeneousSettings(KthenaSettings):
     policy: Literal["kthena-heterogeneous"]
     costs: dict[PoolName, Cost] = Field(
         default_factory=dict,
-        description="Cost of a replica by pool. Left out: its price.",
+        description="Cost of a replica by pool. Default: its price.",
     )
     cost_expansion_percent: Annotated[int, Whole(0, 10_000)] = Field(
         default=200,
@@ -95,7 +95,7 @@ class KthenaDisaggregatedSettings(KthenaSettings):
         description="Metrics by pool, in place of `metrics`.",
     )
     ratio: Ratio | None = Field(
-        default=None, description="Limits on the ratio of two pools' sizes. Left out: none."
+        default=None, description="Limits on the ratio of two pools' sizes. Default: none."
     )
 
     def parts(self) -> PolicyParts:

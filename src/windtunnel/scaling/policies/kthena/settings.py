@@ -110,7 +110,7 @@ class Behavior(Section):
 
     up: PaceUp = Field(default_factory=PaceUp, description="More replicas.")
     down: PaceDown = Field(default_factory=PaceDown, description="Fewer replicas.")
-    panic: Panic | None = Field(default=None, description="Left out: no panic.")
+    panic: Panic | None = Field(default=None, description="Default: no panic.")
 
     @classmethod
     def draw(cls, dice: Dice) -> Values:
@@ -183,7 +183,7 @@ class KthenaSettings(PolicySettings):
         default_factory=dict,
         exclude_if=lambda value: not value,
         description="Metrics read as one number for the pool, and how replicas are aggregated. "
-        "Left out: every replica is read.",
+        "Default: every replica is read.",
     )
     tolerance_percent: Annotated[int, Whole(0, 100)] = Field(
         default=10, description="Tolerated deviation from targets, in percent."
@@ -195,7 +195,7 @@ class KthenaSettings(PolicySettings):
     )
     behavior: Behavior = Field(
         default_factory=Behavior,
-        description="Windows, rates and panic. Left out: up by 4 or 100% per minute, down after 5m "
+        description="Windows, rates and panic. Default: up by 4 or 100% per minute, down after 5m "
         "without a higher recommendation.",
     )
     history: Literal["kept", "lost"] = Field(

@@ -94,7 +94,7 @@ class PredictiveSettings(PolicySettings):
     )
     history: TrafficHistory | None = Field(
         default=None,
-        description="Traffic of a similar period, such as yesterday. Left out: it learns as it "
+        description="Traffic of a similar period, such as yesterday. Default: it learns as it "
         "runs.",
     )
     drain_s: Annotated[float, Duration("1s", "1h")] = Field(

@@ -56,7 +56,7 @@ class ControllerRestart(LastingFault):
     for_s: Length | None = Field(
         default=None,
         serialization_alias="for_",
-        description="How long the autoscaler is away. Left out: not at all. Other controllers are "
+        description="How long the autoscaler is away. Default: not at all. Other controllers are "
         "back at once.",
     )
 

@@ -58,12 +58,12 @@ class CrashLoop(ServerFault, LastingFault):
         description="Duration; servers that start later do not crash.",
     )
     select: ServerSelect = Field(
-        default_factory=ServerSelect, description="Which servers; left out: one of all."
+        default_factory=ServerSelect, description="Which servers; default: one of all."
     )
     after_s: Moment = Field(default=5.0, description="From being ready to the crash.")
     backoff: RestartBackoff = Field(
         default_factory=RestartBackoff,
-        description="Wait before a restart; doubles each time. Left out: 10s, 20s, ... 5m.",
+        description="Wait before a restart; doubles each time. Default: 10s, 20s, ... 5m.",
     )
 
     def prepare(self, world: World, stream: Stream) -> Injection:

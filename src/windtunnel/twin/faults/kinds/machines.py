@@ -30,7 +30,7 @@ class DomainLoss(DrawnFault):
     for_s: Annotated[Length | None, Added()] = Field(
         default=None,
         serialization_alias="for_",
-        description="Time until replacements are available. Left out: `fleet.replaced_after`.",
+        description="Time until replacements are available. Default: `fleet.replaced_after`.",
     )
 
     @property
@@ -71,7 +71,7 @@ class MachineLoss(DomainLoss):
 
     kind: Literal["machine-loss"]
     select: MachineSelect = Field(
-        default_factory=MachineSelect, description="Which; left out: one of all."
+        default_factory=MachineSelect, description="Which; default: one of all."
     )
 
     def domain(self, machine: "FleetMachine") -> str:
@@ -83,7 +83,7 @@ class RackLoss(DomainLoss):
 
     kind: Literal["rack-loss"]
     select: RackSelect = Field(
-        default_factory=RackSelect, description="Which; left out: one of all."
+        default_factory=RackSelect, description="Which; default: one of all."
     )
 
     def domain(self, machine: "FleetMachine") -> str:
@@ -95,7 +95,7 @@ class ZoneLoss(DomainLoss):
 
     kind: Literal["zone-loss"]
     select: ZoneSelect = Field(
-        default_factory=ZoneSelect, description="Which; left out: one of all."
+        default_factory=ZoneSelect, description="Which; default: one of all."
     )
 
     def domain(self, machine: "FleetMachine") -> str:

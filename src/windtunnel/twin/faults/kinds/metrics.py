@@ -24,7 +24,7 @@ class MetricFault(LastingFault):
         Annotated[list[Literal["routers", "autoscaler"]], Field(min_length=1, max_length=2)] | None
     ) = Field(
         default=None,
-        description="Affected readers: `routers` (with the gateway), `autoscaler`. Left out: all.",
+        description="Affected readers: `routers` (with the gateway), `autoscaler`. Default: all.",
     )
 
     def hit_readers(self, world: World) -> list[str]:
@@ -84,11 +84,11 @@ class PartialScrape(ServerFault, MetricFault):
     kind: Literal["partial-scrape"]
     select: ServerSelect = Field(
         default_factory=ServerSelect,
-        description="Which servers; left out: one of all.",
+        description="Which servers; default: one of all.",
     )
     share: Annotated[float, Number(0, 1, above=True)] | None = Field(
         default=None,
-        description="Share of servers not scraped, at least one. Left out: `select.count`.",
+        description="Share of servers not scraped, at least one. Default: `select.count`.",
     )
 
     @property

@@ -41,7 +41,7 @@ class QuotaFault(LastingFault, MachineFault):
     """Machines that can no longer be had."""
 
     select: QuotaSelect = Field(
-        default_factory=QuotaSelect, description="Which machines; left out: all."
+        default_factory=QuotaSelect, description="Which machines; default: all."
     )
 
     @property
@@ -88,7 +88,7 @@ class SpotReclaim(DrawnFault):
 
     kind: Literal["spot-reclaim"]
     select: MachineSelect = Field(
-        default_factory=MachineSelect, description="Which spot machines; left out: one of all."
+        default_factory=MachineSelect, description="Which spot machines; default: one of all."
     )
     notice_s: Moment = Field(
         default=120.0, description="Time from notice to loss; clouds give 30s to 2m."

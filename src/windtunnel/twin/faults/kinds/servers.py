@@ -77,7 +77,7 @@ class RateLimitStorm(ServerFault, LastingFault):
     kind: Literal["rate-limit-storm"]
     select: ServerSelect = Field(
         default_factory=lambda: ServerSelect(count=ALL),
-        description="Which servers; left out: all.",
+        description="Which servers; default: all.",
     )
     share: Annotated[float, Number(0, 1, above=True)] = Field(
         default=1.0, description="Share of requests refused, drawn for each."
