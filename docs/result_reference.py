@@ -1,4 +1,4 @@
-"""Writes the table of `result.json` in docs/reference/result.md from the figures declared in code.
+"""Writes the list of `result.json` in docs/reference/result.md from the figures declared in code.
 
 Run it after a change of a figure: `python docs/result_reference.py`. A test holds the page to it.
 """
@@ -9,16 +9,13 @@ from pathlib import Path
 from windtunnel.analysis.figures import FIGURES, Figure
 
 PAGE = Path(__file__).parent / "reference" / "result.md"
-TABLE = re.compile(
-    r"(?<=\n\| key \| unit \| meaning \|\n\|---\|---\|---\|\n).*?(?=\n\n)",
-    re.DOTALL,
-)
+LIST = re.compile(r"(?<=\n\n)- `name`: .*?(?=\n\n)", re.DOTALL)
 PART = re.compile(r"(\w+\.[A-Z]+)\.(.+)")
 """A figure of each class, source, tenant or pool."""
 
 
 def page() -> str:
-    """The whole page, with the table as it should be."""
+    """The whole page, with the list as it should be."""
     rows: list[str] = []
     first: dict[Figure, str] = {}
     repeated: dict[tuple[str, str], list[str]] = {}
@@ -41,17 +38,18 @@ def page() -> str:
         f"{part} {where}": _alike(part, where, keys) for (part, where), keys in repeated.items()
     }
     table = "\n".join(said.get(row, row) for row in rows)
-    return TABLE.sub(lambda _: table, PAGE.read_text(encoding="utf-8"), count=1)
+    return LIST.sub(lambda _: table, PAGE.read_text(encoding="utf-8"), count=1)
 
 
 def _row(one: Figure) -> str:
     null = f" (null: {one.null_when})" if one.null_when else ""
-    cells = (f"`{one.path}`", one.unit.replace("$", "US$"), f"{one.meaning}{null}")
-    return f"| {' | '.join(cells)} |".replace("  |", " |")
+    unit = one.unit.replace("$", "US$")
+    shown = f" ({unit})" if unit and not one.meaning.startswith(unit) else ""
+    return f"- `{one.path}`{shown}: {one.meaning}{null}"
 
 
 def _alike(part: str, where: str, keys: list[str]) -> str:
-    return f"| `{part}.KEY` | | {', '.join(keys)}: as `{where}.KEY` |"
+    return f"- `{part}.KEY`: {', '.join(keys)}: as `{where}.KEY`"
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from windtunnel.twin.scenario.load import load_text
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference" / "result.md").read_text()
 NAME = re.compile(r"`([A-Za-z_.]+)`")
+ITEM = re.compile(r"- (`[^`]+`)(?: \(([^)]*)\))?: (.+)")
 DRAFTS = "serving.pools.0.engine.speculative={method: mtp, num_speculative_tokens: 2}"
 FIGURES = ["mean", "p50", "p90", "p95", "p99", "max"]
 MEASURED = "measure.from=500ns"
@@ -35,11 +36,13 @@ MEASURED = "measure.from=500ns"
 
 
 def rows_of(section: str) -> list[list[str]]:
-    """The cells of the table under a heading."""
+    """The cells of the table under a heading, or key, kind and meaning of the items of a list."""
     _, _, rest = PAGE.partition(f"\n## {section}\n")
     assert rest
-    lines = [line for line in rest.partition("\n## ")[0].splitlines() if line.startswith("| `")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    lines = rest.partition("\n## ")[0].splitlines()
+    items = [found.groups() for found in map(ITEM.fullmatch, lines) if found]
+    table = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
+    return [[(cell or "").strip() for cell in row] for row in [*items, *table]]
 
 
 NAMED = {
