@@ -21,7 +21,7 @@ def test_the_page_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.Monk
     CliRunner().invoke(simulate, [example, "-o", RUN], catch_exceptions=False)
     lines = PAGE.splitlines()
     commands = [line for line in lines if line.startswith(f"    windtunnel explain {RUN} --")]
-    assert len(commands) == 3
+    assert len(commands) == 2
     for command in commands:
         result = CliRunner().invoke(explain, command.split()[2:], catch_exceptions=False)
         start = lines.index(command) + 2
