@@ -3,6 +3,7 @@
 Run it after a change of either: `python docs/catalog_reference.py`. A test holds the page to it.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from windtunnel.models.catalog.accelerators import ACCELERATORS, GIB, GIGA, TERA, Accelerator
@@ -28,51 +29,60 @@ Not in the list? Give the path of a Hugging Face `config.json`, or of the folder
 shape are known too: `deepseek-r1`, `qwen3-235b-a22b-thinking-2507`, `kimi-k2-thinking`, `glm-4.6`.
 
 Parameters are counted from the shape, in billions; *active* are those that one token is
-multiplied with: not the input table, and of a mixture only the chosen experts. KV bytes per token
-are those of the whole model over all layers, in the cache's precision, without what sliding
-windows save. Context is the longest sequence, and what `max_model_len` is where it is left out.
+multiplied with. KV bytes per token are those of all layers, in the cache's precision, without what
+sliding windows save. Context is the longest sequence, the default of `max_model_len`.
 """
 
 ACCELERATORS_TEXT = """\
-Peaks are the vendors' dense figures; a dash means that there is no such unit, and numbers are
-converted to bf16. Memory is what the driver reports where that is known. The link is per GPU and
-direction. Prices are examples of on-demand prices in 2025 and 2026, per accelerator and hour; set
-your own. The profile is what the `physics` step-time model takes when a scenario names none:
+Peaks are dense; a dash means that there is no such unit, and numbers are converted to bf16. Memory
+is what the driver reports where that is known. The link is per GPU and direction. Prices are
+examples of on-demand prices in 2025 and 2026, per accelerator and hour; set your own. *Profile* is
+what the `physics` step-time model takes by default ([errors](../explanation/step-time-models.md)):
 
-- *whole steps*: fitted to whole inference steps that were measured on this accelerator;
-- *operators*: fitted to timings of single operators, no whole step was measured;
-- *scaled*: not measured; it has the fractions of the peaks that the nearest measured one reaches;
-- *generic*: nothing similar has been measured. Its efficiencies lie between those of
-  measured kinds; take care.
+- a name: fitted to timings of single operators on this accelerator;
+- scaled: the fractions of the peaks that the nearest measured accelerator reaches;
+- generic: nothing similar has been measured; take care.
 
-[Step-time models](../explanation/step-time-models.md) has the errors. `windtunnel profile` and
-`windtunnel calibrate` make a profile of your own.
+`windtunnel profile` and `windtunnel calibrate` make a profile of your own.
 """
+USUAL = ("NVIDIA data sheet", "AMD data sheet", "Google Cloud documentation")
 
 
 def page() -> str:
     """The whole page."""
     models = [
-        "| model | parameters | active | KV bytes per token | context | shape from |",
-        "|---|--:|--:|--:|--:|---|",
+        "| model | parameters | active | KV bytes per token | context, Ki |",
+        "|---|--:|--:|--:|--:|",
     ]
     models += [_model_row(shape) for shape in MODELS.values()]
     accelerators = [
-        "| accelerator | GiB | GB/s | bf16 TFLOP/s | fp8 TFLOP/s | link, GB/s | $/h | profile "
-        "| figures from |",
-        "|---|--:|--:|--:|--:|---|--:|---|---|",
+        "| accelerator | GiB | GB/s | bf16 TFLOP/s | fp8 TFLOP/s | link, GB/s | $/h | profile |",
+        "|---|--:|--:|--:|--:|---|--:|---|",
     ]
     accelerators += [_accelerator_row(each) for each in ACCELERATORS.values()]
+    shapes = {name: source_of(name).partition(", in ")[2] for name in MODELS}
+    figures = {one.name: one.source for one in ACCELERATORS.values() if one.source not in USUAL}
     parts = [
         INTRODUCTION,
         f"## {len(MODELS)} models\n",
         MODELS_TEXT,
         "\n".join(models) + "\n",
+        f"Shapes are those that the publishers' `config.json` has; others are from elsewhere: {_by_source(shapes)}.\n",
         f"## {len(ACCELERATORS)} accelerators\n",
         ACCELERATORS_TEXT,
         "\n".join(accelerators) + "\n",
+        f"Figures are the vendors'; others: {_by_source(figures)}.\n",
     ]
     return "\n".join(parts)
+
+
+def _by_source(sources: Mapping[str, str]) -> str:
+    """Names by where their figures are from; those without a word are left out."""
+    found: dict[str, list[str]] = {}
+    for name, source in sources.items():
+        if source:
+            found.setdefault(source, []).append(f"`{name}`")
+    return "; ".join(f"{', '.join(names)} ({source})" for source, names in found.items())
 
 
 def _model_row(shape: ModelShape) -> str:
@@ -81,8 +91,7 @@ def _model_row(shape: ModelShape) -> str:
         f"{shape.params / GIGA:.2f}",
         f"{shape.active_params / GIGA:.2f}",
         f"{shape.kv_bytes_per_token:,.0f}",
-        f"{shape.max_context // KIB:,} Ki",
-        source_of(shape.name),
+        f"{shape.max_context // KIB:,}",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -98,7 +107,6 @@ def _accelerator_row(accelerator: Accelerator) -> str:
         f"{accelerator.link} {accelerator.link_bytes_per_s / GIGA:g}",
         f"{price:.2f}" if price is not None else "-",
         _basis(profile_for(accelerator)),
-        accelerator.source,
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -109,8 +117,7 @@ def _basis(profile: Profile) -> str:
         return f"scaled from `{profile.scaled_from}`"
     if not profile.calibrated:
         return "generic"
-    kind = "whole steps" if "shapes" in profile.errors else "operators"
-    return f"`{profile.name}`, {kind}"
+    return f"`{profile.name}`" + ", whole steps" * ("shapes" in profile.errors)
 
 
 if __name__ == "__main__":

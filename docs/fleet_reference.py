@@ -31,37 +31,33 @@ Live, `machines.initial`, `provisioning` and `replaced_after` have no effect; `m
 
 ## States of a machine
 
-| state | NodeClaim | existing node |
-|---|---|---|
-| speculative | does not exist, and `machines.max` has a place for it | |
-| creating | exists, not yet `Initialized` | |
-| idle | its node has the taint `{IDLE_TAINT}:NoSchedule` | the same |
-| configured | the taint is off: pods may come | the same |
-| draining | cordoned; pods are evicted until none is left | the same |
-| deleting | is being deleted | |
-| failed | lost, or about to be (see notices) | the same |
+- speculative: no NodeClaim, and `machines.max` has a place for it
+- creating: the NodeClaim is not yet `Initialized`
+- idle: the node has the taint `{IDLE_TAINT}:NoSchedule`
+- configured: the taint is off, pods may come
+- draining: cordoned; pods are evicted until none is left
+- deleting: the NodeClaim is being deleted
+- failed: lost, or about to be (see notices)
 
-- A NodeClaim is named `FLEET-POOL-NUMBER`, so a machine never has two. Each order creates or deletes it, or writes the annotation `{NOTE}` (goal, need, shard, epoch, sequence), guarded by the object's version; everything else follows from observation, so a killed operator leaves nothing half done.
+- A NodeClaim is named `FLEET-POOL-NUMBER`, so a machine never has two. Orders are kept in its annotation `{NOTE}`, so a killed operator leaves nothing half done.
 - Demand is stored in the ConfigMap `{NAME}-FLEET-SHARD` before a machine is ordered, up to 900 KiB (about 6,000 machines). The Lease of the same name says who decides; its `leaseTransitions` is part of the epoch.
 - With several shards, the key `report` of that ConfigMap is the shard's report to the coordinator, and `{NAME}-FLEET-coordinator` has the coordinator's books and instructions.
 
 ## Objects
 
-| | |
-|---|---|
-| labels of NodeClaims | `{FLEET}`, `{POOL}`, `{MACHINE}`, `windtunnel.dev/accelerator` and the labels of the pool, which Karpenter copies to the node. There is no label `karpenter.sh/nodepool`: Karpenter neither consolidates nor expires these claims. |
-| spec of NodeClaims | `requirements`: `instance_types`, the zone where the pool names one, the capacity type (`bare-metal` as `on-demand`), and more from `requirements`. `resources.requests`: accelerators, and `cpu` and `memory` where the pool names them. Taints of the pool and `{IDLE_TAINT}`. `expireAfter: Never`. |
-| nodes | the taint `{IDLE_TAINT}`; while draining `spec.unschedulable`, with the annotation `{CORDONED}` that says why; and the label `{NEED}`. A cordon of others is left alone. |
-| pods | evicted through `pods/eviction`, so that disruption budgets hold; retried after 5 s. Pods of DaemonSets, static pods and ended pods do not count. A pod with `{DO_NOT_DISRUPT}: "true"` is not evicted from a draining machine, but is from one that is taken away. |
+- Labels of NodeClaims: `{FLEET}`, `{POOL}`, `{MACHINE}`, `windtunnel.dev/accelerator` and the labels of the pool, which Karpenter copies to the node. There is no label `karpenter.sh/nodepool`: Karpenter neither consolidates nor expires these claims.
+- Spec of NodeClaims: `requirements`: `instance_types`, the zone where the pool names one, the capacity type (`bare-metal` as `on-demand`), and more from `requirements`. `resources.requests`: accelerators, and `cpu` and `memory` where the pool names them. Taints of the pool and `{IDLE_TAINT}`. `expireAfter: Never`.
+- Nodes: the taint `{IDLE_TAINT}`; while draining `spec.unschedulable`, with the annotation `{CORDONED}` that says why; and the label `{NEED}`. A cordon of others is left alone.
+- Pods are evicted through `pods/eviction`, so that disruption budgets hold; retried after 5 s. Pods of DaemonSets, static pods and ended pods do not count. A pod with `{DO_NOT_DISRUPT}: "true"` is not evicted from a draining machine, but is from one that is taken away.
 
 ## Which pods get machines
 
 Pods whose condition `PodScheduled` is `False` with the reason `Unschedulable`, set by kube-scheduler or, with `--place`, by gang placement. They are packed into machines as in a simulation: `nodeSelector`, required node affinity, tolerations and `required` topology of gangs count; `podAffinity` and spreads do not.
-A label that only some nodes will have, such as a rack, cannot be promised for a NodeClaim: gangs that must share one get machines from existing nodes only. A pod that fits no kind of machine gets the event `FleetNoKind`.
+Gangs that must share a label that only some nodes have, such as a rack, get machines from existing nodes only. A pod that fits no kind of machine gets the event `FleetNoKind`.
 
 ## Notices and losses
 
-A node with one of the taints {", ".join(f"`{one}`" for one in NOTICES)}, or whose NodeClaim another program deletes, will be taken away. Its machine counts as failed at once: its need gets another one, and its pods are evicted.
+A node with one of the taints {", ".join(f"`{one}`" for one in NOTICES)}, or whose NodeClaim another program deletes, will be taken away. Its need gets another machine at once, and its pods are evicted.
 If a NodeClaim disappears before it was `Initialized`, Karpenter had no capacity: its instance type, zone and capacity type are not tried again for 30 s, doubling up to 10 min. A node that is gone, or not ready for `lost_after`, is replaced, unless more than half of the nodes are not ready.
 
 ## Events, logs and metrics

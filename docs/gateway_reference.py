@@ -24,13 +24,11 @@ In a configuration file `serving.router`, `serving.admission` and `slo` are thos
 
 ## Paths
 
-| path | |
-|---|---|
-| POST `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/embeddings`, `/tokenize`, `/detokenize` | Sent to a server that has the model. |
-| GET, DELETE `/v1/responses/ID`, POST `/v1/responses/ID/cancel`, GET `/v1/responses/ID/input_items` | Sent to the server that made the response, past admission; 404 if it is not known, or another tenant's. `previous_response_id` of a new response prefers that server. |
-| GET `/v1/models`, `/v1/models/NAME` | The models of all healthy servers, each once. |
-| GET `/health` | 200. |
-| anything else | 404; it is never forwarded. |
+- POST `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/embeddings`, `/tokenize`, `/detokenize`: sent to a server that has the model.
+- GET, DELETE `/v1/responses/ID`, POST `/v1/responses/ID/cancel`, GET `/v1/responses/ID/input_items`: sent to the server that made the response, past admission; 404 if it is not known, or another tenant's. `previous_response_id` of a new response prefers that server.
+- GET `/v1/models`, `/v1/models/NAME`: the models of all healthy servers, each once.
+- GET `/health`: 200.
+- Anything else: 404.
 
 With `live.picker` or `--picker-port`, Envoy is answered by gRPC: `envoy.service.ext_proc.v3.ExternalProcessor`, and `grpc.health.v1.Health` with the services `liveness` and `readiness`.
 
@@ -41,15 +39,14 @@ server with the reason why it gets no requests.
 
 - The body passes unchanged, except that `stream_options.include_usage` is added to streams (and the usage chunk removed for clients that did not ask; `live.usage: false` disables both) and `kv_transfer_params` is removed.
 - Headers of the connection, of identity (`authorization`, `cookie`) and of routing (`x-gateway-*`, `x-prefiller-host-port`, `x-data-parallel-rank`) do not reach servers. `x-request-id` is kept or made; `traceparent` gets a span of the gateway.
-- `Upgrade` is ignored: the answer is plain HTTP/1.1. Of a target that is a whole URL the path counts. A transfer encoding other than `chunked` is refused with 501.
-- A status below 100 or above 599 from a server is a bad answer (502). Of several answers to a request the client gets the first, and the connection is dropped (`windtunnel_unrequested_answers_total`).
+- `Upgrade` is ignored. A transfer encoding other than `chunked` is refused with 501. A status below 100 or above 599 from a server is a bad answer (502). Of several answers to a request the client gets the first, and the connection is dropped (`windtunnel_unrequested_answers_total`).
 
-| request header | |
-|---|---|
-| `authorization: Bearer KEY` | One of `live.clients`, where there are any. The key says which tenant it is; no header does. |
-| `x-slo-class` | The class of service, among those that the key allows. |
-| `x-session-id` | The session, for `session-sticky` routing; `session_id` in the body does the same. |
-| `x-windtunnel-explain` | With any value: the answer has `x-windtunnel-server` and `x-windtunnel-reason`. |
+Request headers:
+
+- `authorization: Bearer KEY`: one of `live.clients`, which names the tenant.
+- `x-slo-class`: the class of service, among those that the key allows.
+- `x-session-id`: the session, for `session-sticky` routing; `session_id` in the body does the same.
+- `x-windtunnel-explain`, with any value: the answer has `x-windtunnel-server` and `x-windtunnel-reason`.
 
 ## Limits in headers
 
@@ -59,8 +56,7 @@ with 429 or 503 has `retry-after`: until the bucket holds the prompt or the queu
 ## The access log
 
 `live.access_log` names a file with a line of JSON for each request: `time` (Unix, of its end), `id`, `path`, `status` (499: the client left before it got one), `outcome`, `reason`, `tenant`, `slo`, `model`, `stream`,
-`attempts`, `server`, `queued_s`, `first_byte_s`, `duration_s`, `prompt_tokens`, `cached_tokens`, `output_tokens`. A request that was not valid has the outcome `invalid`, one that found no server ready (503) `rejected`. Requests about
-stored responses have no `slo`, `model` or tokens, but their `method`. There are no prompts, keys or addresses of clients in it.
+`attempts`, `server`, `queued_s`, `first_byte_s`, `duration_s`, `prompt_tokens`, `cached_tokens`, `output_tokens`. A request that was not valid has the outcome `invalid`, one that found no server ready (503) `rejected`. There are no prompts, keys or addresses of clients in it.
 
 ## How a request ends
 
@@ -73,8 +69,7 @@ def page() -> str:
     """The whole page."""
     script = runpy.run_path(str(Path(__file__).parent / "scenario_reference.py"))
     parts = [INTRODUCTION + ", ".join(f"`{name}`" for name in OUTCOMES) + ".\n"]
-    rows = ["| reason | status | message |", "|---|---|---|"]
-    rows += [f"| `{name}` | {STATUSES[name]} | {text} |" for name, text in MESSAGES.items()]
+    rows = [f"- `{name}` ({STATUSES[name]}): {text}" for name, text in MESSAGES.items()]
     parts.append("\n".join(rows) + "\n")
     parts.append(
         "## The event log\n\n"
@@ -83,14 +78,13 @@ def page() -> str:
         f"({', '.join(f'`{name}`' for name in DECISIONS)}). [`windtunnel audit`]"
         "(../how-to/put-a-gateway-in-front-of-servers.md#check-what-it-decided) replays it.\n"
     )
-    rows = ["## Metrics", "", "| name | type | labels | |", "|---|---|---|---|"]
+    rows = ["## Metrics", ""]
     core = GatewayCore(GatewayFile().policies(Path(), 0, {}))
     for family in GatewayCollector(GatewayMetrics(), core, lambda: 0.0).collect():
         ending = "_total" if family.type == "counter" else ""
         labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
-        rows.append(
-            f"| `{family.name}{ending}` | {family.type} | {labels} | {family.documentation} |"
-        )
+        by = f" by {labels}" * bool(labels)
+        rows.append(f"- `{family.name}{ending}` ({family.type}{by}): {family.documentation}")
     parts.append("\n".join(rows) + "\n")
     parts += script["sections"]("live", "live", LiveSettings)
     return "\n".join(parts)

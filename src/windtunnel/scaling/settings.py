@@ -187,13 +187,13 @@ class PolicySettings(ScalerTiming, PolicyKey):
     )
     rate: RateSettings | None = Field(
         default=None,
-        description="Limits on how fast a pool, or the pools of a role together, may change. Left "
-        "out: none.",
+        description="Limits on how fast a pool, or the pools of a role together, may change. "
+        "Default: none.",
     )
     zero_after_s: Annotated[float, Duration("0s", LONGEST_RUN)] | None = Field(
         default=None,
-        description="Idle time before the last replica of a pool with `min: 0` is removed. Left "
-        "out: as soon as the policy decides.",
+        description="Idle time before the last replica of a pool with `min: 0` is removed. "
+        "Default: as soon as the policy decides.",
     )
     matched_roles: Switch = Field(
         default=False,

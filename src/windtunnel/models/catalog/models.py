@@ -242,7 +242,7 @@ _SOURCES = {
     **{f"qwen3.5-{size}": "Qwen, in aiconfigurator and a list of models"
        for size in ("0.8b", "2b", "4b", "9b")},
     "nemotron": "nvidia, in aiconfigurator", "granite-4.1": "ibm-granite, in its announcement",
-    "granite-4.0-h": "ibm-granite, in tests of others",
+    "granite-4.0-h": "ibm-granite, in a test of another project",
 }
 # Layers and width of vision encoders, beside the language model.
 _ENCODERS = {

@@ -85,8 +85,8 @@ class PredictiveSettings(PolicySettings):
     interval_s: Period = Field(default=2.0, description="Time between decisions.")
     missed_slo: Annotated[float, Number(0, 1e6, above=True)] | None = Field(
         default=None,
-        description="Dollars that a missed SLO costs: more attains more, at a higher price. Left "
-        "out: the price of a request over the share that may miss (at 95%, 20 requests).",
+        description="Dollars that a missed SLO costs: more attains more, at a higher price. "
+        "Default: the price of a request over the share that may miss (at 95%, 20 requests).",
     )
     season_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
         default=86_400.0,
