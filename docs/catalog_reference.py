@@ -67,7 +67,7 @@ def page() -> str:
         f"## {len(MODELS)} models\n",
         MODELS_TEXT,
         "\n".join(models) + "\n",
-        f"Shapes are those that the publishers' `config.json` has; others are from elsewhere: {_by_source(shapes)}.\n",
+        f"Shapes are from the publishers' `config.json`; others: {_by_source(shapes)}.\n",
         f"## {len(ACCELERATORS)} accelerators\n",
         ACCELERATORS_TEXT,
         "\n".join(accelerators) + "\n",
