@@ -45,6 +45,17 @@ def rows_of(section: str) -> list[list[str]]:
     return [[(cell or "").strip() for cell in row] for row in [*items, *table]]
 
 
+TYPED = re.compile(r"((?:`\w+`,? ?)+)\((\w+)\)")
+
+
+def types_of(section: str) -> dict[str, str]:
+    """The columns that the list under a heading has, with their types, in its order."""
+    part = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    heads = [line.partition(": ")[0] for line in part.splitlines() if line.startswith("- `")]
+    found = [pair for head in heads for pair in TYPED.findall(head)]
+    return {name: kind for names, kind in found for name in re.findall(r"`(\w+)`", names)}
+
+
 NAMED = {
     "slo": "CLASS",
     "sources": "SOURCE",
@@ -168,7 +179,7 @@ def test_every_kind_of_event_is_on_the_page_with_its_data() -> None:
     found: dict[str, set[str]] = {}
     for event in sink.events:
         found.setdefault(event.kind, set()).update(event.data)
-    rows = {row[0].strip("`"): row for row in rows_of("events.jsonl")}
+    rows = {kind: row for row in rows_of("events.jsonl") for kind in NAME.findall(row[0])}
     of_requests = {kind for kind in KINDS if kind.startswith(OF_REQUESTS)}
     assert set(rows) == of_requests == set(found)
     for kind, names in found.items():

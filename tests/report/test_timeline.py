@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.report.page.runs import GATED, SPLIT, run_into
-from tests.report.test_result_page import rows_of
+from tests.report.test_result_page import types_of
 from tests.twin.runs import BUSY, one_server
 from windtunnel.analysis.run_folder import TIMELINE, TOKEN_GAPS
 from windtunnel.twin.run import Run
@@ -144,7 +144,7 @@ def test_every_column_is_on_the_page_with_its_type(
     busy: tuple[Run, pa.Table, pa.Table], name: str
 ) -> None:
     table = busy[1] if name == TIMELINE else busy[2]
-    said = {row[0].strip("`"): row[1] for row in rows_of(name)}
+    said = types_of(name)
     found = {
         field.name: "string"
         if str(field.type).startswith("dictionary")
