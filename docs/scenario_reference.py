@@ -56,8 +56,8 @@ Each key is followed by its values, in brackets:
 | `0s..24h` | a duration: `250ms`, `30s`, `5m`, `4h`, `1h30m`, or a number of seconds |
 | `0/s..100/s` | a rate: `40/s`, `2400/min`, or a number per second |
 | `0B..1TB`, `1kB/s..1PB/s` | a size (`80GiB`, `16GB`), a bandwidth (`25GB/s`) |
-| int, number | decimal; `1e6` is one million |
-| `1..8`, `>0..1` | from 1 to 8, both included; above 0, up to 1 |
+| `1..8` | a whole number from 1 to 8, both included |
+| number `>0..1` | a decimal above 0, up to 1; `1e6` is one million |
 | name | letters, digits, '.', '_' and '-', at most 64, the first a letter or digit |
 | model | a catalog name, or the path of a Hugging Face config.json (`*.json`, `.*`, `/*`) |
 | accelerator | a catalog name, such as h200 |
@@ -144,7 +144,7 @@ class Writer:
                 continue
             small: dict[str, str] = {}
             value = self.value(field, f"{path}.{key}".lstrip("."), word, small)
-            if _explained(field):
+            if _explained(field) or value == "mapping":
                 value = ""
             given = f"{value}{_default(field)}".strip(" ,")
             rows[key] = f" ({given})" * bool(given) + f": {field.description}"
@@ -227,7 +227,7 @@ def _is_small(members: Sections) -> bool:
 
 def _leaf(leaf: Leaf) -> str:
     if isinstance(leaf, Whole):
-        return f"{leaf.word} or " * bool(leaf.word) + f"int {leaf.low}..{_short(str(leaf.high))}"
+        return f"{leaf.word} or " * bool(leaf.word) + f"{leaf.low}..{_short(str(leaf.high))}"
     found = SHORT.get(leaf.allowed, leaf.allowed)
     bounds = re.fullmatch(r"a (\w+) (above|from) (\S+?),? (?:to|up to) (\S+?)(,.*)?", found)
     if bounds is None:

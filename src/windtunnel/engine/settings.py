@@ -51,8 +51,8 @@ class LoraSettings(Section):
     )
     load_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
         default=0.005,
-        description="Time to load an adapter from host memory, added to the first step that needs "
-        "it. 5ms: 100 MB at 20 GB/s.",
+        description="Time to load an adapter from host memory, added to the first step that "
+        "needs it.",
     )
     step_cost: Annotated[float, Number(0, 10)] = Field(
         default=0.03,
@@ -121,8 +121,8 @@ class SpeculativeSettings(Section):
         default=None,
         min_length=1,
         max_length=MOST_DRAFTED,
-        description="Per-position acceptance rates as vLLM logs them: the share of drafts accepted "
-        "up to each position, not increasing. Default: published rates of `eagle3` and `mtp`.",
+        description="Per-position acceptance rates as vLLM logs them. Default: published rates "
+        "of `eagle3` and `mtp`.",
     )
     model: ModelName | None = Field(
         default=None,
@@ -236,8 +236,8 @@ class EngineSettings(Section):
     )
     async_scheduling: Switch = Field(
         default=True,
-        description="Whether the next step is scheduled while one runs: hides host_overhead, and a "
-        "request that arrives during a step joins the one after the next.",
+        description="Whether the next step is scheduled while one runs, as by vLLM's default; "
+        "hides host_overhead.",
     )
     kv_blocks: Annotated[int | Literal["auto"], Whole(2, MOST_BLOCKS, word="auto")] = Field(
         default="auto",
@@ -245,8 +245,8 @@ class EngineSettings(Section):
     )
     kv_cache_dtype: Annotated[Literal["auto", "fp8"], Added()] = Field(
         default="auto",
-        description="KV cache type. `auto` follows the model; `fp8` takes one byte per value. It "
-        "needs an accelerator with fp8, and has no effect without a model.",
+        description="KV cache type. `auto` follows the model; `fp8` takes one byte per value "
+        "and needs an accelerator with fp8.",
     )
     null_block: Switch = Field(
         default=True,
@@ -267,8 +267,8 @@ class EngineSettings(Section):
     )
     compute_whole_hits: Switch = Field(
         default=True,
-        description="Whether a fully cached prompt computes its last block again. If not, it is "
-        "answered at once without holding those blocks; needs async_scheduling: false.",
+        description="Whether a fully cached prompt computes its last block again; false needs "
+        "async_scheduling: false.",
     )
     store_last_token: Switch = Field(
         default=False,
@@ -277,8 +277,8 @@ class EngineSettings(Section):
     )
     last_step_blocks: Switch = Field(
         default=True,
-        description="Whether a step in which every request ends blocks the next. If not, the two "
-        "overlap; needs async_scheduling: false.",
+        description="Whether a step in which every request ends blocks the next; false needs "
+        "async_scheduling: false.",
     )
     lora: LoraSettings | None = Field(
         default=None,

@@ -93,8 +93,8 @@ class PrefixCacheFilterSettings(Section):
     )
     penalty_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
         default=18.0,
-        description="How much longer than elsewhere a request may wait there, estimated as prompt "
-        "tokens in flight over prefill_tokens_per_s; beyond it all servers are kept.",
+        description="How much longer than elsewhere a request may wait there, by prompt tokens "
+        "in flight over prefill_tokens_per_s.",
     )
     prefill_tokens_per_s: Annotated[float, Number(1, 1e9)] = Field(
         default=15928.0,
@@ -121,8 +121,7 @@ class SplitSettings(Section):
     decider: Literal["always", "never", "prefix-threshold"] = Field(
         default="always",
         description="Which requests are split; `prefix-threshold`: those with more than "
-        "`threshold` prompt tokens not cached at the decode server. Others run on a server of "
-        "role `decode` or `both`.",
+        "`threshold` prompt tokens not cached at the decode server.",
     )
     threshold: Annotated[int, Whole(0, MOST_TOKENS)] | None = Field(
         default=None, description="Tokens, for `prefix-threshold`. Default: 16."
@@ -146,8 +145,7 @@ class RouterSettings(Section):
         Text(f"{', '.join(POLICIES)}, or a class of your own as package.module:Class"),
     ] = Field(
         default="round-robin",
-        description="How a server is chosen. A class of your own has a method `choose(request, "
-        "servers)`; its module may be beside the scenario.",
+        description="How a server is chosen.",
     )
     scorers: dict[
         Annotated[str, ScorerName()], Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]
@@ -169,8 +167,8 @@ class RouterSettings(Section):
     )
     staleness_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
         default=0.05,
-        description="How old the load of servers may get before they are probed again; 0s: probed "
-        "for every request. For `weighted`, your own classes, and admission by load.",
+        description="How old the load of servers may get before they are probed again. For "
+        "`weighted`, your own classes, and admission by load.",
     )
     cache_delay_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
         default=0.05,
@@ -180,7 +178,7 @@ class RouterSettings(Section):
     counterfactual: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
         default=0,
         description="Record the scores of this many other servers with each request, on fresh "
-        "signals, to report the regret. Probes every server for every request; 0: off.",
+        "signals, to report the regret.",
     )
     virtual_nodes: Annotated[int, Whole(1, MOST_VIRTUAL_NODES)] = Field(
         default=100,

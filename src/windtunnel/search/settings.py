@@ -106,8 +106,8 @@ class PlanSettings(Section):
     )
     each_target: Annotated[Switch, Added()] = Field(
         default=False,
-        description="Whether `attained` applies to each target alone, as in p95 TTFT under 500 ms "
-        "and p95 TPOT under 40 ms, instead of to all targets jointly.",
+        description="Whether `attained` applies to each target alone (p95 TTFT, p95 TPOT) "
+        "instead of to all jointly.",
     )
     models: Annotated[list[ModelName] | None, Added()] = Field(
         default=None,

@@ -91,9 +91,8 @@ class TransferSettings(Section):
     )
     layerwise: Annotated[bool, Flag(), Added()] = Field(
         default=False,
-        description="Whether KV moves layer by layer during the prefill; the rest, at least the "
-        "last layer, follows after it. A request that waits for space moves all of its KV "
-        "afterwards.",
+        description="Whether KV moves layer by layer during the prefill; at least the last "
+        "layer follows after it.",
     )
     bytes_per_token: Annotated[float, Size("1B", "1GB")] | None = Field(
         default=None, description="KV bytes per token. Default: the model's."
@@ -162,8 +161,7 @@ class PoolSettings(Section):
     )
     cluster: Annotated[str, Name()] = Field(
         default=MAIN,
-        description="Where its servers are. One router serves all clusters; a disaggregated "
-        "prefill runs in the cluster of its decode.",
+        description="Where its servers are. One router serves all clusters.",
     )
     role: Literal["both", "prefill", "decode"] = Field(
         default="both",
@@ -186,8 +184,8 @@ class PoolSettings(Section):
         | None
     ) = Field(
         default=None,
-        description="With `gangs`: what a replica is: a pod of a clique, a replica of a scaling "
-        "group, or a replica of a set.",
+        description="With `gangs`: what a replica is: a pod of this clique, or a replica of "
+        "this scaling group or set.",
     )
     priority: Annotated[int, Whole(-1_000_000, 1_000_000)] | None = Field(
         default=None,
@@ -201,8 +199,8 @@ class PoolSettings(Section):
     )
     data_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL), Added()] = Field(
         default=1,
-        description="vLLM's data_parallel_size: ranks with attention, KV cache and batch of their "
-        "own that share experts and step together. Limits under `engine` hold per rank.",
+        description="vLLM's data_parallel_size: ranks that share experts and step together. "
+        "Limits under `engine` hold per rank.",
     )
     pipeline_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL), Added()] = Field(
         default=1,
@@ -416,7 +414,7 @@ class RetrySettings(Section):
     attempts: Annotated[int, Whole(0, MOST_ATTEMPTS)] = Field(
         default=1,
         description="How often a request starts over on another server; then it is dropped, or "
-        "rejected if its server answered 429. Its timeout keeps running.",
+        "rejected if its server answered 429.",
     )
     backoff_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
         default=1.0,
@@ -472,8 +470,8 @@ class ProgressSettings(Section):
     )
     idle: Rounds = Field(
         default=100_000,
-        description="Control-plane events in a row while something is under way (a start-up, an "
-        "order, a machine); otherwise a tenth of that.",
+        description="Control-plane events in a row while something is under way; otherwise a "
+        "tenth of that.",
     )
     instant: Rounds = Field(
         default=1_000,

@@ -51,8 +51,8 @@ class GatewayPolicySettings(Section):
     policy: str = Field(description="Chooses this.")
     budgets: dict[Tenant, Annotated[float, Number(0, 1)]] | None = Field(
         default=None,
-        description="Share of all running slots (`max_num_seqs` of every server) that a tenant's "
-        "requests may hold, queued at the gateway or in flight; above 0, at least one request. "
+        description="Share of all running slots (`max_num_seqs` of every server) that a "
+        "tenant's requests may hold, queued or in flight; at least one request. "
         "Other tenants have no budget.",
     )
     over_budget: Literal["shed", "reject-all"] | None = Field(
@@ -188,8 +188,7 @@ class AgingSettings(Section):
     """What keeps strict priorities from starving the lower ones."""
 
     after_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] = Field(
-        description="A priority whose oldest request has been queued this long gets the share; of "
-        "several, the one that waits longest."
+        description="A priority whose oldest request has been queued this long gets the share."
     )
     share: Annotated[float, Number(0, 1, above=True)] = Field(
         default=0.1,
@@ -203,9 +202,9 @@ class FlowControlSettings(GatewayPolicySettings):
     policy: Literal["flow-control"]
     order: Literal["priority", "fifo", "slo-deadline", "round-robin"] = Field(
         default="priority",
-        description="Which request is next: `priority`: highest priority, then the tenant with the "
-        "fewest prompt tokens; `fifo`: the oldest; `slo-deadline`: earliest TTFT deadline of its "
-        "class; `round-robin`: tenants in turn, each with its highest priority.",
+        description="Which request is next: `priority`: highest priority, then fair between "
+        "tenants; `fifo`: the oldest; `slo-deadline`: earliest TTFT deadline; "
+        "`round-robin`: tenants in turn, highest priority first.",
     )
     detector: DetectorSettings = Field(
         default_factory=lambda: UtilizationSettings(kind="utilization"),
@@ -234,13 +233,13 @@ class FlowControlSettings(GatewayPolicySettings):
     )
     shedding: Switch = Field(
         default=True,
-        description="At `max_waiting`: whether a new request displaces the newest request of the "
-        "lowest priority, if that is lower than its own and below 0.",
+        description="At `max_waiting`: whether a new request displaces the newest of the lowest"
+        " priority, if that is lower and below 0.",
     )
     eviction: Switch = Field(
         default=False,
-        description="When the fleet is saturated: whether a running request of priority below 0 is "
-        "aborted for each queued request of higher priority. With `order: priority`.",
+        description="With `order: priority`: whether a saturated fleet aborts a running request"
+        " of priority below 0 for each queued one of higher priority.",
     )
     weights: dict[Tenant, Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]] | None = Field(
         default=None,

@@ -44,10 +44,7 @@ Entries = Annotated[
 
 
 class ForesightSettings(PolicySettings):
-    """Follows a schedule, as with perfect knowledge of the traffic.
-
-    Pools keep their size before their first entry, or without one.
-    """
+    """Follows a schedule, as with perfect knowledge of the traffic."""
 
     policy: Literal["foresight"]
     schedule: dict[PoolName, Entries] = Field(

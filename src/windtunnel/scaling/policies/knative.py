@@ -22,10 +22,8 @@ _OUTSIDE: Final = 1e-4
 
 
 class KnativeSettings(PolicySettings):
-    """Knative's pod autoscaler: a mean over a minute, and in a panic over six seconds.
-
-    Knative decides every 2s; an `interval` longer than the panic window disables panics.
-    """
+    """Knative's pod autoscaler: a mean over a minute, and in a panic over six seconds. Set
+    `interval: 2s`, as Knative does."""
 
     policy: Literal["knative"]
     metric: MetricName = Field(default="concurrency", description="The metric that is averaged.")

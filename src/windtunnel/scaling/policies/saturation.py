@@ -61,11 +61,8 @@ class LoadThresholds(PolicySettings):
 
 
 class KvSaturationSettings(LoadThresholds):
-    """KV tokens in use and queued, over capacity.
-
-    A replica's capacity is `kv_threshold` of its KV cache, or what it holds when it
-    is compute-bound, if less. `stabilization.down` is 5m by default.
-    """
+    """KV tokens in use and queued, over capacity: `kv_threshold` of the KV cache, or what a
+    compute-bound replica holds. `stabilization.down` is 5m by default."""
 
     patience: ClassVar[Stabilization | None] = Stabilization()
 
@@ -85,8 +82,7 @@ class KvSaturationSettings(LoadThresholds):
     )
     compute_bound: Switch = Field(
         default=True,
-        description="Whether a replica can be compute-bound before its cache is full: as observed, "
-        "else by its limits of sequences and tokens per step.",
+        description="Whether a replica can be compute-bound before its cache is full.",
     )
 
     def analyzer(self) -> Saturation:
@@ -103,10 +99,8 @@ class KvSaturationSettings(LoadThresholds):
 
 
 class WvaSettings(LoadThresholds):
-    """The second analyzer of llm-d's workload variant autoscaler: tokens, with its thresholds.
-
-    Prefill and decode grow in proportion, whatever `matched_roles` says.
-    """
+    """The second analyzer of llm-d's workload variant autoscaler: tokens; prefill and decode grow
+    in proportion."""
 
     patience: ClassVar[Stabilization | None] = Stabilization()
 
@@ -131,10 +125,7 @@ class WvaSettings(LoadThresholds):
 
 
 class BlisSettings(LoadThresholds):
-    """As BLIS scales: cached tokens only, every change on one pool, no stabilization.
-
-    Requests at the gateway, measured lengths and compute-bound capacity do not count.
-    """
+    """As BLIS scales: cached tokens only, every change on one pool, no stabilization."""
 
     patience: ClassVar[Stabilization | None] = Stabilization(up_s=0.0, down_s=0.0)
 

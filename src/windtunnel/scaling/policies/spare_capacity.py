@@ -27,10 +27,7 @@ from windtunnel.settings.section import Added, Context
 
 
 class SpareCapacitySettings(PolicySettings):
-    """The first analyzer of llm-d's workload variant autoscaler: one replica at a time.
-
-    Nothing changes while replicas start or stop.
-    """
+    """The first analyzer of llm-d's workload variant autoscaler: one replica at a time."""
 
     patience: ClassVar[Stabilization | None] = Stabilization()
 

@@ -56,10 +56,10 @@ class FaultCondition(Section):
     """A condition on the run, evaluated every `interval`."""
 
     metric: MetricName = Field(
-        description="`queue`: requests queued at servers; `in_flight`: requests sent to servers; "
-        "`ready`: ready servers; `kv_use`: mean share of KV blocks in use on ready servers; "
-        "`arrivals`: per second since the last evaluation; `inside`: requests that have arrived "
-        "and not ended.",
+        description="`queue`: requests queued at servers; `in_flight`: sent to servers; "
+        "`ready`: ready servers; `kv_use`: mean share of KV blocks in use; "
+        "`arrivals`: per second since the last evaluation; `inside`: requests not "
+        "ended.",
     )
     pool: Annotated[str, Name()] | None = Field(
         default=None,

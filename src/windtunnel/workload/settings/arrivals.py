@@ -80,8 +80,7 @@ class ShapedArrivals(Section):
     )
     cv: Burstiness | None = Field(
         default=None,
-        description="Coefficient of variation of the gaps; 1 is Poisson, more is burstier. Give "
-        "rate and cv, or shape and scale.",
+        description="Coefficient of variation of the gaps; 1 is Poisson, more is burstier.",
     )
 
     def by_shape(self) -> tuple[float, float]:
@@ -159,12 +158,11 @@ class ClosedArrivals(Section):
 
     process: Literal["closed"]
     users: Annotated[int, Whole(1, MOST_USERS)] = Field(
-        description="Number of users, and so the most requests in flight. They start evenly spread "
-        "over one mean think time."
+        description="Number of users, and so the most requests in flight."
     )
     think: Pauses = Field(
         description="Think time from the end of a request to the user's next one; at least 1s "
-        "after a request that was rejected at once."
+        "after a rejection."
     )
 
     def drawn(self) -> Arrivals:

@@ -77,8 +77,7 @@ class PopulationSettings(Section):
     """A cohort: many alike who share the source's rate, and of whom each has something its own."""
 
     members: Annotated[int, Whole(1, MOST_MEMBERS)] = Field(
-        description="Number of senders. Each request, or session, comes from one at random; in a "
-        "closed loop, user n is member n."
+        description="Number of senders. Each request or session comes from one at random."
     )
     tenants: Literal["shared", "per-member"] = Field(
         default="shared",
@@ -142,8 +141,8 @@ class SessionSettings(Section):
     think: Pauses = Field(description="Think time from the end of a turn to the next.")
     context: Literal["accumulate", "fresh"] = Field(
         default="accumulate",
-        description="`accumulate`: a turn's prompt contains all earlier turns (which a prefix "
-        "cache can hit) plus prompt_tokens; `fresh`: prompt_tokens alone.",
+        description="`accumulate`: a turn's prompt contains all earlier turns plus "
+        "prompt_tokens; `fresh`: prompt_tokens alone.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -184,8 +183,8 @@ class SourceSettings(Section):
     )
     rate_curve: RateCurve | None = Field(
         default=None,
-        description="Multiplies the rate over time: points joined by straight lines (constant "
-        "before the first and after the last), or a named curve.",
+        description="Multiplies the rate over time: points joined by straight lines, or a named"
+        " curve.",
     )
     prompt_tokens: TokenCounts = Field(description="Prompt tokens without the prefix.")
     output_tokens: TokenCounts = Field(description="Output tokens.")
@@ -209,8 +208,7 @@ class SourceSettings(Section):
     )
     adapters: AdapterMix | None = Field(
         default=None,
-        description="LoRA adapters, one at random per request or session. Sources that name the "
-        "same adapter share it. Default: the base model.",
+        description="LoRA adapters, one at random per request or session. Default: the base model.",
     )
     timeout_s: Timeout | None = Field(
         default=None,
@@ -361,8 +359,9 @@ class TraceSettings(Section):
     )
     sessions: Literal["open", "closed"] = Field(
         default="open",
-        description="`open`: every turn arrives at its time in the trace. `closed`: a turn follows "
-        "the end of the previous one and a think time; the whole trace is read before the run.",
+        description="`open`: every turn arrives at its time in the trace; `closed`: a think "
+        "time after the end of the previous one (the whole trace is then in "
+        "memory).",
     )
     think: Pauses | None = Field(
         default=None,

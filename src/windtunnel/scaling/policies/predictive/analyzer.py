@@ -74,19 +74,15 @@ class TrafficHistory(Section):
 
 
 class PredictiveSettings(PolicySettings):
-    """Windtunnel's own: sizes for the load when replicas ordered now will be ready.
-
-    Capacity within the `slo` targets comes from step times and observation, load from a forecast
-    with its errors; both are weighed against the value of a missed SLO. Unneeded replicas are
-    kept as long as a start takes.
-    """
+    """Windtunnel's own: sizes pools for the load that is forecast for when replicas ordered now
+    will be ready, weighing cost against missed SLOs."""
 
     policy: Literal["predictive"]
     interval_s: Period = Field(default=2.0, description="Time between decisions.")
     missed_slo: Annotated[float, Number(0, 1e6, above=True)] | None = Field(
         default=None,
-        description="Dollars that a missed SLO costs: more attains more, at a higher price. "
-        "Default: the price of a request over the share that may miss (at 95%, 20 requests).",
+        description="Dollars that a missed SLO costs. Default: the price of a request over the "
+        "share that may miss (at 95%, 20 requests).",
     )
     season_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
         default=86_400.0,

@@ -47,10 +47,7 @@ class RestartBackoff(Section):
 
 
 class CrashLoop(ServerFault, LastingFault):
-    """Engines crash, and again after every start.
-
-    On gangs, all pods of the clique crash, with the timing of their cluster.
-    """
+    """Engines crash, and again after every start."""
 
     kind: Literal["crash-loop"]
     for_s: Length = Field(
