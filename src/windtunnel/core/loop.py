@@ -27,6 +27,23 @@ class Clock:
         self.now_s = 0.0
 
 
+class SkewedClock:
+    """The clock of one controller: right, or off by a while. It never runs backwards."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+        self._shown_s = -INFINITY
+
+    def read(self, now_s: float) -> float:
+        """What it shows."""
+        self._shown_s = max(self._shown_s, now_s + self.ahead_s)
+        return self._shown_s
+
+    def when(self, shown_s: float) -> float:
+        """The time at which it will show this, or an earlier one where it already does."""
+        return shown_s - self.ahead_s
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Component:
     """Something that acts in time."""

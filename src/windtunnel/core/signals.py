@@ -139,6 +139,13 @@ class Signals:
     def listen(self, listener: LoadListener) -> None:
         self._listeners.append(listener)
 
+    @property
+    def listening(self) -> list[LoadListener]:
+        return self._listeners[:]
+
+    def unlisten(self, listener: LoadListener) -> None:
+        self._listeners.remove(listener)
+
     def sent(self, server: i64, prompt_tokens: i64 = 0) -> None:
         """A request is on its way there."""
         self.in_flight[server] += 1

@@ -7,7 +7,7 @@ for. A second driver of the same seed does exactly the same.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from windtunnel.core.loop import INFINITY, Component, EventQueue
+from windtunnel.core.loop import INFINITY, Component, EventQueue, SkewedClock
 from windtunnel.core.random import Stream
 from windtunnel.fleet.orders import FETCH, MachineOrder
 from windtunnel.fleet.planner.actions import CyclePlan
@@ -48,6 +48,8 @@ class FleetDriver(Component):
         self._fetches: Final = fetches
         self._cycle_s: Final = cycle_s
         self._relist_cycles: Final = relist_cycles
+        self.clock: Final = SkewedClock()
+        """Of the shards."""
         self._next_cycle_s = 0.0
         self._fetched: Final = EventQueue()  # answers of clusters, with the shard that asked
         self._owners: Final[dict[str, str]] = {}  # the shard that asked last, by machine
@@ -64,7 +66,8 @@ class FleetDriver(Component):
         )
 
     def _deadline_s(self) -> float:
-        return min((shard.next_deadline_s() for shard in self.shards.values()), default=INFINITY)
+        shown_s = min((shard.next_deadline_s() for shard in self.shards.values()), default=INFINITY)
+        return self.clock.when(shown_s)
 
     def advance(self, now_s: float) -> None:
         """What is due first: answers of the provider or of clusters, deadlines, or a cycle."""
@@ -79,9 +82,10 @@ class FleetDriver(Component):
                 assert isinstance(fetched, tuple)
                 self._tell(fetched[0], fetched[1], now_s)
         elif self._deadline_s() <= now_s:
+            clock_s = self.clock.read(now_s)
             for one in self.shards.values():
-                if one.next_deadline_s() <= now_s:
-                    self._send(one, one.expire(now_s), now_s)
+                if one.next_deadline_s() <= clock_s:
+                    self._send(one, one.expire(clock_s), now_s)
         else:
             self.cycle(now_s)
 
@@ -90,7 +94,7 @@ class FleetDriver(Component):
         again = True
         while again:
             page = self.provider.list_since(shard.name, shard.epoch, shard.cursor)
-            again = shard.fold(page, now_s)
+            again = shard.fold(page, self.clock.read(now_s))
 
     def restart(self, fresh: Shard, now_s: float) -> None:
         """A shard dies, with all that it knew, and another starts in its place."""
@@ -112,14 +116,14 @@ class FleetDriver(Component):
             self.look(shard, now_s)
             if not shard.is_ready:
                 continue  # its provider could not be reached since it started
-            plan, orders = shard.cycle(now_s)
+            plan, orders = shard.cycle(self.clock.read(now_s))
             self._send(shard, orders, now_s)
             self.after_cycle(shard, plan, now_s)
 
     def _tell(self, name: str, answer: Completion, now_s: float) -> None:
         shard = self.shards.get(name)
         if shard is not None:
-            self._send(shard, shard.answer(answer, now_s), now_s)
+            self._send(shard, shard.answer(answer, self.clock.read(now_s)), now_s)
 
     def _send(self, shard: Shard, orders: list[MachineOrder], now_s: float) -> None:
         for order in orders:

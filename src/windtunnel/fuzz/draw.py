@@ -39,9 +39,12 @@ def draw(seed: int) -> Values:
     if cluster.gangs is not None:
         files[file] = cluster.manifests
     moves = scaling is not None or cluster.gangs is not None or cluster.fleet is not None
-    context = fault_context(pools, cluster, traffic.lasts_s, scales=scaling is not None)
-    faults = draw_faults(swarm, context)
     gateway = draw_gateway(swarm, traffic)
+    queues = gateway is not None and (gateway["policy"] != "always" or bool(gateway.get("budgets")))
+    context = fault_context(
+        pools, cluster, traffic.lasts_s, scales=scaling is not None, queues=queues
+    )
+    faults = draw_faults(swarm, context)
     trace = draw_trace(swarm, traffic, pools.models, f"trace-{seed}")
     if trace is not None:
         files[trace[0]["trace"]["path"]] = trace[1]

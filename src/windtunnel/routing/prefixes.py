@@ -133,8 +133,16 @@ class CacheJournal:
         self.entries: Final[list[Any]] = []  # (server, key, tokens) in a row
         self._readers: Final[list[CacheIndex]] = []
 
+    @property
+    def readers(self) -> list["CacheIndex"]:
+        return self._readers[:]
+
     def read_by(self, reader: "CacheIndex") -> None:
         self._readers.append(reader)
+
+    def leave(self, reader: "CacheIndex") -> None:
+        """The index is no longer used."""
+        self._readers.remove(reader)
 
     def follow(self, servers: list[int]) -> None:
         """From now on at least the changes of these servers are recorded."""

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Mapping
 
-from windtunnel.admission.gateway.driver import GatewayDriver
+from windtunnel.admission.gateway.gateway import Gateway
 from windtunnel.admission.gateway.policies import build_gateway
 from windtunnel.core.loop import Clock, EventQueue
 from windtunnel.core.random import Streams
+from windtunnel.core.signals import LoadListener
 from windtunnel.core.telemetry import Telemetry
 from windtunnel.engine.views import ServerCaches
 from windtunnel.models.capacity import kv_bytes_per_token
@@ -14,7 +15,7 @@ from windtunnel.models.step_time.model import Scaled
 from windtunnel.routing.build import RouterInputs, build_counterfactual, build_router
 from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.custom import RequestLabels
-from windtunnel.routing.prefixes import CacheJournal
+from windtunnel.routing.prefixes import CacheIndex, CacheJournal
 from windtunnel.routing.router import Router, SplitDecider
 from windtunnel.scaling.actuation import ScalingLoop, Ticking
 from windtunnel.scaling.build import build_scaler
@@ -28,7 +29,7 @@ from windtunnel.twin.requests.gateway import SimGateway
 from windtunnel.twin.requests.handoff import Handoff
 from windtunnel.twin.requests.kv_link import KvNetwork
 from windtunnel.twin.requests.lifecycle import RequestLifecycle, ServingParts
-from windtunnel.twin.requests.service import Service
+from windtunnel.twin.requests.service import Routers, Service
 from windtunnel.twin.requests.splitting import Splitting
 from windtunnel.twin.results.accounts import RecordNames, SloTargets
 from windtunnel.twin.results.event_log import EventLog, ReplicaLog
@@ -134,7 +135,7 @@ def _settle(
 
 
 class Routing:
-    """The routers of one model: one for each role, over the same signals and caches."""
+    """Makes the routers of one model: one for each role, over the same signals and caches."""
 
     def __init__(
         self,
@@ -149,25 +150,36 @@ class Routing:
         self._cluster = cluster
         self._streams = streams
         self.roster = cluster.rosters[model]
+        self._starts = 0
+        self._journal = CacheJournal(ServerCaches(cluster.servers))
+        self._reading: list[CacheIndex] = []
+        self._listening: list[LoadListener] = []
         self._inputs = RouterInputs(
             self.roster.signals,
-            CacheJournal(ServerCaches(cluster.servers)),
+            self._journal,
             cluster.owners.pool_names,
             labels,
             plan.folder,
             plan.router_place,
         )
 
-    def router(self) -> Router:
-        """Chooses the server that decodes."""
-        return self._router(self._cluster.decoders(self._model), "router")
-
-    def prefill_routers(self) -> list[Router | None]:
-        """Choose the server that computes a prompt, by cluster; None: the one that decodes."""
-        return [
+    def start(self) -> Routers:
+        """New routers in place of those before, which hear of nothing any more."""
+        signals, journal = self.roster.signals, self._journal
+        for index in self._reading:
+            journal.leave(index)
+        for listener in self._listening:
+            signals.unlisten(listener)
+        reading, listening = journal.readers, signals.listening
+        decode = self._router(self._cluster.decoders(self._model), "router")
+        prefill = [
             self._prefill_router(number, cluster)
             for number, cluster in enumerate(self._plan.clusters)
         ]
+        self._reading = journal.readers[len(reading) :]
+        self._listening = signals.listening[len(listening) :]
+        self._starts += 1
+        return Routers(decode, prefill)
 
     def _prefill_router(self, site: int, cluster: str) -> Router | None:
         here = (self._plan.models[self._model], cluster)
@@ -180,6 +192,7 @@ class Routing:
     def _router(self, candidates: list[int], name: str) -> Router:
         model = self._plan.models[self._model]
         stream = name if model == self._plan.model else f"{name}/{model}"
+        stream += f"#{self._starts}" if self._starts else ""
         settings = self._plan.router
         return build_router(settings, candidates, self._inputs, self._streams[stream])
 
@@ -209,8 +222,7 @@ def _services(
         services.append(
             Service(
                 routing.roster,
-                routing.router(),
-                routing.prefill_routers(),
+                routing.start,
                 routing.counterfactual(),
                 gateway,
             )
@@ -349,10 +361,13 @@ def _gateway(
     for entry in plan.workload:  # a trace that is given no class may have any
         bands.update(of_class.values() if entry.slo is None else [of_class[entry.slo]])
     priorities = sorted(bands, reverse=True)
-    gateway = build_gateway(plan.gateway, traffic.tenants, priorities, plan.router.staleness_s)
     targets = _targets(plan)
     targets_s = [targets[name].ttft_s for name in traffic.classes]
-    return SimGateway(GatewayDriver(gateway, roster.signals), roster, targets_s, queue, event_log)
+
+    def start() -> Gateway:
+        return build_gateway(plan.gateway, traffic.tenants, priorities, plan.router.staleness_s)
+
+    return SimGateway(start, roster, targets_s, queue, event_log)
 
 
 def _targets(plan: ScenarioPlan) -> dict[str, SloTargets]:

@@ -2,7 +2,7 @@
 
 from mypy_extensions import mypyc_attr
 
-from windtunnel.core.loop import Component
+from windtunnel.core.loop import Component, SkewedClock
 from windtunnel.engine.server import Server
 from windtunnel.twin.servers.replicas import Pool, Replica
 from windtunnel.workload.request import Request
@@ -36,6 +36,18 @@ class RequestPort:
 
     def send_back(self, server: Server, begun: bool) -> None:  # noqa: FBT001 - see below
         """Requests of a server go back to the router; with `begun` those, too, that it computes."""
+        raise NotImplementedError
+
+    def gateway_clocks(self) -> list[SkewedClock]:
+        """Those of the gateways of all models."""
+        raise NotImplementedError
+
+    def wake_gateway(self) -> None:
+        """Its clock has changed."""
+        raise NotImplementedError
+
+    def stop_gateway(self, on: bool) -> None:  # noqa: FBT001 - see below
+        """The gateway ends with all requests, and refuses others until it is on again."""
         raise NotImplementedError
 
 

@@ -29,6 +29,7 @@ KINDS = (
     "kind: clock-skew, ahead: 5s",
     "kind: clock-skew, behind: 1s",
     "kind: controller-restart, controller: autoscaler",
+    "kind: controller-restart, controller: gateway",
     "kind: kv-leak, rate: 5/s",
     "kind: kv-leak, rate: 100/s, select: {count: all}",
     "kind: rate-limit-storm, share: 0.5",

@@ -14,10 +14,11 @@ EVERYTHING = FaultContext(
     servers={"main": 2, "spare": 1},
     machines=(MachinePool("big", "zone-1", spot=True), MachinePool("far", "zone-2", spot=False)),
     scales=True,
+    queues=True,
     pods=True,
     lasts_s=100.0,
 )
-BARE = FaultContext(servers={"main": 1}, machines=(), scales=False, pods=False)
+BARE = FaultContext(servers={"main": 1}, machines=(), scales=False, queues=False, pods=False)
 
 
 @pytest.mark.parametrize("word", KINDS)
@@ -40,6 +41,7 @@ def test_a_kind_reads_what_it_draws(word: str) -> None:
 def test_kinds_that_need_what_a_scenario_has_not_are_not_drawn() -> None:
     there = {word for word, kind in KINDS.items() if kind.applies(BARE)}
     assert there == {
+        "controller-restart",
         "crash-loop",
         "engine-crash",
         "kv-leak",

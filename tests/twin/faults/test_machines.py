@@ -178,6 +178,15 @@ def test_pods_that_crash_after_every_start_are_mended() -> None:
 
 
 @pytest.mark.parametrize("controller", ["gangs", "fleet"])
+@pytest.mark.parametrize("skew", ["ahead: 40s", "behind: 40s"])
+def test_a_controller_whose_clock_is_off_for_a_while_recovers(controller: str, skew: str) -> None:
+    skewed = f"at: 15s, kind: clock-skew, controller: {controller}, {skew}, for: 60s"
+    result, _ = faulty("at: 20s, kind: machine-loss", skewed, count=500)
+    assert result["pools"]["main"]["replicas"]["final"] == 2
+    assert result["requests"]["completed"] == 500
+
+
+@pytest.mark.parametrize("controller", ["gangs", "fleet"])
 def test_a_controller_that_begins_anew_changes_nothing_that_works(controller: str) -> None:
     restart = f"every: {{mean: 7s}}, kind: controller-restart, controller: {controller}"
     result, _ = faulty("at: 20s, kind: machine-loss", restart, count=500)

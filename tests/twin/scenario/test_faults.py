@@ -86,6 +86,14 @@ from windtunnel.twin.scenario.load import load_text
             "at: 1s, kind: clock-skew, ahead: 1s",
             ["faults[0].controller", "there is no autoscaler"],
         ),
+        (
+            "at: 1s, kind: clock-skew, controller: gateway, ahead: 1s",
+            ["faults[0].controller", "admits every request", "serving.admission"],
+        ),
+        (
+            "at: 1s, kind: clock-skew, controller: gangs, ahead: 1s",
+            ["faults[0].controller", "there are no gangs"],
+        ),
         ("at: 1s, kind: clock-skew", ["faults[0]", "one of ahead and behind"]),
         (
             "at: 1s, kind: clock-skew, ahead: 1s, behind: 1s",

@@ -32,7 +32,7 @@ class GatewayDriver:
     """Knows each request's ticket by its id, keeps decisions in order, and counts them."""
 
     def __init__(self, gateway: Gateway, signals: Signals) -> None:
-        self.gateway: Final = gateway
+        self.gateway = gateway
         self.reads_signals: Final = gateway.reads_signals
         self.queued_peak = 0
         self.counts: Final[list[dict[Reason, int]]] = [{} for _ in KIND_NAMES]
@@ -40,6 +40,13 @@ class GatewayDriver:
         self._signals: Final = signals
         self._tickets: Final[dict[RequestId, Ticket]] = {}
         self._decided: Final[list[GatewayDecision]] = []
+        self._taken = 0
+
+    def restart(self, gateway: Gateway) -> None:
+        """Another gateway begins where this one ended, with every request that it knew."""
+        assert not self._tickets, f"{len(self._tickets)} requests have not ended"
+        self.gateway = gateway
+        self._decided.clear()
         self._taken = 0
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from windtunnel.analysis.phases import RETRY, UNPLACED, LostTryRow, Phase, RequestRow
-from windtunnel.core.vocabulary import SERVER_LOST
+from windtunnel.core.vocabulary import GATEWAY_LOST, SERVER_LOST
 
 PAUSED = "paused"
 """Beside the phases: preempted, until it runs again."""
@@ -36,13 +36,13 @@ def intervals_of(row: RequestRow, end_s: float) -> list[Interval]:
 
 
 def _last_try(row: RequestRow) -> LostTryRow | None:
-    """The last try of a request that was lost with its server, and not retried."""
-    if row.outcome != DROPPED or row.reason != SERVER_LOST or row.finished is None:
+    """The last try of a request that was lost with its server or gateway, and not retried."""
+    if row.outcome != DROPPED or row.reason not in (SERVER_LOST, GATEWAY_LOST):
         return None
-    assert row.pool is not None
-    assert row.replica is not None
+    if row.finished is None or row.pool is None or row.replica is None:
+        return None  # it was queued at the gateway
     times = (row.routed, row.scheduled, row.first_token)
-    return LostTryRow(row.pool, row.replica, *times, row.finished, SERVER_LOST)
+    return LostTryRow(row.pool, row.replica, *times, row.finished, row.reason)
 
 
 def _tries(tries: Iterable[LostTryRow], phase: Phase) -> list[Interval]:

@@ -98,7 +98,7 @@ def why_short(
     steps += limited
     blamed = _blamed(faults, lost, wait) or _shut(faults, coming, root)
     if blamed is None and root is not None and root.layer == AUTOSCALER:
-        blamed = next((one for one in faults if one.kind in BLINDS), None)
+        blamed = next((one for one in faults if _blinds(one)), None)
     if blamed is not None:
         root = of_fault(blamed)
     elif limited and (root is None or _outlasts(coming, wait)):
@@ -111,6 +111,10 @@ def why_short(
     elif root is None:
         root = _none_starting(history, result, wait)
     return CauseChain(about, steps, root)
+
+
+def _blinds(fault: FaultHistory) -> bool:
+    return fault.kind in BLINDS or fault.restarts("autoscaler")
 
 
 def _outlasts(coming: list[ReplicaLife], wait: CapacityWait) -> bool:

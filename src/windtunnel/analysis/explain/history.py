@@ -44,12 +44,11 @@ DISTURBS = (*SLOWS, *LEAK, *PARTITION, *RATE_LIMITS)
 """Faults that leave servers where they are, and make them serve less."""
 BLINDS = (
     "clock-skew",
-    "controller-restart",
     "metric-blackout",
     "metric-lag",
     "partial-scrape",
 )
-"""Faults that make an autoscaler late, or wrong."""
+"""Faults that make an autoscaler late, or wrong, beside its restarts."""
 UNSCHEDULABLE, SCHEDULED = "gang.Unschedulable", "gang.Scheduled"
 PENDING, STARTING, READY, DRAINING, GONE = STATES = (
     "pending",
@@ -171,6 +170,9 @@ class FaultHistory(msgspec.Struct):
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
         return self.at_s <= end_s and (self.until_s is None or self.until_s >= start_s)
+
+    def restarts(self, controller: str) -> bool:
+        return self.kind == "controller-restart" and controller in self.subjects
 
     def overlap_s(self, start_s: float, end_s: float) -> float:
         """For how long it lasted of a span of time; 0 where they only touch."""

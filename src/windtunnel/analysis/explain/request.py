@@ -39,7 +39,13 @@ from windtunnel.analysis.phases import (
 )
 from windtunnel.analysis.phases import GATEWAY as AT_GATEWAY
 from windtunnel.analysis.slowest import FIRST_TOKEN, NOT_THERE
-from windtunnel.core.vocabulary import DRAINED, RATE_LIMITED, RESIZED
+from windtunnel.core.vocabulary import (
+    DRAINED,
+    GATEWAY_AWAY,
+    GATEWAY_LOST,
+    RATE_LIMITED,
+    RESIZED,
+)
 
 FOR_ROOM = (AT_GATEWAY, UNPLACED, QUEUE, ROOM)
 """Phases in which a request waits for servers to have room."""
@@ -212,12 +218,21 @@ def _rejected(run: ExplainedRun, row: RequestRow, phase: Phase) -> CauseChain:
     """A request that was refused as it came: nothing was waited for."""
     wait = CapacityWait(_answering(run, row), phase.start_s, phase.end_s, "", phase.start_s)
     steps = [*_first_steps(run, row, phase), ready(run.history, wait)]
-    return CauseChain("it was rejected at once", steps, _gateway_decision(row, phase))
+    return CauseChain("it was rejected at once", steps, _gateway_decision(run, row, phase))
 
 
-def _gateway_decision(row: RequestRow, phase: Phase) -> CauseStep:
+def _gateway_decision(run: ExplainedRun, row: RequestRow, phase: Phase) -> CauseStep:
+    if row.reason == GATEWAY_AWAY:
+        return _restart(run, phase.end_s)
     says = f"the gateway rejected it: {row.reason}"
     return CauseStep(phase.end_s, GATEWAY, says, cause=Cause.ADMISSION)
+
+
+def _restart(run: ExplainedRun, at_s: float) -> CauseStep:
+    """The fault that ended the gateway, or kept it away."""
+    faults = run.history.faults.values()
+    found = (one for one in faults if one.restarts("gateway") and one.overlaps(at_s, at_s))
+    return of_fault(next(found))
 
 
 def _headline(row: RequestRow, ttft: float | None, end_s: float) -> str:
@@ -273,6 +288,8 @@ def _lost_try(run: ExplainedRun, row: RequestRow, interval: Interval, about: str
     assert lost is not None
     tries = [*(row.lost_tries or []), *([] if lost in (row.lost_tries or []) else [lost])]
     steps = [_try(number, one) for number, one in enumerate(tries[:MOST_TRIES], 1)]
+    if lost.reason == GATEWAY_LOST:
+        return CauseChain(about, steps, _restart(run, lost.ended))
     history = run.history
     owners = dict.fromkeys([lost.server, row.prompt_server])
     lives = [life for owner in owners if (life := history.by_owner.get(owner)) is not None]
@@ -383,7 +400,7 @@ def _first_steps(run: ExplainedRun, row: RequestRow, phase: Phase) -> list[Cause
         waiting = int(run.series.whole["at_gateway"][sample])
         says = f"{count(waiting, 'request')} queued at the gateway"
         steps = [CauseStep(phase.start_s, GATEWAY, says)]
-        return [*steps, _gateway_decision(row, phase)] if row.outcome == REJECTED else steps
+        return [*steps, _gateway_decision(run, row, phase)] if row.outcome == REJECTED else steps
     if phase.name == UNPLACED:
         return [CauseStep(phase.start_s, SERVER, "no server was ready")]
     if phase.name in FOR_ROOM:

@@ -12,7 +12,7 @@ MOST_FAULTS = 4
 
 
 def fault_context(
-    pools: Pools, cluster: DrawnCluster, lasts_s: float, *, scales: bool
+    pools: Pools, cluster: DrawnCluster, lasts_s: float, *, scales: bool, queues: bool
 ) -> FaultContext:
     """What the drawn sections offer to faults."""
     machines = cluster.fleet["pools"] if cluster.fleet is not None else []
@@ -22,6 +22,7 @@ def fault_context(
             MachinePool(one["name"], one["zone"], one["capacity"] == "spot") for one in machines
         ),
         scales=scales,
+        queues=queues,
         pods=cluster.gangs is not None or cluster.fleet is not None,
         lasts_s=lasts_s,
     )

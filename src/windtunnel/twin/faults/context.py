@@ -37,6 +37,8 @@ class FaultContext(NamedTuple):
     """Empty without `fleet`."""
     scales: bool
     """Whether there is an autoscaler."""
+    queues: bool
+    """Whether the gateway may let requests wait."""
     pods: bool
     """Whether servers are pods, of `gangs` or on a `fleet`."""
     duration_s: float | None = None
@@ -65,6 +67,7 @@ def context_of(scenario: "Scenario") -> FaultContext:
         servers={pool.name: pool.replicas for pool in scenario.serving.pools},
         machines=tuple(machines),
         scales=scenario.scaling is not None,
+        queues=not scenario.serving.admission.admits_all,
         pods=scenario.gangs is not None or scenario.fleet is not None,
         duration_s=scenario.duration_s,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from windtunnel.core.loop import SkewedClock
 from windtunnel.core.random import Stream
 from windtunnel.core.vocabulary import ENGINE_CRASHED
 from windtunnel.twin.servers.replicas import DRAINING, GONE, PENDING, READY, Pool, Replica
@@ -20,6 +21,7 @@ SLOWEST: Final = 1_000.0
 """The most that all faults together slow a server: its next step ends some day."""
 
 ROUTERS: Final = "routers"
+GATEWAY: Final = "gateway"
 AUTOSCALER: Final = "autoscaler"
 GANGS: Final = "gangs"
 FLEET: Final = "fleet"
@@ -232,10 +234,23 @@ class World:
 
     # Controllers
 
-    def skew_clock(self, by_s: float, *, on: bool) -> None:
-        """The autoscaler's clock is off by so much more."""
-        assert self._autoscaling is not None, "refused when it is loaded"
-        self._autoscaling.skew_s += by_s if on else -by_s
+    def skew_clock(self, controller: str, by_s: float, now_s: float, *, on: bool) -> None:
+        """The clock of a controller is off by so much more."""
+        for clock in self._clocks(controller):
+            clock.ahead_s += by_s if on else -by_s
+        if controller == GATEWAY:
+            self._lifecycle.inside.wake_gateway()
+        elif self._infrastructure is not None:
+            self._infrastructure.wake(now_s)
+
+    def _clocks(self, controller: str) -> list[SkewedClock]:
+        if controller == AUTOSCALER:
+            assert self._autoscaling is not None, "refused when it is loaded"
+            return [self._autoscaling.clock]
+        if controller == GATEWAY:
+            return self._lifecycle.inside.gateway_clocks()
+        assert self._infrastructure is not None, "refused when it is loaded"
+        return self._infrastructure.clocks(of_machines=controller == FLEET)
 
     def stop_autoscaler(self, *, on: bool) -> None:
         """It takes no snapshots, forgets all that it knew, and misses what was on its way."""
@@ -244,6 +259,10 @@ class World:
             self._autoscaling.loop.stop()
         else:
             self._autoscaling.loop.start()
+
+    def stop_gateway(self, *, on: bool) -> None:
+        """It drops every request, is away, and has forgotten all when it is back."""
+        self._lifecycle.inside.stop_gateway(on)
 
     def restart(self, controller: str, now_s: float) -> None:
         """Restarts the controllers of gangs or of the fleet; they are back at once."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from windtunnel.core.errors import NoFixedPoint
+from windtunnel.core.loop import SkewedClock
 from windtunnel.twin.fleet.machines import Machines
 from windtunnel.twin.fleet.unlimited import UnlimitedMachines
 from windtunnel.twin.infrastructure.cluster import ServingCluster
@@ -123,6 +124,12 @@ class Infrastructure(ReplicaBacking):
         if self.machines is not None:
             self.machines.restart(now_s)
         self.wake(now_s)
+
+    def clocks(self, *, of_machines: bool) -> list[SkewedClock]:
+        """Those of the fleet's controller, or of the controllers of gangs."""
+        if of_machines:
+            return [] if self.machines is None else [self.machines.driver.clock]
+        return [one.driver.clock for one in self.serving_clusters]
 
     def wake(self, now_s: float) -> None:
         """Something changed from outside: it is looked at in this same instant."""

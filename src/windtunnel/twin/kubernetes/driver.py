@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from windtunnel.core.errors import NoFixedPoint
 from windtunnel.core.invariants import InvariantChecker
-from windtunnel.core.loop import Component
+from windtunnel.core.loop import Component, SkewedClock
 from windtunnel.gangs.commands import Command
 from windtunnel.gangs.view import View
 from windtunnel.twin.kubernetes.api_server import Watch
@@ -48,13 +48,14 @@ class Driver(Component):
         self.cluster: Final = cluster
         self._start: Final = start
         self._delay_s: Final = delay_s
+        self.clock: Final = SkewedClock()
         self._watch: Watch | None = self._list()
         self.controller: GangController = start(self._cache())
         self._checker: Final = InvariantChecker(CLUSTER_INVARIANTS) if check else None
 
     def next_s(self) -> float:
         """When something happens by itself; infinity: all is quiet."""
-        due_s = min(self.cluster.next_s(), self.controller.next_s())
+        due_s = min(self.cluster.next_s(), self.clock.when(self.controller.next_s()))
         return due_s if self._watch is None else min(due_s, self._watch.next_s())
 
     def advance(self, now_s: float) -> None:
@@ -91,7 +92,7 @@ class Driver(Component):
         for _ in range(MOST_ROUNDS):
             if self._watch is not None:
                 self._watch.advance(now_s)
-            wanted = self.controller.reconcile(now_s)
+            wanted = self.controller.reconcile(self.clock.read(now_s))
             if not wanted:
                 return total
             total += len(wanted)

@@ -1,12 +1,14 @@
 """The gateway of a simulation: carries out what is decided, and plans when to look again."""
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 from windtunnel.admission.gateway.driver import GatewayDriver
+from windtunnel.admission.gateway.gateway import Gateway
 from windtunnel.admission.gateway.tickets import ADMIT, EVICT, REJECT, GatewayDecision, Ticket
 from windtunnel.core import vocabulary
-from windtunnel.core.loop import Entry, EventQueue
+from windtunnel.core.loop import Entry, EventQueue, SkewedClock
 from windtunnel.twin.ports import RequestPort
 from windtunnel.twin.results.event_log import EventLog
 from windtunnel.twin.servers.cluster import Roster
@@ -24,34 +26,42 @@ class SimGateway:
 
     def __init__(
         self,
-        driver: GatewayDriver,
+        start: Callable[[], Gateway],
         roster: Roster,
         targets_s: list[float],
         queue: EventQueue,
         event_log: EventLog | None,
     ) -> None:
-        self.driver: Final = driver
+        self._start: Final = start
+        self.driver: Final = GatewayDriver(start(), roster.signals)
         self.inside: RequestPort | None = None  # set by the loop
         self._roster: Final = roster
         self._targets_s: Final = targets_s  # longest time to a first token, by class of service
         self._queue: Final = queue
         self._event_log: Final = event_log
         self._requests: Final[dict[int, Request]] = {}
+        self.clock: Final = SkewedClock()
         self._held = False
         self._planned: Entry | None = None  # when the gateway wants to look again
 
     def arrive(self, request: Request, now_s: float) -> None:
         self._look(now_s)
         self._requests[request.id] = request
+        clock_s = self.clock.read(now_s)
         ticket = Ticket(
             request.id,
             request.tenant,
             request.priority,
             request.prompt_tokens,
-            now_s + self._targets_s[request.slo],
+            clock_s + self._targets_s[request.slo],
         )
-        self.driver.arrive(ticket, now_s)
+        self.driver.arrive(ticket, clock_s)
         self._obey(now_s)
+
+    def restart(self, now_s: float) -> None:
+        """It has forgotten all; every request that it knew has ended."""
+        self.driver.restart(self._start())
+        self._plan(now_s)
 
     def replace(self, request: Request) -> None:
         """A request that was let in goes on in another record."""
@@ -60,12 +70,12 @@ class SimGateway:
     def ended(self, request: Request, now_s: float) -> None:
         self._look(now_s)
         self._requests.pop(request.id, None)
-        self.driver.ended(request.id, now_s)
+        self.driver.ended(request.id, self.clock.read(now_s))
         self._obey(now_s)
 
     def leave(self, request: Request, now_s: float) -> None:
         """The client of a request that is queued at the gateway gives up."""
-        self.driver.leave(request.id, now_s)
+        self.driver.leave(request.id, self.clock.read(now_s))
         self._plan(now_s)
 
     def due(self, now_s: float) -> None:
@@ -76,7 +86,7 @@ class SimGateway:
     def tick(self, now_s: float) -> None:
         """Time has passed, or servers have come."""
         self._look(now_s)
-        self.driver.tick(now_s)
+        self.driver.tick(self.clock.read(now_s))
         self._obey(now_s)
 
     def hold(self) -> bool:
@@ -126,7 +136,7 @@ class SimGateway:
 
     def _plan(self, now_s: float) -> None:
         """Keeps one event in the queue for when the gateway wants to look again."""
-        next_s = self.driver.next_s
+        next_s = self.clock.when(self.driver.next_s)
         planned = self._planned
         if planned is not None:
             if planned[0] == next_s:

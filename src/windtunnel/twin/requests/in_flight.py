@@ -119,13 +119,16 @@ class InFlight:
             return f"requests are linked to servers {sorted(linked)}, known of {sorted(known)}"
         return None
 
+    def note_splits(self) -> None:
+        """The run is over: notes how far requests have come that are computed on two servers."""
+        if self._handoff is not None:
+            for request in self.requests.values():
+                if request.place == SPLIT:
+                    self._handoff.note(request)
+
     def everywhere(self, servers: list[Server]) -> list[Request]:
         """Every whole request that has arrived and not ended, by id."""
         found = list(self.requests.values())
-        if self._handoff is not None:
-            for request in found:
-                if request.place == SPLIT:
-                    self._handoff.note(request)
         for server in servers:
             found.extend([one for one in server.unfinished() if one.parent is None])
         found.sort(key=_id_of)

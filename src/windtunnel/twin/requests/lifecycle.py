@@ -9,8 +9,14 @@ from typing import Final
 
 from windtunnel.core import vocabulary
 from windtunnel.core.interrupts import breathe
-from windtunnel.core.loop import Clock, Component, EventQueue
-from windtunnel.core.vocabulary import DRAINED, RATE_LIMITED, SERVER_LOST
+from windtunnel.core.loop import Clock, Component, EventQueue, SkewedClock
+from windtunnel.core.vocabulary import (
+    DRAINED,
+    GATEWAY_AWAY,
+    GATEWAY_LOST,
+    RATE_LIMITED,
+    SERVER_LOST,
+)
 from windtunnel.engine.server import Server
 from windtunnel.routing.router import NoServer
 from windtunnel.twin.faults.world import RateLimits
@@ -110,6 +116,7 @@ class RequestLifecycle(RequestPort):
         self._attempts: Final[int] = retries.attempts
         self._backoff_s: Final[float] = retries.backoff_s
         self.rate_limits: RateLimits | None = None  # while servers answer 429
+        self._gateway_stops = 0  # faults that keep the gateway away
         self.timers: Final = timers
         self._event_log: Final = event_log
         for service in self.services:
@@ -137,7 +144,9 @@ class RequestLifecycle(RequestPort):
             gone_s = max(now_s, request.deadline_s)
             request.alarm = self.timers.push(gone_s, TIMEOUT, request)
         gateway = self.services[request.model].gateway
-        if gateway is None:
+        if self._gateway_stops:
+            self._reject(request, GATEWAY_AWAY)
+        elif gateway is None:
             self._admit(request)
         else:
             self.in_flight.keep(request, AT_GATEWAY)
@@ -242,6 +251,34 @@ class RequestLifecycle(RequestPort):
         self.cluster.submit(request, server, self.now_s)
         if server.finished:
             self._collect(server)
+
+    def stop_gateway(self, on: bool) -> None:  # noqa: FBT001
+        """All models have one gateway. It holds the connections of clients: they end with it."""
+        self._gateway_stops += 1 if on else -1
+        if on:
+            gateways = [one.gateway for one in self.services if one.gateway is not None]
+            held = [gateway.hold() for gateway in gateways]
+            inside = self.in_flight.everywhere(self.servers)
+            # Queued ones first: the gateway would let them in as others end.
+            inside.sort(key=_is_past_gateway)
+            for request in inside:
+                self._withdraw(request)
+                request.reason = GATEWAY_LOST
+                request.finished_s = self.now_s
+                self._end(request, DROPPED)
+            for gateway, before in zip(gateways, held, strict=True):
+                gateway.release(before, self.now_s)
+        elif not self._gateway_stops:
+            for model, service in enumerate(self.services):
+                service.restart(self.cluster, model, self.now_s)
+
+    def gateway_clocks(self) -> list[SkewedClock]:
+        return [one.gateway.clock for one in self.services if one.gateway is not None]
+
+    def wake_gateway(self) -> None:
+        for service in self.services:
+            if service.gateway is not None:
+                service.gateway.tick(self.now_s)
 
     # Servers that come and go
 
@@ -546,6 +583,7 @@ class RequestLifecycle(RequestPort):
         """At the horizon, every request that has not ended is unfinished, and counted."""
         for server in self.servers:
             server.stop(self.now_s)
+        self.in_flight.note_splits()
         rest = self.in_flight.everywhere(self.servers)
         self.in_flight.clear()
         for service in self.services:
@@ -557,6 +595,10 @@ class RequestLifecycle(RequestPort):
             if number % ENDED_PER_BREATH == 0:
                 breathe()
         self.traffic.stop(self.now_s)
+
+
+def _is_past_gateway(request: Request) -> bool:
+    return request.place != AT_GATEWAY
 
 
 class TrafficArrivals(Component):

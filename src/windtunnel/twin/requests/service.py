@@ -1,6 +1,7 @@
 """What serves one model: its gateway, its routers, and requests without a server."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from windtunnel.engine.views import probe
 from windtunnel.routing.counterfactual import Counterfactual, Judgement
@@ -10,21 +11,30 @@ from windtunnel.twin.servers.cluster import Cluster, Roster
 from windtunnel.workload.request import Request
 
 
+class Routers(NamedTuple):
+    """The routers of one model."""
+
+    decode: Router
+    prefill: list[Router | None]
+    """By site; None: prompts stay with answers."""
+
+
 class Service:
     """The servers of one model as its requests meet them. Two models share none of it."""
 
     def __init__(
         self,
         roster: Roster,
-        router: Router,
-        prefill_routers: list[Router | None],
+        start: Callable[[], Routers],
         counterfactual: Counterfactual | None,
         gateway: SimGateway | None,
     ) -> None:
         self.roster: Final = roster
         self.signals: Final = roster.signals
-        self.router: Final = router
-        self.prefill_routers: Final = prefill_routers  # by site; None: prompts stay with answers
+        self._start: Final = start  # makes routers that know nothing yet
+        router, prefill_routers = start()
+        self.router = router
+        self.prefill_routers = prefill_routers
         self.counterfactual: Final = counterfactual
         self.gateway: Final = gateway  # None: every request is admitted at once
         self.unplaced: Final[dict[int, Request]] = {}  # admitted while no server was ready
@@ -35,6 +45,13 @@ class Service:
             or counterfactual is not None
             or any(one.follows_changes for one in routers)
         )
+
+    def restart(self, cluster: Cluster, model: int, now_s: float) -> None:
+        """Gateway and routers have forgotten all; every request that they knew has ended."""
+        self.router, self.prefill_routers = self._start()
+        self.servers_changed(cluster, model)
+        if self.gateway is not None:
+            self.gateway.restart(now_s)
 
     def servers_changed(self, cluster: Cluster, model: int) -> None:
         """Servers have come or gone: routers learn it now, or before the next choice.

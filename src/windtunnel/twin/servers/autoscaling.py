@@ -7,7 +7,7 @@ orders come too late is decided by `scaling.actuation`.
 
 from typing import Any, Final
 
-from windtunnel.core.loop import Component, EventQueue
+from windtunnel.core.loop import Component, EventQueue, SkewedClock
 from windtunnel.core.random import Stream
 from windtunnel.core.telemetry import Event, Plain, Telemetry
 from windtunnel.core.vocabulary import APPLIED, KEPT, RESIZED, SUPERSEDED
@@ -50,7 +50,7 @@ class Autoscaling(Component):
         self.dark = 0  # how many faults keep metrics from it
         self.missed: Final = observer.missed  # the same of single servers
         self.lag_s = 0.0  # how much later they come than they should
-        self.skew_s = 0.0  # how far its clock is off
+        self.clock: Final = SkewedClock()
         self._planned: Final = EventQueue()
         self._planned.push(loop.next_tick_s, TICK, None)
 
@@ -81,7 +81,7 @@ class Autoscaling(Component):
         return self.dark > 0 or self.loop.is_stopped
 
     def _decide(self, snapshot: Snapshot, now_s: float) -> None:
-        issued = self.loop.decide(snapshot, now_s + self.skew_s)
+        issued = self.loop.decide(snapshot, self.clock.read(now_s))
         if issued is None:
             return
         for one in issued.decisions:
