@@ -56,13 +56,12 @@ class LoraSettings(Section):
     )
     step_cost: Annotated[float, Number(0, 10)] = Field(
         default=0.03,
-        description="Relative step time added by each adapter in a batch. 0.03 is an assumption "
-        "for rank 16.",
+        description="Relative step time added by each adapter in a batch; the default is an "
+        "assumption for rank 16.",
     )
     memory_bytes: Annotated[float, Size("0B", "1TB")] = Field(
         default=0.0,
-        description="Memory of one slot on each accelerator, full or not; taken from `kv_blocks: "
-        "auto`.",
+        description="Memory of one slot on each accelerator.",
     )
 
 
@@ -111,8 +110,7 @@ class SpeculativeSettings(Section):
     """Speculative decoding: a drafter proposes tokens, and one step of the model verifies them."""
 
     method: Literal["eagle3", "mtp", "ngram", "draft_model"] = Field(
-        description="vLLM's name of the drafter: an EAGLE-3 head, multi-token prediction layers, "
-        "prompt lookup, or a small model."
+        description="vLLM's name of the drafter."
     )
     num_speculative_tokens: Annotated[int, Whole(1, MOST_DRAFTED)] = Field(
         description="Tokens drafted per request and step."
@@ -184,19 +182,17 @@ class EngineSettings(Section):
 
     version: Annotated[str, Text("a release of vLLM, such as '0.19'"), Added()] = Field(
         default=NEWEST,
-        description="The vLLM release whose defaults and memory use apply, for pools with a model "
-        "and an accelerator.",
+        description="The vLLM release whose defaults and memory use apply.",
     )
     max_num_seqs: Annotated[int, Whole(1, MOST_SEQUENCES)] = Field(
         default=256,
-        description="Most requests in one batch. Default with a model and an accelerator: vLLM's "
-        "default, 1024 from 70 GiB of memory on (not on an A100), otherwise 256.",
+        description="Most requests in one batch. Default with a model and an accelerator: "
+        "vLLM's, 1024 from 70 GiB on (not on an A100), otherwise 256.",
     )
     max_num_batched_tokens: Annotated[int, Whole(1, MOST_TOKENS)] = Field(
         default=8192,
-        description="Most tokens in one step. Default with a model and an accelerator: vLLM's "
-        "default, 16384 from 160 GiB of memory on, 8192 from 70 GiB on (not on an A100), 2048 "
-        "below.",
+        description="Most tokens in one step. Default with a model and an accelerator: vLLM's, "
+        "16384 from 160 GiB on, 8192 from 70 GiB on (not on an A100), 2048 below.",
     )
     block_size: Annotated[int, Whole(1, LARGEST_BLOCK)] = Field(
         default=16, description="Tokens in one block of the KV cache."
@@ -204,13 +200,12 @@ class EngineSettings(Section):
     memory_utilization: Annotated[float, Number(0, 1, above=True)] = Field(
         default=0.9,
         description="Share of the accelerator's memory that the server may use. Default with a "
-        "model and an accelerator: vLLM's default, 0.92 from release 0.22 on.",
+        "model and an accelerator: vLLM's, 0.92 from release 0.22 on.",
     )
     prefix_caching: Switch = Field(default=True, description="Prefix caching.")
     chunked_prefill: Switch = Field(
         default=True,
-        description="Whether a prompt may be split over steps. If not, it waits until it fits "
-        "whole.",
+        description="Whether a prompt may be split over steps.",
     )
     long_prefill_threshold: Annotated[int, Whole(0, MOST_TOKENS)] = Field(
         default=0,
@@ -231,8 +226,7 @@ class EngineSettings(Section):
     )
     over_length: Literal["cut", "refuse"] = Field(
         default="cut",
-        description="What happens when prompt and output exceed max_model_len: the output is cut, "
-        "or the request is dropped.",
+        description="Beyond max_model_len: the output is cut, or the request is dropped.",
     )
     async_scheduling: Switch = Field(
         default=True,
@@ -258,8 +252,7 @@ class EngineSettings(Section):
     )
     reserve_full_prompt: Switch = Field(
         default=True,
-        description="Whether a request is scheduled only when its whole prompt fits, not just its "
-        "first chunk.",
+        description="Whether a request is scheduled only when its whole prompt fits.",
     )
     unhashed_blocks_first: Switch = Field(
         default=True,
@@ -272,7 +265,7 @@ class EngineSettings(Section):
     )
     store_last_token: Switch = Field(
         default=False,
-        description="Whether the last token of an answer takes a place in the KV cache; needs "
+        description="Whether the last token of an answer takes KV cache; needs "
         "async_scheduling: false.",
     )
     last_step_blocks: Switch = Field(

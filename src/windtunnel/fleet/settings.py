@@ -31,8 +31,7 @@ class MachineCounts(Section):
     min: Machines = Field(default=0, description="Kept, and paid for, even when not needed.")
     initial: Machines | None = Field(
         default=None,
-        description="Present at the start, with the replicas that fit on them ready. Default: "
-        "what the initial replicas need.",
+        description="Present at the start. Default: what the initial replicas need.",
     )
     max: Machines = Field(description="The quota.")
 
@@ -79,8 +78,8 @@ class FleetPool(Section):
     )
     price_per_hour: Annotated[float, Number(0, HIGHEST_PRICE)] | None = Field(
         default=None,
-        description="Dollars per machine-hour, from creation until it is given back. Default: the "
-        "catalog's example for its accelerators.",
+        description="Dollars per machine-hour. Default: the catalog's example for its "
+        "accelerators.",
     )
     capacity: Literal["on-demand", "spot", "reserved", "bare-metal"] = Field(
         default="on-demand",
@@ -89,8 +88,7 @@ class FleetPool(Section):
     )
     interruption: Annotated[float, Number(0, 1)] = Field(
         default=0.0,
-        description="Published interruption rate; the fleet weighs it against the price. `faults` "
-        "cause interruptions.",
+        description="Published interruption rate, which the fleet weighs against the price.",
     )
     zone: Annotated[str, Name()] = Field(default="zone-1", description="Its zone.")
     machines_per_rack: Annotated[int, Whole(0, MOST_MACHINES)] = Field(
@@ -167,7 +165,7 @@ class FleetSettings(Section):
     )
     replaced_after_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
         default=600.0,
-        description="Time after a loss until another machine of the kind is available.",
+        description="Time after a loss until a replacement is available.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:

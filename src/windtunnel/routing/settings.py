@@ -98,8 +98,7 @@ class PrefixCacheFilterSettings(Section):
     )
     prefill_tokens_per_s: Annotated[float, Number(1, 1e9)] = Field(
         default=15928.0,
-        description="Prompt tokens per second of a server. The default is llm-d's, for a 32B model "
-        "on two H100s.",
+        description="Prompt tokens per second of a server; the default is llm-d's.",
     )
 
 
@@ -157,13 +156,12 @@ class RouterSettings(Section):
     filters: Annotated[list[FilterSettings], Added()] = Field(
         default_factory=list,
         max_length=20,
-        description="With `weighted`: filters, applied in order; one that would keep no server is "
-        "skipped.",
+        description="With `weighted`: filters, applied in order.",
     )
     picker: Annotated[Literal["max-score", "weighted-random", "random"], Added()] = Field(
         default="max-score",
-        description="With `weighted`: the highest score, a random server with scores as weights, "
-        "or any that passed the filters.",
+        description="With `weighted`: the highest score, random with scores as weights, or any "
+        "that passed the filters.",
     )
     staleness_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
         default=0.05,
@@ -182,12 +180,11 @@ class RouterSettings(Section):
     )
     virtual_nodes: Annotated[int, Whole(1, MOST_VIRTUAL_NODES)] = Field(
         default=100,
-        description="With `consistent-hash`: virtual nodes per server; more is more even.",
+        description="With `consistent-hash`: virtual nodes per server.",
     )
     load_factor: Annotated[float, Number(1, 100)] = Field(
         default=1.25,
-        description="With `consistent-hash`: how many times the mean load a server may have before "
-        "prompts go to the next.",
+        description="With `consistent-hash`: how many times the mean load a server may have.",
     )
 
     @field_serializer(

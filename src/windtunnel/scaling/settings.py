@@ -88,8 +88,8 @@ class OptimizerSettings(Section):
     )
     engine: Literal["greedy", "unlimited"] = Field(
         default="greedy",
-        description="`greedy`: use free accelerators only, else the next pool; `unlimited`: ask "
-        "for replicas anyway.",
+        description="`greedy`: only free accelerators, else the next pool; `unlimited`: any "
+        "number.",
     )
 
 
@@ -174,31 +174,27 @@ class PolicySettings(ScalerTiming, PolicyKey):
     )
     accelerators: dict[Annotated[str, Text("the accelerator of a pool")], AcceleratorCount] = Field(
         default_factory=dict,
-        description="Accelerators for all pools together, by name; others are unlimited. Replicas "
-        "started by `wake` are exempt.",
+        description="Accelerators for all pools together, by name; others are unlimited.",
     )
     optimizer: OptimizerSettings | None = Field(
         default=None, description="Which pool grows and shrinks. Default: the policy's choice."
     )
     stabilization: Stabilization | None = Field(
         default=None,
-        description="How long a direction must be recommended before it is acted on. Default: the "
-        "policy's value.",
+        description="How long a direction must be recommended. Default: the policy's value.",
     )
     rate: RateSettings | None = Field(
         default=None,
-        description="Limits on how fast a pool, or the pools of a role together, may change. "
-        "Default: none.",
+        description="Limits on how fast a pool, or a role, may change. Default: none.",
     )
     zero_after_s: Annotated[float, Duration("0s", LONGEST_RUN)] | None = Field(
         default=None,
         description="Idle time before the last replica of a pool with `min: 0` is removed. "
-        "Default: as soon as the policy decides.",
+        "Default: none.",
     )
     matched_roles: Switch = Field(
         default=False,
-        description="Whether prefill and decode grow in proportion when one cannot get all it asks "
-        "for.",
+        description="Whether prefill and decode grow in proportion when one is limited.",
     )
 
     def parts(self) -> PolicyParts:

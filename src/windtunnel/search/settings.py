@@ -131,8 +131,8 @@ class PlanSettings(Section):
     )
     machine: Annotated[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] | None, Added()] = Field(
         default=None,
-        description="Accelerators per machine. A server does not span machines, and whole machines "
-        "are paid for. Default: single accelerators.",
+        description="Accelerators per machine; a server does not span machines, which are paid "
+        "for whole. Default: single accelerators.",
     )
     dollars_per_hour: Annotated[Money | None, Added()] = Field(
         default=None, description="Budget of a deployment. Default: none."
@@ -153,8 +153,7 @@ class PlanSettings(Section):
     )
     replicas: CountRange | None = Field(
         default=None,
-        description="Number of those. Default: from the fewest that could carry the load to eight "
-        "times as many.",
+        description="Number of those. Default: from the fewest possible to eight times as many.",
     )
     prefill_decode: PrefillDecodeCounts | None = Field(
         default=None,
@@ -174,8 +173,7 @@ class PlanSettings(Section):
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
-        description="Autoscalers, each as under `scaling`, starting with the fewest servers that "
-        "could carry the load. Default: the scenario's.",
+        description="Autoscalers, each as under `scaling`. Default: the scenario's.",
     )
 
     @property

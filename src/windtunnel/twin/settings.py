@@ -58,9 +58,7 @@ DECODES = ("decode", "both")
 class RackSettings(Section):
     """Racks of servers: transfers between two of them share the uplinks of both."""
 
-    servers: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(
-        description="Servers per rack, filled in the order of the pools and as servers start."
-    )
+    servers: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(description="Servers per rack.")
     uplink_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] = Field(
         description="Bandwidth from a rack to all others, and back."
     )
@@ -374,8 +372,7 @@ class ClusterSettings(Section):
     """A place with servers, at some distance."""
 
     latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
-        description="One-way network latency between the router and its servers; paid again on the "
-        "way to the client."
+        description="One-way network latency between router and servers, paid in both directions."
     )
 
 
@@ -429,11 +426,11 @@ class MeasureSettings(Section):
     """The window that latencies, SLO attainment and throughput cover."""
 
     from_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
-        default=0.0, description="Requests that arrive earlier are not measured."
+        default=0.0, description="Start of the window."
     )
     to_s: Annotated[float, Duration("0s", LONGEST_RUN, above=True)] | None = Field(
         default=None,
-        description="Requests that arrive from here on are not measured. Default: to the end.",
+        description="End of the window. Default: the end of the run.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -511,8 +508,7 @@ class ServingSettings(Section):
     )
     disaggregation: DisaggregationSettings | None = Field(
         default=None,
-        description="Prefill/decode disaggregation. Default with pools of roles `prefill` and "
-        "`decode`: its defaults.",
+        description="Prefill/decode disaggregation, for pools of roles `prefill` and `decode`.",
     )
     encode: EncodeSettings | None = Field(
         default=None,
@@ -520,8 +516,8 @@ class ServingSettings(Section):
     )
     startup: StartupSettings | None = Field(
         default=None,
-        description="Start-up of servers that `scaling` adds or that replace lost ones. Default: "
-        "ready at once. Initial servers are ready.",
+        description="Start-up of servers that `scaling` adds or that replace lost ones. "
+        "Default: ready at once.",
     )
     drain: DrainSettings | None = Field(
         default=None,

@@ -99,8 +99,7 @@ class TokenBucketSettings(GatewayPolicySettings):
 
     policy: Literal["token-bucket"]
     capacity: Annotated[float, Number(0, LARGEST_BUCKET, above=True)] = Field(
-        description="Size of the bucket, full at the start: the largest burst, and the longest "
-        "admissible prompt."
+        description="Size of the bucket, full at the start."
     )
     refill_per_s: Annotated[float, Rate("0/s", FASTEST_REFILL)] = Field(
         description="Tokens added per second: the sustained rate."
@@ -161,8 +160,8 @@ class UtilizationSettings(Section):
     )
     interval_s: Annotated[float, Duration("0s", LONGEST_STALENESS, above=True)] | None = Field(
         default=None,
-        description="How often saturation is evaluated again while requests are queued. Default: "
-        "`router.staleness`, or 50ms if that is 0s.",
+        description="Time between evaluations while requests are queued. Default: "
+        "`router.staleness`, or 50ms.",
     )
 
     def look_every_s(self, staleness_s: float) -> float:
@@ -212,8 +211,8 @@ class FlowControlSettings(GatewayPolicySettings):
     )
     limit: Annotated[float, Number(0, 1)] = Field(
         default=1.0,
-        description="Saturation up to which requests of the lowest priority are sent; 1 for the "
-        "highest, equal steps between.",
+        description="Saturation up to which the lowest priority is sent; 1 for the highest, "
+        "equal steps between.",
     )
     max_waiting: Waiting | None = Field(
         default=None, description="Most queued requests. Default: a million."
@@ -223,8 +222,7 @@ class FlowControlSettings(GatewayPolicySettings):
     )
     ttl_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] | None = Field(
         default=None,
-        description="How long a request may be queued before it is rejected. Default: until its "
-        "client gives up.",
+        description="How long a request may be queued. Default: until its client gives up.",
     )
     aging: Annotated[AgingSettings | None, Added()] = Field(
         default=None,

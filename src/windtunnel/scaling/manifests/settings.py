@@ -37,13 +37,12 @@ class ManifestSettings(ScalerTiming):
     )
     targets: dict[str, Annotated[str, Name()]] = Field(
         default_factory=dict,
-        description="Maps `TARGET` or `TARGET/ROLE` of a manifest to a pool. Otherwise the pool of "
-        "the same name; for a role, `TARGET-ROLE` or the role's name.",
+        description="Maps `TARGET` or `TARGET/ROLE` of a manifest to a pool, if names differ.",
     )
     metrics: Annotated[dict[str, Annotated[str, Text("a metric")]], Added()] = Field(
         default_factory=dict,
-        description="Maps unknown metrics, resources (`cpu`), KEDA triggers or names in queries to "
-        "metrics such as `waiting`, `concurrency`, `kv_used` or `batch_utilization`.",
+        description="Maps unknown metrics, resources (`cpu`), KEDA triggers or names in queries"
+        " to known metrics.",
     )
     begins: Annotated[Begins, Added()] = Field(default=FIRST_DAY, description=BEGINS)
     interval_s: Period = Field(

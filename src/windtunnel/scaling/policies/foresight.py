@@ -52,8 +52,7 @@ class ForesightSettings(PolicySettings):
     )
     lead_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
         default=0.0,
-        description="How early a larger size is ordered; start-up time plus an `interval` has "
-        "replicas ready in time.",
+        description="How early a larger size is ordered, such as start-up time plus an `interval`.",
     )
 
     def parts(self) -> PolicyParts:

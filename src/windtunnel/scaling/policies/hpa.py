@@ -149,7 +149,7 @@ class HpaSettings(PolicySettings):
 
     policy: Literal["hpa"]
     metrics: list[HpaMetric] = Field(
-        description="Metrics with targets; the one that asks for most replicas wins.",
+        description="Metrics with targets; the largest size wins.",
         examples=[[{"name": "vllm:num_requests_waiting", "target": 10}]],
     )
     tolerance: Tolerance = Field(default=0.1, description="Tolerated relative deviation.")

@@ -31,7 +31,7 @@ from windtunnel.settings.section import Added, Context, Section
 FIRST_DAY = "2026-01-05T00:00"
 """A Monday, in UTC."""
 Begins = Annotated[str, Text("a date and time")]
-BEGINS = "Date and time at the start of the run, for schedules; UTC unless it has an offset."
+BEGINS = "Date and time at the start of the run, in UTC unless it has an offset."
 Activation = Annotated[float, Number(-(10**9), 10**9)]
 
 
@@ -111,8 +111,8 @@ class KedaSettings(HpaSettings):
     policy: Literal["keda"]  # type: ignore[assignment]  # the word that chooses it
     metrics: list[KedaMetric] = Field(  # type: ignore[assignment]  # nobody changes the list
         default_factory=list,
-        description="Metrics with targets; the one that asks for most replicas wins. A metric, a "
-        "schedule or a formula is required.",
+        description="Metrics with targets; the largest size wins. A metric, a schedule or a "
+        "formula is required.",
         examples=[[{"name": "vllm:num_requests_waiting", "target": 10}]],
     )
     activation: Activation = Field(

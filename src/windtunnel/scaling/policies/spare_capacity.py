@@ -40,8 +40,7 @@ class SpareCapacitySettings(PolicySettings):
     )
     kv_spare: Annotated[float, Number(0, 1)] = Field(
         default=0.1,
-        description="It grows when unsaturated replicas have less spare KV cache than this on "
-        "average; below `kv_threshold`.",
+        description="It grows when unsaturated replicas have less spare KV cache than this.",
     )
     queue_spare: Annotated[float, Number(0, MOST_SEQUENCES)] = Field(
         default=3.0,

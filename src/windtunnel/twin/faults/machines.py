@@ -64,7 +64,7 @@ class RackSelect(QuotaSelect, DrawnSelect):
     """Racks that are lost, of those that have machines then."""
 
     rack: Annotated[int, Whole(0, MOST_MACHINES)] | None = Field(
-        default=None, description="This rack of the pool, which must be named; from 0."
+        default=None, description="This rack of the named pool, from 0."
     )
 
     def matches(self, machine: "FleetMachine") -> bool:

@@ -53,8 +53,7 @@ class ServerSelect(ByCount):
     pool: Annotated[str, Name()] | None = Field(default=None, description="Only this pool.")
     server: Annotated[int, Whole(0, MOST_REPLICAS - 1)] | None = Field(
         default=None,
-        description="The server with this number in the pool, which must be named. Replacements "
-        "have new numbers. Default: drawn.",
+        description="The server with this number in the named pool. Default: drawn.",
     )
     count: Annotated[int | str, Whole(1, MOST_REPLICAS, word=ALL)] = Field(
         default=1, description="How many to draw."

@@ -95,8 +95,7 @@ class PodTimes(Section):
     startup: FixedOrVarying = Field(default=1.0, description="From the image to container start.")
     readiness: FixedOrVarying = Field(
         default=5.0,
-        description="From container start until probes pass (model loading). A pod without probes "
-        "is ready at its start.",
+        description="From container start until probes pass (model loading).",
     )
     ending: FixedOrVarying = Field(
         default=2.0,

@@ -32,8 +32,8 @@ class Scenario(Section):
     )
     model: ModelName | None = Field(
         default=None,
-        description="The model, where pools and workloads name none. Needed by every step time but "
-        "`linear`, and for `kv_blocks: auto`.",
+        description="The default model. Needed by every step time but `linear`, and for "
+        "`kv_blocks: auto`.",
     )
     workload: list[WorkloadEntry] = Field(
         min_length=1,
@@ -42,13 +42,11 @@ class Scenario(Section):
     )
     measure: Annotated[MeasureSettings, Added()] = Field(
         default_factory=MeasureSettings,
-        description="Measure only requests that arrive in this window, for example to skip the "
-        "warm-up.",
+        description="Measure only requests that arrive in this window.",
     )
     slo: dict[Annotated[str, Name()], SloClass] = Field(
         default_factory=dict,
-        description="Classes of service by name: targets of the built-in classes, and classes of "
-        "your own.",
+        description="Classes of service, built-in or your own, by name.",
     )
     serving: ServingSettings = Field(description="The servers, the router and the gateway.")
     scaling: ScalingSection | None = Field(
@@ -74,6 +72,5 @@ class Scenario(Section):
     )
     plan: PlanSettings | None = Field(
         default=None,
-        description="What `windtunnel plan` chooses from; simulations only check it. Default: "
-        "derived from the scenario.",
+        description="What `windtunnel plan` chooses from. Default: derived from the scenario.",
     )

@@ -65,11 +65,11 @@ class PrefixSettings(Section):
     """System prompts that requests share, so that a prefix cache has something to find."""
 
     tokens: Tokens = Field(
-        description="Shared tokens at the start of each prompt, in addition to prompt_tokens."
+        description="Shared tokens at the start of each prompt, besides prompt_tokens."
     )
     groups: Annotated[int, Whole(1, MOST_GROUPS)] = Field(
         default=1,
-        description="Number of prefixes; each request, or each session, has one at random.",
+        description="Number of prefixes; each request or session has one at random.",
     )
 
 
@@ -81,8 +81,7 @@ class PopulationSettings(Section):
     )
     tenants: Literal["shared", "per-member"] = Field(
         default="shared",
-        description="`per-member`: each member is a tenant (`acme-0`, `acme-1`, ... if the tenant "
-        "is `acme`).",
+        description="`per-member`: each member is a tenant (`acme-0`, `acme-1`, ...).",
     )
     prefixes: Literal["shared", "per-member"] = Field(
         default="shared",
@@ -111,8 +110,7 @@ class AdapterMix(Section):
     )
     skew: Annotated[float, Number(0, 10)] | None = Field(
         default=None,
-        description="With count: the n-th adapter has a frequency proportional to 1 / n^skew "
-        "(Zipf). Default: 0, all equal.",
+        description="With count: frequencies proportional to 1 / n^skew (Zipf). Default: 0.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -163,7 +161,7 @@ class SourceSettings(Section):
     """Generated requests, drawn from a random stream of their own."""
 
     name: Annotated[str, Name()] = Field(
-        description="Its name in results. Its random draws depend on this name and the seed alone."
+        description="Its name in results and of its random stream."
     )
     model: ModelName | None = Field(
         default=None, description="The model it asks for. Default: the scenario's."
@@ -196,12 +194,11 @@ class SourceSettings(Section):
     )
     media: ExtraTokens | None = Field(
         default=None,
-        description="Tokens of images and sound, in addition to prompt_tokens; with "
-        "`serving.encode`, an encoder runs first.",
+        description="Tokens of images and sound, besides prompt_tokens.",
     )
     reasoning: ExtraTokens | None = Field(
         default=None,
-        description="Reasoning tokens, generated before output_tokens and in addition to them.",
+        description="Reasoning tokens, generated before output_tokens.",
     )
     session: SessionSettings | None = Field(
         default=None, description="Conversations. Default: independent requests."
@@ -349,13 +346,11 @@ class TraceSettings(Section):
     )
     start_s: Annotated[float, Duration("0s", LONGEST_RUN), Added()] = Field(
         default=0.0,
-        description="Skip the trace before this time, and count from there; with `duration`, "
-        "replays one stretch.",
+        description="Skip the trace before this time, and count from there.",
     )
     sort: Annotated[bool, Flag()] = Field(
         default=False,
-        description="Sort the trace in memory first. Without, a request may be up to 8192 rows "
-        "late.",
+        description="Sort the trace in memory first, if a request may be more than 8192 rows late.",
     )
     sessions: Literal["open", "closed"] = Field(
         default="open",
@@ -371,8 +366,7 @@ class TraceSettings(Section):
     models: dict[Annotated[str, Text("a model's name in the trace")], ModelName] | None = Field(
         default=None,
         min_length=1,
-        description="Maps model names in the trace to models. Other requests are for the entry's "
-        "`model`.",
+        description="Maps model names in the trace to models.",
     )
     skip_bad: Annotated[int, Whole(0, MOST_REQUESTS)] = Field(
         default=0, description="Skip and count up to this many unreadable rows."
@@ -434,8 +428,8 @@ class SloClass(Section):
 
     priority: Annotated[int, Whole(-HIGHEST_PRIORITY, HIGHEST_PRIORITY)] | None = Field(
         default=None,
-        description="Higher goes first; below 0 may be shed. Default: that of the built-in class; "
-        "in other classes, that of standard.",
+        description="Higher goes first; below 0 may be shed. Default: the built-in class's, "
+        "otherwise standard's.",
     )
     ttft_s: Target | None = Field(
         default=None, description="Target of the time to the first token."

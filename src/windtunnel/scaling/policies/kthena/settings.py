@@ -176,8 +176,8 @@ class KthenaSettings(PolicySettings):
     }
 
     metrics: Metrics = Field(
-        description="Target per replica by metric, such as `vllm:num_requests_waiting: 10`. The "
-        "metric that asks for most replicas wins.",
+        description="Target per replica by metric, such as `vllm:num_requests_waiting: 10`; the"
+        " largest size wins.",
     )
     queries: dict[str, Literal["sum", "avg", "max"]] = Field(
         default_factory=dict,
@@ -195,8 +195,7 @@ class KthenaSettings(PolicySettings):
     )
     behavior: Behavior = Field(
         default_factory=Behavior,
-        description="Windows, rates and panic. Default: up by 4 or 100% per minute, down after 5m "
-        "without a higher recommendation.",
+        description="Windows, rates and panic. Default: up by 4 or 100% per minute, down after 5m.",
     )
     history: Literal["kept", "lost"] = Field(
         default="kept",

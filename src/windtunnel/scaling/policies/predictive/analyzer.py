@@ -90,8 +90,7 @@ class PredictiveSettings(PolicySettings):
     )
     history: TrafficHistory | None = Field(
         default=None,
-        description="Traffic of a similar period, such as yesterday. Default: it learns as it "
-        "runs.",
+        description="Traffic of a similar period, such as yesterday.",
     )
     drain_s: Annotated[float, Duration("1s", "1h")] = Field(
         default=60.0, description="Time to work off a queue."

@@ -18,10 +18,7 @@ from windtunnel.twin.servers.replicas import Replica
 
 
 class EngineCrash(ServerFault):
-    """Engines crash, and new servers start in their place.
-
-    They are ready after `serving.startup`; requests follow `serving.retries`.
-    """
+    """Engines crash, and new servers start in their place."""
 
     kind: Literal["engine-crash"]
 

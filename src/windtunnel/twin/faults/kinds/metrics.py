@@ -48,10 +48,7 @@ class MetricFault(LastingFault):
 
 
 class MetricBlackout(MetricFault):
-    """Readers get no metrics, and no snapshot is taken.
-
-    Routers still know the requests they sent.
-    """
+    """Readers get no metrics."""
 
     kind: Literal["metric-blackout"]
 
@@ -76,10 +73,7 @@ class MetricLag(MetricFault):
 
 
 class PartialScrape(ServerFault, MetricFault):
-    """Scrapes of some ready servers fail.
-
-    Routers use the last values; autoscalers see that they are missing.
-    """
+    """Scrapes of some ready servers fail."""
 
     kind: Literal["partial-scrape"]
     select: ServerSelect = Field(

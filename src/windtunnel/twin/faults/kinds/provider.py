@@ -69,7 +69,7 @@ class CapacityShortageFault(QuotaFault):
 
 
 class QuotaExhaustion(QuotaFault):
-    """No more machines than now; one that is given back can be had again."""
+    """No more machines than now."""
 
     kind: Literal["quota-exhaustion"]
 

@@ -72,7 +72,7 @@ class Leak:
 
 
 class RateLimitStorm(ServerFault, LastingFault):
-    """Servers answer 429 to some requests, which follow `serving.retries`."""
+    """Servers answer 429 to some requests."""
 
     kind: Literal["rate-limit-storm"]
     select: ServerSelect = Field(
@@ -99,7 +99,7 @@ class RateLimitStorm(ServerFault, LastingFault):
 
 
 class RouterPartition(ServerFault, LastingFault):
-    """Routers and gateways do not see some ready servers, which finish their requests."""
+    """Routers and gateways do not see some ready servers."""
 
     kind: Literal["router-partition"]
 
