@@ -118,20 +118,35 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def point_at(self, selector: str, across: float = 0.5) -> None:
-        """Moves the pointer over the first element that a selector finds."""
-        place = self.value(
+    def _place(self, selector: str, across: float) -> tuple[float, float]:
+        """A point of the first element that a selector finds, which is scrolled to."""
+        left, top, wide, high = self.value(
             f"(() => {{ const e = document.querySelector({selector!r}); e.scrollIntoView();"
             " const b = e.getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()"
         )
-        left, top, wide, high = place
-        x, y = left + across * wide, top + high / 2
+        return left + across * wide, top + high / 2
+
+    def point_at(self, selector: str, across: float = 0.5) -> None:
+        """Moves the pointer over the first element that a selector finds."""
+        x, y = self._place(selector, across)
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def drag(self, selector: str, start: float, end: float) -> None:
+        """Drags the pointer across an element."""
+        for kind, across in (
+            ("mouseMoved", start),
+            ("mousePressed", start),
+            ("mouseMoved", (start + end) / 2),
+            ("mouseReleased", end),
+        ):
+            x, y = self._place(selector, across)
+            button = {"button": "left", "buttons": 1, "clickCount": 1}
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
 
     def press(self, key: str) -> None:
         """Presses and releases a key."""
         codes = {"Tab": 9, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38}
-        codes |= {"ArrowRight": 39, "ArrowDown": 40}
+        codes |= {"ArrowRight": 39, "ArrowDown": 40, "+": 187, "-": 189, "0": 48}
         for kind in ("rawKeyDown", "keyUp"):
             about = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
             self.call("Input.dispatchKeyEvent", type=kind, **about)

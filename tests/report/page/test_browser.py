@@ -179,3 +179,46 @@ def test_marks_of_decisions_and_faults_say_why(browser: Browser, tmp_path: Path)
     browser.point_at(plot, 0.99)
     assert "wanted 4" in browser.value(TIP)
     assert browser.complaints == []
+
+
+def test_all_charts_zoom_together(browser: Browser, tmp_path: Path) -> None:
+    run_into(tmp_path, full(rate=60))
+    browser.complaints.clear()
+    browser.open(tmp_path / "report.html", 1180)
+    boxes = (
+        "[...document.querySelectorAll('.plot > svg')].map((one) => one.getAttribute('viewBox'))"
+    )
+    whole = set(browser.value(boxes))
+    assert len(whole) == 1
+    browser.drag(".plot", 0.25, 0.5)
+    (zoomed,) = set(browser.value(boxes))
+    across = float(next(iter(whole)).split()[2])
+    start, _, width, _ = map(float, zoomed.split())
+    assert start == pytest.approx(across / 4, abs=across / 100)
+    assert width == pytest.approx(across / 4, abs=across / 100)
+    browser.point_at(".plot", across=0.0)
+    assert browser.value(TIP).startswith("2 s\n")
+    shown = "document.getElementById('zoomed').textContent"
+    assert browser.value(shown).startswith("2 s to 4 s")
+    labels = "[...document.querySelectorAll('.over-time .time-axis text')]"
+    labels += ".filter((one) => one.style.display !== 'none').map((one) => one.textContent)"
+    assert browser.value(labels)[0].startswith("2")
+    browser.value("document.querySelector('#zoomed button').click()")
+    assert set(browser.value(boxes)) == {f"0 0 {across:g} 100"}
+    assert browser.complaints == []
+
+
+def test_charts_zoom_by_keys_and_the_heat_map_follows(browser: Browser, tmp_path: Path) -> None:
+    run_into(tmp_path, full(rate=60))
+    browser.complaints.clear()
+    browser.open(tmp_path / "report.html", 420)
+    browser.value("document.querySelector('.plot').focus()")
+    browser.press("+")
+    assert browser.value("document.querySelector('.map image').getAttribute('width')") == "200%"
+    assert browser.value("document.documentElement.scrollWidth") <= 420
+    browser.press("-")
+    assert browser.value("document.getElementById('zoomed').hidden")
+    browser.press("+")
+    browser.press("0")
+    assert browser.value("document.querySelector('.map image').getAttribute('width')") == "100%"
+    assert browser.complaints == []
