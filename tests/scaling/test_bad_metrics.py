@@ -96,6 +96,13 @@ def test_four_silent_replicas_stay(name: str) -> None:
     assert after(scaler(*SCRAPED[name]), variant(4, [], missing=4)) == 4
 
 
+@pytest.mark.parametrize(("target", "size"), [(1, 1), (4, 1), (0, 0)])
+def test_the_last_silent_replica_stays(target: int, size: int) -> None:
+    """Whatever a policy goes by: a replica that does not answer may have requests."""
+    decider = scaler("foresight", {"schedule": {"v": [[0, 0]]}, "zero_after": "1m"})
+    assert after(decider, variant(target, [], missing=1)) == size
+
+
 @pytest.mark.parametrize("name", SCRAPED)
 @pytest.mark.parametrize(
     "numbers",

@@ -76,6 +76,10 @@ class Group:
                 work += replica.running + replica.waiting + replica.expected
         return work
 
+    def may_have_work(self) -> bool:
+        """Whether it has requests, or replicas that did not answer and may have some."""
+        return self.work() > 0 or (self.missing > 0 and self.current > 0)
+
     def counts(self) -> list[int]:
         return [variant.target for variant in self.variants]
 

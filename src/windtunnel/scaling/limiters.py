@@ -122,7 +122,7 @@ class WorkLimiter(Limiter):
         limited = []
         for number, total in enumerate(totals):
             group = context.groups[number]
-            awake = total == 0 and group.maximum > 0 and group.work() > 0
+            awake = total == 0 and group.maximum > 0 and group.may_have_work()
             limited.append(1 if awake else total)
         return limited
 
@@ -131,6 +131,8 @@ class WorkLimiter(Limiter):
         work = group.work()
         if group.current == 0:
             return f"{work} requests wait and there is no replica: one is started."
+        if work == 0:
+            return f"{group.missing} replicas did not answer: the last replica stays."
         return f"{work} requests are there: the last replica stays."
 
 
@@ -254,7 +256,7 @@ class ZeroAfterLimiter(Limiter):
 
 def _is_busy(number: int, context: LimitContext) -> bool:
     group = context.groups[number]
-    return group.model.flow.arrived > 0 or group.work() > 0
+    return group.model.flow.arrived > 0 or group.may_have_work()
 
 
 class MatchedRolesLimiter(Limiter):

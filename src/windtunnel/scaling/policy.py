@@ -284,7 +284,7 @@ def _each_role_awake(group: Group, counts: list[int]) -> list[int]:
     for part in groups_by_role(group.model, group.variants):
         own = [n for n, variant in enumerate(group.variants) if variant.role == part.role]
         allowed = [n for n in own if group.variants[n].maximum > 0]
-        if allowed and part.work() > 0 and not any(counts[n] > 0 for n in own):
+        if allowed and part.may_have_work() and not any(counts[n] > 0 for n in own):
             awake[min(allowed, key=lambda n: (group.variants[n].spec.price_per_hour, n))] = 1
     return awake
 
@@ -305,7 +305,7 @@ def _kept(group: Group, counts: list[int]) -> int:
             best < 0 or variant.spec.price_per_hour < group.variants[best].spec.price_per_hour
         ):
             best = number
-    return best if best >= 0 and group.work() > 0 else -1
+    return best if best >= 0 and group.may_have_work() else -1
 
 
 def _decisions(
