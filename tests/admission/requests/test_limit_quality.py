@@ -94,3 +94,11 @@ def test_the_same_seed_is_the_same_run() -> None:
 def test_what_the_package_offers_is_there() -> None:
     assert len(set(admission.__all__)) == len(admission.__all__)
     assert all(hasattr(admission, name) for name in admission.__all__)
+
+
+def test_a_fast_limit_without_bursts_is_kept_to() -> None:
+    """A hair above it every second start is refused, and many have started before that is known."""
+    case = draw(1)._replace(kind="spacing", per_s=250.0, burst=1.0, service_s=0.2, cap=75)
+    found = run(case._replace(then=1.0, retry_after="absent"))
+    assert found.part >= 0.95
+    assert found.refused <= 3.0

@@ -114,6 +114,8 @@ class Pace:
         self._patience_s = 0.0
         self._is_used = False
         self._pending: Final[deque[float]] = deque()
+        self._blind_until_s = 0.0
+        """Of a pace: starts before then were made before what is known of it had an effect."""
         self._sum = 0.0
         self._weight_start = 0.0
         self._weight_refusal = 0.0
@@ -183,6 +185,9 @@ class Pace:
         self._refusals += 1.0
         if self._state == _PACED:
             self.per_s = max(_LEAST_PER_S, self.per_s * (1.0 - self._gain()))
+            if at_s < self._blind_until_s and self.chance <= _CLEAN:
+                return  # a hair above a limit without bursts every second start is refused
+            self._blind_until_s = now
             self._excess += 1.0
             if self._excess >= 1.0 + 20.0 * self.chance:
                 self._excess = self._clean = 0.0
@@ -263,9 +268,11 @@ class Pace:
     def _settle(self, now: float, until_s: float = 0.0) -> None:
         pending, known_s = self._pending, max(until_s, now - self._patience_s)
         while pending and pending[0] <= known_s:
-            pending.popleft()
+            at_s = pending.popleft()
             self._starts += 1.0
             if self._state == _PACED:
+                if at_s >= self._blind_until_s or self.chance > _CLEAN:
+                    self._sum = max(0.0, self._sum + self._weight_start)
                 self._climb(now)
             else:
                 self._sum += self._weight_start
@@ -293,7 +300,6 @@ class Pace:
         self._since_s = 0.5 * (now + self._since_s)
 
     def _climb(self, now: float) -> None:
-        self._sum = max(0.0, self._sum + self._weight_start)
         self._excess = max(0.0, self._excess - 2.0 * self.chance)
         if not self._is_used:
             return
