@@ -5,6 +5,7 @@ no signal: the system then ends the process, and the scenario is looked at again
 its own, one for each run, where it can be made small.
 """
 
+import gc
 import os
 import pickle
 import signal
@@ -23,12 +24,16 @@ KILLED_AFTER = 2.0
 """Times as long: then the system ends a process that did not hear."""
 MOST_MEMORY = 4 << 30
 """Bytes that a worker may add to its address space: a run that wants more gets a MemoryError."""
+COLLECT_AFTER = 200_000
+"""Objects that a worker may add before cycles are looked for: runs leave few, and looking for them
+among those of a run that has just ended takes a tenth of the time."""
 
 CAN_FORK = hasattr(os, "fork")
 
 
 def bound_memory() -> None:
     """From now on this process gets no more than `MOST_MEMORY`; one that is bounded stays so."""
+    gc.set_threshold(COLLECT_AFTER)
     with suppress(ImportError, ValueError, OSError):
         import resource
 

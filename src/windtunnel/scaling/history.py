@@ -41,7 +41,7 @@ class History:
                 latest_s = at_s
             elif at_s <= start_s:
                 break
-            weighs = kept ** (latest_s - at_s)
+            weighs = 1.0 if kept == 1.0 else kept ** (latest_s - at_s)
             total += weighs * number
             weight += weighs
         return total / weight if weight > 0.0 else 0.0

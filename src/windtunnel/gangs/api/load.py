@@ -1,5 +1,6 @@
 """Reads files of Grove's manifests. Whatever is wrong with one is an InputError of sentences."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,6 +76,15 @@ def load_manifests(
     what Grove's API server would refuse is a fault, too. Objects of other APIs are skipped.
     """
     return load_manifests_text(read_text(path, NOUN), str(path), was, grove=grove)
+
+
+@lru_cache(maxsize=8)
+def manifests_of_text(text: str, file: str) -> Manifests:
+    """The same for a text that is asked for again and again: the rules of a scenario and its run.
+
+    All who ask share what is read, and nobody changes it.
+    """
+    return load_manifests_text(text, file)
 
 
 def load_manifests_text(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -269,15 +270,18 @@ def profile_for(accelerator: Accelerator) -> Profile:
             return profile
     if accelerator.link in SCALED_LINKS:
         return scaled_profile(accelerator, measured)
-    generic = read_profile(BUNDLED / f"{GENERIC}.json")
+    generic = _bundled(GENERIC)
     return msgspec.structs.replace(generic, accelerator=accelerator.name)
 
 
 def measured_profiles() -> list[Profile]:
     """Those of accelerators whose kernels were timed."""
-    return [
-        read_profile(BUNDLED / f"{name}.json") for name in bundled_profiles() if name != GENERIC
-    ]
+    return [_bundled(name) for name in bundled_profiles() if name != GENERIC]
+
+
+@cache
+def _bundled(name: str) -> Profile:
+    return read_profile(BUNDLED / f"{name}.json")
 
 
 def scaled_profile(accelerator: Accelerator, measured: list[Profile]) -> Profile:

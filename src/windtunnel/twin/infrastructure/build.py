@@ -6,7 +6,7 @@ import msgspec
 
 from windtunnel.core.random import Streams
 from windtunnel.fleet.demand import ACCELERATOR, GPU, MachineKind
-from windtunnel.gangs.api.load import Manifests, NamedSet, load_manifests_text
+from windtunnel.gangs.api.load import Manifests, NamedSet, manifests_of_text
 from windtunnel.gangs.objects import CLIQUE
 from windtunnel.gangs.placement.asks import HOSTNAME
 from windtunnel.gangs.servers import PoolPods, slots_of
@@ -111,7 +111,7 @@ def _keys(topologies: list[dict[str, dict[str, str]]]) -> dict[str, list[str]]:
 
 
 def _manifests(plan: ScenarioPlan) -> Manifests:
-    read = [load_manifests_text(text, path) for path, text in plan.manifests.files]
+    read = [manifests_of_text(text, path) for path, text in plan.manifests.files]
     return Manifests(
         tuple(one for each in read for one in each.sets),
         {name: levels for each in read for name, levels in each.levels.items()},

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.fleet.demand import GPU
 from windtunnel.fleet.settings import FleetPool, FleetSettings
-from windtunnel.gangs.api.load import NamedSet, load_manifests_text
+from windtunnel.gangs.api.load import NamedSet, manifests_of_text
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET
 from windtunnel.gangs.servers import slots_of
 from windtunnel.gangs.templates import SetSpec
@@ -131,7 +131,7 @@ def read_sets(spec: Scenario, folder: Path) -> tuple[list[NamedSet], list[tuple[
         file, place = str(folder / name), dotted(("gangs", "manifests", number))
         try:
             text = read_text(file, NOUN)
-            own = load_manifests_text(text, file).sets
+            own = manifests_of_text(text, file).sets
         except InputError as error:
             error.say_of(place)
             raise
