@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 
 from tests.twin.runs import one_server
 from windtunnel.cli.main import main
+from windtunnel.cli.places import Output
 from windtunnel.report.terminal import progress
+from windtunnel.twin import ceiling
 from windtunnel.twin.simulation import Simulation
 
 ENDLESS = one_server(count=10**9, rate="100/s")
@@ -136,7 +139,7 @@ def test_a_ceiling_that_is_none(
     assert "--memory: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("mebibytes", [60, 180, 800])
+@pytest.mark.parametrize("mebibytes", [60, 180, 390, 800])
 def test_a_limit_of_the_address_space_is_a_sentence_and_leaves_no_draft(
     scenario: Path, tmp_path: Path, mebibytes: int
 ) -> None:
@@ -153,3 +156,60 @@ def test_a_limit_of_the_address_space_is_a_sentence_and_leaves_no_draft(
     assert "Traceback" not in done.stderr
     assert "memory" in done.stderr
     assert [name for name in files(tmp_path) if "draft" in name] == []
+
+
+def test_what_a_command_had_in_memory_is_gone_before_its_drafts_are_removed() -> None:
+    """With nothing left, not even a folder can be listed."""
+    kept: list[weakref.ref[object]] = []
+    gone: list[bool] = []
+
+    def fail() -> None:
+        large = {"a simulation"}
+        kept.append(weakref.ref(large))
+        raise MemoryError
+
+    def command() -> None:
+        with Output() as out:
+            out.callback(lambda: gone.append(kept[0]() is None))
+            fail()
+
+    with pytest.raises(MemoryError):
+        command()
+    assert gone == [True]
+
+
+LIVELOCK = (
+    one_server(output=1000)
+    + """\
+  retries: {attempts: 1000}
+faults:
+  - {kind: engine-crash, every: {mean: 2s}}
+progress: {losses: 5}
+"""
+)
+
+
+def test_runs_that_ended_early_are_not_compared_as_if_they_had_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop.yaml").write_text(LIVELOCK)
+    vary = ("--vary", "serving.pools.0.replicas=1,2", "--jobs", 1, "--seeds", 2)
+    assert status_of("compare", "loop.yaml", *vary) == 3
+    said = capsys.readouterr().err
+    assert "windtunnel: replicas=1: the run ended early: the one request inside did not" in said
+    assert files(tmp_path) == ["loop.yaml"]
+    assert status_of("simulate", "loop.yaml", "-o", "a") == 3
+    assert status_of("simulate", "loop.yaml", "-o", "b", "--seed", 1) == 3
+    assert status_of("compare", "a", "b", "--json", "found.json") == 0
+    notes = json.loads(Path("found.json").read_text())["notes"]
+    assert [note["says"].split(":")[0] for note in notes[1:]] == ["a ended early", "b ended early"]
+
+
+def test_designs_keep_to_the_memory_that_is_there(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ceiling, "available_bytes", lambda: 0)
+    vary = ("--vary", "serving.pools.0.replicas=1,2", "--jobs", 1, "--json", "-")
+    assert status_of("compare", scenario, *vary) == 3
+    assert "replicas=1: the run ended early: the memory ceiling of " in capsys.readouterr().err

@@ -47,7 +47,7 @@ def test_one_process_or_two_give_the_same_bytes_in_the_same_order() -> None:
         (wants.refuse, "one: it is too blue; allowed: green (try green)", 2),
         (wants.refuse_twice, "a: too blue\nb: too red", 2),
         (wants.break_down, "one: two is three", 3),
-        (wants.die, "a worker process ended before its run did (memory may be short", 2),
+        (wants.die, "a worker process ended before its run did (memory may be short", 3),
     ],
 )
 def test_what_goes_wrong_in_a_worker_is_said_here(

@@ -14,6 +14,7 @@ from windtunnel.api.inputs import Sets, file_of, plain_of, set_texts
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
 from windtunnel.search.table import ResultTable, pandas_of, polars_of
+from windtunnel.twin.ceiling import MemoryCeiling
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import document_of, load, load_document
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -139,7 +140,9 @@ def simulate(
     """
     plan = plan_of(scenario, sets, seed)
     if folder is None:
-        return RunResult(plan, run(plan, check=check).result, None)
+        return RunResult(
+            plan, run(plan, check=check, look=MemoryCeiling.of(None).look).result, None
+        )
     place = file_of(folder, "folder")
     return RunResult(plan, record(plan, place, check=check), place)
 
@@ -149,7 +152,8 @@ def record(plan: ScenarioPlan, folder: Path, *, check: bool = False) -> dict[str
     from windtunnel.report.files.folder import RunFolder
 
     with RunFolder(folder) as files:
-        done = run(plan, rows=files.rows(), decisions=files.control(), check=check)
+        look = MemoryCeiling.of(None).look
+        done = run(plan, rows=files.rows(), decisions=files.control(), check=check, look=look)
         files.finish(done)
     return done.result
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,6 +31,19 @@ class Output(ExitStack):
         super().__init__()
         self.alone = json_to == STANDARD_OUTPUT
         self._json = self.file("--json", None if self.alone else json_to)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> bool | None:
+        if isinstance(error, MemoryError):
+            from traceback import clear_frames
+
+            clear_frames(trace)  # else no memory is left to remove drafts
+        return super().__exit__(kind, error, trace)
 
     def file(self, option: str, place: Place) -> "WholeFile | None":
         """A file that `option` asks for, if it does."""

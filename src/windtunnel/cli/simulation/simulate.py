@@ -197,9 +197,13 @@ def _refuse_options_of_repeats(repeats: Mapping[str, Any], *, trust: bool) -> No
 def _repeat(done: "Run", seeds: int | None, step_error: float | None, jobs: int | None) -> None:
     from windtunnel.report.terminal.progress import counting
     from windtunnel.search.repeats.intervals import add_intervals
+    from windtunnel.search.repeats.runs import RunStopped
 
-    with counting("runs for intervals", sys.stderr) as count:
-        add_intervals(done.result, done.plan, seeds or USUAL_SEEDS, step_error, count, jobs)
+    try:
+        with counting("runs for intervals", sys.stderr) as count:
+            add_intervals(done.result, done.plan, seeds or USUAL_SEEDS, step_error, count, jobs)
+    except RunStopped as stopped:  # this run did not
+        note(f"there are no intervals: {stopped}")
 
 
 def load_plan(path: Path, sets: Sequence[str], seed: int | None) -> "ScenarioPlan":

@@ -16,10 +16,12 @@ from windtunnel._start import IS_PROGRAM
 from windtunnel.analysis import run_folder
 from windtunnel.core.errors import OutputError
 from windtunnel.core.files import DRAFT, READY, Draft, alone_in
+from windtunnel.core.memory import available_bytes
 from windtunnel.core.telemetry import RunLog
 from windtunnel.report.files.control_log import ControlLog
 from windtunnel.report.files.requests import RequestRows
 from windtunnel.report.files.timeline import write_timeline, write_token_gaps
+from windtunnel.twin.ceiling import WRITING_BYTES
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.run import Run
 
@@ -230,8 +232,11 @@ class RunFolder(WholeFolder):
 
     def __init__(self, path: Path) -> None:
         # Before the run, for after Ctrl-C there is no time; before there is a draft, since it ends
-        # the process where memory is short.
+        # the process where memory is short, as writing does.
         _import_arrow()
+        left = available_bytes()
+        if left is not None and left < WRITING_BYTES:
+            raise MemoryError
         super().__init__(path, run_folder.ALL)
         self._rows: RequestRows | None = None
         self._events: RunLog | None = None

@@ -18,7 +18,7 @@ import windtunnel
 from windtunnel.analysis.shadow.forecasts import PolicyRegret
 from windtunnel.core.errors import InputError, InputFaults, WindtunnelError
 from windtunnel.core.intervals import CONFIDENCE, mean_interval
-from windtunnel.core.processes import Died
+from windtunnel.core.processes import Died, processors
 from windtunnel.search.arena.capacity import CapacityCurve, FixedRun, LoadBin, MissSink
 from windtunnel.search.arena.contestants import (
     FIXED,
@@ -40,6 +40,8 @@ from windtunnel.search.arena.schedule import (
     frontier,
 )
 from windtunnel.search.execution.workers import SpreadTasks
+from windtunnel.search.repeats.runs import RunStopped
+from windtunnel.twin.ceiling import BY_MEMORY, MemoryCeiling
 from windtunnel.twin.results.timeline import Timeline
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -98,8 +100,11 @@ def play(task: ArenaTask) -> ArenaOutcome:
     sink = MissSink(task.plan, task.bin_s) if task.bin_s > 0.0 else None
     (pool,) = task.plan.pools
     scales = None if task.step_scale == 1.0 else {pool.name: task.step_scale}
-    ended = run(task.plan, rows=sink, step_scales=scales)
+    look = MemoryCeiling.of(None, processors()).look
+    ended = run(task.plan, rows=sink, step_scales=scales, look=look)
     result = ended.result
+    if result["ended_by"] == BY_MEMORY:
+        raise RunStopped(f"the run ended early: {result['partial']}")
     classes = [one for one in result["slo"].values() if one["attained"] is not None]
     requests = sum(one["requests"] for one in classes)
     met = math.fsum(one["attained"] * one["requests"] for one in classes)

@@ -19,7 +19,7 @@ from windtunnel.analysis.figures import (
     SHARE,
     figure,
 )
-from windtunnel.core.errors import InputError, WindtunnelError
+from windtunnel.core.errors import InputError
 from windtunnel.core.intervals import CONFIDENCE
 from windtunnel.core.processes import Died, processors
 from windtunnel.core.units import format_duration
@@ -43,7 +43,7 @@ from windtunnel.search.check.sides import CheckInput, CheckSide, sides_of
 from windtunnel.search.execution.workers import PAYS_FROM_S, SpreadTasks
 from windtunnel.search.measure import check_name
 from windtunnel.search.repeats.comparison import settings
-from windtunnel.search.repeats.runs import RepeatProgress
+from windtunnel.search.repeats.runs import RepeatProgress, RunStopped
 from windtunnel.twin.estimate import mean_estimate
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -65,12 +65,6 @@ class CheckAsk(NamedTuple):
     seeds: int | None = None
     block_s: float | None = None
     jobs: int | None = None
-
-
-class CheckStopped(WindtunnelError):
-    """A run of a check ended before its time."""
-
-    exit_code = 3
 
 
 class PairedRuns(NamedTuple):
@@ -130,9 +124,9 @@ def _run(
             side = sides[number % 2]
             if isinstance(answer, Died):
                 hint = "memory may be short: --jobs 1 runs one at a time"
-                raise CheckStopped("its worker process ended before it", where=side.name, hint=hint)
+                raise RunStopped("its worker process ended before it", where=side.name, hint=hint)
             if answer.partial is not None:
-                raise CheckStopped(f"the run ended early: {answer.partial}", where=side.name)
+                raise RunStopped(f"the run ended early: {answer.partial}", where=side.name)
             found[number] = answer
             done(len(found), len(plans))
     return [PairedRuns(found[at], found[at + 1]) for at in range(0, len(plans), 2)]

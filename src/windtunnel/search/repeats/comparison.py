@@ -98,7 +98,14 @@ def compare_finished(runs: Sequence[FinishedRun]) -> dict[str, Any]:
             for run, (own,) in zip(runs, figures, strict=True)
         ],
         "settings": settings([run.scenario for run in runs]),
-        "notes": [{"code": "one-sample", "says": says}],
+        "notes": [
+            {"code": "one-sample", "says": says},
+            *[
+                {"code": "partial", "says": f"{run.name} ended early: {run.result['partial']}."}
+                for run in runs
+                if run.result["partial"] is not None
+            ],
+        ],
         "metrics": compared(figures, [False] * len(runs)),
     }
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from windtunnel.core.distribution import PERCENTILES, Distribution, quantile_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration
+from windtunnel.search.repeats.runs import RunStopped
+from windtunnel.twin.ceiling import MemoryCeiling
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.results.recorder import COMPLETED
 from windtunnel.twin.run import run
@@ -124,7 +126,10 @@ class _Replay:
         self.others = 0
         self._hits = self._prompts = 0
         source = ReplaySettings(trace=TraceSettings(path=str(trace)), model=plan.models[0])
-        run(plan.changed(workload=[source], duration_s=None), rows=self)
+        replay = plan.changed(workload=[source], duration_s=None)
+        ended = run(replay, rows=self, look=MemoryCeiling.of(None).look).result
+        if ended["partial"] is not None:
+            raise RunStopped(f"the simulation ended early: {ended['partial']}", where=str(trace))
         if not self.pairs:
             what = "no request that was measured is completed when it is simulated"
             raise InputError(what, where=str(trace), hint="is the scenario that of this server?")

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from windtunnel.core.errors import WindtunnelError
-from windtunnel.core.processes import Died
+from windtunnel.core.processes import Died, processors
 from windtunnel.search.execution.workers import SpreadTasks
+from windtunnel.twin.ceiling import MemoryCeiling
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -19,6 +20,12 @@ Want = Callable[[dict[str, Any]], T]
 """What is kept of a result. A worker imports it, so it must be a function of a module."""
 RepeatProgress = Callable[[int, int], None]
 """Called with the number of runs that have ended, and with that of all runs."""
+
+
+class RunStopped(WindtunnelError):
+    """A run ended before its time: its figures say nothing beside those of others."""
+
+    exit_code = 3
 
 
 class Repeat(NamedTuple):
@@ -38,20 +45,26 @@ def run_all(
 ) -> list[T]:
     """Runs all, with as many `workers` as given, or with as many as pay."""
     answers: dict[int, T] = {}
-    with SpreadTasks[Repeat, T](partial(_one, want=want), workers) as spread:
+    one_run = partial(_one, want=want, processes=workers or processors())
+    with SpreadTasks[Repeat, T](one_run, workers) as spread:
         for number, answer in spread.map(repeats):
             if isinstance(answer, Died):
                 what = "a worker process ended before its run did"
                 hint = "memory may be short: --jobs 1 runs one at a time"
-                raise WindtunnelError(what, hint=hint)
+                raise RunStopped(what, hint=hint)
             answers[number] = answer
             done(len(answers), len(repeats))
     return [answers[number] for number in range(len(repeats))]
 
 
-def _one(repeat: Repeat, want: Want[T]) -> T:
+def _one(repeat: Repeat, want: Want[T], processes: int) -> T:
+    look = MemoryCeiling.of(None, processes).look
     try:
-        return want(run(repeat.plan, step_scales=repeat.step_scales).result)
+        result = run(repeat.plan, step_scales=repeat.step_scales, look=look).result
+        if result["partial"] is not None:
+            where = None if repeat.name is not None else f"seed {repeat.plan.seed}"
+            raise RunStopped(f"the run ended early: {result['partial']}", where=where)
+        return want(result)
     except WindtunnelError as error:
         if repeat.name is not None:
             error.say_of(repeat.name)
