@@ -23,12 +23,12 @@ from tests.kubernetes.gang_stage import SETS
 
 from benchmarks.claim import Claim, report
 from windtunnel.core.clock import monotonic_s
-from windtunnel.live.kubernetes.client import Client, Selection, open_client
+from windtunnel.live.kubernetes.client import Client, ObjectSelection, open_client
 from windtunnel.live.kubernetes.config import load_config
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import NAMESPACES, PODS, Plain, Unstructured
 from windtunnel.live.rehearse.cluster import install
-from windtunnel.live.rehearse.control_plane import ControlPlane
+from windtunnel.live.rehearse.control_plane import KubernetesControlPlane
 from windtunnel.live.rehearse.kubelets import add_node
 from windtunnel.live.system import new_loop
 
@@ -88,7 +88,7 @@ class Process:
         await self.process.communicate()
 
 
-async def started(plane: ControlPlane) -> Process:
+async def started(plane: KubernetesControlPlane) -> Process:
     words = ["-m", "windtunnel", "operate", "--metrics-port", "0", "--place"]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -108,7 +108,7 @@ class Watched:
     """The pods, as a watch of the benchmark's own shows them."""
 
     def __init__(self, client: Client) -> None:
-        self.reflector: Final = Reflector(client, PODS, Unstructured, Selection(SPACE))
+        self.reflector: Final = Reflector(client, PODS, Unstructured, ObjectSelection(SPACE))
         self.bound: Final[set[str]] = set()
         self._changed: Final = asyncio.Event()
         self.shown_s: Final[dict[str, float]] = {}
@@ -166,7 +166,7 @@ async def latency(client: Client, watched: Watched, number: int) -> float:
     return took_s
 
 
-async def measure(plane: ControlPlane, sets: int) -> None:
+async def measure(plane: KubernetesControlPlane, sets: int) -> None:
     pods = sets * PODS_OF_SET
     config = load_config(plane.kubeconfig)
     async with open_client(config, name="benchmark") as client:
@@ -245,7 +245,7 @@ def main() -> None:
     sets = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     with (
         tempfile.TemporaryDirectory() as folder,
-        ControlPlane(Path(folder), build()) as plane,
+        KubernetesControlPlane(Path(folder), build()) as plane,
         asyncio.Runner(loop_factory=new_loop) as runner,
     ):
         runner.run(measure(plane, sets))

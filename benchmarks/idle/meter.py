@@ -9,7 +9,7 @@ from math import sqrt
 import msgspec
 
 from windtunnel.admission.events import EventKind
-from windtunnel.admission.queues.groups import Resource
+from windtunnel.admission.queues.groups import SharedResource
 from windtunnel.core.telemetry import Event
 
 
@@ -55,7 +55,7 @@ class Measured(msgspec.Struct, frozen=True):
 class Meter:
     """Adds up the use of one resource; `look` after every change."""
 
-    def __init__(self, resource: Resource) -> None:
+    def __init__(self, resource: SharedResource) -> None:
         self._resource = resource
         self._at_s = 0.0
         self._leased = self._queued = 0

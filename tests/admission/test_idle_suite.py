@@ -11,7 +11,7 @@ from benchmarks.idle.verdicts import judge
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.admission.queues.groups import Resource
+from windtunnel.admission.queues.groups import SharedResource
 
 BY_NAME = {case.name: case for case in CASES + BEYOND}
 SMALL = ("rows-64", "row-groups-1", "adaptive", "pressure-control", "pressure-advisory")
@@ -126,7 +126,7 @@ Step = tuple[int, int, int]
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(1, 9)), min_size=1))
 def test_the_meter_adds_up_what_an_obvious_sum_does(steps: list[Step]) -> None:
     """Each step: so many leased, so many queued, for so long."""
-    resource = Resource("llm_wait", 0, 4)
+    resource = SharedResource("llm_wait", 0, 4)
     meter, now = Meter(resource), 0.0
     for leased, queued, lasts_s in steps:
         resource.leased, resource.queued = leased, queued

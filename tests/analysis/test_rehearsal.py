@@ -8,8 +8,8 @@ from windtunnel.analysis.rehearsal import (
     DIFFERS,
     EXPLAINED,
     SAME,
-    Finding,
     MeasuredDelays,
+    RehearsalFinding,
     Side,
     compare,
 )
@@ -39,7 +39,9 @@ def resized(at_s: float, current: int, target: int, subject: str = "pool/main") 
     return Event(at_s, "scaling.decided", subject, "", {"current": current, "target": target})
 
 
-def findings(ours: Side, real: Side, about: str, delays: MeasuredDelays = QUIET) -> list[Finding]:
+def findings(
+    ours: Side, real: Side, about: str, delays: MeasuredDelays = QUIET
+) -> list[RehearsalFinding]:
     return [one for one in compare(ours, real, delays).findings if one.about == about]
 
 

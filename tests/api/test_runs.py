@@ -10,7 +10,7 @@ import yaml
 
 import windtunnel as wt
 from tests.twin.runs import BUSY
-from windtunnel.api.figure import Figure
+from windtunnel.api.figure import FigurePage
 from windtunnel.cli.main import main
 
 
@@ -64,7 +64,7 @@ def test_a_dictionary_that_is_no_scenario_is_a_sentence(
         lambda: wt.plan({}),  # type: ignore[arg-type]
         lambda: wt.explain({}, request=1),  # type: ignore[arg-type]
         lambda: wt.check("a.yaml", "b.yaml", max_cost=5),  # type: ignore[arg-type]
-        lambda: Figure("").save("/"),
+        lambda: FigurePage("").save("/"),
     ],
 )
 def test_values_of_a_wrong_kind_are_sentences(wrong: Callable[[], object]) -> None:

@@ -17,7 +17,7 @@ from windtunnel.gangs.controllers import cliques, groups
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.controllers.generation import new_group, new_member
 from windtunnel.gangs.objects import FAILED, GATE, PENDING, RUNNING, Node, Pod, PodClique, PodGang
-from windtunnel.gangs.roster import BLOCK, Roster, roster_of
+from windtunnel.gangs.roster import BLOCK, NameRoster, roster_of
 from windtunnel.gangs.statuses import CliqueStatus, GroupStatus, SetStatus
 from windtunnel.gangs.templates import (
     COHERENT,
@@ -308,7 +308,7 @@ def test_what_is_done_to_a_group_is_what_a_look_at_all_replicas_gives(
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4 * BLOCK)), max_size=8 * BLOCK))
 def test_a_roster_is_a_sorted_list_of_names(steps: list[tuple[bool, int]]) -> None:
-    roster, names = Roster(), set[str]()
+    roster, names = NameRoster(), set[str]()
     for number in range(0, 4 * BLOCK, 3):
         roster, names = roster.plus(f"{number:04}"), names | {f"{number:04}"}
     before, had = roster, set(names)

@@ -25,7 +25,7 @@ from windtunnel.gangs.controllers.cliques import victim_order
 from windtunnel.gangs.controllers.gates import why_held
 from windtunnel.gangs.controllers.startup import starts_after
 from windtunnel.gangs.objects import GATE, Pod, PodClique
-from windtunnel.gangs.roster import Roster
+from windtunnel.gangs.roster import NameRoster
 from windtunnel.gangs.templates import CliquePlace
 
 
@@ -131,7 +131,7 @@ def test_why_a_pod_is_held() -> None:
     world.view.gangs["web-0"] = base
     gang.groups[1].pods = gang.groups[1].pods.minus(pod.name)
     assert why_held(world.view, pod) == "the gang web-0-sg-x-0 does not refer to it yet"
-    gang.groups[1].pods = Roster()
+    gang.groups[1].pods = NameRoster()
     assert why_held(world.view, pod).startswith("the gang web-0-sg-x-0 waits until all")
     del world.view.gangs["web-0-sg-x-0"]
     assert why_held(world.view, pod) == "the gang web-0-sg-x-0 does not exist yet"

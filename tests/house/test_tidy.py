@@ -18,6 +18,22 @@ FILES = sorted(
 IDS = [path.relative_to(ROOT).as_posix() for path in FILES]
 
 
+ONE_MEANING = ("InferencePool", "Metadata", "PoolSpec", "Received", "TargetPort")
+"""Ports and kinds of Kubernetes, of which several modules read a part each."""
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    places: dict[str, list[str]] = {}
+    for name in IDS:
+        if name.startswith("src/"):
+            tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(name)
+    twice = {name: where for name, where in places.items() if len(where) > 1}
+    assert not {name: where for name, where in twice.items() if name not in ONE_MEANING}
+
+
 def test_there_is_something_to_look_at() -> None:
     assert "src/windtunnel/core/loop.py" in IDS
     assert "tests/house/test_tidy.py" in IDS

@@ -14,7 +14,7 @@ from aiohttp import ClientConnectionError, ClientSession, ClientTimeout, TCPConn
 
 from tests.kubernetes.cluster import Cluster
 from windtunnel.live.kubernetes.client import Client
-from windtunnel.live.rehearse.control_plane import ControlPlane, free_port
+from windtunnel.live.rehearse.control_plane import KubernetesControlPlane, free_port
 
 
 class Refuse(NamedTuple):
@@ -50,7 +50,7 @@ Fate = Refuse | Delay | Swallow | Cut | Silence | None
 class Chaos:
     """The proxy; `seen` has every request that came to it, with what it was answered."""
 
-    def __init__(self, plane: ControlPlane, session: ClientSession) -> None:
+    def __init__(self, plane: KubernetesControlPlane, session: ClientSession) -> None:
         self.fate: Callable[[str, str], Fate] = lambda method, path: None
         self.seen: Final[list[tuple[str, str]]] = []
         self.connections: Final[set[Any]] = set()
@@ -126,7 +126,7 @@ class Chaos:
 
 
 @asynccontextmanager
-async def chaos(plane: ControlPlane) -> AsyncIterator[Chaos]:
+async def chaos(plane: KubernetesControlPlane) -> AsyncIterator[Chaos]:
     """A proxy in front of the API server, with the rights of its administrator."""
     issued = plane.certificates
     upstream = ssl.create_default_context(cafile=str(issued.ca))

@@ -15,7 +15,7 @@ import pytest
 
 from tests.kubernetes.cluster import open_cluster
 from tests.kubernetes.control_plane import build, why_not
-from windtunnel.live.rehearse.control_plane import ControlPlane
+from windtunnel.live.rehearse.control_plane import KubernetesControlPlane
 from windtunnel.live.system import new_loop
 
 HERE = Path(__file__).parent
@@ -34,19 +34,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane | None]:
+def control_plane(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[KubernetesControlPlane | None]:
     """The control plane that the tests started themselves; None where KUBECONFIG names another."""
     if os.environ.get("KUBECONFIG"):
         yield None
         return
     if reason := why_not():
         pytest.skip(reason)
-    with ControlPlane(tmp_path_factory.mktemp("control-plane"), build()) as plane:
+    with KubernetesControlPlane(tmp_path_factory.mktemp("control-plane"), build()) as plane:
         yield plane
 
 
 @pytest.fixture
-def cluster(control_plane: ControlPlane | None) -> ControlPlane | None:
+def cluster(control_plane: KubernetesControlPlane | None) -> KubernetesControlPlane | None:
     """A coroutine gets a `Cluster` in its place, when it runs."""
     if control_plane is not None:
         control_plane.check()

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from windtunnel.live.rehearse.control_plane import ControlPlane, cache_folder
+from windtunnel.live.rehearse.control_plane import KubernetesControlPlane, cache_folder
 
 SOURCES: Final = Path(__file__).with_name("apiserver")
 
@@ -77,7 +77,10 @@ def main(arguments: list[str]) -> None:
     elif arguments == ["apiserver"]:
         sys.stdout.write(f"{build()}\n")
     elif arguments == ["run"]:
-        with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder), build()) as plane:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            KubernetesControlPlane(Path(folder), build()) as plane,
+        ):
             sys.stdout.write(f"export KUBECONFIG={plane.kubeconfig}\n")
             sys.stdout.flush()
             ends = {signal.SIGINT, signal.SIGTERM}

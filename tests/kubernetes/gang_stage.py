@@ -12,14 +12,14 @@ import msgspec
 from tests.kubernetes.cluster import Cluster
 from windtunnel.core.clock import unix_s
 from windtunnel.gangs.kubernetes.calls import ApiCall
-from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.events import EventRecorder, Subject
 from windtunnel.live.kubernetes.resources import PODS, Plain, Unstructured
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import RESOURCES, Mirror
 from windtunnel.live.operate.placement import Placement
-from windtunnel.live.operate.writer import Answer, Writer
+from windtunnel.live.operate.writer import CallAnswer, Writer
 from windtunnel.live.rehearse.cluster import install, set_replicas
 from windtunnel.live.rehearse.kubelets import Kubelets, add_node
 
@@ -40,7 +40,7 @@ class MortalWriter(Writer):
         self.left = calls
         self.log: list[ApiCall] = []
 
-    async def carry_out(self, call: ApiCall) -> Answer:
+    async def carry_out(self, call: ApiCall) -> CallAnswer:
         if self.left is not None and self.left <= 0:
             raise Killed
         self.log.append(call)
@@ -159,7 +159,7 @@ class Stage:
         return sorted(one.metadata.name for one in await self.all(kind))
 
     async def all(self, kind: str) -> list[Unstructured]:
-        listed = await self.client.list_all(RESOURCES[kind], Selection(self.space))
+        listed = await self.client.list_all(RESOURCES[kind], ObjectSelection(self.space))
         return [msgspec.json.decode(one, type=Unstructured) for one in listed.items]
 
     async def get(self, kind: str, name: str) -> Unstructured:

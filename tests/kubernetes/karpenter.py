@@ -10,7 +10,7 @@ import msgspec
 
 from tests.kubernetes.cluster import Cluster
 from windtunnel.fleet.demand import GPU
-from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import Conflict, NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import (
@@ -55,7 +55,10 @@ class Karpenter:
     def __init__(self, client: Client, fleet: str) -> None:
         self._client: Final = client
         self._claims: Final = Reflector(
-            client, NODE_CLAIMS, Unstructured, Selection(labels=f"windtunnel.dev/fleet={fleet}")
+            client,
+            NODE_CLAIMS,
+            Unstructured,
+            ObjectSelection(labels=f"windtunnel.dev/fleet={fleet}"),
         )
         self._look: Final = asyncio.Event()
         self._claims.cache.subscribe(self._changed)
@@ -119,7 +122,7 @@ class Karpenter:
             self.launched.append(claim.metadata.uid)
 
     async def _pods_on(self, node: str) -> list[Unstructured]:
-        listed = await self._client.list_all(PODS, Selection(fields=f"spec.nodeName={node}"))
+        listed = await self._client.list_all(PODS, ObjectSelection(fields=f"spec.nodeName={node}"))
         return [msgspec.json.decode(one, type=Unstructured) for one in listed.items]
 
     async def _finalizers(self, name: str, wanted: list[str]) -> None:

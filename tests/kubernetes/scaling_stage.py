@@ -17,7 +17,7 @@ from tests.kubernetes.cluster import UNTIL_S, Cluster, container
 from tests.scaling.kubernetes.pods import page
 from windtunnel.core.clock import unix_s
 from windtunnel.live.event_log import EventLogFile
-from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import NotLeader
 from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.resources import EVENTS, PODS, Plain, Resource, Unstructured
@@ -25,7 +25,7 @@ from windtunnel.live.operate.audit import audit
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, ScalingCaches
 from windtunnel.live.operate.scaling.canary import CanaryOptions
 from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions
-from windtunnel.live.operate.scaling.scaled import Scaled
+from windtunnel.live.operate.scaling.scaled import ScaledEntry
 from windtunnel.live.operate.scaling.sources import PrometheusServer, open_sources
 from windtunnel.live.rehearse.control_plane import free_port
 
@@ -105,7 +105,7 @@ class Autoscaling:
         async with asyncio.timeout(UNTIL_S):
             await self.task
 
-    def of(self, name: str = "chat") -> Scaled:
+    def of(self, name: str = "chat") -> ScaledEntry:
         return next(one for one in self.operator.scaled.values() if one.named.name == name)
 
     async def ticks(self, count: int, name: str = "chat") -> None:
@@ -263,7 +263,7 @@ async def until_condition(cluster: Cluster, kind: str, status: str, reason: str)
 
 async def events(cluster: Cluster) -> dict[str, str]:
     """The notes by reason."""
-    listed = await cluster.client.list_all(EVENTS, Selection(cluster.namespace))
+    listed = await cluster.client.list_all(EVENTS, ObjectSelection(cluster.namespace))
     found = [json.loads(bytes(one)) for one in listed.items]
     return {one["reason"]: one.get("note", "") for one in found}
 

@@ -12,7 +12,7 @@ import pytest
 from tests.kubernetes.chaos import Cut, Delay, Fate, Refuse, Silence, Swallow, proxied
 from tests.kubernetes.cluster import Cluster, labelled
 from windtunnel.core.clock import monotonic_s
-from windtunnel.live.kubernetes.client import Selection, open_client
+from windtunnel.live.kubernetes.client import ObjectSelection, open_client
 from windtunnel.live.kubernetes.config import in_cluster
 from windtunnel.live.kubernetes.errors import (
     AlreadyExists,
@@ -22,10 +22,10 @@ from windtunnel.live.kubernetes.errors import (
     NotLeader,
     ServerError,
     Unauthorized,
-    Unreadable,
+    UnreadableAnswer,
 )
 from windtunnel.live.kubernetes.events import WARNING, EventRecorder, Subject
-from windtunnel.live.kubernetes.leader import LeaderElector, Lease, Timing
+from windtunnel.live.kubernetes.leader import LeaderElector, LeaseObject, Timing
 from windtunnel.live.kubernetes.resources import (
     CONFIG_MAPS,
     EVENTS,
@@ -63,15 +63,15 @@ async def test_reads_are_repeated_and_shed_requests_wait_as_they_are_asked(
     fates: Iterator[Fate] = iter([Cut(), Refuse(503), None, Refuse(429, "1"), Refuse(429)])
     async with proxied(cluster) as (proxy, client):
         proxy.fate = lambda method, path: next(fates, None)
-        await client.list_all(CONFIG_MAPS, Selection(cluster.namespace))
+        await client.list_all(CONFIG_MAPS, ObjectSelection(cluster.namespace))
         began_s = monotonic_s()
         await client.create(CONFIG_MAPS, labelled(cluster.namespace, "a"), Plain)
         assert monotonic_s() - began_s >= 1.0
         assert client.requests_shed == 2
         assert [method for method, _ in proxy.seen] == ["GET"] * 3 + ["POST"] * 3
         proxy.fate = lambda method, path: Refuse(200)  # something else answers, and it is no list
-        with pytest.raises(Unreadable, match="missing required field `metadata`"):
-            await client.list_all(CONFIG_MAPS, Selection(cluster.namespace))
+        with pytest.raises(UnreadableAnswer, match="missing required field `metadata`"):
+            await client.list_all(CONFIG_MAPS, ObjectSelection(cluster.namespace))
 
 
 async def test_the_second_candidate_takes_over_and_the_first_writes_nothing_more(
@@ -113,7 +113,7 @@ async def test_the_second_candidate_takes_over_and_the_first_writes_nothing_more
         assert one.epoch == 2
         running[0].cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        lease = await cluster.client.get(LEASES, space, "lease", Lease)
+        lease = await cluster.client.get(LEASES, space, "lease", LeaseObject)
         assert not lease.spec.holder_identity
         assert two.epoch == 1
 
@@ -161,7 +161,9 @@ async def test_a_leader_that_was_stopped_writes_nothing_after_the_next_one_began
     space = cluster.namespace
 
     async def written() -> list[tuple[int, str]]:
-        listed = await cluster.client.list_all(CONFIG_MAPS, Selection(space, "windtunnel=test"))
+        listed = await cluster.client.list_all(
+            CONFIG_MAPS, ObjectSelection(space, "windtunnel=test")
+        )
         maps = [msgspec.json.decode(one, type=Unstructured) for one in listed.items]
         maps.sort(key=lambda one: int(one.metadata.resource_version))
         return [(int(one.data["epoch"]), one.data["by"]) for one in maps]
@@ -237,7 +239,7 @@ async def test_repeated_events_are_one_object_with_a_series(cluster: Cluster) ->
     await cluster.until(written)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    listed = await cluster.client.list_all(EVENTS, Selection(space))
+    listed = await cluster.client.list_all(EVENTS, ObjectSelection(space))
     assert len(listed.items) == 1
     assert b'"count":2' in bytes(listed.items[0])
 
@@ -269,9 +271,9 @@ async def test_a_pod_has_the_rights_of_its_service_account_and_rereads_its_token
     environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
     async with open_client(in_cluster(environment, tmp_path)) as client:
         with pytest.raises(Unauthorized):
-            await client.list_all(CONFIG_MAPS, Selection(space))
+            await client.list_all(CONFIG_MAPS, ObjectSelection(space))
         assert client.requests_sent == 2
         (tmp_path / "token").write_text(answer["status"]["token"])
-        await client.list_all(CONFIG_MAPS, Selection(space))
+        await client.list_all(CONFIG_MAPS, ObjectSelection(space))
         with pytest.raises(Forbidden):
             await client.delete(CONFIG_MAPS, space, "a")

@@ -22,7 +22,7 @@ from tests.kubernetes.test_operate_command import operate, text_of
 from tests.kubernetes.test_rights import ACCOUNT, account, asked_of
 from windtunnel.fleet.demand import GPU
 from windtunnel.fleet.kubernetes.objects import IDLE_TAINT
-from windtunnel.live.kubernetes.client import Selection
+from windtunnel.live.kubernetes.client import ObjectSelection
 from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.resources import (
     CONFIG_MAPS,
@@ -100,7 +100,7 @@ async def fleet_stage(
             await cluster.until(lambda: _none(karpenter))
             running.cancel()
             await asyncio.wait([running])
-            listed = await on.client.list_all(NODES, Selection(labels=f"test={on.space}"))
+            listed = await on.client.list_all(NODES, ObjectSelection(labels=f"test={on.space}"))
             for one in listed.items:
                 name = msgspec.json.decode(one, type=Unstructured).metadata.name
                 await on.client.delete(NODES, "", name)

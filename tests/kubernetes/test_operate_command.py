@@ -16,7 +16,7 @@ import aiohttp
 from tests.gangs.manifests import workload
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import stage
-from windtunnel.live.kubernetes.leader import Lease
+from windtunnel.live.kubernetes.leader import LeaseObject
 from windtunnel.live.kubernetes.resources import LEASES
 
 
@@ -68,7 +68,7 @@ async def test_it_leads_decides_and_gives_its_lease_back(cluster: Cluster, tmp_p
             assert process.returncode == 0, err.decode()
             assert b"stopped; " in out
             assert b"Traceback" not in err
-        lease = await on.client.get(LEASES, on.space, "windtunnel-operator", Lease)
+        lease = await on.client.get(LEASES, on.space, "windtunnel-operator", LeaseObject)
         assert not lease.spec.holder_identity
         lines = log.read_text().splitlines()
         assert '"kind":"operator.started"' in lines[0]

@@ -12,7 +12,7 @@ from tests.kubernetes.chaos import Cut, Delay, Fate, Refuse, Silence, proxied
 from tests.kubernetes.cluster import Cluster, labelled
 from windtunnel.live.kubernetes import client as client_module
 from windtunnel.live.kubernetes import reflector as reflector_module
-from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import Gone
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import CONFIG_MAPS, Object, Plain, Unstructured
@@ -22,7 +22,7 @@ from windtunnel.live.rehearse.control_plane import API_SERVER
 @asynccontextmanager
 async def reflected(client: Client, namespace: str) -> AsyncIterator[Reflector[Unstructured]]:
     reflector = Reflector(
-        client, CONFIG_MAPS, Unstructured, Selection(namespace, "windtunnel=test")
+        client, CONFIG_MAPS, Unstructured, ObjectSelection(namespace, "windtunnel=test")
     )
     running = asyncio.create_task(reflector.run())
     try:
@@ -43,7 +43,7 @@ async def write(cluster: Cluster, name: str, value: str) -> None:
 
 async def agrees(cluster: Cluster, reflector: Reflector[Unstructured]) -> bool:
     """Whether the cache is what the API server has."""
-    chosen = Selection(cluster.namespace, "windtunnel=test")
+    chosen = ObjectSelection(cluster.namespace, "windtunnel=test")
     listed = await cluster.client.list_all(CONFIG_MAPS, chosen)
     there = [msgspec.json.decode(one, type=Unstructured) for one in listed.items]
     reflector.cache.check()
@@ -81,7 +81,7 @@ async def read_watch(client: Client, version: str) -> None:
 async def test_pages_have_one_version(cluster: Cluster) -> None:
     for number in range(7):
         await write(cluster, f"a{number}", "1")
-    chosen = Selection(cluster.namespace, "windtunnel=test")
+    chosen = ObjectSelection(cluster.namespace, "windtunnel=test")
     before = cluster.client.requests_sent
     listed = await cluster.client.list_all(CONFIG_MAPS, chosen, page=3)
     assert len(listed.items) == 7
@@ -94,7 +94,7 @@ async def test_an_object_of_another_shape_keeps_its_last_state(cluster: Cluster)
         immutable: str = ""
 
     await write(cluster, "a", "1")
-    reflector = Reflector(cluster.client, CONFIG_MAPS, Narrow, Selection(cluster.namespace))
+    reflector = Reflector(cluster.client, CONFIG_MAPS, Narrow, ObjectSelection(cluster.namespace))
     running = asyncio.create_task(reflector.run())
     try:
         await reflector.synced.wait()
@@ -182,7 +182,7 @@ async def test_a_continue_token_that_expired_is_listed_from_the_start(cluster: C
     refused = [Refuse(410)]
     async with proxied(cluster) as (proxy, client):
         proxy.fate = lambda method, path: refused.pop() if "continue=" in path and refused else None
-        chosen = Selection(cluster.namespace, "windtunnel=test")
+        chosen = ObjectSelection(cluster.namespace, "windtunnel=test")
         listed = await client.list_all(CONFIG_MAPS, chosen, page=4)
         assert len(listed.items) == 6
         assert len(proxy.seen) == 4

@@ -9,7 +9,7 @@ from tests.kubernetes.cluster import (
     new_pod,
     ready_node,
 )
-from windtunnel.live.kubernetes.client import Selection
+from windtunnel.live.kubernetes.client import ObjectSelection
 from windtunnel.live.kubernetes.errors import (
     AlreadyExists,
     Conflict,
@@ -140,7 +140,7 @@ async def test_children_go_with_their_owner(cluster: Cluster) -> None:
     await client.delete(CONFIG_MAPS, space, "owner", uid=owner.metadata.uid)
 
     async def gone() -> bool:
-        listed = await client.list_all(CONFIG_MAPS, Selection(space, "windtunnel=test"))
+        listed = await client.list_all(CONFIG_MAPS, ObjectSelection(space, "windtunnel=test"))
         return not listed.items
 
     await cluster.until(gone)
@@ -149,4 +149,4 @@ async def test_children_go_with_their_owner(cluster: Cluster) -> None:
 async def test_what_may_not_be_done_says_so(cluster: Cluster) -> None:
     async with cluster.connect("nobody", "windtunnel:nothing") as stranger:
         with pytest.raises(Forbidden, match='User "nobody" cannot list resource "pods"'):
-            await stranger.list_all(PODS, Selection(cluster.namespace))
+            await stranger.list_all(PODS, ObjectSelection(cluster.namespace))

@@ -14,7 +14,7 @@ from tests.twin.runs import BUSY
 from windtunnel.cli.main import main
 from windtunnel.studio.app import Studio, is_loopback
 from windtunnel.studio.attached import parse, rated
-from windtunnel.studio.history import History
+from windtunnel.studio.history import RunHistory
 from windtunnel.studio.running import LiveRuns
 
 LOCAL = "http://127.0.0.1:8765"
@@ -99,7 +99,7 @@ def test_a_scenario_with_faults_is_not_started(client: TestClient, folder: Path)
 
 
 def test_two_runs_of_one_scenario_have_folders_of_their_own(folder: Path) -> None:
-    history = History(folder / "runs")
+    history = RunHistory(folder / "runs")
     names = [history.new("a/b", 1).name for _ in range(3)]
     assert names == ["a-b-1-1", "a-b-1-2", "a-b-1-3"]
 

@@ -39,7 +39,7 @@ DIFFERS: Final = "differs"
 Verdict = Literal["same", "explained", "differs"]
 
 
-class Finding(msgspec.Struct, frozen=True):
+class RehearsalFinding(msgspec.Struct, frozen=True):
     """One thing that was compared."""
 
     about: str
@@ -74,7 +74,7 @@ class MeasuredDelays(NamedTuple):
 class RehearsalComparison(msgspec.Struct, frozen=True):
     """All findings; `agree` is whether none differs."""
 
-    findings: list[Finding]
+    findings: list[RehearsalFinding]
     delays: dict[str, float]
     notes: list[str]
 
@@ -99,17 +99,17 @@ def compare(
     return RehearsalComparison(findings, delays._asdict(), list(notes))
 
 
-def _start(simulated: Side, rehearsed: Side) -> list[Finding]:
+def _start(simulated: Side, rehearsed: Side) -> list[RehearsalFinding]:
     findings = []
     for subject in sorted({*simulated.start, *rehearsed.start}):
         ours, real = (one.start.get(subject, {}) for one in (simulated, rehearsed))
         same = sum(1 for name, what in ours.items() if real.get(name) == what)
         if ours == real:
-            findings.append(Finding("start", subject, len(ours), len(real), SAME))
+            findings.append(RehearsalFinding("start", subject, len(ours), len(real), SAME))
         for name in sorted({*ours, *real}):
             if ours.get(name) != real.get(name):
                 why = f"{same} of {len(ours)} are the same"
-                one = Finding(
+                one = RehearsalFinding(
                     "start", f"{subject}: {name}", ours.get(name), real.get(name), DIFFERS, why
                 )
                 findings.append(one)
@@ -149,26 +149,29 @@ def _servers(side: Side) -> list[Decision]:
 
 def _timed(
     about: str, simulated: list[Decision], rehearsed: list[Decision], delays: MeasuredDelays
-) -> list[Finding]:
+) -> list[RehearsalFinding]:
     """Each decision with its counterpart: the next of the same words."""
     waiting: dict[str, list[float]] = {}
     for what, at_s in rehearsed:
         waiting.setdefault(what, []).append(at_s)
-    findings: list[Finding] = []
+    findings: list[RehearsalFinding] = []
     late: list[float] = []
     for what, at_s in simulated:
         times = waiting.get(what)
         if not times:
-            findings.append(Finding(about, what, at_s, None, DIFFERS, "only in the simulation"))
+            findings.append(
+                RehearsalFinding(about, what, at_s, None, DIFFERS, "only in the simulation")
+            )
             continue
         other_s = times.pop(0)
         late.append(other_s - at_s)
         if abs(other_s - at_s) > _allowed_s(at_s, delays):
             why = f"{other_s - at_s:+.1f} s"
-            findings.append(Finding(about, what, at_s, other_s, DIFFERS, why))
+            findings.append(RehearsalFinding(about, what, at_s, other_s, DIFFERS, why))
     for what, times in waiting.items():
         findings += [
-            Finding(about, what, None, at_s, DIFFERS, "only in the rehearsal") for at_s in times
+            RehearsalFinding(about, what, None, at_s, DIFFERS, "only in the rehearsal")
+            for at_s in times
         ]
     if late:
         mean_s, most_s = sum(late) / len(late), max(late, key=abs)
@@ -179,7 +182,9 @@ def _timed(
             f"the event loop was up to {1000 * delays.loop_lag_p99_s:.0f} ms late"
         )
         what = "decisions in both"
-        findings.insert(0, Finding(about, what, len(simulated), len(rehearsed), verdict, why))
+        findings.insert(
+            0, RehearsalFinding(about, what, len(simulated), len(rehearsed), verdict, why)
+        )
     return findings[: MOST_LISTED + 1]
 
 
@@ -188,7 +193,7 @@ def _allowed_s(at_s: float, delays: MeasuredDelays) -> float:
     return LATE_S + LATE_SHARE * max(at_s, 0.0) + lag_s
 
 
-def _sizes(simulated: Side, rehearsed: Side, delays: MeasuredDelays) -> list[Finding]:
+def _sizes(simulated: Side, rehearsed: Side, delays: MeasuredDelays) -> list[RehearsalFinding]:
     """Scaling decisions, aligned by pool: what was decided, whenever it was."""
     mine, theirs = _scaled(simulated), _scaled(rehearsed)
     findings = []
@@ -201,16 +206,22 @@ def _sizes(simulated: Side, rehearsed: Side, delays: MeasuredDelays) -> list[Fin
             if tag != "equal":
                 for what, at_s in ours[begin:end]:
                     why = "only in the simulation"
-                    findings.append(Finding("scaling", f"{pool} {what}", at_s, None, DIFFERS, why))
+                    findings.append(
+                        RehearsalFinding("scaling", f"{pool} {what}", at_s, None, DIFFERS, why)
+                    )
                 for what, at_s in real[first:last]:
                     why = "only in the rehearsal"
-                    findings.append(Finding("scaling", f"{pool} {what}", None, at_s, DIFFERS, why))
+                    findings.append(
+                        RehearsalFinding("scaling", f"{pool} {what}", None, at_s, DIFFERS, why)
+                    )
                 continue
             for (what, at_s), (_, other_s) in zip(ours[begin:end], real[first:last], strict=True):
                 off_s = other_s - at_s
                 verdict: Verdict = SAME if abs(off_s) <= _allowed_s(at_s, delays) else DIFFERS
                 why = f"{off_s:+.1f} s"
-                findings.append(Finding("scaling", f"{pool} {what}", at_s, other_s, verdict, why))
+                findings.append(
+                    RehearsalFinding("scaling", f"{pool} {what}", at_s, other_s, verdict, why)
+                )
     return findings[:MOST_LISTED]
 
 
@@ -247,7 +258,7 @@ def _admitted(side: Side) -> dict[str, int]:
 
 def _shares(
     about: str, simulated: Mapping[str, int], rehearsed: Mapping[str, int]
-) -> list[Finding]:
+) -> list[RehearsalFinding]:
     """Both as shares of all; what chance moves is taken off."""
     totals = sum(simulated.values()), sum(rehearsed.values())
     if not any(totals):
@@ -264,7 +275,9 @@ def _shares(
         if off > chance + SHARE_OFF:
             verdict = DIFFERS
             why = f"{100 * off:.1f} points, of which chance explains {100 * chance:.1f}"
-        findings.append(Finding(about, f"share of {name}", shares[0], shares[1], verdict, why))
+        findings.append(
+            RehearsalFinding(about, f"share of {name}", shares[0], shares[1], verdict, why)
+        )
     return findings[:MOST_LISTED]
 
 
@@ -276,7 +289,7 @@ def _chance(share: float, total: int) -> float:
 # Figures.
 
 
-def _requests(simulated: Side, rehearsed: Side) -> list[Finding]:
+def _requests(simulated: Side, rehearsed: Side) -> list[RehearsalFinding]:
     findings = []
     for name in ("sent", "completed"):
         ours, real = (int(one.figures["requests"][name]) for one in (simulated, rehearsed))
@@ -285,13 +298,15 @@ def _requests(simulated: Side, rehearsed: Side) -> list[Finding]:
         why = "" if ours == real else f"{100 * off:.1f}%"
         if name == "completed":
             why = _endings(simulated, rehearsed)
-        findings.append(Finding("requests", name, ours, real, verdict, why))
+        findings.append(RehearsalFinding("requests", name, ours, real, verdict, why))
     ours_share, real_share = (float(one.figures["attained"]) for one in (simulated, rehearsed))
     off = abs(ours_share - real_share)
     chance = _chance(ours_share, int(rehearsed.figures["requests"]["sent"]))
     verdict = SAME if off <= chance else DIFFERS if off > chance + SHARE_OFF else EXPLAINED
     why = "" if off <= chance else f"{100 * off:.1f} points"
-    findings.append(Finding("requests", "SLO attainment", ours_share, real_share, verdict, why))
+    findings.append(
+        RehearsalFinding("requests", "SLO attainment", ours_share, real_share, verdict, why)
+    )
     return findings
 
 
@@ -312,7 +327,7 @@ def _endings(simulated: Side, rehearsed: Side) -> str:
     return "; ".join(said)
 
 
-def _latencies(simulated: Side, rehearsed: Side, delays: MeasuredDelays) -> list[Finding]:
+def _latencies(simulated: Side, rehearsed: Side, delays: MeasuredDelays) -> list[RehearsalFinding]:
     findings = []
     for name, statistic in LATENCIES:
         ours, real = (one.figures["latency"][name][statistic] for one in (simulated, rehearsed))
@@ -328,5 +343,7 @@ def _latencies(simulated: Side, rehearsed: Side, delays: MeasuredDelays) -> list
             why = f"this machine was busy: event loops were {1000 * lag_s:.0f} ms late"
         elif verdict == DIFFERS:
             why = f"{1000 * (real - ours):+.0f} ms, and a busy machine explains {1000 * busy_s:.0f}"
-        findings.append(Finding("latency", f"{name} {statistic}", ours, real, verdict, why))
+        findings.append(
+            RehearsalFinding("latency", f"{name} {statistic}", ours, real, verdict, why)
+        )
     return findings

@@ -8,7 +8,7 @@ from windtunnel.core.errors import OutputError
 HEIGHT_PX = 720
 
 
-class Figure:
+class FigurePage:
     """A page with charts that needs no other file and asks no other host for anything."""
 
     def __init__(self, html: str) -> None:

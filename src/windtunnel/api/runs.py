@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windtunnel.api.figure import Figure
+from windtunnel.api.figure import FigurePage
 from windtunnel.api.inputs import Sets, file_of, plain_of, set_texts
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
@@ -78,11 +78,11 @@ class RunResult(dict[str, Any]):
         """The requests as a polars DataFrame."""
         return polars_of(self.requests)
 
-    def plot(self) -> Figure:
+    def plot(self) -> FigurePage:
         """The report: latencies, load over time, and what was slow."""
         from windtunnel.report.page.render import report_page
 
-        return Figure(report_page(self.folder))
+        return FigurePage(report_page(self.folder))
 
     def explain(
         self,
@@ -190,11 +190,11 @@ class ComparisonTable(ResultTable):
         super().__init__(columns, rows, caption=" against ".join(reversed(names)))
         self.found = found
 
-    def plot(self) -> Figure:
+    def plot(self) -> FigurePage:
         """The page of the comparison."""
         from windtunnel.report.page.comparison import comparison_page
 
-        return Figure(comparison_page(self.found))
+        return FigurePage(comparison_page(self.found))
 
 
 def _value(design: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windtunnel.api.figure import Figure
+from windtunnel.api.figure import FigurePage
 from windtunnel.api.inputs import Sets, file_of, mapping_of, plain_of, set_texts
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import parse_duration
@@ -61,11 +61,11 @@ class SweepTable(ResultTable):
     def _repr_html_(self) -> str:
         return self.means._repr_html_()
 
-    def plot(self) -> Figure:
+    def plot(self) -> FigurePage:
         """The page of the sweep."""
         from windtunnel.report.page.sweep import sweep_page
 
-        return Figure(sweep_page(self.summary))
+        return FigurePage(sweep_page(self.summary))
 
 
 def _means_of(point: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -121,11 +121,11 @@ class SensitivityTable(ResultTable):
         self.summary = summary
         self.points = points
 
-    def plot(self) -> Figure:
+    def plot(self) -> FigurePage:
         """The page of the study."""
         from windtunnel.report.page.sensitivity import sensitivity_page
 
-        return Figure(sensitivity_page(self.summary))
+        return FigurePage(sensitivity_page(self.summary))
 
 
 def sensitivity(
@@ -174,11 +174,11 @@ class PlanTable(ResultTable):
         self.found = dict(found)
         self._asked = asked
 
-    def plot(self) -> Figure:
+    def plot(self) -> FigurePage:
         """The page of the plan."""
         from windtunnel.report.page.plan import plan_page
 
-        return Figure(plan_page(self.found, self._asked))
+        return FigurePage(plan_page(self.found, self._asked))
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -248,11 +248,11 @@ class CheckTable(ResultTable):
         super().__init__(list(rows[0]), rows, caption=f"{changed} against {base}")
         self.found = found
 
-    def plot(self) -> Figure:
+    def plot(self) -> FigurePage:
         """The page of the check."""
         from windtunnel.report.page.check import check_page
 
-        return Figure(check_page(self.found))
+        return FigurePage(check_page(self.found))
 
     @property
     def passed(self) -> bool:

@@ -105,14 +105,14 @@ class Gang(Packed, Protocol):
     def pack_groups(self) -> Sequence[Packed]: ...
 
 
-class SetSpec(Protocol):
+class SetShape(Protocol):
     @property
     def priority_class(self) -> str: ...
 
 
 class PodSet(Protocol):
     @property
-    def spec(self) -> SetSpec: ...
+    def spec(self) -> SetShape: ...
 
 
 class ClusterChanges(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from windtunnel.gangs.changes import Changes
-from windtunnel.gangs.roster import Roster
+from windtunnel.gangs.roster import NameRoster
 from windtunnel.gangs.statuses import NEVER, CliqueStatus, Condition, GroupStatus, SetStatus
 from windtunnel.gangs.templates import (
     CliquePlace,
@@ -318,7 +318,7 @@ class PodIndex:
         self.indices: Final[list[tuple[int, int, str]]] = []
         """Of the active ones: index, turn and name."""
         self._taken: Final[dict[int, int]] = {}  # by index: active pods that have it
-        self.roster = Roster()
+        self.roster = NameRoster()
         """The names of the active ones."""
 
     def move(self, pod: Pod, before: int, after: int) -> None:

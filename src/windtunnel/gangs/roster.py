@@ -14,7 +14,7 @@ BLOCK: Final = 64
 Block = tuple[str, ...]
 
 
-class Roster:
+class NameRoster:
     """Sorted names, each once; never changed."""
 
     def __init__(self, blocks: tuple[Block, ...] = (), size: int = 0) -> None:
@@ -35,7 +35,7 @@ class Roster:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, Roster) or self._size != other._size:
+        if not isinstance(other, NameRoster) or self._size != other._size:
             return False
         return self.until(other) == ([], [])
 
@@ -46,11 +46,11 @@ class Roster:
         """Where a name is, or belongs; the number of blocks: after all of them."""
         return bisect_left(self.blocks, name, key=_last)
 
-    def plus(self, name: str) -> "Roster":
+    def plus(self, name: str) -> "NameRoster":
         """The roster with a name that it does not have."""
         blocks = self.blocks
         if not blocks:
-            return Roster(((name,),), 1)
+            return NameRoster(((name,),), 1)
         at = min(self._block(name), len(blocks) - 1)
         block = blocks[at]
         place = bisect_left(block, name)
@@ -58,9 +58,9 @@ class Roster:
         if len(block) >= 2 * BLOCK:
             whole = changed[0]
             changed = (whole[:BLOCK], whole[BLOCK:])
-        return Roster(blocks[:at] + changed + blocks[at + 1 :], self._size + 1)
+        return NameRoster(blocks[:at] + changed + blocks[at + 1 :], self._size + 1)
 
-    def minus(self, name: str) -> "Roster":
+    def minus(self, name: str) -> "NameRoster":
         """The roster without a name that it has."""
         at, blocks = self._block(name), self.blocks
         block = blocks[at]
@@ -68,9 +68,9 @@ class Roster:
         changed: tuple[Block, ...] = ()
         if len(block) > 1:
             changed = (block[:place] + block[place + 1 :],)
-        return Roster(blocks[:at] + changed + blocks[at + 1 :], self._size - 1)
+        return NameRoster(blocks[:at] + changed + blocks[at + 1 :], self._size - 1)
 
-    def until(self, newer: "Roster") -> tuple[list[str], list[str]]:
+    def until(self, newer: "NameRoster") -> tuple[list[str], list[str]]:
         """What has left and what is new in another roster, in order, by the blocks that differ."""
         ours = {id(block) for block in self.blocks}
         theirs = {id(block) for block in newer.blocks}
@@ -79,11 +79,11 @@ class Roster:
         return sorted(before - after), sorted(after - before)
 
 
-def roster_of(names: Iterable[str]) -> Roster:
+def roster_of(names: Iterable[str]) -> NameRoster:
     """A roster of names, each of which is given once."""
     known = sorted(names)
     blocks = [tuple(known[at : at + BLOCK]) for at in range(0, len(known), BLOCK)]
-    return Roster(tuple(blocks), len(known))
+    return NameRoster(tuple(blocks), len(known))
 
 
 def _last(block: Block) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from windtunnel.gangs.roster import Roster
+from windtunnel.gangs.roster import NameRoster
 
 ANY_ORDER: Final = "CliqueStartupTypeAnyOrder"
 IN_ORDER: Final = "CliqueStartupTypeInOrder"
@@ -211,7 +211,7 @@ class PodGroup(Struct):
     name: str
     min_replicas: int
     pack: Pack | None = None
-    pods: Roster = Roster()
+    pods: NameRoster = NameRoster()
     """The names of its pods; empty until every pod of the gang exists."""
 
 

@@ -27,7 +27,7 @@ from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.releases import (
     NEWEST,
     PCIE_GROUP_RUNTIME_BYTES,
-    Release,
+    EngineRelease,
     engine_defaults,
     release_of,
 )
@@ -262,7 +262,7 @@ def _divide_memory(
     return msgspec.structs.replace(found, pool_blocks=blocks)
 
 
-def _runtime_bytes(release: Release, accelerator: Accelerator, gpus: int) -> float:
+def _runtime_bytes(release: EngineRelease, accelerator: Accelerator, gpus: int) -> float:
     if gpus == 1:
         return release.runtime_bytes
     if accelerator.link == "pcie":
@@ -303,7 +303,7 @@ def _graph_bytes(part: ModelShape) -> float:
 
 
 def _activation_bytes(
-    shape: ModelShape, part: ModelShape, limits: MemoryLimits, release: Release
+    shape: ModelShape, part: ModelShape, limits: MemoryLimits, release: EngineRelease
 ) -> float:
     """The peak of the profile run: the largest step, or the sampler with the largest batch.
 

@@ -23,7 +23,7 @@ __all__ = [
     "PCIE_GROUP_RUNTIME_BYTES",
     "EngineDefaults",
     "HostTimes",
-    "Release",
+    "EngineRelease",
     "engine_defaults",
     "host_times",
     "release_of",
@@ -40,7 +40,7 @@ LARGE_MEMORY_BYTES = 70 * GIB
 HUGE_MEMORY_BYTES = 160 * GIB
 
 
-class Release(msgspec.Struct, frozen=True, kw_only=True):
+class EngineRelease(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for one release of vLLM."""
 
     version: str
@@ -83,7 +83,7 @@ _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,4})(\.[0-9]{1,4})?([a-z.+-][0-9
 
 
 @cache
-def release_of(version: str) -> Release:
+def release_of(version: str) -> EngineRelease:
     """What holds for a release such as `0.19` or `v0.19.1`."""
     found = _VERSION.fullmatch(version.strip().lower())
     if found is None or int(found[1]) > 0 or int(found[2]) < 8:
@@ -94,7 +94,7 @@ def release_of(version: str) -> Release:
     for since, changed in _SINCE:
         if number >= since:
             facts |= changed
-    return msgspec.convert({"version": f"{number[0]}.{number[1]}", **facts}, Release)
+    return msgspec.convert({"version": f"{number[0]}.{number[1]}", **facts}, EngineRelease)
 
 
 def host_times(shape: ModelShape, version: str = NEWEST) -> HostTimes:

@@ -132,7 +132,7 @@ def begin_of(text: str) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
-class Schedule:
+class CronSchedule:
     """On from its start to its end, again and again."""
 
     def __init__(self, start: str, end: str, timezone: str, begins: datetime) -> None:

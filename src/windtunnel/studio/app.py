@@ -21,7 +21,7 @@ from windtunnel.api.runs import explain
 from windtunnel.core.errors import InputError, WindtunnelError
 from windtunnel.report.page.render import report_page
 from windtunnel.studio.attached import follow
-from windtunnel.studio.history import History
+from windtunnel.studio.history import RunHistory
 from windtunnel.studio.running import LiveRuns
 from windtunnel.studio.scenarios import MOST_TEXT_BYTES, ScenarioFiles, checked
 
@@ -123,7 +123,7 @@ class Studio:
 
     def __init__(self, folder: Path, runs: Path, attached: Sequence[str]) -> None:
         self._files = ScenarioFiles(folder)
-        self._history = History(runs)
+        self._history = RunHistory(runs)
         self._live = LiveRuns()
         self._attached = tuple(attached)
 

@@ -31,7 +31,7 @@ CHARTED = (
 )
 
 
-class History:
+class RunHistory:
     """The runs below one folder, newest first."""
 
     def __init__(self, root: Path) -> None:

@@ -19,7 +19,7 @@ MOST_LINE_BYTES = 8 << 20
 FAILED, DONE, AT = "failed", "done", "at"
 
 
-class LiveRun:
+class StudioRun:
     """One run: all that it has said so far, and a way to wait for more."""
 
     def __init__(self, name: str) -> None:
@@ -57,29 +57,29 @@ class LiveRuns:
     """Starts runs, stops them, and remembers the last of those that have ended."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, LiveRun] = {}
+        self._runs: dict[str, StudioRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def named(self, name: str) -> LiveRun:
+    def named(self, name: str) -> StudioRun:
         if name not in self._runs:
             raise InputError(f"no run {name[:80]!r} was started here")
         return self._runs[name]
 
-    async def start(self, text: str, file: Path, folder: Path) -> LiveRun:
+    async def start(self, text: str, file: Path, folder: Path) -> StudioRun:
         if sum(not run.has_ended for run in self._runs.values()) >= MOST_AT_ONCE:
             what = f"{MOST_AT_ONCE} runs are under way"
             raise InputError(what, hint="wait for one to end, or stop one")
         ended = [name for name, run in self._runs.items() if run.has_ended]
         for name in ended[:-MOST_REMEMBERED]:
             del self._runs[name]
-        run = self._runs[folder.name] = LiveRun(folder.name)
+        run = self._runs[folder.name] = StudioRun(folder.name)
         request = msgspec.json.encode(RunRequest(text, str(file), str(folder)))
         task = asyncio.create_task(self._follow(run, request, folder))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return run
 
-    async def _follow(self, run: LiveRun, request: bytes, folder: Path) -> None:
+    async def _follow(self, run: StudioRun, request: bytes, folder: Path) -> None:
         """Follows a run's process to its end, and whatever goes wrong is the end of the run."""
         try:
             status = await self._read(run, request)
@@ -97,7 +97,7 @@ class LiveRuns:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # it was made for this run
 
-    async def _read(self, run: LiveRun, request: bytes) -> int:
+    async def _read(self, run: StudioRun, request: bytes) -> int:
         """Reads the lines of a run's process; its exit status."""
         run.process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -48,7 +48,7 @@ def tell(**what: Any) -> None:
     sys.stdout.buffer.flush()
 
 
-class ProgressLines:
+class SampleLines:
     """Writes a line now and then, with the samples that are new."""
 
     def __init__(self, duration_s: float | None) -> None:
@@ -93,7 +93,7 @@ def main() -> None:
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=RunRequest)
     try:
         plan = load_document(document_of(asked.text, asked.file, (), None))
-        lines = ProgressLines(plan.duration_s)
+        lines = SampleLines(plan.duration_s)
         ceiling = MemoryCeiling.of(None)
         stop = StopFlag()
         with RunFolder(Path(asked.folder)) as files:

@@ -15,7 +15,7 @@ from windtunnel.admission.queues.groups import (
     GroupShare,
     LaneGroup,
     QueuedWork,
-    Resource,
+    SharedResource,
 )
 from windtunnel.core.errors import InputError
 
@@ -227,7 +227,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fast, self.slow = FairQueue(), ReferenceQueue()
-        self.resources = [Resource(f"r{number}", number, 9) for number in range(3)]
+        self.resources = [SharedResource(f"r{number}", number, 9) for number in range(3)]
         self.bays = [self.fast.add_bay() for _ in range(2)]
         self.lanes = [
             DemandLane("empty", self.bays[0], [], []),

@@ -17,7 +17,7 @@ from windtunnel.fleet.kubernetes.objects import (
     NOTE,
     POD,
     Note,
-    Outcome,
+    ProviderOutcome,
 )
 from windtunnel.fleet.planner.actions import SPECULATIVE_REASON
 
@@ -58,11 +58,11 @@ def test_rows_are_stored_before_machines_are_ordered_for_them() -> None:
     controller = world.controller
     (first,) = controller.step(5.0)
     assert (first.kind, first.verb) == (CONFIG_MAP, APPLY)
-    controller.answered(first, Outcome.FAILED, "no answer", 5.0)
+    controller.answered(first, ProviderOutcome.FAILED, "no answer", 5.0)
     assert controller.step(5.1) == [], "nothing is ordered meanwhile"
     (again,) = controller.step(30.0)
     assert again == first
-    controller.answered(again, Outcome.DONE, "", 30.0)
+    controller.answered(again, ProviderOutcome.DONE, "", 30.0)
     (create,) = controller.step(30.1)
     assert (create.kind, create.verb) == (CLAIM, CREATE)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from windtunnel.fleet.demand import ACCELERATOR, GPU
 from windtunnel.fleet.kubernetes.books import ROWS, read_books
-from windtunnel.fleet.kubernetes.controller import PodReading, ShardController, ShardIdentity
+from windtunnel.fleet.kubernetes.controller import PodReader, ShardController, ShardIdentity
 from windtunnel.fleet.kubernetes.objects import (
     APPLY,
     CLAIM,
@@ -23,7 +23,7 @@ from windtunnel.fleet.kubernetes.objects import (
     NODE,
     POD,
     FleetCall,
-    Outcome,
+    ProviderOutcome,
     next_epoch,
 )
 from windtunnel.fleet.kubernetes.provider import KubernetesProvider
@@ -44,7 +44,7 @@ from windtunnel.gangs.view import View
 from windtunnel.live.operate.received import Received
 
 Plain = dict[str, Any]
-READING = PodReading(node_terms, requests_of, name_of)
+READING = PodReader(node_terms, requests_of, name_of)
 REF = {"group": "test.dev", "kind": "TestNodeClass", "name": "default"}
 
 
@@ -111,35 +111,39 @@ class FakeApi:
         for listener in self.listeners:
             listener(kind, name, was, now)
 
-    def carry_out(self, call: FleetCall) -> Outcome:
+    def carry_out(self, call: FleetCall) -> ProviderOutcome:
         """As an API server does; guards are checked."""
         objects = self.objects[call.kind]
         known = objects.get(call.name)
         if call.verb in (CREATE, APPLY):
             if known is not None and call.verb == CREATE:
-                return Outcome.DONE if FLEET in known["metadata"]["labels"] else Outcome.TAKEN
+                return (
+                    ProviderOutcome.DONE
+                    if FLEET in known["metadata"]["labels"]
+                    else ProviderOutcome.TAKEN
+                )
             if known is None:
                 self.created.append(call.name)
             body = copy.deepcopy(call.body)
             if known is not None:
                 body["data"] = {**known["data"], **body["data"]}
             self.put(call.kind, body)
-            return Outcome.DONE
+            return ProviderOutcome.DONE
         if known is None:
-            return Outcome.DONE if call.verb == DELETE else Outcome.STALE
+            return ProviderOutcome.DONE if call.verb == DELETE else ProviderOutcome.STALE
         meta = known["metadata"]
         if call.uid != meta["uid"] or (call.version and call.version != meta["resourceVersion"]):
-            return Outcome.STALE
+            return ProviderOutcome.STALE
         if call.verb == EVICT:
             if call.name in self.protected:
-                return Outcome.REFUSED
+                return ProviderOutcome.REFUSED
             self.evicted.append(call.name)
             self.remove(POD, call.name)
         elif call.verb == DELETE:
             self.change(call.kind, call.name, metadata={"deletionTimestamp": "now"})
         else:
             self.change(call.kind, call.name, **call.body)
-        return Outcome.DONE
+        return ProviderOutcome.DONE
 
 
 def received(body: Plain | None) -> Received | None:

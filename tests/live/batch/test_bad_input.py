@@ -14,7 +14,7 @@ from tests.live import virtual
 from tests.live.batch.running import batch, prompts, write_rows
 from tests.live.server import Asked, Said, Server, answer
 from windtunnel.core.errors import InputError
-from windtunnel.live.batch.endpoints import Client, find_models
+from windtunnel.live.batch.endpoints import EndpointClient, find_models
 from windtunnel.live.wire.client import CANNOT_CONNECT, Endpoint, Incoming, NoReply
 from windtunnel.live.wire.greeting import LOOK_AGAIN_S
 from windtunnel.live.wire.keys import read_keys
@@ -325,7 +325,7 @@ def test_the_wait_for_an_endpoint_that_is_down_is_bounded(wait_s: float, is_mute
     async def look() -> float:
         began_s = asyncio.get_running_loop().time()
         with pytest.raises(InputError, match="no answer within "):
-            await find_models(Client({str(n): one for n, one in enumerate(down)}), wait_s)
+            await find_models(EndpointClient({str(n): one for n, one in enumerate(down)}), wait_s)
         return asyncio.get_running_loop().time() - began_s
 
     assert wait_s - LOOK_AGAIN_S <= virtual.run(look()) <= wait_s + LOOK_AGAIN_S + 1e-6

@@ -11,7 +11,7 @@ import pytest
 
 from tests.live.batch.running import PATIENCE_S, batch, prompts, start, write_rows
 from tests.live.server import Asked, Said, Server, answer
-from windtunnel.live.batch.replies import Answer, Failure, judge
+from windtunnel.live.batch.replies import Failure, RowAnswer, judge
 from windtunnel.live.wire.addresses import Api
 from windtunnel.live.wire.client import LARGEST_REPLY, Reply
 
@@ -438,7 +438,7 @@ def test_a_bug_of_ours_stops_the_run_and_what_is_finished_stays(
 ) -> None:
     def broken(
         reply: Reply, api: Api, redact: Callable[[str], str], *, has_answered: bool
-    ) -> Answer | Failure:
+    ) -> RowAnswer | Failure:
         if len(server.asked) > 10:
             raise KeyError("sk-very-secret-0123456789")
         return judge(reply, api, redact, has_answered=has_answered)

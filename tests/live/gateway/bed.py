@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from windtunnel.live.emulate.serving import listen
-from windtunnel.live.gateway.program import Program
+from windtunnel.live.gateway.program import GatewayProgram
 from windtunnel.live.gateway.settings import read_settings
 from windtunnel.live.system import new_loop
 
@@ -201,7 +201,7 @@ class Answer(NamedTuple):
 class Bed:
     """A running gateway in front of fake servers."""
 
-    def __init__(self, program: Program, port: int, servers: list[FakeServer]) -> None:
+    def __init__(self, program: GatewayProgram, port: int, servers: list[FakeServer]) -> None:
         self.program = program
         self.port = port
         self.servers = servers
@@ -326,7 +326,7 @@ async def bed(
     def read() -> Any:
         return read_settings(config, (*QUICK, *sets), [one.url for one in servers])
 
-    program = Program(read(), environment or {}, read)
+    program = GatewayProgram(read(), environment or {}, read)
     bound = listen("127.0.0.1", 0)
     stop = asyncio.Event()
     running = asyncio.ensure_future(program.run(bound, lambda _: None, stop))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windtunnel.live.kubernetes.client import ObjectList, Selection, WatchEvent
+from windtunnel.live.kubernetes.client import ObjectList, ObjectSelection, WatchEvent
 from windtunnel.live.kubernetes.errors import KubernetesError
 from windtunnel.live.kubernetes.resources import Resource
 
@@ -18,7 +18,7 @@ class Change(NamedTuple):
     before: dict[str, Any] | None
     after: dict[str, Any] | None
 
-    def event_for(self, selection: Selection) -> WatchEvent | None:
+    def event_for(self, selection: ObjectSelection) -> WatchEvent | None:
         """As a watch shows it; None: it is not about what is selected."""
         had, has = matches(self.before, selection), matches(self.after, selection)
         shown = self.after or self.before
@@ -73,7 +73,7 @@ class FakeApi:
             raise error
         return str(self._version)
 
-    async def list_all(self, resource: Resource, selection: Selection) -> ObjectList:
+    async def list_all(self, resource: Resource, selection: ObjectSelection) -> ObjectList:
         version = await self.newest_version(resource)
         held = self._objects.get(resource, {}).values()
         items = [msgspec.Raw(msgspec.json.encode(one)) for one in held if matches(one, selection)]
@@ -81,7 +81,7 @@ class FakeApi:
 
     @asynccontextmanager
     async def watch(
-        self, resource: Resource, version: str, _: int, selection: Selection
+        self, resource: Resource, version: str, _: int, selection: ObjectSelection
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         await self.newest_version(resource)
 
@@ -99,7 +99,7 @@ class FakeApi:
         yield events()
 
 
-def matches(one: dict[str, Any] | None, selection: Selection) -> bool:
+def matches(one: dict[str, Any] | None, selection: ObjectSelection) -> bool:
     if one is None:
         return False
     meta = one["metadata"]

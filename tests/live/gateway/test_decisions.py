@@ -22,7 +22,7 @@ from windtunnel.live.gateway.data_path.bodies import (
 from windtunnel.live.gateway.data_path.prompts import PromptReader
 from windtunnel.live.gateway.decisions import SENT, GatewayCore
 from windtunnel.live.gateway.facts import SEND, STOP, ModelCard, RequestArrival
-from windtunnel.live.gateway.incident import Stretch, cut_log
+from windtunnel.live.gateway.incident import LogStretch, cut_log
 from windtunnel.live.gateway.probes import read_load
 from windtunnel.live.gateway.settings import GatewayFile
 from windtunnel.routing.availability import (
@@ -197,7 +197,7 @@ def test_every_request_ends_once_and_a_replay_decides_the_same(
     from_s, to_s = sorted(data.draw(st.tuples(*[st.sampled_from(times)] * 2)))
     out = path.with_name("cut")
     try:
-        cut = cut_log(path, Stretch(from_s, to_s), out)
+        cut = cut_log(path, LogStretch(from_s, to_s), out)
     except InputError:
         return
     again = audit(out)

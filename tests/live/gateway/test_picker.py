@@ -506,7 +506,7 @@ def test_files_and_names_of_servers_have_to_fit_the_picker(tmp_path: Path) -> No
         listed.write_text(f"http://10.0.0.1:8000\n{text}\n")
         found = read_settings(None, [picker, f"live.servers_file={listed}"], [])
         with pytest.raises(InputError, match=said) as error:
-            program.Program(found, {}, pytest.fail)
+            program.GatewayProgram(found, {}, pytest.fail)
         assert str(error.value).startswith(f"{listed}:2")
         read_list(str(listed), found._replace(ports=None).fault_of)
 

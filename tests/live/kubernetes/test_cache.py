@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.live.kubernetes.cache import Cache
+from windtunnel.live.kubernetes.cache import ObjectCache
 from windtunnel.live.kubernetes.resources import Meta, Object
 
 
@@ -16,7 +16,7 @@ def made(name: str, uid: str, version: int, label: str = "") -> Object:
 class Heard:
     """What a handler hears, and what one would hold who only listens."""
 
-    def __init__(self, cache: Cache[Object]) -> None:
+    def __init__(self, cache: ObjectCache[Object]) -> None:
         self.held: dict[str, Object] = {}
         self.calls = 0
         cache.subscribe(self.hear)
@@ -34,7 +34,7 @@ class Heard:
 
 
 def test_the_same_event_twice_is_one_call() -> None:
-    cache: Cache[Object] = Cache()
+    cache: ObjectCache[Object] = ObjectCache()
     heard = Heard(cache)
     cache.replace([made("a", "1", 5)], "5")
     cache.show(made("a", "1", 5))
@@ -47,7 +47,7 @@ def test_the_same_event_twice_is_one_call() -> None:
 
 
 def test_an_object_created_again_under_its_name_is_two_calls() -> None:
-    cache: Cache[Object] = Cache()
+    cache: ObjectCache[Object] = ObjectCache()
     heard = Heard(cache)
     cache.replace([made("a", "old", 5)], "5")
     cache.replace([made("a", "new", 9)], "9")
@@ -58,7 +58,7 @@ def test_an_object_created_again_under_its_name_is_two_calls() -> None:
 
 
 def test_an_own_write_is_seen_at_once_and_older_news_do_not_undo_it() -> None:
-    cache: Cache[Object] = Cache()
+    cache: ObjectCache[Object] = ObjectCache()
     cache.replace([made("a", "1", 5)], "5")
     cache.written(made("a", "1", 8))
     cache.written(made("b", "2", 9))
@@ -71,7 +71,7 @@ def test_an_own_write_is_seen_at_once_and_older_news_do_not_undo_it() -> None:
 
 
 def test_a_list_that_began_before_an_own_write_does_not_undo_it_and_a_later_one_does() -> None:
-    cache: Cache[Object] = Cache()
+    cache: ObjectCache[Object] = ObjectCache()
     cache.replace([], "5")
     cache.begin_list()
     cache.written(made("a", "1", 8))
@@ -93,7 +93,7 @@ def test_whatever_order_news_and_answers_come_in_the_cache_ends_as_the_server(
 
     r: one event of the watch arrives. l: a new list.
     """
-    cache: Cache[Object] = Cache()
+    cache: ObjectCache[Object] = ObjectCache()
     heard = Heard(cache)
     server: dict[str, Object] = {}
     watch: list[tuple[str, Object]] = []
@@ -129,7 +129,7 @@ def test_whatever_order_news_and_answers_come_in_the_cache_ends_as_the_server(
 
 
 def test_own_writes_are_forgotten_once_the_watch_has_shown_them() -> None:
-    cache: Cache[Object] = Cache()
+    cache: ObjectCache[Object] = ObjectCache()
     cache.replace([], "1")
     for version in range(2, 1000):
         cache.written(made(f"a{version}", str(version), version))

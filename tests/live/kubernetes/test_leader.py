@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.random import Streams
-from windtunnel.live.kubernetes.leader import Election, Lease, LeaseSpec, Timing, WaitFor, Write
+from windtunnel.live.kubernetes.leader import (
+    Election,
+    LeaseObject,
+    LeaseSpec,
+    Timing,
+    WaitFor,
+    Write,
+)
 from windtunnel.live.kubernetes.resources import Meta
 
 TIMING = Timing(lease_s=15.0, renew_deadline_s=10.0, retry_s=2.0)
@@ -19,17 +26,17 @@ class Server:
     """A Lease with optimistic concurrency, as the API server keeps it."""
 
     def __init__(self) -> None:
-        self.lease: Lease | None = None
+        self.lease: LeaseObject | None = None
         self.version = 0
 
-    def write(self, write: Write) -> Lease | None:
+    def write(self, write: Write) -> LeaseObject | None:
         """The new Lease; None is a conflict."""
         held = None if self.lease is None else self.lease.metadata.resource_version
         if held != write.version:
             return None
         self.version += 1
         meta = Meta(name="lease", resource_version=str(self.version))
-        self.lease = Lease(metadata=meta, spec=write.spec)
+        self.lease = LeaseObject(metadata=meta, spec=write.spec)
         return self.lease
 
 
@@ -134,9 +141,9 @@ class Candidate:
         self._server = server
         self._speed = speed
         self._offset_s = offset_s
-        self._read: list[Lease | None] = []
+        self._read: list[LeaseObject | None] = []
         self._sent: tuple[Write, float] | None = None
-        self._answer: Lease | None = None
+        self._answer: LeaseObject | None = None
 
     def now_s(self, real_s: float) -> float:
         return self._offset_s + self._speed * real_s

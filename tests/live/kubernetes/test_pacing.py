@@ -4,18 +4,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.random import Streams
-from windtunnel.live.kubernetes.pacing import Backoff, RateLimit
+from windtunnel.live.kubernetes.pacing import Backoff, RequestPacer
 
 
 def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
-    limit = RateLimit(per_s=10.0, burst=3)
+    limit = RequestPacer(per_s=10.0, burst=3)
     waits = [round(limit.take(50.0), 6) for _ in range(6)]
     assert waits == [0.0, 0.0, 0.0, 0.1, 0.2, 0.3]
     assert limit.take(60.0) == 0.0
 
 
 def test_a_pause_holds_everything_back() -> None:
-    limit = RateLimit(per_s=10.0, burst=3)
+    limit = RequestPacer(per_s=10.0, burst=3)
     limit.pause(50.0, 4.0)
     assert limit.take(51.0) == 3.0
     assert limit.paused_s(51.5) == 2.5
@@ -24,7 +24,7 @@ def test_a_pause_holds_everything_back() -> None:
 
 @given(st.lists(st.floats(0, 0.5), min_size=1, max_size=200))
 def test_no_window_has_more_than_burst_and_rate_allow(gaps: list[float]) -> None:
-    limit = RateLimit(per_s=8.0, burst=4)
+    limit = RequestPacer(per_s=8.0, burst=4)
     now_s = 0.0
     sent = []
     for gap_s in gaps:

@@ -15,7 +15,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.live.kubernetes.errors import Forbidden, NoAnswer, NoCredentials
 from windtunnel.live.operate import look
 from windtunnel.live.operate.look import _look, live_status
-from windtunnel.live.operate.program import OperatorOptions, Program
+from windtunnel.live.operate.program import OperatorOptions, OperatorProgram
 
 
 def test_a_status_without_an_api_server_ends_with_a_sentence(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_status_ends_where_the_server_says_nothing(
             live_status(kubeconfig(tmp_path, {}, {"server": server}), "", "")
 
 
-class Breaking(Program):
+class Breaking(OperatorProgram):
     """Fails while it leads, and notes what is ended in order."""
 
     ended = False

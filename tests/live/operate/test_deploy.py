@@ -12,7 +12,7 @@ import yaml
 
 from windtunnel.live.kubernetes.resources import LEASES
 from windtunnel.live.operate.fleet.metrics import FleetCollector
-from windtunnel.live.operate.program import OperatorCollector, OperatorOptions, Program
+from windtunnel.live.operate.program import OperatorCollector, OperatorOptions, OperatorProgram
 from windtunnel.live.operate.rights import (
     CLUSTER,
     FEATURES,
@@ -82,7 +82,7 @@ def test_ports_paths_and_probes_are_those_of_the_operator(plain: dict[str, Any])
 
 
 def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:
-    program: Any = Program(OperatorOptions())
+    program: Any = OperatorProgram(OperatorOptions())
     program.webhooks = Webhooks(None, "", dict, lambda: 0.0)  # type: ignore[arg-type]
     program.loop = SimpleNamespace(passes=0)
     program.client = SimpleNamespace(requests_sent=0, requests_shed=0)

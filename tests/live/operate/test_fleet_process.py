@@ -13,7 +13,7 @@ from tests.fleet.kubernetes.world import fleet_file
 from windtunnel.fleet.kubernetes.objects import PATCH, FleetCall
 from windtunnel.gangs.objects import NODE, POD
 from windtunnel.gangs.view import View
-from windtunnel.live.kubernetes.errors import NotFound, Status
+from windtunnel.live.kubernetes.errors import ApiStatus, NotFound
 from windtunnel.live.operate.fleet import program as fleet
 from windtunnel.live.operate.fleet.program import FleetPlace, FleetProgram, ShardProcess
 
@@ -48,7 +48,7 @@ class Stored:
 
     async def get(self, *_: object) -> Any:
         if self.data is None:
-            raise NotFound("GET", 404, Status(), 0.0)
+            raise NotFound("GET", 404, ApiStatus(), 0.0)
         return type("Found", (), {"data": self.data})()
 
     async def create(self, _: object, body: Any, *__: object) -> None:

@@ -21,7 +21,7 @@ from windtunnel.live.operate.scaling.sources import (
     prometheus_server,
 )
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
-from windtunnel.scaling.kubernetes.pages import PodReading, Sample, reading_of
+from windtunnel.scaling.kubernetes.pages import MetricSample, PodReading, reading_of
 from windtunnel.scaling.kubernetes.plan import ExternalQuery
 from windtunnel.scaling.kubernetes.prometheus import Unavailable
 from windtunnel.scaling.kubernetes.snapshots import PodView, PoolObservation
@@ -122,7 +122,7 @@ def test_a_large_page_leaves_the_event_loop_free() -> None:
 
     threads: list[int] = []
 
-    def noting(samples: Iterable[Sample]) -> PodReading:
+    def noting(samples: Iterable[MetricSample]) -> PodReading:
         threads.append(threading.get_ident())
         return reading_of(samples)
 

@@ -18,7 +18,7 @@ from windtunnel.live.event_log import EventLogFile
 from windtunnel.live.operate.audit import audit
 from windtunnel.scaling.kubernetes.autoscaler import API_VERSION, AUTOSCALER
 from windtunnel.scaling.kubernetes.canary import CanaryOutcome
-from windtunnel.scaling.kubernetes.control import Observation, OrderOutcome, Tick
+from windtunnel.scaling.kubernetes.control import ScaleOutcome, TickObservation, TickResult
 from windtunnel.scaling.kubernetes.core import ScalingCore, StoredObject
 from windtunnel.scaling.kubernetes.kthena import GROUPS, POLICY, VERSION
 from windtunnel.scaling.kubernetes.plan import ObjectName
@@ -81,15 +81,17 @@ class Script:
             pools = dict.fromkeys(pools, "the API server does not answer")
         readings = {f"uid-{number}": seen for number in range(waiting % 4)}
         taken = self.core.taken.get(named, {})
-        made = self.core.decide(named, Observation(pools, readings, 0, ["slow"], taken), self.now_s)
+        made = self.core.decide(
+            named, TickObservation(pools, readings, 0, ["slow"], taken), self.now_s
+        )
         self.records.append({**control.record(), "canary": self.core.objects[named].gate.record()})
         self._carry_out(named, made, waiting)
 
-    def _carry_out(self, named: ObjectName, made: Tick, waiting: int) -> None:
+    def _carry_out(self, named: ObjectName, made: TickResult, waiting: int) -> None:
         for order in made.orders:
-            pool, outcome = order.target.pool, list(OrderOutcome)[waiting % 4]
+            pool, outcome = order.target.pool, list(ScaleOutcome)[waiting % 4]
             self.core.carried_out(named, pool, outcome, "no", self.now_s + 0.25)
-            if outcome in (OrderOutcome.DONE, OrderOutcome.UNKNOWN):
+            if outcome in (ScaleOutcome.DONE, ScaleOutcome.UNKNOWN):
                 self.sizes[named, pool] = order.replicas
 
     def resize(self, size: int) -> None:

@@ -8,7 +8,7 @@ from windtunnel.gangs.kubernetes.calls import CREATE, ApiCall
 from windtunnel.gangs.objects import POD
 from windtunnel.live.kubernetes.resources import Meta
 from windtunnel.live.operate import program
-from windtunnel.live.operate.program import OperatorOptions, Program
+from windtunnel.live.operate.program import OperatorOptions, OperatorProgram
 from windtunnel.live.operate.received import Received
 
 SECRET = "hf_abcdef"
@@ -27,7 +27,7 @@ SPEC = {
 
 def test_values_of_environment_variables_are_not_logged(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    operator = Program(OperatorOptions(log=log))
+    operator = OperatorProgram(OperatorOptions(log=log))
     applied = {"kubectl.kubernetes.io/last-applied-configuration": f"{{{SECRET}}}"}
     operator._received(POD, "p", Received(metadata=Meta(name="p", annotations=applied), spec=SPEC))
     operator._decided(0.0, [ApiCall(CREATE, POD, "p", (), {"spec": SPEC})])
@@ -45,7 +45,7 @@ def test_a_restart_and_a_full_log_keep_the_log_before(
     monkeypatch.setattr(program, "LARGEST_LOG", 400)
     path, before = tmp_path / "log", tmp_path / "log.1"
     for image in ("first", "second", "third"):
-        operator = Program(OperatorOptions(log=path, init_image=image))
+        operator = OperatorProgram(OperatorOptions(log=path, init_image=image))
         log = operator._log_file
         assert log is not None
         if image != "third":

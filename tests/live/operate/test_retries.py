@@ -14,7 +14,7 @@ from windtunnel.live.kubernetes.resources import Meta
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import InvalidSet
 from windtunnel.live.operate.received import Received
-from windtunnel.live.operate.writer import DONE, Answer, Outcome
+from windtunnel.live.operate.writer import DONE, CallAnswer, CallOutcome
 
 CALL = ApiCall(DELETE, "Service", "web", (Delete(Attachment("Service", "web", "", 0, {}), ""),))
 
@@ -23,15 +23,15 @@ def operator(writer: AsyncMock | None = None) -> GangOperator:
     return GangOperator(mirror(), writer or AsyncMock(), None, lambda: 0.0, "")
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.STALE])
-def test_delays_grow_by_passes_whatever_else_succeeds(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [CallOutcome.FAILED, CallOutcome.STALE])
+def test_delays_grow_by_passes_whatever_else_succeeds(outcome: CallOutcome) -> None:
     loop = operator()
     due = []
     for _ in range(5):
         loop._delays.clear()  # a pass begins
         loop._retries.clear()
         for _ in range(8):
-            loop._follow(CALL, Answer(outcome, "no"))
+            loop._follow(CALL, CallAnswer(outcome, "no"))
         loop._follow(CALL, DONE)
         assert len({due_s for due_s, _, _ in loop._retries}) == 1, "eight calls are one failure"
         due.append(loop._retries[0][0])
@@ -43,17 +43,17 @@ def test_a_failure_that_comes_back_after_a_success_is_told_again() -> None:
     loop = operator()
     told = []
     loop.on_failure = lambda call, answer: told.append(answer.says)
-    for answer in (Answer(Outcome.FAILED, "quota"),) * 3:
+    for answer in (CallAnswer(CallOutcome.FAILED, "quota"),) * 3:
         loop._follow(CALL, answer)
     assert told == ["quota"]
     loop._follow(CALL, DONE)
-    loop._follow(CALL, Answer(Outcome.FAILED, "quota"))
+    loop._follow(CALL, CallAnswer(CallOutcome.FAILED, "quota"))
     assert told == ["quota", "quota"]
 
 
 def test_a_condition_that_could_not_be_written_is_due_again() -> None:
     writer = AsyncMock()
-    writer.carry_out.return_value = Answer(Outcome.FAILED, "no")
+    writer.carry_out.return_value = CallAnswer(CallOutcome.FAILED, "no")
     loop = operator(writer)
     received = Received(metadata=Meta(name="web", uid="1"))
     loop._mirror.invalid["web"] = InvalidSet(received, "wrong")

@@ -9,15 +9,15 @@ import pytest
 from tests.scaling.kubernetes.pods import HPA, target
 from tests.scaling.manifests.texts import HOMOGENEOUS
 from windtunnel.core.loop import INFINITY
-from windtunnel.live.kubernetes.cache import Cache
-from windtunnel.live.kubernetes.errors import Conflict, Status
+from windtunnel.live.kubernetes.cache import ObjectCache
+from windtunnel.live.kubernetes.errors import ApiStatus, Conflict
 from windtunnel.live.kubernetes.resources import Meta, Resource
-from windtunnel.live.operate.program import OperatorOptions, Program
+from windtunnel.live.operate.program import OperatorOptions, OperatorProgram
 from windtunnel.live.operate.received import Received
 from windtunnel.live.operate.rights import SCALABLE
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS, KTHENA, ScalingCaches
 from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions
-from windtunnel.live.operate.scaling.scaled import FAILED_S, Scaled
+from windtunnel.live.operate.scaling.scaled import FAILED_S, ScaledEntry
 from windtunnel.scaling.kubernetes import canary, core
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
 from windtunnel.scaling.kubernetes.kthena import POLICY, Stored, wanted_by
@@ -61,10 +61,10 @@ class Stage:
         assert held is not None
         self.cache(resource).remove(held)
 
-    def cache(self, resource: Resource) -> Cache[Received]:
+    def cache(self, resource: Resource) -> ObjectCache[Received]:
         return self.caches.reflectors[f"{resource.kind}.{resource.group}"].cache
 
-    def scaled(self) -> dict[str, Scaled]:
+    def scaled(self) -> dict[str, ScaledEntry]:
         return {named.name: one for named, one in self.operator.scaled.items()}
 
     def wrong(self) -> dict[str, str]:
@@ -93,8 +93,8 @@ def test_a_bug_in_reading_one_object_leaves_the_others_alone(
 
 
 def test_a_former_leader_publishes_nothing() -> None:
-    async def lead_and_lose() -> Program:
-        program, nothing = Program(OperatorOptions(scaling=True)), cast("Any", None)
+    async def lead_and_lose() -> OperatorProgram:
+        program, nothing = OperatorProgram(OperatorOptions(scaling=True)), cast("Any", None)
         program._installation = "here"
         leading = asyncio.create_task(program._scale(ScalingCaches(nothing), nothing, None, None))
         async with asyncio.timeout(5):
@@ -195,7 +195,7 @@ class ApiWriter:
         assert subresource == "status"
         self.bodies.append(body)
         if body["metadata"]["resourceVersion"] != self.version:
-            raise Conflict("PATCH", 409, Status(message="the object has been modified"), 0.0)
+            raise Conflict("PATCH", 409, ApiStatus(message="the object has been modified"), 0.0)
         self.version = str(int(self.version) + 1)
         meta = Meta(namespace=namespace, name=name, uid=name, resource_version=self.version)
         return Received(metadata=meta, status=body["status"])

@@ -14,7 +14,7 @@ from windtunnel.analysis.shadow.window import ClusterState, Present, ReplicaCoun
 from windtunnel.core.errors import InputError
 from windtunnel.live.event_log import EventLogFile, log_line
 from windtunnel.live.shadow.cluster import ClusterObjects, ClusterReader, OperatorLog
-from windtunnel.scaling.kubernetes.control import Observation
+from windtunnel.scaling.kubernetes.control import TickObservation
 from windtunnel.scaling.kubernetes.snapshots import PodView, PoolObservation
 from windtunnel.search.forecast import Forecaster, WhatIf
 
@@ -117,7 +117,7 @@ def test_an_operators_log_is_followed_over_rotation_restarts_and_damage(tmp_path
     assert found.gangs == StateCount(0, 0), "the end of the log before is read, too"
     assert found.replicas["engine"] == ReplicaCount(2, 2)
     pods = [PodView(str(at), "x", 0.0, ready=at < 3) for at in range(6)]
-    look: Any = Observation({"main": PoolObservation(3, pods), "other": "no answer"})
+    look: Any = TickObservation({"main": PoolObservation(3, pods), "other": "no answer"})
     with log.open("ab") as out:
         out.write(log_line(9.9, "autoscaler.observed", "x", "", {"object": [], "seen": look}))
     assert follower.look().replicas["main"] == ReplicaCount(3, 1)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from tests.scaling.kubernetes.pods import HPA, plan, pods, reading
 from windtunnel.scaling.kubernetes.control import (
-    Condition,
-    Observation,
-    OrderOutcome,
+    AutoscalerCondition,
     RecordHolder,
+    ScaleOutcome,
     ScalingController,
-    Tick,
+    TickObservation,
+    TickResult,
     merged_conditions,
 )
 from windtunnel.scaling.kubernetes.plan import Claimant, ObjectName, taken_targets
@@ -42,15 +42,17 @@ class Scale:
         self.writes: list[int] = []
 
 
-def tick(control: ScalingController, scale: Scale, waiting: int, at_s: float, **more: Any) -> Tick:
+def tick(
+    control: ScalingController, scale: Scale, waiting: int, at_s: float, **more: Any
+) -> TickResult:
     seen = pods(scale.size)
     readings = {one.uid: reading(waiting // max(1, scale.size), 3, 0.9) for one in seen}
     pools = {"main": PoolObservation(scale.size, seen, uid="uid")}
-    made = control.decide(Observation(pools, readings, **more), at_s)
+    made = control.decide(TickObservation(pools, readings, **more), at_s)
     for order in made.orders:
         scale.size = order.replicas
         scale.writes.append(order.replicas)
-        control.carried_out(order, OrderOutcome.DONE, "", at_s)
+        control.carried_out(order, ScaleOutcome.DONE, "", at_s)
     return made
 
 
@@ -139,10 +141,10 @@ def test_an_order_without_an_answer_is_told_from_a_foreign_change(arrived: int, 
     control = ScalingController(plan(), 0.0)
     pools = {"main": PoolObservation(2, pods(2), uid="uid")}
     readings = {one.uid: reading(20, 3) for one in pods(2)}
-    (order,) = control.decide(Observation(pools, readings), 0.0).orders
-    control.carried_out(order, OrderOutcome.UNKNOWN, "", 0.0)
+    (order,) = control.decide(TickObservation(pools, readings), 0.0).orders
+    control.carried_out(order, ScaleOutcome.UNKNOWN, "", 0.0)
     made = control.decide(
-        Observation({"main": PoolObservation(arrived, pods(2), uid="uid")}, readings), 15.0
+        TickObservation({"main": PoolObservation(arrived, pods(2), uid="uid")}, readings), 15.0
     )
     assert bool(made.events) == held
 
@@ -150,14 +152,16 @@ def test_an_order_without_an_answer_is_told_from_a_foreign_change(arrived: int, 
 def test_a_target_that_was_created_anew_was_never_ordered_anything() -> None:
     control, scale = ScalingController(plan(), 0.0), Scale(2)
     tick(control, scale, 40, 0.0)
-    made = control.decide(Observation({"main": PoolObservation(1, pods(1), uid="another")}), 15.0)
+    made = control.decide(
+        TickObservation({"main": PoolObservation(1, pods(1), uid="another")}), 15.0
+    )
     assert made.events == []
     scale.size = 1
     tick(control, scale, 40, 30.0)
     scale.size = 3
     tick(control, scale, 40, 45.0)
     assert control.conditions["Contested"].holds
-    control.decide(Observation({"main": PoolObservation(1, pods(1), uid="third")}), 60.0)
+    control.decide(TickObservation({"main": PoolObservation(1, pods(1), uid="third")}), 60.0)
     assert not control.conditions["Contested"].holds
 
 
@@ -166,9 +170,9 @@ def test_requests_at_a_gateway_start_it_again_from_zero() -> None:
     made = plan(asleep, queue={"url": "http://gateway/metrics"})
     control = ScalingController(made, 0.0)
     pools = {"main": PoolObservation(0, [], uid="uid")}
-    assert control.decide(Observation(pools), 0.0).orders == []
-    assert control.decide(Observation(pools, queued=None), 10.0).orders == []
-    (order,) = control.decide(Observation(pools, queued=3), 15.0).orders
+    assert control.decide(TickObservation(pools), 0.0).orders == []
+    assert control.decide(TickObservation(pools, queued=None), 10.0).orders == []
+    (order,) = control.decide(TickObservation(pools, queued=3), 15.0).orders
     assert order.replicas == 1
 
 
@@ -178,7 +182,7 @@ def test_a_silent_gateway_keeps_the_last_replica() -> None:
     pools = {"main": PoolObservation(1, pods(1), uid="uid")}
     idle = {"uid-0": reading(0, 0)}
     for queued, sizes in ((None, []), (0, [0])):
-        tick_ = ScalingController(made, 0.0).decide(Observation(pools, idle, queued), 0.0)
+        tick_ = ScalingController(made, 0.0).decide(TickObservation(pools, idle, queued), 0.0)
         assert [order.replicas for order in tick_.orders] == sizes
 
 
@@ -198,17 +202,17 @@ def test_the_oldest_object_has_a_target_and_an_hpa_before_it() -> None:
 
 def test_no_order_where_nothing_is_known_or_another_scales() -> None:
     control = ScalingController(plan(), 0.0)
-    made = control.decide(Observation({"main": "the API server does not answer"}), 0.0)
-    assert made == Tick((), (), [])
+    made = control.decide(TickObservation({"main": "the API server does not answer"}), 0.0)
+    assert made == TickResult((), (), [])
     assert control.conditions["AbleToScale"].reason == "FailedGetScale"
     pools = {"main": PoolObservation(2, pods(2), uid="uid")}
-    dark = control.decide(Observation(pools, problems=["Prometheus answers 500"]), 15.0)
+    dark = control.decide(TickObservation(pools, problems=["Prometheus answers 500"]), 15.0)
     assert dark.orders == []
     active = control.conditions["ScalingActive"]
     assert (active.holds, active.reason) == (False, "FailedGetMetrics")
     assert "Prometheus answers 500" in active.message
     readings = {one.uid: reading(20, 3) for one in pods(2)}
-    taken = control.decide(Observation(pools, readings, taken={"main": "HPA x"}), 30.0)
+    taken = control.decide(TickObservation(pools, readings, taken={"main": "HPA x"}), 30.0)
     assert taken.orders == []
     assert control.conditions["AbleToScale"].reason == "TargetTaken"
     assert control.published["main"].desired == 6  # it is recommended all the same
@@ -229,12 +233,12 @@ def test_a_refused_order_is_told_and_tried_again() -> None:
     control = ScalingController(plan(), 0.0)
     pools = {"main": PoolObservation(2, pods(2), uid="uid")}
     readings = {one.uid: reading(20, 3) for one in pods(2)}
-    (order,) = control.decide(Observation(pools, readings), 0.0).orders
-    event = control.carried_out(order, OrderOutcome.REFUSED, "exceeded quota", 0.0)
+    (order,) = control.decide(TickObservation(pools, readings), 0.0).orders
+    event = control.carried_out(order, ScaleOutcome.REFUSED, "exceeded quota", 0.0)
     assert event is not None
     assert event.reason == "FailedRescale"
     assert control.conditions["AbleToScale"].reason == "FailedUpdateScale"
-    made = control.decide(Observation(pools, readings), 15.0)
+    made = control.decide(TickObservation(pools, readings), 15.0)
     assert made.events == []
     assert len(made.orders) == 1
 
@@ -262,7 +266,7 @@ def test_an_edited_record_never_stops_it(garbage: Any, where: str) -> None:
     again = ScalingController(plan(), 15.0)
     again.restore(record if isinstance(record, dict) else {}, 15.0)
     assert again.decide(
-        Observation({"main": PoolObservation(6, pods(6), uid="uid")}), 15.0
+        TickObservation({"main": PoolObservation(6, pods(6), uid="uid")}), 15.0
     ).decisions
 
 
@@ -281,7 +285,9 @@ def test_the_record_changes_at_every_tick_also_without_its_loop() -> None:
     """Another installation takes over one that stays the same."""
     control, records = ScalingController(plan(), 0.0), []
     for number in range(3):
-        control.decide(Observation({"main": PoolObservation(2, pods(2), uid="uid")}), 15.0 * number)
+        control.decide(
+            TickObservation({"main": PoolObservation(2, pods(2), uid="uid")}), 15.0 * number
+        )
         records.append({**control.record(), "loop": None})
     assert records[0] != records[1] != records[2]
 
@@ -303,8 +309,8 @@ def test_conditions_of_others_stay_and_times_move_with_the_status() -> None:
         {"type": "AbleToScale", "status": "True", "lastTransitionTime": "then"},
         {"type": "Contested", "status": "False", "lastTransitionTime": "then"},
     ]
-    told = [Condition("AbleToScale", holds=True, reason="B"),
-            Condition("Contested", holds=True, reason="C")]  # fmt: skip
+    told = [AutoscalerCondition("AbleToScale", holds=True, reason="B"),
+            AutoscalerCondition("Contested", holds=True, reason="C")]  # fmt: skip
     made = merged_conditions(known, told, "now", 7)
     assert [one["type"] for one in made] == ["Other", "AbleToScale", "Contested"]
     assert [one.get("lastTransitionTime") for one in made] == [None, "then", "now"]

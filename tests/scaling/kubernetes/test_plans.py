@@ -16,7 +16,7 @@ from windtunnel.models.step_time.linear import Linear
 from windtunnel.models.step_time.model import StepWork
 from windtunnel.scaling.kubernetes.autoscaler import autoscaler_plan
 from windtunnel.scaling.kubernetes.canary import CanaryGate
-from windtunnel.scaling.kubernetes.control import Observation, ScalingController
+from windtunnel.scaling.kubernetes.control import ScalingController, TickObservation
 from windtunnel.scaling.kubernetes.crds import crds
 from windtunnel.scaling.kubernetes.kthena import Stored, wanted_by
 from windtunnel.scaling.kubernetes.plan import InvalidPlan, LinearStepTimes, ObjectName, ScalingPlan
@@ -56,7 +56,7 @@ def test_the_scaling_section_of_an_example_is_that_of_an_autoscaler(name: str) -
     made = autoscaler_plan("ns", "chat", spec)
     assert [one.pool for one in made.targets] == found["pools"]
     pools = {pool: PoolObservation(1, [PodView(pool, pool, 0.0)]) for pool in found["pools"]}
-    assert ScalingController(made, 0.0).decide(Observation(pools), 0.0).decisions
+    assert ScalingController(made, 0.0).decide(TickObservation(pools), 0.0).decisions
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_schedules_go_by_the_clock_of_the_cluster() -> None:
     control = ScalingController(plan(keda), 0.0)
     pools = {"main": PoolObservation(1, [PodView("1", "a", 0.0)])}
     midnight_s = datetime(2026, 11, 16, tzinfo=UTC).timestamp()
-    assert control.decide(Observation(pools), midnight_s + 8 * 3600).orders == []
-    (order,) = control.decide(Observation(pools), midnight_s + 10 * 3600).orders
+    assert control.decide(TickObservation(pools), midnight_s + 8 * 3600).orders == []
+    (order,) = control.decide(TickObservation(pools), midnight_s + 10 * 3600).orders
     assert order.replicas == 5
 
 
@@ -179,10 +179,10 @@ def test_a_query_is_asked_as_it_is_written() -> None:
     ]
     control = ScalingController(made, 0.0)
     known = PoolObservation(2, [PodView("1", "a", 0.0)], {"pressure": 7.0})
-    (order,) = control.decide(Observation({"llm": known}), 0.0).orders
+    (order,) = control.decide(TickObservation({"llm": known}), 0.0).orders
     assert order.replicas == 4
     dark = PoolObservation(4, [PodView("1", "a", 0.0)], {})
-    assert control.decide(Observation({"llm": dark}, problems=["no answer"]), 15.0).orders == []
+    assert control.decide(TickObservation({"llm": dark}, problems=["no answer"]), 15.0).orders == []
     assert control.conditions["ScalingActive"].reason == "FailedGetMetrics"
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.scaling.manifests.texts import faults
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.cron import CronTimes, Schedule, begin_of, zone_of
+from windtunnel.scaling.cron import CronSchedule, CronTimes, begin_of, zone_of
 from windtunnel.scaling.formula import Formula
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text
@@ -144,7 +144,7 @@ def test_any_text_is_a_formula_or_a_sentence(text: str) -> None:
 )
 def test_a_schedule_is_on_between_its_times(start: str, end: str, on_hours: int) -> None:
     """Hours of a Monday, each looked at 10 minutes after its start."""
-    schedule = Schedule(start, end, "UTC", begin_of("2026-11-16T00:00"))
+    schedule = CronSchedule(start, end, "UTC", begin_of("2026-11-16T00:00"))
     assert sum(schedule.is_on(3600.0 * hour + 600.0) for hour in range(24)) == on_hours
 
 

@@ -12,7 +12,7 @@ from tests.search.plan.plans import SHOP
 from windtunnel.api.searches import PlanTable
 from windtunnel.report.terminal.plan import PlannedScenario
 from windtunnel.search.execution.workers import MeasuredRun
-from windtunnel.search.plan.choices import Budget
+from windtunnel.search.plan.choices import PlanBudget
 from windtunnel.search.plan.goal import goal_of, trial_of
 from windtunnel.search.plan.load import loaded
 from windtunnel.search.plan.run_lengths import lengths_of, shortened
@@ -95,10 +95,10 @@ def test_percentiles_are_asked_of_each_target_by_itself(shop: Path) -> None:
 
 
 def test_a_plan_stays_within_stock_machines_and_money() -> None:
-    eights = Budget({"h100-sxm": 30}, 8, None)
+    eights = PlanBudget({"h100-sxm": 30}, 8, None)
     assert [eights.accelerators(count, 2) for count in (1, 4, 5)] == [8, 8, 16]
     assert [eights.accelerators(2, degree) for degree in (4, 5, 8, 16)] == [8, 16, 16, 32]
-    assert Budget({}, None, None).accelerators(3, 4) == 12
+    assert PlanBudget({}, None, None).accelerators(3, 4) == 12
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from windtunnel.admission.dataset.cells import (
 )
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.admission.events import Correlation, EventKind, EventReporter
-from windtunnel.admission.queues.groups import DemandLane, GroupShare, Resource
+from windtunnel.admission.queues.groups import DemandLane, GroupShare, SharedResource
 from windtunnel.admission.requests.headers import retry_delay_s
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.admission.tasks.admission import LLM_WAIT, TaskAdmission
@@ -419,7 +419,7 @@ class DatasetScheduler:
             if lacks == 0 and column not in there:
                 self._ready(row, column, now)
 
-    def _hungriest(self) -> Resource:
+    def _hungriest(self) -> SharedResource:
         """Of the models that a new row needs first, the one with most room and least work."""
         models = [lane.resources[0] for lane in self._first]
         return max(models, key=lambda model: model.limit - model.leased - model.queued)

@@ -22,7 +22,7 @@ from windtunnel.admission.queues.groups import (
     LaneGroup,
     QueuedWork,
     QueueGroup,
-    Resource,
+    SharedResource,
 )
 from windtunnel.core.errors import InputError
 from windtunnel.core.heap import NOWHERE, HeapNode, NodeHeap, before
@@ -61,7 +61,7 @@ class FairQueue:
         self._bays: Final[list[LaneGroup]] = []
         self._levels: Final[dict[int, PriorityLevel]] = {}
         self._sequence = 0
-        self.dirty: Final[list[Resource]] = []
+        self.dirty: Final[list[SharedResource]] = []
 
     def __len__(self) -> int:
         return len(self._items)

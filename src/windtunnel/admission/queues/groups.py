@@ -38,7 +38,7 @@ class GroupShare:
                 raise InputError(f"{value} is not {noun}", where=where, allowed=allowed)
 
 
-class Resource:
+class SharedResource:
     """Something of which only so much may be in use at once, and the demand for it."""
 
     def __init__(
@@ -87,7 +87,7 @@ class DemandLane(HeapNode):
     """Work of any group that needs the same amounts of the same resources."""
 
     def __init__(
-        self, name: str, bay: LaneGroup, resources: list[Resource], amounts: list[int]
+        self, name: str, bay: LaneGroup, resources: list[SharedResource], amounts: list[int]
     ) -> None:
         super().__init__()
         self.name: Final = name
@@ -149,9 +149,9 @@ class QueueGroup(HeapNode):
         self.accounts: Final[dict[int, GroupAccount]] = {}
         self.head_accounts: list[GroupAccount] = []
         self.hold: Hold | None = None
-        self.held_on: Resource | None = None
+        self.held_on: SharedResource | None = None
 
-    def account(self, resource: Resource) -> GroupAccount:
+    def account(self, resource: SharedResource) -> GroupAccount:
         account = self.accounts.get(resource.index)
         if account is None:
             account = GroupAccount()

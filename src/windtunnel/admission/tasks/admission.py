@@ -22,7 +22,7 @@ from windtunnel.admission.queues.groups import (
     LaneGroup,
     QueuedWork,
     QueueGroup,
-    Resource,
+    SharedResource,
 )
 from windtunnel.admission.reasons import ReleaseResult, TaskDenial
 from windtunnel.admission.tasks.sharing import BoundedBorrow, SharePolicy
@@ -63,14 +63,14 @@ class TaskAdmission:
         self._policy: Final[SharePolicy] = policy if policy is not None else BoundedBorrow()
         self._reporter: Final = reporter if reporter is not None else EventReporter()
         self._reports: Final = self._reporter.wants_any
-        self._resources: Final[dict[str, Resource]] = {}
+        self._resources: Final[dict[str, SharedResource]] = {}
         self._lanes: Final[dict[str, DemandLane]] = {}
         self._bays: Final[dict[str, LaneGroup]] = {}
         for name, limit in limits.items():
             if isinstance(limit, bool) or limit < 1:
                 where = f"resource {name}"
                 raise InputError(f"{limit} is not a limit", where=where, allowed="1 or more")
-            self._resources[name] = Resource(
+            self._resources[name] = SharedResource(
                 name,
                 len(self._resources),
                 limit,
@@ -239,15 +239,15 @@ class TaskAdmission:
                 denials[key] = denied
         return denials
 
-    def resource(self, name: str) -> Resource:
+    def resource(self, name: str) -> SharedResource:
         return self._resources[name]
 
-    def resources(self) -> list[Resource]:
+    def resources(self) -> list[SharedResource]:
         return list(self._resources.values())
 
     # What follows keeps resources, lanes and standings in step.
 
-    def _new_lane(self, name: str, wanted: list[tuple[Resource, int]]) -> DemandLane:
+    def _new_lane(self, name: str, wanted: list[tuple[SharedResource, int]]) -> DemandLane:
         shared = [(resource, amount) for resource, amount in wanted if resource.shared]
         bay_name = " ".join(f"{resource.name}={amount}" for resource, amount in shared)
         bay = self._bays.get(bay_name)
@@ -284,14 +284,14 @@ class TaskAdmission:
                 )
         return None
 
-    def _use(self, resource: Resource, amount: int) -> None:
+    def _use(self, resource: SharedResource, amount: int) -> None:
         before = resource.limit - resource.leased
         resource.leased += amount
         if resource.leased > resource.peak_leased:
             resource.peak_leased = resource.leased
         self._availability_changed(resource, before, before - amount)
 
-    def _availability_changed(self, resource: Resource, before: int, after: int) -> None:
+    def _availability_changed(self, resource: SharedResource, before: int, after: int) -> None:
         """Opens and closes the lanes and bays that an amount more or less makes fit or not."""
         if resource.shared:
             for number, bay in enumerate(resource.short_bays):
@@ -377,5 +377,5 @@ class TaskAdmission:
         self._reporter.report(now, kind, task_id, reason=reason, correlation=about, lease=lease)
 
 
-def _narrow_first(wanted: tuple[Resource, int]) -> tuple[bool, bool, str]:
+def _narrow_first(wanted: tuple[SharedResource, int]) -> tuple[bool, bool, str]:
     return wanted[0].universal, wanted[0].shared, wanted[0].name

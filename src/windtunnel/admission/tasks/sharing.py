@@ -20,7 +20,7 @@ from windtunnel.admission.queues.groups import (
     DemandLane,
     GroupAccount,
     QueueGroup,
-    Resource,
+    SharedResource,
 )
 from windtunnel.admission.reasons import TaskDenial
 from windtunnel.core.errors import InputError
@@ -37,7 +37,7 @@ class SharePolicy:
 
     def __init__(self) -> None:
         self.denial: TaskDenial = TaskDenial.GROUP_CAP
-        self.resource: Resource | None = None
+        self.resource: SharedResource | None = None
         self.wake_weight = 0
         self.repays_by_lease = False
 
@@ -144,20 +144,22 @@ class BoundedBorrow(SharePolicy):
                 amounts[number] = fresh
         return amounts
 
-    def _gives_way(self, denial: TaskDenial, resource: Resource, wake_weight: int) -> int:
+    def _gives_way(self, denial: TaskDenial, resource: SharedResource, wake_weight: int) -> int:
         self.denial = denial
         self.resource = resource
         self.wake_weight = wake_weight
         return YIELDING
 
-    def _strict_share(self, group: QueueGroup, resource: Resource) -> int:
+    def _strict_share(self, group: QueueGroup, resource: SharedResource) -> int:
         own = group.spec.weight
         together = resource.contending_weight if resource.contenders > 1 else 2 * own
         return strict_share(
             resource.limit, own, together, group.spec.admitted_limit, round_up=self._round_up
         )
 
-    def _weight_that_allows(self, group: QueueGroup, resource: Resource, projected: int) -> int:
+    def _weight_that_allows(
+        self, group: QueueGroup, resource: SharedResource, projected: int
+    ) -> int:
         """The combined weight of contenders at which the share reaches `projected`."""
         own, limit = group.spec.weight, resource.limit
         if projected > limit or projected > group.spec.admitted_limit or projected <= 1:
@@ -166,7 +168,7 @@ class BoundedBorrow(SharePolicy):
             return max(own, (limit * own - 1) // (projected - 1))
         return max(own, limit * own // projected)
 
-    def _borrow_ceiling(self, group: QueueGroup, resource: Resource, strict: int) -> int:
+    def _borrow_ceiling(self, group: QueueGroup, resource: SharedResource, strict: int) -> int:
         if self._ceilings:
             explicit = self._ceilings.get((group.spec.key, resource.name))
             if explicit is not None:

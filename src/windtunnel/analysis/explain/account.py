@@ -10,26 +10,26 @@ PAUSED = "paused"
 DROPPED = "dropped"
 
 
-class Interval(Phase, frozen=True):
+class TimeInterval(Phase, frozen=True):
     """A part of a request's time: one phase, one try, or one wait after a preemption."""
 
     lost: LostTryRow | None = None
     """The lost attempt; in a wait for a server, the attempt before it."""
 
 
-def intervals_of(row: RequestRow, end_s: float) -> list[Interval]:
+def intervals_of(row: RequestRow, end_s: float) -> list[TimeInterval]:
     """All of them in order, from its arrival to its end, or to that of the run."""
     last = _last_try(row)
-    found: list[Interval] = []
+    found: list[TimeInterval] = []
     for phase in row.phases(end_s):
         if phase.name == RETRY:
             found += _tries(row.lost_tries or [], phase)
         elif last is not None and last.routed is not None and phase.start_s >= last.routed:
-            found.append(Interval(RETRY, phase.start_s, last.ended, last))
+            found.append(TimeInterval(RETRY, phase.start_s, last.ended, last))
             break
         elif phase.name == UNPLACED:
             before = row.lost_tries[-1] if row.lost_tries else None
-            found.append(Interval(UNPLACED, phase.start_s, phase.end_s, before))
+            found.append(TimeInterval(UNPLACED, phase.start_s, phase.end_s, before))
         else:
             found += _around(row.pauses or [], phase)
     return [one for one in found if one.took_s > 0.0] or found[-1:]
@@ -45,18 +45,18 @@ def _last_try(row: RequestRow) -> LostTryRow | None:
     return LostTryRow(row.pool, row.replica, *times, row.finished, row.reason)
 
 
-def _tries(tries: Iterable[LostTryRow], phase: Phase) -> list[Interval]:
+def _tries(tries: Iterable[LostTryRow], phase: Phase) -> list[TimeInterval]:
     """Lost attempts, and the waits for a server before each."""
     found, at_s, before = [], phase.start_s, None
     for one in tries:
         routed_s = one.ended if one.routed is None else one.routed
-        found.append(Interval(UNPLACED, at_s, routed_s, before))
-        found.append(Interval(RETRY, routed_s, one.ended, one))
+        found.append(TimeInterval(UNPLACED, at_s, routed_s, before))
+        found.append(TimeInterval(RETRY, routed_s, one.ended, one))
         at_s, before = one.ended, one
     return found
 
 
-def _around(pauses: Sequence[float], phase: Phase) -> list[Interval]:
+def _around(pauses: Sequence[float], phase: Phase) -> list[TimeInterval]:
     """A phase, with the waits after preemptions cut out of it."""
     found, at_s = [], phase.start_s
     for place in range(0, len(pauses), 2):
@@ -64,6 +64,6 @@ def _around(pauses: Sequence[float], phase: Phase) -> list[Interval]:
         end_s = pauses[place + 1] if place + 1 < len(pauses) else phase.end_s
         end_s = min(end_s, phase.end_s)
         if start_s < end_s:
-            found += [Interval(phase.name, at_s, start_s), Interval(PAUSED, start_s, end_s)]
+            found += [TimeInterval(phase.name, at_s, start_s), TimeInterval(PAUSED, start_s, end_s)]
             at_s = end_s
-    return [*found, Interval(phase.name, at_s, phase.end_s)]
+    return [*found, TimeInterval(phase.name, at_s, phase.end_s)]

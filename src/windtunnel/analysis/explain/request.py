@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.analysis.explain.account import PAUSED, Interval, intervals_of
+from windtunnel.analysis.explain.account import PAUSED, TimeInterval, intervals_of
 from windtunnel.analysis.explain.capacity import CapacityWait, loss, of_fault, ready, why_short
 from windtunnel.analysis.explain.history import LEAK, RATE_LIMITS, SLOWS, FaultHistory
 from windtunnel.analysis.explain.run import ExplainedRun, FullRequestRow, RunReader
@@ -84,7 +84,7 @@ class RankedCause(msgspec.Struct, frozen=True):
 class Accounted(msgspec.Struct, frozen=True):
     """An interval of a request's time, and why it was spent so."""
 
-    interval: Interval
+    interval: TimeInterval
     chain: CauseChain
 
 
@@ -245,7 +245,7 @@ def _headline(row: RequestRow, ttft: float | None, end_s: float) -> str:
     return ": ".join([parts[0], ", ".join(parts[1:])])
 
 
-def _chain(run: ExplainedRun, row: RequestRow, interval: Interval) -> CauseChain:
+def _chain(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> CauseChain:
     name = interval.name
     about = f"{took(interval.took_s)} {NAMES.get(name, PREEMPTED)}"
     if name == RETRY:
@@ -282,7 +282,7 @@ def _kept_s(scaling: dict[str, Any] | None) -> float:
     return kept_s
 
 
-def _lost_try(run: ExplainedRun, row: RequestRow, interval: Interval, about: str) -> CauseChain:
+def _lost_try(run: ExplainedRun, row: RequestRow, interval: TimeInterval, about: str) -> CauseChain:
     """Time on a server that did not finish the request: whatever ended that cost all of it."""
     lost = interval.lost
     assert lost is not None
@@ -357,7 +357,7 @@ def _struck(
 
 
 def _at_work(
-    run: ExplainedRun, row: RequestRow, interval: Interval, about: str, before: list[CauseStep]
+    run: ExplainedRun, row: RequestRow, interval: TimeInterval, about: str, before: list[CauseStep]
 ) -> CauseChain:
     """Time that went to the request itself, unless a fault slowed its server."""
     prompt = interval.name in (QUEUE, PREFILL)

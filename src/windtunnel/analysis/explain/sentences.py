@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from windtunnel.analysis.explain.account import PAUSED, Interval
+from windtunnel.analysis.explain.account import PAUSED, TimeInterval
 from windtunnel.analysis.phases import (
     DECODE,
     ENCODE,
@@ -36,7 +36,7 @@ WITHOUT_SERVER = {
 """Queues that are no server's: where, and the column of their length."""
 
 
-def sentence(run: ExplainedRun, row: RequestRow, interval: Interval) -> str:
+def sentence(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> str:
     """What took so long."""
     took = format_duration(interval.took_s)
     if interval.name == PREFILL:
@@ -83,7 +83,7 @@ def _mean(run: ExplainedRun, tokens: str) -> float:
     return mean
 
 
-def _lost(row: RequestRow, interval: Interval, took: str) -> str:
+def _lost(row: RequestRow, interval: TimeInterval, took: str) -> str:
     if interval.name == PAUSED:
         times = "once" if row.preemptions == 1 else f"{row.preemptions} times"
         return f"waited {took} to run again after it was preempted, {times} in all"
@@ -92,7 +92,9 @@ def _lost(row: RequestRow, interval: Interval, took: str) -> str:
     return f"{took} on {lost.pool} {lost.replica} was lost: {lost.reason}"
 
 
-def _moving(run: ExplainedRun, row: RequestRow, interval: Interval, sample: int, took: str) -> str:
+def _moving(
+    run: ExplainedRun, row: RequestRow, interval: TimeInterval, sample: int, took: str
+) -> str:
     if interval.name == ENCODE:
         return f"its images or sound took {took} to encode, with the wait for an encoder"
     if interval.name == TRANSFER:

@@ -11,7 +11,7 @@ import click
 from windtunnel.cli.options import FILE, set_option
 
 if TYPE_CHECKING:
-    from windtunnel.live.gateway.program import Program
+    from windtunnel.live.gateway.program import GatewayProgram
 
 
 @click.command(short_help="Put admission and routing in front of OpenAI-compatible servers.")
@@ -79,7 +79,7 @@ def gateway(
         return
     log_to_stderr(gateway_log)
 
-    def ready(url: str, program: Program) -> None:
+    def ready(url: str, program: GatewayProgram) -> None:
         live = settings.live
         sources = [f"{len(live.servers)} servers"] if live.servers else []
         sources += [f"servers in {live.servers_file}"] if live.servers_file else []

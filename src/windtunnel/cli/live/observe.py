@@ -111,7 +111,7 @@ def observe(
     writer = PromptWriter(api, salt=f"{unix_s():.6f}")
     with Output(json_to) as out:
         trace = out.enter_context(MeasuredTrace(output, replace=force))
-        watch = Observation(plan, trace, tally, writer)
+        watch = ObserverRun(plan, trace, tally, writer)
 
         async def main() -> bool:
             async with open_session(name="observe") as session:
@@ -138,7 +138,7 @@ def _leave(*, done: bool, requests: dict[str, int]) -> None:
         sys.exit(EXIT_NOTHING)
 
 
-class Observation:
+class ObserverRun:
     """One run of an observer: signals, progress, and where the rows go."""
 
     def __init__(

@@ -101,7 +101,7 @@ def operate(
     from windtunnel.live.operate.fleet.program import fleet_log
     from windtunnel.live.operate.program import (
         OperatorOptions,
-        Program,
+        OperatorProgram,
         operator_log,
         run_operator,
     )
@@ -139,7 +139,7 @@ def operate(
     log_to_stderr(operator_log)
     log_to_stderr(fleet_log)
 
-    def ready(program: Program) -> None:
+    def ready(program: OperatorProgram) -> None:
         what = "nothing is written (dry run)" if dry_run else f"as {program.identity}"
         where = f"namespace {namespace}" if namespace else "all namespaces"
         click.echo(f"operating on {where}, {what}; metrics and probes on {program.admin_url}")

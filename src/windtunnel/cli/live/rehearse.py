@@ -116,7 +116,7 @@ def _run(
     rehearsal: Rehearsal, apiserver: Path | None, kubeconfig: Path | None, folder: Path
 ) -> LiveRun:
     from windtunnel.core.random import fresh_seed
-    from windtunnel.live.rehearse.control_plane import ControlPlane, built_binary
+    from windtunnel.live.rehearse.control_plane import KubernetesControlPlane, built_binary
     from windtunnel.live.rehearse.program import rehearse as play
     from windtunnel.live.system import new_loop
     from windtunnel.report.terminal.progress import status_line
@@ -134,7 +134,7 @@ def _run(
             say("starting an API server")
             plane = folder / "plane"
             plane.mkdir()
-            kubeconfig = stack.enter_context(ControlPlane(plane, binary)).kubeconfig
+            kubeconfig = stack.enter_context(KubernetesControlPlane(plane, binary)).kubeconfig
         runner = stack.enter_context(asyncio.Runner(loop_factory=new_loop))
         return runner.run(play(rehearsal, kubeconfig, space, folder, say))
 

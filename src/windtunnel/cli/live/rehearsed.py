@@ -21,7 +21,7 @@ from windtunnel.gangs import names
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node, PodCliqueSet
 from windtunnel.gangs.servers import READY, PoolPods
 from windtunnel.live.emulate.app import build_app
-from windtunnel.live.rehearse.cluster import ClusterObjects, Manifest, ScaledObject
+from windtunnel.live.rehearse.cluster import Manifest, RehearsalObjects, RehearsedObject
 from windtunnel.live.rehearse.control_plane import free_port
 from windtunnel.live.rehearse.program import (
     PLAYED_FAULTS,
@@ -208,7 +208,7 @@ class RehearsedScenario:
             if replica.state == READY:
                 ready[replica.pool.name] = ready.get(replica.pool.name, 0) + 1
         return Rehearsal(
-            objects=ClusterObjects(
+            objects=RehearsalObjects(
                 sets=[self._set(one) for one in here.cluster.view.sets.values()],
                 nodes=self._nodes(here, pools),
                 pools=pools,
@@ -407,7 +407,7 @@ def _cluster_of(simulation: Simulation) -> ServingCluster:
     return infrastructure.serving_clusters[0]
 
 
-def _sizes(here: ServingCluster, pools: Sequence[PoolPods]) -> list[ScaledObject]:
+def _sizes(here: ServingCluster, pools: Sequence[PoolPods]) -> list[RehearsedObject]:
     """What the pools of the beginning come to, object by object."""
     view = here.cluster.view
     found = []
@@ -417,10 +417,10 @@ def _sizes(here: ServingCluster, pools: Sequence[PoolPods]) -> list[ScaledObject
         for part in range(view.sets[pods.set_name].replicas):
             if pods.kind == GROUP:
                 group = view.groups[names.group(pods.set_name, part, pods.name)]
-                found.append(ScaledObject(GROUP, group.name, group.replicas))
+                found.append(RehearsedObject(GROUP, group.name, group.replicas))
             else:
                 clique = view.cliques[names.clique(pods.set_name, part, pods.name)]
-                found.append(ScaledObject(CLIQUE, clique.name, clique.replicas))
+                found.append(RehearsedObject(CLIQUE, clique.name, clique.replicas))
     return found
 
 

@@ -13,7 +13,7 @@ from windtunnel.fleet.kubernetes.objects import (
     APPLY,
     CONFIG_MAP,
     FleetCall,
-    Outcome,
+    ProviderOutcome,
     Received,
 )
 from windtunnel.fleet.kubernetes.provider import KubernetesProvider
@@ -61,7 +61,7 @@ class ShardIdentity(NamedTuple):
     """For whose pods machines are asked; empty: all."""
 
 
-class PodReading(NamedTuple):
+class PodReader(NamedTuple):
     """How the spec of a pod is read, which the gang controllers know."""
 
     terms_of: TermsOf
@@ -78,7 +78,7 @@ class ShardController:
         file: FleetFile,
         provider: KubernetesProvider,
         view: ClusterView,
-        reading: PodReading,
+        reading: PodReader,
         identity: ShardIdentity,
         books: RowBooks,
         territory: Territory | None = None,
@@ -188,13 +188,13 @@ class ShardController:
             raise NoFixedPoint(f"{MOST_STEPS:,} steps of the fleet")
         return self._save(now_s) + self.provider.calls(now_s)
 
-    def answered(self, call: FleetCall, outcome: Outcome, says: str, now_s: float) -> None:
+    def answered(self, call: FleetCall, outcome: ProviderOutcome, says: str, now_s: float) -> None:
         """What became of a call. What it made of its object has been observed before this."""
         if call.kind != CONFIG_MAP:
             self.provider.answered(call, outcome, says, now_s)
             return
         self._saving = False
-        if outcome is Outcome.DONE:
+        if outcome is ProviderOutcome.DONE:
             self._stored_text = call.body["data"][ROWS]
             if self._stored_text == self._wanted_text:
                 self.provider.let_go()

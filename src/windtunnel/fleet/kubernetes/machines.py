@@ -15,7 +15,7 @@ from windtunnel.fleet.shape import BARE_METAL, ZONE, MachineShape, shape
 from windtunnel.settings.manifests import quantity
 
 
-class Pool:
+class SourcedPool:
     """A pool and where its machines come from."""
 
     def __init__(self, settings: FleetPool, live: LivePool, price: float) -> None:
@@ -73,7 +73,7 @@ class TrackedMachine:
         "retry_s", "sent", "shape",
     )  # fmt: skip
 
-    def __init__(self, name: str, pool: Pool, shape: MachineShape, node: str = "") -> None:
+    def __init__(self, name: str, pool: SourcedPool, shape: MachineShape, node: str = "") -> None:
         self.id: Final = name
         self.pool: Final = pool
         self.shape: Final = shape

@@ -53,7 +53,7 @@ EVICT: Final = "evict"
 APPLY: Final = "apply"
 
 
-class Controller(Protocol):
+class ControllerRef(Protocol):
     @property
     def kind(self) -> str: ...
 
@@ -76,7 +76,7 @@ class Metadata(Protocol):
     @property
     def deletion_timestamp(self) -> str | None: ...
     @property
-    def controller(self) -> Controller | None: ...
+    def controller(self) -> ControllerRef | None: ...
 
 
 class Received(Protocol):
@@ -106,7 +106,7 @@ class FleetCall(msgspec.Struct, frozen=True):
     """The operation that it begins."""
 
 
-class Outcome(Enum):
+class ProviderOutcome(Enum):
     """What became of a call."""
 
     DONE = "done"

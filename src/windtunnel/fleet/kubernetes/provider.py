@@ -35,7 +35,7 @@ from windtunnel.fleet.kubernetes.claims import (
     node_name,
     why_given_up,
 )
-from windtunnel.fleet.kubernetes.machines import Pool, TrackedMachine
+from windtunnel.fleet.kubernetes.machines import SourcedPool, TrackedMachine
 from windtunnel.fleet.kubernetes.objects import (
     CLAIM,
     CONFIGURE,
@@ -48,8 +48,8 @@ from windtunnel.fleet.kubernetes.objects import (
     FleetCall,
     NodeState,
     Note,
-    Outcome,
     PodOnNode,
+    ProviderOutcome,
     Received,
     evict_call,
     note_call,
@@ -75,7 +75,7 @@ from windtunnel.fleet.states import (
 )
 from windtunnel.fleet.states import IDLE as IDLE_STATE
 
-RETRIES_S: Final = {Outcome.STALE: (0.1, 5.0), Outcome.FAILED: (2.0, 60.0)}
+RETRIES_S: Final = {ProviderOutcome.STALE: (0.1, 5.0), ProviderOutcome.FAILED: (2.0, 60.0)}
 """After a call that did not succeed, and the longest: twice as long after each further one."""
 REFUSED_S: Final = 5.0
 """After an eviction that a disruption budget did not allow."""
@@ -106,7 +106,7 @@ class KubernetesProvider:
         self._cluster: Final = cluster
         self._keys: Final = sorted({*topology_keys, ZONE})
         self.pools: Final = [
-            Pool(file.pool(one.name), one, prices.get(one.name, 0.0))
+            SourcedPool(file.pool(one.name), one, prices.get(one.name, 0.0))
             for one in file.live.fleet.pools
         ]
         self._machines: Final[dict[str, TrackedMachine]] = {}
@@ -354,23 +354,23 @@ class KubernetesProvider:
             if machine.order is not None and not machine.sent:
                 self._dirty[machine.id] = None
 
-    def answered(self, call: FleetCall, outcome: Outcome, says: str, now_s: float) -> None:
+    def answered(self, call: FleetCall, outcome: ProviderOutcome, says: str, now_s: float) -> None:
         """What became of a call. What it made of its object has been observed before this."""
         machine = self._machines.get(call.machine) or self._leaving.get(call.machine)
         if machine is None:
             return
         machine.busy = max(0, machine.busy - 1)
         self._dirty[machine.id] = None
-        if outcome is Outcome.DONE:
+        if outcome is ProviderOutcome.DONE:
             machine.failures = 0
             machine.retry_s = now_s + SHOWN_S if call.verb == DELETE else -INFINITY
             if call.verb == EVICT:
                 self._is_leaving(machine.node, call.uid)
             if call.begins and _is(machine.order, call.begins):
                 machine.sent = True
-        elif outcome is Outcome.TAKEN:
+        elif outcome is ProviderOutcome.TAKEN:
             self._fail(machine, says, PERMANENT)
-        elif outcome is Outcome.REFUSED:
+        elif outcome is ProviderOutcome.REFUSED:
             machine.retry_s = max(machine.retry_s, now_s + REFUSED_S)
         else:
             machine.failures += 1

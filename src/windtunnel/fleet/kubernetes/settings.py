@@ -124,7 +124,7 @@ class LiveFleet(Section):
                 yield where.fault(("shards", number, "name"), "the coordinator has this name")
 
 
-class LiveSettings(Section):
+class FleetLiveSettings(Section):
     """What only makes sense live."""
 
     fleet: LiveFleet = Field(description="Where machines come from.")
@@ -134,7 +134,7 @@ class FleetFile(Section):
     """What `windtunnel operate --fleet` reads."""
 
     fleet: FleetSettings = Field(description="As in a scenario.")
-    live: LiveSettings = Field(description="What only makes sense live.")
+    live: FleetLiveSettings = Field(description="What only makes sense live.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         pools = {pool.name: pool for pool in self.fleet.pools}

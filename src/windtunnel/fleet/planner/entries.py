@@ -412,7 +412,7 @@ class Supply:
         return any(stock.alive > 0 for stock in self.order)
 
 
-class Pattern:
+class UnitPattern:
     """What one machine takes of units that are left."""
 
     __slots__ = ("largest", "taken", "worth")
@@ -433,7 +433,7 @@ class Sizing:
         self.resources: Final = resources  # the numbers of what is asked for, by name
         self.sizes: Final = sizes  # of each of them; the largest first
         self.weights: Final = [_share(size, sizes) for size in sizes]
-        self.patterns: Final[dict[int, dict[tuple[int, ...], Pattern]]] = {}
+        self.patterns: Final[dict[int, dict[tuple[int, ...], UnitPattern]]] = {}
         """By kind of machine and the units that are left."""
 
     def room(self, at: int, amounts: list[int]) -> int:

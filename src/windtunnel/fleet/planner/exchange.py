@@ -78,7 +78,7 @@ class MachineExchange:
     def _try(self, numbers: list[int], state: int) -> bool:
         """Exchanges machines in a state where that is better."""
         rows = self._rows
-        pools = Pools(state)
+        pools = MachinePools(state)
         is_short = False
         for number in numbers:
             pools.join(rows[number], self._taken(number))
@@ -129,7 +129,7 @@ class MachineExchange:
         assert not count
 
 
-class Pools:
+class MachinePools:
     """Machines that are free or were just taken, by what is alike to every need of an exchange."""
 
     def __init__(self, state: int) -> None:

@@ -8,13 +8,13 @@ small ones takes what these leave.
 import math
 from typing import Final
 
-from windtunnel.fleet.planner.entries import NeedRow, Pattern, Sizing, Stock, Supply
+from windtunnel.fleet.planner.entries import NeedRow, Sizing, Stock, Supply, UnitPattern
 
 MOST_PATTERNS: Final = 10_000
 """How many of one kind of machine and one set of sizes are remembered."""
 
 
-def pattern(row: NeedRow, left: tuple[int, ...], stock: Stock) -> Pattern:
+def pattern(row: NeedRow, left: tuple[int, ...], stock: Stock) -> UnitPattern:
     """What one machine takes of the units that are left; worked out once for all that are alike."""
     sizing = row.sizing
     known = sizing.patterns.get(stock.kind)
@@ -30,7 +30,7 @@ def pattern(row: NeedRow, left: tuple[int, ...], stock: Stock) -> Pattern:
     return found
 
 
-def _pattern(sizing: Sizing, left: tuple[int, ...], amounts: list[int]) -> Pattern:
+def _pattern(sizing: Sizing, left: tuple[int, ...], amounts: list[int]) -> UnitPattern:
     free = [amounts[resource] for resource in sizing.resources]
     taken: list[int] = []
     worth = 0.0
@@ -45,7 +45,7 @@ def _pattern(sizing: Sizing, left: tuple[int, ...], amounts: list[int]) -> Patte
             free[place] -= count * size[place]
         taken.append(count)
         worth += count * sizing.weights[at]
-    return Pattern(taken, worth)
+    return UnitPattern(taken, worth)
 
 
 def fill(row: NeedRow, left: tuple[int, ...], stock: Stock, most: int) -> tuple[int, ...]:

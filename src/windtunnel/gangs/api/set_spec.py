@@ -23,7 +23,7 @@ MOST_CLIQUES = 100
 TEMPLATE: KeyPath = ("spec", "template")
 
 
-class Metadata(ManifestMetadata):
+class SetMetadata(ManifestMetadata):
     """Who the object is, by the rules for names. Labels and annotations reach the set's gangs."""
 
     name: DnsName = Field(description="The name of the object.")
@@ -291,7 +291,7 @@ class SetSection(ApiSection):
 class GroveManifest(Manifest):
     """What every manifest of Grove has; each kind brings its spec."""
 
-    metadata: Metadata = Field(description="Its name.")
+    metadata: SetMetadata = Field(description="Its name.")
 
 
 class SetManifest(GroveManifest):

@@ -9,7 +9,7 @@ let through, and not again.
 from typing import NamedTuple
 
 from windtunnel.gangs.objects import GATE, Pod, PodClique
-from windtunnel.gangs.roster import Roster
+from windtunnel.gangs.roster import NameRoster
 from windtunnel.gangs.view import View
 
 
@@ -18,7 +18,7 @@ class GatedPod(NamedTuple):
 
     why: str
     """Empty when they may go."""
-    referred: Roster = Roster()
+    referred: NameRoster = NameRoster()
     """The pods that the gang refers to."""
 
 
@@ -27,7 +27,7 @@ def held(view: View, clique: PodClique) -> GatedPod:
     gang = view.gangs.get(clique.gang)
     if gang is None:
         return GatedPod(f"the gang {clique.gang} does not exist yet")
-    referred: Roster = Roster()
+    referred: NameRoster = NameRoster()
     for group in gang.groups:
         if group.name == clique.name:
             referred = group.pods

@@ -21,20 +21,20 @@ class LastError(StatusPart):
     observed_at: str
 
 
-class Progress(StatusPart):
+class UpdateProgress(StatusPart):
     """When the last update began and ended."""
 
     update_started_at: str | None = None
     update_ended_at: str | None = None
 
 
-class ReplicaProgress(Progress):
+class ReplicaProgress(UpdateProgress):
     """The update of one set replica."""
 
     replica_index: int = -1
 
 
-class PartProgress(Progress):
+class PartProgress(UpdateProgress):
     """The update of a clique or of a scaling group."""
 
     pod_clique_set_generation_hash: str = ""
@@ -43,7 +43,7 @@ class PartProgress(Progress):
     total_pod_cliques_count: int = 0
 
 
-class SetProgress(Progress):
+class SetProgress(UpdateProgress):
     """The update of a set."""
 
     updated_pod_cliques_count: int = 0

@@ -36,7 +36,7 @@ from windtunnel.gangs.placement.placer import Binding, Member, Pass, Victim, Vic
 from windtunnel.gangs.placement.space import Space, Tree
 from windtunnel.gangs.placement.units import keys_of
 from windtunnel.gangs.placement.why import Waiting
-from windtunnel.gangs.roster import Roster
+from windtunnel.gangs.roster import NameRoster
 from windtunnel.gangs.statuses import Condition, ObjectEvent
 from windtunnel.gangs.templates import Pack as PackKeys
 from windtunnel.gangs.templates import PodGroup
@@ -64,7 +64,7 @@ class _GroupPods:
     __slots__ = ("asks", "bound", "listed", "nodes", "waiting")
 
     def __init__(self) -> None:
-        self.listed = Roster()
+        self.listed = NameRoster()
         """The pods that the gang refers to."""
         self.waiting: Final[list[Place]] = []
         self.asks: list[PodAsk] | None = None

@@ -16,13 +16,13 @@ from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.endpoint import QueueTicket, RequestAsk, RequestLease
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.random import Streams
-from windtunnel.live.admission.leases import TRIES, HeldLease, Limiter, Tries, ended_of
+from windtunnel.live.admission.leases import TRIES, HeldLease, LeaseLimiter, Tries, ended_of
 
 Said = TypeVar("Said")
 Item = TypeVar("Item")
 
 
-class AsyncLimiter(Limiter):
+class AsyncLimiter(LeaseLimiter):
     """Drives one request admission on one event loop; made inside that loop."""
 
     def __init__(self, admission: RequestAdmission) -> None:

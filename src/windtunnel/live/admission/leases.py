@@ -109,7 +109,7 @@ def outcome_of(error: type[BaseException] | None) -> Outcome:
     return Outcome.UNEXPECTED
 
 
-class Limiter:
+class LeaseLimiter:
     """Drives one request admission on a clock; a driver wakes those whose wait is over."""
 
     def __init__(

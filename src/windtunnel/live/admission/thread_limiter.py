@@ -14,12 +14,12 @@ from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.endpoint import QueueTicket, RequestAsk, RequestLease
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.clock import monotonic_s
-from windtunnel.live.admission.leases import TRIES, HeldLease, Limiter, Tries, ended_of
+from windtunnel.live.admission.leases import TRIES, HeldLease, LeaseLimiter, Tries, ended_of
 
 Said = TypeVar("Said")
 
 
-class ThreadLimiter(Limiter):
+class ThreadLimiter(LeaseLimiter):
     """Drives one request admission from any number of threads."""
 
     def __init__(

@@ -19,7 +19,7 @@ from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Telemetry
 from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
 from windtunnel.live.batch.endpoints import (
-    Client,
+    EndpointClient,
     Route,
     find_models,
     open_client,
@@ -171,7 +171,7 @@ def _routes(
 def _runner(
     plan: BatchSettings,
     prepared: Prepared,
-    client: Client,
+    client: EndpointClient,
     routes: list[list[Route]],
     telemetry: Telemetry,
     streams: Streams,

@@ -35,7 +35,7 @@ def outcome_of(error: NoReply) -> Outcome:
     return _LEARNED.get(error.code, Outcome.PROVIDER_FAILURE)
 
 
-class Client:
+class EndpointClient:
     """Sends requests and reads whole replies."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
@@ -50,10 +50,10 @@ class Client:
 @asynccontextmanager
 async def open_client(
     endpoints: Mapping[str, EndpointSettings], keys: Keys, timeout_s: float
-) -> AsyncIterator[Client]:
+) -> AsyncIterator[EndpointClient]:
     """A client, closed with its connections at the end."""
     async with open_session(timeout_s, name="batch") as session:
-        yield Client(
+        yield EndpointClient(
             {
                 name: Endpoint(session, one.url, keys, one.key_env or "")
                 for name, one in endpoints.items()
@@ -87,7 +87,7 @@ def name_of(url: str) -> str:
     return parts.netloc if parts.path == "/v1" else f"{parts.netloc}{parts.path}"
 
 
-async def find_models(client: Client, wait_s: float) -> dict[str, tuple[str, ...] | None]:
+async def find_models(client: EndpointClient, wait_s: float) -> dict[str, tuple[str, ...] | None]:
     """The models of each endpoint, None where it does not say; one that is down is an error."""
     endpoints = client.endpoints
     found = await asyncio.gather(*(models_of(one, wait_s) for one in endpoints.values()))

@@ -50,7 +50,7 @@ class FailureMeaning(StrEnum):
     """No row will: the key, the model or the address is wrong."""
 
 
-class Answer:
+class RowAnswer:
     """A row's answer, and what it took."""
 
     def __init__(self, body: dict[str, Any], content: str | None, request_id: str) -> None:
@@ -86,7 +86,7 @@ class Failure:
     retry_after_s: float = 0.0
 
 
-def judge(reply: Reply, api: Api, redact: Redact, *, has_answered: bool) -> Answer | Failure:
+def judge(reply: Reply, api: Api, redact: Redact, *, has_answered: bool) -> RowAnswer | Failure:
     """What a reply means; `has_answered`: this model has answered other rows of this run.
 
     `redact` takes keys out of what a server said before it is cut: half a key is a secret too.
@@ -139,7 +139,7 @@ def _refusal(status: int, body: Any, *, has_answered: bool) -> tuple[FailureMean
     return FailureMeaning.AGAIN, "bad_reply", Outcome.PROVIDER_FAILURE
 
 
-def _answer(body: Any, api: Api, request_id: str) -> Answer | Failure:
+def _answer(body: Any, api: Api, request_id: str) -> RowAnswer | Failure:
     fault = ""
     content = None
     if not isinstance(body, dict):
@@ -155,7 +155,7 @@ def _answer(body: Any, api: Api, request_id: str) -> Answer | Failure:
     fault = fault or _usage_fault(body.get("usage"))
     if fault:
         return Failure(FailureMeaning.AGAIN, "bad_reply", fault, status=200, request_id=request_id)
-    return Answer(body, content, request_id)
+    return RowAnswer(body, content, request_id)
 
 
 def _first_choice(body: dict[str, Any], api: Api) -> tuple[str | None, str]:

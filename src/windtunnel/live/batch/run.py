@@ -22,12 +22,12 @@ from windtunnel.core.errors import OutputError
 from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
 from windtunnel.live.admission.leases import HeldLease, Refused
 from windtunnel.live.admission.workers import CellWorkers
-from windtunnel.live.batch.endpoints import Client, Route, outcome_of
+from windtunnel.live.batch.endpoints import EndpointClient, Route, outcome_of
 from windtunnel.live.batch.replies import (
-    Answer,
     Failure,
     FailureMeaning,
     RefusedRows,
+    RowAnswer,
     judge,
     observed_limits,
 )
@@ -52,7 +52,7 @@ class Parts(NamedTuple):
 
     rows: Rows
     store: Store
-    client: Client
+    client: EndpointClient
     limiter: AsyncLimiter
     scheduler: DatasetScheduler
     routes: Sequence[Sequence[Route]]
@@ -158,7 +158,7 @@ class Runner:
         else:
             self._settle(cell, judged, blocked_until_s)
 
-    async def _ask(self, cell: DatasetCell) -> tuple[Answer | Failure, float]:
+    async def _ask(self, cell: DatasetCell) -> tuple[RowAnswer | Failure, float]:
         """What came of a call, and until when nothing may be asked where it was made."""
         row, route = _row_of(cell), self._route_of(cell)
         self._refused.asked(row.row)
@@ -180,13 +180,13 @@ class Runner:
 
     async def _exchange(
         self, held: HeldLease, endpoint: str, route: Route, data: bytes
-    ) -> Answer | Failure:
+    ) -> RowAnswer | Failure:
         """Sends a request and reads the reply; admission learns how it went."""
         call = self.tally.call(endpoint, route.model)
         call.sent += 1
         call.waited_s += held.waited_s
         began_s = self.limiter.now()
-        judged: Answer | Failure
+        judged: RowAnswer | Failure
         observed = None
         try:
             reply = await self.parts.client.post(endpoint, route.api, data)
@@ -199,7 +199,7 @@ class Runner:
             observed = observed_limits(reply.headers, unix_s())
         judged.endpoint = endpoint
         took_s = self.limiter.now() - began_s
-        if isinstance(judged, Answer):
+        if isinstance(judged, RowAnswer):
             held.ended(Outcome.SUCCESS, tokens_used=judged.tokens, observed=observed)
             call.ended(Outcome.SUCCESS, took_s, judged.prompt_tokens, judged.completion_tokens)
         else:
@@ -242,12 +242,14 @@ class Runner:
 
     # What came back.
 
-    def _settle(self, cell: DatasetCell, judged: Answer | Failure, blocked_until_s: float) -> None:
-        if isinstance(judged, Answer) and self.parts.has_columns and judged.content is None:
+    def _settle(
+        self, cell: DatasetCell, judged: RowAnswer | Failure, blocked_until_s: float
+    ) -> None:
+        if isinstance(judged, RowAnswer) and self.parts.has_columns and judged.content is None:
             judged = Failure(
                 FailureMeaning.AGAIN, "bad_reply", "the answer has no text", status=200
             )
-        if isinstance(judged, Answer):
+        if isinstance(judged, RowAnswer):
             self._answered.add(self._route_of(cell))
             self._keep(cell, judged)
             return
@@ -268,7 +270,7 @@ class Runner:
                 self.tally.gave_up += 1
                 self._write(self._store.list_error, error_line(cell, judged, self._names, GAVE_UP))
 
-    def _keep(self, cell: DatasetCell, answer: Answer) -> None:
+    def _keep(self, cell: DatasetCell, answer: RowAnswer) -> None:
         row, column = _row_of(cell), cell.column
         response = None
         if column == self._last:

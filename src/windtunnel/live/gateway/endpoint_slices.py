@@ -10,8 +10,13 @@ from typing import Final
 
 import msgspec
 
-from windtunnel.live.gateway.kubernetes_source import Found, KubernetesSource, found_of, pod_url
-from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.gateway.kubernetes_source import (
+    FoundServers,
+    KubernetesSource,
+    found_of,
+    pod_url,
+)
+from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import ENDPOINT_SLICES, Object
 
@@ -32,7 +37,7 @@ class PodReference(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
-class Endpoint(msgspec.Struct, frozen=True, rename="camel"):
+class SliceEndpoint(msgspec.Struct, frozen=True, rename="camel"):
     """An address of a Service; of several only the first counts."""
 
     addresses: list[str] = []
@@ -56,7 +61,7 @@ class EndpointSlice(Object, frozen=True, rename="camel", kw_only=True):
     """Some of the endpoints of a Service."""
 
     address_type: str = "IPv4"
-    endpoints: list[Endpoint] | None = None
+    endpoints: list[SliceEndpoint] | None = None
     ports: list[EndpointPort] | None = None
 
 
@@ -64,7 +69,7 @@ def servers_in(
     slices: Iterable[EndpointSlice],
     port: int | str | None,
     fault_of: Callable[[str, int], str],
-) -> Found:
+) -> FoundServers:
     """Each pod once, though several slices may list it, by IPv4 where it has both families."""
     found: dict[str, str] = {}  # by pod
     faults: dict[str, None] = {}
@@ -108,7 +113,7 @@ def _port_of(one: EndpointSlice, port: int | str | None) -> int | str:
 
 async def watch_service(source: KubernetesSource, client: Client) -> None:
     """Until it is cancelled."""
-    selection = Selection(source.namespace, f"{SERVICE_LABEL}={source.name}")
+    selection = ObjectSelection(source.namespace, f"{SERVICE_LABEL}={source.name}")
     reflector = Reflector(client, ENDPOINT_SLICES, EndpointSlice, selection)
     source.follow(reflector)
     async with asyncio.TaskGroup() as group:
@@ -118,4 +123,4 @@ async def watch_service(source: KubernetesSource, client: Client) -> None:
             if reflector.synced.is_set():
                 urls, faults = servers_in(reflector.cache, source.port, source.fault_of)
                 faults += [f"{name}: {why}" for (_, name), why in reflector.unreadable.items()]
-                source.take(Found(urls, faults))
+                source.take(FoundServers(urls, faults))

@@ -38,7 +38,7 @@ FAST_SHARE: Final = 4
 """The fastest quarter of first tokens waited for nobody: what they took is prefill."""
 
 
-class Stretch(NamedTuple):
+class LogStretch(NamedTuple):
     """A stretch of a log, in seconds since the gateway's start."""
 
     from_s: float
@@ -61,7 +61,7 @@ class CutLog(NamedTuple):
     """By id: when each request arrived that the stretch has any of."""
 
 
-def stretch_of(log: Path, begin: str | None, end: str | None) -> Stretch:
+def stretch_of(log: Path, begin: str | None, end: str | None) -> LogStretch:
     """The stretch between two times: `1h30m` after the start, or `2026-11-16T10:00:00Z`."""
     started_s = log_head(log).data.get("started")
     from_s = 0.0 if begin is None else _time(begin, "--from", started_s)
@@ -69,7 +69,7 @@ def stretch_of(log: Path, begin: str | None, end: str | None) -> Stretch:
     if to_s <= from_s:
         what = f"the stretch ends {format_duration(max(0.0, from_s - to_s))} before it begins"
         raise InputError(what, where=f"--to {end}", allowed="a time after that of --from")
-    return Stretch(from_s, to_s)
+    return LogStretch(from_s, to_s)
 
 
 def _time(text: str, option: str, started_s: Any) -> float:
@@ -101,7 +101,7 @@ def trace_of(head: LogLine) -> Path:
     return Path(head.data.get("folder") or ".") / settings.live.trace.folder
 
 
-def cut_log(log: Path, stretch: Stretch, out: Path) -> CutLog:
+def cut_log(log: Path, stretch: LogStretch, out: Path) -> CutLog:
     """Writes what an audit of the stretch needs; a stretch without requests is an InputError."""
     head = log_head(log)
     kept = {"settings": policies_only(head.data["settings"]), "seed": head.data["seed"]}

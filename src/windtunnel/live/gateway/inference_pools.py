@@ -11,8 +11,13 @@ from typing import Final
 
 import msgspec
 
-from windtunnel.live.gateway.kubernetes_source import Found, KubernetesSource, found_of, pod_url
-from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.gateway.kubernetes_source import (
+    FoundServers,
+    KubernetesSource,
+    found_of,
+    pod_url,
+)
+from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import INFERENCE_POOLS, PODS, Object
 
@@ -86,7 +91,7 @@ def pool_fault(pool: InferencePool | None) -> str:
 
 def servers_of(
     pods: Iterable[ServingPod], ports: Iterable[int], fault_of: Callable[[str, int], str]
-) -> Found:
+) -> FoundServers:
     """Each port of each pod that takes requests."""
     urls, faults = [], []
     places = [(pod.status.pod_ip, port) for pod in pods if pod.takes_requests for port in ports]
@@ -102,7 +107,7 @@ def servers_of(
 async def watch_pool(source: KubernetesSource, client: Client) -> None:
     """Until it is cancelled."""
     space, name = source.namespace, source.name
-    selection = Selection(space, fields=f"metadata.name={name}")
+    selection = ObjectSelection(space, fields=f"metadata.name={name}")
     pools = Reflector(client, INFERENCE_POOLS, InferencePool, selection)
     source.follow(pools)
     pods: Reflector[ServingPod] | None = None
@@ -121,7 +126,9 @@ async def watch_pool(source: KubernetesSource, client: Client) -> None:
                 if pool.spec.matched != spec.matched:
                     if following is not None:
                         following.cancel()
-                    pods = Reflector(client, PODS, ServingPod, Selection(space, pool.spec.labels))
+                    pods = Reflector(
+                        client, PODS, ServingPod, ObjectSelection(space, pool.spec.labels)
+                    )
                     source.follow(pods)
                     following = group.create_task(pods.run())
                 spec = pool.spec
@@ -131,4 +138,4 @@ async def watch_pool(source: KubernetesSource, client: Client) -> None:
             stays = "; its last selector and ports stay in force"
             urls, faults = servers_of(pods.cache, spec.ports, source.fault_of)
             faults += [f"{pod}: {why}" for (_, pod), why in pods.unreadable.items()]
-            source.take(Found(urls, [f"{why}{stays}" for why in said] + faults))
+            source.take(FoundServers(urls, [f"{why}{stays}" for why in said] + faults))

@@ -26,19 +26,19 @@ within half a minute: that alone is not said."""
 _log = logging.getLogger("windtunnel.gateway")
 
 
-class Found(NamedTuple):
+class FoundServers(NamedTuple):
     """The servers that a list has, and sentences about what was left out."""
 
     urls: list[str]
     faults: list[str]
 
 
-def found_of(urls: Iterable[str], faults: Iterable[str]) -> Found:
+def found_of(urls: Iterable[str], faults: Iterable[str]) -> FoundServers:
     """Each once, in order, within the limits."""
     ordered, said = sorted(set(urls)), list(dict.fromkeys(faults))
     if len(ordered) > MOST_ENDPOINTS:
         said.append(f"of {len(ordered)} endpoints only {MOST_ENDPOINTS} are used")
-    return Found(ordered[:MOST_ENDPOINTS], said[:MOST_FAULTS])
+    return FoundServers(ordered[:MOST_ENDPOINTS], said[:MOST_FAULTS])
 
 
 def pod_url(address: str, port: int) -> str:
@@ -92,7 +92,7 @@ class KubernetesSource:
         self._look.clear()
         self._heard(reflectors, kinds)
 
-    def take(self, found: Found) -> None:
+    def take(self, found: FoundServers) -> None:
         """A whole list. An empty one is believed: requests then wait for a server."""
         self.say(found.faults)
         if found.urls != self._urls:

@@ -60,7 +60,7 @@ class WatchedServer(NamedTuple):
     tasks: list[asyncio.Task[None]]
 
 
-class Program:
+class GatewayProgram:
     """A running gateway."""
 
     def __init__(
@@ -437,9 +437,9 @@ def _check_keys(live: LiveSettings, environment: Mapping[str, str]) -> None:
 
 def run_gateway(
     configuration: Configuration,
-    ready: Callable[[str, Program], None],
+    ready: Callable[[str, GatewayProgram], None],
     reload: Callable[[], Configuration],
-) -> Program:
+) -> GatewayProgram:
     """Runs until Ctrl-C or SIGTERM; a second signal ends it at once."""
     settings = configuration.settings
     if settings.live.picker is not None:
@@ -447,7 +447,7 @@ def run_gateway(
     address = split_address(settings.live.listen)
     assert address is not None
     connections_allowed(2 * settings.live.limits.connections)
-    program = Program(configuration, os.environ, reload)
+    program = GatewayProgram(configuration, os.environ, reload)
 
     def started(url: str) -> None:
         settle_memory()

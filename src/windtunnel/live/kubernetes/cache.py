@@ -25,7 +25,7 @@ def _number(version: str) -> int:
     return int(version) if version.isdecimal() else -1
 
 
-class Cache(Generic[Held]):
+class ObjectCache(Generic[Held]):
     """The objects of one kind."""
 
     def __init__(self) -> None:

@@ -37,10 +37,10 @@ from windtunnel.live.kubernetes.errors import (
     ServerError,
     TooManyRequests,
     Unauthorized,
-    Unreadable,
+    UnreadableAnswer,
     error_of,
 )
-from windtunnel.live.kubernetes.pacing import Backoff, RateLimit
+from windtunnel.live.kubernetes.pacing import Backoff, RequestPacer
 from windtunnel.live.kubernetes.resources import NODES, PODS, Meta, Plain, Resource
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Limits(NamedTuple):
 LIMITS: Final = Limits()
 
 
-class Selection(NamedTuple):
+class ObjectSelection(NamedTuple):
     """Which objects of a kind: of one namespace or of all, by labels, by fields."""
 
     namespace: str = ""
@@ -105,7 +105,7 @@ class Selection(NamedTuple):
         return {**query, "fieldSelector": self.fields} if self.fields else query
 
 
-ALL: Final = Selection()
+ALL: Final = ObjectSelection()
 
 
 class ObjectList(NamedTuple):
@@ -167,7 +167,7 @@ class _Wire:
         self.session = session
         self.config = config
         self.limits = limits
-        self.rate = RateLimit(limits.requests_per_s, limits.burst)
+        self.rate = RequestPacer(limits.requests_per_s, limits.burst)
         self.free = asyncio.Semaphore(limits.connections)
         self.stream = Streams(seed)["kubernetes.client"]
         self.requests = 0
@@ -212,7 +212,9 @@ class Client:
 
     async def find(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T | None:
         """One object, or None, by the right to list: who may watch a kind need not `get` it."""
-        found = await self.list_all(resource, Selection(namespace, fields=f"metadata.name={name}"))
+        found = await self.list_all(
+            resource, ObjectSelection(namespace, fields=f"metadata.name={name}")
+        )
         return _decoded(found.items[0], kind) if found.items else None
 
     async def get_scale(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
@@ -221,7 +223,7 @@ class Client:
         return _decoded(answer, Plain)
 
     async def list_all(
-        self, resource: Resource, selection: Selection = ALL, *, page: int = PAGE
+        self, resource: Resource, selection: ObjectSelection = ALL, *, page: int = PAGE
     ) -> ObjectList:
         """All objects at one version, page by page; from the start where a page token expires."""
         query = {"limit": str(page), **selection.query()}
@@ -234,7 +236,7 @@ class Client:
                     raise
         raise AssertionError
 
-    async def newest_version(self, resource: Resource, selection: Selection = ALL) -> str:
+    async def newest_version(self, resource: Resource, selection: ObjectSelection = ALL) -> str:
         """The version that a list would have now."""
         query = {"limit": "1", **selection.query()}
         path = f"{resource.collection(selection.namespace)}?{urlencode(query)}"
@@ -253,7 +255,7 @@ class Client:
 
     @asynccontextmanager
     async def watch(
-        self, resource: Resource, version: str, timeout_s: int, selection: Selection = ALL
+        self, resource: Resource, version: str, timeout_s: int, selection: ObjectSelection = ALL
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         """Events since a version, for that time; `Gone` where the history does not reach back."""
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
@@ -546,7 +548,7 @@ def _decoded(answer: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer, type=kind)
     except msgspec.DecodeError as error:
-        raise Unreadable(f"the API server's answer cannot be read: {error}") from None
+        raise UnreadableAnswer(f"the API server's answer cannot be read: {error}") from None
 
 
 async def _whole(request: str, response: aiohttp.ClientResponse) -> bytes:

@@ -41,7 +41,7 @@ class NoCredentials(KubernetesError):
     """Nothing was sent: the token file or the credential plugin failed, perhaps for a moment."""
 
 
-class Unreadable(KubernetesError):
+class UnreadableAnswer(KubernetesError):
     """An answer of success that is not the type that was asked for."""
 
 
@@ -49,7 +49,7 @@ class NotLeader(KubernetesError):
     """A write was not sent: the lease of this process may have passed to another."""
 
 
-class Cause(msgspec.Struct, frozen=True):
+class StatusCause(msgspec.Struct, frozen=True):
     """One cause in a Status: a field that is invalid, or a manager that owns it."""
 
     reason: str = ""
@@ -58,11 +58,11 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class _Details(msgspec.Struct, frozen=True, rename="camel"):
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     retry_after_seconds: int = 0
 
 
-class Status(msgspec.Struct, frozen=True):
+class ApiStatus(msgspec.Struct, frozen=True):
     """What the API server answers instead of an object."""
 
     message: str = ""
@@ -74,18 +74,18 @@ class Status(msgspec.Struct, frozen=True):
 class ApiError(KubernetesError):
     """The API server answered with an error."""
 
-    def __init__(self, request: str, code: int, status: Status, retry_after_s: float) -> None:
+    def __init__(self, request: str, code: int, status: ApiStatus, retry_after_s: float) -> None:
         message = printable(status.message)[:LONGEST_MESSAGE] or f"HTTP status {code}"
         super().__init__(message, where=request)
         self.code: Final = code
         self.reason: Final = status.reason
         self.message: Final = message
-        self.causes: Final[Sequence[Cause]] = status.details.causes if status.details else ()
+        self.causes: Final[Sequence[StatusCause]] = status.details.causes if status.details else ()
         self.retry_after_s: Final = retry_after_s
 
     def __reduce__(self) -> tuple[Any, ...]:
         details = _Details(causes=list(self.causes))
-        status = Status(self.message, self.reason, self.code, details)
+        status = ApiStatus(self.message, self.reason, self.code, details)
         return type(self), (self.where, self.code, status, self.retry_after_s)
 
     @property
@@ -148,9 +148,9 @@ _CLASSES: Final[Mapping[int, type[ApiError]]] = {
 def error_of(request: str, code: int, body: bytes, retry_after: str = "") -> ApiError:
     """The exception for an answer that is no success; `request` is its method and path."""
     try:
-        status = msgspec.json.decode(body, type=Status)
+        status = msgspec.json.decode(body, type=ApiStatus)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        status = Status(message=body[:LONGEST_MESSAGE].decode(errors="replace").strip())
+        status = ApiStatus(message=body[:LONGEST_MESSAGE].decode(errors="replace").strip())
     seconds = 0.0
     if retry_after.isdigit():
         seconds = float(retry_after[:6])

@@ -64,7 +64,7 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     lease_transitions: int | None = None
 
 
-class Lease(Object, frozen=True, kw_only=True):
+class LeaseObject(Object, frozen=True, kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
@@ -90,7 +90,7 @@ class Election:
         self.identity: Final = identity
         self.timing: Final = timing
         self._stream = stream
-        self._seen: Lease | None = None
+        self._seen: LeaseObject | None = None
         self._seen_s = 0.0
         self._renewed_s: float | None = None
         """When the renewal was sent that holds this term; None: not leading."""
@@ -125,7 +125,7 @@ class Election:
         """When this term ends unless it is renewed."""
         return None if self._renewed_s is None else self._renewed_s + self.timing.renew_deadline_s
 
-    def read(self, lease: Lease | None, now_s: float) -> None:
+    def read(self, lease: LeaseObject | None, now_s: float) -> None:
         """The Lease as it is, or None where there is none."""
         before = self._seen
         version = lease.metadata.resource_version if lease is not None else ""
@@ -175,7 +175,7 @@ class Election:
             lease_transitions=transitions,
         )
 
-    def wrote(self, lease: Lease, sent_s: float) -> None:
+    def wrote(self, lease: LeaseObject, sent_s: float) -> None:
         """The write succeeded that was sent at that time."""
         self._seen = lease
         self._seen_s = sent_s
@@ -318,23 +318,23 @@ class LeaderElector:
             case _:
                 assert_never(decided)
 
-    async def _read(self) -> Lease | None:
+    async def _read(self) -> LeaseObject | None:
         try:
             async with asyncio.timeout(self.election.timing.request_s):
                 return await self._client.get(
-                    LEASES, self._namespace, self._name, Lease, urgent=True
+                    LEASES, self._namespace, self._name, LeaseObject, urgent=True
                 )
         except NotFound:
             return None
 
-    async def _write(self, write: Write) -> Lease:
+    async def _write(self, write: Write) -> LeaseObject:
         meta: dict[str, Any] = {"namespace": self._namespace, "name": self._name}
         body = {"metadata": meta, "spec": msgspec.to_builtins(write.spec)}
         async with asyncio.timeout(self.election.timing.request_s):
             if write.version is None:
-                return await self._client.create(LEASES, body, Lease, urgent=True)
+                return await self._client.create(LEASES, body, LeaseObject, urgent=True)
             meta["resourceVersion"] = write.version
-            return await self._client.replace(LEASES, body, Lease, urgent=True)
+            return await self._client.replace(LEASES, body, LeaseObject, urgent=True)
 
     def _tell(self) -> None:
         if self.election.leads(monotonic_s()):

@@ -38,7 +38,7 @@ class Backoff:
         self.failures = 0
 
 
-class RateLimit:
+class RequestPacer:
     """A token bucket: `per_s` requests a second, `burst` at once; and a pause for all."""
 
     def __init__(self, per_s: float, burst: int) -> None:

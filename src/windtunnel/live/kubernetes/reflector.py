@@ -25,8 +25,8 @@ import msgspec
 
 from windtunnel.core.clock import monotonic_s
 from windtunnel.core.random import Stream, Streams, fresh_seed
-from windtunnel.live.kubernetes.cache import Cache
-from windtunnel.live.kubernetes.client import ALL, Client, Selection, WatchEvent
+from windtunnel.live.kubernetes.cache import ObjectCache
+from windtunnel.live.kubernetes.client import ALL, Client, ObjectSelection, WatchEvent
 from windtunnel.live.kubernetes.errors import ApiError, Gone, KubernetesError, NoAnswer
 from windtunnel.live.kubernetes.pacing import Backoff
 from windtunnel.live.kubernetes.resources import Key, Meta, Object, Resource
@@ -147,10 +147,10 @@ class Reflector(Generic[Held]):
         client: Client,
         resource: Resource,
         kind: type[Held],
-        selection: Selection = ALL,
+        selection: ObjectSelection = ALL,
     ) -> None:
         self.resource: Final = resource
-        self.cache: Final[Cache[Held]] = Cache()
+        self.cache: Final[ObjectCache[Held]] = ObjectCache()
         self.synced: Final = asyncio.Event()
         self.unreadable: Final[dict[Key, str]] = {}
         self.steps: Final = ListWatch(Streams(fresh_seed())["kubernetes.reflector"])

@@ -9,7 +9,7 @@ import msgspec
 from windtunnel.live.replay import AuditReport, LogLine, MadeLines, replay
 from windtunnel.scaling.kubernetes import core as facts
 from windtunnel.scaling.kubernetes.canary import CanaryOutcome
-from windtunnel.scaling.kubernetes.control import Observation, OrderOutcome
+from windtunnel.scaling.kubernetes.control import ScaleOutcome, TickObservation
 from windtunnel.scaling.kubernetes.core import ScalingCore, StoredObject
 from windtunnel.scaling.kubernetes.plan import ObjectName
 
@@ -69,7 +69,7 @@ def _check(core: ScalingCore, line: LogLine) -> None:
 def _observe(core: ScalingCore, line: LogLine) -> None:
     named = _named(line)
     assert core.objects[named].control is not None
-    seen: Any = msgspec.convert(line.data["seen"], Observation, str_keys=True)
+    seen: Any = msgspec.convert(line.data["seen"], TickObservation, str_keys=True)
     try:
         core.decide(named, seen, line.time)
     except Exception:  # noqa: BLE001 - a bug that ended this look of the operator, too
@@ -77,7 +77,7 @@ def _observe(core: ScalingCore, line: LogLine) -> None:
 
 
 def _carry_out(core: ScalingCore, line: LogLine) -> None:
-    outcome = OrderOutcome(line.data["outcome"])
+    outcome = ScaleOutcome(line.data["outcome"])
     core.carried_out(_named(line), line.data["pool"], outcome, line.data["says"], line.time)
 
 

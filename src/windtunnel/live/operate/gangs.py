@@ -27,15 +27,15 @@ from windtunnel.live.operate.mirror import RESOURCES, InvalidSet, Mirror
 from windtunnel.live.operate.orphans import Orphans
 from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.refusals import Refusals
-from windtunnel.live.operate.writer import Answer, Outcome, Writer
+from windtunnel.live.operate.writer import CallAnswer, CallOutcome, Writer
 
 ACCEPTED: Final = "Accepted"
 STALE_S: Final = 0.05
 """Until the watch has probably shown what a stale call had not seen."""
 BACKOFFS: Final = {
-    Outcome.STALE.value: (STALE_S, 2.0, 5.0),
-    Outcome.FAILED.value: (0.25, 20.0, 120.0),
-    Outcome.NO_ANSWER.value: (0.25, 4.0, 120.0),
+    CallOutcome.STALE.value: (STALE_S, 2.0, 5.0),
+    CallOutcome.FAILED.value: (0.25, 20.0, 120.0),
+    CallOutcome.NO_ANSWER.value: (0.25, 4.0, 120.0),
     "broken": (0.25, 2.0, 10.0),
 }
 """By the pace of an answer: the first delay, the longest, and how long without another until it is
@@ -83,7 +83,7 @@ class GangOperator:
         self._tell_again_s = INFINITY
         self._told_invalid: Final[dict[str, tuple[str, str]]] = {}
         self.on_decision: Decided | None = None
-        self.on_failure: Callable[[ApiCall, Answer], None] | None = None
+        self.on_failure: Callable[[ApiCall, CallAnswer], None] | None = None
         self.passes = 0
         self.decided = 0
 
@@ -170,18 +170,18 @@ class GangOperator:
                 self._follow(call, answer)
         await asyncio.sleep(0)
 
-    def _follow(self, call: ApiCall, answer: Answer) -> None:
+    def _follow(self, call: ApiCall, answer: CallAnswer) -> None:
         owner = self._set_of(call)
-        if answer.outcome is Outcome.DONE:
+        if answer.outcome is CallOutcome.DONE:
             self._is_away = False
             self._refusals.done(owner, (call.verb, call.kind, call.name), self._now_s())
             self._made.extend(one for one in call.commands if isinstance(one, Create))
             return
         now_s = self._now_s()
         delay_s = self._delay_s(owner, answer.pace, now_s)
-        if answer.outcome is Outcome.FAILED:
+        if answer.outcome is CallOutcome.FAILED:
             self._tell_failure(call, answer, owner)
-        elif answer.outcome is Outcome.NO_ANSWER and not self._is_away:
+        elif answer.outcome is CallOutcome.NO_ANSWER and not self._is_away:
             self._is_away = True  # once, for all calls that meet the same
             if self.on_failure is not None:
                 self.on_failure(call, answer)
@@ -223,7 +223,7 @@ class GangOperator:
         about = Subject(version, event.kind, namespace, name, thing.uid)
         self._recorder.record(about, event.level, event.reason, "Reconcile", event.message)
 
-    def _tell_failure(self, call: ApiCall, answer: Answer, owner: str) -> None:
+    def _tell_failure(self, call: ApiCall, answer: CallAnswer, owner: str) -> None:
         """Each failure once, however often it is tried again."""
         key = (call.verb, call.kind, call.name)
         if not self._refusals.failed(owner, key, answer.says, self._now_s()):
@@ -262,7 +262,7 @@ class GangOperator:
             self._told_invalid[name] = said
             call = _invalid_call(name, found, self._now_s())
             answer = await self._writer.carry_out(call)
-            if answer.outcome is not Outcome.DONE:
+            if answer.outcome is not CallOutcome.DONE:
                 self._told_invalid[name] = ("", "")
                 delay_s = self._delay_s(name, answer.pace, self._now_s())
                 self._tell_again_s = min(self._tell_again_s, self._now_s() + delay_s)

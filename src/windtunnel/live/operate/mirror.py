@@ -12,7 +12,7 @@ from windtunnel.core.errors import MALFORMED, InputError
 from windtunnel.gangs.kubernetes.reading import name_of, read
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET, Node, Pod
 from windtunnel.gangs.view import View
-from windtunnel.live.kubernetes.client import ALL, Client, Selection
+from windtunnel.live.kubernetes.client import ALL, Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import NODES, PODS, SERVICES, Object, Resource
@@ -100,15 +100,15 @@ class Mirror:
                 continue
             space = namespace if resource.namespaced else ""
             if kind in (*OWN_KINDS, TOPOLOGY, PRIORITY, POD, NODE):
-                chosen = Selection(space)
+                chosen = ObjectSelection(space)
                 if kind == POD:
                     # To place pods, one has to know what other pods take of the nodes.
-                    chosen = ALL if placing else Selection(space, MANAGED)
+                    chosen = ALL if placing else ObjectSelection(space, MANAGED)
                 known = Reflector(client, resource, form_of(kind), chosen)
                 self.objects[kind] = known
                 known.cache.subscribe(self._handler(kind))
             else:
-                bare = Reflector(client, resource, Bare, Selection(space, MANAGED))
+                bare = Reflector(client, resource, Bare, ObjectSelection(space, MANAGED))
                 self.attached[kind] = bare
                 bare.cache.subscribe(self._handler(kind))
 

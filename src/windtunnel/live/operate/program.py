@@ -43,7 +43,7 @@ from windtunnel.live.operate.scaling.metrics import ScalingCollector
 from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions, scaling_log
 from windtunnel.live.operate.scaling.sources import PrometheusServer, open_sources
 from windtunnel.live.operate.webhooks import Webhooks
-from windtunnel.live.operate.writer import Answer, Writer
+from windtunnel.live.operate.writer import CallAnswer, Writer
 from windtunnel.live.system import run_until_stopped, unwrapped
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.kubernetes.plan import ObjectName
@@ -101,7 +101,7 @@ class LiveClock:
         return round(self._began_s + monotonic_s(), 6)
 
 
-class Program:
+class OperatorProgram:
     """One operator."""
 
     def __init__(self, options: OperatorOptions) -> None:
@@ -126,7 +126,7 @@ class Program:
             head = {"init_image": options.init_image, "dry_run": options.dry_run}
             self._log_file = EventLogFile(options.log, head, "operator", LARGEST_LOG)
 
-    async def run(self, stop: asyncio.Event, ready: Callable[[Program], None]) -> None:
+    async def run(self, stop: asyncio.Event, ready: Callable[[OperatorProgram], None]) -> None:
         """Until it is asked to stop. The lease is given back when the last write has ended.
 
         SIGHUP gives it back, too, reads the kubeconfig again and begins anew.
@@ -400,7 +400,7 @@ class Program:
             subject = f"machine/{one.machine}" if one.machine else f"need/{one.need}"
             self._log_file.record(now_s, f"fleet.{one.word}", subject, one.reason, data)
 
-    def _failed(self, call: ApiCall, answer: Answer) -> None:
+    def _failed(self, call: ApiCall, answer: CallAnswer) -> None:
         operator_log.warning("%s %s %s: %s", call.verb, call.kind, call.name, answer.says)
 
     def _registry(self) -> Any:
@@ -416,7 +416,7 @@ class Program:
 class OperatorCollector:
     """The metrics of an operator, as they are when they are asked for."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: OperatorProgram) -> None:
         self._program: Final = program
 
     def collect(self) -> Iterable[Any]:
@@ -471,9 +471,11 @@ class OperatorCollector:
         )
 
 
-def run_operator(options: OperatorOptions, ready: Callable[[Program], None]) -> Program:
+def run_operator(
+    options: OperatorOptions, ready: Callable[[OperatorProgram], None]
+) -> OperatorProgram:
     """Runs one until Ctrl-C or SIGTERM."""
-    program = Program(options)
+    program = OperatorProgram(options)
 
     async def main(stop: asyncio.Event) -> None:
         await program.run(stop, ready)

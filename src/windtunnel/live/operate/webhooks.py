@@ -73,7 +73,7 @@ Levels = dict[str, dict[str, str]]
 log: Final = logging.getLogger("windtunnel.operator")
 
 
-class Configuration(Object, frozen=True, kw_only=True):
+class WebhookConfiguration(Object, frozen=True, kw_only=True):
     webhooks: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
 
@@ -175,7 +175,7 @@ class Webhooks:
         await self._probe()
 
     async def _configuration(self, resource: Resource) -> tuple[Resource, list[dict[str, Any]]]:
-        found = await self._client.get(resource, "", NAME, Configuration)
+        found = await self._client.get(resource, "", NAME, WebhookConfiguration)
         ours = [one for one in found.webhooks if _path(one["clientConfig"]) in PATHS]
         if not ours:
             what = f"{resource.kind} {NAME} has no webhook with a path of {' and '.join(PATHS)}"

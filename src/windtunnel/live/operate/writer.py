@@ -30,7 +30,7 @@ from windtunnel.live.operate.mirror import MANAGED, RESOURCES, Mirror
 from windtunnel.live.operate.received import Bare, Received, form_of
 
 
-class Outcome(Enum):
+class CallOutcome(Enum):
     """What became of a call."""
 
     DONE = "done"
@@ -42,13 +42,13 @@ class Outcome(Enum):
     """The API server is away, and may or may not have done it."""
 
 
-class Answer:
+class CallAnswer:
     """The outcome of a call, and the sentence of a failure.
 
     `broken`: the API server could not do it (5xx), which is over sooner than that it would not.
     """
 
-    def __init__(self, outcome: Outcome, says: str = "", *, broken: bool = False) -> None:
+    def __init__(self, outcome: CallOutcome, says: str = "", *, broken: bool = False) -> None:
         self.outcome: Final = outcome
         self.says: Final = says
         self.pace: Final = "broken" if broken else outcome.value
@@ -56,7 +56,7 @@ class Answer:
 
 MANAGED_BY: Final = MANAGED.partition("=")[0]
 ENDED: Final = ("Succeeded", "Failed")
-DONE: Final = Answer(Outcome.DONE)
+DONE: Final = CallAnswer(CallOutcome.DONE)
 MOST_CONFLICTS: Final = 10_000
 
 
@@ -77,7 +77,7 @@ class Writer:
         """A pass begins: what its calls were made from is what the caches show now."""
         self._versions.clear()
 
-    async def carry_out(self, call: ApiCall) -> Answer:
+    async def carry_out(self, call: ApiCall) -> CallAnswer:
         """Makes one call. `NotLeader` is for who runs this to see."""
         try:
             answer = await self._call(call)
@@ -85,17 +85,17 @@ class Writer:
             raise
         except NotFound as error:
             gone = call.verb == DELETE
-            answer = DONE if gone else Answer(Outcome.STALE, str(error))
+            answer = DONE if gone else CallAnswer(CallOutcome.STALE, str(error))
         except Conflict as error:
-            answer = Answer(Outcome.STALE, str(error))
+            answer = CallAnswer(CallOutcome.STALE, str(error))
             await self._read_again(call)
         except ApiError as error:
             broken = isinstance(error, ServerError)
-            answer = Answer(Outcome.FAILED, error.message, broken=broken)
+            answer = CallAnswer(CallOutcome.FAILED, error.message, broken=broken)
         except (NoAnswer, NoCredentials) as error:
-            answer = Answer(Outcome.NO_ANSWER, str(error))
+            answer = CallAnswer(CallOutcome.NO_ANSWER, str(error))
         except KubernetesError as error:
-            answer = Answer(Outcome.FAILED, str(error))
+            answer = CallAnswer(CallOutcome.FAILED, str(error))
         key = (call.verb, call.kind, answer.outcome.value)
         self.counts[key] = self.counts.get(key, 0) + 1
         return answer
@@ -117,7 +117,7 @@ class Writer:
         if found is not None:
             self._mirror.objects[call.kind].cache.written(found)
 
-    async def _call(self, call: ApiCall) -> Answer:
+    async def _call(self, call: ApiCall) -> CallAnswer:
         resource = RESOURCES[call.kind]
         namespace, name = api_names(call.name)
         if call.verb == DELETE:
@@ -140,13 +140,15 @@ class Writer:
         self._mirror.objects[call.kind].cache.written(made)
         return DONE
 
-    async def _create(self, call: ApiCall, namespace: str, name: str) -> Answer:
+    async def _create(self, call: ApiCall, namespace: str, name: str) -> CallAnswer:
         resource = RESOURCES[call.kind]
         assert call.body is not None
         body = {key: value for key, value in call.body.items() if key not in ("apiVersion", "kind")}
         known = self._mirror.objects.get(call.kind)
         if call.replaces[0] and await self._is_still_there(call, body["metadata"]["labels"]):
-            return Answer(Outcome.STALE, f"{call.kind} {call.replaces[0]} had lost its labels")
+            return CallAnswer(
+                CallOutcome.STALE, f"{call.kind} {call.replaces[0]} had lost its labels"
+            )
         try:
             if known is None:
                 bare = await self.client.create(resource, body, Bare)
@@ -157,12 +159,16 @@ class Writer:
             # Perhaps by us: an answer was lost, or the cache is behind.
             found = await self.client.find(resource, namespace, name, Received)
             if found is None:
-                return Answer(Outcome.STALE, f"the {call.kind} {name} before it is just gone")
+                return CallAnswer(
+                    CallOutcome.STALE, f"the {call.kind} {name} before it is just gone"
+                )
             if not self._is_ours(found, body):
                 says = f"{call.kind} {name} exists and belongs to something else"
-                return Answer(Outcome.FAILED, says)
+                return CallAnswer(CallOutcome.FAILED, says)
             if found.metadata.deletion_timestamp is not None:
-                return Answer(Outcome.STALE, f"the {call.kind} {name} before it is not gone yet")
+                return CallAnswer(
+                    CallOutcome.STALE, f"the {call.kind} {name} before it is not gone yet"
+                )
             if known is None:
                 self._shown(call.kind, Bare(metadata=found.metadata))
             else:

@@ -25,7 +25,7 @@ ESTABLISHED_S: Final = 30.0
 Manifest = dict[str, Any]
 
 
-class ScaledObject(NamedTuple):
+class RehearsedObject(NamedTuple):
     """An object of a set, and how many replicas it begins with."""
 
     kind: str
@@ -33,13 +33,13 @@ class ScaledObject(NamedTuple):
     replicas: int
 
 
-class ClusterObjects(NamedTuple):
+class RehearsalObjects(NamedTuple):
     """Everything that is on the cluster when a rehearsal begins."""
 
     sets: Sequence[Manifest]
     nodes: Sequence[Node]
     pools: Sequence[PoolPods]
-    sizes: Sequence[ScaledObject] = ()
+    sizes: Sequence[RehearsedObject] = ()
     levels: Mapping[str, Mapping[str, str]] = {}
     """By topology: the label of nodes for each level."""
     priorities: Mapping[str, int] = {}
@@ -68,7 +68,7 @@ def _is_established(crd: Unstructured) -> bool:
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
-async def create(client: Client, namespace: str, objects: ClusterObjects) -> None:
+async def create(client: Client, namespace: str, objects: RehearsalObjects) -> None:
     """All of it but the Autoscalers, which decide from the start of the run on."""
     await install(client)
     space = {"metadata": {"name": namespace}}
@@ -93,7 +93,7 @@ async def add_nodes(client: Client, nodes: Iterable[Node]) -> None:
         await add_node(client, node.name, dict(node.labels), amounts, node.taints)
 
 
-async def scale(client: Client, namespace: str, sizes: Sequence[ScaledObject]) -> None:
+async def scale(client: Client, namespace: str, sizes: Sequence[RehearsedObject]) -> None:
     """Gives objects their sizes, once the operator has created them."""
     for one in sizes:
         while True:

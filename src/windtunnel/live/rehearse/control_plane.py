@@ -149,7 +149,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-class ControlPlane:
+class KubernetesControlPlane:
     """etcd, the API server and the controllers, in a folder of their own."""
 
     def __init__(self, folder: Path, binary: Path) -> None:
@@ -165,7 +165,7 @@ class ControlPlane:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.kubeconfig: Final = self.kubeconfig_of("admin", "system:masters")
 
-    def __enter__(self) -> "ControlPlane":
+    def __enter__(self) -> "KubernetesControlPlane":
         try:
             for role in ROLES:
                 self.start(role)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from windtunnel.gangs.pod_manifest import WAITER, WAITS_FOR
-from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import AlreadyExists, Conflict, KubernetesError, NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import NODES, PODS, Meta, Plain, Unstructured
@@ -106,7 +106,7 @@ class Kubelets:
         """Whether a pod that is told to end still waits for its server."""
         self.ready_order: Final[list[str]] = []
         """Cliques, in the order in which their pods got ready."""
-        self._pods: Final = Reflector(client, PODS, Unstructured, Selection(namespace))
+        self._pods: Final = Reflector(client, PODS, Unstructured, ObjectSelection(namespace))
         self._look: Final = asyncio.Event()
         self._pods.cache.subscribe(lambda *_: self._look.set())
         self._lives: Final[dict[str, _Life]] = {}  # by uid

@@ -39,7 +39,7 @@ from windtunnel.live.observe.prompts import TOKENS, PromptWriter
 from windtunnel.live.observe.tally import ClassTargets, ObservationTally
 from windtunnel.live.operate.mirror import Mirror
 from windtunnel.live.rehearse import cluster
-from windtunnel.live.rehearse.cluster import ClusterObjects
+from windtunnel.live.rehearse.cluster import RehearsalObjects
 from windtunnel.live.rehearse.kubelets import Kubelets, PodPace
 from windtunnel.live.rehearse.servers import BuildServer, EmulatedServers, PodAddresses
 from windtunnel.live.replay import LogLine
@@ -119,7 +119,7 @@ class PlayedTraffic(NamedTuple):
 class Rehearsal(NamedTuple):
     """All that is rehearsed."""
 
-    objects: ClusterObjects
+    objects: RehearsalObjects
     replicas: Mapping[str, int]
     """By pool: servers when the run begins."""
     pace: RunPace

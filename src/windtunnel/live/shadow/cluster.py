@@ -17,14 +17,14 @@ from windtunnel.core.errors import InputError
 from windtunnel.fleet.kubernetes.objects import POOL
 from windtunnel.gangs.objects import GANG, NODE, POD, RUNNING
 from windtunnel.gangs.pod_manifest import GROUP_INDEX, GROUP_LABEL, PART_OF, POD_CLIQUE, SET_INDEX
-from windtunnel.live.kubernetes.client import Client, Selection, open_client
+from windtunnel.live.kubernetes.client import Client, ObjectSelection, open_client
 from windtunnel.live.kubernetes.config import ClusterConfig, load_config
 from windtunnel.live.kubernetes.errors import KubernetesError, NotFound
 from windtunnel.live.operate.mirror import RESOURCES
 from windtunnel.live.operate.program import GONE, RECEIVED
 from windtunnel.live.replay import LogLine
 from windtunnel.live.shadow.following import FileTail
-from windtunnel.scaling.kubernetes.control import Observation
+from windtunnel.scaling.kubernetes.control import TickObservation
 from windtunnel.scaling.kubernetes.core import OBSERVED
 from windtunnel.scaling.kubernetes.kthena import ENTRY_LABEL, NAME_LABEL
 from windtunnel.scaling.kubernetes.snapshots import PoolObservation
@@ -226,7 +226,7 @@ class OperatorLog:
                 raise TypeError(name)
             self._objects.take(kind, name, raw)
         elif line.kind == OBSERVED:
-            seen = msgspec.convert(line.data["seen"], Observation, str_keys=True)
+            seen = msgspec.convert(line.data["seen"], TickObservation, str_keys=True)
             for pool, look in seen.pools.items():
                 if isinstance(look, PoolObservation):
                     self._objects.observed(pool, look)
@@ -267,7 +267,7 @@ class ClusterReader:
 
     async def _listed(self, client: Client, kind: str) -> dict[str, Raw]:
         resource = RESOURCES[kind]
-        chosen = Selection(self._namespace if resource.namespaced else "")
+        chosen = ObjectSelection(self._namespace if resource.namespaced else "")
         found = await client.list_all(resource, chosen)
         objects = {}
         for raw in found.items:

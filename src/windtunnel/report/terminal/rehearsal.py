@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from windtunnel.analysis.rehearsal import DIFFERS, Finding, RehearsalComparison
+from windtunnel.analysis.rehearsal import DIFFERS, RehearsalComparison, RehearsalFinding
 from windtunnel.core.units import format_duration
 
 MARKS = {"same": " ", "explained": "~", "differs": "!"}
@@ -38,7 +38,7 @@ def shown(found: RehearsalComparison, name: str, folder: Path | None) -> Iterato
         yield f"logs and rehearsal.json are in {folder}"
 
 
-def _row(one: Finding) -> tuple[str, str, str, str, str]:
+def _row(one: RehearsalFinding) -> tuple[str, str, str, str, str]:
     times = one.about == "latency" or one.about in ("gangs", "servers", "scaling")
     cells = [
         _cell(value, is_time=times and isinstance(value, float))

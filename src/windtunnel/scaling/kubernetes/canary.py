@@ -28,8 +28,8 @@ from windtunnel.scaling.kubernetes.control import (
     LONGEST_MESSAGE,
     NORMAL,
     WARNING,
-    Condition,
-    ObjectEvent,
+    AutoscalerCondition,
+    AutoscalerEvent,
 )
 from windtunnel.scaling.kubernetes.plan import InvalidPlan, ObjectName, ScalingPlan, attempt
 from windtunnel.settings.document import parse_value
@@ -173,23 +173,23 @@ class CanaryGate:
 
     def conclude(
         self, ask: CanaryAsk, outcome: CanaryOutcome, now_s: float, *, acts: bool = True
-    ) -> ObjectEvent:
+    ) -> AutoscalerEvent:
         """Takes note of an outcome; the event that says so."""
         message = outcome.message[:LONGEST_MESSAGE]
         if outcome.passed is None:
             self._failed = _Judgement(ask.key, passed=False, message=message)
             self._retry_s = now_s + RETRY_S
             note = f"the check of the changed policy came to no verdict: {message}"
-            return ObjectEvent(WARNING, "CanaryFailed", note)
+            return AutoscalerEvent(WARNING, "CanaryFailed", note)
         self._judged = _Judgement(ask.key, outcome.passed, message)
         if outcome.passed:
             self._in_force = self._changed
             done = "is applied" if acts else "would be applied"
-            return ObjectEvent(NORMAL, "CanaryPassed", f"the changed policy {done}: {message}")
+            return AutoscalerEvent(NORMAL, "CanaryPassed", f"the changed policy {done}: {message}")
         done = "is not applied" if acts else "would not be applied"
-        return ObjectEvent(WARNING, "CanaryRefused", f"the changed policy {done}: {message}")
+        return AutoscalerEvent(WARNING, "CanaryRefused", f"the changed policy {done}: {message}")
 
-    def condition(self) -> Condition | None:
+    def condition(self) -> AutoscalerCondition | None:
         """What is known of a change; None: none is checked."""
         if not self._checks:
             return None
@@ -199,8 +199,10 @@ class CanaryGate:
         judged = self._judged
         if ask is None:
             if judged is not None and judged.passed:
-                return Condition(CANARY, holds=True, reason=_PASSED, message=judged.message)
-            return Condition(CANARY, holds=True, reason="InForce")
+                return AutoscalerCondition(
+                    CANARY, holds=True, reason=_PASSED, message=judged.message
+                )
+            return AutoscalerCondition(CANARY, holds=True, reason="InForce")
         if judged is not None and judged.key == ask.key:
             return _held(_REFUSED, f"{judged.message} {GOES_ON}")
         if self._failed.key == ask.key:
@@ -236,8 +238,10 @@ def _plan(wanted: WantedScaling, of: WantedScaling | _InForce) -> ScalingPlan | 
     return attempt(partial(wanted.make, of.policy, of.rest))
 
 
-def _held(reason: str, message: str) -> Condition:
-    return Condition(CANARY, holds=False, reason=reason, message=message[:LONGEST_MESSAGE])
+def _held(reason: str, message: str) -> AutoscalerCondition:
+    return AutoscalerCondition(
+        CANARY, holds=False, reason=reason, message=message[:LONGEST_MESSAGE]
+    )
 
 
 def autoscaler_wants(named: ObjectName, spec: Mapping[str, Any]) -> WantedScaling:

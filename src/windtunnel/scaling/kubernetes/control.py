@@ -69,7 +69,7 @@ class AutoscalerStatus(StatusPart):
     conditions: list[ConditionFields] = field(default_factory=list)
 
 
-class Condition(NamedTuple):
+class AutoscalerCondition(NamedTuple):
     """A condition before it has a time."""
 
     type: str
@@ -78,7 +78,7 @@ class Condition(NamedTuple):
     message: str = ""
 
 
-class ObjectEvent(NamedTuple):
+class AutoscalerEvent(NamedTuple):
     """An event about the object."""
 
     type: str
@@ -86,7 +86,7 @@ class ObjectEvent(NamedTuple):
     note: str
 
 
-class Observation(NamedTuple):
+class TickObservation(NamedTuple):
     """All that a driver has seen for one tick."""
 
     pools: Mapping[str, PoolObservation | str]
@@ -109,7 +109,7 @@ class Order(NamedTuple):
     decision: Decision
 
 
-class OrderOutcome(Enum):
+class ScaleOutcome(Enum):
     """What became of an order."""
 
     DONE = "done"
@@ -120,12 +120,12 @@ class OrderOutcome(Enum):
     """It was not sent."""
 
 
-class Tick(NamedTuple):
+class TickResult(NamedTuple):
     """What came of a look."""
 
     decisions: Sequence[IssuedDecision]
     orders: Sequence[Order]
-    events: Sequence[ObjectEvent]
+    events: Sequence[AutoscalerEvent]
 
 
 class Published(NamedTuple):
@@ -208,9 +208,9 @@ class ScalingController:
         self._decided_s = now_s
         self.last_scale_s = -math.inf
         self.published: Final[dict[str, Published]] = {}
-        self.conditions: Final[dict[str, Condition]] = {}
+        self.conditions: Final[dict[str, AutoscalerCondition]] = {}
         self.ticks = 0
-        self.orders: Final[dict[OrderOutcome, int]] = {}
+        self.orders: Final[dict[ScaleOutcome, int]] = {}
 
     def _new_loop(self) -> ScalingLoop:
         plan = self.plan
@@ -276,12 +276,12 @@ class ScalingController:
 
     # One tick.
 
-    def decide(self, seen: Observation, now_s: float) -> Tick:
+    def decide(self, seen: TickObservation, now_s: float) -> TickResult:
         """Decisions for all targets, and the orders that may be given."""
         self.ticks += 1
         self._decided_s = now_s
         self.next_s = self._loop.tick(now_s)
-        events: list[ObjectEvent] = []
+        events: list[AutoscalerEvent] = []
         pools = {pool: one for pool, one in seen.pools.items() if isinstance(one, PoolObservation)}
         unknown = [f"{pool}: {one}" for pool, one in seen.pools.items() if isinstance(one, str)]
         for pool, look in pools.items():
@@ -292,12 +292,12 @@ class ScalingController:
             self.published.clear()
             what = "nothing is known of a target"
             self._set_condition(
-                Condition(ACTIVE, holds=False, reason="FailedGetScale", message=what)
+                AutoscalerCondition(ACTIVE, holds=False, reason="FailedGetScale", message=what)
             )
             self._set_contested(now_s)
-            self._set_condition(Condition(ABLE, holds=False, reason="FailedGetScale",
+            self._set_condition(AutoscalerCondition(ABLE, holds=False, reason="FailedGetScale",
                                  message="; ".join(unknown)))  # fmt: skip
-            return Tick((), (), events)
+            return TickResult((), (), events)
         queued = seen.queued
         if queued is None:  # a gateway's silence neither ends the last replica nor starts one
             queued = 1 if any(look.size for look in pools.values()) else 0
@@ -317,9 +317,9 @@ class ScalingController:
             claim = self._claims[order.target.pool]
             claim.before, claim.written = order.before, order.replicas
         self._conclude(seen, snapshot, issued.decisions, held, now_s)
-        return Tick(issued.decisions, orders, events)
+        return TickResult(issued.decisions, orders, events)
 
-    def _issued(self, snapshot: Snapshot, now_s: float, events: list[ObjectEvent]) -> Any:
+    def _issued(self, snapshot: Snapshot, now_s: float, events: list[AutoscalerEvent]) -> Any:
         try:
             issued = self._loop.decide(snapshot, now_s)
         except Exception as error:
@@ -327,7 +327,7 @@ class ScalingController:
                 raise
             # The record may have been edited: a policy that fails on it starts anew.
             what = f"decisions fail with the record of earlier ones, and go on without: {error!r}"
-            events.append(ObjectEvent(WARNING, "RecordUnreadable", what))
+            events.append(AutoscalerEvent(WARNING, "RecordUnreadable", what))
             self._loop = self._new_loop()
             issued = self._loop.decide(snapshot, now_s)
         self._trusted = True
@@ -335,29 +335,31 @@ class ScalingController:
         return issued
 
     def carried_out(
-        self, order: Order, outcome: OrderOutcome, says: str, now_s: float
-    ) -> ObjectEvent | None:
+        self, order: Order, outcome: ScaleOutcome, says: str, now_s: float
+    ) -> AutoscalerEvent | None:
         """What became of an order; an event where people should know."""
         pool, claim = order.target.pool, self._claims[order.target.pool]
         self.orders[outcome] = self.orders.get(outcome, 0) + 1
         self._refused.pop(pool, None)
-        if outcome is OrderOutcome.DONE:
+        if outcome is ScaleOutcome.DONE:
             claim.before = None
             self.last_scale_s = now_s
             why = _reason_of(order.decision)
             note = f"{order.target.named}: {order.before} -> {order.replicas} replicas. {why}"
-            return ObjectEvent(NORMAL, "SuccessfulRescale", note)
-        if outcome is OrderOutcome.UNKNOWN:
+            return AutoscalerEvent(NORMAL, "SuccessfulRescale", note)
+        if outcome is ScaleOutcome.UNKNOWN:
             return None
         claim.written, claim.before = order.before, None
-        if outcome is OrderOutcome.WITHDRAWN:
+        if outcome is ScaleOutcome.WITHDRAWN:
             return None
         self._refused[pool] = says
         what = f"{order.target.named}: {order.before} -> {order.replicas} replicas is refused"
         self._set_condition(
-            Condition(ABLE, holds=False, reason="FailedUpdateScale", message=f"{what}: {says}")
+            AutoscalerCondition(
+                ABLE, holds=False, reason="FailedUpdateScale", message=f"{what}: {says}"
+            )
         )
-        return ObjectEvent(WARNING, "FailedRescale", f"{what}: {says}")
+        return AutoscalerEvent(WARNING, "FailedRescale", f"{what}: {says}")
 
     # What is told.
 
@@ -378,14 +380,14 @@ class ScalingController:
                 held[pool] = ("ForeignChange", what)
         return held
 
-    def _foreign(self, pool: str, expected: int, size: int, now_s: float) -> ObjectEvent:
+    def _foreign(self, pool: str, expected: int, size: int, now_s: float) -> AutoscalerEvent:
         claim = self._claims[pool]
         hold = format_duration(claim.until_s - now_s)
         note = (
             f"{self._targets[pool].named} has {size} replicas instead of {expected}: another "
             f"writer scales it (change {claim.foreign}). Scaling is paused for {hold}."
         )
-        return ObjectEvent(WARNING, "ForeignChange", note)
+        return AutoscalerEvent(WARNING, "ForeignChange", note)
 
     def _publish(
         self, decisions: Sequence[IssuedDecision], snapshot: Snapshot, now_s: float
@@ -401,7 +403,7 @@ class ScalingController:
 
     def _conclude(
         self,
-        seen: Observation,
+        seen: TickObservation,
         snapshot: Snapshot,
         decisions: Sequence[IssuedDecision],
         held: Mapping[str, tuple[str, str]],
@@ -411,14 +413,16 @@ class ScalingController:
         if self._refused:
             says = "; ".join(f"{pool}: {one}" for pool, one in self._refused.items())
             self._set_condition(
-                Condition(ABLE, holds=False, reason="FailedUpdateScale", message=says)
+                AutoscalerCondition(ABLE, holds=False, reason="FailedUpdateScale", message=says)
             )
         elif held:
             reasons = [reason for reason, _ in held.values()]
             says = "; ".join(dict.fromkeys(what for _, what in held.values()))
-            self._set_condition(Condition(ABLE, holds=False, reason=reasons[0], message=says))
+            self._set_condition(
+                AutoscalerCondition(ABLE, holds=False, reason=reasons[0], message=says)
+            )
         else:
-            self._set_condition(Condition(ABLE, holds=True, reason="ReadyForNewScale"))
+            self._set_condition(AutoscalerCondition(ABLE, holds=True, reason="ReadyForNewScale"))
         variants = snapshot.models[0].variants
         ready = sum(one.ready for one in variants)
         missing = sum(one.counts.missing for one in variants)
@@ -433,14 +437,16 @@ class ScalingController:
         if silent or blind or (asked and not answered and why):
             what = f"No metrics: {why or 'no replica answered'}. {said}"
             self._set_condition(
-                Condition(ACTIVE, holds=False, reason="FailedGetMetrics", message=what)
+                AutoscalerCondition(ACTIVE, holds=False, reason="FailedGetMetrics", message=what)
             )
         else:
             some = f"{missing} of {ready} ready replicas did not answer. " if missing else ""
             if seen.queued is None:
                 some += f"The queue is not known: {why}. "
             self._set_condition(
-                Condition(ACTIVE, holds=True, reason="ValidMetricFound", message=some + said)
+                AutoscalerCondition(
+                    ACTIVE, holds=True, reason="ValidMetricFound", message=some + said
+                )
             )
         limits = [
             (one.decision.variant, limit) for one in decisions for limit in one.decision.limits
@@ -448,9 +454,13 @@ class ScalingController:
         if limits:
             reason = "".join(word.capitalize() for word in limits[-1][1].name.split())
             says = " ".join(f"{pool}: {limit.reason}" for pool, limit in limits)
-            self._set_condition(Condition(LIMITED, holds=True, reason=reason, message=says))
+            self._set_condition(
+                AutoscalerCondition(LIMITED, holds=True, reason=reason, message=says)
+            )
         else:
-            self._set_condition(Condition(LIMITED, holds=False, reason="DesiredWithinRange"))
+            self._set_condition(
+                AutoscalerCondition(LIMITED, holds=False, reason="DesiredWithinRange")
+            )
         self._set_contested(now_s)
 
     def _set_contested(self, now_s: float) -> None:
@@ -459,12 +469,14 @@ class ScalingController:
             names = ", ".join(str(self._targets[pool].named) for pool in contested)
             what = f"another writer changes the scale of {names}"
             self._set_condition(
-                Condition(CONTESTED, holds=True, reason="ForeignChange", message=what)
+                AutoscalerCondition(CONTESTED, holds=True, reason="ForeignChange", message=what)
             )
         elif CONTESTED in self.conditions or any(one.foreign for one in self._claims.values()):
-            self._set_condition(Condition(CONTESTED, holds=False, reason="NoForeignChange"))
+            self._set_condition(
+                AutoscalerCondition(CONTESTED, holds=False, reason="NoForeignChange")
+            )
 
-    def _set_condition(self, condition: Condition) -> None:
+    def _set_condition(self, condition: AutoscalerCondition) -> None:
         message = condition.message[:LONGEST_MESSAGE]
         self.conditions[condition.type] = condition._replace(message=message)
 
@@ -496,7 +508,7 @@ def _claim(one: Any, now_s: float) -> Claim:
 
 
 def merged_conditions(
-    known: Sequence[Any], told: Sequence[Condition], stamp: str, generation: int
+    known: Sequence[Any], told: Sequence[AutoscalerCondition], stamp: str, generation: int
 ) -> list[dict[str, Any]]:
     """A status' list of conditions: ours anew, those of others kept; times move with the status."""
     ours = {one.type: one for one in told}

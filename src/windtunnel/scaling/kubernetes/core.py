@@ -21,12 +21,12 @@ from windtunnel.scaling.kubernetes.canary import (
     autoscaler_wants,
 )
 from windtunnel.scaling.kubernetes.control import (
-    ObjectEvent,
-    Observation,
+    AutoscalerEvent,
     Order,
-    OrderOutcome,
+    ScaleOutcome,
     ScalingController,
-    Tick,
+    TickObservation,
+    TickResult,
 )
 from windtunnel.scaling.kubernetes.plan import (
     Claimant,
@@ -236,7 +236,7 @@ class ScalingCore:
 
     def checked(
         self, named: ObjectName, ask: CanaryAsk, outcome: CanaryOutcome, now_s: float
-    ) -> ObjectEvent:
+    ) -> AutoscalerEvent:
         """The check that `ask` wanted has ended; the event that says so."""
         data = {"key": ask.key, "passed": outcome.passed, "message": outcome.message}
         self._note(now_s, CHECKED, named, data)
@@ -248,7 +248,7 @@ class ScalingCore:
 
     # Decisions.
 
-    def decide(self, named: ObjectName, seen: Observation, now_s: float) -> Tick:
+    def decide(self, named: ObjectName, seen: TickObservation, now_s: float) -> TickResult:
         """Decisions about one object from what was observed."""
         self._note(now_s, OBSERVED, named, {"seen": seen})
         control = self.objects[named].control
@@ -271,8 +271,8 @@ class ScalingCore:
         return made
 
     def carried_out(
-        self, named: ObjectName, pool: str, outcome: OrderOutcome, says: str, now_s: float
-    ) -> ObjectEvent | None:
+        self, named: ObjectName, pool: str, outcome: ScaleOutcome, says: str, now_s: float
+    ) -> AutoscalerEvent | None:
         """What became of the order of a pool; an event where people should know."""
         data: dict[str, Any] = {"pool": pool, "outcome": outcome.value, "says": says}
         self._note(now_s, CARRIED_OUT, named, data)
@@ -325,7 +325,7 @@ class ScalingCore:
         if self._record is not None:
             self._record(now_s, kind, str(named), reason, {"object": list(named), **data})
 
-    def _note_event(self, now_s: float, named: ObjectName, event: ObjectEvent) -> None:
+    def _note_event(self, now_s: float, named: ObjectName, event: AutoscalerEvent) -> None:
         self._note(now_s, EVENT, named, {"type": event.type, "note": event.note}, event.reason)
 
 

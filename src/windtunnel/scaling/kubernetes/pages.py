@@ -80,7 +80,7 @@ HISTOGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One line of a page, or the newest value of a series."""
 
     name: str
@@ -149,7 +149,7 @@ _LINE: Final = _line_pattern(metric_names())
 _LABEL: Final = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\.)*)"')
 
 
-def page_samples(page: bytes, name: str = "") -> Iterator[Sample]:
+def page_samples(page: bytes, name: str = "") -> Iterator[MetricSample]:
     """The samples of a page in Prometheus' text format that are read here, or of another name."""
     pattern = _line_pattern([name]) if name else _LINE
     for number, found in enumerate(pattern.finditer(b"\n" + page)):
@@ -161,7 +161,7 @@ def page_samples(page: bytes, name: str = "") -> Iterator[Sample]:
                 key.decode(): text.decode("utf-8", "replace")
                 for key, text in _LABEL.findall(found[2] or b"")
             }
-            yield Sample(found[1].decode(), labels, value)
+            yield MetricSample(found[1].decode(), labels, value)
 
 
 def sample_value(text: bytes | str) -> float | None:
@@ -173,9 +173,9 @@ def sample_value(text: bytes | str) -> float | None:
     return value if 0.0 <= value <= LARGEST_VALUE else None
 
 
-def reading_of(samples: Iterable[Sample]) -> PodReading:
+def reading_of(samples: Iterable[MetricSample]) -> PodReading:
     """What the samples of one server come to."""
-    found: dict[str, list[Sample]] = {}
+    found: dict[str, list[MetricSample]] = {}
     for sample in samples:
         found.setdefault(sample.name, []).append(sample)
     waiting, running, used = (_first(found, table) for table in (WAITING, RUNNING, KV_USED))
@@ -196,7 +196,7 @@ def reading_of(samples: Iterable[Sample]) -> PodReading:
     )
 
 
-def _first(found: Mapping[str, list[Sample]], table: tuple[str, ...]) -> list[Sample]:
+def _first(found: Mapping[str, list[MetricSample]], table: tuple[str, ...]) -> list[MetricSample]:
     """The series of the first of these names that there is."""
     for name in table:
         plain, _, label = name.partition("{")
@@ -209,7 +209,7 @@ def _first(found: Mapping[str, list[Sample]], table: tuple[str, ...]) -> list[Sa
     return []
 
 
-def _sums(found: Mapping[str, list[Sample]], table: tuple[str, ...]) -> HistogramSums | None:
+def _sums(found: Mapping[str, list[MetricSample]], table: tuple[str, ...]) -> HistogramSums | None:
     for name in table:
         counts = found.get(f"{name}_count")
         if not counts:
@@ -228,7 +228,7 @@ def _sums(found: Mapping[str, list[Sample]], table: tuple[str, ...]) -> Histogra
     return None
 
 
-def _kv_tokens(series: Iterable[Sample]) -> int | None:
+def _kv_tokens(series: Iterable[MetricSample]) -> int | None:
     total = 0
     for one in series:
         size = one.labels.get("block_size") or one.labels.get("page_size") or ""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from windtunnel.core.errors import WindtunnelError, printable
-from windtunnel.scaling.kubernetes.pages import Sample, sample_value
+from windtunnel.scaling.kubernetes.pages import MetricSample, sample_value
 
 LARGEST_ANSWER: Final = 32 << 20
 MOST_SERIES: Final = 200_000
@@ -72,12 +72,12 @@ def _quoted(text: str) -> str:
 
 def samples_by_pod(
     answer: bytes, now_s: float, oldest_s: float, *, pod_label: str
-) -> dict[str, list[Sample]]:
+) -> dict[str, list[MetricSample]]:
     """By pod: the newest value of every series of a window that is not older than that."""
     data = _success(answer)
     if data.result_type != "matrix":
         raise Unavailable(f"Prometheus answers a {printable(data.result_type)[:40]}, no matrix")
-    found: dict[str, list[Sample]] = {}
+    found: dict[str, list[MetricSample]] = {}
     for series in _decoded(_RESULT, data.result)[:MOST_SERIES]:
         labels = series.metric
         name, pod = labels.get("__name__", ""), labels.get(pod_label, "")
@@ -86,7 +86,7 @@ def samples_by_pod(
         at_s, text = series.values[-1]
         value = sample_value(text)
         if value is not None and now_s - oldest_s <= at_s <= now_s + max(FUTURE_S, oldest_s):
-            found.setdefault(pod, []).append(Sample(name, labels, value))
+            found.setdefault(pod, []).append(MetricSample(name, labels, value))
     return found
 
 

@@ -18,10 +18,10 @@ from windtunnel.scaling.manifests.fields import (
 from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.manifests.queries import DESIRED
 from windtunnel.scaling.manifests.wva import (
-    Variant,
     VariantAnnotations,
     VariantManifest,
     VariantMetadata,
+    WvaVariant,
 )
 from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.policies.hpa import (
@@ -267,13 +267,13 @@ class HorizontalPodAutoscaler(ScalingManifest, VariantManifest):
     metadata: VariantMetadata = Field(description="Who it is.")
     spec: HpaForm = Field(description="What it says.")
 
-    def variant(self, names: ScenarioNames) -> Variant | None:
+    def variant(self, names: ScenarioNames) -> WvaVariant | None:
         spec = self.spec
         if not spec.by_wva:
             return None
         pool, pace = names.pool(spec.scale_target_ref.name), spec.behavior.directions()
         cost = VariantAnnotations.of(self.metadata.annotations).variant_cost
-        return Variant(pool, spec.bounds, cost, HpaPace(**pace))
+        return WvaVariant(pool, spec.bounds, cost, HpaPace(**pace))
 
     def policy(self, names: ScenarioNames) -> HpaSettings:
         spec = self.spec

@@ -21,10 +21,10 @@ from windtunnel.scaling.manifests.hpa import HpaBehaviorForm
 from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.manifests.queries import DESIRED, Asked
 from windtunnel.scaling.manifests.wva import (
-    Variant,
     VariantAnnotations,
     VariantManifest,
     VariantMetadata,
+    WvaVariant,
 )
 from windtunnel.scaling.metrics import SUM
 from windtunnel.scaling.policies.hpa import TOTAL, VALUE, HpaDown, HpaPace, HpaUp
@@ -277,13 +277,13 @@ class ScaledObject(ScalingManifest, VariantManifest):
         asked = (one.asked(names) for one in self.spec.of(PROMETHEUS, *RESOURCES))
         return filter(None, (one.note for one in asked))
 
-    def variant(self, names: ScenarioNames) -> Variant | None:
+    def variant(self, names: ScenarioNames) -> WvaVariant | None:
         spec = self.spec
         if not spec.by_wva(names):
             return None
         pool = names.pool(spec.scale_target_ref.name)
         cost = VariantAnnotations.of(self.metadata.annotations).variant_cost
-        return Variant(pool, spec.bounds, cost, HpaPace(**spec.directions()))
+        return WvaVariant(pool, spec.bounds, cost, HpaPace(**spec.directions()))
 
     def policy(self, names: ScenarioNames) -> KedaSettings:
         spec = self.spec

@@ -19,9 +19,9 @@ from windtunnel.scaling.manifests.kthena import (
 )
 from windtunnel.scaling.manifests.names import ScenarioNames
 from windtunnel.scaling.manifests.wva import (
-    Variant,
     VariantAutoscaling,
     VariantManifest,
+    WvaVariant,
     joined,
     wva_policy,
 )
@@ -126,7 +126,7 @@ class _Files:
         self.assignments: list[Assignment] = []
         self.notes: list[str] = []
         self._owners: dict[str, str] = {}  # by pool: who scales it
-        self._variants: dict[str, Variant] = {}  # by pool: those that WVA scales
+        self._variants: dict[str, WvaVariant] = {}  # by pool: those that WVA scales
         policies: dict[str, AutoscalingPolicy] = {}
         manifests = [one.manifest for one in written]
         bindings = [one for one in manifests if isinstance(one, AutoscalingPolicyBinding)]

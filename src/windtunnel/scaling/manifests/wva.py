@@ -45,7 +45,7 @@ class VariantMetadata(ManifestMetadata):
         yield from VariantAnnotations.faults(self.annotations, where)
 
 
-class Variant(NamedTuple):
+class WvaVariant(NamedTuple):
     """What a manifest says of a pool that WVA scales."""
 
     pool: str
@@ -77,7 +77,7 @@ class VariantForm(ApiSection, extra="ignore"):
 class VariantManifest(Manifest):
     """An object that may be about a pool which WVA scales."""
 
-    def variant(self, names: ScenarioNames) -> Variant | None:
+    def variant(self, names: ScenarioNames) -> WvaVariant | None:
         """What it says of one; None: it scales by itself."""
         raise NotImplementedError
 
@@ -96,20 +96,20 @@ class VariantAutoscaling(VariantManifest):
         if self.spec.scale_target_ref is None:
             yield from refusals(where, ("metadata", "name"), where.root.names.pool, self.target)
 
-    def variant(self, names: ScenarioNames) -> Variant:
+    def variant(self, names: ScenarioNames) -> WvaVariant:
         spec = self.spec
         bounds = PoolBounds(min=spec.min_replicas, max=spec.max_replicas)
-        return Variant(names.pool(self.target), bounds, spec.variant_cost)
+        return WvaVariant(names.pool(self.target), bounds, spec.variant_cost)
 
 
-def joined(first: Variant, second: Variant) -> Variant:
+def joined(first: WvaVariant, second: WvaVariant) -> WvaVariant:
     """What two manifests say of one pool: the HPA has the bounds, WVA's own object the cost."""
     hpa, own = (first, second) if first.hpa is not None else (second, first)
     cost = own.cost if hpa.cost is None else hpa.cost
     return hpa._replace(cost=cost)
 
 
-def wva_policy(variants: Mapping[str, Variant]) -> SpareCapacitySettings:
+def wva_policy(variants: Mapping[str, WvaVariant]) -> SpareCapacitySettings:
     """The policy of all variants, by pool."""
     return SpareCapacitySettings(
         policy="wva-v1",

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.analyzers import Finding, Group
-from windtunnel.scaling.cron import ALLOWED, CronTimes, Schedule, begin_of, zone_of
+from windtunnel.scaling.cron import ALLOWED, CronSchedule, CronTimes, begin_of, zone_of
 from windtunnel.scaling.formula import Formula
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.metrics import MEAN, REQUESTS, SUM, Metric, metric
@@ -171,7 +171,7 @@ class KedaSettings(HpaSettings):
 class ScheduleMetric(Metric):
     """A number by the clock: one while a schedule is on, and another while it is not."""
 
-    def __init__(self, schedule: Schedule, on: float, off: float) -> None:
+    def __init__(self, schedule: CronSchedule, on: float, off: float) -> None:
         super().__init__("schedule", REQUESTS)
         self._schedule: Final = schedule
         self._on: Final = on
@@ -218,7 +218,7 @@ def _scheduled(settings: KedaSettings, *, is_switch: bool) -> list[ScheduleMetri
     begins = begin_of(settings.begins)
     return [
         ScheduleMetric(
-            Schedule(one.start, one.end, one.timezone, begins),
+            CronSchedule(one.start, one.end, one.timezone, begins),
             1.0 if is_switch else float(one.replicas),
             0.0 if is_switch else 1.0,  # KEDA asks for one replica then
         )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from windtunnel.search.check.observation import RequestRows
+from windtunnel.search.check.observation import KeptRequests
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.results.columns import RequestColumns
 from windtunnel.twin.results.recorder import OUTCOMES
@@ -43,7 +43,7 @@ class MissSink:
 
     def __init__(self, plan: ScenarioPlan, bin_s: float) -> None:
         self._bin_s = bin_s
-        self._rows = RequestRows(plan)
+        self._rows = KeptRequests(plan)
         self.arrived: Counter[int] = Counter()
         self.missed: Counter[int] = Counter()
 

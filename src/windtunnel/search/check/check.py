@@ -34,7 +34,7 @@ from windtunnel.search.check.limits import (
     FAILED,
     TOTAL_COST,
     UNCERTAIN,
-    Limit,
+    FigureLimit,
     judge,
     spread,
 )
@@ -61,7 +61,7 @@ GROUP_BY_UNIT = {SECONDS: LATENCY, SHARE: ATTAINMENT, DOLLARS: COST}
 class CheckAsk(NamedTuple):
     """What is wanted of a check."""
 
-    limits: Sequence[Limit] = ()
+    limits: Sequence[FigureLimit] = ()
     seeds: int | None = None
     block_s: float | None = None
     jobs: int | None = None
@@ -96,7 +96,9 @@ def _seeds(sides: Sequence[CheckSide], asked: int | None) -> list[int]:
     return [first + number for number in range(USUAL_SEEDS if asked is None else asked)]
 
 
-def _priced(sides: Sequence[CheckSide], limits: Sequence[Limit], *, asked: bool) -> list[Limit]:
+def _priced(
+    sides: Sequence[CheckSide], limits: Sequence[FigureLimit], *, asked: bool
+) -> list[FigureLimit]:
     """The limits that can be measured: cost can where servers have a price."""
     for side in sides:
         plan = side.plan
@@ -137,7 +139,7 @@ def _found(
     sides: Sequence[CheckSide],
     seeds: Sequence[int],
     pairs: Sequence[PairedRuns],
-    limits: Sequence[Limit],
+    limits: Sequence[FigureLimit],
     ask: CheckAsk,
 ) -> dict[str, Any]:
     runs = [_figures([pair[side] for pair in pairs]) for side in range(2)]

@@ -16,7 +16,7 @@ ALLOWED = "a value such as 800ms, 99% or 12, or a change such as +5% or -0.5%"
 ROUNDING = 1e-9
 
 
-class Limit(NamedTuple):
+class FigureLimit(NamedTuple):
     """The most or the least that a figure may be, or may change by.
 
     A change is a share of the base's figure; of shares themselves it is in points.
@@ -30,15 +30,15 @@ class Limit(NamedTuple):
 
 
 DEFAULTS = (
-    Limit(ATTAINED, is_most=False, value=-0.001, is_change=True, text="-0.1%"),
-    Limit(TOTAL_COST, is_most=True, value=0.01, is_change=True, text="+1%"),
+    FigureLimit(ATTAINED, is_most=False, value=-0.001, is_change=True, text="-0.1%"),
+    FigureLimit(TOTAL_COST, is_most=True, value=0.01, is_change=True, text="+1%"),
 )
 """Where no limits are given."""
 
 
 def limits_of(
     max_cost: str | None, min_attainment: str | None, most: Iterable[str], least: Iterable[str]
-) -> list[Limit]:
+) -> list[FigureLimit]:
     """What was asked for; `most` and `least` are written `FIGURE=LIMIT`."""
     found = []
     if min_attainment is not None:
@@ -50,7 +50,7 @@ def limits_of(
     return found
 
 
-def limit_of(path: str, text: str, option: str, *, is_most: bool) -> Limit:
+def limit_of(path: str, text: str, option: str, *, is_most: bool) -> FigureLimit:
     """The limit that `text` says for a figure."""
     where = f"{option} {text}"
     written = text.strip()
@@ -58,16 +58,16 @@ def limit_of(path: str, text: str, option: str, *, is_most: bool) -> Limit:
         if not written.endswith("%"):
             raise InputError("a change is in percent", where=where, allowed=ALLOWED)
         value = _number(parse_share, written, where)
-        return Limit(path, is_most, value, is_change=True, text=written)
+        return FigureLimit(path, is_most, value, is_change=True, text=written)
     unit = figure(path).unit
     parse = {SECONDS: parse_duration, SHARE: parse_share}.get(unit, _plain)
     value = _number(parse, written, where)
     if unit == SHARE and not 0.0 <= value <= 1.0:
         raise InputError(f"{written} is not a share", where=where, allowed="0% to 100%")
-    return Limit(path, is_most, value, is_change=False, text=written)
+    return FigureLimit(path, is_most, value, is_change=False, text=written)
 
 
-def figure_limit(text: str, option: str, *, is_most: bool) -> Limit:
+def figure_limit(text: str, option: str, *, is_most: bool) -> FigureLimit:
     """The limit that `FIGURE=VALUE` says."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip() or not value.strip():
@@ -95,7 +95,7 @@ def _plain(text: str) -> float:
         raise InputError(f"{text!r} is not a number") from None
 
 
-def spread(limits: Sequence[Limit], classes: Sequence[str]) -> list[Limit]:
+def spread(limits: Sequence[FigureLimit], classes: Sequence[str]) -> list[FigureLimit]:
     """A limit for every class of service in place of one for all of them."""
     return [
         limit._replace(path=limit.path.replace("CLASS", name))
@@ -104,7 +104,7 @@ def spread(limits: Sequence[Limit], classes: Sequence[str]) -> list[Limit]:
     ]
 
 
-def judge(limit: Limit, metric: Mapping[str, Any]) -> dict[str, Any]:
+def judge(limit: FigureLimit, metric: Mapping[str, Any]) -> dict[str, Any]:
     """A limit against a compared figure: what it allows, what there is, and the verdict.
 
     What is measured is a fact of this traffic, so a value decides by itself. A change may also be
@@ -131,13 +131,13 @@ def judge(limit: Limit, metric: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _words(limit: Limit, unit: str) -> str:
+def _words(limit: FigureLimit, unit: str) -> str:
     points = limit.is_change and unit == SHARE
     text = limit.text.replace("%", " points") if points else limit.text
     return f"{'at most' if limit.is_most else 'at least'} {text}"
 
 
-def _within(limit: Limit, value: float) -> bool:
+def _within(limit: FigureLimit, value: float) -> bool:
     slack = ROUNDING * max(1.0, abs(limit.value))
     return value <= limit.value + slack if limit.is_most else value >= limit.value - slack
 
@@ -157,7 +157,9 @@ def _change(
     return other / total - 1.0 if total else math.copysign(math.inf, other)
 
 
-def _verdict_of_change(limit: Limit, change: float | None, difference: Mapping[str, Any]) -> str:
+def _verdict_of_change(
+    limit: FigureLimit, change: float | None, difference: Mapping[str, Any]
+) -> str:
     if change is None:
         return FAILED
     if _within(limit, change):
@@ -171,7 +173,7 @@ def _verdict_of_change(limit: Limit, change: float | None, difference: Mapping[s
     return UNCERTAIN if low is not None and low <= same <= high else FAILED
 
 
-def _found_text(limit: Limit, unit: str, found: float | None) -> str:
+def _found_text(limit: FigureLimit, unit: str, found: float | None) -> str:
     if found is None:
         return "no value"
     if not limit.is_change:

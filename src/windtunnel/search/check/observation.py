@@ -74,7 +74,7 @@ def observe(
 
     `step_scales` make the steps of some pools longer or shorter.
     """
-    rows, log = RequestRows(plan), _ControlLog()
+    rows, log = KeptRequests(plan), _ControlLog()
     ceiling = MemoryCeiling.of(None, processes)
     done = run(plan, rows=rows, decisions=log, look=ceiling.look, step_scales=step_scales)
     owners = done.timeline.owners
@@ -141,7 +141,7 @@ class _ControlLog:
         self.decisions.append(one)
 
 
-class RequestRows:
+class KeptRequests:
     """Keeps some forty bytes of every request that ends."""
 
     def __init__(self, plan: ScenarioPlan) -> None:

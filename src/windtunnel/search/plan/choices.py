@@ -20,7 +20,7 @@ SUGGESTED = PlanSettings()
 Section = dict[str, Any]
 
 
-class Budget(msgspec.Struct, frozen=True):
+class PlanBudget(msgspec.Struct, frozen=True):
     """What a deployment may use."""
 
     stock: dict[str, int]
@@ -60,7 +60,7 @@ class Choices(msgspec.Struct, frozen=True):
     scalers: tuple[Section | None, ...]
     """None here: a number of servers that never changes."""
     prices: dict[str, float]
-    budget: "Budget"
+    budget: "PlanBudget"
     not_varied: tuple[str, ...]
     """Sentences about what might have been tried."""
 
@@ -114,7 +114,7 @@ def choices_of(plan: ScenarioPlan) -> Choices:
         routers=tuple(planning.written_routers or (None,)),
         scalers=scalers,
         prices=planning.prices_by_name,
-        budget=Budget(planning.stock_by_name, planning.machine, planning.dollars_per_hour),
+        budget=PlanBudget(planning.stock_by_name, planning.machine, planning.dollars_per_hour),
         not_varied=tuple(notes),
     )
 

@@ -10,7 +10,7 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.search.plan.bounds import EngineBounds, Ruled, fewest_servers, ruled_out
-from windtunnel.search.plan.choices import Budget, Choices, Section, template_of
+from windtunnel.search.plan.choices import Choices, PlanBudget, Section, template_of
 from windtunnel.search.plan.demand import ClassDemand
 from windtunnel.search.plan.goal import Goal
 from windtunnel.search.point import Origin, Settings
@@ -406,7 +406,7 @@ def candidates_of(
     return found
 
 
-def _over(kind: ServerKind, servers: tuple[int, ...], budget: Budget) -> str:
+def _over(kind: ServerKind, servers: tuple[int, ...], budget: PlanBudget) -> str:
     """Why a deployment is more than there is; empty where it is not."""
     plan, name, degree = kind.plan, kind.hardware.accelerator, kind.hardware.tensor_parallel
     count = sum(servers)

@@ -21,7 +21,7 @@ from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.settings import PoolSettings
 
 
-class Found(NamedTuple):
+class PoolTarget(NamedTuple):
     """Something that a pool can be a number of."""
 
     set_name: str
@@ -145,13 +145,13 @@ def read_sets(spec: Scenario, folder: Path) -> tuple[list[NamedSet], list[tuple[
     return list(sets.values()), files
 
 
-def everything(sets: Sequence[NamedSet]) -> dict[str, Found | None]:
+def everything(sets: Sequence[NamedSet]) -> dict[str, PoolTarget | None]:
     """All that a pool can name; a name that means several things is None."""
-    found: dict[str, Found | None] = {}
+    found: dict[str, PoolTarget | None] = {}
     for one in sets:
-        parts = [Found(one.name, SET, one.name, one.spec)]
-        parts += [Found(one.name, GROUP, group.name, one.spec) for group in one.spec.groups]
-        parts += [Found(one.name, CLIQUE, role.name, one.spec) for role in one.spec.alone]
+        parts = [PoolTarget(one.name, SET, one.name, one.spec)]
+        parts += [PoolTarget(one.name, GROUP, group.name, one.spec) for group in one.spec.groups]
+        parts += [PoolTarget(one.name, CLIQUE, role.name, one.spec) for role in one.spec.alone]
         for part in parts:
             if part.kind != SET:
                 found[f"{one.name}/{part.name}"] = part
@@ -198,7 +198,7 @@ def backing_faults(spec: Scenario, sets: Sequence[NamedSet]) -> Iterator[Fault]:
 
 
 def _owner_faults(
-    path: KeyPath, pool: PoolSettings, found: Found, owners: dict[tuple[str, str], str]
+    path: KeyPath, pool: PoolSettings, found: PoolTarget, owners: dict[tuple[str, str], str]
 ) -> Iterator[Fault]:
     """A clique has one owner: a pool that is a set has all cliques of it."""
     mine = (found.set_name, "" if found.kind == SET else found.name)
@@ -210,7 +210,7 @@ def _owner_faults(
 
 
 def _size_faults(
-    path: KeyPath, pool: PoolSettings, found: Found, spec: Scenario
+    path: KeyPath, pool: PoolSettings, found: PoolTarget, spec: Scenario
 ) -> Iterator[Fault]:
     asked = found.accelerators()
     if asked != pool.gpus and (asked or spec.fleet is not None):
@@ -232,7 +232,7 @@ def _size_faults(
 
 
 def _pod_faults(
-    path: KeyPath, pool: PoolSettings, found: Found, fleet: FleetSettings
+    path: KeyPath, pool: PoolSettings, found: PoolTarget, fleet: FleetSettings
 ) -> Iterator[Fault]:
     largest = max((one.accelerators for one in _matching(fleet, pool)), default=0)
     for role, _ in slots_of(found.spec, found.kind, found.name):

@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.random import Stream
-from windtunnel.scaling.policies.predictive.forecast import Forecaster, loss, seen_twice
+from windtunnel.scaling.policies.predictive.forecast import RateForecaster, loss, seen_twice
 
 
 def forecaster(
     rates: list[float], *, ahead: int = 4, season_s: float = 0.0, miss_price: float = 20.0
-) -> Forecaster:
-    made = Forecaster(15.0, ahead, season_s, miss_price)
+) -> RateForecaster:
+    made = RateForecaster(15.0, ahead, season_s, miss_price)
     for rate in rates:
         made.see(rate)
     return made
 
 
 def test_nothing_seen_is_nothing_expected() -> None:
-    expected = Forecaster(15.0, 4).forecast()
+    expected = RateForecaster(15.0, 4).forecast()
     assert (expected.rate, expected.planned) == (0.0, 0.0)
 
 
@@ -59,7 +59,7 @@ def test_a_season_that_is_twice_the_last_is_foretold_as_such() -> None:
 def test_the_plan_is_the_cheapest_for_the_errors_that_were_made() -> None:
     """Held against every plan: what it covers is worth its price, and nothing cheaper was left."""
     draw = Stream(1, "arrivals")
-    made = Forecaster(15.0, 4, miss_price=20.0)
+    made = RateForecaster(15.0, 4, miss_price=20.0)
     for _ in range(400):
         made.see(sum(draw.uniform() < 0.26 for _ in range(200)) / 15.0)
     expected = made.forecast()

@@ -39,7 +39,7 @@ class InferencePool(Manifest):
     spec: PoolSpec = Field(description="What is wanted.")
 
 
-class PoolReference(ApiSection):
+class PoolRef(ApiSection):
     group: AnyText | None = Field(default=None, description="Not used.")
     kind: AnyText | None = Field(default=None, description="Not used.")
     name: AnyText = Field(description="The pool that it is about.")
@@ -49,7 +49,7 @@ class ObjectiveSpec(ApiSection):
     priority: Annotated[int, Whole(-(2**31), 2**31 - 1)] = Field(
         default=0, description="Higher goes first; below 0 may be shed."
     )
-    pool_ref: PoolReference = Field(description="The pool that it is about.")
+    pool_ref: PoolRef = Field(description="The pool that it is about.")
 
 
 class InferenceObjective(Manifest):

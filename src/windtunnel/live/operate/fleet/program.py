@@ -17,7 +17,7 @@ from windtunnel.core.loop import INFINITY
 from windtunnel.fleet.kubernetes.books import ROWS, read_books
 from windtunnel.fleet.kubernetes.controller import (
     FleetDecision,
-    PodReading,
+    PodReader,
     ShardController,
     ShardIdentity,
 )
@@ -30,7 +30,7 @@ from windtunnel.fleet.kubernetes.objects import (
     FLEET,
     MACHINE,
     FleetCall,
-    Outcome,
+    ProviderOutcome,
     next_epoch,
 )
 from windtunnel.fleet.kubernetes.provider import KubernetesProvider
@@ -49,7 +49,7 @@ from windtunnel.gangs.api.pod_spec import requests_of
 from windtunnel.gangs.kubernetes.reading import name_of
 from windtunnel.gangs.objects import NODE, POD
 from windtunnel.gangs.placement.constraints import node_terms
-from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import (
     AlreadyExists,
     Conflict,
@@ -78,7 +78,7 @@ from windtunnel.live.system import unwrapped
 NAME: Final = "windtunnel-fleet"
 """Of its Leases, ConfigMaps and events, before the name of the fleet and the shard."""
 ONLY_SHARD: Final = "main"
-READING: Final = PodReading(node_terms, requests_of, name_of)
+READING: Final = PodReader(node_terms, requests_of, name_of)
 WARNINGS: Final = ("short", "no_kind", "failed", "unsaved")
 TERM_EPOCHS: Final = 1 << 20
 """How often a controller may be built anew in one term."""
@@ -112,7 +112,7 @@ class FleetProgram:
         self.reflectors: Final[dict[str, Reflector[Received]]] = {}
         live = file.live.fleet
         if any(one.node_class is not None for one in live.pools):
-            chosen = Selection(labels=f"{FLEET}={live.name}")
+            chosen = ObjectSelection(labels=f"{FLEET}={live.name}")
             self.reflectors[CLAIM] = Reflector(client, NODE_CLAIMS, Received, chosen)
         self.on_decision: OnDecision | None = None
         names = [one.name for one in live.shards]
@@ -450,27 +450,31 @@ class ShardProcess(LeasedProcess):
         outcome, says = await self._answer(writer, call)
         key = (call.verb, call.kind, outcome.value)
         self.counts[key] = self.counts.get(key, 0) + 1
-        if outcome in (Outcome.FAILED, Outcome.TAKEN):
+        if outcome in (ProviderOutcome.FAILED, ProviderOutcome.TAKEN):
             self._warn(call, says)
         controller.answered(call, outcome, says, self._now_s())
         self._woken.set()
 
-    async def _answer(self, writer: Client, call: FleetCall) -> tuple[Outcome, str]:
+    async def _answer(self, writer: Client, call: FleetCall) -> tuple[ProviderOutcome, str]:
         try:
             return await self._call(writer, call)
         except NotLeader:
             raise
         except NotFound as error:
             is_done = call.verb in (DELETE, EVICT)
-            return (Outcome.DONE if is_done else Outcome.STALE), str(error)
+            return (ProviderOutcome.DONE if is_done else ProviderOutcome.STALE), str(error)
         except TooManyRequests as error:
-            return Outcome.REFUSED if call.verb == EVICT else Outcome.FAILED, str(error)
+            return ProviderOutcome.REFUSED if call.verb == EVICT else ProviderOutcome.FAILED, str(
+                error
+            )
         except Conflict as error:
-            return (Outcome.DONE if call.verb == EVICT else Outcome.STALE), str(error)
+            return (ProviderOutcome.DONE if call.verb == EVICT else ProviderOutcome.STALE), str(
+                error
+            )
         except KubernetesError as error:
-            return Outcome.FAILED, str(error)
+            return ProviderOutcome.FAILED, str(error)
 
-    async def _call(self, writer: Client, call: FleetCall) -> tuple[Outcome, str]:
+    async def _call(self, writer: Client, call: FleetCall) -> tuple[ProviderOutcome, str]:
         if call.verb == APPLY:
             await self.store(writer, call.body["data"], ROWS)
         elif call.verb == CREATE:
@@ -485,9 +489,9 @@ class ShardProcess(LeasedProcess):
             resource = NODE_CLAIMS if call.kind == CLAIM else NODES
             made = await writer.patch(resource, "", call.name, body, Received)
             self._cache(call.kind).written(made)
-        return Outcome.DONE, ""
+        return ProviderOutcome.DONE, ""
 
-    async def _create(self, writer: Client, call: FleetCall) -> tuple[Outcome, str]:
+    async def _create(self, writer: Client, call: FleetCall) -> tuple[ProviderOutcome, str]:
         """A name that is taken may be our own claim, whose answer was lost."""
         cache = self._cache(CLAIM)
         try:
@@ -496,11 +500,14 @@ class ShardProcess(LeasedProcess):
             found = await writer.get(NODE_CLAIMS, "", call.name, Received)
             labels, own = found.metadata.labels, call.body["metadata"]["labels"]
             if any(labels.get(key) != own[key] for key in (FLEET, MACHINE)):
-                return Outcome.TAKEN, f"a NodeClaim {call.name} exists that is not of this fleet"
+                return (
+                    ProviderOutcome.TAKEN,
+                    f"a NodeClaim {call.name} exists that is not of this fleet",
+                )
             cache.written(found)
             if found.metadata.deletion_timestamp is not None:
-                return Outcome.STALE, "the NodeClaim before it is not gone yet"
-        return Outcome.DONE, ""
+                return ProviderOutcome.STALE, "the NodeClaim before it is not gone yet"
+        return ProviderOutcome.DONE, ""
 
     def _cache(self, kind: str) -> Any:
         if kind == CLAIM:

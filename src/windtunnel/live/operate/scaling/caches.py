@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from windtunnel.gangs.kubernetes.stamps import seconds_of
-from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import PODS, Object, Resource
@@ -86,7 +86,7 @@ class ScalingCaches:
             self._add(resource)
 
     def _add(self, resource: Resource) -> None:
-        made = Reflector(self._client, resource, Received, Selection(self._namespace))
+        made = Reflector(self._client, resource, Received, ObjectSelection(self._namespace))
         made.cache.subscribe(partial(self._note, made))
         self.reflectors[_key(resource)] = made
 
@@ -191,7 +191,7 @@ class ScaleKinds:
         return found[1]
 
 
-async def pods_of(client: Client, chosen: Selection) -> list[PodView]:
+async def pods_of(client: Client, chosen: ObjectSelection) -> list[PodView]:
     """The pods of a namespace and a selector."""
     listed = await client.list_all(PODS, chosen)
     return [_pod_view(_POD.decode(raw)) for raw in listed.items]

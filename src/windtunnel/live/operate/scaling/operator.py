@@ -17,7 +17,7 @@ import msgspec
 
 from windtunnel.core.loop import INFINITY
 from windtunnel.core.telemetry import Record
-from windtunnel.live.kubernetes.client import Client, Selection
+from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import (
     ApiError,
     Conflict,
@@ -38,7 +38,7 @@ from windtunnel.live.kubernetes.resources import (
 from windtunnel.live.operate.received import Received
 from windtunnel.live.operate.scaling.caches import ScaleKinds, ScalingCaches, pods_of
 from windtunnel.live.operate.scaling.canary import CanaryChecks, CanaryOptions
-from windtunnel.live.operate.scaling.scaled import FAILED_S, RunningCheck, Scaled, decoded
+from windtunnel.live.operate.scaling.scaled import FAILED_S, RunningCheck, ScaledEntry, decoded
 from windtunnel.live.operate.scaling.sources import MetricSources
 from windtunnel.live.system import unwrapped
 from windtunnel.scaling.decision import Decision
@@ -54,13 +54,13 @@ from windtunnel.scaling.kubernetes.control import (
     ACCEPTED,
     LONGEST_MESSAGE,
     WARNING,
-    Condition,
-    ObjectEvent,
-    Observation,
+    AutoscalerCondition,
+    AutoscalerEvent,
     Order,
-    OrderOutcome,
     RecordHolder,
+    ScaleOutcome,
     ScalingController,
+    TickObservation,
     merged_conditions,
 )
 from windtunnel.scaling.kubernetes.core import ScalingCore, StoredObject
@@ -111,7 +111,7 @@ class ScalingOperator:
         self._now_s: Final = now_s
         self._options: Final = options
         self.core: Final = ScalingCore(now_s(), acts=writer is not None, record=options.record)
-        self.scaled: Final[dict[ObjectName, Scaled]] = {}
+        self.scaled: Final[dict[ObjectName, ScaledEntry]] = {}
         self._kinds: Final = ScaleKinds(reader, now_s)
         self._checks: Final = CanaryChecks(options.canary)
         self.on_decision: Decided | None = None
@@ -164,7 +164,7 @@ class ScalingOperator:
             if known is None or known.meta.uid != meta.uid:
                 if known is not None:
                     known.cancel()
-                self.scaled[named] = Scaled(self.core.objects[named], resource, meta)
+                self.scaled[named] = ScaledEntry(self.core.objects[named], resource, meta)
             one = self.scaled[named]
             one.meta, one.status = meta, held.status
         if self._caches.take_hpas_changed():
@@ -186,7 +186,7 @@ class ScalingOperator:
 
     # One look.
 
-    async def _look_at(self, one: Scaled) -> None:
+    async def _look_at(self, one: ScaledEntry) -> None:
         try:
             unread = one.control is None and one.gate.checks and not one.gate.restored
             if unread and not await self._holds_record(one):  # which may have one in force
@@ -205,7 +205,7 @@ class ScalingOperator:
             self.bugs += 1
             scaling_log.exception("%s: a bug kept it from a decision", one.named)
 
-    async def _tick(self, one: Scaled) -> None:
+    async def _tick(self, one: ScaledEntry) -> None:
         if not await self._holds_record(one):
             one.due_s = self._now_s() + one.interval_s
             return
@@ -228,7 +228,7 @@ class ScalingOperator:
             return
         if not await self._store(one, control):
             for order in made.orders:
-                self._carried_out(one, order, OrderOutcome.WITHDRAWN, "")
+                self._carried_out(one, order, ScaleOutcome.WITHDRAWN, "")
             return
         for order in made.orders:
             outcome, says = await self._order(order)
@@ -238,11 +238,13 @@ class ScalingOperator:
         await self._write_status(one, control)
 
     def _carried_out(
-        self, one: Scaled, order: Order, outcome: OrderOutcome, says: str
-    ) -> ObjectEvent | None:
+        self, one: ScaledEntry, order: Order, outcome: ScaleOutcome, says: str
+    ) -> AutoscalerEvent | None:
         return self.core.carried_out(one.named, order.target.pool, outcome, says, self._now_s())
 
-    async def _observe(self, one: Scaled, control: ScalingController) -> tuple[Observation, float]:
+    async def _observe(
+        self, one: ScaledEntry, control: ScalingController
+    ) -> tuple[TickObservation, float]:
         """All that is to be known for a decision, and when it was so."""
         pools: dict[str, PoolObservation | str] = {}
         targets = control.plan.targets
@@ -253,14 +255,14 @@ class ScalingOperator:
         known = {pool: look for pool, look in pools.items() if isinstance(look, PoolObservation)}
         now_s = self._now_s()
         if len(known) < len(pools):
-            return Observation(pools), now_s
+            return TickObservation(pools), now_s
         answers = await self._sources.ask(control.plan, known, now_s)
         external = {
             pool: look._replace(external=answers.external[pool])
             for pool, look in known.items()
             if pool in answers.external
         }
-        seen = Observation(
+        seen = TickObservation(
             {**known, **external}, answers.readings, answers.queued, answers.problems,
             self.core.taken.get(one.named, {}),
         )  # fmt: skip
@@ -281,14 +283,14 @@ class ScalingOperator:
             selector = ",".join(filter(None, selectors))
             if not selector:
                 return f"the scale of {named} names no pods: give a selector"
-            chosen = Selection(named.namespace, selector)
+            chosen = ObjectSelection(named.namespace, selector)
             pods = await pods_of(self._reader, chosen)
         except KubernetesError as error:
             return str(error)
         size = (scale.get("spec") or {}).get("replicas") or 0
         return PoolObservation(int(size), pods, uid=str(scale["metadata"].get("uid", "")))
 
-    async def _order(self, order: Order) -> tuple[OrderOutcome, str]:
+    async def _order(self, order: Order) -> tuple[ScaleOutcome, str]:
         """Changes a scale that is still what it was when the order was made."""
         assert self._writer is not None
         named = order.target.named
@@ -299,7 +301,7 @@ class ScalingOperator:
             try:
                 scale = await self._reader.get_scale(resource, named.namespace, named.name)
                 if (scale.get("spec") or {}).get("replicas", 0) != order.before:
-                    return OrderOutcome.WITHDRAWN, ""
+                    return ScaleOutcome.WITHDRAWN, ""
                 version = scale["metadata"].get("resourceVersion", "")
                 change = {
                     "metadata": {"resourceVersion": version},
@@ -311,16 +313,16 @@ class ScalingOperator:
             except Conflict as error:
                 says = error.message
             except (NoAnswer, ServerError) as error:
-                return OrderOutcome.UNKNOWN, str(error)
+                return ScaleOutcome.UNKNOWN, str(error)
             except ApiError as error:
-                return OrderOutcome.REFUSED, error.message
+                return ScaleOutcome.REFUSED, error.message
             else:
-                return OrderOutcome.DONE, ""
-        return OrderOutcome.REFUSED, says
+                return ScaleOutcome.DONE, ""
+        return ScaleOutcome.REFUSED, says
 
     # The record.
 
-    async def _holds_record(self, one: Scaled) -> bool:
+    async def _holds_record(self, one: ScaledEntry) -> bool:
         """Whether we decide for an object, or another installation does."""
         if self._writer is None:
             await self._read_in_force(one)
@@ -344,27 +346,27 @@ class ScalingOperator:
             if not one.standing_by:
                 one.standing_by = True
                 note = f"{holder} autoscales this object: {self._options.installation} stands by"
-                await self._record(one, ObjectEvent(WARNING, "AnotherInstallation", note))
+                await self._record(one, AutoscalerEvent(WARNING, "AnotherInstallation", note))
             return False
         if one.standing_by:
             one.standing_by = False
             note = f"the record of {holder} has not changed for long: it is taken over"
-            await self._record(one, ObjectEvent(WARNING, "TakenOver", note))
+            await self._record(one, AutoscalerEvent(WARNING, "TakenOver", note))
         one.version = version
         owner = (found["metadata"].get("ownerReferences") or [{}])[0].get("uid")
         record = decoded(str(data.get("record", ""))) if owner == one.meta.uid else None
         wrong = self._restore(one, record)
         if wrong:
-            await self._record(one, ObjectEvent(WARNING, "RecordUnreadable", wrong))
+            await self._record(one, AutoscalerEvent(WARNING, "RecordUnreadable", wrong))
         return True
 
-    def _restore(self, one: Scaled, record: dict[str, Any] | None) -> str:
+    def _restore(self, one: ScaledEntry, record: dict[str, Any] | None) -> str:
         """Goes on from a record, if any; what is wrong with it."""
         wrong = self.core.restore(one.named, record, self._now_s())
         self._follow_plans()
         return wrong
 
-    async def _read_in_force(self, one: Scaled) -> None:
+    async def _read_in_force(self, one: ScaledEntry) -> None:
         """A dry run knows what is in force from the record of the operator that acts."""
         if one.gate.restored or not one.gate.checks:
             return
@@ -376,7 +378,7 @@ class ScalingOperator:
         record = decoded(str((found.get("data") or {}).get("record", "")))
         self._restore(one, record)
 
-    async def _store(self, one: Scaled, control: ScalingController) -> bool:
+    async def _store(self, one: ScaledEntry, control: ScalingController) -> bool:
         """Says whether the record is stored; without it, nothing is ordered."""
         assert self._writer is not None
         record = {**control.record(), "canary": one.gate.record()}
@@ -386,7 +388,7 @@ class ScalingOperator:
             note = (
                 f"decisions are not remembered: their record has more than {LARGEST_RECORD} bytes"
             )
-            await self._record(one, ObjectEvent(WARNING, "RecordTooLarge", note))
+            await self._record(one, AutoscalerEvent(WARNING, "RecordTooLarge", note))
         name, space = one.beside("scaling"), one.named.namespace
         owner = {**owner_reference(one.resource, one.meta), "blockOwnerDeletion": False}
         meta: dict[str, Any] = {"namespace": space, "name": name, "labels": MANAGED}
@@ -415,7 +417,7 @@ class ScalingOperator:
 
     # Changed policies.
 
-    async def _check_change(self, one: Scaled) -> None:
+    async def _check_change(self, one: ScaledEntry) -> None:
         """Starts the check of a changed policy, or takes note of its outcome; never waits."""
         ask, running = one.gate.pending(self._now_s()), one.check
         if running is not None and (ask is None or ask.key != running.ask.key):
@@ -436,7 +438,7 @@ class ScalingOperator:
             self._say(one, f"{one.wrong}. {GOES_ON}")
         told = one.gate.condition()
         if told is None and one.has_condition(CANARY):
-            told = Condition(CANARY, holds=True, reason="NotConfigured")
+            told = AutoscalerCondition(CANARY, holds=True, reason="NotConfigured")
         if one.control is not None and told is not None:
             one.control.conditions[CANARY] = told
 
@@ -448,7 +450,7 @@ class ScalingOperator:
             scaling_log.exception("a bug ended a check")
             return CanaryOutcome(None, f"a bug ended the check: {error!r}.")
 
-    async def _attach(self, one: Scaled, report: str) -> None:
+    async def _attach(self, one: ScaledEntry, report: str) -> None:
         """The report of the latest check, in a ConfigMap that goes with the object."""
         if self._writer is None:
             return
@@ -467,7 +469,9 @@ class ScalingOperator:
 
     # What is told.
 
-    async def _record(self, one: Scaled, event: ObjectEvent, action: str = "Autoscale") -> None:
+    async def _record(
+        self, one: ScaledEntry, event: AutoscalerEvent, action: str = "Autoscale"
+    ) -> None:
         if event.type == WARNING:
             who = await self._who(one) if event.reason == "ForeignChange" else ""
             event = event._replace(note=event.note + who)
@@ -478,7 +482,7 @@ class ScalingOperator:
             about = Subject.of(one.resource, one.meta)
             self._recorder.record(about, event.type, event.reason, action, event.note)
 
-    async def _who(self, one: Scaled) -> str:
+    async def _who(self, one: ScaledEntry) -> str:
         """The managers of `spec.replicas` besides us, as the targets' metadata has them."""
         assert one.control is not None
         found: dict[str, None] = {}
@@ -498,13 +502,13 @@ class ScalingOperator:
                     found[manager] = None
         return f" spec.replicas is also written by {', '.join(found)}." if found else ""
 
-    def _say(self, one: Scaled, what: str) -> None:
+    def _say(self, one: ScaledEntry, what: str) -> None:
         """Each problem once, however often it comes."""
         if one.told_text != what:
             one.told_text = what
             scaling_log.warning("%s: %s", one.named, what)
 
-    async def _tell_invalid(self, one: Scaled) -> bool:
+    async def _tell_invalid(self, one: ScaledEntry) -> bool:
         """Says whether it is done, and need not be tried again."""
         if not one.wrong:
             return True
@@ -513,7 +517,7 @@ class ScalingOperator:
             await self._patch_status(one, [_accepted(one)], {}) or self._writer is None or one.mute
         )
 
-    async def _write_status(self, one: Scaled, control: ScalingController) -> None:
+    async def _write_status(self, one: ScaledEntry, control: ScalingController) -> None:
         """Where something has changed; other words for the same only now and then."""
         conditions = [_accepted(one), *control.conditions.values()]
         fields = control.target_fields()
@@ -537,7 +541,7 @@ class ScalingOperator:
             one.told, one.told_s = shape, now_s
 
     async def _patch_status(
-        self, one: Scaled, conditions: Sequence[Condition], more: dict[str, Any]
+        self, one: ScaledEntry, conditions: Sequence[AutoscalerCondition], more: dict[str, Any]
     ) -> bool:
         if self._writer is None or one.mute:
             return False
@@ -577,10 +581,10 @@ def _stored(named: ObjectName, held: Received) -> StoredObject:
     return StoredObject(named, meta.uid, created, meta.generation, held.spec, canary)
 
 
-def _accepted(one: Scaled) -> Condition:
+def _accepted(one: ScaledEntry) -> AutoscalerCondition:
     """Whether the object as it is can be carried out."""
     if one.wrong:
         goes_on = "" if one.control is None else f". {GOES_ON}"
         message = f"{one.wrong[: LONGEST_MESSAGE - len(goes_on)]}{goes_on}"
-        return Condition(ACCEPTED, holds=False, reason="Invalid", message=message)
-    return Condition(ACCEPTED, holds=True, reason="Accepted")
+        return AutoscalerCondition(ACCEPTED, holds=False, reason="Invalid", message=message)
+    return AutoscalerCondition(ACCEPTED, holds=True, reason="Accepted")

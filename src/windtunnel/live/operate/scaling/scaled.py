@@ -26,7 +26,7 @@ class RunningCheck(NamedTuple):
     task: asyncio.Task[CanaryOutcome]
 
 
-class Scaled:
+class ScaledEntry:
     """One object, and how it fares."""
 
     def __init__(self, known: AutoscaledObject, resource: Resource, meta: Meta) -> None:

@@ -15,7 +15,7 @@ from pydantic import Field
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, unknown
 from windtunnel.scaling.policies.predictive.capacity import Carried, Carrier, RequestMix
 from windtunnel.scaling.policies.predictive.experience import Experience
-from windtunnel.scaling.policies.predictive.forecast import ENOUGH_ERRORS, Forecast, Forecaster
+from windtunnel.scaling.policies.predictive.forecast import ENOUGH_ERRORS, Forecast, RateForecaster
 from windtunnel.scaling.policies.predictive.keeping import SURGE, Keeping
 from windtunnel.scaling.policies.predictive.surges import Surges
 from windtunnel.scaling.policy import PolicyParts
@@ -114,7 +114,7 @@ class PredictiveSettings(PolicySettings):
 class _Traffic:
     """What is known of the traffic of a model."""
 
-    def __init__(self, forecaster: Forecaster, startup_s: float, output_tokens: float) -> None:
+    def __init__(self, forecaster: RateForecaster, startup_s: float, output_tokens: float) -> None:
         self.forecaster: Final = forecaster
         self.startup_s: Final = startup_s
         self.surges: Final = Surges(startup_s)
@@ -306,7 +306,7 @@ class Predictive(Analyzer):
 
     def _empty(self, startup_s: float) -> _Traffic:
         ahead = math.ceil(startup_s / self._bin_s) + 1
-        forecaster = Forecaster(self._bin_s, ahead, self._settings.season_s)
+        forecaster = RateForecaster(self._bin_s, ahead, self._settings.season_s)
         return _Traffic(forecaster, startup_s, self._settings.output_tokens)
 
     def _new(self, startup_s: float) -> _Traffic:

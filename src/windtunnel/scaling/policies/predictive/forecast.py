@@ -235,7 +235,7 @@ class _Judged:
         return self._blame / self._weight if self._weight > 0.0 else math.inf
 
 
-class Forecaster:
+class RateForecaster:
     """Rates go in bin by bin; a plan for `ahead` bins later comes out."""
 
     def __init__(

@@ -88,7 +88,7 @@ def _spread(value: Any) -> Any:
 Tokens = Annotated[Spread, BeforeValidator(_spread)]
 
 
-class Stage(_Part):
+class PerfStage(_Part):
     """A while of load at one rate, or so many requests of so many at once."""
 
     rate: float | None = Field(default=None, gt=0, le=FASTEST_PER_S)
@@ -97,20 +97,20 @@ class Stage(_Part):
     concurrency_level: int | None = Field(default=None, ge=1, le=10**6)
 
 
-class Split(_Part):
+class PerfSplit(_Part):
     """The part of requests that are for one LoRA adapter."""
 
     name: str = Field(min_length=1, max_length=200)
     split: float = Field(gt=0, le=1)
 
 
-class Load(_Part):
+class PerfLoad(_Part):
     """When requests are sent."""
 
     type: Literal["constant", "poisson", "concurrent"] = "constant"
     interval: float = Field(default=1.0, ge=0, le=LONGEST_TRACE_S)
-    stages: list[Stage] = Field(min_length=1, max_length=10_000)
-    lora_traffic_split: list[Split] | None = None
+    stages: list[PerfStage] = Field(min_length=1, max_length=10_000)
+    lora_traffic_split: list[PerfSplit] | None = None
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -172,18 +172,18 @@ class Data(_Part):
     shared_prefix: SharedPrefix | None = None
 
 
-class Server(_Part):
+class PerfServer(_Part):
     """Whom it was sent to."""
 
     model_name: str | None = Field(default=None, max_length=200)
 
 
-class Configuration(_Part):
+class PerfFile(_Part):
     """A whole file."""
 
-    load: Load
+    load: PerfLoad
     data: Data
-    server: Server = Server()
+    server: PerfServer = PerfServer()
 
 
 def is_configuration(start: bytes) -> bool:
@@ -199,7 +199,7 @@ def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
     return _requests(plan, path, notes)
 
 
-def _configuration(path: Path) -> Configuration:
+def _configuration(path: Path) -> PerfFile:
     import yaml
 
     try:
@@ -207,7 +207,7 @@ def _configuration(path: Path) -> Configuration:
     except (yaml.YAMLError, ValueError, RecursionError):
         raise InputError("the file is not YAML", where=str(path)) from None
     try:
-        return Configuration.model_validate(found)
+        return PerfFile.model_validate(found)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
@@ -215,7 +215,7 @@ def _configuration(path: Path) -> Configuration:
         raise InputError(what, where=str(path)) from None
 
 
-def _requests(plan: Configuration, path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
+def _requests(plan: PerfFile, path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
     prompts = _source(plan, path)
     if plan.load.type == "concurrent":
         stage = plan.load.stages[0]
@@ -251,7 +251,7 @@ def _requests(plan: Configuration, path: Path, notes: TraceNotes) -> Iterator[Tr
 class _Prompts:
     """Draws what is sent."""
 
-    def __init__(self, plan: Configuration, path: Path) -> None:
+    def __init__(self, plan: PerfFile, path: Path) -> None:
         data, self._model = plan.data, plan.server.model_name
         self._stream = Stream(0, "inference-perf.prompts")
         self._shared: list[int] = []  # tokens of the system prompt, by group
@@ -329,7 +329,7 @@ class _Chat:
 class _Chats:
     """Chats of users who take turns: their prompts grow by what was said."""
 
-    def __init__(self, plan: Configuration, prefix: SharedPrefix, path: Path) -> None:
+    def __init__(self, plan: PerfFile, prefix: SharedPrefix, path: Path) -> None:
         self._model = plan.server.model_name
         self._stream = Stream(0, "inference-perf.prompts")
         self._questions = prefix.question_distribution or prefix.question_len
@@ -358,7 +358,7 @@ class _Chats:
 class _Conversations:
     """Conversations one after another, as many at once as there are workers."""
 
-    def __init__(self, plan: Configuration, replay: ConversationReplay, path: Path) -> None:
+    def __init__(self, plan: PerfFile, replay: ConversationReplay, path: Path) -> None:
         self._plan, self._path, self._model = replay, path, plan.server.model_name
         self._stream = Stream(0, "inference-perf.prompts")
         self._begun = 0
@@ -391,7 +391,7 @@ class _Conversations:
         return chat, self._plan.turns_per_conversation.draw(self._stream)
 
 
-def _source(plan: Configuration, path: Path) -> _Prompts | _Chats | _Conversations:
+def _source(plan: PerfFile, path: Path) -> _Prompts | _Chats | _Conversations:
     data = plan.data
     if data.type == "conversation_replay":
         if plan.load.type != "concurrent":
