@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from windtunnel.core.units import DURATION_UNITS, SIZE_UNITS
-from windtunnel.settings.fields import Bandwidth, Duration, Leaf, Rate, Size, Whole
+from windtunnel.settings.fields import Bandwidth, Duration, Leaf, Rate, Size, Whole, inner_of
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES
 
@@ -166,7 +166,7 @@ class Writer:
             leaves = [leaf for leaf in arguments[1:] if isinstance(leaf, Leaf)]
             if leaves:
                 return _leaf(leaves[0])
-            return self.kind(arguments[0], path, suffix, word, small)
+            return self.kind(inner_of(annotation), path, suffix, word, small)
         if origin is Literal:
             return ", ".join(f"`{choice}`" for choice in arguments)
         if origin is list:
@@ -298,7 +298,7 @@ def _chooser(section: type[BaseModel], members: Sections) -> str:
 def _sections(annotation: Any) -> Sections:
     """The sections among the members of a union, or the one that it is."""
     if get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
+        annotation = inner_of(annotation)
     one = _section(annotation)
     if one is not None:
         return [one]
@@ -312,7 +312,7 @@ def _others(annotation: Any) -> list[Any]:
     found = []
     for member in get_args(annotation):
         if _sections(member):
-            below = get_args(member)[0] if get_origin(member) is Annotated else member
+            below = inner_of(member) if get_origin(member) is Annotated else member
             found += _others(below) if get_args(below) else []
         elif get_origin(annotation) in (Union, types.UnionType) and member is not types.NoneType:
             found.append(member)
@@ -321,7 +321,7 @@ def _others(annotation: Any) -> list[Any]:
 
 def _section(annotation: Any) -> type[BaseModel] | None:
     if get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
+        annotation = inner_of(annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return None

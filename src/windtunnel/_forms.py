@@ -7,8 +7,8 @@ run as it was before the edit. Three things make that impossible:
   compiler read (constants and layouts of imported modules end up in the binaries too). The digests
   are compared before any other module of ours is imported; one difference makes all of them
   interpreted, because the binaries share one library and are fresh or stale together.
-- That library is named after those digests. Binaries of another build ask for another library, and
-  only the one the manifest names is ever found, wherever else on the path there may be more.
+- All modules are in one library, which is named after those digests: only the one the manifest
+  names is ever found, wherever else on the path there may be more.
 - A binary that the manifest does not name is never loaded: without a manifest, none is.
 
 The variable WINDTUNNEL_FORM overrides: `interpreted` ignores the binaries, `compiled` insists on
@@ -20,10 +20,10 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    FileFinder,
+    ExtensionFileLoader,
     ModuleSpec,
     SourceFileLoader,
 )
@@ -63,10 +63,10 @@ class BuildManifest:
         digest = hashlib.sha256(text.encode()).hexdigest()
         return f"{LIBRARY_PREFIX}{digest[:16]}{LIBRARY_SUFFIX}"
 
-    def binaries(self) -> list[str]:
-        """The files that a complete build leaves."""
-        names = [name.replace(".", "/") for name in self.modules]
-        return [name + BINARY_SUFFIX for name in (self.library, *names)]
+    @property
+    def binary(self) -> str:
+        """The file that a complete build leaves."""
+        return self.library + BINARY_SUFFIX
 
     def faults(self, root: Path) -> list[str]:
         """Why the binaries under `root` may not be used; empty when they are fresh and complete."""
@@ -75,8 +75,9 @@ class BuildManifest:
             for source, digest in self.sources.items()
             if digest_of(root / source) != digest
         ]
-        missing = [f"{name} is missing" for name in self.binaries() if not (root / name).is_file()]
-        return changed or missing
+        if not changed and not (root / self.binary).is_file():
+            return [f"{self.binary} is missing"]
+        return changed
 
     def to_json(self) -> str:
         return json.dumps({"modules": self.modules, "sources": self.sources}, indent=1) + "\n"
@@ -107,6 +108,30 @@ def read_manifest(package: Path = PACKAGE) -> BuildManifest | None:
         return None
 
 
+def entry_of(module: str) -> str:
+    """The name by which a library offers a module: names of modules have dots in them."""
+    return module.replace(".", "___")
+
+
+class LibraryLoader(ExtensionFileLoader):
+    """Loads one of the modules that share a library."""
+
+    def __init__(self, name: str, path: str, library: str) -> None:
+        super().__init__(name, path)
+        self._library = library
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        import_module(self._library)  # modules look for it when they begin
+        entry = spec_from_file_location(entry_of(spec.name), self.path)
+        assert entry is not None
+        module: ModuleType = super().create_module(entry)
+        sys.modules.pop(entry.name, None)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It has run when it is created."""
+
+
 class FormFinder:
     """Finds our modules in the form that was decided, and nowhere else.
 
@@ -133,19 +158,23 @@ class FormFinder:
             return None
         if self._refusal and fullname not in _SPEAKS_FOR_ITSELF:
             raise FormRefused(self._refusal)
-        if fullname in self._compiled:
-            file = self._root / (fullname.replace(".", "/") + BINARY_SUFFIX)
-            return spec_from_file_location(fullname, file)
+        if fullname in self._compiled and self._library is not None:
+            file = str(self._root / (self._library + BINARY_SUFFIX))
+            loader = LibraryLoader(fullname, file, self._library)
+            return spec_from_file_location(fullname, file, loader=loader)
         return _source_spec(fullname, path)
 
 
 def _source_spec(fullname: str, path: Sequence[str]) -> ModuleSpec | None:
     tail = fullname.rpartition(".")[2]
     for folder in path:
-        finder = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
-        spec = finder.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            return spec
+        for file in (f"{folder}/{tail}.py", f"{folder}/{tail}/__init__.py"):
+            if os.path.isfile(file):
+                loader = SourceFileLoader(fullname, file)
+                inside = [f"{folder}/{tail}"] if file.endswith("__init__.py") else None
+                return spec_from_file_location(
+                    fullname, file, loader=loader, submodule_search_locations=inside
+                )
     if any(
         Path(folder, tail + suffix).is_file() for folder in path for suffix in EXTENSION_SUFFIXES
     ):

@@ -72,6 +72,23 @@ def test_a_light_start_imports_nothing_heavy(args: list[str] | None) -> None:
 
 
 @pytest.mark.once
+def test_a_run_imports_only_what_its_scenario_uses() -> None:
+    few = (ROOT / "examples/first.yaml").read_text().replace("count: 4000", "count: 9")
+    script = (
+        "import sys\n"
+        "from windtunnel.twin.run import run\n"
+        "from windtunnel.twin.scenario.load import load_text\n"
+        f"run(load_text({few!r}))\n"
+        "rooms = ('scaling', 'gangs', 'fleet', 'twin.faults.kinds', 'twin.kubernetes.cluster')\n"
+        "print([room for room in rooms if f'windtunnel.{room}' in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
+@pytest.mark.once
 def test_a_run_with_a_folder_leaves_pandas_alone(tmp_path: Path) -> None:
     """`pyarrow` would import it with its first array, in 0.2 s."""
     (tmp_path / "pandas.py").write_text("raise SystemExit('pandas was imported')")

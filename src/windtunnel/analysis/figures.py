@@ -457,16 +457,17 @@ _NAME = re.compile(r"\b[A-Z]{4,}\b")
 
 
 @cache
-def _patterns() -> list[tuple[re.Pattern[str], Figure]]:
-    """By path, those with the most fixed letters first: names may have dots in them."""
-    found = []
-    for figure in (*FIGURES, *BELOW):
-        fixed = re.escape(figure.path)
-        pattern = _NAME.sub("(.+)", fixed) + (
-            r"\.(" + "|".join(STATS) + ")" if figure.stats else ""
-        )
-        found.append((re.compile(pattern), figure))
-    return sorted(found, key=lambda one: -len(_NAME.sub("", one[1].path)))
+def _by_letters() -> list[tuple[str, str, Figure]]:
+    """The first and last fixed letters of a path, most letters first: names may have dots."""
+    found = [(_NAME.split(one.path), one) for one in (*FIGURES, *BELOW)]
+    found.sort(key=lambda one: -len("".join(one[0])))
+    return [(fixed[0], fixed[-1], one) for fixed, one in found]
+
+
+@cache
+def _pattern(path: str, *, stats: bool) -> re.Pattern[str]:
+    pattern = _NAME.sub("(.+)", re.escape(path))
+    return re.compile(pattern + (r"\.(" + "|".join(STATS) + ")" if stats else ""))
 
 
 @cache
@@ -478,8 +479,10 @@ def figure(path: str) -> FigureLabel:
     for part, other in ALIKE:
         if path.startswith(part) and not any(path.startswith(one.path) for one in BELOW):
             return figure(path.replace(part, other, 1))
-    for pattern, found in _patterns():
-        matched = pattern.fullmatch(path)
+    for start, end, found in _by_letters():
+        if not path.startswith(start) or end not in path:
+            continue
+        matched = _pattern(found.path, stats=bool(found.stats)).fullmatch(path)
         if matched is not None:
             words = [word for word in matched.groups() if not _NAME.fullmatch(word)]
             stat = words.pop() if found.stats else ""

@@ -5,7 +5,7 @@ import os
 
 from windtunnel import _start
 
-COLLECT_AFTER = 100_000
+COLLECT_AFTER = 500_000
 """New objects between two looks for garbage: an import makes many, and little garbage."""
 
 

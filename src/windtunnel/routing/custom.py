@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -197,6 +196,8 @@ def is_custom(policy: str) -> bool:
 
 def names_installed() -> list[str]:
     """Policies that installed packages offer."""
+    from importlib.metadata import entry_points
+
     return sorted({point.name for point in entry_points(group=ENTRY_POINTS)})
 
 
@@ -220,6 +221,8 @@ def takes_stream(chosen: Any) -> bool:
 
 def policy_class(policy: str, folder: Path) -> Any:
     """The class itself, or a fault that says what is wrong with its name or its module."""
+    from importlib.metadata import EntryPoint, entry_points
+
     if ":" in policy:
         point = EntryPoint(policy, policy, ENTRY_POINTS)
     else:

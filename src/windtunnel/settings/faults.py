@@ -18,6 +18,7 @@ from windtunnel.settings.fields import (
     VARIANT,
     WORD_BREAK,
     Leaf,
+    inner_of,
     is_not,
     one_line,
 )
@@ -215,7 +216,7 @@ def _type_inside(kind: Any, step: int | str) -> Any:
 def _bare(kind: Any) -> Any:
     """The type without its annotations, and without the `| None` of what may be left out."""
     if get_origin(kind) is Annotated:
-        return _bare(get_args(kind)[0])
+        return _bare(inner_of(kind))
     members = [member for member in get_args(kind) if member is not types.NoneType]
     if get_origin(kind) in (Union, types.UnionType) and len(members) == 1:
         return _bare(members[0])

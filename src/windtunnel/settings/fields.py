@@ -3,10 +3,21 @@
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_args
 
-from pydantic import BaseModel, Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag
+from pydantic import (
+    BaseModel,
+    Discriminator,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SerializationInfo,
+    Tag,
+    TypeAdapter,
+)
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from windtunnel.core.errors import InputError
@@ -292,6 +303,58 @@ class NameOrPath(Text):
 ModelName = Annotated[
     str, NameOrPath("a model's catalog name, or the path of a Hugging Face config.json")
 ]
+
+
+NESTED: ContextVar[bool] = ContextVar("NESTED", default=False)
+"""Whether the schema of a section is being made, so that the next is inside it."""
+LATER = "later"
+
+
+class Later:
+    """A kind of section that is imported when a file first has one: most files have few kinds."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    @cached_property
+    def kind(self) -> Any:
+        return getattr(import_module(self._module), self._name)
+
+    @cached_property
+    def adapter(self) -> TypeAdapter[Any]:
+        inside = NESTED.set(True)
+        try:
+            return TypeAdapter(self.kind)
+        finally:
+            NESTED.reset(inside)
+
+    def _validate(self, value: object) -> object:
+        return self.adapter.validate_python(value)
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self._validate, serialization=WRITE_SECTION, metadata={LATER: self}
+        )
+
+
+def later(module: str, name: str) -> Any:
+    """What stands for a kind of section in the declaration of a field."""
+    return Annotated[Any, Later(module, name)]
+
+
+def inner_of(annotated: Any) -> Any:
+    """The type that `Annotated` holds, or that stands for it."""
+    inner, *marks = get_args(annotated)
+    return next((mark.kind for mark in marks if isinstance(mark, Later)), inner)
+
+
+def _write(value: Any, info: SerializationInfo) -> object:
+    return value.model_dump(mode=info.mode, by_alias=info.by_alias)
+
+
+WRITE_SECTION = core_schema.plain_serializer_function_ser_schema(_write, info_arg=True)
 
 
 def variant(word: str) -> Tag:

@@ -11,7 +11,6 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
-    SerializationInfo,
 )
 from pydantic._internal._model_construction import ModelMetaclass
 from pydantic.alias_generators import to_camel
@@ -19,7 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Leaf, RelativePath
+from windtunnel.settings.fields import LATER, NESTED, WRITE_SECTION, Leaf, RelativePath
 
 Anything = TypeVar("Anything")
 
@@ -91,8 +90,6 @@ class Context:
         return self.fault(key, what, hint=hint)._replace(is_note=True)
 
 
-_nested: ContextVar[bool] = ContextVar("_nested", default=False)
-"""Whether the schema of a section is being made, so that the next is inside it."""
 _from_file: ContextVar[bool] = ContextVar("_from_file", default=False)
 """Whether the sections that are being validated have the keys of files, and no others."""
 
@@ -108,13 +105,8 @@ def _on_demand(kind: "type[Section]") -> CoreSchema:
             return kind.model_validate(value, by_alias=True, by_name=False)
         return kind.model_validate(value)
 
-    def write(value: Any, info: SerializationInfo) -> object:
-        return value.model_dump(mode=info.mode, by_alias=info.by_alias)
-
     return core_schema.no_info_plain_validator_function(
-        validate,
-        serialization=core_schema.plain_serializer_function_ser_schema(write, info_arg=True),
-        metadata={_SECTION: kind},
+        validate, serialization=WRITE_SECTION, metadata={_SECTION: kind}
     )
 
 
@@ -145,13 +137,13 @@ class Section(BaseModel, metaclass=_UnitsLast):
 
         Those are made when a file has such a section: of two hundred, most files have twenty.
         """
-        if _nested.get():
+        if NESTED.get():
             return _on_demand(cls)
-        inside = _nested.set(True)
+        inside = NESTED.set(True)
         try:
             return handler(source)
         finally:
-            _nested.reset(inside)
+            NESTED.reset(inside)
 
     @classmethod
     def schema_of_files(cls) -> dict[str, Any]:
@@ -160,7 +152,11 @@ class Section(BaseModel, metaclass=_UnitsLast):
 
         class Whole(GenerateJsonSchema):
             def generate_inner(self, schema: Any) -> JsonSchemaValue:
-                kind = schema.get("metadata", {}).get(_SECTION)
+                metadata = schema.get("metadata", {})
+                if LATER in metadata:
+                    schema = metadata[LATER].adapter.core_schema
+                    metadata = schema.get("metadata", {})
+                kind = metadata.get(_SECTION)
                 if kind is not None:
                     kind.model_rebuild()
                     schema = kind.__pydantic_core_schema__

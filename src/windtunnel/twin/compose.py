@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from windtunnel.admission.gateway.gateway import Gateway
 from windtunnel.admission.gateway.policies import build_gateway
@@ -17,11 +18,6 @@ from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.custom import RequestLabels
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal
 from windtunnel.routing.router import Router, SplitDecider
-from windtunnel.scaling.actuation import ScalingLoop, Ticking
-from windtunnel.scaling.build import build_scaler
-from windtunnel.twin.faults.driver import build_faults
-from windtunnel.twin.infrastructure.event_log import InfrastructureLog
-from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.infrastructure.settings import MAIN
 from windtunnel.twin.progress import RunProgress
 from windtunnel.twin.requests.encoders import Encoders
@@ -36,15 +32,18 @@ from windtunnel.twin.results.event_log import EventLog, ReplicaLog
 from windtunnel.twin.results.recorder import Recorder, RowSink
 from windtunnel.twin.results.timeline import Timeline
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.twin.servers.autoscaling import Autoscaling
 from windtunnel.twin.servers.cluster import LAST_TURN, Cluster, Roster
 from windtunnel.twin.servers.lifecycle import Lifecycle
-from windtunnel.twin.servers.observation import FleetObserver
 from windtunnel.twin.servers.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.servers.replicas import Pool
 from windtunnel.twin.settings import DisaggregationSettings, EncodeSettings
 from windtunnel.twin.simulation import ControlPlane, Simulation
 from windtunnel.workload.traffic import Traffic
+
+if TYPE_CHECKING:  # a start does without what a scenario does without
+    from windtunnel.scaling.actuation import Ticking
+    from windtunnel.twin.infrastructure.infrastructure import Infrastructure
+    from windtunnel.twin.servers.autoscaling import Autoscaling
 
 
 def compose(
@@ -52,7 +51,7 @@ def compose(
     sink: RowSink | None = None,
     telemetry: Telemetry | None = None,
     step_scales: Mapping[str, float] | None = None,
-    scaler: Ticking | None = None,
+    scaler: "Ticking | None" = None,
     scaling: Telemetry | None = None,
 ) -> Simulation:
     """A simulation that is ready to run. Rows of ended requests go to `sink`.
@@ -100,16 +99,19 @@ def compose(
     )
     infrastructure = None
     if plan.on_machines:
-        # It reads manifests, with a library that takes longer to import than many a run.
         from windtunnel.twin.infrastructure.build import build_infrastructure
 
         infrastructure = build_infrastructure(plan, cluster.pools, lifecycle, streams)
     else:
         lifecycle.open()
     autoscaling = _autoscaling(plan, scaler, lifecycle, requests, streams, log)
-    faults = build_faults(
-        plan.faults, cluster, lifecycle, autoscaling, infrastructure, recorder, streams, log
-    )
+    faults = None
+    if plan.faults:
+        from windtunnel.twin.faults.driver import build_faults
+
+        faults = build_faults(
+            plan.faults, cluster, lifecycle, autoscaling, infrastructure, recorder, streams, log
+        )
     control = ControlPlane(lifecycle, autoscaling, faults)
     simulation = Simulation(requests, control, Timeline(cluster.owners), horizon_s)
     if infrastructure is not None:
@@ -118,13 +120,15 @@ def compose(
 
 
 def _settle(
-    infrastructure: Infrastructure,
+    infrastructure: "Infrastructure",
     plan: ScenarioPlan,
     cluster: Cluster,
     lifecycle: Lifecycle,
     told: Telemetry,
 ) -> None:
     """Lets clusters and machines settle with the servers that a run begins with."""
+    from windtunnel.twin.infrastructure.event_log import InfrastructureLog
+
     sizes = [pool.replicas for pool in plan.pools]
     infrastructure_log = InfrastructureLog(infrastructure, told, lifecycle.progress)
     lifecycle.replica_log.placement = infrastructure_log.replica
@@ -283,16 +287,21 @@ def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
 
 def _autoscaling(
     plan: ScenarioPlan,
-    scaler: Ticking | None,
+    scaler: "Ticking | None",
     lifecycle: Lifecycle,
     requests: RequestLifecycle,
     streams: Streams,
     telemetry: Telemetry,
-) -> Autoscaling | None:
+) -> "Autoscaling | None":
     """None where the servers are those that a run begins with."""
     scaling = plan.scaling
     if scaling is None:
         return None
+    from windtunnel.scaling.actuation import ScalingLoop
+    from windtunnel.scaling.build import build_scaler
+    from windtunnel.twin.servers.autoscaling import Autoscaling
+    from windtunnel.twin.servers.observation import FleetObserver
+
     names = plan.model_names
     loop = ScalingLoop(lambda: scaler or build_scaler(scaling, names), scaling.timing)
     lifecycle.begin()

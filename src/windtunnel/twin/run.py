@@ -1,25 +1,23 @@
 """Runs a plan and gives its result: what the command, the library and sweeps all call."""
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.core.histogram import Histogram
-from windtunnel.core.invariants import InvariantChecker
+from windtunnel.core.invariants import Invariant, InvariantChecker
 from windtunnel.core.telemetry import Sink, Telemetry
-from windtunnel.scaling.actuation import Ticking
 from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.compose import compose
-from windtunnel.twin.infrastructure.checks import INFRASTRUCTURE_INVARIANTS
 from windtunnel.twin.results.recorder import RowSink
 from windtunnel.twin.results.result import result_of
 from windtunnel.twin.results.timeline import Timeline
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.simulation import Simulation
 
-EVERY_INVARIANT = (*INVARIANTS, *INFRASTRUCTURE_INVARIANTS)
-"""Of runs whose servers stand on gangs and machines."""
+if TYPE_CHECKING:
+    from windtunnel.scaling.actuation import Ticking
 
 
 class Run:
@@ -52,7 +50,7 @@ def run(
     check: bool = False,
     look: Callable[[Simulation], None] | None = None,
     step_scales: Mapping[str, float] | None = None,
-    scaler: Ticking | None = None,
+    scaler: "Ticking | None" = None,
 ) -> Run:
     """Runs a scenario.
 
@@ -62,7 +60,7 @@ def run(
     simulation, and after each of the control plane. `step_scales` make the steps of some pools
     longer or shorter. A `scaler` takes the place of the one that the plan's `scaling` asks for.
     """
-    checker = InvariantChecker(EVERY_INVARIANT if plan.on_machines else INVARIANTS)
+    checker = InvariantChecker(_invariants(plan))
     telemetry = Telemetry(events) if events is not None else None
     scaling = Telemetry(*[sink for sink in (events, decisions) if sink is not None])
     with _no_collection():
@@ -80,6 +78,14 @@ def run(
         check_now(simulation)
     result = result_of(plan, simulation, checker.checked)
     return Run(plan, result, simulation.timeline, _token_gaps(simulation))
+
+
+def _invariants(plan: ScenarioPlan) -> Sequence[Invariant[Simulation]]:
+    if not plan.on_machines:
+        return INVARIANTS
+    from windtunnel.twin.infrastructure.checks import EVERY_INVARIANT
+
+    return EVERY_INVARIANT
 
 
 def _token_gaps(simulation: Simulation) -> dict[str, Histogram]:

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from windtunnel.core.errors import NoFixedPoint
 from windtunnel.core.loop import Clock, Component
-from windtunnel.twin.faults.driver import Faults
 from windtunnel.twin.progress import NO_PROGRESS, RunProgress
 from windtunnel.twin.requests.lifecycle import (
     RequestLifecycle,
@@ -15,8 +14,11 @@ from windtunnel.twin.requests.lifecycle import (
     TrafficArrivals,
 )
 from windtunnel.twin.results.timeline import Timeline
-from windtunnel.twin.servers.autoscaling import Autoscaling
 from windtunnel.twin.servers.lifecycle import Lifecycle
+
+if TYPE_CHECKING:  # a start does without what a scenario does without
+    from windtunnel.twin.faults.driver import Faults
+    from windtunnel.twin.servers.autoscaling import Autoscaling
 
 EVENTS_PER_LOOK: Final = 1_024
 """Of requests and servers; one of the control plane may take long by itself."""
@@ -29,7 +31,7 @@ class ControlPlane:
     """
 
     def __init__(
-        self, lifecycle: Lifecycle, autoscaling: Autoscaling | None, faults: Faults | None
+        self, lifecycle: Lifecycle, autoscaling: "Autoscaling | None", faults: "Faults | None"
     ) -> None:
         self.lifecycle: Final = lifecycle
         self.autoscaling: Final = autoscaling

@@ -6,8 +6,9 @@ from tests.twin.infrastructure.worlds import FLEET, PLAIN, SCALING, composed, sc
 from windtunnel.core.errors import InputError
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.twin.fleet.pools import initial_machines
+from windtunnel.twin.infrastructure.checks import EVERY_INVARIANT
 from windtunnel.twin.results.chance import draws
-from windtunnel.twin.run import EVERY_INVARIANT, simulate
+from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.servers.observation import startup_s_of
 from windtunnel.twin.servers.replicas import PENDING, READY

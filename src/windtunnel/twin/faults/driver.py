@@ -115,10 +115,8 @@ def build_faults(
     recorder: Recorder,
     streams: Streams,
     telemetry: Telemetry,
-) -> Faults | None:
-    """None without faults: nothing is asked then, and nothing is paid."""
-    if not settings:
-        return None
+) -> Faults:
+    """The faults of a run, each waiting for its beginning."""
     schedule = FaultSchedule()
     machines = None
     if infrastructure is not None and infrastructure.machines is not None:

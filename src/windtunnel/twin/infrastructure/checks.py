@@ -10,6 +10,7 @@ from windtunnel.core.invariants import Invariant
 from windtunnel.fleet.checks import INVARIANTS as FLEET_INVARIANTS
 from windtunnel.fleet.checks import Fleet
 from windtunnel.fleet.states import CONFIGURED, DRAINING, FAILED
+from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.fleet.meter import PAID
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.kubernetes.checks import CLUSTER_INVARIANTS
@@ -129,4 +130,5 @@ def _of_fleet(invariant: Invariant[Fleet]) -> Check:
     return look
 
 
-INFRASTRUCTURE_INVARIANTS = tuple(_table())
+EVERY_INVARIANT = (*INVARIANTS, *_table())
+"""Of runs whose servers stand on gangs and machines."""

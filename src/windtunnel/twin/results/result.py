@@ -10,7 +10,6 @@ from windtunnel.engine.server import Server
 from windtunnel.models.step_time.model import StepWork
 from windtunnel.models.step_time.table import Table
 from windtunnel.routing.counterfactual import regret_of
-from windtunnel.twin.infrastructure.results import fleet_of, gangs_of
 from windtunnel.twin.results.breakdown import (
     adapters_of,
     classes_of,
@@ -64,8 +63,12 @@ def result_of(
     scaling = simulation.autoscaling
     owned = zip(plan.pools, simulation.cluster.pools, strict=True)
     cost = sum(cost_of(pool, own.paid_s(seconds)) for pool, own in owned)
-    gangs = gangs_of(simulation.lifecycle.infrastructure)
-    fleet = fleet_of(simulation.lifecycle.infrastructure, seconds)
+    gangs = fleet = None
+    if simulation.lifecycle.infrastructure is not None:
+        from windtunnel.twin.infrastructure.results import fleet_of, gangs_of
+
+        gangs = gangs_of(simulation.lifecycle.infrastructure)
+        fleet = fleet_of(simulation.lifecycle.infrastructure, seconds)
     if fleet is not None:
         cost = fleet["cost"]  # machines are paid for, whatever runs on them
     return {

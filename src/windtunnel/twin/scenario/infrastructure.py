@@ -250,8 +250,6 @@ def as_manifests_say(spec: Scenario, file: Path) -> Scenario:
 
     What is wrong with manifests is for `gang_faults` to say.
     """
-    if spec.gangs is None:
-        return spec
     try:
         known = everything(read_sets(spec, file.parent)[0])
     except InputError:
@@ -268,15 +266,11 @@ def as_manifests_say(spec: Scenario, file: Path) -> Scenario:
 
 def gang_faults(spec: Scenario, file: Path) -> list[Fault]:
     """What contradicts between pools and manifests; a file that cannot be read is raised."""
-    if spec.gangs is None:
-        return []
     return list(backing_faults(spec, read_sets(spec, file.parent)[0]))
 
 
 def gang_manifests(spec: Scenario, file: Path) -> GangManifests:
-    """What the manifests of a scenario without faults say; nothing where it has none."""
-    if spec.gangs is None:
-        return GangManifests()
+    """What the manifests of a scenario without faults say."""
     sets, files = read_sets(spec, file.parent)
     known = everything(sets)
     backings = []

@@ -12,11 +12,9 @@ from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.routing.build import POLICIES
-from windtunnel.search.settings import choice_of, drop_unused_prices
 from windtunnel.settings.document import Document, parse_document, read_text
 from windtunnel.settings.faults import Fault, checker_faults, dotted, input_error, notes_of
 from windtunnel.settings.overrides import apply_override
-from windtunnel.twin.scenario.infrastructure import as_manifests_say, gang_faults
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.resolve import resolve
 from windtunnel.twin.scenario.rules import rule_faults
@@ -24,7 +22,6 @@ from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.servers.pools import KeyPath, hardware_faults
 from windtunnel.workload.empirical import read_lengths
 from windtunnel.workload.settings.sources import ReplaySettings, WorkloadEntry
-from windtunnel.workload.traces.formats.registry import named
 
 __all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
 
@@ -75,10 +72,13 @@ def load_text(
 def document_of(text: str, file: str, sets: Sequence[str], seed: int | None) -> Document:
     """What a scenario says before anything of it is checked; overrides are in it."""
     document = parse_document(text, file)
-    written = choice_of(document.data)
-    for override in sets:
-        apply_override(document, override)
-    drop_unused_prices(document.data, written, sets)
+    if sets:
+        from windtunnel.search.settings import choice_of, drop_unused_prices
+
+        written = choice_of(document.data)
+        for override in sets:
+            apply_override(document, override)
+        drop_unused_prices(document.data, written, sets)
     if seed is not None:
         document.data["seed"] = seed
         document.put_place(("seed",), f"--seed {seed}")
@@ -117,8 +117,13 @@ def _plan(document: Document, beside: Sequence[Fault] = ()) -> ScenarioPlan:
     except ValidationError as error:
         raise input_error(document, [*checker_faults(error, Scenario), *beside]) from None
     file = Path(document.file)
-    spec = as_manifests_say(spec, file)
-    found = rule_faults(spec, file.parent) + gang_faults(spec, file)
+    if spec.gangs is None:
+        found = rule_faults(spec, file.parent)
+    else:
+        from windtunnel.twin.scenario.infrastructure import as_manifests_say, gang_faults
+
+        spec = as_manifests_say(spec, file)
+        found = rule_faults(spec, file.parent) + gang_faults(spec, file)
     faults = [fault for fault in found if not fault.is_note]
     if faults:
         raise input_error(document, [*faults, *beside])
@@ -161,6 +166,8 @@ def file_faults(entries: Sequence[WorkloadEntry]) -> list[tuple[KeyPath, InputEr
 def _files(path: KeyPath, entry: WorkloadEntry) -> list[tuple[KeyPath, Callable[[], object]]]:
     """The files of one entry, each with what opens it."""
     if isinstance(entry, ReplaySettings):
+        from windtunnel.workload.traces.formats.registry import named
+
         return [
             ((*path, "trace", "path"), partial(named, entry.trace.format, Path(entry.trace.path)))
         ]

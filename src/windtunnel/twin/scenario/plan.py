@@ -3,21 +3,23 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from windtunnel.admission.gateway.settings import GatewaySettings
 from windtunnel.routing.settings import RouterSettings
-from windtunnel.scaling.build import ScalingSetup
 from windtunnel.settings.section import plain_data
-from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.infrastructure.settings import QUICK, GangManifests
 from windtunnel.twin.kubernetes.times import NORMAL, PodDelay, PodTimes
 from windtunnel.twin.results.recorder import MeasurementWindow
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.settings import PoolSettings, ServingSettings
 from windtunnel.workload.settings.sources import SloClass, SourceSettings, WorkloadEntry, models_of
+
+if TYPE_CHECKING:
+    from windtunnel.scaling.build import ScalingSetup
+    from windtunnel.twin.faults.kind import InjectedFault
 
 SECTION_NAMES: Final = {"slo": "slos", "gangs": "infrastructure", "plan": "planning"}
 """Sections that have another name in the data of a plan."""
@@ -33,7 +35,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     """Digest of everything the file and the overrides say, whatever the file is called."""
     folder: Path
     """Where the file is: paths in it count from there."""
-    scaling: ScalingSetup | None = None
+    scaling: "ScalingSetup | None" = None
     """None: the servers are those that a run begins with."""
     manifests: GangManifests = GangManifests()
     router_place: str | None = None
@@ -83,7 +85,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
         return self.sections.serving
 
     @property
-    def faults(self) -> Sequence[InjectedFault]:
+    def faults(self) -> "Sequence[InjectedFault]":
         return self.sections.faults
 
     @property

@@ -5,10 +5,9 @@ import json
 import re
 from pathlib import Path
 
-from windtunnel.scaling.build import setup_of
 from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.settings.section import digest_data, located
-from windtunnel.twin.scenario.infrastructure import gang_manifests
+from windtunnel.twin.infrastructure.settings import GangManifests
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass, priority_of
@@ -20,8 +19,16 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
     folder = file.parent
     slos = _slos(spec)
     written, spec = spec, located(spec, folder)
-    scaling, manifests = spec.scaling, gang_manifests(spec, file)
-    setup = None if scaling is None else setup_of(scaling, spec.serving.pools, folder)
+    scaling, manifests = spec.scaling, GangManifests()
+    if spec.gangs is not None:
+        from windtunnel.twin.scenario.infrastructure import gang_manifests
+
+        manifests = gang_manifests(spec, file)
+    setup = None
+    if scaling is not None:
+        from windtunnel.scaling.build import setup_of
+
+        setup = setup_of(scaling, spec.serving.pools, folder)
     pools = [pool.with_defaults_of(spec.model) for pool in spec.serving.pools]
     serving = spec.serving.model_copy(update={"pools": pools, "disaggregation": spec.serving.split})
     workload = [

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windtunnel.core.errors import nearest
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.section import Context, faults_of
-from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.scenario.gateway import gateway_faults
-from windtunnel.twin.scenario.infrastructure import infrastructure_faults
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.settings import PoolSettings
 from windtunnel.workload.settings.sources import (
@@ -21,6 +20,9 @@ from windtunnel.workload.settings.sources import (
 )
 from windtunnel.workload.traces.lines import unpacked_name
 
+if TYPE_CHECKING:
+    from windtunnel.twin.faults.kind import InjectedFault
+
 
 def rule_faults(spec: Scenario, folder: Path) -> list[Fault]:
     """Everything that is wrong although each value is right by itself."""
@@ -31,7 +33,14 @@ def rule_faults(spec: Scenario, folder: Path) -> list[Fault]:
 def _all_faults(spec: Scenario, where: Context) -> Iterator[Fault]:
     yield from workload_faults(spec)
     yield from model_faults(spec)
-    yield from infrastructure_faults(spec)
+    if (
+        spec.fleet
+        or spec.gangs
+        or any(p.clique or p.priority is not None for p in spec.serving.pools)
+    ):
+        from windtunnel.twin.scenario.infrastructure import infrastructure_faults
+
+        yield from infrastructure_faults(spec)
     yield from _repeated_names(spec.faults)
     yield from lora_faults(spec)
     yield from gateway_faults(spec, _priorities(spec), where)
@@ -140,7 +149,7 @@ def _priorities(spec: Scenario) -> dict[str, int]:
     return {**BUILT_IN_PRIORITIES, **own}
 
 
-def _repeated_names(faults: Sequence[InjectedFault]) -> Iterator[Fault]:
+def _repeated_names(faults: "Sequence[InjectedFault]") -> Iterator[Fault]:
     first: dict[str, int] = {}
     for index, name in enumerate(fault.name_at(place) for place, fault in enumerate(faults)):
         if name in first:

@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windtunnel.core.errors import InputError
 from windtunnel.settings.limits import FASTEST_REPLAY
 from windtunnel.workload.settings.sources import ReplaySettings, WorkloadEntry
-from windtunnel.workload.traces.formats import parquet, sharegpt
-from windtunnel.workload.traces.formats.registry import FORMATS, named
-from windtunnel.workload.traces.formats.sharegpt import AssignedArrivals
 from windtunnel.workload.traces.lines import unpacked_name
 from windtunnel.workload.traces.notes import COMMAND_WORDS, SCENARIO_WORDS, Repairs, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest, shifted
+
+if TYPE_CHECKING:
+    from windtunnel.workload.traces.formats.sharegpt import AssignedArrivals
 
 REORDER_WINDOW = 8_192
 """A request may come this many rows too late in a file that is read as it streams."""
@@ -29,7 +29,7 @@ def open_trace(
     path: str | Path,
     format: str | None = None,  # noqa: A002 - the word that people write
     *,
-    arrivals: AssignedArrivals | None = None,
+    arrivals: "AssignedArrivals | None" = None,
     sort: bool = False,
     notes: TraceNotes | None = None,
 ) -> Iterator[TraceRequest]:
@@ -39,6 +39,9 @@ def open_trace(
     without times. `sort` reads all of the file first and sorts it. `notes`, made for the same path,
     says afterwards what was left out. Whatever is wrong with the file is an InputError.
     """
+    from windtunnel.workload.traces.formats import parquet, sharegpt
+    from windtunnel.workload.traces.formats.registry import FORMATS, named
+
     path = Path(path)
     notes = notes if notes is not None else TraceNotes(str(path))
     try:

@@ -8,10 +8,7 @@ import pkgutil
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final, Union
 
-from pydantic import Field
-
 from windtunnel.settings.fields import chosen_by, variant
-from windtunnel.settings.limits import MOST_FAULTS
 from windtunnel.twin.faults.kind import InjectedFault
 
 
@@ -36,4 +33,3 @@ else:
         Union[tuple(Annotated[kind, variant(word)] for word, kind in KINDS.items())],  # noqa: UP007
         chosen_by("kind", *KINDS),
     ]
-Faults = Annotated[list[AnyFault], Field(max_length=MOST_FAULTS)]
