@@ -61,7 +61,7 @@ OF_REPLAY = ("replay", "tables", "model", "kv_blocks", "scheduling")
 @click.option("--kv-blocks", metavar="N", type=click.IntRange(min=2),
               help="KV blocks for --replay. [default: as recorded, or no limit]")  # fmt: skip
 @click.option("--scheduling", type=click.Choice(["async", "sync"]),
-              help="Of --replay. [default: as recorded, or the version's default]")  # fmt: skip
+              help="Scheduling of --replay. [default: as recorded, or vLLM's]")  # fmt: skip
 @json_option("the errors as JSON")
 @click.option("--report", type=PLACE, is_flag=False, flag_value=STANDARD_OUTPUT,
               metavar="[PAGE.html]",

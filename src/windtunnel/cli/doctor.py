@@ -29,7 +29,7 @@ NAME = re.compile(r"[ <>=!~\[(]")
 def doctor(json_to: str | None) -> None:
     """Show what is installed and in which form it runs.
 
-    Everything here is looked up, not remembered: each hot module is imported to see how it loads.
+    Each hot module is imported to see how it loads.
     """
     findings = examine()
     if json_to is None:

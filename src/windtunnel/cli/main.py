@@ -59,7 +59,7 @@ SECTIONS = {
         "operate": "Run gangs, placement, autoscaling and machines on Kubernetes.",
         "rehearse": "Run a scenario on a real API server, and compare with its simulation.",
         "audit": "Replay an event log and check every decision in it.",
-        "incident": "Cut a stretch out of a gateway's log and trace, as a folder that replays.",
+        "incident": "Extract a time range of a gateway's log and trace, as a folder that replays.",
         "shadow": "Forecast the next minutes of a running gateway, with a twin.",
         "emulate": "Serve OpenAI's interface with the timing of a simulated server.",
         "observe": "Send a scenario's traffic to a real server, and measure it.",

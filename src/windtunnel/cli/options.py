@@ -162,14 +162,14 @@ def seeds_option(fewest: int, default: int | None, says: str) -> Option:
 
 
 def jobs_option(
-    says: str = "How many processes. [default: as many as pay]", most: int = MOST_JOBS
+    says: str = "How many processes. [default: by load and cores]", most: int = MOST_JOBS
 ) -> Option:
     """`--workers` is a second name of it in every command."""
     return option("--jobs --workers", click.IntRange(1, most), says)
 
 
 def memory_option() -> Option:
-    says = "End a run that uses more, with what it has done until then. "
+    says = "End a run that uses more memory, with partial results. "
     return option("--memory", MEMORY, says + "[default: 80% of what is available]", metavar="SIZE")
 
 
@@ -187,7 +187,7 @@ def key_option() -> Option:
 
 
 run_options = together(
-    jobs_option("How many runs at once. [default: as many as pay]"),
+    jobs_option("How many runs at once. [default: by load and cores]"),
     option(
         "--on",
         None,
@@ -213,7 +213,7 @@ def point_options(seeds: int, output: str, values: str) -> Option:
         seeds_option(1, seeds, "How many seeds every point runs with, the same for all."),
         seed_option(),
         output_option(output),
-        set_option("Set it for all."),
+        set_option("Override a field in all runs."),
         run_options,
         json_option("what was found as JSON"),
     )

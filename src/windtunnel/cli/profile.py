@@ -18,7 +18,7 @@ from windtunnel.models.catalog.models import resolve_model
 @click.option("-o", "--output", default="step_times.jsonl", show_default=True, metavar="FILE",
               type=click.Path(path_type=Path), help="Where to write.")  # fmt: skip
 @click.option("--limit-minutes", type=FiniteRange(min=0, min_open=True), metavar="MINUTES",
-              help="Stop after this long, with what was measured by then.")  # fmt: skip
+              help="Stop after this long, with partial results.")  # fmt: skip
 def profile(shapes: str, output: Path, limit_minutes: float | None) -> None:
     """Measure this machine's GPU: the times of inference steps of every size.
 

@@ -26,18 +26,18 @@ def fleet() -> None:
     """Measure the decision cycle of the fleet controller."""
 
 
-@fleet.command(short_help="Time cycles over a fleet as they are found.")
+@fleet.command(short_help="Time the decision cycle over a fleet.")
 @option("--machines", click.IntRange(1, MOST), "How many.", default=50_000)
 @option(
     "--needs",
     click.IntRange(1, MOST),
-    "How many units clusters ask for; those that are alike are merged.",
+    "Units that clusters request; equal ones are merged.",
     default=50_000,
 )
 @option(
     "--cap",
     click.IntRange(0),
-    "How many actions may begin in one cycle; 0: all of them.",
+    "Actions that may begin in one cycle; 0: all.",
     default=1000,
 )
 @click.option(
@@ -49,13 +49,12 @@ def fleet() -> None:
 def bench(
     *, machines: int, needs: int, cap: int, seed: int, contention: bool, json_to: str | None
 ) -> None:
-    """Time cycles over a fleet as they are found.
+    """Time the decision cycle over a fleet.
 
-    Seven kinds of workloads in their proportions, on machines made to measure. A whole step is a
-    full list, a cycle that sees all needs for the first time, and the orders that come of it;
-    before a warm cycle, 1 % of needs and machines changed. Urgent needs take machines that are all
-    held by others. All times are of the processor, but with --contention, which compares times on
-    the clock.
+    Seven kinds of workloads, on matching machines. A whole step is a full list, a cycle that sees
+    all needs for the first time, and the orders that come of it; before a warm cycle, 1 % of needs
+    and machines changed. Urgent needs take machines that are all held by others. Times are CPU
+    time, except with --contention, which compares wall time.
     """
     from windtunnel.cli.controllers.fleet_bench import measure, table
 
@@ -89,7 +88,7 @@ def bench(
 @click.option(
     "--gap",
     is_flag=True,
-    help="Hold every 60th cycle against the best assignment there could be, by linear programs.",
+    help="Compare every 60th cycle with the optimal assignment, by linear programming.",
 )
 @option(
     "--shards",
@@ -112,16 +111,16 @@ def bench(
 @option(
     "--cycle-limit-s",
     FiniteRange(0, min_open=True),
-    "What 99 in 100 cycles may take of the processor, as a whole.",
+    "Limit on the p99 CPU time of a whole cycle.",
     default=1.0,
 )
 @figures_options
 def soak(*, profile: str, json_to: str | None, **asked: Any) -> int:
     """Run a whole fleet for a while, with failures, and judge it.
 
-    Seven kinds of workloads come and go on machines that fail, and a provider that forgets, repeats
-    itself and lies a little. With --shards, processes die or stall and others take over. The exit
-    code is 1 where a limit was not kept.
+    Seven kinds of workloads come and go on machines that fail, and a provider that forgets orders,
+    answers twice and lists false records. With --shards, processes die or stall and others take
+    over. Exit 1: a limit was exceeded.
     """
     from windtunnel.cli.controllers.fleet_soak import soak_fleet, table
 

@@ -42,7 +42,7 @@ EXIT_INTERRUPTED = 130
 @option(
     "--hours",
     FiniteRange(0, MOST_HOURS, min_open=True),
-    "Draw no more scenarios after so many hours.",
+    "Stop drawing scenarios after this many hours.",
 )
 @option(
     "--first-seed",
@@ -79,9 +79,9 @@ def fuzz(
 
     Every seed is a whole scenario, with some features and without others. A run is broken when an
     invariant breaks, an exception escapes, it does not end, a second run differs, or the scenario
-    is refused. What breaks is made small, and written with one command that repeats it.
+    is refused. A failure is shrunk, and written with the command that repeats it.
 
-    Exit 0: nothing is broken; 3: something is; 130: interrupted, with what was found until then.
+    Exit 0: nothing is broken; 3: something is; 130: interrupted, with the failures found.
     """
     from windtunnel.core.clock import monotonic_s
     from windtunnel.core.processes import processors

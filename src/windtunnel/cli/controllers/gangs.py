@@ -25,16 +25,16 @@ def gangs() -> None:
 @gangs.command(short_help="Check a file of manifests.")
 @click.argument("file", type=FILE)
 @click.option("--was", type=FILE, metavar="FILE",
-              help="What there is already: says what may not change, too.")  # fmt: skip
+              help="The applied version: also check fields that cannot change.")  # fmt: skip
 @click.option("--cluster", type=click.Path(path_type=Path), metavar="FILE",
-              help="Describes the cluster: its times tell whether gangs get ready.")  # fmt: skip
+              help="A cluster file: warn of gangs that would never get ready.")  # fmt: skip
 @click.option("--grove", is_flag=True,
               help="Also refuse what Grove's API server would refuse.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
 def validate(
     file: Path, was: Path | None, cluster: Path | None, *, grove: bool, as_json: bool
 ) -> None:
-    """Check a file of Grove's manifests, and list all faults at once."""
+    """Check a file of Grove's manifests, and list all errors at once."""
     from windtunnel.twin.kubernetes.probes import start_warnings
 
     found = _load(file, None if was is None else _load(was), grove=grove)
@@ -106,15 +106,16 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
 @click.option("--namespace", default="", metavar="NAME",
               help="With --live: gangs of this namespace. [default: all]")  # fmt: skip
 @click.option("--cluster", type=FILE, metavar="FILE",
-              help="Describes the cluster: machines, times, what happens to it.")  # fmt: skip
+              help="Description of a cluster: machines, times, events.")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N",
-              help="Instead of a description: so many machines. [default: 16]")  # fmt: skip
+              help="Instead of --cluster: number of machines. [default: 16]")  # fmt: skip
 @click.option("--gpus", type=click.IntRange(0, 1024), metavar="N",
-              help="... each with so many GPUs. [default: 8]")  # fmt: skip
+              help="Instead of --cluster: GPUs per machine. [default: 8]")  # fmt: skip
 @click.option("--rack", type=click.IntRange(1, 100_000), metavar="N",
-              help="... so many in a rack. [default: 4]")  # fmt: skip
+              help="Instead of --cluster: machines per rack. [default: 4]")  # fmt: skip
 @click.option("--at", "at_s", type=MOMENT, metavar="TIME",
-              help="As it is then, such as 10m. [default: when all is quiet]")  # fmt: skip
+              help="Show the state at this time, such as 10m. [default: when nothing changes "
+                   "any more]")  # fmt: skip
 @click.option("--seed", type=int, default=0, metavar="N", help="Seed of random draws. [default: 0]")
 @click.option("--check", is_flag=True, help="Check the cluster's invariants after every event.")
 @click.option("--wide", is_flag=True, help="Show every pod and machine, too.")
@@ -134,7 +135,7 @@ def status(
     namespace: str,
     **machines: int | None,
 ) -> None:
-    """Run manifests on a simulated cluster, and show what became of them; or look at a real one.
+    """Show gangs and why they wait: simulated from manifests, or live.
 
     Sets, gangs, the tree of what belongs together with its conditions, events, and for each gang
     that waits a sentence that says why. With --live, they are those of a Kubernetes cluster as they

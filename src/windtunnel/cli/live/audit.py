@@ -15,8 +15,8 @@ def audit(context: click.Context, *, log: Path) -> None:
     """Replay an event log and check every decision in it.
 
     LOG is the file that `live.log` of a gateway or `--log` of `windtunnel operate` named. Its
-    observations are given to the same controllers in the time of the log; the exit status is 1 if
-    they decide anything else. Of an operator, the decisions of the autoscaler are replayed.
+    observations are replayed through the same controllers; exit 1 if a decision differs. Of an
+    operator, the decisions of the autoscaler are replayed.
     """
     from windtunnel.live.event_log import OPERATOR_STARTED, STARTED
     from windtunnel.live.gateway.audit import audit as replay_gateway

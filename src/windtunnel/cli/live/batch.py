@@ -33,9 +33,9 @@ EXIT_STALLED = 5
 
 options = together(
     click.option("--endpoint", "endpoints", multiple=True, metavar="[NAME=]URL",
-                 help="A server to ask; several share the work."),
+                 help="A server; several share the work."),
     click.option("--model", metavar="NAME",
-                 help="Who answers. [default: what rows or columns say, or the only one]"),
+                 help="The model. [default: as in rows or columns, or the server's only one]"),
     click.option("-o", "--output", required=True, type=FILE, metavar="FILE",
                  help="Where finished rows go, a line each."),
     click.option("--resume", is_flag=True,
@@ -46,39 +46,38 @@ options = together(
     click.option("--columns", "columns_file", type=FILE, metavar="FILE",
                  help="Several prompts for each row, which may need each other's answers."),
     click.option("--completions", is_flag=True,
-                 help="Ask /completions, for models without a chat template."),
+                 help="Use /completions, for models without a chat template."),
     click.option("--set", "sets", multiple=True, metavar="KEY=VALUE",
-                 help="What else each request says, as in max_tokens=200."),
+                 help="Another field of every request, as in max_tokens=200."),
     key_option(),
     concurrency_option(64, "Calls in flight at most, to each model of each endpoint."),
     click.option("--limiter", type=click.Choice(["aimd", "gradient", "fixed"]), default="aimd",
                  show_default=True,
-                 help="How the number in flight is found: from refusals, from latency, "
-                      "or not at all. Each waits when a server asks it to."),
+                 help="How the concurrency limit is found: from refusals, from latency, or "
+                      "fixed. All obey Retry-After."),
     click.option("--requests-per-minute", type=click.IntRange(1), metavar="N",
-                 help="A budget for each endpoint. [default: what replies say]"),
+                 help="A budget for each endpoint. [default: from rate-limit headers]"),
     click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N",
-                 help="A budget for each endpoint. [default: what replies say]"),
+                 help="A budget for each endpoint. [default: from rate-limit headers]"),
     click.option("--tenant-field", metavar="FIELD",
-                 help="The field that says whose a row is; tenants share fairly."),
+                 help="The field with the tenant of a row; tenants share fairly."),
     click.option("--tenant-weight", "tenant_weights", multiple=True, metavar="TENANT=N",
                  help="A larger share for a tenant. [default: 1]"),
     click.option("--priority-field", metavar="FIELD",
-                 help="The field that says how urgent a row is: a whole number, "
-                      "the largest first. [default: all 0]"),
+                 help="The field with the priority of a row: a whole number, largest first. "
+                      "[default: all 0]"),
     click.option("--group-rows", type=click.IntRange(1, 1_000_000), default=256,
                  show_default=True, metavar="N", help="Rows that are started together."),
     click.option("--skip-bad", type=click.IntRange(0, 1_000_000), default=19,
                  show_default=True, metavar="N",
-                 help="How many rows that come back first may all be refused; one more means "
-                      "that what is asked is wrong."),
+                 help="Stop when more than N rows are refused before any succeeds."),
     click.option("--retries", type=click.IntRange(0, 1000), default=4, show_default=True,
-                 metavar="N", help="How often a call is tried again before it is put last."),
+                 metavar="N", help="Retries of a call before it is deferred to the end."),
     time_option("--retry-time", "10m",
-                "How long a row, or everything, may fail before it is abandoned; "
-                "time in a queue does not count."),
+                "How long a row, or the whole run, may keep failing before it is given up; "
+                "queueing does not count."),
     time_option("--timeout", "10m", "How long one call may take."),
-    time_option("--wait", "10s", "How long an endpoint may take to appear at the start."),
+    time_option("--wait", "10s", "How long to wait for an endpoint at the start."),
     click.option("--events", type=FILE, metavar="FILE",
                  help="Write every decision with its reason, a line each."),
     click.option("--perfetto", type=FILE, metavar="FILE",
@@ -98,10 +97,10 @@ def batch(prompts: Path, **asked: Any) -> int:
 
     PROMPTS has a JSON object on each line: a request in OpenAI's Batch format, or a row with a
     `prompt`, with `messages`, or with fields for --template or --columns. The output has a line
-    for each row in the format of OpenAI's Batch; rows that cannot be done are listed beside it.
+    for each row in the format of OpenAI's Batch; failed rows are listed beside it.
 
-    Ctrl-C stops cleanly, and --resume continues: no finished row is sent again. Exit
-    codes: 0 all rows finished, 4 some were dropped or given up, 5 nothing succeeded any more, 2 bad
+    Ctrl-C stops cleanly, and --resume continues: no finished row is sent again. Exit codes: 0 all
+    rows finished, 4 some were dropped or given up, 5 nothing succeeded for --retry-time, 2 bad
     input or a server that refuses, 130 interrupted.
     """
     from windtunnel.cli.live.batch_run import run

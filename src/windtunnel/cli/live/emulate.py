@@ -50,25 +50,25 @@ class EmulateOptions(NamedTuple):
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
               help="Where to listen; 0 takes a free port and says which.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="On which address.")
-@click.option("--model", metavar="NAME", help="What to serve: a catalog name or a config.json.")
-@click.option("--accelerator", metavar="NAME", help="On what. [default: h200]")
+@click.option("--model", metavar="NAME", help="The model: a catalog name or a config.json.")
+@click.option("--accelerator", metavar="NAME", help="The accelerator. [default: h200]")
 @click.option("--replicas", type=click.IntRange(1, MOST_REPLICAS), metavar="N",
               help="How many servers share the requests. [default: 1]")  # fmt: skip
 @click.option("--tensor-parallel", type=click.IntRange(min=1), metavar="N",
               help="Accelerators of each server. [default: 1]")  # fmt: skip
 @set_option("Any other field of a scenario, as in serving.pools.0.engine.max_num_seqs=64.")
 @click.option("--speedup", type=float, default=1.0, show_default=True, metavar="X",
-              help="So many times as fast; inf answers at once.")  # fmt: skip
+              help="Speed-up factor; inf answers at once.")  # fmt: skip
 @click.option("--rate-limit", metavar="RATE",
               help="Answer 429 beyond it, as in 400/s.")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="KIND=SHARE,...",
-              help="Go wrong by chance: 500=0.01,429=0.05,latency=0.1:2s,break=0.01.")  # fmt: skip
+              help="Random faults: 500=0.01,429=0.05,latency=0.1:2s,break=0.01.")  # fmt: skip
 @click.option("--answer-tokens", type=click.IntRange(1, LONGEST_ANSWER), default=ANSWER_MEAN,
               show_default=True, metavar="MEAN",
               help="Answers without max_tokens have this length on average.")  # fmt: skip
 @click.option("--served-model-name", metavar="NAME",
               help="What clients call the model. [default: as it was named]")  # fmt: skip
-@seed_option("Of faults and of drawn lengths. [default: 0]")
+@seed_option("Random seed of faults and lengths. [default: 0]")
 def emulate(
     *,
     scenario: Path | None,
@@ -88,8 +88,8 @@ def emulate(
 ) -> None:
     """Serve OpenAI's interface with the timing of a simulated server.
 
-    Answers are filler words; when their tokens come is what the engine model says of the servers
-    that a SCENARIO describes, or of one server of --model. Metrics are vLLM's. Ctrl-C stops it.
+    Answers are filler words; tokens are timed by the engine model, for the servers of a SCENARIO
+    or for one server of --model. Metrics are vLLM's. Ctrl-C stops it.
     """
     from windtunnel.live.emulate.app import build_app
     from windtunnel.live.emulate.faults import parse_faults, parse_rate_limit

@@ -13,9 +13,9 @@ EXIT_DIFFERS = 1
 
 @click.command()
 @click.argument("log", type=FILE)
-@option("--from begin", None, "Where the stretch begins: 1h30m after the gateway's start, or "
-        "2026-11-16T10:00:00Z. [default: its start]", metavar="TIME")  # fmt: skip
-@option("--to end", None, "Where it ends. [default: the end of the log]", metavar="TIME")
+@option("--from begin", None, "Start: 1h30m after the gateway's start, or "
+                              "2026-11-16T10:00:00Z. [default: start]", metavar="TIME")  # fmt: skip
+@option("--to end", None, "End of the range. [default: the end of the log]", metavar="TIME")
 @option("--trace", FILE, "The folder of the gateway's trace, or a file of it. "
         "[default: where its settings say]", metavar="PATH")  # fmt: skip
 @option("-o --output", FILE, "Where to write the folder.", default="incident", metavar="DIR")
@@ -30,7 +30,7 @@ def incident(
     trace: Path | None,
     output: Path,
 ) -> None:
-    """Cut a stretch out of a gateway's log and trace, as a folder that replays.
+    """Extract a time range of a gateway's log and trace, as a folder that replays.
 
     LOG is the file that `live.log` of a gateway named. The folder has gateway.jsonl, which
     `windtunnel audit` replays exactly, trace.jsonl and scenario.yaml, which `windtunnel simulate`

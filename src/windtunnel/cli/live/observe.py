@@ -55,10 +55,10 @@ KEPT_EVERY_S = 1.0
 @click.option("--pin-length/--no-pin-length", default=True, show_default=True,
               help="Ask for answers of exactly the wanted length (ignore_eos).")  # fmt: skip
 @click.option("--speedup", type=float, default=1.0, show_default=True, metavar="X",
-              help="Send so many times as fast, to a server that is as much faster.")  # fmt: skip
+              help="Send X times as fast, to an equally faster server.")  # fmt: skip
 @concurrency_option(1024, "Requests in flight at most.")
-@time_option("--timeout", "10m", "For requests that have no timeout of their own.")
-@time_option("--wait", "10s", "How long the server may take to appear at the start.")
+@time_option("--timeout", "10m", "Timeout of requests without their own.")
+@time_option("--wait", "10s", "How long to wait for the server at the start.")
 @key_option()
 @set_option()
 @seed_option("Override the scenario's seed.")
@@ -84,8 +84,8 @@ def observe(
 ) -> None:
     """Send a scenario's traffic to a real server, and measure it.
 
-    The server must speak OpenAI's interface and stream. What is written is a trace: it replays in a
-    simulation, and `windtunnel compare --real` holds a scenario against it. Ctrl-C ends it early
+    The server must speak OpenAI's interface and stream. What is written is a trace: it replays in
+    a simulation, and `windtunnel compare --real` compares a scenario with it. Ctrl-C ends it early
     and keeps what was measured. Exit codes: 0 measured, 4 no request was completed, 2 bad input or
     no server, 130 interrupted.
     """

@@ -22,7 +22,7 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
 @click.option("--context", default="", metavar="NAME",
               help="A context of the kubeconfig. [default: its current one]")  # fmt: skip
 @click.option("--namespace", default="", metavar="NAME",
-              help="Look after sets of this namespace alone. [default: all]")  # fmt: skip
+              help="Only this namespace. [default: all]")  # fmt: skip
 @click.option("--lease-namespace", default="", metavar="NAME",
               help="Where the Lease of the leader and the certificate of the webhooks are. "
               "[default: the namespace of the kubeconfig or of the service account]")  # fmt: skip
@@ -30,25 +30,24 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
               help="Of the init container that enforces the startup order of cliques. "
               f"[default: ${INIT_IMAGE}]")  # fmt: skip
 @click.option("--no-gangs", is_flag=True,
-              help="Leave PodCliqueSets alone: for --autoscale and --fleet on clusters without "
-              "Grove's kinds.")  # fmt: skip
+              help="Do not manage PodCliqueSets: for --autoscale and --fleet on clusters "
+                   "without Grove's kinds.")  # fmt: skip
 @click.option("--place", is_flag=True,
-              help="Also bind the pods of `schedulerName: windtunnel`, decided for all of a "
-              "gang or none.")  # fmt: skip
+              help="Also bind pods of `schedulerName: windtunnel`, by whole gangs.")  # fmt: skip
 @click.option("--autoscale", is_flag=True,
-              help="Also scale what Autoscalers and policies of Kthena name.")  # fmt: skip
+              help="Also scale the targets of Autoscalers and Kthena policies.")  # fmt: skip
 @click.option("--prometheus", default="", metavar="URL",
               help="The Prometheus server of Autoscalers with `metrics.source: "
               "prometheus`.")  # fmt: skip
 @click.option("--prometheus-token-file", type=FILE, metavar="FILE",
               help="A bearer token for that server, and for no other.")  # fmt: skip
-@option("--canary", FILE, "With the scenarios and recorded traffic that changed policies of "
-        "Autoscalers with `canary` are checked on.", metavar="FOLDER")  # fmt: skip
-@option("--canary-memory", MEMORY, "The most memory of such a check.", "768MiB", metavar="SIZE")
-@option("--canary-timeout", TIME, "The longest time of such a check.", "10min", metavar="TIME")
+@option("--canary", FILE, "Folder with the scenarios and recorded traffic for checks of changed"
+                          " policies (`canary`).", metavar="FOLDER")  # fmt: skip
+@option("--canary-memory", MEMORY, "Memory limit of such a check.", "768MiB", metavar="SIZE")
+@option("--canary-timeout", TIME, "Time limit of such a check.", "10min", metavar="TIME")
 @click.option("--fleet", type=FILE, metavar="FILE",
-              help="Also get machines for pods that find no place: the sections `fleet` of a "
-              "scenario and `live.fleet`.")  # fmt: skip
+              help="Also get machines for unschedulable pods: the sections `fleet` of a "
+                   "scenario and `live.fleet`.")  # fmt: skip
 @click.option("--webhook-port", type=click.IntRange(0, 65535), default=None, metavar="PORT",
               help="Serve validation and defaults of sets as webhooks on this port, with "
               "certificates of its own; a dry run does not. [default: no webhooks]")  # fmt: skip
@@ -84,11 +83,11 @@ def operate(
 ) -> None:
     """Run gangs, placement, autoscaling and machines on Kubernetes.
 
-    The gang controllers look after PodCliqueSets as in a simulation: create pods behind gates,
-    start them in order, terminate gangs that stay below their minimum, roll out changes. With
-    --place, pods are bound to nodes by whole gangs. With --autoscale,
-    policies of Autoscalers and of Kthena change the scale of gangs, Deployments and others. With
-    --fleet, pods that find no place get machines, and machines that no pod needs are given back.
+    The gang controllers manage PodCliqueSets as in a simulation: create pods behind gates, start
+    them in order, terminate gangs that stay below their minimum, roll out changes. With --place,
+    pods are bound to nodes by whole gangs. With --autoscale, policies of Autoscalers and of Kthena
+    change the scale of gangs, Deployments and others. With --fleet, unschedulable pods get
+    machines, and unneeded machines are given back.
 
     Of several operators the one that holds the Lease acts. SIGHUP reads the kubeconfig again;
     SIGTERM or Ctrl-C ends the last writes, gives the Lease back and stops.

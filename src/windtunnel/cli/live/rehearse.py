@@ -31,8 +31,8 @@ LOGS = ("operator.jsonl", "gateway.jsonl", "gateway.yaml", "operate.stderr", "ga
               help="The API server to start, as `make apiserver` builds it. "
               "[default: the newest that it has built]")  # fmt: skip
 @click.option("--kubeconfig", type=FILE, metavar="FILE",
-              help="Use this cluster instead. Its nodes get company that exists through the API "
-              "alone: take one that is for tests.")  # fmt: skip
+              help="Use this cluster instead. Simulated nodes are added to it: use a test "
+                   "cluster.")  # fmt: skip
 @set_option()
 @seed_option("Override the scenario's seed.")
 @output_option("runs/rehearse-NAME", "rehearsal.json and the logs of the operator and the gateway")
@@ -51,7 +51,7 @@ def rehearse(
 ) -> None:
     """Run a scenario on a real API server, and compare with its simulation.
 
-    `operate` and `gateway` run as they do in production, on nodes and kubelets that are played
+    `operate` and `gateway` run as they do in production, on nodes and kubelets that are simulated
     through the API, in front of emulated servers. The scenario's requests are sent in real time
     and its faults are injected. Then decisions are compared with the simulation one by one, and
     latencies and SLO attainment. Without --kubeconfig an API server is started on loopback.

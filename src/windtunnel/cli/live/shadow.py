@@ -67,12 +67,12 @@ _sources_options = together(
 @click.argument("scenario", type=FILE)
 @_sources_options
 @_twin_options
-@time_option("--tick", "30s", "Between two forecasts.")
+@time_option("--tick", "30s", "Time between forecasts.")
 @option("--other", None, "Forecast with another setting, too, as in "
         "'p2c: serving.router.policy=power-of-two'.", multiple=True,
         metavar="NAME:PATH=VALUE")  # fmt: skip
-@option("--regret", TIME, "Also hold the settings against foresight of so much recent traffic, as "
-        "in 1h: every quarter of it, in two processes.", metavar="TIME")  # fmt: skip
+@option("--regret", TIME, "Also compare with foresight over this much recent traffic, as in 1h;"
+                          " repeated every quarter of it.", metavar="TIME")  # fmt: skip
 @option("--host", None, "Where to listen.", default="127.0.0.1")
 @option("--port", click.IntRange(0, 65535), "Where to listen; 0 takes a free port.",
         default=DEFAULT_PORT)  # fmt: skip
@@ -92,8 +92,8 @@ def run(
 ) -> None:
     """Follow a gateway and publish forecasts.
 
-    Each tick forecasts TTFT, TPOT, requests that wait and arrivals, with intervals once enough
-    forecasts have been held against what came. A page, /metrics and /forecast have them.
+    Each tick forecasts TTFT, TPOT, queued requests and arrivals, with intervals once enough
+    forecasts have been compared with what happened. A page, /metrics and /forecast have them.
     """
     from windtunnel.analysis.shadow.shadow import ShadowTick
     from windtunnel.live.emulate.serving import listen
@@ -141,7 +141,7 @@ def run(
 @set_option("A setting that is different, as in serving.pools.0.replicas=2.")
 @option("--fault faults", None, "A fault from now on, as in '{kind: engine-crash, at: 30s}'.",
         multiple=True, metavar="YAML")  # fmt: skip
-@option("--traffic", FiniteRange(0.01, 100.0), "So many times as many requests.", default=1.0)
+@option("--traffic", FiniteRange(0.01, 100.0), "Factor on the traffic.", default=1.0)
 @json_option("both forecasts")
 def ask(
     *,
@@ -184,20 +184,20 @@ def ask(
         show_question(now, asked, screen())
 
 
-@shadow.command(short_help="Measure how right forecasts are, on a recorded trace.")
+@shadow.command(short_help="Measure the accuracy of forecasts on a recorded trace.")
 @click.argument("scenario", type=FILE)
 @option("--trace", FILE, "A trace with the times of answers, of any format.", required=True,
         metavar="FILE")  # fmt: skip
 @_twin_options
-@time_option("--tick", "1m", "Between two forecasts.")
+@time_option("--tick", "1m", "Time between forecasts.")
 @json_option("what was measured")
 def test(
     *, scenario: Path, trace: Path, past: float, horizon: float, tick: float, json_to: str | None
 ) -> None:
-    """Measure how right forecasts are, on a recorded trace.
+    """Measure the accuracy of forecasts on a recorded trace.
 
-    The shadow follows the trace in the time of the trace; each forecast is made from what was known
-    at its time, and held against what came.
+    The shadow follows the trace in the time of the trace; each forecast is made from what was
+    known at its time, and compared with what happened.
     """
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.shadow import show_accuracy

@@ -48,13 +48,13 @@ def _count(name: str, most: int, says: str) -> Option:
               help="Ranks that share experts; blocks are those of one.")  # fmt: skip
 @click.option("--pipeline-parallel", type=click.IntRange(1, MOST_TENSOR_PARALLEL), default=1,
               show_default=True, metavar="N", help="Stages of layers.")  # fmt: skip
-@click.option("--expert-parallel", is_flag=True, help="Whole experts on each of them.")
+@click.option("--expert-parallel", is_flag=True, help="Distribute whole experts over these GPUs.")
 @click.option("--version", default=NEWEST, show_default=True, metavar="RELEASE",
               help="The release of vLLM.")  # fmt: skip
 @click.option("--kv-cache-dtype", type=click.Choice(["auto", "fp8"]), default="auto",
               show_default=True, help="Type of cached keys and values.")  # fmt: skip
 @click.option("--memory-utilization", type=FiniteRange(0, 1, min_open=True), metavar="SHARE",
-              help="Part of the memory that the server may take; default: vLLM's.")  # fmt: skip
+              help="Share of the memory that the server may use; default: vLLM's.")  # fmt: skip
 @_count("--max-num-seqs", MOST_SEQUENCES, "Requests in a batch; default: vLLM's for the GPU.")
 @_count("--max-num-batched-tokens", MOST_TOKENS, "Tokens in a step; default: vLLM's.")
 @_count("--max-model-len", MOST_TOKENS, "Longest request; default: the model's.")
@@ -75,8 +75,8 @@ def capacity(
     """Show how a GPU's memory is divided, and how many tokens of KV it holds.
 
     MODEL is a catalog name, a Hugging Face name such as Qwen/Qwen3-32B-FP8, or the path of a
-    config.json. Settings that are left out are those that vLLM chooses. What is printed is what
-    `kv_blocks: auto` takes in a scenario.
+    config.json. Settings default to vLLM's. The result is what `kv_blocks: auto` uses in a
+    scenario.
     """
     gpu = resolve_accelerator(accelerator)
     try:

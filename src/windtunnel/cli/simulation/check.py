@@ -28,19 +28,19 @@ EXIT_REGRESSION = 1
 @click.argument("files", nargs=-1, type=FILE, metavar="[BASE] CHANGED")
 @option("--base", None, "The Git revision of the base; CHANGED is then the only file.",
         metavar="REVISION")  # fmt: skip
-@option("--head", None, "The Git revision of the changed file. [default: the file as it is]",
+@option("--head", None, "The Git revision of the changed file. [default: the working tree]",
         metavar="REVISION")  # fmt: skip
 @option("--scenario", FILE, "The scenario under sections or Kubernetes manifests.", metavar="FILE")
 @option("--trace", FILE, "Recorded traffic: a trace of any format, or the folder of a gateway's "
         "trace. [default: the scenario's own traffic]", metavar="FILE")  # fmt: skip
 @option("--last last_s", TIME, "Replay only the latest part of a gateway's trace. "
         "[default: all of it]", metavar="TIME")  # fmt: skip
-@option("--max-cost", None, "The most that cost may be, or rise by, as in +5%.", metavar="LIMIT")
-@option("--min-attainment", None, "The least SLO attainment of every class, as in 99%, or the most "
-        "that it may fall by, as in -0.5% (points).", metavar="LIMIT")  # fmt: skip
-@option("--max most", None, "A limit for any figure, as in latency.ttft.p99=+10%.", multiple=True,
+@option("--max-cost", None, "Limit on cost, or on its increase, as in +5%.", metavar="LIMIT")
+@option("--min-attainment", None, "Minimum SLO attainment of every class, as in 99%, or its "
+                                  "fall, as in -0.5% (points).", metavar="LIMIT")  # fmt: skip
+@option("--max most", None, "Upper limit of a figure, as in latency.ttft.p99=+10%.", multiple=True,
         metavar="FIGURE=LIMIT")  # fmt: skip
-@option("--min least", None, "The same, from below.", multiple=True, metavar="FIGURE=LIMIT")
+@option("--min least", None, "Lower limit of a figure.", multiple=True, metavar="FIGURE=LIMIT")
 @set_option("Override a field on both sides.")
 @seeds_option(1, None, "How many seeds generated traffic runs with; recorded traffic runs once. "
               "[default: 5]")  # fmt: skip

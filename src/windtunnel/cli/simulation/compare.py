@@ -66,7 +66,7 @@ REPLACED = "they are replaced"
 @option(
     "--policies",
     str,
-    "Let autoscaling policies compete on one scenario: `all`, or names such as predictive,hpa.",
+    "Compare autoscaling policies on one scenario: `all`, or names such as predictive,hpa.",
     metavar="all|A,B,...",
 )
 @option(
@@ -75,7 +75,7 @@ REPLACED = "they are replaced"
     f"With --policies: the SLO attainment that is wanted. [default: {GOAL:.0%}]",
     metavar="SHARE",
 )
-@set_option("Override a field in all.")
+@set_option("Override a field in all designs.")
 @seeds_option(2, USUAL_SEEDS, "How many seeds each design runs with; a replay runs once.")
 @seed_option("The first seed. [default: that of the first scenario]")
 @output_option("runs/compare-NAME", "compare.html and compare.json")
@@ -111,7 +111,7 @@ def compare(
     cheapest schedule with all arrivals known.
 
     With --real, simulate the requests of a measured trace on the servers of one scenario, print
-    both beside each other, and what to recalibrate.
+    both side by side, and say what to recalibrate.
     """
     from windtunnel.report.files.folder import result_bytes
     from windtunnel.report.page.comparison import comparison_page

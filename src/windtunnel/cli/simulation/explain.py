@@ -18,7 +18,7 @@ from windtunnel.core.units import parse_duration
 @option(
     "--decision",
     None,
-    "What a decision was based on and what came of it: scaling-17.",
+    "What a decision was based on and what followed, as in scaling-17.",
     metavar="ID",
 )
 @json_option("the same as JSON")

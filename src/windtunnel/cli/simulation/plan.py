@@ -48,21 +48,23 @@ SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
     "load at which their latency turns.",
     default="deployment",
 )
-@click.option("--slo", "classes", multiple=True, metavar="CLASS", help="A class that must attain.")
+@click.option(
+    "--slo", "classes", multiple=True, metavar="CLASS", help="An SLO class that must be attained."
+)
 @click.option("--attained", type=SHARE, metavar="SHARE",
-              help="What it must attain, as in 95% or 0.95.")  # fmt: skip
-@click.option("--confidence", type=SHARE, metavar="SHARE", help="How sure that must be, as in 95%.")
-@click.option("--accelerators", metavar="A,B,...", help="What servers may run on.")
-@click.option("--tensor-parallel", metavar="N,M,...", help="Accelerators of one server.")
-@click.option("--replicas", metavar="LOW..HIGH", help="How many servers.")
-@click.option("--routers", metavar="A,B,...", help="Policies of the router.")
+              help="Required SLO attainment, as in 95% or 0.95.")  # fmt: skip
+@click.option("--confidence", type=SHARE, metavar="SHARE", help="Required confidence, as in 95%.")
+@click.option("--accelerators", metavar="A,B,...", help="Accelerators to try.")
+@click.option("--tensor-parallel", metavar="N,M,...", help="Accelerators per server to try.")
+@click.option("--replicas", metavar="LOW..HIGH", help="Numbers of servers to try.")
+@click.option("--routers", metavar="A,B,...", help="Router policies to try.")
 @set_option("Override a field, also of `plan`, as in plan.prices.h200=3.2.")
 @seed_option()
 @seeds_option(FEWEST_SEEDS, USUAL_SEEDS, "How many further seeds test the answer.")
 @option(
     "--budget",
     FiniteRange(1),
-    "Whole runs that may be spent; a run of a quarter of the length is a quarter of one.",
+    "Budget in full-length runs; a quarter-length run counts as a quarter.",
     default=USUAL_BUDGET,
 )
 @run_options
@@ -71,9 +73,9 @@ SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
 def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) -> int:
     """Find the cheapest deployment that attains an SLO, or the load that one carries.
 
-    The choices are under `plan` in the scenario, or in options; what neither gives follows from the
-    scenario itself. Prints the answer, the runners-up and why not the others, and writes a
-    folder with report.html to look at and plan.json. Exit 1: nothing is good enough.
+    The choices are under `plan` in the scenario, or in options; the rest is derived from the
+    scenario. Prints the answer, the runners-up and why the others fail, and writes a folder with
+    report.html to look at and plan.json. Exit 1: nothing is good enough.
     """
     from windtunnel.report.files.folder import result_bytes
     from windtunnel.report.page.plan import plan_page

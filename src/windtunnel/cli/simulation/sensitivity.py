@@ -20,19 +20,18 @@ USUAL_SEEDS = 3
 @option(
     "--method",
     click.Choice(METHODS),
-    "Morris' screening, of few runs; or Sobol's shares of the variance, of many.",
+    "Morris screening (few runs), or Sobol indices (many).",
     default="morris",
 )
 @option(
     "--samples",
     int,
-    "Morris: paths, each of a run per setting and one. Sobol: a power of two, times the "
-    "settings and two. [default: 10, 64]",
+    "Morris: number of trajectories. Sobol: base samples, a power of two. [default: 10, 64]",
 )
 @point_options(
     USUAL_SEEDS,
     "runs/sensitivity-NAME",
-    "A setting and where it may be: LOW..HIGH, LOW..HIGH:log or A,B,C.",
+    "A setting and its range: LOW..HIGH, LOW..HIGH:log or A,B,C.",
 )
 def sensitivity(scenario: Path, varied: tuple[str, ...], **asked: Any) -> None:
     """Rank the settings that a figure depends on.

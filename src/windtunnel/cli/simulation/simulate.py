@@ -54,7 +54,7 @@ NOT_TEXT = {
 
 @click.command()
 @click.argument("scenario", type=FILE)
-@output_option("runs/NAME-SEED, with what --set changes")
+@output_option("runs/NAME-SEED, plus --set overrides")
 @json_option("result.json")
 @option(
     "--perfetto",
@@ -71,8 +71,8 @@ NOT_TEXT = {
 @click.option(
     "--trust",
     is_flag=True,
-    help="Repeat the run with other seeds, and with step times off by their error, and give "
-    "latencies intervals.",
+    help="Repeat the run with other seeds and with step times off by their error, to get "
+    "intervals for latencies.",
 )
 @seeds_option(
     FEWEST_SEEDS,
@@ -91,7 +91,7 @@ NOT_TEXT = {
     metavar="SHARE",
 )
 @memory_option()
-@jobs_option("With --trust: how many processes. [default: as many as pay]")
+@jobs_option("With --trust: how many processes. [default: by load and cores]")
 def simulate(
     scenario: Path,
     output: str | None,
@@ -108,8 +108,8 @@ def simulate(
     """Run a scenario and show what happened.
 
     Prints a table, and writes a folder: report.html to look at, result.json, requests.parquet and
-    more. With `--json -` and no `-o` there is no folder, only the result on standard output.
-    Exit 3: an invariant broke, or the run ended before its time and the results are partial.
+    more. With `--json -` and no `-o` there is no folder, only the result on standard output. Exit
+    3: an invariant broke, or the run ended early with partial results.
     """
     from windtunnel.analysis.run_folder import ALL, EVENTS
     from windtunnel.cli.watch import RunWatch

@@ -19,19 +19,19 @@ WELL_FORMED = re.compile(r"[A-Za-z0-9_-]{16,200}")
 @click.command(short_help="Edit scenarios, watch runs and compare them in a browser.")
 @click.argument("folder", required=False, type=FILE, default=Path())
 @click.option("--runs", type=FILE, default=Path("runs"), show_default=True, metavar="FOLDER",
-              help="Where runs are kept; those that are there are the history.")  # fmt: skip
+              help="Folder of runs; existing ones are the history.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True,
               help="Where to listen; 0 takes a free port and says which.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True,
-              help="On which address; any but loopback gets a token.")  # fmt: skip
+              help="Address to listen on; any but loopback requires a token.")  # fmt: skip
 @click.option("--attach", "attached", multiple=True, metavar="URL",
-              help="Draw what a running gateway or server publishes at URL/metrics.")  # fmt: skip
+              help="Chart the metrics of a running gateway or server, at URL/metrics.")  # fmt: skip
 def studio(folder: Path, runs: Path, port: int, host: str, attached: tuple[str, ...]) -> None:
     """Edit scenarios, watch runs and compare them in a browser.
 
-    Serves the scenario files below FOLDER (the current one) and the runs in --runs. Faults are
-    shown while you type; a run draws its charts while it goes on; a click explains a slow request.
-    Ctrl-C stops it. The variable WINDTUNNEL_STUDIO_TOKEN may hold the token.
+    Serves the scenario files below FOLDER (the current one) and the runs in --runs. Errors are
+    shown while you type, charts grow during a run, and a click explains a slow request. Ctrl-C
+    stops it. The variable WINDTUNNEL_STUDIO_TOKEN may hold the token.
     """
     from windtunnel.live.emulate.serving import listen, run
     from windtunnel.studio.app import Studio, is_loopback, new_token

@@ -29,11 +29,11 @@ DESIGNS = ("grid", "random", "sobol")
     "All combinations, or points drawn at random or spread by Sobol's sequence.",
     default="grid",
 )
-@click.option("--points", type=click.IntRange(1), help="How many are drawn. [default: 64]")
+@click.option("--points", type=click.IntRange(1), help="Number of points to draw. [default: 64]")
 @option(
     "--metric metrics",
     None,
-    "A figure to show, such as latency.ttft.p95. [default: cost, service levels, latencies]",
+    "A figure to show, such as latency.ttft.p95. [default: cost, SLO attainment, latencies]",
     metavar="NAME",
     multiple=True,
 )

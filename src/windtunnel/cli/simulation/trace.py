@@ -73,16 +73,16 @@ class Opening:
 
 reading_options = together(
     click.option("--from", "from_format", metavar="FORMAT",
-                 help="The trace's format. [default: recognised]"),
+                 help="The trace's format. [default: detected]"),
     click.option("--skip-bad", type=click.IntRange(0), default=0, metavar="N",
-                 help="Leave out up to N bad rows, and say so."),
+                 help="Skip up to N bad rows, and report them."),
     click.option("--sort", is_flag=True, help="Sort by time in memory first."),
     click.option("--rate", type=RATE, metavar="RATE",
                  help="Conversations per second, for files without times."),
     click.option("--process", type=click.Choice(["poisson", "constant"]), default="poisson",
                  help="How conversations without times begin. [default: poisson]"),
     click.option("--turn-gap", type=SPAN, default="30s", metavar="TIME",
-                 help="From turn to turn of a conversation without times. [default: 30s]"),
+                 help="Time between turns of a conversation without times. [default: 30s]"),
     click.option("--seed", type=int, default=0, metavar="N", help="Seed of random draws."),
 )  # fmt: skip
 """Of every command that reads a trace."""
@@ -93,8 +93,8 @@ def trace() -> None:
     """Describe, convert and fit traces of requests.
 
     Reads Azure, BurstGPT, Mooncake, BLIS, ShareGPT, ServeGen and inference-perf files and
-    Windtunnel's own (Parquet, CSV, JSON lines), packed with gzip or zstd or not, and
-    recognises which is which.
+    Windtunnel's own (Parquet, CSV, JSON lines), optionally compressed with gzip or zstd; the
+    format is detected.
     """
 
 
@@ -126,7 +126,7 @@ def describe(file: Path, json_to: str | None, **options: Any) -> None:
               help="How many requests. [default: 10]")  # fmt: skip
 @reading_options
 def head(file: Path, count: int, **options: Any) -> None:
-    """Print the first requests, one JSON object a line, as Windtunnel understands them."""
+    """Print the first requests, one JSON object per line, as Windtunnel reads them."""
     from windtunnel.workload.traces.formats.windtunnel import line
 
     for request in islice(Opening(file, options)(), count):
@@ -195,13 +195,13 @@ def _part(
 @click.option("-o", "--output", type=PLACE, metavar="FILE",
               help="Write the workload section here; `-` prints it alone.")  # fmt: skip
 @click.option("--curve", is_flag=True,
-              help="Let the rate rise and fall over time as the trace's does.")  # fmt: skip
+              help="Let the rate vary over time as in the trace.")  # fmt: skip
 @click.option("--window", "window_s", type=SPAN, metavar="TIME",
-              help="With --curve: how often it changes. [default: as requests allow]")  # fmt: skip
+              help="With --curve: width of a window. [default: automatic]")  # fmt: skip
 @click.option("--lengths", type=click.Choice(["auto", "formula", "seen"]), default="auto",
-              help="A formula for lengths, or those that were seen. "
-                   "[default: a formula if one is like them]")  # fmt: skip
-@click.option("--name", metavar="NAME", help="Of the source. [default: the file's name]")
+              help="Lengths as a distribution, or as observed. [default: a distribution if one "
+                   "fits]")  # fmt: skip
+@click.option("--name", metavar="NAME", help="Name of the source. [default: the file's name]")
 @click.option("--force", is_flag=True, help="Replace a file that already exists.")
 @json_option("how close the fit is, as JSON,")
 @reading_options
@@ -219,7 +219,7 @@ def fit(
 ) -> None:
     """Fit synthetic traffic to a trace, as a `workload` section for a scenario.
 
-    Says how close it comes: requests are generated from it and compared with those of the trace.
+    Reports the quality of the fit: requests generated from it are compared with the trace.
     """
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.traces import show_fit
