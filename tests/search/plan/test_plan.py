@@ -138,6 +138,30 @@ def test_variants_of_a_model_are_candidates(tmp_path: Path) -> None:
     assert table.best["model"] in table.best["label"]
 
 
+MACHINES = """\
+fleet:
+  pools:
+    - {name: dear, accelerator: l4, accelerators: 2, price_per_hour: 9, machines: {max: 4}}
+    - {name: cheap, accelerator: l4, accelerators: 2, price_per_hour: 4, machines: {max: 1}}
+"""
+
+
+def test_a_plan_counts_servers_on_machines_of_the_scenario(tmp_path: Path) -> None:
+    """Two servers share the cheap machine; a third needs a dear one."""
+    path = tmp_path / "machines.yaml"
+    path.write_text(SHOP.replace("price_per_hour: 2.5", "accelerator: l4") + MACHINES)
+    table = wt.plan(path, seeds=2, jobs=1)
+    best = table.best
+    assert best is not None
+    assert best["servers"] == [2]
+    costs = {row["servers"][0]: row["cost_per_hour"] for row in table if row["runs"]}
+    assert (costs[2], costs[3]) == (4.0, 13.0)
+    assert {row["reason"] for row in table if row["servers"] > [2]} == {"dearer"}
+    assert any("its own machines" in note for note in table.not_tried)
+    with pytest.raises(wt.WindtunnelError, match=r"plan\.stock: .* allowed: replicas"):
+        wt.plan(path, sets={"plan.stock": {"l4": 4}}, jobs=1)
+
+
 def test_requests_that_are_cut_off_are_a_caution(shop: Path) -> None:
     """Long answers under a duration: what ended was in time, and what was cut counts as missed."""
     sets: dict[str, Any] = {

@@ -8,6 +8,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.accelerators import ACCELERATORS, resolve_accelerator
 from windtunnel.models.settings import PhysicsStepTime
 from windtunnel.search.settings import CountRange, PlanSettings
+from windtunnel.twin.fleet.pools import machine_price
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.settings import PoolSettings
 
@@ -60,6 +61,10 @@ class Choices(msgspec.Struct, frozen=True):
     scalers: tuple[Section | None, ...]
     """None here: a number of servers that never changes."""
     prices: dict[str, float]
+    """Dollars per accelerator-hour, by name."""
+    machine_price: float | None
+    """With a `fleet` of the scenario's own, the least for an accelerator of it in an hour: what a
+    deployment costs is measured then."""
     budget: "PlanBudget"
     not_varied: tuple[str, ...]
     """Sentences about what might have been tried."""
@@ -76,9 +81,15 @@ def choices_of(plan: ScenarioPlan) -> Choices:
     planning = plan.sections.plan or SUGGESTED
     pool = template_of(plan)
     _refuse_many_pools(plan)
-    free = pool.step_time.model in BY_HARDWARE and not _has_profile(pool)
+    by_hardware = pool.step_time.model in BY_HARDWARE and not _has_profile(pool)
+    free = by_hardware and not plan.on_machines
     notes: list[str] = []
-    accelerators = _accelerators(planning, pool, notes, free=free)
+    if plan.on_machines:
+        _refuse_hardware(planning)
+        notes.append("other accelerators and tensor_parallel: the scenario has its own machines")
+        accelerators: tuple[str | None, ...] = (None,)
+    else:
+        accelerators = _accelerators(planning, pool, notes, free=free)
     degrees = planning.tensor_parallel or (TENSOR_PARALLEL if free else (pool.tensor_parallel,))
     engine = planning.engine
     roles = {one.role for one in plan.pools}
@@ -114,19 +125,44 @@ def choices_of(plan: ScenarioPlan) -> Choices:
         routers=tuple(planning.written_routers or (None,)),
         scalers=scalers,
         prices=planning.prices_by_name,
+        machine_price=_machine_price(plan),
         budget=PlanBudget(planning.stock_by_name, planning.machine, planning.dollars_per_hour),
         not_varied=tuple(notes),
     )
 
 
+OF_HARDWARE = [
+    "models",
+    "accelerators",
+    "prices",
+    "stock",
+    "machine",
+    "dollars_per_hour",
+    "tensor_parallel",
+    "prefill_decode",
+]
+
+
+def _refuse_hardware(planning: PlanSettings) -> None:
+    """Machines and pods of the scenario say what a server is and costs: a plan counts them."""
+    for name in OF_HARDWARE:
+        if getattr(planning, name):
+            raise InputError(
+                "the scenario has its own machines or gangs, which say what a server is and costs",
+                where=f"plan.{name}",
+                allowed="replicas, engine, routers, fixed and autoscalers",
+                hint="leave it out, or plan without machines (--set fleet=null --set gangs=null)",
+            )
+
+
+def _machine_price(plan: ScenarioPlan) -> float | None:
+    fleet = plan.sections.fleet
+    if fleet is None:
+        return None
+    return min((machine_price(pool) or 0.0) / pool.accelerators for pool in fleet.pools)
+
+
 def _refuse_many_pools(plan: ScenarioPlan) -> None:
-    if plan.on_machines:
-        raise InputError(
-            "the scenario has machines or gangs of its own, and a plan would choose other servers",
-            where="fleet" if plan.sections.fleet is not None else "gangs",
-            hint="take them out for the plan (--set fleet=null --set gangs=null), and put its "
-            "answer on them afterwards; --find load and --find knee take them as they are",
-        )
     for index, pool in enumerate(plan.pools):
         if pool.gpus > pool.tensor_parallel:
             raise InputError(

@@ -61,15 +61,16 @@ def space_of(origin: Origin, base: ScenarioPlan, goal: Goal, seeds: int) -> Depl
     choices = choices_of(base)
     demands = demands_of(base, goal.classes)
     kinds = kinds_of(origin, base, choices, demands, goal)
-    unit = _unit(kinds)
+    unit = _unit(kinds, choices)
     candidates = candidates_of(kinds, base, choices)
     lengths = lengths_of(msgspec.structs.replace(base, scaling=None), seeds)
     return DeploymentSpace(base, goal, choices, candidates, lengths, unit, bool(demands))
 
 
-def _unit(kinds: Sequence[ServerKind]) -> str:
+def _unit(kinds: Sequence[ServerKind], choices: Choices) -> str:
     """Dollars; or accelerators, where nobody has said what they cost."""
-    return DOLLARS if any(kind.prices for kind in kinds) else ACCELERATORS
+    priced = choices.machine_price is not None or any(kind.prices for kind in kinds)
+    return DOLLARS if priced else ACCELERATORS
 
 
 class DeploymentSearch:
@@ -155,7 +156,9 @@ def _doing(run: WantedRun, space: DeploymentSpace) -> str:
     return "short runs" if run.share < 1.0 else "whole runs"
 
 
-def _prices(space: DeploymentSpace, number: int) -> dict[str, float]:
+def _prices(space: DeploymentSpace, number: int) -> dict[str, float] | None:
+    if space.choices.machine_price is not None:
+        return None
     candidate = space.candidates[number]
     plan, more = candidate.plan(), _idle_factor(space, candidate)
     if space.unit == ACCELERATORS:
@@ -174,6 +177,9 @@ def _cost(space: DeploymentSpace, candidate: Candidate) -> float:
     """Of an hour of its servers; of what scales, of those that it never goes below."""
     kind = candidate.kind
     each = kind.prices if space.unit == DOLLARS else kind.accelerators
+    machine = space.choices.machine_price
+    if machine is not None:
+        each = tuple(count * machine for count in kind.accelerators)
     counts: Sequence[int] = candidate.servers
     if kind.scales and kind.plan is not None and kind.plan.scaling is not None:
         bounds = kind.plan.scaling.bounds
@@ -191,7 +197,11 @@ def _lanes(space: DeploymentSpace) -> list[ServerCounts]:
             groups.setdefault(key, []).append(candidate)
     lanes = []
     for group in groups.values():
-        own = [Entrant(c.number, c.servers, _cost(space, c), c.kind.scales) for c in group]
+        on_machines = space.choices.machine_price is not None
+        own = [
+            Entrant(c.number, c.servers, _cost(space, c), c.kind.scales or on_machines)
+            for c in group
+        ]
         alone = _not_comparable(group)
         lanes += [ServerCounts((one,), rising=False) for one in own[:alone]]
         if own[alone:]:

@@ -85,8 +85,11 @@ def has_targets(slo: SloClass) -> bool:
     return any(target is not None for target in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
 
 
-def trial_of(outcome: Outcome, goal: Goal, prices: Mapping[str, float]) -> Trial:
-    """What a run says of a goal. `prices` are of an hour of one accelerator, by pool."""
+def trial_of(outcome: Outcome, goal: Goal, prices: Mapping[str, float] | None) -> Trial:
+    """What a run says of a goal.
+
+    `prices` are of an hour of one accelerator, by pool; None: it costs what its machines cost.
+    """
     if isinstance(outcome, FailedRun):
         return Trial((), (), 0.0, outcome.sentence)
     metrics = outcome.metrics
@@ -99,11 +102,13 @@ def trial_of(outcome: Outcome, goal: Goal, prices: Mapping[str, float]) -> Trial
     return Trial(tuple(shares), tuple(counts), cost_per_hour(metrics, prices))
 
 
-def cost_per_hour(metrics: Metrics, prices: Mapping[str, float]) -> float:
+def cost_per_hour(metrics: Metrics, prices: Mapping[str, float] | None) -> float:
     """What the servers of a run cost in an hour of it, on average."""
     seconds = float(metrics["simulated_seconds"] or 0.0)
     if not seconds:
         return 0.0
+    if prices is None:
+        return float(metrics["cost.total"] or 0.0) * SECONDS_PER_HOUR / seconds
     used = (
         float(metrics[f"pools.{pool}.accelerator_seconds"] or 0.0) * price
         for pool, price in prices.items()

@@ -48,7 +48,8 @@ SURE_OF_A_MISS = 0.999
 class Entrant(NamedTuple):
     """A deployment: its number, its servers, and dollars for an hour of them.
 
-    `scales`: an autoscaler changes their number, so that this is the least they cost.
+    `scales`: an autoscaler changes their number, or a fleet bills its machines, so that this is
+    the least they cost.
     """
 
     number: int
@@ -399,6 +400,14 @@ class Race:
             self._verdicts.setdefault(fewer.number, less)
         standing.at = at + 1
 
+    def _has_more(self, number: int, best: int) -> bool:
+        """Whether an entrant differs from the answer in having more servers."""
+        for one in self._standings:
+            lane = [entrant.number for entrant in one.lane.entrants]
+            if number in lane and best in lane:
+                return lane.index(number) > lane.index(best)
+        return False
+
     def _left(self, number: int) -> CandidateVerdict:
         """Of somebody who was never out: dearer than the answer, or nothing was left to spend."""
         entrant = self._entrants[number]
@@ -410,7 +419,9 @@ class Race:
             if all(run in seen for run in _runs(entrant, stage))
         ]
         reason, instead = UNTRIED, None
-        if self._best is not None and cost >= self._cost(self._entrants[self._best]):
+        if self._best is not None and (
+            cost >= self._cost(self._entrants[self._best]) or self._has_more(number, self._best)
+        ):
             reason, instead = DEARER, self._best
         if not stages or self._failure(entrant, stages[0]):
             return CandidateVerdict(reason, cost=cost, instead=instead)
