@@ -4,11 +4,15 @@ Sources, with the revision that was read:
 `fp8-kv`: vLLM's post of 2026-04-22 about FP8 KV caches (vLLM 0.19.1). At one request at a time it
   publishes straight lines of the inter-token latency over the prompt's length; two points of each
   line are taken here.
-`cookbook`: SGLang's cookbook, random prompts of one length, each setting's own version.
+`cookbook`: SGLang's cookbook, random prompts of one length, each setting's own version, medians.
+  With recurrent layers SGLang limits how many requests run: `state_share` has the share of memory
+  (`--mem-fraction-static`) that its rule starts from.
 `inferencex`: SemiAnalysis InferenceX, fixtures of its app at 3a600f1, medians. Its client draws
   lengths between 80 % and 100 % of the nominal ones.
 `tpu`: the TPU snapshot of the same app, whose precision is not stated.
-`recipes`: vllm-project/recipes at 8959cf6. `tops`: vLLM's post of 2026-05-11.
+  Four chips have no room for the model in bf16: it is taken as fp8.
+`recipes`: vllm-project/recipes at 8959cf6. The run on H20s decoded a hundred requests at once,
+  which 96 GB have no room for; the recipes' H20s have 141 GB. `tops`: vLLM's post of 2026-05-11.
 """
 
 from typing import NamedTuple
@@ -38,6 +42,8 @@ class Point(NamedTuple):
     statistic: str = "mean"
     gap: str = "tpot"  # what `tpot_ms` is: a mean over a request's tokens, or "itl", of all gaps
     requests: int = 0  # 0: as many as settle the figures
+    rate: float = 0.0  # requests per second of an open loop, instead of so many at once
+    state_share: float = 0.0  # of memory, from which SGLang derives how many requests may run
     mtp: int = 0  # tokens drafted by the model's own layers, accepted as the simulator's defaults
 
     @property
@@ -98,6 +104,12 @@ _COOKBOOK = (
     ("h200", "ibm-granite/granite-4.2-8b", "dense", "bf16", 16, 2168.0, 13.06),
     ("h200", "ibm-granite/granite-4.2-30b", "dense", "bf16", 1, 807.0, 17.14),
     ("h200", "ibm-granite/granite-4.2-30b", "dense", "bf16", 16, 6860.0, 31.19),
+    ("b200", "ibm-granite/granite-4.2-3b", "dense", "bf16", 1, 74.93, 2.76),
+    ("b200", "ibm-granite/granite-4.2-3b", "dense", "bf16", 16, 559.1, 4.66),
+    ("b200", "ibm-granite/granite-4.2-8b", "dense", "bf16", 1, 132.85, 4.44),
+    ("b200", "ibm-granite/granite-4.2-8b", "dense", "bf16", 16, 1060.55, 8.08),
+    ("b200", "ibm-granite/granite-4.2-30b", "dense", "bf16", 1, 386.03, 12.01),
+    ("b200", "ibm-granite/granite-4.2-30b", "dense", "bf16", 16, 3391.21, 18.78),
     ("b200", "Qwen/Qwen3.5-0.8B", "hybrid", "bf16", 1, 40.0, 1.18),
     ("b200", "Qwen/Qwen3.5-2B", "hybrid", "bf16", 1, 40.0, 1.58),
     ("b200", "Qwen/Qwen3.5-4B", "hybrid", "bf16", 1, 60.0, 2.58),
@@ -108,18 +120,36 @@ _COOKBOOK = (
     ("b200", "Qwen/Qwen3.5-35B-A3B-FP8", "hybrid", "fp8", 1, 104.0, 2.91),
 )
 
-# The same, 1,024 at once: total tokens/s of the GPU, of which a ninth are output, and TPOT.
+# The same, 2,048 requests, 1,024 at once, of which SGLang runs as many as it has states for: share
+# of memory, total tokens/s of the GPU, of which a ninth are output, TTFT, and TPOT.
 _SATURATED = (
-    ("h200", "Qwen/Qwen3.6-35B-A3B", "bf16", 21029.0, 32.7),
-    ("h200", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", 30201.0, 27.9),
-    ("b200", "Qwen/Qwen3.6-35B-A3B", "bf16", 38134.0, 22.5),
-    ("b200", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", 46963.0, 24.3),
-    ("b300", "Qwen/Qwen3.6-35B-A3B", "bf16", 49190.0, 33.2),
-    ("b300", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", 54080.0, 34.7),
-    ("b200", "Qwen/Qwen3.6-27B", "bf16", 12154.0, 31.6),
-    ("b200", "Qwen/Qwen3.6-27B-FP8", "fp8", 16229.0, 29.4),
-    ("b300", "Qwen/Qwen3.6-27B", "bf16", 14272.0, 45.8),
-    ("b300", "Qwen/Qwen3.6-27B-FP8", "fp8", 18327.0, 42.4),
+    ("h200", "Qwen/Qwen3.6-35B-A3B", "bf16", 0.92, 21029.0, 390479.0, 32.67),
+    ("h200", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", 0.8, 30201.0, 263654.0, 27.9),
+    ("b200", "Qwen/Qwen3.6-35B-A3B", "bf16", 0.8, 38134.0, 206078.0, 22.45),
+    ("b200", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", 0.8, 46963.0, 166960.0, 24.3),
+    ("b300", "Qwen/Qwen3.6-35B-A3B", "bf16", 0.8, 49190.0, 140285.0, 33.17),
+    ("b300", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", 0.8, 54080.0, 112976.0, 34.69),
+    ("b200", "Qwen/Qwen3.6-27B", "bf16", 0.8, 12154.0, 724659.0, 31.56),
+    ("b200", "Qwen/Qwen3.6-27B-FP8", "fp8", 0.8, 16229.0, 538675.0, 29.35),
+    ("b300", "Qwen/Qwen3.6-27B", "bf16", 0.8, 14272.0, 575160.0, 45.8),
+    ("b300", "Qwen/Qwen3.6-27B-FP8", "fp8", 0.8, 18327.0, 440199.0, 42.42),
+)
+
+# The same with three tokens drafted by the model's own layers: TTFT and TPOT of one request at a
+# time (8 requests), and of 16 (64 requests).
+_DRAFTED = (
+    ("h200", "Qwen/Qwen3.6-35B-A3B", "bf16", (182.0, 2.23), (223.0, 8.13)),
+    ("h200", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", (138.0, 1.98), (189.0, 6.2)),
+    ("h200", "Qwen/Qwen3.6-27B", "bf16", (734.0, 5.61), (1198.0, 17.28)),
+    ("h200", "Qwen/Qwen3.6-27B-FP8", "fp8", (487.0, 4.3), (734.0, 12.58)),
+    ("b200", "Qwen/Qwen3.6-35B-A3B", "bf16", (98.0, 1.81), (126.0, 5.27)),
+    ("b200", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", (116.0, 1.81), (221.0, 4.62)),
+    ("b200", "Qwen/Qwen3.6-27B", "bf16", (402.0, 4.29), (605.0, 10.84)),
+    ("b200", "Qwen/Qwen3.6-27B-FP8", "fp8", (292.0, 3.4), (321.0, 8.59)),
+    ("b300", "Qwen/Qwen3.6-35B-A3B", "bf16", (95.0, 1.7), (153.0, 5.17)),
+    ("b300", "Qwen/Qwen3.6-35B-A3B-FP8", "fp8", (101.0, 1.71), (161.0, 4.47)),
+    ("b300", "Qwen/Qwen3.6-27B", "bf16", (389.0, 4.04), (410.0, 11.03)),
+    ("b300", "Qwen/Qwen3.6-27B-FP8", "fp8", (284.0, 3.31), (420.0, 8.28)),
 )
 
 # InferenceX, DeepSeek-R1 without speculation: engine, GPU, dtype, TP, prompt; users, TTFT, TPOT,
@@ -148,10 +178,10 @@ _TPU = ((4, 269.0, 7.60), (8, 269.0, 9.65), (16, 269.0, 14.0), (32, 282.0, 20.6)
 _OTHERS = (
     Point("tops", "vLLM", "b300", "deepseek-ai/DeepSeek-V3.2", "latent mixture", "fp8", 8, K, K, 1,
           tpot_ms=1000 / 125),
-    Point("recipes", "vLLM", "h20", "deepseek-ai/DeepSeek-V3.2", "latent mixture", "fp8", 8,
-          2 * K, K, 100, output_per_s=792.0, requests=100),
+    Point("recipes", "vLLM", "h20-141", "deepseek-ai/DeepSeek-V3.2", "latent mixture", "fp8", 8,
+          2 * K, K, 100, 21147.2, 99.71, 791.7, requests=100, rate=10.0),
     Point("recipes", "vLLM", "h200", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "hybrid", "fp8",
-          1, K, K, 1024, tpot_ms=61.0, output_per_s=15828.0),
+          1, K, K, 1024, tpot_ms=61.0, output_per_s=15828.0, kv="fp8"),
 )
 # fmt: on
 
@@ -165,8 +195,22 @@ def drafted() -> list[tuple[Point, Point]]:
     return [(plain, plain._replace(tpot_ms=1000 / 234, mtp=1))]
 
 
+def guessed() -> list[Point]:
+    """Settings with drafts whose acceptance was not published: apart from the others."""
+    return [
+        Point(
+            *("cookbook", "SGLang", gpu, model, "hybrid", dtype, 1, 8 * K, K, users, *measured),
+            statistic="p50",
+            requests=requests,
+            mtp=3,
+        )
+        for gpu, model, dtype, one, sixteen in _DRAFTED
+        for users, requests, measured in ((1, 8, one), (16, 64, sixteen))
+    ]
+
+
 def points() -> list[Point]:
-    """All of them, in the order of their sources."""
+    """All others, in the order of their sources."""
     found = [
         Point(
             *("fp8-kv", "vLLM", gpu, model, family, dtype, 1, prompt, _LINE_OUTPUT, 1),
@@ -189,16 +233,21 @@ def points() -> list[Point]:
         for model, family, dtype, kv, ttft, tpot, rate in _EIGHT
     ]
     found += [
-        Point("cookbook", "SGLang", gpu, model, family, dtype, 1, 8 * K, K, users, ttft, tpot)
+        Point(
+            *("cookbook", "SGLang", gpu, model, family, dtype, 1, 8 * K, K, users, ttft, tpot),
+            statistic="p50",
+        )
         for gpu, model, family, dtype, users, ttft, tpot in _COOKBOOK
     ]
     found += [
         Point(
             *("cookbook", "SGLang", gpu, model, "hybrid", dtype, 1, 8 * K, K, 1024),
-            tpot_ms=tpot,
-            output_per_s=total / 9,
+            *(ttft, tpot, total / 9),
+            statistic="p50",
+            requests=2048,
+            state_share=share,
         )
-        for gpu, model, dtype, total, tpot in _SATURATED
+        for gpu, model, dtype, share, total, ttft, tpot in _SATURATED
     ]
     for engine, gpu, dtype, tp, prompt, rows in _INFERENCEX:
         model = R1 if dtype == "fp8" else R1_FP4
@@ -215,8 +264,10 @@ def points() -> list[Point]:
             )
     found += [
         Point(
-            *("tpu", "not stated", "tpu7x", "Qwen/Qwen3.5-397B-A17B", "hybrid", "bf16", 4, 8 * K),
-            *(K, users, ttft, tpot),
+            *("tpu", "not stated", "tpu7x", "Qwen/Qwen3.5-397B-A17B-FP8", "hybrid", "fp8", 4),
+            *(8 * K, K, users, ttft, tpot),
+            spread=(0.8, 1.0),
+            statistic="p50",
         )
         for users, ttft, tpot in _TPU
     ]

@@ -75,6 +75,9 @@ PUBLISHED = {
     "granite-4.1-3b": 3.4,
     "granite-4.1-8b": 8.4,
     "granite-4.1-30b": 28.9,
+    "granite-4.2-3b": 3.66,  # of GGUF files: 34 bytes for 32 numbers
+    "granite-4.2-8b": 8.8,
+    "granite-4.2-30b": 29.3,
 }
 PUBLISHED_ACTIVE = {
     "mixtral-8x7b": 12.9,

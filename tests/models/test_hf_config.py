@@ -452,6 +452,8 @@ def test_a_null_field_is_not_hinted_at_by_its_own_name() -> None:
         ),
         ({"model_type": "mamba2"}, "'mamba2' has layers that are not modelled"),
         ({"model_type": "gemma4"}, "'gemma4' has layers that are not modelled"),
+        ({"model_type": "minimax"}, "'minimax' has layers that are not modelled"),
+        ({"model_type": "llada_moe"}, "'llada_moe' has layers that are not modelled"),
         (
             {"quantization_config": {"quant_method": "fp8", "kv_cache_quant_algo": "INT4"}},
             "kv_cache_quant_algo is 'INT4'",

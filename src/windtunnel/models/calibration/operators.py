@@ -397,7 +397,7 @@ _CLASSES: dict[str, _Class] = {
         "gemm_perf",
         _GEMM,
         _large_gemm("fp8"),
-        ("fp8_efficiency", "fp8_bandwidth", "fp8_launch_s"),
+        ("fp8_efficiency", "fp8_bandwidth", "fp8_launch_s", "fp8_convert_bandwidth"),
         _gemm_s,
         _weight_bytes,
         precision="fp8",

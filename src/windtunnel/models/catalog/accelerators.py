@@ -85,6 +85,7 @@ _TABLE: tuple[_Row, ...] = (
     ("h100-pcie",     51.2,   378,    756,   1513,   1513,      0,  79.6, 2039, _PCI5, 114,  2.50),
     ("h200",          66.9, 494.7,  989.4, 1978.9, 1978.9,      0, 140.4, 4800, _NV4,  132,  3.80),
     ("h20",             44,    74,    148,    296,    296,      0,  95.6, 4000, _NV4,   78,  1.90),
+    ("h20-141",         44,    74,    148,    296,    296,      0, 140.4, 4800, _NV4,   78,  None),
     ("b200",            75,  1125,   2250,   4500,   4500,   9000, 178.35, 8000, _NV5,  148,  5.50),
     ("gb200",           80,  1250,   2500,   5000,   5000,  10000,   185, 8000, _NV5,  152, 10.50),
     ("l4",            30.3,  60.5,    121,  242.5,  242.5,      0,  22.5,  300, _PCI4,  58,  0.70),
@@ -113,6 +114,7 @@ _TABLE: tuple[_Row, ...] = (
 _SOURCES = {  # by the start of a name
     "mi": "AMD data sheet",
     "mi35": "InferenceX table of GPUs",
+    "h20-141": "vLLM's recipes; memory and bandwidth as of the H200",
     "b300": "InferenceX table of GPUs; memory as vLLM reports it",
     "gb300": "InferenceX table of GPUs; memory as aiconfigurator has it",
     "h100-sxm": "NVIDIA data sheet; memory as vLLM reports it",

@@ -75,6 +75,7 @@ _NOT_MODELLED = (
     "gemma4",  # global and local layers have heads of different widths
 )
 _NOT_MODELLED_MORE = ("recurrent_gemma", "t5", "bart", "whisper", "bert")
+_DIFFUSION = ("llada", "dream", "sdar")  # texts are not generated token after token
 
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _FULL = ("full_attention", "attention")
@@ -285,7 +286,8 @@ def _merged(fields: _Fields) -> _Fields:
 def _refuse_other_architectures(fields: _Fields) -> None:
     model_type = fields.text("model_type")
     allowed = "a model of attention, gated DeltaNet or Mamba-2 layers with MLPs or experts"
-    if model_type.startswith(_NOT_MODELLED + _NOT_MODELLED_MORE):
+    not_modelled = _NOT_MODELLED + _NOT_MODELLED_MORE + _DIFFUSION
+    if model_type == "minimax" or model_type.startswith(not_modelled):  # M2 is, 01 is not
         what = f"{model_type!r} has layers that are not modelled"
         raise fields.fault("model_type", what, allowed)
     if fields.flag("is_encoder_decoder", default=False):

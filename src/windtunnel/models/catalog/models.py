@@ -66,6 +66,9 @@ _DENSE: dict[str, _Sizes] = {  # layers, hidden, heads, kv heads, head dim, ffn,
     "granite-4.1-3b":  (40,  2560,  40,  8,  64,  8192, 100352, 128 * K),
     "granite-4.1-8b":  (40,  4096,  32,  8, 128, 12800, 100352, 128 * K),
     "granite-4.1-30b": (64,  4096,  32,  8, 128, 32768, 100352, 128 * K),
+    "granite-4.2-3b":  (40,  2560,  40,  8,  64,  8192, 100352, 128 * K),
+    "granite-4.2-8b":  (40,  4096,  32,  8, 128, 12800, 100352, 128 * K),
+    "granite-4.2-30b": (64,  4096,  32,  8, 128, 32768, 100352, 128 * K),
     "qwen3.5-0.8b":    (24,  1024,   8,  2, 256,  3584, 248320, 256 * K),
     "qwen3.5-2b":      (24,  2048,   8,  2, 256,  6144, 248320, 256 * K),
     "qwen3.5-4b":      (32,  2560,  16,  4, 256,  9216, 248320, 256 * K),
@@ -242,6 +245,7 @@ _SOURCES = {
     **{f"qwen3.5-{size}": "Qwen, in aiconfigurator and a list of models"
        for size in ("0.8b", "2b", "4b", "9b")},
     "nemotron": "nvidia, in aiconfigurator", "granite-4.1": "ibm-granite, in its announcement",
+    "granite-4.2": "Granite 4.1, untied: sizes of GGUF files agree",
     "granite-4.0-h": "ibm-granite, in a test of another project",
 }
 # Layers and width of vision encoders, beside the language model.

@@ -94,15 +94,16 @@ class PhysicsParameters:
 class Rates:
     """How fast multiplications in one precision run: FLOP/s, bytes/s, seconds to start one."""
 
-    __slots__ = ("bytes_per_s", "converts", "flops", "launch_s")
+    __slots__ = ("bytes_per_s", "convert_per_s", "flops", "launch_s")
 
     def __init__(
-        self, flops: float, bytes_per_s: float, launch_s: float, *, converts: bool = False
+        self, flops: float, bytes_per_s: float, launch_s: float, convert_per_s: float = 0.0
     ) -> None:
         self.flops = flops
         self.bytes_per_s = bytes_per_s
         self.launch_s = launch_s
-        self.converts = converts  # the inputs are first converted, by a kernel of its own
+        # Bytes/s at which a kernel of its own first converts the inputs; 0: they need none.
+        self.convert_per_s = convert_per_s
 
 
 class Kernels:
@@ -132,13 +133,13 @@ class Kernels:
             eight * values["fp8_efficiency"],
             hbm * values["fp8_bandwidth"],
             launch + values["fp8_launch_s"],
-            converts=True,
+            hbm * values["fp8_convert_bandwidth"],
         )
         self._fp4: Final = Rates(
             four * values["fp4_efficiency"],
             hbm * values["fp4_bandwidth"],
             launch + values["fp4_launch_s"],
-            converts=True,
+            hbm * values["gemm_bandwidth"],
         )
         self._experts: Final = [
             Rates(
@@ -204,8 +205,8 @@ class Kernels:
         compute = 2.0 * inputs * (rows * outputs + partial_wave) / rates.flops
         traffic = weight_bytes * outputs * inputs + 2.0 * rows * (outputs + inputs)
         launch = rates.launch_s
-        if rates.converts:
-            launch += (2.0 + weight_bytes) * rows * inputs / self.hbm
+        if rates.convert_per_s:
+            launch += (2.0 + weight_bytes) * rows * inputs / rates.convert_per_s
         return launch + self.blend(compute, traffic / rates.bytes_per_s)
 
     def experts_s(

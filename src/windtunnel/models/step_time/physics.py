@@ -70,7 +70,7 @@ def mlp_gemms(part: ModelShape, width: int) -> list[tuple[int, int]]:
 
 def gemm_kind(part: ModelShape, kernels: Kernels) -> str:
     """What profiles call multiplications by the weights of this model."""
-    if not kernels.gemm_rates(part.weight_bytes).converts:
+    if not kernels.gemm_rates(part.weight_bytes).convert_per_s:
         return "gemm"
     return "gemm in fp4" if part.weight_bytes < FOUR_BIT else "gemm in fp8"
 
