@@ -23,6 +23,7 @@ from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.step_time.blis import BlisTrainedPhysics
 from windtunnel.models.step_time.linear import Linear
 from windtunnel.models.step_time.model import MeasuredBounds, StepTimeModel, StepWork
+from windtunnel.models.step_time.physics import Ranks
 from windtunnel.models.step_time.profile import physics_model
 from windtunnel.models.step_time.roofline import Roofline
 from windtunnel.models.step_time.table import Grid, Table, TimeCurve
@@ -408,11 +409,17 @@ def a_table() -> Table:
 LLAMA = resolve_model("llama-3.1-8b")
 MIXTRAL = resolve_model("mixtral-8x7b")
 GEMMA = resolve_model("gemma-3-4b")
+HYBRID = resolve_model("qwen3.5-35b-a3b")
+DEEPSEEK = resolve_model("deepseek-v3.2")
 H200, L40S = resolve_accelerator("h200"), resolve_accelerator("l40s")
 REAL_MODELS: dict[str, StepTimeModel] = {
     "physics": physics_model(LLAMA, H200),
     "physics, experts": physics_model(MIXTRAL, H200, tensor_parallel=2),
     "physics, window": physics_model(GEMMA, L40S),
+    "physics, recurrent": physics_model(HYBRID, H200),
+    "physics, ranks": physics_model(
+        DEEPSEEK, H200, expert_parallel=8, ranks=Ranks(8, "deepep_low_latency")
+    ),
     "roofline": Roofline(LLAMA, L40S),
     "roofline, experts": Roofline(MIXTRAL, H200, tensor_parallel=2),
     "blis-trained-physics": BlisTrainedPhysics(LLAMA, resolve_accelerator("h100")),
