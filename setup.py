@@ -258,7 +258,7 @@ def write_manifest(folder: Path) -> None:
     faults = manifest.faults(folder)
     if faults:
         raise RuntimeError(f"{faults[0]}; was a source edited meanwhile?")
-    forms.manifest_path(folder / "windtunnel").write_text(manifest.to_json())
+    forms.manifest_path(folder / "windtunnel").write_text(manifest.to_json(folder))
 
 
 def remove_binaries(folder: Path) -> None:

@@ -5,8 +5,9 @@ run as it was before the edit. Three things make that impossible:
 
 - A build leaves a manifest: the modules it compiled, and a digest of every source of ours that the
   compiler read (constants and layouts of imported modules end up in the binaries too). The digests
-  are compared before any other module of ours is imported; one difference makes all of them
-  interpreted, because the binaries share one library and are fresh or stale together.
+  are compared before any other module of ours is imported, unless size and time of a file are
+  still those of the build; one difference makes all of them interpreted, because the binaries share
+  one library and are fresh or stale together.
 - All modules are in one library, which is named after those digests: only the one the manifest
   names is ever found, wherever else on the path there may be more.
 - A binary that the manifest does not name is never loaded: without a manifest, none is.
@@ -52,9 +53,16 @@ class FormRefused(ImportError):
 class BuildManifest:
     """What a build compiled, and from what; paths are relative to the folder of the package."""
 
-    def __init__(self, modules: Sequence[str], sources: dict[str, str]) -> None:
+    def __init__(
+        self,
+        modules: Sequence[str],
+        sources: dict[str, str],
+        stamps: dict[str, list[int]] | None = None,
+    ) -> None:
         self.modules = tuple(modules)
         self.sources = sources
+        self.stamps = stamps or {}
+        """What `stamp_of` gave of sources when they were compiled."""
 
     @property
     def library(self) -> str:
@@ -73,14 +81,21 @@ class BuildManifest:
         changed = [
             f"{source} changed after it was compiled"
             for source, digest in self.sources.items()
-            if digest_of(root / source) != digest
+            if not self._as_it_was(f"{root}/{source}", source)
+            and digest_of(root / source) != digest
         ]
         if not changed and not (root / self.binary).is_file():
             return [f"{self.binary} is missing"]
         return changed
 
-    def to_json(self) -> str:
-        return json.dumps({"modules": self.modules, "sources": self.sources}, indent=1) + "\n"
+    def _as_it_was(self, file: str, source: str) -> bool:
+        stamp = self.stamps.get(source)
+        return stamp is not None and stamp_of(file) == stamp
+
+    def to_json(self, root: Path) -> str:
+        stamps = {source: stamp_of(root / source) for source in self.sources}
+        content = {"modules": self.modules, "sources": self.sources, "stamps": stamps}
+        return json.dumps(content, indent=1) + "\n"
 
 
 def digest_of(source: Path) -> str:
@@ -89,6 +104,15 @@ def digest_of(source: Path) -> str:
         return hashlib.sha256(source.read_bytes()).hexdigest()
     except OSError:
         return ""
+
+
+def stamp_of(source: str | Path) -> list[int]:
+    """Size and time of a file, which an edit changes; empty when there is none."""
+    try:
+        found = os.stat(source)
+    except OSError:
+        return []
+    return [found.st_size, found.st_mtime_ns]
 
 
 def manifest_path(package: Path = PACKAGE) -> Path:
@@ -101,9 +125,8 @@ def read_manifest(package: Path = PACKAGE) -> BuildManifest | None:
     try:
         content = json.loads(manifest_path(package).read_bytes())
         modules = [str(name) for name in content["modules"]]
-        return BuildManifest(
-            modules, {str(path): str(digest) for path, digest in content["sources"].items()}
-        )
+        sources = {str(path): str(digest) for path, digest in content["sources"].items()}
+        return BuildManifest(modules, sources, dict(content.get("stamps", {})))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

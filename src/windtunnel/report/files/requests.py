@@ -84,7 +84,11 @@ class RequestRows:
             if self._writer is None:
                 # A file, since the library takes a name with a colon for an address.
                 file = pa.OSFile(str(self._path), "wb")
-                self._writer = pq.ParquetWriter(file, table.schema, compression="zstd")
+                # Dictionaries of times and ids, which all differ, take as long as all the rest.
+                repeated = [name for name in kept if name != "id" and COLUMNS[name] != "float64"]
+                self._writer = pq.ParquetWriter(
+                    file, table.schema, compression="zstd", use_dictionary=repeated
+                )
                 self._file = file
             self._writer.write_table(table)
         except OSError as error:
