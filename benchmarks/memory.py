@@ -18,7 +18,7 @@ from windtunnel.twin.run import run
 requests, stream = int(sys.argv[1]), sys.argv[2] == "parquet"
 plan = chat(requests)
 with tempfile.TemporaryDirectory() as folder:
-    rows = RequestRows(Path(folder, "requests.parquet"), plan) if stream else None
+    rows = RequestRows(Path(folder, "requests.parquet")) if stream else None
     run(plan, rows=rows)
     if rows is not None:
         rows.close()
