@@ -110,6 +110,32 @@ def test_no_pod_is_created_twice_while_the_first_is_not_seen(lag_s: float) -> No
     )
 
 
+@pytest.mark.parametrize("change", ["update", "scale"])
+def test_a_clique_that_is_deleted_gets_no_pods(change: str) -> None:
+    """An operator was killed after it deleted pods of a clique, and before the clique itself."""
+    world = World(NODES, manifest()).run(10.0)
+    if change == "update":
+        world.apply(manifest(1))
+    else:
+        world.scale("web", 1)
+    gone: set[str] = set()
+    for _ in range(50):
+        commands = world.controller.reconcile(world.now_s)
+        going = {one.name for one in commands if isinstance(one, Delete) and one.kind == CLIQUE}
+        if going - gone:
+            gone |= going
+            world.kill(*(pod for pod in world.pods() if pod.clique in going), shut=False)
+            world.crash()
+            commands = world.controller.reconcile(world.now_s)
+            made = {one.clique.name for one in commands if isinstance(one, CreatePod)}
+            assert not going & made
+        for command in commands:
+            if not world.server.apply(command, world.now_s):
+                world.controller.refused(command)
+        world.round()
+    assert gone
+
+
 def test_a_refused_command_is_asked_for_again() -> None:
     world = LaggingWorld(NODES, manifest(), lag_s=0.5, hold_s=0.0)
     while not any(isinstance(one, CreatePod) for one in world.commands):

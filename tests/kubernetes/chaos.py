@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
-from aiohttp import ClientConnectionError, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
 from tests.kubernetes.cluster import Cluster
 from windtunnel.live.kubernetes.client import Client
@@ -115,7 +115,7 @@ class Chaos:
                         return self._abort(request)
                 await response.write_eof()
                 return response
-        except ClientConnectionError:
+        except ClientError:
             return self._abort(request)
 
     def _abort(self, request: web.Request) -> web.StreamResponse:

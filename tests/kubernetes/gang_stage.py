@@ -97,7 +97,7 @@ class Stage:
         self.operator = operator
         self.ever: set[str] = set()
         """The uid of every pod that there ever was."""
-        kubelets._pods.cache.subscribe(self._changed)
+        kubelets.subscribe(self._changed)
 
     def _changed(self, before: Unstructured | None, after: Unstructured | None) -> None:
         if after is not None:

@@ -202,20 +202,21 @@ async def deployment(cluster: Cluster, replicas: int = 2, name: str = "chat") ->
     await cluster.client.create(DEPLOYMENTS, {"metadata": meta, "spec": spec}, Plain)
 
 
+def hpa(most: int, **more: Any) -> dict[str, Any]:
+    return {
+        "policy": "hpa",
+        "interval": "500ms",
+        "metrics": [{"name": "vllm:num_requests_waiting", "target": 5}],
+        "pools": {"main": {"min": 1, "max": most}},
+        **more,
+    }
+
+
 async def autoscaler(cluster: Cluster, port: int, name: str = "chat", **spec: Any) -> None:
-    """An HPA of five waiting requests per replica, which looks each second."""
+    """An HPA of five waiting requests per replica, which looks twice a second."""
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
     reference = {"targetRef": spec.pop("target", target), "port": port, "name": "main"}
-    whole = {
-        "targets": [reference],
-        "scaling": {
-            "policy": "hpa",
-            "interval": 1,
-            "metrics": [{"name": "vllm:num_requests_waiting", "target": 5}],
-            "pools": {"main": {"min": 1, "max": 8}},
-        },
-        **spec,
-    }
+    whole = {"targets": [reference], "scaling": hpa(8), **spec}
     meta = {"namespace": cluster.namespace, "name": name}
     body = {"metadata": meta, "spec": whole}
     await cluster.client.apply(AUTOSCALERS, body, Plain, manager="people", force=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from tests.kubernetes.scaling_stage import (
     autoscaling,
     condition,
     deployment,
+    hpa,
     ready_pods,
     served,
     size,
@@ -29,12 +29,6 @@ from windtunnel.live.rehearse.cluster import install
 REPORT = "windtunnel-canary-autoscaler-chat"
 
 
-def scaling(most: int) -> dict[str, Any]:
-    metrics = [{"name": "vllm:num_requests_waiting", "target": 5}]
-    pools = {"main": {"min": 1, "max": most}}
-    return {"policy": "hpa", "interval": 1, "metrics": metrics, "pools": pools}
-
-
 async def test_a_changed_policy_is_applied_only_after_its_check(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -46,7 +40,7 @@ async def test_a_changed_policy_is_applied_only_after_its_check(
         await ready_pods(cluster)
 
         async def apply(most: int) -> None:
-            await autoscaler(cluster, on.port, scaling=scaling(most), canary=CANARY)
+            await autoscaler(cluster, on.port, scaling=hpa(most), canary=CANARY)
 
         await apply(5)
         async with autoscaling(cluster, canary=canary) as ours:
@@ -68,7 +62,7 @@ async def test_a_changed_policy_is_applied_only_after_its_check(
             assert (await condition(cluster, "CanaryPassed"))[:2] == ("False", "Refused")
             assert again.of().check is None  # nothing is checked twice
             assert await size(cluster) == 5
-        wrong = {**scaling(6), "polcy": "hpa"}
+        wrong = {**hpa(6), "polcy": "hpa"}
         await autoscaler(cluster, on.port, scaling=wrong, canary=CANARY)  # while nobody looks
         async with autoscaling(cluster, canary=canary) as again:
             await again.ticks(2)

@@ -188,11 +188,15 @@ async def test_a_clique_made_by_hand_is_not_adopted(cluster: Cluster) -> None:
         await on.until_ready(10)
 
 
-async def test_a_label_that_somebody_takes_off_a_pod_is_put_back(cluster: Cluster) -> None:
-    async with stage(cluster) as on:
-        await on.apply(workload(2))
-        await on.until_ready(10)
-        pod = on.kubelets.alive("web-0-pc-a")[0].metadata
+@pytest.mark.parametrize("placing", [False, True], ids=["others place", "we place"])
+async def test_a_label_that_somebody_takes_off_a_pod_is_put_back(
+    cluster: Cluster, *, placing: bool
+) -> None:
+    async with stage(cluster, slots=None if placing else 100) as on:
+        node = await add(on, 0)
+        await on.apply(placed(on, 4))
+        await on.until_ready(4)
+        pod = on.kubelets.alive("web-0-a")[0].metadata
         label = "app.kubernetes.io/managed-by"
         change = {"metadata": {"labels": {label: None}}}
         await on.client.patch(PODS, on.space, pod.name, change, Plain)
@@ -201,8 +205,10 @@ async def test_a_label_that_somebody_takes_off_a_pod_is_put_back(cluster: Cluste
             return label in (await on.get("Pod", pod.name)).metadata.labels
 
         await cluster.until(put_back)
-        await on.until_ready(10)
-        assert len(on.ever) == 10, "no second pod took its place"
+        await on.until_ready(4)
+        assert len(on.ever) == 4, "no second pod took its place"
+        assert not [one for one in on.operator.events if "StrayPod" in one]
+        await on.client.delete(NODES, "", node)
 
 
 async def test_a_pod_that_loses_its_owner_is_told_and_replaced_once(cluster: Cluster) -> None:

@@ -185,6 +185,8 @@ async def test_every_right_is_needed_and_no_other_is(cluster: Cluster) -> None:
         await on.client.delete(NODES, "", f"{on.space}-0")
     refused = [one["requestURI"] for one in asked if one["responseStatus"]["code"] == 403]
     assert refused == []
+    early = [one for one in asked if one["verb"] == "create" and asked_of(one)[1] == "rolebindings"]
+    assert {one["responseStatus"]["code"] for one in early} == {201}, "after its role"
     used = {asked_of(one) for one in asked if "objectRef" in one}
     used |= {("", below, verb) for one in granted["rules"]
              for below in one["resources"] for verb in one["verbs"]}  # fmt: skip

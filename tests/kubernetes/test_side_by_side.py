@@ -87,10 +87,12 @@ def outcome(view: View) -> dict[str, Any]:
 class Both:
     """The two clusters, and what people and bad luck do to both of them."""
 
-    def __init__(self, on: Stage, proxy: Chaos, client: Client, stream: Stream) -> None:
+    def __init__(
+        self, on: Stage, proxy: Chaos, client: Client, stream: Stream, room: int = ROOM
+    ) -> None:
         self.on, self.proxy, self.client, self.stream = on, proxy, client, stream
         self.version = 0
-        self.twin = World(ROOM, self.manifest())
+        self.twin = World(room, self.manifest())
         self.seen = Mirror(on.client, unix_s, on.space, placing=False)
         self.lives = 0
         self._operator: asyncio.Task[None] | None = None
@@ -191,16 +193,19 @@ class Both:
         self.twin.server.add_set(made.name, made.spec, self.twin.now_s)
         await self.on.apply(manifest)
 
-    async def settle(self) -> None:
+    def outcome(self, view: View) -> dict[str, Any]:
+        return outcome(view)
+
+    async def settle(self, patience_s: float = UNTIL_S) -> None:
         """Until both are the same."""
         self.twin.run(100.0)
-        wanted = outcome(self.twin.view)
+        wanted = self.outcome(self.twin.view)
         try:
-            async with asyncio.timeout(UNTIL_S):
-                while outcome(self.seen.view) != wanted:
+            async with asyncio.timeout(patience_s):
+                while self.outcome(self.seen.view) != wanted:
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            found = outcome(self.seen.view)
+            found = self.outcome(self.seen.view)
             said = [f"{key}: {found[key]} is not {wanted[key]}"
                     for key in wanted if found[key] != wanted[key]]  # fmt: skip
             raise AssertionError("\n".join(said)) from None

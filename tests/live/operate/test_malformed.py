@@ -51,18 +51,23 @@ def test_a_pod_that_cannot_be_read_takes_all_room_of_its_node() -> None:
     clique = OwnerReference(kind="PodClique", name="c", uid="2", controller=True)
     ours = {"nodeName": "n", "containers": "none"}
     for uid, spec, owners in (("1", foreign, []), ("3", ours, [clique])):
-        meta = Meta(name=f"p{uid}", namespace="default", uid=uid, owner_references=owners)
+        labels = {"app.kubernetes.io/managed-by": "grove-operator"}
+        meta = Meta(name=f"p{uid}", namespace="default", uid=uid, labels=labels,
+                    owner_references=owners)  # fmt: skip
         mirrored.objects[POD].cache.show(Received(metadata=meta, spec=spec))
     room = placement._scheduler
     assert not room._space.by_name["n"].usable
     assert room._unknown["n"] == {"1": None, "3": None}
 
 
-def test_a_pod_of_another_namespace_takes_room_and_is_not_ours() -> None:
+def test_a_pod_of_another_namespace_or_without_our_label_takes_room_and_is_not_ours() -> None:
     mirrored = Mirror(AsyncMock(), lambda: 0.0, "mine", placing=True)
     clique = OwnerReference(kind="PodClique", name="c", uid="2", controller=True)
-    for space in ("mine", "theirs"):
-        meta = Meta(name="p", namespace=space, uid=space, owner_references=[clique])
+    ours = {"app.kubernetes.io/managed-by": "grove-operator"}
+    for space, name, labels in (("mine", "p", ours), ("mine", "q", {}), ("theirs", "p", ours)):
+        meta = Meta(name=name, namespace=space, uid=f"{space}-{name}", labels=labels,
+                    owner_references=[clique])  # fmt: skip
         mirrored.objects[POD].cache.show(Received(metadata=meta, spec=SPEC))
     assert list(mirrored.view.pods) == ["mine/p"]
     assert mirrored.raw(POD, "theirs/p") is not None
+    assert mirrored.raw(POD, "mine/q") is not None

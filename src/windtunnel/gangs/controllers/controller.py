@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from windtunnel.gangs.changes import Changes
-from windtunnel.gangs.commands import Command, PatchStatus, emit
+from windtunnel.gangs.commands import Command, Delete, PatchStatus, emit
 from windtunnel.gangs.controllers import (
     attachments,
     cliques,
@@ -33,6 +33,7 @@ from windtunnel.gangs.controllers.replicas import GangsKey, ReplicaState
 from windtunnel.gangs.controllers.rollout import has_turn
 from windtunnel.gangs.controllers.termination import Broken
 from windtunnel.gangs.objects import (
+    CLIQUE,
     GROUP,
     SET,
     WARNING,
@@ -454,11 +455,15 @@ class Controller:
         return True
 
     def _act_cliques(self, this: ControllerPass) -> None:
+        """But for those that go in this pass: of one that is deleted again, pods may be gone."""
         view = self._view
+        deleted = {(one.kind, one.name) for one in this.commands if isinstance(one, Delete)}
         for name in this.busy:
             clique = view.cliques.get(name)
             owner = view.keeper_of(clique)
-            if clique is not None and owner is not None:
+            if clique is None or owner is None:
+                continue
+            if (CLIQUE, name) not in deleted and (GROUP, clique.group) not in deleted:
                 cliques.act(view, owner, clique, this.commands)
 
 

@@ -40,6 +40,8 @@ BACKOFFS: Final = {
 }
 """By the pace of an answer: the first delay, the longest, and how long without another until it is
 the first again."""
+LATE: Final = ("Secret", "RoleBinding")
+"""Kinds that are created after others of the same pass."""
 LONGEST_NOTE: Final = 900
 MOST_SAID: Final = 10_000
 
@@ -270,12 +272,12 @@ class GangOperator:
 
 def _batches(calls: Sequence[ApiCall]) -> Iterator[list[ApiCall]]:
     """Runs of one verb. Tokens come after the accounts that they are for, or Kubernetes deletes
-    them again."""
+    them again; bindings after their roles, or it refuses them."""
     for _, batch in groupby(calls, key=lambda call: call.verb):
         late: list[ApiCall] = []
         early: list[ApiCall] = []
         for call in batch:
-            (late if call.verb == CREATE and call.kind == "Secret" else early).append(call)
+            (late if call.verb == CREATE and call.kind in LATE else early).append(call)
         yield from [part for part in (early, late) if part]
 
 

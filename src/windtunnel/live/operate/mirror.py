@@ -18,7 +18,9 @@ from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import NODES, PODS, SERVICES, Object, Resource
 from windtunnel.live.operate.received import Bare, Received, form_of
 
-MANAGED: Final = "app.kubernetes.io/managed-by=grove-operator"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+OPERATOR: Final = "grove-operator"
+MANAGED: Final = f"{MANAGED_BY}={OPERATOR}"
 TOPOLOGY: Final = "ClusterTopologyBinding"
 PRIORITY: Final = "PriorityClass"
 
@@ -171,12 +173,15 @@ class Mirror:
         elif kind != POD or (_is_of_clique(after) and self._is_watched(after)):
             self._put(kind, name, after)
         elif (pod := self.view.pods.get(name)) is not None:
-            self.view.remove(pod)  # somebody took its owner away
-            self.strays.append(pod)
+            self.view.remove(pod)
+            if not _is_of_clique(after):
+                self.strays.append(pod)  # somebody took its owner away
 
     def _is_watched(self, pod: Received) -> bool:
-        """Pods of other namespaces are known for the room that they take, and belong to others."""
-        return self._namespace in ("", pod.metadata.namespace)
+        """Other pods are known for the room that they take: those of other namespaces, and those
+        without the label, which they get back when they are created again."""
+        labelled = pod.metadata.labels.get(MANAGED_BY) == OPERATOR
+        return labelled and self._namespace in ("", pod.metadata.namespace)
 
     def _put(self, kind: str, name: str, after: Any) -> None:
         known = self.view.find(kind, name)

@@ -26,7 +26,7 @@ from windtunnel.live.kubernetes.errors import (
     NotLeader,
     ServerError,
 )
-from windtunnel.live.operate.mirror import MANAGED, RESOURCES, Mirror
+from windtunnel.live.operate.mirror import MANAGED_BY, RESOURCES, Mirror
 from windtunnel.live.operate.received import Bare, Received, form_of
 
 
@@ -54,7 +54,6 @@ class CallAnswer:
         self.pace: Final = "broken" if broken else outcome.value
 
 
-MANAGED_BY: Final = MANAGED.partition("=")[0]
 ENDED: Final = ("Succeeded", "Failed")
 DONE: Final = CallAnswer(CallOutcome.DONE)
 MOST_CONFLICTS: Final = 10_000

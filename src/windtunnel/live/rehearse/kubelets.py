@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from windtunnel.gangs.pod_manifest import WAITER, WAITS_FOR
+from windtunnel.live.kubernetes.cache import Handler
 from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import AlreadyExists, Conflict, KubernetesError, NotFound
 from windtunnel.live.kubernetes.reflector import Reflector
@@ -117,6 +118,10 @@ class Kubelets:
     @property
     def pods(self) -> list[Unstructured]:
         return sorted(self._pods.cache, key=lambda pod: pod.metadata.name)
+
+    def subscribe(self, handler: Handler[Unstructured]) -> None:
+        """Calls it for every change of a pod."""
+        self._pods.cache.subscribe(handler)
 
     def look(self) -> None:
         self._look.set()
