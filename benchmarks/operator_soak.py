@@ -35,7 +35,7 @@ from windtunnel.core.random import Stream, Streams
 from windtunnel.gangs.commands import CreatePod
 from windtunnel.gangs.view import View
 from windtunnel.live.kubernetes.resources import NODES, PODS, Plain, Unstructured
-from windtunnel.live.rehearse.control_plane import API_SERVER, ControlPlane
+from windtunnel.live.rehearse.control_plane import API_SERVER, KubernetesControlPlane
 from windtunnel.live.rehearse.kubelets import Kubelets, add_node
 from windtunnel.live.system import new_loop
 
@@ -227,7 +227,9 @@ class Soaked(Both):
 class Soak:
     """Operators, their faults, and the namespaces."""
 
-    def __init__(self, plane: ControlPlane, proxy: Chaos, stream: Stream, folder: Path) -> None:
+    def __init__(
+        self, plane: KubernetesControlPlane, proxy: Chaos, stream: Stream, folder: Path
+    ) -> None:
         self.plane, self.proxy, self.stream, self.folder = plane, proxy, stream, folder
         self.editing: Final = asyncio.Lock()
         self.faults: Final[Counter[str]] = Counter()
@@ -306,7 +308,7 @@ class Soak:
         self._fates = kinds[self.stream.integer(0, len(kinds) - 1)]
 
 
-async def soak(plane: ControlPlane, folder: Path, seconds: float, seed: int) -> None:
+async def soak(plane: KubernetesControlPlane, folder: Path, seconds: float, seed: int) -> None:
     streams = Streams(seed)
     async with AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(chaos(plane))
@@ -378,7 +380,7 @@ def main() -> None:
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     with (
         tempfile.TemporaryDirectory() as folder,
-        ControlPlane(Path(folder), build()) as plane,
+        KubernetesControlPlane(Path(folder), build()) as plane,
         asyncio.Runner(loop_factory=new_loop) as runner,
     ):
         runner.run(soak(plane, Path(folder), seconds, seed))

@@ -33,12 +33,18 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
     "killed after a create, before its answer": (KILLED,),
     "killed between the record of a termination and its deletes": (KILLED, RECYCLED),
     "killed between the deletes of a termination and the new start": (KILLED, RECYCLED),
+    "killed between the deletes of pods and of their clique": (
+        LAG + "test_a_clique_that_is_deleted_gets_no_pods",
+    ),
     "killed with half of a gang bound": (
         RESTARTS + "test_a_gang_that_was_bound_in_part_is_completed_or_evicted",
     ),
     "killed between cordon and eviction": (FLEET_KILLED,),
     "killed in an update": (LAG + "test_lag_and_crashes_change_nothing_about_the_end",),
     "a create that happened has no answer": (FAULTY,),
+    "a delete that fails in an update": (
+        HERE + "test_no_pod_takes_the_place_of_one_that_could_not_be_deleted",
+    ),
     "a binding that happened has no answer": (
         HERE + "test_a_binding_without_an_answer_is_read_and_not_repeated",
     ),

@@ -135,6 +135,30 @@ async def test_a_set_comes_up_whatever_becomes_of_requests(
         proxy.fate = lambda method, path: None
 
 
+async def test_no_pod_takes_the_place_of_one_that_could_not_be_deleted(cluster: Cluster) -> None:
+    """In an update the old pod goes and the new one comes in one pass, at the same index."""
+    async with proxied(cluster) as (proxy, client), stage(cluster, client=client) as on:
+        await on.apply(pod_clique_set([clique("a", 2)]))
+        await on.until_ready(2)
+        old: set[str] = set(on.ever)
+        refused: list[set[str]] = []
+
+        def fate(method: str, path: str) -> Fate:
+            if method == "DELETE" and "/pods/" in path and len(refused) < 3:
+                refused.append(on.ever - old)
+                return Refuse(500)
+            return None
+
+        proxy.fate = fate
+        changed = pod_clique_set([clique("a", 2)])
+        changed["spec"]["template"]["cliques"][0]["labels"] = {"version": "2"}
+        await on.apply(changed)
+        await on.until(lambda: len(refused) == 3)
+        assert not any(refused), "no new pod was there when the old one was to go"
+        await on.until(lambda: len(on.ever) == 4 and on.kubelets.ready() == 2)
+        assert not {pod.metadata.uid for pod in on.kubelets.alive()} & old
+
+
 async def test_a_binding_without_an_answer_is_read_and_not_repeated(cluster: Cluster) -> None:
     async with proxied(cluster) as (proxy, client):
         proxy.fate = lambda method, path: Swallow() if path.endswith("/binding") else None

@@ -17,9 +17,16 @@ from windtunnel.core.loop import INFINITY
 from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.gangs.commands import Command, Create, CreatePod, SetCondition
 from windtunnel.gangs.controllers.controller import Controller
-from windtunnel.gangs.kubernetes.calls import CREATE, EVENT, ApiCall, Translator, api_names
+from windtunnel.gangs.kubernetes.calls import (
+    CREATE,
+    DELETE,
+    EVENT,
+    ApiCall,
+    Translator,
+    api_names,
+)
 from windtunnel.gangs.kubernetes.stamps import stamp
-from windtunnel.gangs.objects import SET, WARNING, Owned
+from windtunnel.gangs.objects import POD, SET, WARNING, Owned
 from windtunnel.gangs.statuses import Condition, ObjectEvent
 from windtunnel.live.kubernetes.events import EventRecorder, Subject
 from windtunnel.live.kubernetes.pacing import Backoff
@@ -163,14 +170,32 @@ class GangOperator:
         """Calls of one verb at once, one verb after the other: as the commands were ordered."""
         assert self._writer is not None
         self._writer.begin()
+        kept: set[str] = set()
         for batch in _batches(calls):
             if batch[0].verb == EVENT:
                 self._emit(batch)
                 continue
-            answers = await asyncio.gather(*(self._writer.carry_out(call) for call in batch))
-            for call, answer in zip(batch, answers, strict=True):
+            tried = [call for call in batch if not kept or not self._is_put_off(call, kept)]
+            answers = await asyncio.gather(*(self._writer.carry_out(call) for call in tried))
+            for call, answer in zip(tried, answers, strict=True):
+                pod = self._view.pods.get(call.name) if call.kind == POD else None
+                if (
+                    call.verb == DELETE
+                    and answer.outcome is not CallOutcome.DONE
+                    and pod is not None
+                ):
+                    kept.add(pod.clique)
                 self._follow(call, answer)
         await asyncio.sleep(0)
+
+    def _is_put_off(self, call: ApiCall, kept: set[str]) -> bool:
+        """Pods of a clique are not created while the ones that they replace could not be deleted:
+        two would have the same index."""
+        command = call.commands[0] if call.commands else None
+        if not isinstance(command, CreatePod) or command.clique.name not in kept:
+            return False
+        self._retry(command, self._now_s() + STALE_S)
+        return True
 
     def _follow(self, call: ApiCall, answer: CallAnswer) -> None:
         owner = self._set_of(call)
