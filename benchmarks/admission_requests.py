@@ -56,7 +56,7 @@ def main() -> None:
     insist_on_compiled()
     report(
         Claim(
-            "request acquire and release, nobody waits",
+            "request acquire and release, nothing queued",
             ours=least_cpu_s(uncontended) / CALLS * 1e6,
             baseline=4.0,
             most=1.0,

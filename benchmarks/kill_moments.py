@@ -147,7 +147,7 @@ def simulate(place: Path, kills: int, dice: Stream) -> Tally:
 
 
 def sweep(place: Path, kills: int, dice: Stream) -> Tally:
-    """Points that were finished stay, and the results are those of a sweep that nobody killed."""
+    """Points that were finished stay, and the results are those of an undisturbed sweep."""
     tally = Tally()
     killer = Killer(tally, dice)
     (place / "one.yaml").write_text(SCENARIO)

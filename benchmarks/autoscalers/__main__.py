@@ -1,7 +1,7 @@
 """`python -m benchmarks.autoscalers [NAME | TRACE]...`: who attains the SLO for the least money.
 
 Every policy has its defaults, and one knob that is tuned on a seed of a shape, or on the first
-stretch of a trace; all are judged on seeds and stretches that nobody saw while they were built.
+stretch of a trace; all are judged on seeds and stretches unseen while they were built.
 Prints a table and writes a page with a picture for each kind of traffic, and says of ours whether
 
 - no other policy, nor a fixed pool, is cheaper at equal attainment, and

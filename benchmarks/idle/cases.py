@@ -1,7 +1,7 @@
 """The cases: what is scheduled, and what a well-known scheduler of this kind made of it.
 
 The first 22 are those of that scheduler's own suite. Columns come in pairs, a slow one and a quick
-one that needs it, `fan` pairs a row; or two models, the first of which somebody else holds for a
+one that needs it, `fan` pairs a row; or two models, the first of which another user holds for a
 while. The rest is what that suite has no case for: refusals, failures, cancellations, tenants.
 """
 
@@ -48,7 +48,7 @@ class Case(msgspec.Struct, frozen=True):
     advisory: bool = False
     shape: str = PIPELINE
     held_s: float = 0.0
-    """How long somebody else holds the first model."""
+    """How long another user holds the first model."""
     serves: int = 0
     """The provider refuses more calls at once than this; 0 is any number."""
     fails_every: int = 0

@@ -16,7 +16,7 @@ class _Jump(selectors.SelectSelector):
         self.now_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "everybody waits for somebody else, for ever"
+        assert timeout is not None, "every task waits for another, for ever"
         self.now_s += max(timeout, 0.0)
         return []
 

@@ -27,7 +27,7 @@ class Drive:
         self.ages = Ages()
         self.rig = Rig(columns_of(case), case, self.ages)
         self.limiter = AsyncLimiter(self.rig.requests)
-        # Somebody else's call fills a pressed model; where nobody does, two models share the slots.
+        # Another user's call fills a pressed model; without one, two models share the slots.
         self.cap = 1 if case.held_s else max(1, case.slots // 2)
         self.meter = Meter(self.rig.tasks.resource(LLM_WAIT))
         self.crew = CellWorkers(self.rig.scheduler, self.limiter.now, self._call)

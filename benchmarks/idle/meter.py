@@ -43,7 +43,7 @@ class Measured(msgspec.Struct, frozen=True):
     half_time_shares: tuple[float, ...]
     """Each tenant's part of what was served while all of them had work."""
     bare: float = 1.0
-    """What sleepers on the same clock that nobody schedules serve of their capacity."""
+    """What unscheduled sleepers on the same clock serve of their capacity."""
     cpu_s: float = 0.0
     """CPU time of the whole run; in real time only, so that virtual runs are all the same."""
 

@@ -1,4 +1,4 @@
-"""The suite's report: one HTML file that asks nobody for anything, a bar for each schedule."""
+"""The suite's report: one offline HTML file, a bar for each schedule."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ LEADS = {
     True: (
         "Real time",
         "Fake models that sleep, on this machine: what scheduling costs on top. Timers are late; "
-        "sleepers that nobody schedules served the part called bare.",
+        "unscheduled sleepers served the part called bare.",
     ),
 }
 

@@ -23,7 +23,7 @@ PROVIDER = "p"
 
 
 class Column:
-    """One column: who serves it (nobody in particular, or a model) and in how long."""
+    """One column: its model, if any, and how long a call takes."""
 
     def __init__(self, name: str, needs: Sequence[str], service_s: float, model: str) -> None:
         self.name = name

@@ -9,7 +9,7 @@ from benchmarks.idle.meter import Measured
 
 EFFECTIVE_LEAST = 0.90
 """Of the capacity, where far more is ready than there are slots; in real time, of what sleepers
-reach that nobody schedules, because timers are late."""
+reach without a scheduler, because timers are late."""
 ROUNDING = 0.5
 """The others' generations a second are whole numbers."""
 SHARE_ROUNDING = 0.0005

@@ -21,7 +21,7 @@ K = 1024
 
 
 class Point(NamedTuple):
-    """A setting that somebody served, and what came out; what was not published is None."""
+    """A published setting and its measurements; what was not published is None."""
 
     source: str
     engine: str

@@ -116,7 +116,7 @@ class Told:
 
 
 def outcome_of(world: Polling | Told) -> dict[str, float]:
-    """Seconds until all calls were answered, refusals heard, and how often somebody looked."""
+    """Seconds until all calls were answered, refusals heard, and how many probes were sent."""
     return {
         "seconds": round(world.now_s, 1),
         "refusals": world.endpoint.refused,

@@ -337,7 +337,7 @@ SHARING: list[tuple[str, dict[str, Any], str]] = [
         {"name": "t", "namespace": "x", "scope": "AllReplicas"},
         "'t' is a claim template of this set, and has no namespace",
     ),
-    ("filter", {"name": "t", "scope": "AllReplicas", "filter": {}}, "the filter chooses nobody"),
+    ("filter", {"name": "t", "scope": "AllReplicas", "filter": {}}, "the filter selects nothing"),
     (
         "stranger",
         {"name": "t", "scope": "AllReplicas", "filter": {"childCliqueNames": ["pc-b"]}},

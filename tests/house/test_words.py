@@ -33,10 +33,10 @@ BANNED = {
     r"is there already": "already exists",
     r"(wait|stand|stay|keep|next|time)s? in line": "queued",
     r"mishaps?": "fault",
+    r"nobody|somebody|everybody|everyone|anybody": "name it: no request, another program, all pods",
 }
 
 IN_PAGES = {
-    r"nobody|somebody|everybody|everyone|anybody": "name it: no request, another program, all pods",
     r"whereabouts|footing|mishap": "the field's word",
     r"(stands?|stood) behind": "evidence",
     r"the line (grows|of requests)|stands? in (one|the) line": "queue",

@@ -176,7 +176,7 @@ def test_what_cannot_ever_start_is_refused_at_once() -> None:
         front = limiter(tokens=100)
         huge = RequestAsk("p", "m", Domain.CHAT, tokens=101)
         stranger = RequestAsk("p", "unknown", Domain.CHAT)
-        for ask, reason in ((huge, "larger than"), (stranger, "nobody registered")):
+        for ask, reason in ((huge, "larger than"), (stranger, "not registered")):
             with pytest.raises(Refused, match=reason):
                 async with front.acquire(ask):
                     pass

@@ -1,4 +1,4 @@
-"""Whether and when work may start: fair queues, leases, adaptive request limits, without I/O."""
+"""Admission control without I/O: fair queues, leases, adaptive request limits."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -42,7 +42,7 @@ class PhaseShare(msgspec.Struct, frozen=True):
 
 
 class RequestGroup(msgspec.Struct, frozen=True):
-    """Some requests: who they are, how many, how long they took on the mean, and with what."""
+    """A group of requests: its name, size, mean time, and the phases of that."""
 
     name: str
     count: int

@@ -231,7 +231,7 @@ def _replace_unencodable() -> None:
 def _orderly_termination() -> Iterator[None]:
     """Lets SIGTERM and SIGHUP unwind as Ctrl-C does, so that no half-written file stays behind.
 
-    Who asked that a closed terminal be ignored, as `nohup` does, is obeyed.
+    A request to ignore a closed terminal, as by `nohup`, is obeyed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -18,7 +18,7 @@ Look = Callable[[Simulation], None]
 
 
 class RunWatch:
-    """Ends a run early that uses too much memory, or that somebody interrupts."""
+    """Ends a run early that uses too much memory, or is interrupted."""
 
     def __init__(self, memory_bytes: int | None) -> None:
         self._ceiling = MemoryCeiling.of(memory_bytes)

@@ -1,1 +1,1 @@
-"""What every room shares: units, chance, errors, events in time, telemetry, invariants."""
+"""Shared by all packages: units, random streams, errors, the event loop, telemetry, invariants."""

@@ -47,9 +47,9 @@ def read_bounded(path: Path, most_bytes: int, *, subject: str = "the file") -> b
 
 
 def read_start(path: str | Path, most_bytes: int) -> bytes:
-    """The first bytes of a file, or of a pipe that somebody writes to, as in `<(command)`.
+    """The first bytes of a file, or of a pipe, as in `<(command)`.
 
-    Raises OSError as `open` does, and a TimeoutError where nobody writes.
+    Raises OSError as `open` does, and a TimeoutError where nothing is written.
     """
     import select
     import stat
@@ -82,7 +82,7 @@ def read_start(path: str | Path, most_bytes: int) -> bytes:
 class Draft:
     """A folder for files that are not complete, beside the place where they will be.
 
-    Its process holds a lock on it as long as it lives. A draft that nobody holds was left by a
+    Its process holds a lock on it as long as it lives. A draft without a lock was left by a
     process that is dead: making one removes the others of that kind in the same place.
     """
 

@@ -1,4 +1,4 @@
-"""Calls a function for many tasks in other processes; one that dies is told, and the rest go on.
+"""Calls a function for many tasks in other processes; a dead one is reported, the rest go on.
 
 A worker is a fresh Python that imports the function: a script needs no guard around its main part,
 and no state of this process is in it. Tasks and answers go through its pipes. A worker whose parent
@@ -146,7 +146,7 @@ class Processes(Generic[Task, Value]):
             while self._hand_out(waiting):
                 worker, message = self._told.get()
                 if worker not in self._workers:
-                    continue  # it was ended with a task that nobody waits for any more
+                    continue  # it was ended with a task that is no longer awaited
                 if message is None:
                     yield from self._bury(worker, waiting)
                 elif worker.ready:
@@ -193,7 +193,7 @@ class Processes(Generic[Task, Value]):
 
 
 class _Waiting:
-    """Tasks that nobody has yet, each with its number; true while there is one."""
+    """Unassigned tasks, each with its number; true while there is one."""
 
     def __init__(self, tasks: Iterable[Any]) -> None:
         self._tasks = enumerate(tasks)
@@ -212,7 +212,7 @@ class _Waiting:
 
 
 def serve() -> None:
-    """What a worker does: the function comes first, then tasks, until nobody sends any more."""
+    """What a worker does: the function comes first, then tasks, until no more are sent."""
     # Ctrl-C reaches every process of a terminal; the parent hears it and ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inbox = sys.stdin.buffer
@@ -248,6 +248,6 @@ def _passable(error: Exception) -> Exception:
     """The error itself, if another process can have it; else what it says."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
-    except Exception:  # noqa: BLE001 - whatever a class of somebody's own does
+    except Exception:  # noqa: BLE001 - whatever a user's class does
         return WindtunnelError(f"{type(error).__name__}: {error}")
     return error

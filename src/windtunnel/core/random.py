@@ -17,7 +17,7 @@ _TURN: Final = 2.0 * math.pi
 
 
 def fresh_seed() -> int:
-    """A seed that nobody had before, for live runs: processes must not be in step."""
+    """A new seed for live runs: processes must not be in step."""
     return int.from_bytes(os.urandom(8), "big")
 
 

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 
 class LoadListener:
-    """Is told whenever the number of requests in flight at a server changes."""
+    """Notified whenever the number of requests in flight at a server changes."""
 
     def moved(self, server: i64) -> None:
         """The count of this server has changed by one."""

@@ -1,4 +1,4 @@
-"""Taints of nodes, and the tolerations of pods: who may go to a machine that is set apart."""
+"""Taints of nodes, and the tolerations of pods: which pods may run on a tainted machine."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple

@@ -25,7 +25,7 @@ _log = logging.getLogger("windtunnel.telemetry")
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A fact: when, what kind, about whom, why, and the numbers that go with it."""
+    """A fact: time, kind, subject, reason, and the numbers that go with it."""
 
     time: float
     kind: str

@@ -1,1 +1,1 @@
-"""One inference server: how its batch is planned, what its KV cache holds, how its steps pass."""
+"""One inference server: batch planning, KV and prefix cache, exact macro-steps."""

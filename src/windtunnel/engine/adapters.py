@@ -1,7 +1,7 @@
-"""LoRA adapters on one server: which are on the accelerator, and who must wait for a slot.
+"""LoRA adapters on one server: which are on the accelerator, and which requests wait for a slot.
 
 A running request keeps its adapter in a slot while it has something to compute. An adapter that
-nobody uses stays until another needs its slot: the one that has gone unused longest makes room.
+is unused stays until another needs its slot: the one that has gone unused longest makes room.
 """
 
 from heapq import heappop, heappush

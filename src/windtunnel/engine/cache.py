@@ -23,7 +23,7 @@ from windtunnel.workload.request import Request
 class BlockRun:
     """Blocks [low, high) of a chain in the list of eviction; the high end is evicted first.
 
-    Without a chain they are blocks that nobody can find: `hashed` if that is for want of a name.
+    Without a chain they are blocks that no request can find: `hashed` if they have no name.
     """
 
     def __init__(self, chain: "Chain | None", low: i64, high: i64, hashed: bool) -> None:  # noqa: FBT001
@@ -162,7 +162,7 @@ class BlockPool:
                         self._forget(chain)
 
     def leak(self, count: i64) -> None:
-        """Free blocks are lost: nobody has them, and nobody can."""
+        """Free blocks are lost: no request has them, and none can."""
         self.take(count)
         self.leaked += count
 
@@ -210,7 +210,7 @@ class BlockPool:
         return held if held > 0 else self._limits.window_blocks(request.last)
 
     def free_among(self, request: Request, hit: i64) -> i64:
-        """How many of the first `hit` blocks nobody holds: taking them uses up free blocks too."""
+        """How many of the first `hit` blocks are not held: taking them uses up free blocks too."""
         unheld: i64 = 0
         start: i64 = 0
         prefix = request.prefix
@@ -244,7 +244,7 @@ class BlockPool:
             self.take(request.window_blocks)
 
     def forget_own(self, request: Request) -> None:
-        """Nobody will ask any more for what a preempted request had computed for itself."""
+        """What a preempted request had computed for itself will not be used again."""
         own = self._own.pop(request.id, None)
         if own is not None:
             for run in own.runs:
@@ -411,7 +411,7 @@ class BlockPool:
             del self._chains[chain.key]
 
     def pinned(self) -> i64:
-        """Shared blocks that somebody holds, each counted once."""
+        """Shared blocks that requests hold, each counted once."""
         return sum(chain.pinned - chain.first for chain in self._chains.values())
 
     def recount(self) -> tuple[int, int]:

@@ -82,7 +82,7 @@ class WaitingQueue:
         self._heap: Final[list[tuple[Rank, int, Request]]] = []
         self._pushes = 0  # a request that was sent back may return while its old record is here
         self.count: i64 = 0
-        self.preempted: i64 = 0  # of those that wait, who had begun once and gave its blocks back
+        self.preempted: i64 = 0  # waiting requests that were preempted
 
     def push(self, request: Request) -> None:
         self._enters(request)
@@ -107,7 +107,7 @@ class WaitingQueue:
             self.push(request)
 
     def head(self) -> Request | None:
-        """Who is next; None when nobody waits."""
+        """The next request; None when the queue is empty."""
         if self._scheduling == FCFS:
             return self._line.head
         while self._heap:

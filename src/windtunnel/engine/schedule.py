@@ -1,4 +1,4 @@
-"""The schedule of one server: who computes what in the next step.
+"""The schedule of one server: what each request computes in the next step.
 
 Running requests go first, then those whose KV has arrived from elsewhere, then the queue. When all
 decode and blocks suffice, they are planned together; a step that does more (prompts in chunks that
@@ -292,7 +292,7 @@ class Schedule(Actor):
         return blocks <= self.pool.free
 
     def _could_admit(self) -> bool:
-        """Whether somebody who waits would be admitted beside the present decodes."""
+        """Whether a waiting request would be admitted beside the present decodes."""
         if self.running.count >= self.limits.max_num_seqs:
             return False
         budget = self.limits.max_num_batched_tokens - self._decoding.count
@@ -464,7 +464,7 @@ class Schedule(Actor):
         return min(want, budget)
 
     def _victim(self, order: list[Request]) -> i64:
-        """Who makes room: the last admitted, or under priority scheduling the least urgent.
+        """The request to preempt: the last admitted, or under priority scheduling the least urgent.
 
         Not one that only waits for its last token, if its blocks are wanted elsewhere.
         """

@@ -1,6 +1,6 @@
 """The fast engine: vLLM's schedule, exactly, at a cost that does not grow with output length.
 
-While nobody arrives, ends a prompt, finishes or runs out of blocks, every step is the same batch
+While no request arrives, ends its prompt, finishes or lacks blocks, every step is the same batch
 with one more token each, so many steps are one event (`step.py` times them, `decoding.py` says how
 long the batch stays the same). An arrival in the middle cuts the run at the step that sees it.
 
@@ -133,7 +133,7 @@ class Server(Schedule):
         return hit * self._size
 
     def cancel(self, request: Request, now: float) -> None:
-        """Nobody wants a request any more that waits or runs here; it will not be in `finished`.
+        """A request that waits or runs here is no longer wanted; it will not be in `finished`.
 
         One that waits is gone at once. One that runs is part of the steps that are planned, and
         holds its blocks until the next one is. `load` does not count it from now on.
@@ -202,7 +202,7 @@ class Server(Schedule):
         self._grant()
 
     def _is_next(self, request: Request) -> bool:
-        """Whether nobody who came before waits for blocks; the preempted did in any case."""
+        """Whether no earlier request waits for blocks; preempted ones count as earlier."""
         if self.waiting.preempted or any(late.preemptions for late in self._late_arrivals):
             return False
         if self.running.count >= self.limits.max_num_seqs:
@@ -409,7 +409,7 @@ class Server(Schedule):
         """Brings the state to where the schedule is now, so that it may be changed from outside.
 
         Runs of steps, and in async mode the step that follows, are otherwise looked at when they
-        end, because nobody could tell the difference.
+        end, because the difference is not observable.
         """
         step = self._current
         if step is None or self._ahead:
@@ -430,7 +430,7 @@ class Server(Schedule):
                 self._wake(step.end_s)
 
     def _look_again(self, now: float) -> None:
-        """Wakes an idle server when somebody who waits may find more room than before."""
+        """Wakes an idle server when a waiting request may find more room than before."""
         if self._current is None and self.queued:
             self.wake_s = min(self.wake_s, now)
 
@@ -544,7 +544,7 @@ class Server(Schedule):
         self.wake_s = at_s
 
     def _somebody_enters(self) -> bool:
-        """Whether the next step would admit somebody."""
+        """Whether the next step would admit a request."""
         return (self.waiting.count > 0 or self._transferred.count > 0) and self._could_admit()
 
     def _time(self, step: Step) -> None:
@@ -566,7 +566,7 @@ class Server(Schedule):
             self._wake(step.end_s)
 
     def _empties(self, step: Step, now: float) -> bool:
-        """Whether the step that runs now is the last of all who are here."""
+        """Whether the step that runs now is the last of all requests here."""
         if self.queued or self._leaving:
             return False
         if step.steps > 1 and not step.passed:

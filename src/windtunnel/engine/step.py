@@ -20,7 +20,7 @@ NEVER: Final = math.inf
 
 
 class Step:
-    """One planned step, or a run of equal ones: who gets a token in it, and when."""
+    """One planned step, or a run of equal ones: which requests get a token, and when."""
 
     def __init__(self) -> None:
         self.admitted: Final[list[Request]] = []
@@ -35,9 +35,7 @@ class Step:
         self.decodes = 0
         self.context = 0
         self.drafted = 0  # tokens that decodes verify beside their own
-        self.new_tokens = (
-            0  # of prompts and drafts; these two only where somebody counts large steps
-        )
+        self.new_tokens = 0  # of prompts and drafts; these two only where large steps are counted
         self.prompt = 0  # the longest prompt so far, among those that have a chunk
         self.base = 0.0  # the line that times a pure step, from this context on
         self.slope = 0.0

@@ -142,7 +142,7 @@ class Tiers:
         self._store(0, rest, low, high)
 
     def put_private(self, count: i64) -> None:
-        """The same of blocks with content that nobody will ask for; they take up room."""
+        """The same of blocks whose content will not be used again; they take up room."""
         self._store(0, None, 0, count)
 
     def _store(self, place: int, rest: Rest | None, low: i64, high: i64) -> None:
@@ -181,7 +181,7 @@ class Tiers:
             del self._rests[rest.key]
 
     def forget(self, key: int) -> None:
-        """Nobody will ask any more for this chain; its blocks stay until they are evicted."""
+        """This chain will not be used again; its blocks stay until they are evicted."""
         rest = self._rests.pop(key, None)
         if rest is not None:
             for spans in rest.spans:
@@ -213,7 +213,7 @@ class Tiers:
         return min(reach, (request.target - 1) // self._size)
 
     def load(self, request: Request, hit: i64, reach: i64, now: float) -> tuple[float, list[int]]:
-        """Takes blocks [hit, reach) of a prompt to the accelerator: when they are there, for whom.
+        """Takes blocks [hit, reach) of a prompt to the accelerator; gives when they arrive.
 
         The keys are those of chains whose blocks are on the way.
         """

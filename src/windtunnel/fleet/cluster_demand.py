@@ -201,7 +201,7 @@ class ClusterDemand:
     ) -> PodRequest:
         """What a pod asks that the view does not have: it is reported to `demand` by the driver.
 
-        Without `requests` nobody knows what it takes: it fills its node, and no machine is asked
+        Without `requests` it is unknown what it takes: it fills its node, and no machine is asked
         for it.
         """
         self._others[name] = None

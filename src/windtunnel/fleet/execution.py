@@ -1,6 +1,6 @@
 """From plans to orders: how much at once, in what order, and what becomes of it.
 
-A state machine that is told. It is given plans, the time and what was completed or failed; it
+A state machine. It is given plans, the time and what was completed or failed; it
 gives back orders for providers. What may not begin yet waits here, remembered, and is not planned
 again: in the inventory it is planned already, and the next cycle counts on it.
 """

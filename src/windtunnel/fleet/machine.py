@@ -48,7 +48,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class IllegalTransition(InputError):
-    """Somebody asked for a change of state that no machine can make."""
+    """A change of state that no machine can make."""
 
 
 def fault_of(machine: Machine) -> str:

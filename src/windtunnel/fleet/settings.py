@@ -17,7 +17,7 @@ MOST_MACHINES = 100_000
 MOST_KINDS = 1_000
 MOST_ON_ONE = 1_024
 OWN_TAINTS = {"windtunnel.dev/": "Windtunnel", "node.kubernetes.io/": "Kubernetes"}
-"""Who has the taints whose keys begin so."""
+"""Owners of taints by the start of their keys."""
 PODS = 110.0
 """On one node, as kubelets limit them."""
 

@@ -1,6 +1,6 @@
 """One shard: the planner, its execution and what its provider lists, as one controller without I/O.
 
-It is told of pages, answers and roll-ups, and gives back orders. All that it must not lose is with
+It takes pages, answers and roll-ups, and returns orders. All that it must not lose is with
 its provider: a shard that starts again lists from the start, under its next epoch, and goes on.
 What was under way is still under way there, so it is counted on and not asked for a second time.
 """
@@ -125,7 +125,7 @@ class Shard:
         self.reasked: Final[dict[Token, None]] = {}
         """Orders that were asked again at their deadline."""
 
-    # What it is told.
+    # Inputs.
 
     def fold(self, page: Page, now_s: float) -> bool:
         """Takes a page of what its provider lists. True when another page must be asked for."""

@@ -1,1 +1,1 @@
-"""Looks for what breaks: whole scenarios drawn from seeds, run with every invariant."""
+"""Fuzzing: scenarios drawn from seeds, run with every invariant; failures are shrunk."""

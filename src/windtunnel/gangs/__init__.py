@@ -1,1 +1,1 @@
-"""What must start, live and die together: sets of pods, their gangs, and who keeps them whole."""
+"""Gang controllers: generate the pods of PodCliqueSets, place them, terminate and roll out."""

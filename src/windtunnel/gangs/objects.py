@@ -91,7 +91,7 @@ class Thing:
         return self.deleted_s >= 0.0
 
     def assign(self, newer: "Thing") -> None:
-        """Becomes as a newer copy of the same object is, which nobody else uses."""
+        """Becomes as a newer copy of the same object, which is not shared."""
         for name in _EVERY_KIND:
             setattr(self, name, getattr(newer, name))
         for name in _CHANGING.get(self.kind, ()):

@@ -1,1 +1,1 @@
-"""The same controllers on a wall clock."""
+"""Live programs: the controllers driven by wall-clock time, HTTP and Kubernetes."""

@@ -1,1 +1,1 @@
-"""How many replicas: what is seen of a fleet goes in, the size of each variant comes out."""
+"""Autoscaling: snapshots of pools in, replica counts with reasons out."""

@@ -98,7 +98,7 @@ class ScalingLoop:
         return self.next_tick_s
 
     def arrival_s(self, taken_s: float, lag_s: float = 0.0) -> float | None:
-        """When a snapshot reaches the scaler; None: it is stopped, and nobody asks for one."""
+        """When a snapshot reaches the scaler; None: it is stopped."""
         return None if self._stops else taken_s + self._scrape_delay_s + lag_s
 
     def decide(self, snapshot: Snapshot, now_s: float) -> Issued | None:

@@ -7,7 +7,7 @@ from windtunnel.scaling.snapshot import Variant
 
 
 class Limit:
-    """A step between the recommendation and the decision: who bound it, and by how much."""
+    """A step between the recommendation and the decision: which limit applied, and by how much."""
 
     def __init__(self, name: str, before: int, after: int, without: int, reason: str) -> None:
         self.name: Final = name  # e.g. "maximum", "scale-down window", "panic"

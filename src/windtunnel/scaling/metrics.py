@@ -206,7 +206,7 @@ class Metric:
 
     @property
     def natural(self) -> str:
-        """How one number is made of it where nobody says so: times are means, the rest are sums."""
+        """How one number is made of it by default: times are means, the rest are sums."""
         return MEAN if self.quantity in TIMES else SUM
 
     def missing(self, group: Group) -> int:
@@ -264,7 +264,7 @@ def metric(name: str, where: str = "metric") -> Metric:
 def share(group: Group) -> float:
     """The part of a model's traffic that comes to a group: as many as it has of the ready replicas.
 
-    Each role sees all of the traffic. Where nobody is ready, replicas that were asked for count.
+    Each role sees all of the traffic. Where none is ready, requested replicas count.
     """
     variants = group.model.variants
     if len(group.variants) == len(variants):

@@ -256,7 +256,7 @@ class CostOrdered(Optimizer):
             most = there
             for index, finding in enumerate(known):
                 capacity = finding.per_replica[number]
-                # Where nobody knows what would go with one, none goes.
+                # Where it is unknown what would go with one, none goes.
                 most = min(most, math.floor(left[index] / capacity)) if capacity > 0 else 0
             if self._one_variant:
                 cuts[number] = max(1, most)
@@ -269,7 +269,7 @@ class CostOrdered(Optimizer):
 def _spill(group: Group, total: int, up: list[int], down: list[int], free: dict[str, int]) -> str:
     """A sentence where accelerators that are missing move replicas to another variant."""
     bound = Allocation(group, total, up=up, down=down, free=free)
-    most = min(total, bound.reachable())  # beyond it nobody takes the rest
+    most = min(total, bound.reachable())  # beyond it the rest goes to none
     counts = bound.counts_at(most)
     wished = Allocation(group, most, up=up, down=down).counts_at(most)
     short = []

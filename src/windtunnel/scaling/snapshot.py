@@ -242,7 +242,7 @@ class Snapshot:
     taken_s: float
     models: list[Model]
     free: dict[str, int] | None = None
-    """Accelerators that nobody uses, by kind; None: without end."""
+    """Free accelerators by kind; None: unlimited."""
 
 
 def believable(snapshot: Snapshot) -> Snapshot:

@@ -116,7 +116,7 @@ def _file_digest(path: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001
 
 
 def _policy_digest(plan: ScenarioPlan) -> str | None:
-    """Of the module of a router that somebody brought along; what it imports is not looked at."""
+    """Of the module of a user's router; what it imports is not looked at."""
     import inspect
 
     from windtunnel.routing.build import POLICIES

@@ -1,1 +1,1 @@
-"""Files that people write: read with bounds, checked all at once, and told where each fault is."""
+"""Settings: declared once, read from YAML with line numbers, checked, overridden, documented."""

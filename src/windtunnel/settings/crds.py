@@ -31,7 +31,7 @@ class Rule(NamedTuple):
 
 
 class CustomResource(NamedTuple):
-    """A kind as an API server is told of it."""
+    """A kind as it is declared to an API server."""
 
     api_version: str
     kind: str

@@ -111,7 +111,7 @@ DnsName = Annotated[str, Pattern("a DNS name", DNS_NAME, LONGEST_DNS_NAME, _NAME
 
 
 class ManifestMetadata(ApiSection):
-    """Who the object is. What an API server adds is not used."""
+    """Name and namespace. What an API server adds is not used."""
 
     name: AnyText = Field(description="The name of the object.")
     generate_name: AnyText | None = Field(default=None, description="Not used.")
@@ -132,7 +132,7 @@ class Manifest(ApiSection):
 
     api_version: AnyText = Field(description="Group and version of the kind.")
     kind: AnyText = Field(description="The kind.")
-    metadata: ManifestMetadata = Field(description="Who it is.")
+    metadata: ManifestMetadata = Field(description="Its name.")
     status: Opaque | None = Field(default=None, description="Written by a controller; not used.")
 
 

@@ -31,7 +31,7 @@ def apply_override(document: Document, text: str) -> None:
 
 
 def put_value(document: Document, path: str, value: Plain, place: str) -> None:
-    """Puts a value at a path such as `serving.pools.0.replicas`; `place` is who asked for it."""
+    """Puts a value at a path such as `serving.pools.0.replicas`; `place` names its origin."""
     keys = _INDEX.sub(r".\1", path.strip()).split(".")
     if not all(keys) or len(keys) > DEEPEST:
         raise _no_override(place)

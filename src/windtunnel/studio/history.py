@@ -127,5 +127,5 @@ class RunHistory:
 
 
 def _number(value: Any) -> float | None:
-    """A figure of a file that anybody may have written."""
+    """A figure of an untrusted file."""
     return value if value is None else float(value)

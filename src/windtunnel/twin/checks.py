@@ -215,9 +215,7 @@ def _nobody_waits_in_vain(simulation: Simulation) -> str | None:
         if line and signals.answering:
             return f"{len(line)} wait for a server, and {signals.answering} are ready"
     if simulation.cluster.vacated:
-        return (
-            f"servers {simulation.cluster.vacated} drain, and nobody looked whether they are done"
-        )
+        return f"servers {simulation.cluster.vacated} drain, and were not checked for their end"
     return None
 
 

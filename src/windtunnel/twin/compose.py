@@ -338,13 +338,13 @@ def _splitting(plan: ScenarioPlan, cluster: Cluster) -> Splitting | None:
 
 
 def _layers(plan: ScenarioPlan, model: str | None) -> int:
-    """Layers of a model; 1 where nothing of it is moved, and nobody knows."""
+    """Layers of a model; 1 where unknown, since none of its KV is moved."""
     shape = shape_of(next(pool for pool in plan.pools if pool.model == model))
     return 1 if shape is None else shape.layers
 
 
 def _token_bytes(split: DisaggregationSettings, plan: ScenarioPlan, model: str | None) -> float:
-    """KV bytes of a token of a model; 0 where it is never moved, and nobody knows."""
+    """KV bytes of a token of a model; 0 where unknown, since it is never moved."""
     if split.transfer.bytes_per_token is not None:
         return split.transfer.bytes_per_token
     pools = [pool for pool in plan.pools if pool.model == model]

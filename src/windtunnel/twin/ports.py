@@ -1,4 +1,4 @@
-"""Ports inside the twin: who may move requests, and what backs replicas with pods and machines."""
+"""Ports inside the twin: moving requests, and backing replicas with pods and machines."""
 
 from mypy_extensions import mypyc_attr
 

@@ -1,7 +1,7 @@
 """Progress of a run: what can repeat for ever is counted until a request finishes.
 
 A run is a closed loop: an autoscaler takes a server away, its requests begin anew, and that is why
-it adds the server again. Everything that undoes work is counted here by whom it concerns, and each
+it adds the server again. Everything that undoes work is counted here by subject, and each
 kind of it has a limit (`progress:` in a scenario). Counts begin anew with every request that
 finishes, however it does, so a run that goes on is never ended. A count costs the same however many
 there are.

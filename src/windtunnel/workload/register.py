@@ -1,4 +1,4 @@
-"""Whom the numbers in requests stand for: sources, classes, tenants, adapters, models."""
+"""What the numbers in requests stand for: sources, classes, tenants, adapters, models."""
 
 from typing import Final
 

@@ -48,7 +48,7 @@ class Session:
         self.stream: Final = stream
         self.persona: Final = persona
         self.turns: Final = turns
-        self.user: Final = user  # whose it is, in a closed loop; -1: nobody's
+        self.user: Final = user  # its user in a closed loop; -1: none
         self.turn = 0
         self.started_s = 0.0
         self.context = 0  # tokens that the next prompt starts with

@@ -32,7 +32,7 @@ class RequestSource(Actor):
 
 
 class Persona:
-    """Who asks: the shared start of the prompts, the tenant, the adapter."""
+    """A client: the shared start of its prompts, its tenant, its adapter."""
 
     def __init__(self, prefix: PrefixChain | None, tenant: int, adapter: int) -> None:
         self.prefix: Final = prefix
@@ -41,7 +41,7 @@ class Persona:
 
 
 class Personas:
-    """Draws who asks. Each is made once, when first drawn."""
+    """Draws clients. Each is made once, when first drawn."""
 
     def __init__(self, entry: int, plan: SourceSettings, register: Register) -> None:
         prefix = plan.prefix
@@ -218,7 +218,7 @@ class Users:
         return self._thinking[0][0] if self._thinking else math.inf
 
     def take(self) -> int:
-        """The user who asks then."""
+        """The user that sends a request then."""
         return heappop(self._thinking)[1]
 
     def think(self, user: int, asked_s: float, now_s: float) -> None:

@@ -159,7 +159,7 @@ class Replay(RequestSource):
 
     def _class(self, name: str) -> int:
         slo = self._register.classes.find(name)
-        assert slo >= 0, "the reader refuses classes that nobody has defined"
+        assert slo >= 0, "the reader refuses undefined classes"
         return slo
 
     def _session(self, name: str) -> int:

@@ -55,7 +55,7 @@ class Traffic:
         self.adapters: Final = self._register.adapters.names
         self.sessions: Final = Sessions()
         self._traces: Final[list[Replay]] = []
-        self._followers: Final[list[RequestSource]] = []  # who want to hear how requests end
+        self._followers: Final[list[RequestSource]] = []  # sources that follow how requests end
         self._following: Final[dict[int, RequestSource]] = {}  # by request
         actors: list[Actor] = []
         for entry, plan in enumerate(entries):

@@ -192,7 +192,7 @@ def test_a_cluster_that_lets_nobody_in_is_told_from_none(
         on = f"ray://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(WindtunnelError) as raised, Workers(on=on):
             pass
-    assert "the cluster answers, but lets nobody in: timeout" in str(raised.value)
+    assert "the cluster answers, but refuses the connection: timeout" in str(raised.value)
     assert "RAY_AUTH_TOKEN" in str(raised.value)
 
 

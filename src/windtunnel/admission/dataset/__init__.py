@@ -1,1 +1,1 @@
-"""Columns that need columns, over rows in groups: what is ready, what goes, what is retried."""
+"""Scheduling of a dataset's cells: dependencies between columns, row groups, retries."""

@@ -230,7 +230,7 @@ class DatasetScheduler:
     # What follows keeps cells, rows and groups in step.
 
     def _stalls_at_s(self) -> float:
-        """When everything has failed for too long; while an earlier call is out, nobody knows."""
+        """When everything has failed for too long; while an earlier call is out, it is unknown."""
         stalls_at_s = self._failing_since_s + self._settings.retry_time_s
         if self._out and next(iter(self._out.values())) < stalls_at_s:
             return NEVER

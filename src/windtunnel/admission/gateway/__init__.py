@@ -1,4 +1,4 @@
-"""Whether and when a request may go to the fleet: shedding, budgets and flow control."""
+"""Gateway admission: shedding, budgets and flow control."""
 
 from windtunnel.admission.gateway.bands import Weights
 from windtunnel.admission.gateway.budgets import TenantBudgets

@@ -276,7 +276,7 @@ class FlowControlSettings(GatewayPolicySettings):
         if self.aging is not None and order != "priority":
             yield where.note("aging", f"the order {order!r} has no use for it", only)
         if self.eviction and order != "priority":
-            what = f"the order {order!r} may give the place to somebody else"
+            what = f"the order {order!r} may give the place to another request"
             yield where.fault("eviction", what, only, beside=("order",))
         most, per_band = self.max_waiting, self.max_waiting_per_band
         if most is not None and per_band is not None and per_band > most:

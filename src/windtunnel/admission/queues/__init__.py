@@ -1,1 +1,1 @@
-"""Whose turn it is: fair queues of work in groups."""
+"""Fair queues of work in groups."""

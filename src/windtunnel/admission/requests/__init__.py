@@ -1,1 +1,1 @@
-"""Whether a request to a provider's model may start: limits that adapt, budgets, queues."""
+"""Request admission for a provider's model: adaptive limits, budgets, queues."""

@@ -175,7 +175,7 @@ class Budget:
         return float("inf")
 
     def configure(self, limit: int) -> None:
-        """Somebody says what a minute's limit is; replies change it no more."""
+        """The user states a minute's limit; replies no longer change it."""
         self._move_window(MINUTE_S)
         self.limit = limit
         self.source = CONFIGURED

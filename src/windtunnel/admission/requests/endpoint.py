@@ -36,7 +36,7 @@ class TokenEstimate:
 
 @dataclass(frozen=True)
 class RequestAsk:
-    """One outbound call that wants to start: to whom, on whose behalf, and how large."""
+    """One outbound call that wants to start: endpoint, tenant and size."""
 
     provider: str
     model: str

@@ -35,7 +35,7 @@ _COOLDOWN_DOUBLINGS_MAX: Final = 6
 _REST_SERVICES: Final = 0.25
 """The first rest after a run of refusals without Retry-After, in times that an answer takes."""
 _IDLE_S: Final = 1.0
-"""So long without a call in flight, although one could start, nobody asks."""
+"""So long without a call in flight, although one could start: there is no demand."""
 _PROBE_STARTS: Final = (8, 16, 32, 40)
 """Starts at a limit before one more is tried, by how often it was refused there: what was refused
 once may be chance, and of a limit that was met again and again 2.5 of 100 starts are refused."""

@@ -1,1 +1,1 @@
-"""Whether a task that is ready may start: resources, shares, leases."""
+"""Task admission: resources, shares, leases."""

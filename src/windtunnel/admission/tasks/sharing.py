@@ -33,7 +33,7 @@ LEASE_DEBT: Final = "lease"
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SharePolicy:
-    """Lets everyone go whose task fits."""
+    """Admits every group whose task fits."""
 
     def __init__(self) -> None:
         self.denial: TaskDenial = TaskDenial.GROUP_CAP

@@ -54,7 +54,7 @@ class DelayPart(msgspec.Struct, frozen=True):
 
 
 class CapacityWait(msgspec.Struct, frozen=True):
-    """Somebody waited for servers of a pool, from when to when."""
+    """A wait for servers of a pool, from when to when."""
 
     pool: str
     start_s: float
@@ -139,7 +139,7 @@ def ready(history: ControlHistory, wait: CapacityWait) -> CauseStep:
 
 
 def of_fault(fault: FaultHistory) -> CauseStep:
-    """What went wrong, with whom, and for how long."""
+    """A fault, what it struck, and for how long."""
     whom = fault.struck(MOST_NAMED) or "nothing"
     more = len(fault.subjects) - MOST_NAMED
     others = f" and {more} more" if more > 0 else ""

@@ -74,7 +74,7 @@ class LoggedEvent(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Whom it is about, without what that is."""
+        """The name of its subject, without the kind."""
         return self.subject.partition("/")[2]
 
     @property
@@ -165,7 +165,7 @@ class FaultHistory(msgspec.Struct):
         return f" until {moment(self.until_s)}" if self.until_s > self.at_s else ""
 
     def struck(self, most: int) -> str:
-        """Whom it struck, of many the first."""
+        """What it struck, of many the first."""
         return ", ".join(self.subjects[:most])
 
     def overlaps(self, start_s: float, end_s: float) -> bool:

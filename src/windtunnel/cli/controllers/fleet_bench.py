@@ -107,7 +107,7 @@ def _on_the_clock(machines: int, needs: int, seed: int) -> dict[str, float]:
 
 @contextmanager
 def _neighbours(seed: int) -> Iterator[None]:
-    """Threads that do what else a shard does, for as long as somebody measures."""
+    """Threads that do what else a shard does, for as long as the measurement takes."""
     over = threading.Event()
     work = (_fold_events, _call_providers, _scrape)
     threads = [threading.Thread(target=_again, args=(one(seed), over)) for one in work]

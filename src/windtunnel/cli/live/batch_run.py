@@ -109,7 +109,7 @@ def exit_code(summary: Summary) -> int:
 def _run(
     plan: BatchSettings, prepared: Prepared, telemetry: Telemetry, watches: list[Watch]
 ) -> Summary:
-    """The run itself; a bug of ours in it is told with its traceback, and without keys."""
+    """The run itself; a bug in it is reported with its traceback, and without keys."""
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             streams = Streams(fresh_seed())

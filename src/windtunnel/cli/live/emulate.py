@@ -145,7 +145,7 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
         accelerator = f"serving.pools.0.accelerator={DEFAULT_ACCELERATOR}"
         plan = load_text(NO_TRAFFIC, "emulate", [accelerator, *sets], seed)
     if not plan.gateway.admits_all:
-        what = "an emulated server lets everybody in"
+        what = "an emulated server admits every request"
         raise InputError(what, where="serving.admission", hint="leave it out")
     if plan.scaling is not None:
         what = "an emulated server keeps the servers that it begins with"

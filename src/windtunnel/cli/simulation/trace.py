@@ -67,7 +67,7 @@ class Opening:
         lines += [f"repaired: {sentence}" for sentence in notes.repairs.sentences()]
         if notes.prefix_tokens:
             found = f"{notes.prefix_tokens:,} tokens of prompts were found in a run's caches"
-            lines.append(f"left out: {found}, and its requests do not say who shares them")
+            lines.append(f"left out: {found}, and its requests do not say which of them share it")
         return lines
 
 

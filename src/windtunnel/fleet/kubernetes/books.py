@@ -74,7 +74,7 @@ def books_of(demand: Demand) -> RowBooks:
 
 
 def read_books(data: dict[str, Any] | None, where: str) -> RowBooks:
-    """The books in the data of a ConfigMap. What somebody has garbled is not guessed at."""
+    """The books in the data of a ConfigMap. What is garbled is not guessed at."""
     text = (data or {}).get(ROWS)
     if text is None:
         return RowBooks()

@@ -142,7 +142,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def note_of(meta: Metadata) -> Note | None:
-    """The note of an object; None where there is none, or somebody has garbled it."""
+    """The note of an object; None where there is none, or it is garbled."""
     text = meta.annotations.get(NOTE)
     if text is None:
         return None

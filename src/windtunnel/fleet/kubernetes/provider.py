@@ -112,7 +112,7 @@ class KubernetesProvider:
         self._machines: Final[dict[str, TrackedMachine]] = {}
         self._leaving: Final[
             dict[str, TrackedMachine]
-        ] = {}  # nodes that somebody took out of the fleet
+        ] = {}  # nodes that were taken out of the fleet
         self._changes: Final = ChangeLog()
         self._nodes: Final[dict[str, NodeState]] = {}
         self._of_node: Final[dict[str, str]] = {}  # by node: its machine
@@ -199,7 +199,7 @@ class KubernetesProvider:
         known = self._machines.get(own)
         if known is not None and not known.pool.selects(raw):
             record = self._changes.records.get(own)
-            self._remove(own)  # somebody has taken it out of the fleet
+            self._remove(own)  # it was taken out of the fleet
             if record is not None and self.owns(record):
                 known.order = None
                 self._leaving[own] = known
@@ -287,7 +287,7 @@ class KubernetesProvider:
         return page
 
     def changes_since(self, cursor: int) -> Page:
-        """As `list_since`, for somebody else than the shard."""
+        """As `list_since`, for readers other than the shard."""
         return self._changes.since(cursor)
 
     def touch(self, machine: str) -> None:
@@ -451,7 +451,7 @@ class KubernetesProvider:
             return note.need
         if state == CREATING:
             return None
-        # Nobody noted whom it is for: as long as pods are on it, it is for them.
+        # Its purpose was not noted: as long as pods are on it, it is for them.
         pool = machine.pool
         row = DemandRow(
             f"{self._cluster}.{machine.node}",
@@ -539,7 +539,7 @@ class KubernetesProvider:
             fleet=self._name,
         )
         if operation == TAG:
-            machine.order = None  # nobody answers it, and a lost one is sent again
+            machine.order = None  # it gets no answer, and a lost one is sent again
             if state not in (CONFIGURING, CONFIGURED):
                 return None
             return self._note(machine, note, "it is counted for another need")

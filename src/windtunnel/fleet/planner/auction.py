@@ -1,8 +1,8 @@
-"""Who gets which machines where several needs want the same: an auction among them.
+"""Allocation of machines that several needs want: an auction among them.
 
 Served one after the other, the first need takes machines that it could do without and another could
 not. In an auction each bids for the machines that are cheapest for a unit, and pays up to what its
-second choice would cost it; an outbid need bids on other machines. Nobody pays these prices: they
+second choice would cost it; an outbid need bids on other machines. These prices are not paid: they
 only say which need gains most by a machine. When no units are left, the sum is close to the least
 there could be.
 """
@@ -11,14 +11,14 @@ from typing import Final
 
 FIRST_STEP: Final = 0.005
 """By how much of the mean cost of a machine a bid is above the last one at least; it doubles as
-often as everybody could have bid for everything, so that an auction ends."""
+often as every need could have bid for everything, so that an auction ends."""
 MOST_ROUNDS: Final = 12
 """After so many doublings there are not enough machines for all, and it is given up."""
 MOST_BIDDERS: Final = 200
 """Where there are more needs, those of one kind bid as one."""
 LEAST_SAVING: Final = 0.001
 """The share of the cost that must be saved: else needs keep their machines."""
-NOBODY: Final = -1
+NO_NEED: Final = -1
 
 
 class Choice:
@@ -203,7 +203,7 @@ class Auction:
 
     def __init__(self, free: list[int], bidders: list[Bidder]) -> None:
         self._bidders: Final = bidders
-        self._lots: Final = [[Lot(0.0, NOBODY, 0, count)] if count else [] for count in free]
+        self._lots: Final = [[Lot(0.0, NO_NEED, 0, count)] if count else [] for count in free]
         costs = [choice.cost for bidder in bidders for choice in bidder.choices]
         self._bids_a_round: Final = len(costs)
         self._step = FIRST_STEP * sum(costs) / len(costs) if costs else 0.0
@@ -211,7 +211,7 @@ class Auction:
         """How far above the price a need goes that has no second choice."""
 
     def run(self) -> bool:
-        """Lets everybody bid until all units have a machine. False where that was given up."""
+        """Lets needs bid until all units have a machine. False where that was given up."""
         bidders = self._bidders
         turns = list(range(len(bidders)))
         at, bids = 0, 0
@@ -229,7 +229,7 @@ class Auction:
         return True
 
     def _bid(self, number: int, turns: list[int]) -> bool:
-        """One bid; who loses machines by it has another turn. False where nothing is left."""
+        """One bid; an outbid need has another turn. False where nothing is left."""
         bidder = self._bidders[number]
         best, best_value, second = -1, 0.0, -1.0
         found: Lot | None = None
@@ -258,7 +258,7 @@ class Auction:
         price = found.price + above + self._step
         self._lots[choice.stock].append(Lot(price, number, best, count))
         bidder.change(best, count)
-        if found.holder != NOBODY:
+        if found.holder != NO_NEED:
             self._bidders[found.holder].change(found.at, -count)
             turns.append(found.holder)
         return True

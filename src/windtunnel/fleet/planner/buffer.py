@@ -67,7 +67,7 @@ class Buffer:
         self._inventory: Final = inventory
         self._limits: Final = (limits or BufferLimits()).check()
         self._aside: Final[dict[str, None]] = {}
-        """Machines that are on their way into the buffer or out of it: nobody uses them."""
+        """Machines that are on their way into the buffer or out of it: they are unused."""
 
     def exposures(self) -> list[Exposure]:
         """For every kind and domain what its loss would do, by name."""

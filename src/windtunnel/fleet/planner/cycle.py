@@ -1,4 +1,4 @@
-"""The decision cycle: which machine belongs to whom, decided again where something changed.
+"""The decision cycle: which machine serves which need, decided again where something changed.
 
 It decides exactly as `tests/fleet/reference.py` does, slowly and obviously; property tests hold the
 two equal. Here a cycle looks only at rows whose need or machines changed and at those that still

@@ -124,7 +124,7 @@ def _tightest(row: NeedRow, supply: Supply, *, victims: bool) -> str:
 def _by_domain(
     row: NeedRow, supply: Supply, entries: list[MachineEntry]
 ) -> dict[str, dict[Stock, int]]:
-    """Machines by domain and stock. Those that leave count only for whom they leave for."""
+    """Machines by domain and stock. Leaving machines count only for the need they leave for."""
     bags: dict[str, dict[Stock, int]] = {}
     leaving = entries is row.promised
     for entry in entries:

@@ -58,7 +58,7 @@ class MachineEntry:
         self.in_idle = False  # whether it stands in the list of idle machines of its stock
         self.in_quota = False  # as above, of speculative ones
         self.spare = False  # bound to a cluster of which no need counts on it
-        self.resting = False  # its drain was taken back in this cycle: nobody may take it
+        self.resting = False  # its drain was taken back in this cycle: it may not be taken
 
     def is_free(self) -> bool:
         """Whether any need may have it."""
@@ -108,7 +108,7 @@ class Stock:
         self.quota_count = 0  # places that may be created now
         self.closed = False  # the provider had no capacity: no place may be created for a while
         self._places = 0  # free places, whether or not it is closed
-        # By id, the first one last. Who is no longer free stays until it is met, which is cheaper
+        # By id, the first one last. Taken ones stay until they are met, which is cheaper
         # than to look for it, and is valid again where it stands when it is free again.
         self._idle: Final[list[MachineEntry]] = []
         self._quota: Final[list[MachineEntry]] = []

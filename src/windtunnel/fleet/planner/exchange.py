@@ -160,7 +160,7 @@ class MachinePools:
             mine[stock] = mine.get(stock, 0) + count
 
     def divide(self) -> bool:
-        """Puts stocks that are alike together. False where there is nobody to exchange with."""
+        """Puts stocks that are alike together. False where there is nothing to exchange."""
         if len(self._supplies) < 2:
             return False
         users: dict[Stock, int] = {}

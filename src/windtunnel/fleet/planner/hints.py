@@ -22,7 +22,7 @@ class Hints:
         """What changed since the last time.
 
         Needs that ask the same of machines get the same answer: where it did not change, only those
-        that are new are told.
+        that are new are reported.
         """
         if now_s < self._next_s:
             return []

@@ -1,7 +1,7 @@
 """All machines, by shape and by need; the one place where any of them changes.
 
-Four methods change a machine: `add`, `remove`, `transition` and `plan`. Each keeps the books (who
-is free, who could be taken, whose row must be looked at again), so that a cycle costs what changed.
+Four methods change a machine: `add`, `remove`, `transition` and `plan`. Each keeps the books (which
+is free or could be taken, which row must be looked at again), so that a cycle costs what changed.
 """
 
 import heapq
@@ -268,7 +268,7 @@ class Inventory:
             self._enter(entry)
 
     def rest(self, entry: MachineEntry, *, resting: bool) -> None:
-        """Whether nobody may take a machine of which a drain was taken back."""
+        """Whether a machine may not be taken, since its drain was taken back."""
         self._leave(entry)
         entry.resting = resting
         self._enter(entry)
@@ -363,7 +363,7 @@ class Inventory:
                 waiting.append(entry)
 
     def expired(self, now_s: float) -> list[MachineEntry]:
-        """Idle machines that were held long enough, by id. Each is told once."""
+        """Idle machines that were held long enough, by id. Each is reported once."""
         found: dict[str, MachineEntry] = {}
         while self._due_seconds and self._due_seconds[0] <= now_s:
             second = heapq.heappop(self._due_seconds)

@@ -68,7 +68,7 @@ class Preemption:
             if entry.state != DRAINING and entry.id not in wanted:
                 self._moves.withdrawn.append(entry.id)
                 inventory.withdraw(entry)
-                inventory.rest(entry, resting=True)  # nobody counts on it before the next cycle
+                inventory.rest(entry, resting=True)  # not available before the next cycle
                 self._resting.append(entry)
 
     def _mark_wanted(self, row: NeedRow, wanted: dict[str, MachineEntry]) -> None:

@@ -1,1 +1,1 @@
-"""Several shards: the coordinator, its members, and what they tell each other."""
+"""Several shards: the coordinator, its members, and their messages."""

@@ -46,7 +46,7 @@ class ShardMember:
         self._ages = {key: self._ages.get(key, 0) + 1 for key in short}
 
     def report(self) -> ShardReport:
-        """What the coordinator is told."""
+        """What the coordinator is sent."""
         shard = self._shard
         inventory = shard.planner.inventory
         free = [

@@ -48,7 +48,7 @@ class ShardReport(msgspec.Struct, frozen=True):
 
     shard: str
     epoch: int = 0
-    """Of the process that speaks: one that was replaced is told to stop."""
+    """Of the sending process: one that was replaced is asked to stop."""
     free: tuple[FreeMachines, ...] = ()
     wishes: tuple[Shortfall, ...] = ()
     released: tuple[Released, ...] = ()

@@ -82,7 +82,7 @@ def load_manifests(
 def manifests_of_text(text: str, file: str) -> Manifests:
     """The same for a text that is asked for again and again: the rules of a scenario and its run.
 
-    All who ask share what is read, and nobody changes it.
+    All callers share what is read, and do not change it.
     """
     return load_manifests_text(text, file)
 

@@ -30,7 +30,7 @@ class LevelSpec(ApiSection):
 
 
 class SchedulerBindingSpec(ApiSection):
-    """A topology object of a scheduler that somebody else keeps."""
+    """A topology object of another scheduler."""
 
     scheduler_name: AnyText = Field(description="The scheduler.")
     topology_reference: AnyText = Field(description="The name of its topology object.")

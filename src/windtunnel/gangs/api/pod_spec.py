@@ -50,7 +50,7 @@ def pod_spec_faults(pod: Mapping[str, Any], path: KeyPath, *, new: bool) -> list
     """What is wrong with a pod spec; some of it only where the set is `new`."""
     faults = _unknown(pod, POD_KEYS, path)
     if new:
-        what = "not allowed in a clique: who is placed where is decided for the whole gang"
+        what = "not allowed in a clique: placement is decided for the whole gang"
         faults += [Fault((*path, key), what) for key in FORBIDDEN_ON_CREATE if key in pod]
     for key in ("containers", "initContainers"):
         faults += _list_faults(pod.get(key), (*path, key), needed=key == "containers")

@@ -24,7 +24,7 @@ TEMPLATE: KeyPath = ("spec", "template")
 
 
 class SetMetadata(ManifestMetadata):
-    """Who the object is, by the rules for names. Labels and annotations reach the set's gangs."""
+    """Name and namespace, by the rules for names. Labels and annotations reach the set's gangs."""
 
     name: DnsName = Field(description="The name of the object.")
     namespace: DnsLabel | None = Field(default=None, description="Default: `default`.")
@@ -79,7 +79,7 @@ class ScaleSpec(ApiSection):
 
 
 class SharingFilter(ApiSection):
-    """Who gets the claim."""
+    """Pods that get the claim."""
 
     child_clique_names: list[AnyText] | None = Field(default=None, description="These cliques.")
     child_scaling_group_names: list[AnyText] | None = Field(
@@ -97,7 +97,7 @@ class SharingSpec(ApiSection):
     scope: Literal["AllReplicas", "PerReplica"] = Field(
         description="One claim for all replicas of the owner, or one for each."
     )
-    filter: SharingFilter | None = Field(default=None, description="Default: everybody.")
+    filter: SharingFilter | None = Field(default=None, description="Default: all.")
 
 
 class RollingSpec(ApiSection):
@@ -260,7 +260,7 @@ class UpdateSpec(ApiSection):
     type: Literal["RollingRecreate", "OnDelete", "Coherent"] | None = Field(
         default=None,
         description="Replace pods step by step (`RollingRecreate`, the default); only those that "
-        "somebody deletes (`OnDelete`); or all roles of a set replica in step (`Coherent`).",
+        "the user deletes (`OnDelete`); or all roles of a set replica in step (`Coherent`).",
     )
     rolling_update: Annotated[RollingSpec | None, NotOfGrove()] = Field(
         default=None, description="For all that have none of their own. Not a field of Grove."

@@ -7,7 +7,7 @@ from windtunnel.settings.faults import Fault
 
 
 def sharing_faults(template: SetTemplateSpec) -> list[Fault]:
-    """What is wrong with claim templates, and with who shares claims."""
+    """What is wrong with claim templates, and with the sharing of claims."""
     groups = template.groups
     inside = {role for group in groups for role in group.clique_names}
     alone = [clique.name for clique in template.cliques if clique.name not in inside]
@@ -79,9 +79,9 @@ def _filter_faults(
         return [Fault(path, "a clique has no parts to choose from", hint="leave it out")]
     faults = []
     if not chosen.child_clique_names and not chosen.child_scaling_group_names:
-        what = "the filter chooses nobody"
+        what = "the filter selects nothing"
         allowed = "at least one name of a clique or a group"
-        faults.append(Fault(path, what, allowed, hint="leave it out for everybody"))
+        faults.append(Fault(path, what, allowed, hint="leave it out to select all"))
     if chosen.child_scaling_group_names and groups is None:
         what = "a scaling group has no groups in it"
         faults.append(Fault((*path, "childScalingGroupNames"), what, hint="leave it out"))

@@ -189,8 +189,8 @@ def claims_of(spec: SetSpec, pod: Pod) -> list[str]:
     around = (role,) if group is None else (role, group.name)
     found = []
     for one in spec.sharing:
-        everybody = not one.roles and not one.groups
-        if everybody or any(name in one.roles or name in one.groups for name in around):
+        unfiltered = not one.roles and not one.groups
+        if unfiltered or any(name in one.roles or name in one.groups for name in around):
             which = str(pod.replica) if one.per_replica else "all"
             found.append(f"{pod.set_name}-{which}-{one.name}")
     if group is not None:

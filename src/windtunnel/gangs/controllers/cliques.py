@@ -112,7 +112,7 @@ def _doomed(owner: PodCliqueSet, clique: PodClique) -> list[tuple[Pod, str]]:
 
 
 def victim_order(pod: Pod, current_hash: str) -> tuple[bool, int, bool, bool, float, int]:
-    """Who goes first when there are too many: what serves least, is oldest in kind, and newest."""
+    """Which pods go first when there are too many: those that serve least, then old revisions."""
     phase = 0 if pod.phase == PENDING else 1 if pod.phase == UNKNOWN else 2
     return (
         pod.node != "",
@@ -132,7 +132,7 @@ def _takeable(owner: PodCliqueSet, clique: PodClique) -> int:
 
 
 def _outdated(owner: PodCliqueSet, clique: PodClique) -> list[Pod]:
-    """The old pods that an update takes now: those that serve nobody, then the oldest others."""
+    """The old pods that an update takes now: those that serve nothing, then the oldest others."""
     tally, pod_index = clique.tally, clique.pod_index
     if tally.updated == tally.active:
         return []

@@ -2,7 +2,7 @@
 
 `reconcile` is given a view and the time, and returns commands. It is level-triggered: what it looks
 at may have changed in any way since the last time, and carrying its commands out until there are
-none leads to the same end whenever somebody stops in between and starts over with a new controller.
+none leads to the same end whenever it stops in between and a new controller starts over.
 
 Each level judges by what is written of the level below. As long as something of a set replica is
 still to be written, nothing is decided about it: one more pass costs nothing.

@@ -62,5 +62,5 @@ def why_held(view: View, pod: Pod) -> str:
             return f"the gang {pod.gang} does not refer to it yet"
         return "its gate is about to be taken off"
     if foreign:
-        return f"it has the gate {foreign[0]}, which somebody else must take off"
+        return f"it has the gate {foreign[0]}, which another controller must remove"
     return ""

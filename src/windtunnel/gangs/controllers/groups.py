@@ -341,7 +341,7 @@ def _recycle(
 def _outdated(
     owner: PodCliqueSet, group: ScalingGroup, tally: GroupTally, extent: int
 ) -> list[int]:
-    """The replicas that an update takes now: those that serve nobody, then the lowest others.
+    """The replicas that an update takes now: those that serve no requests, then the lowest others.
 
     An incomplete replica is on its way; what it still has of old cliques goes.
     """

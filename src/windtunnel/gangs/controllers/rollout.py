@@ -1,7 +1,7 @@
 """How an update goes through a set: whose turn it is, and how much may be taken at once.
 
 A unit is a pod of a clique that stands alone, or a replica of a scaling group. Old units that serve
-nobody go at once. Of those that serve, so many are taken that what is available stays within
+no requests go at once. Of those that serve, so many are taken that what is available stays within
 `maxUnavailable` of what it was: of the most that were available since the update began, and at most
 of what is wanted. An update of a clique for which the cluster lacks room thus goes on with the room
 that there is, and one that lost its room waits.

@@ -1,4 +1,4 @@
-"""Startup order: who waits for whom, and whether that can ever end.
+"""Startup order: which cliques wait for which, and whether that can ever end.
 
 Order governs when the containers of a pod start, not when it is placed: all pods of a gang are
 placed together, and those that must wait hold their places while they do.
@@ -81,7 +81,7 @@ def starts_after(
 def waits_for(view: View, pod: Pod) -> str:
     """The first clique whose pods this one's containers still wait for; empty when none is left.
 
-    A role that was scaled to zero holds nobody up.
+    A role that was scaled to zero delays no other.
     """
     for name, minimum in pod.waits_for:
         clique = view.cliques.get(name)

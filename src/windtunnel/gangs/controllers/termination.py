@@ -2,7 +2,7 @@
 
 There are two triggers, with the same delay. A breach: something fell below its minimum, as its
 condition says. Stranding: a clique or a group lost everything, which is no breach, while other pods
-of its gang hold machines and serve nobody; `onStranded: Hold` switches this one off.
+of its gang hold machines and serve no requests; `onStranded: Hold` switches this one off.
 
 Level A: a replica of a scaling group of which a clique is breached or that is stranded, as long as
 the others are enough for the group's minimum. Level B: a whole set replica, when a group of it is
@@ -129,12 +129,12 @@ def stranded_by(
         delay_s = owner.spec.delay_s(template_of(owner, group))
         lost[group.name] = ([one for one in gone if has_lost_all(one)], delay_s)
     if lost:
-        everyone = [*part.cliques.values()]
+        members_of_part = [*part.cliques.values()]
         for group in part.groups.values():
             for members in group.cliques.values():
-                everyone += members.values()
+                members_of_part += members.values()
         for name, (cliques, delay_s) in lost.items():
-            stranding = _stranding(name, cliques, everyone, delay_s)
+            stranding = _stranding(name, cliques, members_of_part, delay_s)
             if stranding is not None:
                 found[name] = stranding
     return found

@@ -82,7 +82,7 @@ NOTHING: Final = CliqueTemplate("", 0, 0, {}, {}, "")
 
 
 class Owner(Protocol):
-    """Who controls an object."""
+    """The controller of an object."""
 
     @property
     def uid(self) -> str: ...
@@ -131,7 +131,7 @@ class Received(Protocol):
 
 
 def read(kind: str, raw: Received, view: View, now_s: float) -> Thing:
-    """The object; an InputError says what is wrong with a set that nobody checked before."""
+    """The object; an InputError says what is wrong with an unchecked set."""
     if kind == SET:
         thing: Thing = _set(raw, view)
     elif kind == CLIQUE:
@@ -187,7 +187,7 @@ def _conditions(written: Fields, now_s: float) -> dict[str, Condition]:
 
 
 def _memory(status: Fields, kind: type[AnyStatus]) -> AnyStatus:
-    """What was remembered. What somebody has garbled is worked out again."""
+    """What was remembered. What is garbled is worked out again."""
     try:
         return msgspec.convert(status.get(MEMORY) or {}, kind, str_keys=True)
     except msgspec.ValidationError:
@@ -355,7 +355,7 @@ def _pod(raw: Received, view: View, now_s: float) -> Pod:
     owner = view.cliques.get(name)
     if owner is not None and owner.uid != uid:
         owner = None
-    if owner is not None and place == NOWHERE:  # somebody took its labels off
+    if owner is not None and place == NOWHERE:  # it lost its labels
         place = owner.place
     if owner is not None and owner.template.hash == hashed:
         template = owner.template

@@ -109,7 +109,7 @@ def terms_of(pod: Pod) -> list[AffinityTerm]:
 
 
 def check_pod_spec(pod_spec: Fields) -> None:
-    """Raises an InputError for constraints that nobody could keep."""
+    """Raises an InputError for constraints that cannot be met."""
     rules_of(pod_spec)
     _terms(pod_spec, {}, "")
 
@@ -132,7 +132,7 @@ def _terms(pod_spec: Fields, own: dict[str, str], namespace: str) -> list[Affini
             _weight(one)
             term = _mapping(one, "podAffinityTerm")
             found.append(_term(term, own, namespace, where, near=near, required=False))
-    # One that selects nothing is about no pod: nobody is kept away by it, or can be near it.
+    # One that selects nothing is about no pod: none is kept away by it, or can be near it.
     return [term for term in found if term.near or NO_NAMESPACE not in term.namespaces]
 
 

@@ -20,7 +20,7 @@ from windtunnel.gangs.placement.why import Waiting
 from windtunnel.gangs.view import View
 
 SOON: Final = (Waiting.PODS, Waiting.ENDINGS, Waiting.PREEMPTING, Waiting.EXTRAS)
-"""Why a gang waits that is complete, or will be without anybody's doing."""
+"""Why a gang waits that is complete, or will be by itself."""
 WHOLE_ONCE: Final = (MINIMUM_SCHEDULED, BELOW_MINIMUM)
 """Reasons of a gang that had its minimum: when it loses a pod, its termination delay counts."""
 
@@ -59,7 +59,7 @@ class FollowingScheduler:
         self._nodes: dict[str, Node | None] = {}
         self._other_shapes: dict[str, PodShape] = {}
         self._unknown: dict[str, dict[str, None]] = {}
-        """By node: pods of which nobody knows what they take."""
+        """By node: pods whose requests are unknown."""
         for node in self._view.nodes.values():
             self._add_node(node)
         for uid, (name, requests) in self._others.items():
@@ -77,7 +77,7 @@ class FollowingScheduler:
             self._scheduler.node_changed(node)
 
     def _room(self, name: str) -> None:
-        """A pod may be on a node that nobody has shown yet: nothing more fits there."""
+        """A pod may be on a node that is not shown yet: nothing more fits there."""
         if name not in self._nodes:
             self._nodes[name] = None
             self._space.set_usable(self._space.add_node(name, {}, {}), usable=False)
@@ -85,7 +85,7 @@ class FollowingScheduler:
     def other_pod(self, uid: str, node: str, requests: dict[str, float] | None) -> None:
         """A pod that belongs to no gang is on a node; on none (""), it is gone or has ended.
 
-        Without `requests` nobody knows what it takes: as long as it is there, nothing more fits.
+        Without `requests` it is unknown what it takes: as long as it is there, nothing more fits.
         """
         known = self._others.get(uid)
         if known == (node, requests) or (known is None and not node):

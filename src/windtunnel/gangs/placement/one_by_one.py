@@ -1,4 +1,4 @@
-"""The other way: pods are placed one at a time, and nobody asks whether their gang fits.
+"""The other way: pods are placed one at a time, whether or not their gang fits.
 
 This is what a plain scheduler does with pods that know nothing of each other. Two gangs that each
 get half of their pods wait for each other for ever.
@@ -7,19 +7,25 @@ get half of their pods wait for each other for ever.
 from typing import Final
 
 from windtunnel.gangs.placement.asks import GangAsk, GroupAsk
-from windtunnel.gangs.placement.placer import Binding, Pass, PlacementVerdict, VictimsBelow, nobody
+from windtunnel.gangs.placement.placer import (
+    Binding,
+    Pass,
+    PlacementVerdict,
+    VictimsBelow,
+    no_victims,
+)
 from windtunnel.gangs.placement.search import Search
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.why import why_not
 
 
 class OneByOnePlacer:
-    """Packs nothing, holds nothing, preempts nobody; higher priorities are first."""
+    """Packs nothing, holds nothing, preempts nothing; higher priorities are first."""
 
     def __init__(self, space: Space) -> None:
         self.space: Final = space
 
-    def plan(self, asks: list[GangAsk], victims: VictimsBelow = nobody) -> Pass:  # noqa: ARG002
+    def plan(self, asks: list[GangAsk], victims: VictimsBelow = no_victims) -> Pass:  # noqa: ARG002
         """Each pod by itself: in turns, as pods of gangs that start together arrive."""
         done = Pass()
         waiting = [

@@ -88,7 +88,7 @@ VictimsBelow = Callable[[int], list[Victim]]
 """The gangs of a priority below that number that hold room."""
 
 
-def nobody(below: int) -> list[Victim]:  # noqa: ARG001 - whatever the priority
+def no_victims(below: int) -> list[Victim]:  # noqa: ARG001 - whatever the priority
     """Where there is no preemption."""
     return []
 
@@ -103,7 +103,7 @@ class GangPlacer:
         self._held: Final[list[FoundPlace]] = []  # room that is kept for a gang during this pass
         self._full: Final[dict[Alike, str]] = {}  # gangs that are alike, and had no room this pass
 
-    def plan(self, asks: list[GangAsk], victims: VictimsBelow = nobody) -> Pass:
+    def plan(self, asks: list[GangAsk], victims: VictimsBelow = no_victims) -> Pass:
         """One pass over the gangs that lack pods."""
         done = Pass()
         self._full.clear()

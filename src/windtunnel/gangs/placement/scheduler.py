@@ -241,7 +241,7 @@ class GangScheduler:
         self._ending: Final[dict[str, dict[str, float]]] = {}  # by gang: pods about to end, since
         self._releasing: Final[dict[str, PodShape]] = {}  # pods whose room is counted as free soon
         self.again_s = INFINITY
-        """When somebody's patience ends: then a pass is due, even if nothing has changed."""
+        """When a wait ends: then a pass is due, even if nothing has changed."""
         self._freed = -1  # how much had become free at the last pass
         self._shapes: Final[dict[str, PodShape]] = {}
         """By template; by pod where some pods have terms about others."""

@@ -1,4 +1,4 @@
-"""The room on machines, counted so that nobody scans a fleet to find a place.
+"""The room on machines, counted so that finding a place scans no fleet.
 
 For every shape of pod the space knows how many fit on each node and in each domain of each
 topology, and keeps the domains of a level in order of that count. A pod that comes or goes changes
@@ -409,7 +409,7 @@ class Space:
     # What there is.
 
     def add_topology(self, name: str, keys: list[str], domains: list[str] | None = None) -> None:
-        """Levels of labels, the broadest first. The first topology is everybody's default.
+        """Levels of labels, the broadest first. The first topology is the default.
 
         `domains` are what people call the levels, where that is not the label.
         """

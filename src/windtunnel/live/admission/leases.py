@@ -32,7 +32,7 @@ WHY: Final[dict[RequestDenial, str]] = {
     RequestDenial.QUEUE_TIMEOUT: "it waited for as long as it was allowed to",
     RequestDenial.QUEUE_FULL: "too many are waiting already",
     RequestDenial.SHUTDOWN: "admission is shut down",
-    RequestDenial.UNREGISTERED: "nobody registered this provider and model",
+    RequestDenial.UNREGISTERED: "this provider and model are not registered",
     RequestDenial.TOO_LARGE: "it is larger than the whole token budget",
 }
 

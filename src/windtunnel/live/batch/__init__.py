@@ -1,1 +1,1 @@
-"""A client for OpenAI-compatible servers that works through a file of rows, and can go on later."""
+"""A resumable client for OpenAI-compatible servers that works through a file of rows."""

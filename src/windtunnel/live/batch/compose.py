@@ -152,7 +152,7 @@ def _routes(
     models: Mapping[str, tuple[str, ...] | None],
     note: Callable[[str], None],
 ) -> list[list[Route]]:
-    """Who answers each column of each kind of row."""
+    """The model for each column of each kind of row."""
     routes = []
     for column, name in enumerate(rows.work.graph.names):
         of_kinds = []

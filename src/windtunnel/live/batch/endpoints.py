@@ -62,7 +62,7 @@ async def open_client(
 
 
 class Route(NamedTuple):
-    """Who is asked: an interface, a model, and every endpoint that has it."""
+    """An interface, a model, and every endpoint that has it."""
 
     api: Api
     model: str
@@ -100,7 +100,7 @@ def route_of(
     models: Mapping[str, tuple[str, ...] | None],
     where: str,
 ) -> Route:
-    """Who answers what is wanted."""
+    """The endpoints for a wanted model."""
     names = [name for name in endpoints if wanted.endpoint in ("", name)]
     assert names, "endpoints that columns name were checked"
     model = wanted.model or _only_model(names, models, where)

@@ -32,7 +32,7 @@ LINES_NAMED = 5
 
 
 class Kind(NamedTuple):
-    """What rows have in common for scheduling: whose they are, who answers, how urgent they are."""
+    """What rows have in common for scheduling: their tenant, model and priority."""
 
     tenant: str
     wanted: WantedServer | None

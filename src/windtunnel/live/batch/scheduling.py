@@ -33,7 +33,7 @@ GROUPS_MAX = 64
 """Row groups in work at once, whatever the models could take."""
 
 Routes = Sequence[Sequence[Route]]
-"""Who answers, by column and by kind of row."""
+"""Models by column and kind of row."""
 
 
 def caps_of(

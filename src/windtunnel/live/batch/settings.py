@@ -114,7 +114,7 @@ class ColumnSettings(Section):
         default=None, description="The system message, with places as in the prompt."
     )
     model: Annotated[str, Text("the name of a model")] | None = Field(
-        default=None, description="Who answers. Default: --model, or the only model there is."
+        default=None, description="Model. Default: --model, or the only model there is."
     )
     endpoint: Annotated[str, Name()] | None = Field(
         default=None, description="Which endpoint to ask. Default: any that has the model."

@@ -12,7 +12,7 @@ PREFIX = "/v1/"
 
 
 class WantedServer(NamedTuple):
-    """Who is to be asked, as far as the input says; an empty name is open."""
+    """The model to ask, as far as the input says; an empty name is open."""
 
     api: Api
     model: str = ""
@@ -23,7 +23,7 @@ class Work:
     """How the cells of rows become requests: one column, the same for all rows, unless it says."""
 
     by_row = False
-    """Whether who is asked depends on the row."""
+    """Whether the model depends on the row."""
 
     def __init__(self, plan: BatchSettings) -> None:
         self.graph = ColumnGraph({ANSWER: []})
@@ -45,7 +45,7 @@ class Work:
         return None
 
     def wanted(self, column: int, row: Row | None) -> WantedServer:  # noqa: ARG002 - the same for all
-        """Who answers a column of a row; of any row, when it does not depend on the row."""
+        """The model for a column of a row; of any row, when it does not depend on the row."""
         return self._wanted
 
     def body(self, column: int, row: Row, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -212,7 +212,7 @@ class Engine:
         replica = self._replicas[answer.request.server]
         answer.at_server = True
         replica.server.submit(answer.request, now_s)
-        assert not replica.server.finished, "who can never be served is refused before"
+        assert not replica.server.finished, "requests that can never be served are refused before"
         replica.settle()
 
     def _pass_step(self, replica: EmulatedReplica) -> None:

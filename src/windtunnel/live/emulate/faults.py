@@ -127,7 +127,9 @@ def parse_rate_limit(text: str) -> RequestRateLimit:
     except InputError as error:
         raise InputError(error.what, where="--rate-limit", allowed=error.allowed) from None
     if not rate_per_s > 0.0:
-        raise InputError(f"{text!r} lets nobody in", where="--rate-limit", allowed="more than 0/s")
+        raise InputError(
+            f"{text!r} admits no request", where="--rate-limit", allowed="more than 0/s"
+        )
     unit = text.partition("/")[2].strip()
     per_unit = rate_per_s / RATE_UNITS[unit] if unit else rate_per_s
     return RequestRateLimit(rate_per_s, max(1.0, per_unit))

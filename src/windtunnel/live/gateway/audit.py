@@ -42,7 +42,7 @@ def log_head(path: Path) -> LogLine:
 
 
 class _ReplayedGateway:
-    """A gateway that is told the facts of its log."""
+    """A gateway that replays the facts of its log."""
 
     decisions: tuple[str, ...] = facts.DECISIONS
 
@@ -102,7 +102,7 @@ _FACTS: Final[dict[str, Callable[[GatewayCore, int, LogLine], None]]] = {
     ),
     facts.TICK: lambda core, _, line: core.tick(line.time),
 }
-"""How each kind of fact is told."""
+"""How each kind of fact is replayed."""
 
 
 def _joined(core: GatewayCore, line: LogLine) -> None:

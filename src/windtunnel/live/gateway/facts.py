@@ -1,4 +1,4 @@
-"""What the decisions of a gateway are told and what they answer: facts, settings, actions."""
+"""Inputs and outputs of the decisions of a gateway: facts, settings, actions."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -35,7 +35,7 @@ REMOVED_KEY: Final = "REMOVED"
 BLOCK_TOKENS: Final = 16
 UNKNOWN_STEP_S: Final = 0.02
 FAST_SHARE: Final = 4
-"""The fastest quarter of first tokens waited for nobody: what they took is prefill."""
+"""The fastest quarter of first tokens was not queued: their time is prefill."""
 
 
 class LogStretch(NamedTuple):

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are: kubeconfig files, or the service account of the pod.
+"""Address and credentials of the API server: kubeconfig files, or the service account of the pod.
 
 `load_config()` takes, in this order: the file that is named, the files in `KUBECONFIG`, the service
 account of the pod, `~/.kube/config`. Certificates and tokens may be inline or in files; tokens in
@@ -38,7 +38,7 @@ EXPIRES_EARLY_S: Final = 60.0
 
 
 class Credentials:
-    """The token of requests; empty where a client certificate says who we are.
+    """The token of requests; empty with a client certificate.
 
     `read` gives a token and for how many seconds it may be used. It may block: it runs in a thread.
     """

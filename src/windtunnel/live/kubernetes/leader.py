@@ -5,7 +5,7 @@ and writes the Lease. Times are those of this process's monotonic clock alone: a
 lease that has not *changed* for its whole duration, so clocks may be wrong, only not run at
 different speeds.
 
-A lease by itself stops nobody. So:
+A lease by itself stops no writer. So:
 
 - A leader counts its time from *before* it sent the renewal that succeeded. At the renew deadline
   it stops: `write_time_s` is 0, `client.fenced(elector)` sends nothing more, and `lost` is set.
@@ -55,7 +55,7 @@ class Timing(NamedTuple):
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Who leads, since when, and how often that changed."""
+    """The leader, since when, and how often it changed."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -107,7 +107,7 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """Who leads as far as is known; empty where nobody does."""
+        """The known leader; empty where there is none."""
         return (self._seen.spec.holder_identity or "") if self._seen is not None else ""
 
     def leads(self, now_s: float) -> bool:

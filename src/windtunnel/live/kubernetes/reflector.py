@@ -10,7 +10,7 @@
   caught up.
 - A watch that ends: watch again from the last version. One that ends at once, or breaks: after a
   backoff.
-- No answer at all: tried again within seconds, however long it lasts, since nobody is burdened.
+- No answer at all: tried again within seconds, however long it lasts, since that burdens no server.
 - Silence: two watches without even a bookmark, or a connection on which nothing comes after its own
   time: list, since a connection may be half open.
 - An object that its type cannot hold: its last readable state stays, and `unreadable` says why.

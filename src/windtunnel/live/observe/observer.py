@@ -58,7 +58,7 @@ class ReplyStream(Protocol):
 
 
 class ObservedServer(Protocol):
-    """Who is observed."""
+    """The observed server."""
 
     @property
     def redact(self) -> Callable[[str], str]:

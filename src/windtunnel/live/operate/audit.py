@@ -21,7 +21,7 @@ def audit(path: Path) -> AuditReport:
 
 
 class _ReplayedOperator:
-    """An autoscaler that is told the facts of its log."""
+    """An autoscaler that replays the facts of its log."""
 
     decisions: tuple[str, ...] = facts.DECISIONS
 
@@ -93,4 +93,4 @@ _FACTS: Final[dict[str, Callable[[ScalingCore, LogLine], object]]] = {
     facts.OBSERVED: _observe,
     facts.CARRIED_OUT: _carry_out,
 }
-"""How each kind of fact is told."""
+"""How each kind of fact is replayed."""

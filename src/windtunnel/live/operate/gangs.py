@@ -232,7 +232,7 @@ class GangOperator:
         thing = self._view.find(call.kind, call.name) or getattr(command, "thing", None)
         return thing.set_name if isinstance(thing, Owned) else call.name
 
-    # What is told.
+    # Conditions and events.
 
     def _emit(self, calls: list[ApiCall]) -> None:
         for call in calls:
@@ -280,7 +280,7 @@ class GangOperator:
                 yield SetCondition(owner, Condition(ACCEPTED, "", "", "", now_s))
 
     async def _tell_invalid(self) -> None:
-        """Nobody checked these sets when they were written: a condition says what is wrong."""
+        """These sets were not checked when they were written: a condition says what is wrong."""
         self._tell_again_s = INFINITY
         for name, found in list(self._mirror.invalid.items()):
             said = (found.received.metadata.uid, found.says)

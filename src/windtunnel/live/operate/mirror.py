@@ -175,7 +175,7 @@ class Mirror:
         elif (pod := self.view.pods.get(name)) is not None:
             self.view.remove(pod)
             if not _is_of_clique(after):
-                self.strays.append(pod)  # somebody took its owner away
+                self.strays.append(pod)  # it lost its owner
 
     def _is_watched(self, pod: Received) -> bool:
         """Other pods are known for the room that they take: those of other namespaces, and those

@@ -52,7 +52,7 @@ class Placement:
 
     def _other_pod(self, before: Received | None, after: Received | None) -> None:
         """Pods that are not in the view take room all the same: those of no clique, and those that
-        cannot be read, of which nobody knows how much."""
+        cannot be read: how much is unknown."""
         raw = after if after is not None else before
         assert raw is not None
         ended = after is None or after.status.get("phase") in ("Succeeded", "Failed")

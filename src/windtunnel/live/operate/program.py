@@ -92,7 +92,7 @@ class OperatorOptions(NamedTuple):
 
 
 class LiveClock:
-    """Seconds since 1970, by a clock that nobody can set: read once, then counted."""
+    """Seconds since 1970, by a clock that cannot be set: read once, then counted."""
 
     def __init__(self) -> None:
         self._began_s: Final = unix_s() - monotonic_s()

@@ -65,7 +65,7 @@ class Refusals:
         for name in [name for name, due_s in self._due.items() if due_s <= now_s]:
             known = self._known.get(name, {})
             for key in [key for key, one in known.items() if one.at_s + FORGET_S <= now_s]:
-                del known[key]  # nobody wants it any more
+                del known[key]  # no longer wanted
             made = self._condition(name, known, now_s)
             if made is not None:
                 self._due[name] = now_s + REWRITE_S  # unless the view shows it by then

@@ -98,7 +98,7 @@ RIGHTS: Final = (
     *_of_kinds(GANGS, (GROUP, *OF_REPLICAS), "list watch create delete"),
     *_of_kinds(GANGS, OF_SETS, "list watch create"),
     *_of_kinds(GANGS, (SET, CLIQUE, GROUP, GANG), "patch", "status"),
-    # Who creates a Role must have the rights that it grants: the init containers' of each set.
+    # The creator of a Role must have the rights that it grants: the init containers' of each set.
     Right(GANGS, RESOURCES[POD], "get"),
     Right(GANGS, RESOURCES[POD], "get list watch", "status"),
     Right(PLACE, RESOURCES[NODE], "list watch"),
@@ -109,7 +109,7 @@ RIGHTS: Final = (
     *(Right(AUTOSCALE, one, "list watch") for one in (AUTOSCALERS, HPAS, *KTHENA)),
     *(Right(AUTOSCALE, one, "patch", "status") for one in (AUTOSCALERS, *KTHENA)),
     *(Right(AUTOSCALE, one, "get patch", "scale") for one in SCALABLE),
-    # To name who else changes a scale.
+    # To name other writers of a scale.
     *(Right(AUTOSCALE, one, "get") for one in SCALABLE),
     Right(AUTOSCALE, RESOURCES[POD], "list"),
     Right(AUTOSCALE, CONFIG_MAPS, "get create patch"),

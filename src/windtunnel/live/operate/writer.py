@@ -77,7 +77,7 @@ class Writer:
         self._versions.clear()
 
     async def carry_out(self, call: ApiCall) -> CallAnswer:
-        """Makes one call. `NotLeader` is for who runs this to see."""
+        """Makes one call. `NotLeader` is for the caller."""
         try:
             answer = await self._call(call)
         except NotLeader:
@@ -189,7 +189,7 @@ class Writer:
         return True
 
     async def _label(self, kind: str, found: Received, labels: dict[str, str]) -> Received:
-        """Puts labels back that somebody took off."""
+        """Puts lost labels back."""
         meta = found.metadata
         lost = {
             key: word

@@ -1,4 +1,4 @@
-"""The rehearsal cluster: a real API server with nodes, kubelets and servers that are played.
+"""The rehearsal cluster: a real API server with simulated nodes, kubelets and servers.
 
 | module | what |
 |---|---|

@@ -101,7 +101,7 @@ class Kubelets:
         self._node: Final = node
         self._pace: Final[PodPace] = AtOnce() if pace is None else pace
         self.slots = slots
-        """Pods that find room; None: somebody else binds them."""
+        """Pods that find room; None: another scheduler binds them."""
         self.address_of: Callable[[Meta], str] = _no_address
         self.holds: Callable[[Meta], bool] = _never
         """Whether a pod that is told to end still waits for its server."""

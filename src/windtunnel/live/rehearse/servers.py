@@ -268,4 +268,4 @@ def _first(unit: PodUnit) -> Pod:
 
 
 def _nothing() -> None:
-    """Nobody listens."""
+    """No listener."""

@@ -114,7 +114,7 @@ class Endpoint:
                 packing = response.headers.get("content-encoding", "identity")
                 if packing.strip().lower() not in ("", "identity"):
                     response.close()
-                    raise NoReply(PACKED, "the reply is compressed, which nobody asked for")
+                    raise NoReply(PACKED, "the reply is compressed, which was not requested")
                 yield Incoming(response)
         except aiohttp.ClientConnectorError as error:
             number = error.os_error.errno

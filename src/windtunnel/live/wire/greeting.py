@@ -17,7 +17,7 @@ from windtunnel.live.wire.refusals import (
 
 LOOK_AGAIN_S = 0.5
 REFUSES_ALL = (REDIRECT, QUOTA, "http_401", "http_402", "http_403")
-"""Who answers this here will answer nothing else either; others may only not tell their models."""
+"""Servers that answer so will answer nothing else either; others may only not list their models."""
 
 
 async def models_of(endpoint: Endpoint, wait_s: float) -> tuple[str, ...] | None:

@@ -66,12 +66,12 @@ class BlisTrainedPhysics(StepTimeModel):
         dense_layers = shape.layers - moe_layers
         attention = shape.hidden * (2 * shape.hidden + 2 * kv_dim)
         expert = 3 * shape.hidden * shape.expert_ffn
-        everyone = shape.layers * attention + 3 * shape.hidden * (
+        shared = shape.layers * attention + 3 * shape.hidden * (
             moe_layers * shared_ffn + dense_layers * shape.ffn
         )
-        token_flops = 2.0 * (everyone / gpus + moe_layers * expert * shape.experts_per_token / gpus)
+        token_flops = 2.0 * (shared / gpus + moe_layers * expert * shape.experts_per_token / gpus)
         pair_flops = 4 * shape.layers * shape.heads / gpus * head_dim
-        weights = everyone / gpus + moe_layers * expert * shape.experts / gpus
+        weights = shared / gpus + moe_layers * expert * shape.experts / gpus
         weights_us = weights * shape.weight_bytes / bytes_per_us
         kv_us = 4 * shape.layers * kv_dim / gpus / bytes_per_us
         # The peer runs tensor-parallel sums at HBM rate.

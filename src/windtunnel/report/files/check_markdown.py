@@ -35,7 +35,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~@&!])")
 
 
 def check_markdown(found: dict[str, Any]) -> str:
-    """The comment. Names in it may be of anyone: they are escaped, and mention nobody."""
+    """The comment. Names in it are untrusted: they are escaped, and mention no account."""
     sign = MARKS["failed" if is_regression(found) else "passed"].partition(" ")[0]
     lines = [
         MARKER,

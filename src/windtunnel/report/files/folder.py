@@ -149,7 +149,7 @@ class WholeFolder:
     def _finish_replacing(self) -> None:
         """Puts complete files in place, also those of a process that was killed meanwhile.
 
-        Anybody may have written the list of files to delete: only owned ones of this folder are.
+        The list of files to delete is untrusted: only owned files of this folder are deleted.
         """
         if not self._real.is_dir():
             return

@@ -46,7 +46,7 @@ class PageTable(msgspec.Struct, frozen=True):
 
 
 def accounts(result: Entry) -> list[PageTable]:
-    """Who got what: by model, class, tenant and source, each where there are several."""
+    """Service by model, class, tenant and source, each where there are several."""
     found = []
     if result.get("models"):
         found.append(_part("models.MODEL", result["models"]))
@@ -127,7 +127,7 @@ def decisions(result: Entry) -> PageTable | None:
 
 
 def choices(result: Entry) -> str:
-    """How good the router's choices were, as one sentence; empty where nobody asked."""
+    """How good the router's choices were, as one sentence; empty where not asked for."""
     routing = result["routing"]
     if routing is None or not routing["requests"]:
         return ""

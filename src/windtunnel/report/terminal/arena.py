@@ -71,7 +71,7 @@ def _with_reach(spread: Mapping[str, Any], scale: float, sign: str, before: str 
 
 
 def headline_of(contest: Mapping[str, Any]) -> str:
-    """Who attained the goal for the least."""
+    """The cheapest policy that attained the goal."""
     best = next((line for line in lines_of(contest) if line.attains), None)
     if best is None:
         return (

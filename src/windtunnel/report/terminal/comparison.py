@@ -88,7 +88,7 @@ def show(comparison: dict[str, Any], folder: Path | None, console: Console) -> N
 
 
 def title_of(comparison: dict[str, Any]) -> str:
-    """Who is held against whom."""
+    """Which designs are compared with which."""
     first, *others = (design["name"] for design in comparison["designs"])
     who = others[0] if len(others) == 1 else f"{len(others)} designs"
     return f"{who} against {first}"

@@ -1,4 +1,4 @@
-"""Gangs for people: tables as kubectl prints them, the tree of what belongs together, who waits."""
+"""Gangs for people: tables as kubectl prints them, the tree of a gang, what waits."""
 
 from collections.abc import Iterator
 from textwrap import wrap

@@ -22,7 +22,7 @@ Clock = Callable[[], float]
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody sees what is drawn there, and it can be drawn over."""
+    """Whether it is a terminal, where lines can be drawn over."""
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 

@@ -200,8 +200,8 @@ def fault_lines(result: Entry) -> list[str]:
         noun = TAKEN.get(kind)
         servers = f" ({count(sum(sizes), noun)})" if noun else ""
         found.append(f"{len(sizes)} {kind}{servers}")
-    nobody = sum(not one["subjects"] for one in faults)
-    found += [f"{nobody} that struck nothing"] if nobody else []
+    harmless = sum(not one["subjects"] for one in faults)
+    found += [f"{harmless} that struck nothing"] if harmless else []
     more = result["decisions"]["faults"] - len(faults)
     found += [f"{more} more, which are only counted"] if more > 0 else []
     return [f"faults: {', '.join(found)}"]

@@ -238,7 +238,7 @@ class ScalingController:
     def restore(self, record: Mapping[str, Any], now_s: float) -> str:
         """Takes back what `record` gave, also of a policy that was edited since.
 
-        Somebody may have edited it: what cannot be read is left out, and said. A `loop` of None
+        It may have been edited: what cannot be read is left out and reported. A `loop` of None
         was too large to be stored.
         """
         unreadable = (InputError, KeyError, TypeError, ValueError, AttributeError)
@@ -361,7 +361,7 @@ class ScalingController:
         )
         return AutoscalerEvent(WARNING, "FailedRescale", f"{what}: {says}")
 
-    # What is told.
+    # Conditions and events.
 
     def _held(self, taken: Mapping[str, str], now_s: float) -> dict[str, tuple[str, str]]:
         """By pool, the reason and the sentence why no order is given."""

@@ -1,4 +1,4 @@
-"""All autoscaling objects of a cluster: their plans, who scales what, and decisions. No I/O.
+"""All autoscaling objects of a cluster: their plans, claims on targets, and decisions. No I/O.
 
 A driver reports facts (an object was edited, its record was read, its pods have answered) with the
 time, and carries out what is decided. Facts and decisions can be recorded; the same facts, given

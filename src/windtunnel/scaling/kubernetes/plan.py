@@ -120,9 +120,9 @@ class Claimant(NamedTuple):
 def taken_targets(
     claimants: Iterable[Claimant], others: Mapping[TargetKey, str]
 ) -> dict[ObjectName, dict[str, str]]:
-    """By object and pool: who else scales a target. The oldest object has it, and `others` first.
+    """By object and pool: rivals for a target. The oldest object has it, and `others` first.
 
-    What only recommends takes nothing from anybody.
+    What only recommends claims no target.
     """
     owners = dict(others)
     taken: dict[ObjectName, dict[str, str]] = {}

@@ -42,7 +42,7 @@ from windtunnel.scaling.snapshot import (
 WITHOUT_END: Final = 10**12
 """Accelerators of a kind without a limit."""
 UNKNOWN_KV: Final = 1.0
-"""Tokens that fit where nobody says how many: the share in use is right all the same."""
+"""Tokens that fit where unknown: the share in use is right all the same."""
 
 
 class PodView(NamedTuple):
@@ -202,7 +202,7 @@ class SnapshotBuilder:
         )
 
     def _increase(self, pod: PodView, reading: PodReading, now_s: float) -> "_Increase | None":
-        """Since the last look; None: it was there before anybody looked."""
+        """Since the last look; None: it existed before the first look."""
         before = self._earlier.get(pod.uid)
         span_s = now_s - self._taken_s
         if before is None:

@@ -56,7 +56,7 @@ class AibrixAnnotations(AnnotationForm):
 
 
 class AibrixMetadata(ManifestMetadata):
-    """Who the object is, and how it scales."""
+    """Name, and annotations that say how it scales."""
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from AibrixAnnotations.faults(self.annotations, where)
@@ -133,7 +133,7 @@ class PodAutoscalerForm(ApiSection):
 class PodAutoscaler(ScalingManifest):
     """A PodAutoscaler of AIBrix."""
 
-    metadata: AibrixMetadata = Field(description="Who it is.")
+    metadata: AibrixMetadata = Field(description="Its name.")
     spec: PodAutoscalerForm = Field(description="What it says.")
 
     def notes(self, names: ScenarioNames) -> Iterator[str]:

@@ -264,7 +264,7 @@ class HpaForm(ApiSection):
 class HorizontalPodAutoscaler(ScalingManifest, VariantManifest):
     """A whole HPA."""
 
-    metadata: VariantMetadata = Field(description="Who it is.")
+    metadata: VariantMetadata = Field(description="Its name.")
     spec: HpaForm = Field(description="What it says.")
 
     def variant(self, names: ScenarioNames) -> WvaVariant | None:

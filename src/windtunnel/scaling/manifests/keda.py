@@ -257,7 +257,7 @@ class ScaledObjectForm(ApiSection):
 
 
 class PausableMetadata(VariantMetadata):
-    """Who the object is, and whether it is paused."""
+    """Name, and whether it is paused."""
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from super().check(where)
@@ -270,7 +270,7 @@ class PausableMetadata(VariantMetadata):
 class ScaledObject(ScalingManifest, VariantManifest):
     """A whole ScaledObject."""
 
-    metadata: PausableMetadata = Field(description="Who it is.")
+    metadata: PausableMetadata = Field(description="Its name.")
     spec: ScaledObjectForm = Field(description="What it says.")
 
     def notes(self, names: ScenarioNames) -> Iterator[str]:
@@ -340,7 +340,7 @@ class HttpScaledReference(PoolReference):
 
 
 class HttpScaledObjectForm(ApiSection, extra="ignore"):
-    """What an HTTPScaledObject says of scaling; whom it routes where is not read."""
+    """What an HTTPScaledObject says of scaling; its routes are not read."""
 
     scale_target_ref: HttpScaledReference = Field(description="What is scaled.")
     replicas: HttpReplicasForm = Field(

@@ -138,7 +138,7 @@ class KnativeServiceForm(ApiSection):
 
 
 class ServiceMetadata(ManifestMetadata):
-    """Who the service is: the pool of its name."""
+    """Name of the service: that of its pool."""
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from refusals(where, "name", where.root.names.pool, self.name)
@@ -147,7 +147,7 @@ class ServiceMetadata(ManifestMetadata):
 class KnativeService(ScalingManifest):
     """A Service of Knative."""
 
-    metadata: ServiceMetadata = Field(description="Who it is.")
+    metadata: ServiceMetadata = Field(description="Its name.")
     spec: KnativeServiceForm = Field(description="What it says.")
 
     def policy(self, names: ScenarioNames) -> PolicySettings:

@@ -189,7 +189,7 @@ class PodSourceForm(ApiSection):
     """The metric is read from every pod."""
 
     name: AnyText | None = Field(default=None, description="Its name there; default: the key.")
-    uri: AnyText = Field(default="/metrics", description="Not used: nobody is asked by HTTP.")
+    uri: AnyText = Field(default="/metrics", description="Not used: nothing is scraped.")
     port: Annotated[int, Whole(1, 65535)] = Field(default=8100, description="As `uri`.")
     label_selector: Opaque | None = Field(default=None, description="As `uri`.")
 
@@ -202,7 +202,7 @@ class PrometheusSourceForm(ApiSection):
     """The metric is the answer to a query."""
 
     server_url: Annotated[str, Text("the address of a Prometheus server")] = Field(
-        alias="serverURL", description="Not used: nobody is asked by HTTP."
+        alias="serverURL", description="Not used: nothing is scraped."
     )
     query: Annotated[str, Text("a query of one metric")] = Field(description="The query.")
     auth: Opaque | None = Field(default=None, description="Not used.")

@@ -55,7 +55,7 @@ BESIDE = ("ModelServing", "ModelBooster", "TriggerAuthentication", "ClusterTrigg
 
 
 class ReadManifests(NamedTuple):
-    """Who scales which pool, and what to say of the rest."""
+    """Which manifest scales which pool, and notes on the rest."""
 
     assignments: list[Assignment]
     notes: list[str]
@@ -73,7 +73,7 @@ class Written(NamedTuple):
 
 
 def read_manifests(paths: Sequence[str | Path], names: ScenarioNames) -> ReadManifests:
-    """Who scales which pool; manifests of several files may refer to each other."""
+    """Which manifest scales which pool; files may refer to each other."""
     return read([(read_text(path, NOUN), str(path)) for path in paths], names)
 
 
@@ -125,7 +125,7 @@ class _Files:
         self.errors: list[InputError] = []
         self.assignments: list[Assignment] = []
         self.notes: list[str] = []
-        self._owners: dict[str, str] = {}  # by pool: who scales it
+        self._owners: dict[str, str] = {}  # by pool: the manifest that scales it
         self._variants: dict[str, WvaVariant] = {}  # by pool: those that WVA scales
         policies: dict[str, AutoscalingPolicy] = {}
         manifests = [one.manifest for one in written]

@@ -66,7 +66,7 @@ class ManifestSettings(ScalerTiming):
         return read._replace(assignments=assignments)
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """Pools that nobody has."""
+        """Pools that do not exist."""
         yield from super().check(where)
         yield from refusals(where, "begins", begin_of, self.begins)
         names = [pool.name for pool in where.root.serving.pools]

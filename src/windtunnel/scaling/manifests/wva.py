@@ -39,7 +39,7 @@ class VariantAnnotations(AnnotationForm):
 
 
 class VariantMetadata(ManifestMetadata):
-    """Who the object is, and what a replica of its target costs."""
+    """Name, and what a replica of its target costs."""
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from VariantAnnotations.faults(self.annotations, where)

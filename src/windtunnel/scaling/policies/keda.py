@@ -109,7 +109,7 @@ class KedaSettings(HpaSettings):
     """KEDA's ScaledObject: an HPA, and scaling between zero and one by its metrics."""
 
     policy: Literal["keda"]  # type: ignore[assignment]  # the word that chooses it
-    metrics: list[KedaMetric] = Field(  # type: ignore[assignment]  # nobody changes the list
+    metrics: list[KedaMetric] = Field(  # type: ignore[assignment]  # the list is never changed
         default_factory=list,
         description="Metrics with targets; the largest size wins. A metric, a schedule or a "
         "formula is required.",

@@ -1,6 +1,6 @@
 """Every policy on the same traffic: tuned on some cases, judged on others, held against foresight.
 
-A case is a scenario with a seed, or with a stretch of a recorded trace. Everybody has the same
+A case is a scenario with a seed, or with a stretch of a recorded trace. All policies have the same
 bounds and tries the same floors. Each policy runs with its defaults, and with the value of its one
 knob that was the cheapest to attain the goal on the cases of the tuning. Its cost is also given
 over that of foresight at equal attainment: the cheapest schedule found with all arrivals known.
@@ -399,7 +399,7 @@ def _only_pool(plan: ScenarioPlan) -> PoolSettings:
 
 
 def _price_per_s(pool: PoolSettings) -> float:
-    """Of a replica; where nobody has said, a replica costs one for an hour."""
+    """Of a replica; without a price, a replica-hour costs one."""
     return 1.0 / 3600.0 if price_of(pool) is None else cost_of(pool, 1.0)
 
 

@@ -119,7 +119,7 @@ def connected(on: str, jobs: int | None, memory_bytes: int | None = None) -> Ite
     check_place(on)
     if on.startswith(ADDRESS):
         _refuse_the_unreachable(on)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked it to report to anyone
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
     import ray
 
     before = ray.is_initialized()
@@ -147,7 +147,7 @@ def _begin(ray: Any, on: str, jobs: int | None) -> None:
         what = f"there is no Ray to connect to: {reason}"
         hint = "`ray start --head` starts one, `--on ray` needs none"
         if on.startswith(ADDRESS):  # something listens there
-            what = f"the cluster answers, but lets nobody in: {reason}"
+            what = f"the cluster answers, but refuses the connection: {reason}"
             hint = "if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to its own"
         raise WindtunnelError(what, where=f"--on {on}", hint=hint) from error
 

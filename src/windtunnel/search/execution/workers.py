@@ -1,6 +1,6 @@
 """Runs many plans, here, in processes of this machine or on a Ray cluster, and measures each.
 
-What comes of a plan does not depend on who runs it. Answers come as they are ready, with the
+The result of a plan does not depend on the worker. Answers come as they are ready, with the
 numbers of their plans: for equal bytes, put them in that order.
 """
 

@@ -211,7 +211,7 @@ class _LoadWalk:
     def learn(self, latency_s: float | None) -> None:
         load = self.next_load
         assert load is not None
-        # Where nothing was answered at all, nobody was in time.
+        # Where nothing was answered at all, no request was in time.
         self._seen[load] = math.inf if latency_s is None else latency_s
         if self._light is None:
             self._look_for_light(load)

@@ -68,7 +68,7 @@ def space_of(origin: Origin, base: ScenarioPlan, goal: Goal, seeds: int) -> Depl
 
 
 def _unit(kinds: Sequence[ServerKind], choices: Choices) -> str:
-    """Dollars; or accelerators, where nobody has said what they cost."""
+    """Dollars; or accelerators, where no price is known."""
     priced = choices.machine_price is not None or any(kind.prices for kind in kinds)
     return DOLLARS if priced else ACCELERATORS
 

@@ -94,7 +94,7 @@ def trial_of(outcome: Outcome, goal: Goal, prices: Mapping[str, float] | None) -
         return Trial((), (), 0.0, outcome.sentence)
     metrics = outcome.metrics
     counts = [int(metrics.get(f"slo.{name}.requests") or 0) for name, _ in goal.shares]
-    # A class of which nobody came misses nothing.
+    # A class without requests misses nothing.
     shares = [
         float(metrics[path] or 0.0) if count else 1.0
         for (_, path), count in zip(goal.shares, counts, strict=True)

@@ -1,9 +1,9 @@
-"""The search for the cheapest deployment, as a game of moves: which runs next, and who is out.
+"""The search for the cheapest deployment, as a game of moves: what runs next, what is out.
 
 It knows no scenario and runs nothing. It is given lanes of entrants (deployments that differ in
-their number of servers alone), asks for runs in batches, is told what came of them, and ends with
-a winner and a verdict on everybody else. What it asks depends on the answers alone, never on when
-they came or who ran them.
+their number of servers alone), asks for runs in batches, gets their results, and ends with
+a winner and a verdict on all others. What it asks depends on the answers alone, never on when
+they came or which worker ran them.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -106,7 +106,7 @@ class RaceResult(msgspec.Struct, frozen=True):
     best: int | None
     runners_up: tuple[int, ...]
     closest: int | None
-    """Who came closest, when nobody is good enough."""
+    """The closest entrant, when none is good enough."""
     verdicts: dict[int, CandidateVerdict]
     runs: int
     whole_runs: float
@@ -118,7 +118,7 @@ Moves = Generator[list[WantedRun], Mapping[WantedRun, Trial], None]
 
 
 class _Standing:
-    """How far a lane has come: who runs for it, and which stage is next."""
+    """How far a lane has come: its current entrant, and which stage is next."""
 
     def __init__(self, lane: ServerCounts) -> None:
         self.lane = lane
@@ -160,7 +160,7 @@ class Seeker:
 
 
 def _runs(entrant: Entrant, stage: Stage) -> list[WantedRun]:
-    """Of an entrant in a stage; who scales always runs to the end."""
+    """Of an entrant in a stage; one that scales always runs to the end."""
     share = 1.0 if entrant.scales else stage.share
     return [WantedRun(entrant.number, share, seed) for seed in stage.seeds]
 
@@ -188,7 +188,7 @@ class Race:
             self._out_of_budget = True
 
     def ended(self) -> RaceResult:
-        """The answer, and a verdict on everyone."""
+        """The answer, and a verdict on every entrant."""
         for number in self._entrants:
             if number not in self._verdicts:
                 self._verdicts[number] = self._left(number)
@@ -229,7 +229,7 @@ class Race:
     def _further(self, ahead: Sequence[_Standing]) -> Moves:
         """A stage further for each: then it is out, or goes on, or is ready for its test."""
         last = len(self._rules.stages) - 1
-        # Who scales costs what a run says, and a short one says nothing of a day.
+        # The cost of one that scales is measured, and a short run says nothing of a day.
         for one in ahead:
             if one.entrant.scales:
                 one.stage = max(one.stage, last)
@@ -378,7 +378,7 @@ class Race:
         )
 
     def _dismiss_up_to(self, standing: _Standing, at: int, stage: Stage) -> None:
-        """Out is who ran, and with it everyone of its lane with fewer servers."""
+        """The entrant that ran is out, and with it all of its lane with fewer servers."""
         entrants = standing.lane.entrants
         loser = entrants[at]
         failure = self._failure(loser, stage)
@@ -409,7 +409,7 @@ class Race:
         return False
 
     def _left(self, number: int) -> CandidateVerdict:
-        """Of somebody who was never out: dearer than the answer, or nothing was left to spend."""
+        """Of an entrant that was never out: dearer than the answer, or beyond the budget."""
         entrant = self._entrants[number]
         cost = self._cost(entrant)
         seen = self._ledger.seen
@@ -430,7 +430,7 @@ class Race:
         return msgspec.structs.replace(said, instead=instead)
 
     def _closest(self) -> int | None:
-        """Who attained most, judged by the longest runs of any candidate."""
+        """The entrant that attained most, judged by the longest runs of any candidate."""
         known = [
             (said.attained or 0.0, said.share or 0.0, -(said.cost or 0.0), -number)
             for number, said in self._verdicts.items()

@@ -17,15 +17,15 @@ NEARLY_WHOLE = 0.5
 FEWEST_REQUESTS = 1_000
 """Of a short run."""
 CHOOSING = 3
-"""Seeds with which whole runs choose who is tested."""
+"""Seeds with which whole runs choose the candidates to test."""
 DOUBTFUL = (6, 12)
-"""Seeds of whole runs for who misses on average but not surely: so many, then more."""
+"""Seeds of whole runs for candidates that miss on average but not surely: so many, then more."""
 
 
 class RunLengths(NamedTuple):
     """The stages of a search, the seeds of its test, and why runs are not cut short, if so.
 
-    `doubtful` are further stages of who may yet attain; their seeds come after those of the test.
+    `doubtful` are further stages of undecided candidates; their seeds come after those of the test.
     """
 
     stages: tuple[Stage, ...]

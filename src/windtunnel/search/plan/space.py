@@ -23,7 +23,7 @@ from windtunnel.twin.settings import PoolSettings
 MOST_CANDIDATES = 50_000
 MOST_LANES = 5_000
 AS_MANY = 8
-"""Where nobody says how many servers to try: up to this many times the fewest that might do."""
+"""Servers to try by default: up to this many times the fewest that might do."""
 TOGETHER, SPLIT = "together", "prefill-decode"
 SPLIT_ROLES = ("prefill", "decode")
 
@@ -69,7 +69,7 @@ class ServerKind(msgspec.Struct, frozen=True):
     plan: ScenarioPlan | None = None
     """None: it cannot be built, and `sentence` says why."""
     prices: tuple[float, ...] = ()
-    """Dollars for an hour of one server of each pool; none where nobody has said."""
+    """Dollars for an hour of one server of each pool; none where no price is known."""
     accelerators: tuple[int, ...] = ()
     """Of one server of each pool."""
     ruled: Ruled | None = None
@@ -441,7 +441,7 @@ def _counts(kind: ServerKind, base: ScenarioPlan, choices: Choices) -> list[tupl
         return [(count,) for count in _each(choices.replicas)]
     if kind.plan is None or kind.ruled is not None:
         return [(max(1, base.pools[0].replicas),)]
-    # Of traffic whose load nobody knows before a run, the scenario's own number is a hint.
+    # Where the load is unknown before a run, the scenario's own number is a hint.
     fewest = kind.fewest
     most = max(AS_MANY * fewest, 2 * sum(pool.replicas for pool in base.pools))
     return [(count,) for count in range(fewest, min(most, MOST_REPLICAS) + 1)]

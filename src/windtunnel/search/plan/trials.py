@@ -42,7 +42,7 @@ class Trial(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """How much of its length somebody runs who has come so far, and with which seeds."""
+    """What part of its length an entrant runs at this point, and with which seeds."""
 
     share: float
     seeds: tuple[int, ...]
@@ -57,13 +57,13 @@ class Rules(NamedTuple):
     attained: float
     confidence: float
     stages: tuple[Stage, ...]
-    """From short to whole runs. Who attains in the last one is tested."""
+    """From short to whole runs. Candidates that attain in the last one are tested."""
     test: tuple[int, ...]
     """Seeds of the test; none where nothing is left to chance."""
     budget: float
     """Whole runs; a run of a quarter of the length is a quarter of one."""
     doubtful: tuple[Stage, ...] = ()
-    """Whole runs with more seeds, for who misses on average and may yet attain."""
+    """Whole runs with more seeds, for candidates that miss on average and may yet attain."""
 
 
 class OutOfBudget(Exception):

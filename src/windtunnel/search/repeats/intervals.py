@@ -32,7 +32,7 @@ FIGURES = ("mean", *(name for name, _ in PERCENTILES))
 UNCHANGED = "Other seeds change nothing in this scenario"
 FAST_HOST, SLOW_HOST = 0.5, 2.0
 NARROW, WIDE = 1.5, 3.0  # the high end of an interval over its low end
-UNMEASURED_ERROR = 0.5  # of `physics` on hardware that nobody measured
+UNMEASURED_ERROR = 0.5  # of `physics` on hardware without measurements
 
 Latencies = dict[str, dict[str, float | None]]
 Intervals = dict[str, dict[str, list[float] | None]]

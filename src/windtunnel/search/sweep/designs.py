@@ -20,7 +20,7 @@ MOST_RUNS = 20_000
 """Points times seeds."""
 MOST_AXES = 50
 DRAWS_PER_POINT = 64
-"""Draws after which a point that nobody had yet is given up."""
+"""Draws after which the search for a new point is given up."""
 USUAL_POINTS = 64
 
 

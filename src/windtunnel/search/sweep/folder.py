@@ -15,7 +15,7 @@ IDENTITY = "sweep.json"
 RESULTS = "results.parquet"
 PAGE = "report.html"
 POINTS = "points"
-"""Where finished points are kept, unless somebody says otherwise."""
+"""Where finished points are kept by default."""
 FILES = (IDENTITY, RESULTS, PAGE)
 ANOTHER = "choose another folder with -o; --cache lets both share finished points"
 

@@ -16,7 +16,7 @@ COSTS = ("cost.total", "accelerator_seconds")
 LATENCIES = ("latency.ttft.p95", "latency.e2e.p95", "latency.tpot.p95")
 GOODPUT = "throughput.goodput_requests_per_s"
 MOST_SHOWN = 5
-"""Figures that a person is shown who asked for none."""
+"""Figures that are shown by default."""
 
 
 def summary_of(
@@ -74,7 +74,7 @@ def _point(sweep: Sweep, number: int) -> dict[str, Any]:
 
 
 def _means(runs: Sequence[Metrics]) -> dict[str, dict[str, float | None]]:
-    """Mean and interval of every figure; a figure that a seed lacks is nobody's."""
+    """Mean and interval of every figure; a figure that a seed lacks is left out."""
     found: dict[str, dict[str, float | None]] = {}
     for name in runs[0]:
         known = [value for value in (run.get(name) for run in runs) if value is not None]

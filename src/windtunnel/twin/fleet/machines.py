@@ -71,7 +71,7 @@ class Tenant(Protocol):
         """A machine is not counted any more: it leaves, or has failed."""
 
     def asked_by(self, row: str) -> dict[str, Plain]:
-        """For whom a row was asked for, as data."""
+        """What a row was requested for, as data."""
 
     def join(self, node: Node, now_s: float) -> None: ...
 
@@ -307,7 +307,7 @@ class Machines(Component):
         self.verdicts = self._said = verdicts
 
     def _decision(self, need: NeedKey | None) -> dict[str, Plain]:
-        """The id of a decision, and for whom it was made."""
+        """The id of a decision, and what it was made for."""
         self.decided += 1
         data: dict[str, Plain] = {"id": f"fleet-{self.decided}"}
         if need is not None:

@@ -182,7 +182,7 @@ def world(machines: int, needs: int, stream: Stream, *, merging: bool = True) ->
     """A fleet of so many machines, and so many needs; where `merging` is off, none are alike."""
     if machines < 1 or needs < 1:
         raise InputError(
-            f"a fleet of {machines} machines and {needs} needs tells nothing",
+            f"a fleet of {machines} machines and {needs} needs is too small to measure",
             allowed="1 or more of both",
         )
     asked = _draw_needs(needs, stream, "c", merging=merging)

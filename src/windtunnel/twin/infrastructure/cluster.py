@@ -114,7 +114,7 @@ class ServingCluster:
         self._demand.demand.release(machine)
 
     def asked_by(self, row: str) -> dict[str, Plain]:
-        """For whom a row of machines was asked for."""
+        """What a row of machines was requested for."""
         found = self._demand.demand.row(row)
         if found is None or found.pod is None:
             return {}

@@ -13,7 +13,7 @@ from windtunnel.twin.servers.replicas import GONE, PENDING, Replica
 TERMINATIONS: Final = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
 TAKEN_AWAY: Final = ("fleet.preempt", "fleet.reclaim", "machine.failed")
 MOST_NAMES: Final = 64
-"""Pods and machines of one replica that are told by name."""
+"""Most pods and machines of one replica that are named."""
 
 
 class InfrastructureLog:

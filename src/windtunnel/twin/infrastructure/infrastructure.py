@@ -37,8 +37,8 @@ class Infrastructure(ReplicaBacking):
         self._supply: Final = supply
         self.machines: Final = supply if isinstance(supply, Machines) else None
         self._planned_s = float("inf")  # when it acts next
-        self._stirred = False  # something changed from outside, and nobody looked yet
-        self._gone: Final[list[int]] = []  # servers that were buried, and nobody looked yet
+        self._stirred = False  # something changed from outside since the last look
+        self._gone: Final[list[int]] = []  # servers that ended since the last look
         self.terminations = 0
         self.notes: Final[list[str]] = []
         """What of the manifests may surprise."""
@@ -203,4 +203,4 @@ class Infrastructure(ReplicaBacking):
 
 
 def _nothing(now_s: float) -> None:
-    """Nobody listens."""
+    """No listener."""

@@ -150,5 +150,5 @@ class BackedReplicas:
             if replica.state == READY and not unit.can_serve():
                 return f"{key} serves, and its pods are not all ready"
             if replica.state == GONE:
-                return f"{key} is gone, and nobody took note"
+                return f"{key} is gone, and was not noticed"
         return None

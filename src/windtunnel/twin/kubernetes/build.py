@@ -109,7 +109,7 @@ def machines(nodes: NodeGroup, levels: dict[str, dict[str, str]]) -> list[Node]:
 
 
 def _broader(per: dict[str, int], levels: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Where nobody describes the levels: racks that are in no block are all in one."""
+    """Where no topology is given: racks without a block are all in one."""
     if PLAIN_LEVELS not in levels.values() or not any(domain in PLAIN_LEVELS for domain in per):
         return {}
     narrowest = max(list(PLAIN_LEVELS).index(domain) for domain in per if domain in PLAIN_LEVELS)

@@ -54,7 +54,7 @@ class _Life:
         self.steps: list[tuple[float, str]] = []  # what comes of their start, the next one last
         self.unready: list[tuple[float, float]] = []  # when a container is started and not ready
         self.ending = False  # it was told to end
-        self.stuck = False  # it does not end when it is told to
+        self.stuck = False  # it does not end when asked to
 
     def is_unready(self, now_s: float) -> bool:
         return any(began_s <= now_s < ended_s for began_s, ended_s in self.unready)
@@ -200,7 +200,7 @@ class SimCluster(Component):
             self._gone(pod)
 
     def _schedule(self, now_s: float) -> None:
-        """One pass of the scheduler: binds whom it placed, and writes what it says."""
+        """One pass of the scheduler: binds placed pods, and writes its verdicts."""
         planned = self.scheduler.plan(now_s)
         for command in planned.settled:
             self.server.apply(command, now_s)
@@ -373,7 +373,7 @@ class SimCluster(Component):
         return [] if found is None else list(found.pods.values())
 
     def delete_pod(self, name: str, now_s: float) -> None:
-        """Somebody deletes a pod by hand."""
+        """A user deletes a pod."""
         self.server.delete_pod(self.view.pods[name], now_s)
         self.absorb(now_s)
 
@@ -505,7 +505,7 @@ class SimCluster(Component):
         return [self.view.pods[name] for name in self._on[node]]
 
 
-def _never(pod: Pod) -> bool:  # noqa: ARG001 - nobody is asked to wait
+def _never(pod: Pod) -> bool:  # noqa: ARG001 - no pod waits
     return False
 
 

@@ -65,7 +65,7 @@ class NodeGroup(Section):
 
 
 class Deleting(Section):
-    """Pods that somebody deletes by hand."""
+    """Pods that a user deletes."""
 
     clique: NameText = Field(description="Whose pods, by its full name: `web-0-decode`.")
     count: Count = Field(default=1, description="How many, the lowest index first.")

@@ -56,7 +56,7 @@ from windtunnel.workload.request import (
 )
 from windtunnel.workload.traffic import Traffic
 
-# What can be planned beside the handoff's and the gateway's own, by who goes first of one instant.
+# Kinds of timers beside the handoff's and the gateway's own, in order within one instant.
 ENQUEUE: Final = 0
 ENCODED: Final = 1
 AGAIN: Final = 4

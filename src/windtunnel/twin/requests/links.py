@@ -194,7 +194,7 @@ class LinkShares:
             self.ends.fix(link)
 
     def _reopen(self, link: Link, now_s: float) -> None:
-        """Its level is to be computed; until then it holds back nobody."""
+        """Its level is to be computed; until then it limits no transfer."""
         if link.open:
             return
         count = len(link.held)

@@ -61,7 +61,7 @@ NO_TARGETS: Final = SloTargets(math.inf, math.inf, math.inf)
 
 
 class OutcomeTally:
-    """How many requests somebody had, and how they ended."""
+    """Requests of a class, tenant or source, by outcome."""
 
     def __init__(self, name: str) -> None:
         self.name: Final = name

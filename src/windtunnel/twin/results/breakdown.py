@@ -124,7 +124,7 @@ def fairness_of(
 
 
 def fair_amounts(total: float, asked: list[float], weights: list[float]) -> list[float]:
-    """Divides a total by weight; who asks for less than its part leaves the rest to the others."""
+    """Divides a total by weight; a smaller demand leaves the rest of its part to the others."""
     amounts = [0.0] * len(asked)
     hungry = list(range(len(asked)))
     while hungry:
@@ -138,7 +138,7 @@ def fair_amounts(total: float, asked: list[float], weights: list[float]) -> list
 
 
 def jain(shares: list[float]) -> float | None:
-    """1 when all are equal, 1/n when one of n has everything; None when nobody has anything."""
+    """1 when all are equal, 1/n when one of n has everything; None when all have nothing."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else None
 

@@ -141,7 +141,7 @@ def _ended_by(plan: ScenarioPlan, simulation: Simulation) -> str:
 
 
 def _routing(simulation: Simulation) -> dict[str, Any] | None:
-    """How good choices were, held against fresh signals; None where nobody asked."""
+    """How good choices were, held against fresh signals; None where not asked for."""
     judges = [one.counterfactual for one in simulation.services if one.counterfactual is not None]
     return regret_of(judges) if judges else None
 

@@ -111,7 +111,7 @@ def name_faults(data: Mapping[str, Any]) -> list[Fault]:
 
 
 def _plan(document: Document, beside: Sequence[Fault] = ()) -> ScenarioPlan:
-    """`beside` are faults that are told with others, and that the plan finds by itself."""
+    """`beside` are faults reported with others, and that the plan finds by itself."""
     try:
         spec = Scenario.read(document.data)
     except ValidationError as error:

@@ -126,7 +126,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
         }
 
     def changed(self, **sections: Any) -> "ScenarioPlan":
-        """The same with other values of some sections, which nobody checks again."""
+        """The same with other values of some sections, unchecked."""
         assert sections.keys() <= Scenario.model_fields.keys(), sections.keys()
         return msgspec.structs.replace(self, sections=self.sections.model_copy(update=sections))
 

@@ -1,4 +1,4 @@
-"""The servers of a run and who of them acts next.
+"""The servers of a run, and which acts next.
 
 A server changes through here alone, because whatever changes it may change when it acts next, and
 its place on the agenda must follow.
@@ -61,7 +61,7 @@ Mark = tuple[int, int, int, int, float]
 class Cluster:
     """Servers by model, and the network that moves KV between them when some is moved.
 
-    Lists by server have an entry for everyone that ever was: numbers are never given twice.
+    Lists by server have an entry for every server that ever existed: numbers are never reused.
     """
 
     def __init__(

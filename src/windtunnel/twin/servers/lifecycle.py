@@ -1,6 +1,6 @@
 """The life of a replica: asked for, started, ready, draining, gone. One method for each step.
 
-Whatever must change with a step changes in its method and nowhere else: who may be chosen, what is
+Whatever must change with a step changes in its method and nowhere else: candidates, what is
 known of servers, what is paid, what is logged.
 """
 
@@ -54,7 +54,7 @@ class Lifecycle(Component):
         self._streams: Final = streams
         self.replica_log: Final = replica_log
         self._startups: Final = EventQueue()
-        self._settling = False  # before the run: nobody chooses among servers yet
+        self._settling = False  # before the run: nothing is routed yet
         self._changed: Final[dict[int, Pool]] = {}  # by model: a pool that changed meanwhile
         self.inside = RequestPort()  # the loop itself, once it is there
         self.infrastructure: ReplicaBacking | None = None  # what replicas stand on, if on anything
@@ -79,7 +79,7 @@ class Lifecycle(Component):
         return self._cluster.starting
 
     def open(self) -> None:
-        """The replicas that a run begins with are told of."""
+        """Logs the replicas that a run begins with."""
         for pool in self._cluster.pools:
             for replica in pool.replicas:
                 self.replica_log.add(0.0, replica, RUN_BEGINS)
@@ -99,8 +99,8 @@ class Lifecycle(Component):
     def set_target(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
         """Asks for replicas, or lets some go, until so many are there or on their way.
 
-        Those that drain do not count, and are not called back. Who goes: first who is not ready
-        yet, the newest first; then who has the fewest requests, of equals the newest.
+        Draining ones do not count, and are not called back. Removed first are those not ready
+        yet, the newest first; then those with the fewest requests, of equals the newest.
         """
         pool.target = replicas
         self.progress.note(RESIZES, pool.name, reason, now_s)
@@ -218,7 +218,7 @@ class Lifecycle(Component):
         self._choose_anew(replica.pool)
 
     def show(self, replica: Replica) -> None:
-        """One who hid it does so no more."""
+        """One reason to hide it is over."""
         hidden = self._services[replica.pool.model].roster.hidden
         number = int(replica.server.index)
         hidden[number] -= 1
@@ -267,7 +267,7 @@ class Lifecycle(Component):
 
 
 def _rank(replica: Replica, in_flight: list[int]) -> tuple[int, int, int]:
-    """Who is let go before whom."""
+    """The order of removal."""
     number = int(replica.server.index)
     if replica.state == READY:
         return (1, in_flight[number], -number)

@@ -70,7 +70,7 @@ UNMEASURED = {
     "linear": "the numbers are the scenario's own",
     "roofline": "it says what hardware without any losses would take",
 }
-"""Models that nobody held against measurements here."""
+"""Models without measurements."""
 
 
 def shape_of(pool: PoolSettings) -> ModelShape | None:
@@ -418,7 +418,7 @@ def _table(step: TableStepTime, shape: ModelShape, tensor_parallel: int) -> Step
 
 
 def price_of(pool: PoolSettings) -> float | None:
-    """Dollars for an hour of one accelerator of a pool; None when nobody has said."""
+    """Dollars for an hour of one accelerator of a pool; None when unknown."""
     if pool.price_per_hour is not None:
         return pool.price_per_hour
     accelerator = accelerator_of(pool)

@@ -1,4 +1,4 @@
-"""Replicas and their states: who is asked for, starts, serves, finishes and is gone.
+"""Replicas and their states: pending, starting, ready, draining, gone.
 
 A replica is a server from the moment it is asked for until it is gone. It costs money from the
 start of its start-up on, and serves from the end of it. `lifecycle.py` moves it from state to

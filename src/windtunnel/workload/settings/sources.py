@@ -74,7 +74,7 @@ class PrefixSettings(Section):
 
 
 class PopulationSettings(Section):
-    """A cohort: many alike who share the source's rate, and of whom each has something its own."""
+    """A cohort: many clients that share the source's rate, each with something of its own."""
 
     members: Annotated[int, Whole(1, MOST_MEMBERS)] = Field(
         description="Number of senders. Each request or session comes from one at random."
@@ -377,7 +377,7 @@ class TraceSettings(Section):
             what = "`speedup` is given, too, and a replay has one speed"
             yield where.fault("rate", what, hint="leave one of them out", beside=("speedup",))
         if self.think is not None and self.sessions == "open":
-            what = "turns come at the trace's times, and nobody thinks"
+            what = "turns come at the trace's times, without think time"
             yield where.note("think", what, "add sessions: closed")
 
 

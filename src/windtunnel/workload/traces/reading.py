@@ -68,7 +68,7 @@ def open_trace(
 
 
 def _by_id(request: TraceRequest) -> tuple[float, int, str]:
-    """Who came at one instant came in the order of the ids, which count up, not of the ends."""
+    """Requests of one instant arrived in the order of their ids, not of their ends."""
     name = request.id or ""
     return request.arrived_s, len(name), name
 

@@ -452,7 +452,7 @@ class Proxy:
         return bool(self._keys)
 
     def identify(self, head: RequestHead) -> KeyHolder:
-        """Who asks; a key that is missing or not known is a ClientError."""
+        """The tenant of a request; a key that is missing or not known is a ClientError."""
         if not self._keys:
             return KeyHolder(0, ())
         given = head.get(b"authorization") or b""

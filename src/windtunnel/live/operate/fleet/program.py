@@ -91,7 +91,7 @@ OnDecision = Callable[[float, str, FleetDecision], None]
 
 
 class FleetPlace(NamedTuple):
-    """Where a fleet keeps its Leases and books, and who this process is."""
+    """Where a fleet keeps its Leases and books, and the name of this process."""
 
     namespace: str
     identity: str
@@ -188,7 +188,7 @@ class LeasedProcess:
         self, work: Callable[[], Coroutine[Any, Any, None]], recorder: EventRecorder | None
     ) -> None:
         """Works until it is cancelled. A stored state that cannot be read is not guessed at: it
-        decides nothing until somebody has mended it, and says so; the rest of the process goes on.
+        decides nothing until it is mended, and says so; the rest of the process goes on.
         """
         while True:
             try:

@@ -83,7 +83,7 @@ class ScalingOptions(NamedTuple):
     """What scaling has of its own."""
 
     installation: str
-    """Who we are among several installations on one cluster."""
+    """The name of this installation among several on one cluster."""
     canary: CanaryOptions | None = None
     """None: a changed policy under a `canary` is never applied."""
     record: Record | None = None
@@ -467,7 +467,7 @@ class ScalingOperator:
         except KubernetesError as error:
             self._say(one, str(error))
 
-    # What is told.
+    # Conditions and events.
 
     async def _record(
         self, one: ScaledEntry, event: AutoscalerEvent, action: str = "Autoscale"

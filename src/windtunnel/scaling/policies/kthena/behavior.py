@@ -214,7 +214,7 @@ class Outlook:
 class Histories:
     """The history of every target by its key, and its outlook on the recommendation of a tick.
 
-    Of a target that is new nobody knows what was asked for before. Where the history is kept, it is
+    The earlier recommendations of a new target are unknown. Where the history is kept, it is
     taken to have been asked for at its size just now, so that it does not shrink at once.
     """
 

@@ -169,7 +169,7 @@ def fill(
 def _pressure_shares(
     names: Sequence[str], pressures: Mapping[str, Mapping[str, float]], ignored: list[str]
 ) -> dict[str, float] | None:
-    """Each target's part of the pressure; None when nobody has any."""
+    """Each target's part of the pressure; None when none has any."""
     parts = dict.fromkeys(names, 0.0)
     for metric in PRESSURES:
         values: dict[str, float] = {}

@@ -79,7 +79,7 @@ def for_total(total: float, target: float, current: int, tolerance: float) -> in
 
 
 def for_entries(reading: Reading, name: str, target: float, tolerance: float) -> int | None:
-    """The size for values that were read one by one; None when nobody has one."""
+    """The size for values that were read one by one; None when there are none."""
     values = [entry[name] for entry in reading.entries if name in entry]
     have, missing = len(values), len(reading.entries) - len(values)
     if not have:
@@ -90,7 +90,7 @@ def for_entries(reading: Reading, name: str, target: float, tolerance: float) ->
     unready = reading.unready if grows else 0
     if not unready and not missing:
         return current if abs(ratio - 1.0) <= tolerance else whole_above(ratio * have)
-    # Who did not answer is taken to be idle when growing and on target when shrinking; who is not
+    # Replicas without an answer count as idle when growing and on target when shrinking; those not
     # ready is taken to be idle when growing, and left out when shrinking.
     count = have + missing + unready
     if not grows:
@@ -113,7 +113,7 @@ def divided(amount: float, by: float) -> float:
 def whole_above(amount: float) -> int:
     """The next whole number; what is no number or below zero is 0, and there is an end.
 
-    2.1 / 0.3 is 7, although floats make it a little more: nobody pays a replica for rounding.
+    2.1 / 0.3 is 7, although floats make it a little more: rounding never costs a replica.
     """
     if math.isnan(amount) or amount <= 0:
         return 0

@@ -17,7 +17,7 @@ class Keeping(Limiter):
 
     A replica that starts is paid for and serves nothing. Keeping one for as long as a start takes
     costs as much as starting it again would, so whatever comes, no more than twice is paid of what
-    somebody who knew the future would have paid. What was asked for because of a surge is no such
+    a policy with foresight would have paid. What was asked for because of a surge is no such
     need: when the surge has ended lower, those that are still starting go at once.
     """
 

@@ -173,7 +173,7 @@ class Data(_Part):
 
 
 class PerfServer(_Part):
-    """Whom it was sent to."""
+    """The server that was measured."""
 
     model_name: str | None = Field(default=None, max_length=200)
 

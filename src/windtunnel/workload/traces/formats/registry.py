@@ -1,4 +1,4 @@
-"""The formats of traces: who reads and writes which, and how a file's own is recognised."""
+"""The formats of traces: readers, writers, and how a file's format is recognised."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
