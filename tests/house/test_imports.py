@@ -89,6 +89,18 @@ def test_a_run_imports_only_what_its_scenario_uses() -> None:
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("example", ["incidents/no-end", "whole-loop", "faults"])
+def test_a_scenario_loads_first_in_a_process(example: str) -> None:
+    """Sections that are imported late, with those that their modules declare."""
+    script = "from windtunnel.twin.scenario.load import load\nimport sys\nload(sys.argv[1])"
+    path = str(ROOT / "examples" / f"{example}.yaml")
+    done = subprocess.run(
+        [sys.executable, "-c", script, path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.once
 def test_a_run_with_a_folder_leaves_pandas_alone(tmp_path: Path) -> None:
     """`pyarrow` would import it with its first array, in 0.2 s."""
     (tmp_path / "pandas.py").write_text("raise SystemExit('pandas was imported')")

@@ -322,9 +322,10 @@ class Later:
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
+        kind = self.kind  # sections that its module declares are not inside one
         inside = NESTED.set(True)
         try:
-            return TypeAdapter(self.kind)
+            return TypeAdapter(kind)
         finally:
             NESTED.reset(inside)
 
