@@ -1,4 +1,4 @@
-"""A storm of 429s: callers who ask again every 50 ms, and callers who are told when to.
+"""A storm of 429s: callers that retry every 50 ms, and callers that are notified.
 
 Run it with `python examples/incidents/storm.py`. 256 callers share an endpoint that serves 8
 calls at once, a second each, and refuses the rest with a 429; their limit of 64 was guessed. By

@@ -40,6 +40,17 @@ IN_PAGES = {
     r"whereabouts|footing|mishap": "the field's word",
     r"(stands?|stood) behind": "evidence",
     r"the line (grows|of requests)|stands? in (one|the) line": "queue",
+    r"(is|are|be) told|told (when|to)": "notified, ordered",
+    r"what came( of it)?": "what happened",
+    r"made small": "shrunk",
+    r"for ever": "permanently, endlessly",
+    r"(holds?|held) [^.;|]{0,40} against": "compares with",
+    r"dear(est|er)|too dear": "most expensive",
+    r"left out: ": "default: ",
+    r"nothing of (the|it|this)": "none of, no",
+    r"so many (times|more|seeds|calls|streams)": "the number, or this many",
+    r"wrong by chance|lies a little|made to measure": "random, false, matching",
+    r"as many as pay": "by load and cores",
 }
 """The same for what users read: pages and examples, and settings, whose sentences are on a page."""
 ELSEWHERE = {"CHANGELOG.md", "decisions", "src", "deploy", "benchmarks"}

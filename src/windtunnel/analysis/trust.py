@@ -238,7 +238,7 @@ def _saturation(found: list[Stretch], seconds: float) -> TrustFinding:
     share = total_s / seconds
     causes = ", ".join(dict.fromkeys(one.cause for one in found))
     says = f"Servers were saturated for {format_duration(total_s)} ({share:.0%} of the run; "
-    says += f"{causes}): there a small error of step times becomes a large error of waits."
+    says += f"{causes}): there a small error in step times becomes a large error in waits."
     severity = DOUBT if share >= MUCH_SATURATED else CAUTION
     return TrustFinding("saturation", severity, says, {"seconds": total_s, "share": share})
 
@@ -273,8 +273,8 @@ def _unfinished(run: RunFacts, *, kept_up: bool) -> Iterator[TrustFinding]:
         return
     of_all, ended = run.attained / run.arrived, run.arrived - count
     of_ended = run.attained / ended if ended else None
-    says = f"{count:,} requests ({share:.0%}) had not ended when the run did; latencies are "
-    says += "without them, and slow requests are most likely to be among them."
+    says = f"{count:,} requests ({share:.0%}) had not ended when the run did; latencies "
+    says += "exclude them, and slow requests are the most likely to be missing."
     if share > MISLEADING_UNFINISHED and kept_up and of_ended is not None:
         says += f" Attainment counts them as missed, though the servers kept up: {of_all:.0%} of "
         says += f"all requests were in time, and {of_ended:.0%} of those that ended."

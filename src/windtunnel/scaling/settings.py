@@ -83,8 +83,7 @@ class OptimizerSettings(Section):
 
     order: Literal["price-per-capacity", "price"] = Field(
         default="price-per-capacity",
-        description="What the cheapest pool is: the cheapest grows first, the dearest shrinks "
-        "first.",
+        description="What is cheapest: the cheapest grows first, the most expensive shrinks first.",
     )
     engine: Literal["greedy", "unlimited"] = Field(
         default="greedy",

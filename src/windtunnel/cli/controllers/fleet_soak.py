@@ -134,7 +134,7 @@ def _shards(seen: SoakFigures) -> str:
 
 def _gap(one: CostGap) -> str:
     kind = f"{one.rows:,} needs, {'whole machines' if one.whole_machines else 'all of them'}"
-    bound = f"{one.cost:,.2f} $/h, at least {one.bound:,.2f}: at most {one.gap:.1%} too dear"
+    bound = f"{one.cost:,.2f} $/h, at least {one.bound:,.2f}: at most {one.gap:.1%} above it"
     return _line(kind, bound)
 
 
