@@ -140,7 +140,7 @@ def test_a_class_is_found_by_the_name_a_package_gave_it(
 ) -> None:
     point = EntryPoint("coldest", "policies_of_a_test:Coldest", custom.ENTRY_POINTS)
     found = EntryPoints([point])
-    monkeypatch.setattr(custom, "entry_points", lambda group: found.select(group=group))
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.select(group=group))
     assert custom.names_installed() == ["coldest"]
     assert chosen(build(Fleet(2), "coldest", folder), prompt()) == 0
 
