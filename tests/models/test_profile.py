@@ -88,6 +88,21 @@ def test_hardware_without_tables_is_scaled_from_the_nearest(name: str, nearest: 
     assert scaled.bounds() is None
 
 
+@pytest.mark.parametrize(
+    ("name", "bf16", "fp4", "attention"),
+    [("b300", 0.83, 0.30, 0.69), ("gb300", 0.80, 0.31, 0.69)],
+)
+def test_what_was_published_of_a_gpu_replaces_what_is_scaled(
+    name: str, bf16: float, fp4: float, attention: float
+) -> None:
+    """Large calls reach these fractions in the GPU's own tables; a fit of all calls is near."""
+    found = profile_for(resolve_accelerator(name))
+    assert "as published" in found.origin
+    assert found.parameters["gemm_efficiency"] == pytest.approx(bf16, rel=0.07)
+    assert found.parameters["fp4_efficiency"] == pytest.approx(fp4, rel=0.2)
+    assert found.parameters["attention_efficiency"] == pytest.approx(attention, rel=0.1)
+
+
 def test_the_error_of_scaling_is_what_leaving_one_chip_out_gives() -> None:
     """On an H100 as on an A100, and so on: the bundled figure is no wish."""
     errors = []
