@@ -39,6 +39,8 @@ Live, `machines.initial`, `provisioning` and `replaced_after` have no effect; `m
 - deleting: the NodeClaim is being deleted
 - failed: lost, or about to be (see notices)
 
+How orders are kept:
+
 - A NodeClaim is named `FLEET-POOL-NUMBER`, so a machine never has two. Orders are kept in its annotation `{NOTE}`, so a killed operator leaves nothing half done.
 - Demand is stored in the ConfigMap `{NAME}-FLEET-SHARD` before a machine is ordered, up to 900 KiB (about 6,000 machines). The Lease of the same name says which operator decides; its `leaseTransitions` is part of the epoch.
 - With several shards, the key `report` of that ConfigMap is the shard's report to the coordinator, and `{NAME}-FLEET-coordinator` has the coordinator's books and instructions.

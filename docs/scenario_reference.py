@@ -108,7 +108,7 @@ class Writer:
             self.add(*part)
 
     def add_variants(self, path: str, members: Sections) -> None:
-        """Keys of all variants, then each variant with its own keys, then what some share."""
+        """Each variant with its own keys, then the keys that all of them share, then some."""
         choosers = {_word(_chooser(member, members)): member for member in members}
         have: dict[tuple[str, str], list[str]] = {}
         for word, member in choosers.items():
@@ -119,14 +119,14 @@ class Writer:
         for (key, row), words in sorted(have.items(), key=lambda one: order.index(one[0][0])):
             shared.setdefault(tuple(words), {})[key] = row
         common = shared.pop(tuple(choosers), {})
-        if common:
-            self.parts.append("\n".join([*_items(common), ""]))
         lines = []
         for word, member in choosers.items():
             means = " ".join(inspect.cleandoc(member.__doc__ or "").split())
             lines.append(f"- {_chooser(member, members)}: {means}")
             lines += [f"  {item}" for item in _items(shared.pop((word,), {}))]
         self.parts.append("\n".join([*lines, ""]))
+        if common:
+            self.parts += ["For all:\n", "\n".join([*_items(common), ""])]
         for words, rows in shared.items():
             others = [f"`{word}`" for word in choosers if word not in words]
             scope = [f"`{word}`" for word in words]
