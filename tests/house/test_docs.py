@@ -77,6 +77,13 @@ def test_the_readme_shows_the_two_commands(target: str) -> None:
     assert f"    {target}" in (ROOT / "README.md").read_text()
 
 
+def test_the_readme_is_short() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 700
+    cells = [cell for line in text.splitlines() if line.startswith("|") for cell in line.split("|")]
+    assert max(len(re.sub(r"\]\([^)]*\)", "]", cell)) for cell in cells) <= 100  # two lines
+
+
 def test_every_make_target_that_is_spoken_of_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     spoken = {

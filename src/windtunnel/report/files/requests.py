@@ -87,7 +87,10 @@ class RequestRows:
                 # Dictionaries of times and ids, which all differ, take as long as all the rest.
                 repeated = [name for name in kept if name != "id" and COLUMNS[name] != "float64"]
                 self._writer = pq.ParquetWriter(
-                    file, table.schema, compression="zstd", use_dictionary=repeated
+                    file,
+                    table.schema,
+                    compression="zstd",
+                    use_dictionary=repeated,  # type: ignore[arg-type]  # its stubs know no names
                 )
                 self._file = file
             self._writer.write_table(table)
