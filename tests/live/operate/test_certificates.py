@@ -19,6 +19,12 @@ def test_a_certificate_is_due_after_two_thirds_and_for_other_names() -> None:
     assert minted.due(["other.svc"], NOW_S)
 
 
+def test_one_from_a_clock_that_is_ahead_is_replaced() -> None:
+    """The API server refuses it until then; an hour or two ahead, it takes it."""
+    assert mint(NAMES, NOW_S + 7 * DAY_S).due(NAMES, NOW_S)
+    assert not mint(NAMES, NOW_S + DAY_S / 12).due(NAMES, NOW_S)
+
+
 @pytest.mark.parametrize("part", range(2))
 def test_what_is_garbled_or_does_not_fit_is_due(part: int) -> None:
     minted, other = mint(NAMES, NOW_S), mint(NAMES, NOW_S)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 VALID_DAYS: Final = 90
-EARLIER: Final = datetime.timedelta(hours=1)
-"""Before it is minted, for clocks that are behind."""
+EARLIER: Final = datetime.timedelta(days=1)
+"""Before it is minted, for an API server whose clock is behind."""
 BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 
 
@@ -30,8 +30,8 @@ class Minted(NamedTuple):
     authorities: bytes
 
     def due(self, names: Sequence[str], now_s: float) -> bool:
-        """Whether another is to be minted: two thirds of its time are over, for other names, or
-        unreadable."""
+        """Whether another is to be minted: two thirds of its time are over, or its time has not
+        begun (a replica whose clock is ahead minted it); for other names, or unreadable."""
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -45,8 +45,8 @@ class Minted(NamedTuple):
         fits = found.public_key() == key.public_key()
         begins, ends = found.not_valid_before_utc, found.not_valid_after_utc
         rotate = begins + (ends - begins) * 2 / 3
-        late = _date(now_s) >= rotate
-        return late or not fits or {str(one.value) for one in held} != set(names)
+        in_time = begins <= _date(now_s) < rotate
+        return not in_time or not fits or {str(one.value) for one in held} != set(names)
 
 
 def mint(names: Sequence[str], now_s: float, before: Minted | None = None) -> Minted:
