@@ -44,7 +44,7 @@ IN_PAGES = {
     r"what came( of it)?": "what happened",
     r"made small": "shrunk",
     r"for ever": "permanently, endlessly",
-    r"(holds?|held) [^.;|]{0,40} against": "compares with",
+    r"(holds?|held) ([^.;|]{0,40} )?against": "compares with",
     r"dear(est|er)|too dear": "most expensive",
     r"left out: ": "default: ",
     r"nothing of (the|it|this)": "none of, no",

@@ -57,7 +57,7 @@ Role = Annotated[
 Slots = Annotated[
     int,
     Whole(1, 1_000_000),
-    Field(description="Requests that it runs at once (vLLM's `max_num_seqs`); it is full beyond."),
+    Field(description="Requests that it runs at once (vLLM's `max_num_seqs`)."),
 ]
 ServerKey = Annotated[
     Variable | None,
@@ -94,14 +94,14 @@ class ServerEntry(Section):
     """A server that requests are sent to."""
 
     url: Annotated[str, Text("an address such as http://10.0.0.7:8000")] = Field(
-        description="Where it listens; https for TLS."
+        description="Its address; https for TLS."
     )
     role: Role = "both"
     slots: Slots = 256
     key_env: ServerKey = None
     ca: Annotated[str, FilePath("a file of certificates")] | None = Field(
         default=None,
-        description="Certificates to check an https server against; default: the system's.",
+        description="CA certificates for an https server; default: the system's.",
     )
     kv_events_port: KvEventsPort = None
 
@@ -181,7 +181,7 @@ class ClientEntry(Section):
 
     key_env: Variable = Field(description="The environment variable that holds the key.")
     tenant: Annotated[str, Name()] = Field(
-        default=DEFAULT_TENANT, description="Whose requests come with it."
+        default=DEFAULT_TENANT, description="The tenant of requests with this key."
     )
     classes: list[Annotated[str, Name()]] = Field(
         default_factory=list,
@@ -194,20 +194,20 @@ class HealthSettings(Section):
     """How servers are checked."""
 
     path: Annotated[str, Text("a path such as /health")] = Field(
-        default="/health", description="Asked with GET; a status of 200 is healthy."
+        default="/health", description="Path of the health check; status 200 is healthy."
     )
     interval_s: Annotated[float, Duration("50ms", LONGEST_S)] = Field(
         default=2.0, description="Between two checks of a server."
     )
     timeout_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
-        default=5.0, description="A check that takes longer has failed."
+        default=5.0, description="Timeout of a check."
     )
     failures: Annotated[int, Whole(1, 1000)] = Field(
         default=3, description="Failed checks in a row that make a server unhealthy."
     )
     ramp_s: Annotated[float, Duration("0s", LONGEST_S)] = Field(
         default=10.0,
-        description="How long a server that joins others gets fewer requests than it could run.",
+        description="Slow start: how long a new server gets fewer requests than it could run.",
     )
 
 
@@ -221,11 +221,12 @@ class ScrapeSettings(Section):
         default=0.5, description="Between two scrapes of a server; scrapes never overlap."
     )
     timeout_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
-        default=5.0, description="A scrape that takes longer is given up."
+        default=5.0, description="Timeout of a scrape."
     )
     stale_s: Annotated[float, Duration("20ms", LONGEST_S)] = Field(
         default=5.0,
-        description="Without a scrape for so long, a server is taken to run what it was sent.",
+        description="Without a scrape for this long, a server's load is estimated from what was"
+        " sent to it.",
     )
 
 
@@ -244,7 +245,7 @@ class BreakerSettings(Section):
         "fails.",
     )
     longest_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
-        default=60.0, description="The longest that it is doubled to."
+        default=60.0, description="Longest open time."
     )
 
 
@@ -252,7 +253,7 @@ class LiveRetrySettings(Section):
     """Whether a request that a server did not answer is sent to another."""
 
     attempts: Annotated[int, Whole(1, 16)] = Field(
-        default=3, description="Servers that a request is sent to at most."
+        default=3, description="Most servers that a request is sent to."
     )
     budget: Annotated[float, Number(0, 1)] = Field(
         default=0.2, description="Retries are at most this share of requests."
@@ -265,7 +266,7 @@ class LiveRetrySettings(Section):
 
 
 class LimitSettings(Section):
-    """What clients may cost."""
+    """Limits on clients and servers."""
 
     head_bytes: Annotated[float, Size("1KiB", "1MiB")] = Field(
         default=64 * 1024, description="The head of a request."
@@ -283,7 +284,7 @@ class LimitSettings(Section):
         default=75.0, description="A connection without a request is closed after this."
     )
     stall_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
-        default=30.0, description="A client that reads nothing for so long is cut off."
+        default=30.0, description="A client that reads nothing for this long is disconnected."
     )
     connect_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
         default=5.0, description="To connect to a server."
@@ -343,7 +344,7 @@ class KvEventSettings(Section):
 
 
 class LiveSettings(Section):
-    """What only makes sense live: addresses, keys, limits."""
+    """Addresses, keys and limits of a live gateway."""
 
     listen: Address = Field(
         default=f"127.0.0.1:{DEFAULT_PORT}", description="Where clients connect."
@@ -369,7 +370,7 @@ class LiveSettings(Section):
     servers_dns: list[DnsEntry] = Field(
         default_factory=list,
         max_length=64,
-        description="Names whose addresses are servers; they are resolved again and again.",
+        description="DNS names whose addresses are servers; resolved repeatedly.",
     )
     servers_kubernetes: list[KubernetesEntry] = Field(
         default_factory=list,
@@ -381,7 +382,7 @@ class LiveSettings(Section):
     clients: list[ClientEntry] = Field(
         default_factory=list,
         max_length=10_000,
-        description="Keys of clients; default: no key is asked for.",
+        description="API keys of clients; default: none is required.",
     )
     picker: PickerSettings | None = Field(
         default=None,
