@@ -432,6 +432,15 @@ def test_one_replica_of_a_group_that_is_stranded_goes_alone() -> None:
     assert len(world.taken) == 8
 
 
+@pytest.mark.parametrize(("replicas", "event"), [(1, FIRED), (2, FIRED_IN_GROUP)])
+def test_a_termination_names_the_clique_that_is_breached(replicas: int, event: str) -> None:
+    world = leader_and_workers(replicas)
+    world.kill(world.pods("g-0-worker")[0])
+    world.run(600.0)
+    (told,) = world.events(event)
+    assert told.message.endswith(" is terminated: the clique web-0-g-0-worker is breached")
+
+
 def test_a_leader_that_comes_back_in_time_stops_the_clock() -> None:
     world = leader_and_workers()
     world.kill(*world.pods("leader"))

@@ -145,8 +145,10 @@ def broken_replica(
 ) -> Broken | None:
     """A replica of a scaling group that is breached or stranded: which of them is due first."""
     delay_s = owner.spec.delay_s(template_of(owner, group))
-    why = f"breached for {delay_s:g} s"
-    found = [breach_of(clique, delay_s, why) for clique in members.values()]
+    found = [
+        breach_of(clique, delay_s, f"the clique {clique.name} is breached")
+        for clique in members.values()
+    ]
     if owner.spec.on_stranded == TERMINATE:
         found.append(stranded_replica(members, delay_s))
     return _first(found)
@@ -171,17 +173,13 @@ def broken_group(
     """
     if conditions.TERMINATING in group.conditions or group.status.excused:
         return None
-    why = f"the scaling group {group.name} is breached"
-    breach = breach_of(group, delay_s, why)
+    breach = breach_of(group, delay_s, f"the scaling group {group.name} is breached")
     if breach is not None:
         return breach
     found = [one for index, one in broken.items() if index < group.replicas]
     found.sort(key=lambda one: one.due_s)
     spare = max(0, group.replicas - group.min_available)
-    if spare >= len(found):
-        return None
-    last = found[spare]
-    return last if last.stranded else Broken(last.due_s, why)
+    return None if spare >= len(found) else found[spare]
 
 
 def due_in_group(
