@@ -1,5 +1,7 @@
 """Where the time of a request went: phases without gaps, one at a time and many at once."""
 
+import gc
+import weakref
 from typing import Any
 
 import pyarrow as pa
@@ -167,3 +169,16 @@ def test_endings_are_counted_by_the_result_and_shown_by_their_first_request() ->
         ("dropped", 9, None, "needs # blocks"),
         ("rejected", 7, 3, "bucket 1 is empty"),
     ]
+
+
+def test_a_batch_of_rows_goes_when_nobody_has_it() -> None:
+    """It holds a column of every figure: those of a long run would fill the memory."""
+    batch = RowBatch(pa.record_batch({"outcome": ["completed", "completed"]}))
+    assert batch.completed is batch
+    gone = weakref.ref(batch)
+    gc.disable()
+    try:
+        del batch
+        assert gone() is None
+    finally:
+        gc.enable()

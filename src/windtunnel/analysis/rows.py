@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,6 +48,7 @@ class RowBatch:
         self._chosen = slice(None) if chosen is None else chosen
         self._floats: dict[str, Floats] = {}
         self._words: dict[str, tuple[Numbers, list[str]]] = {}
+        self._completed: list[RowBatch] | None = None  # empty: this has no others
 
     def floats(self, name: str) -> Floats:
         if name not in self._floats:
@@ -68,8 +68,11 @@ class RowBatch:
         numbers, words = self.words("outcome")
         return np.array([*(word in outcomes for word in words), False])[numbers]
 
-    @cached_property
+    @property
     def completed(self) -> RowBatch:
-        """The rows of completed requests; itself where all are."""
-        chosen = self.having(COMPLETED)
-        return self if chosen.all() else RowBatch(self.batch, chosen)
+        """The rows of completed requests; itself where all are, which it must not hold: it would
+        stay in memory."""
+        if self._completed is None:
+            chosen = self.having(COMPLETED)
+            self._completed = [] if chosen.all() else [RowBatch(self.batch, chosen)]
+        return self._completed[0] if self._completed else self

@@ -203,4 +203,7 @@ def _owners_of(
 def batches_of(path: Path) -> Iterator[RowBatch]:
     """The rows of requests, some at a time."""
     file = parquet_of(path, OF_REQUESTS)
-    return map(RowBatch, file.iter_batches(batch_size=ROWS_PER_LOOK, columns=OF_REQUESTS))
+    kinds = {"batch_size": ROWS_PER_LOOK, "columns": OF_REQUESTS}
+    groups = range(file.num_row_groups)  # of all at once, it would read far ahead
+    parts = (file.iter_batches(row_groups=[group], **kinds) for group in groups)
+    return (RowBatch(batch) for part in parts for batch in part)

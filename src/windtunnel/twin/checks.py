@@ -18,6 +18,7 @@ EVERYTHING_EVERY: Final = 64
 LISTS_EVERY: Final = 8
 """Of so many events, one has the lists of free blocks walked, which are as long as a cache is."""
 SERVERS_PER_BREATH: Final = 1_024
+INFINITY: Final = math.inf
 UNSEEN: Final = (-1, -1, -1, -1, 0.0)
 
 
@@ -51,17 +52,24 @@ def _blocks_are_conserved(simulation: Simulation) -> str | None:
     for server in simulation.servers:
         if server.index % SERVERS_PER_BREATH == 0:
             breathe()
-        mark = (
+        mark = marks[server.index]
+        if (
+            mark[4] == server.wake_s
+            and mark[0] == server.load
+            and mark[1] == server.pool.free
+            and mark[2] == server.running.count
+            and mark[3] == server.queued
+            and not all_of_them
+        ):
+            continue
+        walked = simulation.events % LISTS_EVERY == 0 or mark == UNSEEN
+        marks[server.index] = (
             int(server.load),
             int(server.pool.free),
             int(server.running.count),
             int(server.queued),
             float(server.wake_s),
         )
-        if mark == marks[server.index] and not all_of_them:
-            continue
-        walked = simulation.events % LISTS_EVERY == 0 or marks[server.index] == UNSEEN
-        marks[server.index] = mark
         free = server.pool.recount()[0] if walked else int(server.pool.free)
         held = server.blocks_held()
         leaked = server.pool.leaked
@@ -74,8 +82,9 @@ def _blocks_are_conserved(simulation: Simulation) -> str | None:
 
 def _no_server_sleeps_on_work(simulation: Simulation) -> str | None:
     for server in simulation.servers:
-        waits_for_blocks = server.queued == server.load and server.holds_apart
-        if server.load and server.wake_s == float("inf") and not waits_for_blocks:
+        if not server.load or server.wake_s != INFINITY:
+            continue
+        if not (server.queued == server.load and server.holds_apart):
             return f"server {server.index} has {server.load} requests and no next event"
     return None
 
