@@ -14,10 +14,12 @@ class LineBuffer:
         self._write: Final = write
         self._lines: Final[list[bytes]] = []
         self._bytes = 0
+        self._count = 0
 
-    def add(self, line: bytes) -> None:
-        self._lines.append(line)
-        self._bytes += len(line)
+    def add(self, lines: bytes, count: int = 1) -> None:
+        self._lines.append(lines)
+        self._count += count
+        self._bytes += len(lines)
         if self._bytes >= FLUSH_BYTES:
             self.flush()
 
@@ -25,9 +27,9 @@ class LineBuffer:
         """Writes what there is; called at least once a second."""
         if not self._lines:
             return
-        data, count = b"".join(self._lines), len(self._lines)
+        data, count = b"".join(self._lines), self._count
         self._lines.clear()
-        self._bytes = 0
+        self._bytes = self._count = 0
         try:
             self._write(data)
         except (OSError, ValueError):

@@ -546,3 +546,47 @@ def test_a_whole_url_is_taken_for_its_path() -> None:
                 assert (await it.ask(path=path, method="GET")).status == 404
 
     run(test())
+
+
+@pytest.mark.parametrize("first", [0, 1, 20_000])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_large_body_arrives_whole_and_the_request_behind_it_is_answered(
+    first: int, *, alone: bool
+) -> None:
+    """`first`: bytes of the body that come with the head; `alone`: nothing is pipelined."""
+    small = json.dumps(chat()).encode()
+    large = json.dumps({"model": "m", "prompt": "x" * 100_000 + "\r\n\r\n"}).encode()
+    asked = request(large, path="/v1/completions")
+    head = len(asked) - len(large)
+    behind = b"" if alone else request(small)
+
+    async def test() -> None:
+        async with bed() as it:
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+            for start, end in ((0, head + first), (head + first, 60_000), (60_000, len(asked))):
+                writer.write(asked[start:end] + (behind if end == len(asked) else b""))
+                await writer.drain()
+                await asyncio.sleep(0.01)
+            assert (await read_answer(reader)).status == 200
+            assert it.servers[0].requests[0].body == large
+            if alone:
+                writer.write(request(small))
+            assert (await read_answer(reader)).status == 200
+            assert it.servers[0].requests[1].body == small
+            writer.close()
+            it.settled()
+
+    run(test())
+
+
+def test_names_that_are_no_text_are_refused_where_a_body_must_be_written_anew() -> None:
+    odd = b'{"model":"m","messages":[],"\\ud800":1,"kv_transfer_params":{"a":1}}'
+
+    async def test() -> None:
+        async with bed() as it:
+            got = await it.ask(odd)
+            assert got.status == 400
+            assert not it.servers[0].requests
+            it.settled()
+
+    run(test())

@@ -97,7 +97,7 @@ class LiveRequest:
         self.record: Final = record
         self.plane: Final = plane
         self.holder: Final = arrival.holder
-        self.among: Final = tuple(arrival.among)
+        self.among: Final = arrival.among
         self.state = QUEUED
         self.tried: list[int] = []
         self.unplaced_s = 0.0
@@ -146,6 +146,7 @@ class GatewayCore:
         admission = policies.admission
         self.has_allowances: Final = bool(admission.budgets) or admission.policy == "token-bucket"
         """Whether tenants are held to rates or shares at all."""
+        self.splits = False  # a server that only computes prompts has joined
         self.retries = 0
         self._record: Final = record
         self._pools: Final[list[str]] = []
@@ -166,6 +167,7 @@ class GatewayCore:
         policies = self.policies
         availability = Availability(slots, policies.breaker, policies.ramp_s)
         self.servers.append(LiveServer(name, role, availability))
+        self.splits = self.splits or role == PREFILL
         self._pools.append(name)
         for plane in self.planes.values():
             plane.join(slots)
@@ -309,7 +311,7 @@ class GatewayCore:
         prefix = None
         prompt_tokens = arrival.prompt_tokens
         if arrival.prefix_keys:
-            prefix = PrefixChain(list(arrival.prefix_keys), list(arrival.prefix_ends))
+            prefix = PrefixChain(arrival.prefix_keys, arrival.prefix_ends)
             prompt_tokens = max(prompt_tokens, prefix.ends[-1] + 1)
         record = Request(
             arrival.id,

@@ -58,22 +58,43 @@ class GatewayAction:
         self.prefill = -1
 
 
-class RequestArrival(NamedTuple):
-    """What is known of a request when it arrives. Names are numbers in the lists of `Names`."""
+class RequestArrival:
+    """What is known of a request when it arrives. Names are numbers in the lists of `Names`.
 
-    id: int
-    model: str
-    tenant: int
-    slo: int
-    prompt_tokens: int
-    output_tokens: int
-    session: int = -1
-    prefix_keys: Sequence[int] = ()
-    prefix_ends: Sequence[int] = ()
-    holder: int = -1
-    """The server that has what the request refers to; it is preferred to any other."""
-    among: Sequence[int] = ()
-    """The only servers that may have it; empty: all."""
+    `holder`: the server that has what the request refers to, preferred to any other; `among`: the
+    only servers that may have it, or empty for all.
+    """
+
+    __slots__ = (
+        *("among", "holder", "id", "model", "output_tokens", "prefix_ends", "prefix_keys"),
+        *("prompt_tokens", "session", "slo", "tenant"),
+    )
+
+    def __init__(
+        self,
+        id: int,  # noqa: A002
+        model: str,
+        tenant: int,
+        slo: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        session: int = -1,
+        prefix_keys: Sequence[int] = (),
+        prefix_ends: Sequence[int] = (),
+        holder: int = -1,
+        among: Sequence[int] = (),
+    ) -> None:
+        self.id: Final = id
+        self.model: Final = model
+        self.tenant: Final = tenant
+        self.slo: Final = slo
+        self.prompt_tokens: Final = prompt_tokens
+        self.output_tokens: Final = output_tokens
+        self.session: Final = session
+        self.prefix_keys: Final = list(prefix_keys)
+        self.prefix_ends: Final = list(prefix_ends)
+        self.holder: Final = holder
+        self.among: Final = tuple(among)
 
 
 class ClassOfService(NamedTuple):
@@ -117,11 +138,11 @@ def arrival_data(arrival: RequestArrival) -> dict[str, Plain]:
         "prompt_tokens": arrival.prompt_tokens,
         "output_tokens": arrival.output_tokens,
         "session": arrival.session,
-        "prefix_keys": list(arrival.prefix_keys),
-        "prefix_ends": list(arrival.prefix_ends),
+        "prefix_keys": [*arrival.prefix_keys],
+        "prefix_ends": [*arrival.prefix_ends],
     }
     if arrival.holder >= 0:
         data["holder"] = arrival.holder
     if arrival.among:
-        data["among"] = list(arrival.among)
+        data["among"] = [*arrival.among]
     return data

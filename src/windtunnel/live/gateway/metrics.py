@@ -1,6 +1,5 @@
 """What a gateway counts, and how it is published for Prometheus: our names, and OpenTelemetry's."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -45,12 +44,17 @@ class BucketCounts:
     __slots__ = ("_bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds: Final = bounds
+        self._bounds: Final = list(bounds)
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        self.counts[bisect_left(self._bounds, value)] += 1
+        place = 0
+        for bound in self._bounds:
+            if value <= bound:
+                break
+            place += 1
+        self.counts[place] += 1
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
@@ -119,8 +123,9 @@ class GatewayMetrics:
 
     def ended(self, model: str, outcome: str, reason: str) -> None:
         key = (model, outcome, reason)
-        if key in self.outcomes or len(self.outcomes) < MOST_SERIES:
-            self.outcomes[key] = self.outcomes.get(key, 0) + 1
+        count = self.outcomes.get(key, 0)
+        if count or len(self.outcomes) < MOST_SERIES:
+            self.outcomes[key] = count + 1
 
 
 class GatewayCollector:

@@ -6,14 +6,17 @@ process. Files rotate by size, and the oldest are removed.
 
 import hashlib
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import msgspec
 
 from windtunnel.core.errors import OutputError
+from windtunnel.live.gateway.data_path.structs import TraceRow
 from windtunnel.live.lines import LineBuffer
 
 NAME: Final = "trace-{number:06d}.jsonl"
+ROWS_TOGETHER: Final = 64
+"""Rows that are encoded at once."""
 
 
 class RequestTrace:
@@ -26,6 +29,7 @@ class RequestTrace:
         self._keep: Final = keep
         self._secret: Final = secret
         self._encoder: Final = msgspec.json.Encoder()
+        self._waiting: Final[list[TraceRow]] = []
         self._lines: Final = LineBuffer(self._write)
         self._size = 0
         try:
@@ -42,16 +46,24 @@ class RequestTrace:
         """A name that says nothing, and is the same for the same text."""
         return hashlib.blake2b(text.encode(), digest_size=8, key=self._secret).hexdigest()
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: TraceRow) -> None:
         self.rows += 1
-        self._lines.add(self._encoder.encode(row) + b"\n")
+        self._waiting.append(row)
+        if len(self._waiting) >= ROWS_TOGETHER:
+            self._encode()
 
     @property
     def lost(self) -> int:
         return self._lines.lost
 
     def flush(self) -> None:
+        if self._waiting:
+            self._encode()
         self._lines.flush()
+
+    def _encode(self) -> None:
+        self._lines.add(self._encoder.encode_lines(self._waiting), len(self._waiting))
+        self._waiting.clear()
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)

@@ -10,49 +10,35 @@ import msgspec
 
 from windtunnel.live.gateway.data_path.errors import ClientError
 from windtunnel.live.gateway.data_path.prompts import LARGEST_TOKENS
-
-NO_OPTIONS: Final = msgspec.Raw(b"")
+from windtunnel.live.gateway.data_path.structs import NO_OPTIONS, BodyFields
 
 ASK_FOR_USAGE: Final = b'"stream_options":{"include_usage":true},'
+ASKING: Final = b"{" + ASK_FOR_USAGE
+COPIED: Final = 16 << 10
 
 
-class BodyFields(msgspec.Struct):
-    """The fields that decisions need; the rest is not looked at."""
+def asks_for_usage(fields: BodyFields) -> bool:
+    options = fields.stream_options
+    return options is not None and bool(options.get("include_usage"))
 
-    model: str | None = None
-    stream: bool | None = False
-    messages: msgspec.Raw = NO_OPTIONS
-    prompt: msgspec.Raw = NO_OPTIONS
-    input: msgspec.Raw = NO_OPTIONS
-    tools: msgspec.Raw = NO_OPTIONS
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    max_output_tokens: int | None = None
-    n: int | None = 1
-    stream_options: dict[str, Any] | None = None
-    cache_salt: str | None = None
-    session_id: str | None = None
-    previous_response_id: str | None = None
-    user: str | None = None
-    kv_transfer_params: msgspec.Raw = NO_OPTIONS
-    """They name hosts: only the gateway itself may send them."""
 
-    @property
-    def asks_for_usage(self) -> bool:
-        return bool(self.stream_options and self.stream_options.get("include_usage"))
+def output_tokens_of(fields: BodyFields) -> int:
+    """The most that the answer may have; 0: the request does not say."""
+    asked = fields.max_completion_tokens or fields.max_tokens or fields.max_output_tokens or 0
+    return min(max(asked, 0), LARGEST_TOKENS)
 
-    @property
-    def output_tokens(self) -> int:
-        """The most that it may have; 0: the request does not say."""
-        asked = self.max_completion_tokens or self.max_tokens or self.max_output_tokens or 0
-        return min(max(asked, 0), LARGEST_TOKENS)
 
-    def prompt_bytes(self) -> bytes:
-        """What the server will compute, as it was written."""
-        for part in (self.messages, self.prompt, self.input):
-            if part is not NO_OPTIONS:
-                return bytes(self.tools) + bytes(part)
-        return b""
+def prompt_of(fields: BodyFields) -> bytes:
+    """What the server will compute, as it was written."""
+    part = fields.messages
+    if part is NO_OPTIONS:
+        part = fields.prompt
+        if part is NO_OPTIONS:
+            part = fields.input
+            if part is NO_OPTIONS:
+                return b""
+    tools = fields.tools
+    return bytes(part) if tools is NO_OPTIONS else bytes(tools) + bytes(part)
 
 
 _decoder: Final = msgspec.json.Decoder(BodyFields)
@@ -61,15 +47,23 @@ _decoder: Final = msgspec.json.Decoder(BodyFields)
 def read_body(body: bytes) -> BodyFields:
     """The fields of a body; one that is not a JSON object is a ClientError."""
     try:
-        body.decode()  # values that are not looked at are not checked otherwise
+        if not body.isascii():
+            body.decode()  # values that are not looked at are not checked otherwise
         fields = _decoder.decode(body)
-        if b"\\u" in body:
-            _fields(body)  # names of fields may be half of a surrogate pair
     except msgspec.ValidationError as error:
         raise ClientError(400, _without_place(str(error)), param=_param(str(error))) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ClientError(400, f"The body is not JSON: {error}.") from None
     return fields
+
+
+def check_names(body: bytes) -> None:
+    """Names of fields may be half of a surrogate pair: such a body cannot be written anew."""
+    if body.find(b"\\u") >= 0:
+        try:
+            _fields(body)
+        except msgspec.DecodeError as error:
+            raise ClientError(400, f"The body is not JSON: {error}.") from None
 
 
 def read_values(body: bytes) -> dict[str, Any]:
@@ -103,6 +97,8 @@ def with_usage(body: bytes) -> bytes:
     The field comes first; where the client gave `stream_options` of its own, `without_fields` has
     taken it out before.
     """
+    if len(body) < COPIED and body.startswith(b'{"'):
+        return ASKING + body[1:]
     start = body.index(b"{") + 1
     is_empty = body[start : start + 64].lstrip().startswith(b"}")
     asked = ASK_FOR_USAGE[:-1] if is_empty else ASK_FOR_USAGE

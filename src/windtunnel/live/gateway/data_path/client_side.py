@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
+from windtunnel.live.gateway.data_path.chunks import LAST_CHUNK
 from windtunnel.live.gateway.data_path.errors import ClientError, error_body
 from windtunnel.live.gateway.data_path.http import (
     BODILESS,
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from windtunnel.live.gateway.data_path.server_side import AnswerReceiver
 
 MOST_PIPELINED: Final = 16
+HEAD_END: Final = b"\r\n\r\n"
+LARGE_BODY: Final = 32 << 10
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON: Final = b"content-type: application/json\r\n"
 CLOSE: Final = b"connection: close\r\n"
-LAST_CHUNK: Final = b"0\r\n\r\n"
 
 # What is waited for on a connection.
 IDLE: Final = 0
@@ -51,6 +53,9 @@ class ClientConnection:
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self._body_bytes = 0
+        self._declared = 0
+        self._between = True  # no byte of the next request was parsed
+        self._left = 0  # bytes of a large body that have not come
         self._began_s = 0.0
         self._head: RequestHead | None = None  # of the request that is being read
         self._answered: RequestHead | None = None  # of the request that is being answered
@@ -95,10 +100,17 @@ class ClientConnection:
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        if self.state <= HEAD:
-            self._head_bytes += len(data)
         try:
-            self._feed(data)
+            if self._left:
+                data = self._take_body(data)
+                if not data:
+                    return
+            if self.state <= HEAD:
+                self._head_bytes += len(data)
+            if self._between and (len(data) > LARGE_BODY or data.endswith(HEAD_END)):
+                data = self._feed_large(data)
+            if data:
+                self._feed(data)
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if isinstance(cause, ClientError):
@@ -112,14 +124,38 @@ class ClientConnection:
             if self.state == HEAD and self._head_bytes > self.proxy.limits.head_bytes:
                 self._refuse(ClientError(431, "The head of the request is too large."))
 
+    def _take_body(self, data: bytes) -> bytes:
+        """A piece of a body that goes past the parser; what follows it."""
+        left = self._left
+        self._left = max(0, left - len(data))
+        self._body.append(data if len(data) <= left else data[:left])
+        if self._left:
+            return b""
+        self._parser = httptools.HttpRequestParser(self)
+        self._complete()
+        return data[left:]
+
+    def _feed_large(self, data: bytes) -> bytes:
+        """Parses the head of a request, of which it is known where it ends; the body, if it is
+        large, is not copied by the parser. What is left to parse.
+        """
+        end = data.find(HEAD_END) + 4
+        if end < 4:
+            return data
+        self._declared = 0
+        self._feed(data[:end])
+        if self._declared <= LARGE_BODY or self.state != BODY or self._refused:
+            return data[end:]
+        self._left = self._declared
+        return self._take_body(data[end:]) if end < len(data) else b""
+
     def _feed(self, data: bytes) -> None:
         """Parses data. A request to upgrade is parsed again without it, as HTTP allows."""
-        rest = memoryview(data)
         while True:
             try:
-                self._parser.feed_data(rest)
+                self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                rest = rest[upgrade.args[0] :]
+                data = data[upgrade.args[0] :]
             else:
                 return
             head = self._head
@@ -130,6 +166,7 @@ class ClientConnection:
     # httptools' callbacks.
 
     def on_message_begin(self) -> None:
+        self._between = False
         self._url = b""
         self._headers = []
         self._body = []
@@ -171,8 +208,10 @@ class ClientConnection:
             self.state = BODY
         most = self.proxy.limits.body_bytes
         declared = head.get(b"content-length")
-        if declared is not None and int(declared) > most:
-            raise ClientError(413, f"The body is larger than {most} bytes.")
+        if declared is not None:
+            self._declared = int(declared)
+            if self._declared > most:
+                raise ClientError(413, f"The body is larger than {most} bytes.")
         expected = head.get(b"expect")
         if expected is not None and self.state == BODY and self.transport is not None:
             if expected.lower() != b"100-continue":
@@ -187,10 +226,14 @@ class ClientConnection:
         self._body.append(data)
 
     def on_message_complete(self) -> None:
-        if self._parser.should_upgrade():
-            return
+        if not self._parser.should_upgrade():
+            self._complete()
+
+    def _complete(self) -> None:
+        """A whole request has come."""
         head, parts = self._head, self._body
         assert head is not None
+        self._between = True
         self._body = []
         self._head_bytes = 0
         body = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -234,25 +277,30 @@ class ClientConnection:
     def _closes_to_end(self) -> bool:
         return self._answered is not None and self._answered.http_10
 
-    def write(self, first: bytes, data: bytes) -> None:
-        """`first` is written as it is, `data` as a piece of the answer's body."""
+    def write(self, first: bytes, data: bytes, chunks: bytes) -> None:
+        """`first` is written as it is, `data` as a piece of the answer's body; `chunks` are the
+        same as the server sent it, or empty.
+        """
         transport = self.transport
         if transport is None:
             return
-        if data and self._chunked:
+        if chunks and self._chunked:
+            transport.write(first + chunks if first else chunks)
+        elif data and self._chunked:
             transport.write(b"%b%x\r\n%b\r\n" % (first, len(data), data))
         elif first or data:
             transport.write(first + data)
 
-    def end(self, first: bytes, data: bytes) -> None:
+    def end(self, first: bytes, data: bytes, chunks: bytes) -> None:
         """The last piece of an answer: as `write`, and it is complete."""
-        if self.transport is not None:
-            if not self._chunked:
-                self.write(first, data)
+        transport = self.transport
+        if transport is not None:
+            if chunks or not self._chunked:
+                self.write(first, data, chunks)
             elif data:
-                self.transport.write(b"%b%x\r\n%b\r\n0\r\n\r\n" % (first, len(data), data))
+                transport.write(b"%b%x\r\n%b\r\n0\r\n\r\n" % (first, len(data), data))
             else:
-                self.transport.write(first + LAST_CHUNK)
+                transport.write(first + LAST_CHUNK)
         self.done()
 
     def cut(self, event: bytes) -> None:
@@ -261,7 +309,7 @@ class ClientConnection:
         self.exchange = None
         if transport is not None:
             if event:
-                self.write(b"", event)
+                self.write(b"", event, b"")
             transport.close()
 
     def done(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from windtunnel.live.gateway.data_path.bodies import BodyFields, with_fields, without_fields
+from windtunnel.live.gateway.data_path.bodies import with_fields, without_fields
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
 from windtunnel.live.gateway.data_path.errors import (
     KEPT_BODY,
@@ -24,6 +24,7 @@ from windtunnel.live.gateway.data_path.http import (
 )
 from windtunnel.live.gateway.data_path.server_side import AnswerReceiver
 from windtunnel.live.gateway.data_path.streams import EventStream
+from windtunnel.live.gateway.data_path.structs import BodyFields
 from windtunnel.live.gateway.data_path.usage import TokenUsage, transfer_of, usage_of
 
 if TYPE_CHECKING:
@@ -112,10 +113,10 @@ class Exchange(AnswerReceiver):
         "_moved",
         "_prefill",
         "_proxy",
-        "_request",
         "_reset_tried",
         "_responses",
         "_retry_after",
+        "_sent",
         "_status",
         "api",
         "arrived_s",
@@ -163,7 +164,7 @@ class Exchange(AnswerReceiver):
         self.stream: EventStream | None = None
         self.usage: TokenUsage | None = None
         self._body = b""
-        self._request = b""
+        self._sent = (b"", b"")
         self._status = 0
         self._head_line = b""
         self._kept: list[bytes] = []
@@ -209,12 +210,12 @@ class Exchange(AnswerReceiver):
         address = pool.address
         own = b"%bx-request-id: %b\r\n%b" % (address.auth, self.id, proxy.trace_line(self.head_in))
         head = upstream_head(b"POST", self.api, address.host_header, own, self.head_in, len(body))
-        self._request = head + body
+        self._sent = (head, body)
         now_s = proxy.now_s()
         if self.sent_s < 0.0:
             self.sent_s = now_s
         proxy.first_bytes.add(self, now_s)
-        pool.send(self, self._request)
+        pool.send(self, head, body)
 
     def refuse(self, reason: str, seen: float, limit: float) -> None:
         """It gets no answer from any server."""
@@ -294,23 +295,25 @@ class Exchange(AnswerReceiver):
         self.said = status
         self._head_line = client.begin(status, headers, self.own_headers(self.reason), size)
 
-    def data(self, data: bytes) -> None:
+    def data(self, data: bytes, chunks: bytes) -> None:
         """A piece of the answer's body."""
         if self.over:
             return
-        data = self._follow(data)
+        passed = self._follow(data)
         client = self.client
-        if client is not None and not self._collects and (data or self._head_line):
-            client.write(self._head_line, data)
+        if client is not None and not self._collects and (passed or self._head_line):
+            client.write(self._head_line, passed, chunks if passed is data else b"")
             self._head_line = b""
 
-    def complete(self, data: bytes) -> None:
+    def complete(self, data: bytes, chunks: bytes) -> None:
         """The server has ended its answer with this piece."""
         self.connection = None
         if self.over:
             return
         if data:
-            data = self._follow(data)
+            passed = self._follow(data)
+            if passed is not data:
+                data, chunks = passed, b""
         if self._prefill >= 0:
             self._decode(transfer_of(b"".join(self._kept)))
             return
@@ -321,10 +324,12 @@ class Exchange(AnswerReceiver):
         assert client is not None
         stream = self.stream
         if stream is not None:
-            data += stream.end()
+            held = stream.end()
+            if held:
+                data, chunks = data + held, b""
             if not stream.done:
                 if self.first_byte_s >= 0.0:
-                    client.write(self._head_line, data)
+                    client.write(self._head_line, data, b"")
                     self._head_line = b""
                 what = "the server ended its answer early"
                 self._cut(CUT_OFF, what, "The answer was cut off.", 502)
@@ -334,7 +339,7 @@ class Exchange(AnswerReceiver):
             self.usage = self._kept_usage()
         self.client = None
         self._finish(COMPLETED, self.reason)
-        client.end(self._head_line, data)
+        client.end(self._head_line, data, chunks)
 
     def _follow(self, data: bytes) -> bytes:
         """Takes note of a piece; what of it goes to the client."""
@@ -368,7 +373,8 @@ class Exchange(AnswerReceiver):
         if connection is not None and connection.uses > 1 and not self._reset_tried:
             # The server closed an idle connection at the moment that it was used.
             self._reset_tried = True
-            self._proxy.pools[self.server].send(self, self._request, fresh=True)
+            head, body = self._sent
+            self._proxy.pools[self.server].send(self, head, body, fresh=True)
             return
         self._status = 502
         self._fail(what, again=True)

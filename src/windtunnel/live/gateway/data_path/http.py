@@ -87,6 +87,8 @@ NOT_RETURNED: Final = HOP_BY_HOP | frozenset(
 
 MOST_HEADERS: Final = 128
 ABSOLUTE: Final = re.compile(rb"https?://[^/?#]+", re.IGNORECASE)
+UNDERSCORE: Final = 95
+"""A number: searching for one byte costs a tenth of searching for bytes."""
 BODILESS: Final = (204, 304)
 """Statuses of answers that have no body, and so no framing."""
 
@@ -137,21 +139,20 @@ def check_head(head: RequestHead) -> None:
             hosts += 1
         elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
             raise ClientError(501, "The only transfer encoding that is accepted is chunked.")
-        elif b"_" in name:
+        elif UNDERSCORE in name:
             shown = name[:60].decode("ascii", "replace")
             raise ClientError(400, f"A header name with an underscore is not accepted: {shown!r}.")
     if hosts > 1 or (hosts == 0 and not head.http_10):
         raise ClientError(400, f"The request has {hosts} Host headers; it must have one.")
 
 
-def named_by_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
+def named_by_connection(headers: list[tuple[bytes, bytes]]) -> list[bytes]:
     """Headers that `Connection` declares to be about the connection alone."""
-    return frozenset(
-        part.strip().lower()
-        for name, value in headers
-        if name == b"connection"
-        for part in value.split(b",")
-    )
+    named: list[bytes] = []
+    for name, value in headers:
+        if name == b"connection":
+            named += [part.strip().lower() for part in value.split(b",")]
+    return named
 
 
 def content_length(headers: list[tuple[bytes, bytes]]) -> int:
@@ -174,8 +175,8 @@ def upstream_head(
     dropped = named_by_connection(head.headers)
     lines = [method, b" ", path, b" HTTP/1.1\r\nhost: ", host, b"\r\n", own]
     for name, value in head.headers:
-        if name not in NOT_SENT and name not in dropped:
-            lines += (name, b": ", value, b"\r\n")
+        if name not in NOT_SENT and (not dropped or name not in dropped):
+            lines.append(b"%b: %b\r\n" % (name, value))
     lines.append(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % size)
     return b"".join(lines)
 
@@ -188,7 +189,8 @@ def response_head(
     dropped = named_by_connection(headers)
     lines = [b"HTTP/1.1 %d " % status, reason, b"\r\n", own]
     for name, value in headers:
-        if name not in NOT_RETURNED and name not in dropped:
-            lines += (name, b": ", value, b"\r\n")
-    lines += (framing, b"\r\n")
+        if name not in NOT_RETURNED and (not dropped or name not in dropped):
+            lines.append(b"%b: %b\r\n" % (name, value))
+    lines.append(framing)
+    lines.append(b"\r\n")
     return b"".join(lines)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from windtunnel.live.gateway.data_path.bodies import BodyFields
 from windtunnel.live.gateway.data_path.errors import LEFT_STATUS, error_body
 from windtunnel.live.gateway.data_path.exchange import (
     COMPLETED,
@@ -17,6 +16,7 @@ from windtunnel.live.gateway.data_path.exchange import (
     Exchange,
 )
 from windtunnel.live.gateway.data_path.http import RequestHead
+from windtunnel.live.gateway.data_path.structs import BodyFields
 
 if TYPE_CHECKING:
     from windtunnel.live.gateway.data_path.proxy import Proxy

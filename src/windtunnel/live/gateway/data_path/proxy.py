@@ -14,8 +14,10 @@ from windtunnel.core.clock import lap_s
 from windtunnel.core.random import fresh_seed
 from windtunnel.live.gateway.access_log import AccessLog
 from windtunnel.live.gateway.data_path.bodies import (
-    NO_OPTIONS,
-    BodyFields,
+    asks_for_usage,
+    check_names,
+    output_tokens_of,
+    prompt_of,
     read_body,
     read_values,
     with_usage,
@@ -28,6 +30,7 @@ from windtunnel.live.gateway.data_path.http import RequestHead
 from windtunnel.live.gateway.data_path.prompts import PromptReader
 from windtunnel.live.gateway.data_path.responses import ASKED, METHODS, ResponseOwners, Retrieval
 from windtunnel.live.gateway.data_path.server_side import AnswerReceiver, ServerPool
+from windtunnel.live.gateway.data_path.structs import NO_OPTIONS, BodyFields, TraceRow
 from windtunnel.live.gateway.data_path.timing import Deadlines, ProgressDeadlines
 from windtunnel.live.gateway.decisions import GatewayCore
 from windtunnel.live.gateway.facts import REFUSE, SEND, RequestArrival
@@ -81,6 +84,9 @@ class KeyHolder(NamedTuple):
 
     tenant: int
     classes: tuple[int, ...]
+
+
+ANYONE: Final = KeyHolder(0, ())
 
 
 class Proxy:
@@ -266,17 +272,25 @@ class Proxy:
         assert model is not None
         exchange.id = self._id_of(head)
         exchange.model = model
-        prompt = fields.prompt_bytes()
+        prompt = prompt_of(fields)
         exchange.prompt_bytes = len(prompt)
         tokens, keys, ends = self._prompt(model, fields.cache_salt or "", prompt, body)
-        asks = bool(
-            self._asks_usage and fields.stream and not fields.asks_for_usage and path in STREAMING
+        asks = (
+            self._asks_usage
+            and exchange.streams
+            and not asks_for_usage(fields)
+            and path in STREAMING
         )
+        dropped: tuple[str, ...] = ()
         if fields.kv_transfer_params is not NO_OPTIONS:
-            body = without_fields(body, ("kv_transfer_params",))
+            dropped = ("kv_transfer_params",)
+        if asks and fields.stream_options is not None:
+            dropped = (*dropped, "stream_options")
+        if dropped or self.core.splits:
+            check_names(body)
+        if dropped:
+            body = without_fields(body, dropped)
         if asks:
-            if fields.stream_options is not None:
-                body = without_fields(body, ("stream_options",))
             body = with_usage(body)
         exchange.prepare(path, body, asks)
         arrival = RequestArrival(
@@ -285,7 +299,7 @@ class Proxy:
             holder.tenant,
             slo,
             tokens,
-            fields.output_tokens,
+            output_tokens_of(fields),
             self._session(head, fields.session_id),
             keys,
             ends,
@@ -454,7 +468,7 @@ class Proxy:
     def identify(self, head: RequestHead) -> KeyHolder:
         """The tenant of a request; a key that is missing or not known is a ClientError."""
         if not self._keys:
-            return KeyHolder(0, ())
+            return ANYONE
         given = head.get(b"authorization") or b""
         scheme, _, key = given.partition(b" ")
         if scheme.lower() != b"bearer" or not key:
@@ -526,41 +540,46 @@ class Proxy:
 
     def _row(
         self, exchange: Exchange, arrival: RequestArrival, now_s: float, ttft_s: float
-    ) -> dict[str, Any]:
+    ) -> TraceRow:
         trace = self.trace
         assert trace is not None
         usage = exchange.usage
-        prompt = usage.prompt if usage is not None and usage.prompt else arrival.prompt_tokens
+        prompt = arrival.prompt_tokens
+        if usage is not None:
+            prompt = usage.prompt or prompt
         output = exchange.output_tokens
         if not output and usage is None and exchange.outcome == COMPLETED:
             output = arrival.output_tokens  # an answer came, and nothing counted its tokens
-        row: dict[str, Any] = {
-            "arrived": exchange.arrived_s,
-            "prompt_tokens": prompt,
-            "output_tokens": output,
-            "id": f"{exchange.number}",
-            "tenant": self.core.policies.tenants[arrival.tenant],
-            "slo": self.core.policies.classes[arrival.slo].name,
-            "model": arrival.model,
-            "outcome": exchange.outcome,
-            "reason": exchange.reason,
-            "attempts": exchange.attempt,
-        }
+        policies = self.core.policies
+        row = TraceRow(
+            exchange.arrived_s,
+            prompt,
+            output,
+            str(exchange.number),
+            policies.tenants[arrival.tenant],
+            policies.classes[arrival.slo].name,
+            arrival.model,
+            exchange.outcome,
+            exchange.reason,
+            exchange.attempt,
+        )
         if exchange.server >= 0:
-            row["server"] = self.server_name(exchange.server)
+            row.server = self.server_name(exchange.server)
         if arrival.session >= 0:
-            row["session"] = trace.name(str(arrival.session))
-        if arrival.prefix_keys:
-            places = [n for n, end in enumerate(arrival.prefix_ends) if end <= prompt]
-            if places:
-                row["prefix_keys"] = [arrival.prefix_keys[n] for n in places]
-                row["prefix_ends"] = [arrival.prefix_ends[n] for n in places]
+            row.session = trace.name(str(arrival.session))
+        keys, ends = arrival.prefix_keys, arrival.prefix_ends
+        count = len(ends)
+        while count and ends[count - 1] > prompt:
+            count -= 1
+        if count:
+            row.prefix_keys = keys[:count]
+            row.prefix_ends = ends[:count]
         if exchange.outcome == COMPLETED:
             if exchange.streams:
-                row["ttft"] = ttft_s
-            row["e2e"] = now_s - exchange.arrived_s
+                row.ttft = ttft_s
+            row.e2e = now_s - exchange.arrived_s
             if usage is not None:
-                row["cached_tokens"] = usage.cached
+                row.cached_tokens = usage.cached
         return row
 
     def _access(

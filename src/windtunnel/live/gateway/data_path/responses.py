@@ -111,7 +111,7 @@ class Retrieval(AnswerReceiver):
         self.attempt = 1
         proxy.retrievals[self] = None
         proxy.first_bytes.add(self, self._began_s)
-        pool.send(self, self._asked, fresh=head.method != b"GET")
+        pool.send(self, self._asked, b"", fresh=head.method != b"GET")
 
     def head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         proxy, client = self._proxy, self._client
@@ -128,15 +128,15 @@ class Retrieval(AnswerReceiver):
         else:
             self._head_line = client.begin(status, headers, self._own, content_length(headers))
 
-    def data(self, data: bytes) -> None:
+    def data(self, data: bytes, chunks: bytes) -> None:
         self.last_s = self._proxy.swept_s
         if self._kept is not None:
             self._kept += data[: KEPT_BODY - len(self._kept)]
         elif self._client is not None:
-            self._client.write(self._head_line, data)
+            self._client.write(self._head_line, data, chunks)
             self._head_line = b""
 
-    def complete(self, data: bytes) -> None:
+    def complete(self, data: bytes, chunks: bytes) -> None:
         self.connection = None
         if self.over:
             return
@@ -144,7 +144,7 @@ class Retrieval(AnswerReceiver):
         if kept is None:
             client = self._end("completed")
             if client is not None:
-                client.end(self._head_line, data)
+                client.end(self._head_line, data, chunks)
             return
         kept += data[: KEPT_BODY - len(kept)]
         client = self._end("failed", f"status {self.status}")
@@ -159,7 +159,7 @@ class Retrieval(AnswerReceiver):
         reused = connection is not None and connection.uses > 1 and not connection.answering
         if reused and self.attempt == 1:  # the server closed an idle connection as it was used
             self.attempt = 2
-            self._proxy.pools[self._server].send(self, self._asked, fresh=True)
+            self._proxy.pools[self._server].send(self, self._asked, b"", fresh=True)
             return
         self._refuse(502, "The server that has this response did not answer.", what)
 

@@ -6,6 +6,8 @@ from typing import Final, cast
 
 import httptools
 
+from windtunnel.live.gateway.data_path.chunks import LAST_CHUNK, ChunkDecoder
+from windtunnel.live.gateway.data_path.http import BODILESS
 from windtunnel.live.gateway.data_path.timing import Progress
 from windtunnel.live.gateway.metrics import GatewayMetrics
 
@@ -13,6 +15,9 @@ MOST_IDLE: Final = 256
 IDLE_S: Final = 4.0
 """vLLM closes idle connections after 5 s: ours are dropped before."""
 LARGEST_HEAD: Final = 256 << 10
+HEAD_END: Final = b"\r\n\r\n"
+COPIED: Final = 16 << 10
+"""Bodies of requests up to this size are copied behind their heads: one write is cheaper."""
 NOT_HTTP: Final = "the server's answer is not valid HTTP"
 BAD_STATUS: Final = "the status of the server's answer is not between 100 and 599"
 
@@ -36,12 +41,12 @@ class AnswerReceiver(Progress):
         """The server has begun to answer."""
         raise NotImplementedError
 
-    def data(self, data: bytes) -> None:
-        """A piece of the answer's body."""
+    def data(self, data: bytes, chunks: bytes) -> None:
+        """A piece of the answer's body; `chunks`: the same as it came, or empty."""
         raise NotImplementedError
 
-    def complete(self, data: bytes) -> None:
-        """The server has ended its answer with this piece."""
+    def complete(self, data: bytes, chunks: bytes) -> None:
+        """The server has ended its answer with this piece; `chunks` has the last one, too."""
         raise NotImplementedError
 
     def broken(self, what: str) -> None:
@@ -82,7 +87,8 @@ class ServerConnection:
         self.answering = False  # some byte of the answer has come
         self._pool: Final = pool
         self._exchange: AnswerReceiver | None = None
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Final = httptools.HttpResponseParser(self)
+        self._chunks: ChunkDecoder | None = None  # takes the body past the parser
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._pieces: Final[list[bytes]] = []
@@ -92,6 +98,7 @@ class ServerConnection:
         self._invalid = ""  # what is wrong with its head
         self._keeps_alive = False
         self._ends_by_closing = False  # its answer has no length
+        self._head_is_whole = False
         self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -105,7 +112,7 @@ class ServerConnection:
             return
         self._exchange = None
         if self._ends_by_closing and error is None:
-            exchange.complete(b"")
+            exchange.complete(b"", b"")
         else:
             exchange.broken(str(error) if error is not None else "the server closed the connection")
 
@@ -118,15 +125,20 @@ class ServerConnection:
     def resume_writing(self) -> None:
         pass
 
-    def start(self, exchange: AnswerReceiver, request: bytes) -> None:
+    def start(self, exchange: AnswerReceiver, head: bytes, body: bytes) -> None:
         self._exchange = exchange
         self.uses += 1
         self.answering = False
         self._head_done = self._complete = self._ends_by_closing = self._unrequested = False
         self._invalid = ""
         self._head_bytes = 0
-        assert self.transport is not None
-        self.transport.write(request)
+        self._chunks = None
+        transport = self.transport
+        assert transport is not None
+        if len(body) <= COPIED:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
 
     def leave(self) -> None:
         """The exchange wants nothing more: an answer under way ends by closing the connection."""
@@ -148,11 +160,19 @@ class ServerConnection:
             self._pool.unrequested()
             self.leave()
             return
+        if self._chunks is not None:
+            self._decode(exchange, self._chunks, data)
+        else:
+            self._parse(exchange, data)
+
+    def _parse(self, exchange: AnswerReceiver, data: bytes) -> None:
+        """A piece of the head, or of a body with a length."""
         self.answering = True
-        if not self._head_done:
-            self._head_bytes += len(data)
         try:
-            self._parser.feed_data(data)
+            if self._head_done:
+                self._parser.feed_data(data)
+            else:
+                data = self._feed_head(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             if self._complete:
                 self._unrequested = True
@@ -169,6 +189,14 @@ class ServerConnection:
                 self.leave()
                 exchange.broken("the head of the server's answer is too large")
             return
+        if self._chunks is not None:
+            if data:
+                self._decode(exchange, self._chunks, data)
+            return
+        self._pass_on(exchange)
+
+    def _pass_on(self, exchange: AnswerReceiver) -> None:
+        """What the parser found of a body."""
         pieces = self._pieces
         if pieces:
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -176,9 +204,41 @@ class ServerConnection:
         else:
             body = b""
         if self._complete:
-            self._finish(exchange, body)
+            self._finish(exchange, body, b"")
         elif body:
-            exchange.data(body)
+            exchange.data(body, b"")
+
+    def _feed_head(self, data: bytes) -> bytes:
+        """Parses the head of an answer; what follows it, if that is for the decoder of chunks.
+
+        Only of a head that came in one piece it is known where it ends.
+        """
+        self._head_is_whole = self._head_bytes == 0
+        self._head_bytes += len(data)
+        place, size = 0, len(data)
+        while place < size and self._chunks is None:
+            until = data.find(HEAD_END, place) + 4
+            if until < 4:
+                until = size
+            self._parser.feed_data(data[place:until])
+            place = until
+        return data[place:]
+
+    def _decode(self, exchange: AnswerReceiver, decoder: ChunkDecoder, data: bytes) -> None:
+        try:
+            body = decoder.feed(data)
+        except ValueError:
+            self.leave()
+            exchange.broken(NOT_HTTP)
+            return
+        chunks = data if decoder.as_came else b""
+        if decoder.done:
+            self._chunks = None
+            self._parser.feed_data(LAST_CHUNK)  # for it, the body was empty
+            self._unrequested = decoder.more
+            self._finish(exchange, body, chunks)
+        elif body:
+            exchange.data(body, chunks)
 
     def on_message_begin(self) -> None:
         if self._complete:
@@ -196,8 +256,14 @@ class ServerConnection:
             self._invalid = BAD_STATUS
             return
         self._head_done = True
-        names = [name for name, _ in headers]
-        self._ends_by_closing = b"content-length" not in names and b"transfer-encoding" not in names
+        self._ends_by_closing = True
+        for name, value in headers:
+            if name == b"transfer-encoding":
+                self._ends_by_closing = False
+                if value == b"chunked" and self._head_is_whole and status not in BODILESS:
+                    self._chunks = ChunkDecoder()
+            elif name == b"content-length":
+                self._ends_by_closing = False
         exchange = self._exchange
         if exchange is not None:
             exchange.head(status, headers)
@@ -211,7 +277,7 @@ class ServerConnection:
             self._complete = True
             self._keeps_alive = self._parser.should_keep_alive()
 
-    def _finish(self, exchange: AnswerReceiver, body: bytes) -> None:
+    def _finish(self, exchange: AnswerReceiver, body: bytes, chunks: bytes) -> None:
         self._exchange = None
         transport = self.transport
         if transport is not None:
@@ -222,7 +288,7 @@ class ServerConnection:
                 self._pool.release(self)
             else:
                 transport.close()
-        exchange.complete(body)
+        exchange.complete(body, chunks)
 
 
 class ServerAddress:
@@ -255,17 +321,19 @@ class ServerPool:
         self._idle: Final[list[ServerConnection]] = []
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
-    def send(self, exchange: AnswerReceiver, request: bytes, *, fresh: bool = False) -> None:
+    def send(
+        self, exchange: AnswerReceiver, head: bytes, body: bytes, *, fresh: bool = False
+    ) -> None:
         """Sends on an idle connection, or on a new one; `fresh`: only on a new one."""
         while self._idle and not fresh:
             connection = self._idle.pop()
             transport = connection.transport
             if transport is not None and not transport.is_closing():
                 exchange.connection = connection
-                connection.start(exchange, request)
+                connection.start(exchange, head, body)
                 return
         task = asyncio.get_running_loop().create_task(
-            self._connect(exchange, exchange.attempt, request)
+            self._connect(exchange, exchange.attempt, head, body)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -301,7 +369,9 @@ class ServerPool:
     def _new(self) -> asyncio.Protocol:
         return cast("asyncio.Protocol", ServerConnection(self))
 
-    async def _connect(self, exchange: AnswerReceiver, attempt: int, request: bytes) -> None:
+    async def _connect(
+        self, exchange: AnswerReceiver, attempt: int, head: bytes, body: bytes
+    ) -> None:
         address = self.address
         loop = asyncio.get_running_loop()
         try:
@@ -320,4 +390,4 @@ class ServerPool:
             self.release(connection)
             return
         exchange.connection = connection
-        connection.start(exchange, request)
+        connection.start(exchange, head, body)

@@ -4,54 +4,40 @@ from typing import Final
 
 import msgspec
 
-
-class UsageDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+from windtunnel.live.gateway.data_path.structs import AnswerTransfer, AnswerUsage
 
 
-class TokenUsage(msgspec.Struct):
+class TokenUsage:
     """Tokens of a request as its server counted them."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens: int | None = None
-    prompt_tokens_details: UsageDetails | None = None
+    __slots__ = ("cached", "output", "prompt")
 
-    @property
-    def prompt(self) -> int:
-        return self.prompt_tokens or self.input_tokens or 0
-
-    @property
-    def output(self) -> int:
-        return self.completion_tokens or self.output_tokens or 0
-
-    @property
-    def cached(self) -> int:
-        details = self.prompt_tokens_details
-        return (details.cached_tokens or 0) if details is not None else 0
+    def __init__(self, prompt: int, output: int, cached: int) -> None:
+        self.prompt: Final = prompt
+        self.output: Final = output
+        self.cached: Final = cached
 
 
-class _WithUsage(msgspec.Struct):
-    usage: TokenUsage | None = None
-
-
-_decoder: Final = msgspec.json.Decoder(_WithUsage)
+_decoder: Final = msgspec.json.Decoder(AnswerUsage)
 
 
 def usage_of(body: bytes) -> TokenUsage | None:
     """What the body of an answer, or one chunk of it, says about tokens."""
     try:
-        return _decoder.decode(body).usage
+        found = _decoder.decode(body).usage
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    if found is None:
+        return None
+    details = found.prompt_tokens_details
+    return TokenUsage(
+        found.prompt_tokens or found.input_tokens or 0,
+        found.completion_tokens or found.output_tokens or 0,
+        (details.cached_tokens or 0) if details is not None else 0,
+    )
 
 
-class _WithTransfer(msgspec.Struct):
-    kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
-
-
-_transfer_decoder: Final = msgspec.json.Decoder(_WithTransfer)
+_transfer_decoder: Final = msgspec.json.Decoder(AnswerTransfer)
 
 
 def transfer_of(body: bytes) -> msgspec.Raw | None:
