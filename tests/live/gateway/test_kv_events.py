@@ -17,7 +17,13 @@ from windtunnel.core.errors import InputError
 from windtunnel.live.gateway.audit import audit
 from windtunnel.live.gateway.kv import blocks
 from windtunnel.live.gateway.kv import events as kv_events
-from windtunnel.live.gateway.kv.blocks import BadEvents, ServerBlocks, read_batch
+from windtunnel.live.gateway.kv.blocks import (
+    BadEvents,
+    CacheChange,
+    MergedRanks,
+    ServerBlocks,
+    read_batch,
+)
 from windtunnel.live.gateway.kv.tokens import ModelTokenizer, TokenChain
 from windtunnel.live.gateway.settings import read_settings
 
@@ -288,6 +294,69 @@ def test_a_prompt_that_is_too_large_for_a_template_is_estimated(tmp_path: Path) 
     found = [one["data"]["prompt_tokens"] for one in lines if one["kind"] == "request.arrived"]
     assert found[0] == 12
     assert found[1] == pytest.approx(1_200_000 / 4, rel=0.05)
+
+
+changes = st.tuples(
+    st.integers(0, 2),
+    st.booleans(),
+    st.lists(st.integers(0, 5), unique=True, max_size=3),
+    st.lists(st.integers(0, 5), unique=True, max_size=3),
+)
+
+
+@given(st.lists(changes, max_size=20))
+def test_a_server_has_what_any_of_its_ranks_has(told: list[Any]) -> None:
+    merged = MergedRanks(3)
+    ranks: list[set[int]] = [set(), set(), set()]
+    server: set[int] = set()
+    for rank, cleared, stored, dropped in told:
+        removed = [key for key in dropped if key not in stored]
+        ranks[rank] = (set() if cleared else ranks[rank] - set(removed)) | set(stored)
+        found = merged.merge(rank, CacheChange(cleared, [(key, 64) for key in stored], removed))
+        server = (set() if found.cleared else server) - set(found.removed)
+        server |= {key for key, _ in found.stored}
+        assert server == ranks[0] | ranks[1] | ranks[2]
+
+
+def test_every_rank_of_a_server_is_followed_at_its_port(tmp_path: Path) -> None:
+    from zmq.asyncio import Context
+
+    async def test() -> None:
+        context = Context()
+        publishers: list[Any] = []
+        for base in range(21_000, 60_000, 7):  # two ports one after another
+            with contextlib.suppress(zmq.ZMQError):
+                publishers.clear()
+                for rank in range(2):
+                    publishers.append(context.socket(zmq.PUB))
+                    publishers[-1].bind(f"tcp://127.0.0.1:{base + rank}")
+                break
+        file = tmp_path / "gateway.yaml"
+        file.write_text(
+            f"live:\n  tokenizers: {{m: {tokenizer_in(tmp_path / 't')}}}\n"
+            f"  kv_events: {{port: {base}, ranks: 2}}\n"
+        )
+        try:
+            async with bed(friendly, config=file) as it:
+                prompts = [[1] * 64, [2] * 64]
+                numbers = [0, 0]
+                while not all(cached(it, one, 0) for one in prompts):
+                    for rank, one in enumerate(prompts):
+                        payload = msgspec.msgpack.encode([0.0, [stored(one)]])
+                        frames = [b"", numbers[rank].to_bytes(8, "big"), payload]
+                        await publishers[rank].send_multipart(frames)
+                        numbers[rank] += 1
+                    await asyncio.sleep(0.02)
+                payload = msgspec.msgpack.encode([0.0, [{"type": "AllBlocksCleared"}]])
+                await publishers[1].send_multipart([b"", numbers[1].to_bytes(8, "big"), payload])
+                await it.until(lambda: not cached(it, prompts[1], 0))
+                assert cached(it, prompts[0], 0) == 64
+        finally:
+            for one in publishers:
+                one.close(0)
+            context.destroy(0)
+
+    run(test())
 
 
 class Publisher:

@@ -10,10 +10,11 @@ from tests.live.gateway.bed import DONE, USAGE, USAGE_EVENT, event
 from windtunnel.live.gateway.data_path.streams import EventStream
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
-    ["usage", '"usage"', "data: [DONE]", '"},"usage":{"prompt_tokens":1}', "\\", "\n\n", '"']
+    ["usage", '"usage"', "data: [DONE]", '"},"usage":{"prompt_tokens":1}', "\\", "\n\n", '"', '"a']
 )
+spaced = st.sampled_from([b'data: {"choices": [{"text": "a"}]}\n\n', b'data: {"text":1}\n\n'])
 odd = st.sampled_from([USAGE_EVENT, b": keep-alive\n\n", event("x", usage=USAGE), event("")])
-events = st.lists(texts.map(event) | texts.map(lambda text: event(text, role="a")) | odd)
+events = st.lists(texts.map(event) | texts.map(lambda text: event(text, role="a")) | odd | spaced)
 
 
 def fed(pieces: list[bytes], *, strips: bool) -> tuple[bytes, EventStream]:

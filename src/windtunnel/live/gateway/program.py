@@ -7,6 +7,7 @@ import os
 import signal
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -30,7 +31,7 @@ from windtunnel.live.gateway.data_path.proxy import SWEEP_S, KeyHolder, Proxy, P
 from windtunnel.live.gateway.data_path.server_side import ServerAddress, ServerPool
 from windtunnel.live.gateway.decisions import GatewayCore
 from windtunnel.live.gateway.discovery import Discovery
-from windtunnel.live.gateway.kv.blocks import CacheChange, ServerBlocks
+from windtunnel.live.gateway.kv.blocks import CacheChange, MergedRanks, ServerBlocks
 from windtunnel.live.gateway.kv.events import KvEventReader
 from windtunnel.live.gateway.kv.tokens import ModelTokenizer
 from windtunnel.live.gateway.metrics import registry_of
@@ -237,13 +238,17 @@ class GatewayProgram:
             await asyncio.sleep(self.settings.live.health.interval_s)
         card = core.servers[number].models[0]
 
-        def changed(change: CacheChange) -> None:
-            now_s = self.proxy.now_s()
-            cleared = change.cleared
-            core.cache_told(number, change.stored, change.removed, now_s, cleared=cleared)
+        merged = MergedRanks(settings.ranks)
 
-        blocks = ServerBlocks(card.parent or card.name, self._prompts.key)
-        await KvEventReader(host, settings, blocks, changed).watch()
+        def changed(rank: int, change: CacheChange) -> None:
+            cleared, stored, removed = merged.merge(rank, change)
+            core.cache_told(number, stored, removed, self.proxy.now_s(), cleared=cleared)
+
+        async with asyncio.TaskGroup() as readers:
+            for rank in range(settings.ranks):
+                blocks = ServerBlocks(card.parent or card.name, self._prompts.key)
+                reader = KvEventReader(host, settings, rank, blocks, partial(changed, rank))
+                readers.create_task(reader.watch())
 
     def _on_hangup(self) -> None:
         """SIGHUP: servers and keys are read again; what is under way goes on."""

@@ -63,6 +63,7 @@ ServerKey = Annotated[
     Variable | None,
     Field(description="The environment variable that holds its API key; default: it needs none."),
 ]
+LAST_PORT = 65535
 KvEventsPort = Annotated[
     Annotated[int, Whole(1, 65535)] | None,
     Field(description="Where it publishes them; default: `live.kv_events.port`."),
@@ -341,6 +342,17 @@ class KvEventSettings(Section):
         "the server's index.",
     )
     topic: Annotated[str, FreeText()] = Field(default="", description="The topic; empty: all.")
+    ranks: Annotated[int, Whole(1, 64)] = Field(
+        default=1,
+        description="Data-parallel ranks of a server; each publishes at the port after that of the "
+        "rank before it. What any rank has, the server has.",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        for name, port in (("port", self.port), ("replay_port", self.replay_port)):
+            if port is not None and port + self.ranks - 1 > LAST_PORT:
+                what = f"with {self.ranks} ranks the last port is {port + self.ranks - 1}"
+                yield where.fault(name, what, f"at most {LAST_PORT - self.ranks + 1}")
 
 
 class LiveSettings(Section):

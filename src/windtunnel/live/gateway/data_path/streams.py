@@ -4,7 +4,6 @@ Server-sent events are passed on byte for byte, apart from the usage chunk that 
 for and the client did not. An answer that ends without its last event (`[DONE]`) was cut off.
 """
 
-import re
 from typing import Final
 
 from windtunnel.live.gateway.data_path.bodies import without_fields
@@ -17,7 +16,8 @@ USAGE: Final = b'"usage"'
 TRANSFER: Final = b'"kv_transfer_params":{'
 LONGEST_EVENT: Final = 4 << 20
 QUOTE: Final = 34  # a number: searching for bytes costs ten times as much
-TEXT: Final = re.compile(rb'(data: \{[^\n]*?(?:content|text)": ?")[^"\\\n]*("[^\n]*\n\n)')
+SPACE: Final = 32
+BACKSLASH: Final = 92
 MOST_LESSONS: Final = 4
 """Events in a row that are taken apart in vain: there are servers whose events are never alike."""
 
@@ -100,9 +100,15 @@ class EventStream:
         """Takes apart an event that has neither usage nor anything else that matters."""
         self._start = b""
         self._lessons -= 1
-        found = TEXT.fullmatch(data)
-        if found is not None:
-            self._start, self._rest = found.groups()
+        place = data.find(b'content":')
+        place = place + 9 if place >= 0 else data.find(b'text":') + 6
+        if place < 6 or place + 2 > len(data) or not data.endswith(EVENT_END):
+            return
+        if data[place] == SPACE:
+            place += 1
+        end = data.find(b'"', place + 1)
+        if data[place] == QUOTE and end >= 0 and data[end - 1] != BACKSLASH:
+            self._start, self._rest = data[: place + 1], data[end:]
 
     def end(self) -> bytes:
         """The server has ended its answer: what was held back."""

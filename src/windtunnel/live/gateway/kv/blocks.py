@@ -59,6 +59,30 @@ def read_batch(payload: bytes) -> list[dict[str, Any]]:
     return found
 
 
+class MergedRanks:
+    """What a server has whose data-parallel ranks have caches of their own: all that any has."""
+
+    def __init__(self, ranks: int) -> None:
+        self._held: Final[list[dict[int, None]]] = [{} for _ in range(ranks)]
+
+    def merge(self, rank: int, change: CacheChange) -> CacheChange:
+        """A change of one rank as a change of the server."""
+        held = self._held[rank]
+        if len(self._held) == 1:
+            return change
+        others = [one for one in self._held if one is not held]
+        removed = dict.fromkeys(change.removed)
+        if change.cleared:
+            removed.update(held)
+        for key in removed:
+            held.pop(key, None)
+        for key, _ in change.stored:
+            held[key] = None
+            removed.pop(key, None)
+        gone = [key for key in removed if not any(key in other for other in others)]
+        return CacheChange(cleared=False, stored=change.stored, removed=gone)
+
+
 class ServerBlocks:
     """The blocks of one server, and the prefixes that they are part of."""
 

@@ -22,19 +22,20 @@ _log = logging.getLogger("windtunnel.gateway")
 
 
 class KvEventReader:
-    """One server's events, in their order, or the knowledge that some are missing."""
+    """The events of a server's rank, in their order, or the knowledge that some are missing."""
 
     def __init__(
         self,
         host: str,
         settings: "KvEventSettings",
+        rank: int,
         blocks: ServerBlocks,
         changed: Callable[[CacheChange], None],
     ) -> None:
         shown = f"[{host}]" if ":" in host else host
-        self._events_at: Final = f"tcp://{shown}:{settings.port}"
+        self._events_at: Final = f"tcp://{shown}:{settings.port + rank}"
         replay = settings.replay_port
-        self._replay_at: Final = f"tcp://{shown}:{replay}" if replay is not None else None
+        self._replay_at: Final = f"tcp://{shown}:{replay + rank}" if replay is not None else None
         self._topic: Final = settings.topic.encode()
         self._blocks: Final = blocks
         self._changed: Final = changed
