@@ -351,9 +351,10 @@ async def soak(plane: KubernetesControlPlane, folder: Path, seconds: float, seed
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
-        told = (folder / "operators.log").read_text()
-        assert "Traceback" not in told, told[-5000:]
         report(run, spaces, seconds)
+        told = (folder / "operators.log").read_text()
+        at = told.find("Traceback")
+        assert at < 0, told[max(0, at - 1000) : at + 5000]
 
 
 def report(run: Soak, spaces: list[Soaked], seconds: float) -> None:
