@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import resource
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -287,6 +288,29 @@ def test_rows_are_read_by_arrival_and_gaps_are_microseconds(tmp_path: Path) -> N
     assert table.column("gaps_us")[0].as_py() == [250_000, 250_001]
     assert table.column("outcome")[0].as_py() == "completed"
     assert [entry.name for entry in tmp_path.iterdir()] == ["trace.parquet"]
+
+
+@pytest.mark.parametrize("flushed", [0, 1])
+def test_on_a_full_disk_the_part_that_is_kept_is_a_trace(flushed: int, tmp_path: Path) -> None:
+    part = tmp_path / "trace.parquet.part"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def write() -> None:
+        with MeasuredTrace(tmp_path / "trace.parquet", replace=False) as trace:
+            for number in range(flushed):
+                trace.add(measured(number, float(number)))
+                trace.flush()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (part.stat().st_size, before[1]))
+            trace.add(measured(7, 7.0))
+            trace.flush()
+
+    try:
+        with pytest.raises(OutputError, match="cannot be written: file too large") as said:
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (f"what was written before is in {part.name}" in str(said.value)) == (flushed > 0)
+    assert (len(list(open_trace(part))) if part.exists() else 0) == flushed
 
 
 def test_a_stream_of_rows_is_a_trace_however_it_is_cut(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ class MeasuredTrace:
             raise InputError("a measured trace is Parquet", where=str(path), allowed=allowed)
         self._schema = schema()
         self._waiting: list[Measured] = []
+        self._flushed = 0
         try:
             self._place = place_of(path, replace=replace)
             self._part = self._place.with_name(self._place.name + PART)
@@ -114,9 +115,13 @@ class MeasuredTrace:
             self._file.flush()
         except OSError as error:
             raise cannot_write(self.path, error, self._kept()) from error
+        self._flushed += len(self._waiting)
         self._waiting.clear()
 
     def _kept(self) -> str:
+        if not self._flushed:
+            self._part.unlink(missing_ok=True)
+            return ""
         return f"what was written before is in {self._part.name}, which can be read as a trace"
 
     def close(self) -> None:
