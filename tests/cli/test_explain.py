@@ -379,3 +379,44 @@ def test_every_slow_request_names_the_loss_of_machines_and_its_tries(tmp_path: P
         roots = [chain["root"].get("ids") for chain in one["chains"]]
         assert 40.0 - lost["routed"] < 0.1 * one["e2e"] or ["fault-1"] in roots
     assert "lost tries" in told(run, "--request", str(retried[0]))
+
+
+FULL_CACHE = """\
+name: full-cache
+workload:
+  - {name: a, count: 20, arrivals: {process: constant, rate: 20/s}, prompt_tokens: 60,
+     output_tokens: 300}
+serving:
+  pools:
+    - {name: main, engine: {kv_blocks: 60}, step_time: {model: linear, fixed: 20ms}}
+"""
+"""A cache for two or three requests, with 256 slots."""
+
+
+def test_who_waits_for_kv_blocks_had_no_room_to_spare(tmp_path: Path) -> None:
+    found = data(run_of(FULL_CACHE, tmp_path))
+    for one in found["requests"]:
+        assert re.search(r"\d+% of its server's KV blocks were in use by \d requests, ", one["why"])
+        assert "main has a fixed number of servers" in one["why"]
+
+
+STORM = """\
+name: storm
+workload:
+  - {name: a, count: 20, arrivals: {process: constant, rate: 4/s}, prompt_tokens: 50,
+     output_tokens: 10}
+serving:
+  pools:
+    - {name: main, engine: {kv_blocks: 200}, step_time: {model: linear, fixed: 20ms}}
+  retries: {attempts: 8}
+faults: [{kind: rate-limit-storm, at: 2s, for: 1s}]
+"""
+
+
+def test_who_was_refused_waited_to_be_sent_again_not_for_a_server(tmp_path: Path) -> None:
+    run = run_of(STORM, tmp_path)
+    found = data(run)["requests"]
+    assert all("; root cause: rate-limit-storm (at 2 s)" in one["why"] for one in found)
+    assert all(one["why"].startswith("waited 1 s to be sent again: its server") for one in found)
+    slowest = data(run, "--request", str(found[0]["request"]))
+    assert slowest["chains"][0]["about"] == "1.0 s until it was sent again"

@@ -252,7 +252,7 @@ def _chain(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> CauseC
         return _lost_try(run, row, interval, about)
     before = interval.lost
     if before is not None and before.reason == RATE_LIMITED:
-        return _refused(run, before, about)
+        return _refused(run, before, f"{took(interval.took_s)} until it was sent again")
     steps = _first_steps(run, row, interval)
     if name not in FOR_ROOM or interval.took_s <= WORTH_S or _has_room(run, row, interval):
         return _at_work(run, row, interval, about, steps)

@@ -21,6 +21,7 @@ from windtunnel.analysis.phases import (
 )
 from windtunnel.analysis.saturation import KV_FULL
 from windtunnel.core.units import format_duration
+from windtunnel.core.vocabulary import RATE_LIMITED
 
 if TYPE_CHECKING:
     from windtunnel.analysis.explain.run import ExplainedRun
@@ -46,6 +47,8 @@ def sentence(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> str:
     if interval.name in (RETRY, PAUSED):
         return _lost(row, interval, took)
     sample = run.series.sample_at(interval.start_s)
+    if interval.lost is not None and interval.lost.reason == RATE_LIMITED:
+        return f"waited {took} to be sent again: {interval.lost.reason}"
     if interval.name in WITHOUT_SERVER:
         where, column = WITHOUT_SERVER[interval.name]
         return f"queued for {took} {where}, {int(run.series.whole[column][sample]):,} queued"
@@ -75,7 +78,13 @@ def state_of(run: ExplainedRun, owner: Owner, sample: int) -> tuple[int, int, fl
 def has_room(state: tuple[int, int, float, int]) -> bool:
     """Whether a server can run all that is queued on it, once its step has ended."""
     waiting, running, kv_used, slots = state
-    return running + waiting <= slots and kv_used < KV_FULL
+    return running + waiting <= slots and kv_used < KV_FULL and not _wants_more_kv(state)
+
+
+def _wants_more_kv(state: tuple[int, int, float, int]) -> bool:
+    """Whether what is queued does not fit, if each request needs what those that run have."""
+    waiting, running, kv_used, _ = state
+    return kv_used * (running + waiting) > max(1, running)
 
 
 def _mean(run: ExplainedRun, tokens: str) -> float:
@@ -143,8 +152,9 @@ def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, took_s: floa
     waiting, running, kv_used, slots = state
     if running >= slots:
         return f": all {slots} slots of its server were taken, {waiting} queued"
-    if kv_used >= KV_FULL:
-        return f": {kv_used:.0%} of its server's KV blocks were in use, {waiting} queued"
+    if kv_used >= KV_FULL or _wants_more_kv(state):
+        blocks = f"{kv_used:.0%} of its server's KV blocks were in use"
+        return f": {blocks} by {running} requests, {waiting} queued"
     if not has_room(state):
         return f": {waiting} queued on its server, and {running} of its {slots} slots taken"
     front_s = _front_end_s(run, row)
