@@ -213,3 +213,14 @@ def test_designs_keep_to_the_memory_that_is_there(
     vary = ("--vary", "serving.pools.0.replicas=1,2", "--jobs", 1, "--json", "-")
     assert status_of("compare", scenario, *vary) == 3
     assert "replicas=1: the run ended early: the memory ceiling of " in capsys.readouterr().err
+
+
+def test_a_run_in_which_no_server_ever_was_has_a_report(scenario: Path, tmp_path: Path) -> None:
+    """Nobody starts one for the requests, which is told and is no failure."""
+    scaling = "scaling: {policy: blis, wake: false, pools: {main: {min: 0}}}\n"
+    scenario.write_text(one_server(count=2) + scaling)
+    sets = ("--set", "serving.pools.0.replicas=0", "--set", "progress.idle=100")
+    assert status_of("simulate", scenario, "-o", tmp_path / "run", *sets) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["ended_by"], result["requests"]["unfinished"]) == ("nothing to wait for", 2)
+    assert "report.html" in files(tmp_path / "run")

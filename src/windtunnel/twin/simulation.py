@@ -64,7 +64,7 @@ class ControlPlane:
     def under_way(self) -> int:
         """What was begun and may yet come of itself: start-ups, orders, pods, machines."""
         count = self.lifecycle.starting
-        if self.autoscaling is not None:
+        if self.autoscaling is not None and not self.autoscaling.is_futile:
             count += self.autoscaling.loop.in_flight
         if self.lifecycle.infrastructure is not None:
             count += self.lifecycle.infrastructure.under_way

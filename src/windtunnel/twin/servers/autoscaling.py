@@ -47,6 +47,7 @@ class Autoscaling(Component):
         self._telemetry: Final = telemetry
         self._measures: Final = Measures()
         self.changes = 0  # decisions that changed the size of a pool
+        self.is_futile = False  # the last order left every pool as it was: gangs have a minimum
         self.dark = 0  # how many faults keep metrics from it
         self.missed: Final = observer.missed  # the same of single servers
         self.lag_s = 0.0  # how much later they come than they should
@@ -95,6 +96,7 @@ class Autoscaling(Component):
     def _apply(self, order: ScalingOrder, now_s: float) -> None:
         """Carries an order out, but for pools that a later one was quicker to reach."""
         sizes = {name: pool.target for name, pool in self._pools.items()}
+        self.is_futile = True
         for outcome in self.loop.arrived(order, sizes):
             decision = outcome.issued.decision
             self._log(outcome, now_s)
@@ -103,6 +105,8 @@ class Autoscaling(Component):
                 self._measures.changed(decision.variant, outcome.change)
                 pool = self._pools[decision.variant]
                 self._lifecycle.set_target(pool, decision.target, now_s, decision.reason)
+                if pool.target != outcome.current:
+                    self.is_futile = False
 
     def _log(self, outcome: OrderOutcome, now_s: float) -> None:
         """A decision has reached the cluster."""

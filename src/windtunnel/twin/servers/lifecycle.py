@@ -102,10 +102,12 @@ class Lifecycle(Component):
         Draining ones do not count, and are not called back. Removed first are those not ready
         yet, the newest first; then those with the fewest requests, of equals the newest.
         """
-        pool.target = replicas
-        self.progress.note(RESIZES, pool.name, reason, now_s)
+        before, pool.target = pool.target, replicas
         if self.infrastructure is not None:
             self.infrastructure.wish(pool, replicas, now_s, reason)
+        if pool.target != before:  # below its minimum, a gang stays as it is
+            self.progress.note(RESIZES, pool.name, reason, now_s)
+        if self.infrastructure is not None:
             pool.note_size(now_s)
             return
         self.fill(pool, now_s, reason)
