@@ -216,7 +216,7 @@ def test_designs_keep_to_the_memory_that_is_there(
 
 
 def test_a_run_in_which_no_server_ever_was_has_a_report(scenario: Path, tmp_path: Path) -> None:
-    """Nobody starts one for the requests, which is told and is no failure."""
+    """Nobody starts one for the requests: they are unfinished, which is no failure."""
     scaling = "scaling: {policy: blis, wake: false, pools: {main: {min: 0}}}\n"
     scenario.write_text(one_server(count=2) + scaling)
     sets = ("--set", "serving.pools.0.replicas=0", "--set", "progress.idle=100")
