@@ -123,7 +123,10 @@ class Soaked(Both):
         ended = [(one.name.rpartition("/")[2], sorted(one.status.incarnations.items()))
                  for known in (view.sets, view.groups) for one in known.values()]  # fmt: skip
         caught_up = len(self.on.ever) >= self.made or view is self.twin.view
-        return {**outcome(view), "terminations": sorted(ended), "pods are made": caught_up}
+        # References of gangs to pods come a moment after the pods.
+        half = [] if view is self.twin.view else self.half_bound()
+        more = {"terminations": sorted(ended), "pods are made": caught_up, "bound in part": half}
+        return {**outcome(view), **more}
 
     @property
     def made(self) -> int:
@@ -159,8 +162,6 @@ class Soaked(Both):
         self.slowest_s = max(self.slowest_s, monotonic_s() - began_s)
         print(f"{monotonic_s():.0f} {self.on.space[-4:]} {one.__name__}: settled after "
               f"{monotonic_s() - began_s:.1f} s, {len(self.on.ever)} pods", flush=True)  # fmt: skip
-        if half := self.half_bound():
-            self.invariants.broken.append(f"bound in part: {half}")
         if len(self.on.ever) > self.made:
             self.extra += len(self.on.ever) - self.made
             print("\n".join(self.invariants.trail), flush=True)
