@@ -28,7 +28,10 @@ WAITING = {"metrics": {"num_requests_waiting": 4.0}}
 LISTED = {"metrics": [{"name": "num_requests_waiting", "target": 4.0}]}
 POLICIES: dict[str, dict[str, Any]] = {
     "saturation": {"zero_after": "30s", "matched_roles": True},
-    "wva": {"rate": {"up": 2, "down": 1}},
+    "wva": {
+        "rate": {"up": 2, "down": 1},
+        "analyzers": ["saturation", "throughput", "queueing"],
+    },
     "wva-v1": {},
     "blis": {},
     "predictive": {},

@@ -1,5 +1,6 @@
 """KEDA, AIBrix and Dynamo's planner, by the numbers they are known for."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,10 +8,12 @@ from pydantic import ValidationError
 
 from tests.scaling.policies.fleets import context, group, limited
 from tests.scaling.policies.predictive.test_capacity import Line
+from tests.scaling.sections import ServingPool, faults_beside, section
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.policies.aibrix import Aibrix, AibrixCooldown, AibrixSettings
-from windtunnel.scaling.policies.dynamo import Dynamo, DynamoSettings, EngineProfile, Predictor
+from windtunnel.scaling.policies.dynamo import Dynamo, DynamoSettings, EngineProfile
 from windtunnel.scaling.policies.keda import KedaActivation, KedaMetric, KedaSettings
+from windtunnel.scaling.policies.load_predictors import PACKAGES, predictor_of
 from windtunnel.scaling.snapshot import (
     Flow,
     MeanLatencies,
@@ -155,13 +158,39 @@ def test_a_profile_is_read_between_its_points() -> None:
     assert profile.ttft_s(1.0) == profile.ttft_s(32.0)
 
 
+def predicted(kind: str, values: Sequence[float]) -> float:
+    predictor = predictor_of(kind, 60.0)
+    for value in values:
+        predictor.see(value)
+    return predictor.next()
+
+
+def test_predictors_begin_with_the_first_traffic() -> None:
+    for kind in ("constant", "kalman", "arima", "prophet"):
+        assert predicted(kind, []) == 0.0
+        assert predicted(kind, [0.0, 0.0, 7.0, 3.0]) == 3.0  # too few for anything else
+
+
 def test_a_filter_follows_a_trend() -> None:
-    constant, kalman = Predictor("constant"), Predictor("kalman")
-    for value in range(40):
-        constant.see(float(value))
-        kalman.see(float(value))
-    assert constant.next() == 39.0
-    assert kalman.next() == pytest.approx(40.0, abs=0.5)
+    assert predicted("constant", range(40)) == 39.0
+    assert predicted("kalman", range(40)) == pytest.approx(40.0, abs=0.5)
+
+
+@pytest.mark.parametrize(("kind", "package"), PACKAGES.items())
+def test_arima_and_prophet_follow_a_trend(kind: str, package: str) -> None:
+    pytest.importorskip(package)
+    assert predicted(kind, range(1, 31)) == pytest.approx(31.0, abs=1.0)
+    assert predicted(kind, [5.0] * 9) == pytest.approx(5.0, abs=0.1)
+
+
+def test_a_predictor_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    pools = [ServingPool("main")]
+    (fault,) = faults_beside(pools, section(policy="dynamo", predictor="arima"))
+    assert fault.path == ("scaling", "predictor")
+    assert fault.what == "the package pmdarima is not installed"
+    assert "planner" in (fault.hint or "")
+    assert not faults_beside(pools, section(policy="dynamo", predictor="kalman"))
 
 
 def test_unknown_names_are_refused() -> None:

@@ -8,17 +8,20 @@ between its points. A role that does both is sized by the sum of the two.
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
+from windtunnel.scaling.policies.load_predictors import missing, predictor_of
 from windtunnel.scaling.policy import PolicyParts
 from windtunnel.scaling.settings import PolicySettings, Replicas, Step, Switch
 from windtunnel.scaling.snapshot import Flow, Variant, joined
 from windtunnel.settings.drawing import Dice, Values
+from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration
+from windtunnel.settings.section import Context
 
 Promise = Annotated[float, Duration("0s", "10m", above=True)]
 
@@ -41,9 +44,10 @@ class DynamoSettings(PolicySettings):
     itl_s: Promise = Field(default=0.05, description="Inter-token latency target.")
     accelerator_budget: Step = Field(default=8, description="Accelerators for all roles together.")
     least: Replicas = Field(default=1, description="Fewest replicas of a role.")
-    predictor: Literal["constant", "kalman"] = Field(
+    predictor: Literal["constant", "kalman", "arima", "prophet"] = Field(
         default="constant",
-        description="The next interval equals the last, or level and trend are filtered.",
+        description="Predicts the next interval: as the last, by filtered level and trend, ARIMA "
+        "or Prophet; these two need the extra `planner`.",
     )
     correct: Switch = Field(
         default=True, description="Whether observed latencies correct the profile."
@@ -51,6 +55,10 @@ class DynamoSettings(PolicySettings):
 
     def parts(self) -> PolicyParts:
         return PolicyParts([Dynamo(self)])
+
+    def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
+        yield from super().faults(where, pools)
+        yield from missing(where, self.predictor)
 
     @classmethod
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
@@ -106,53 +114,15 @@ class EngineProfile:
         return max(rate, 1e-9)
 
 
-class Predictor:
-    """The next value of a series: the last one, or a level with a trend, filtered."""
-
-    def __init__(self, kind: str) -> None:
-        self._kalman: Final = kind == "kalman"
-        self._seen = 0
-        self._last = 0.0
-        self._level = 0.0
-        self._trend = 0.0
-        self._cover = [10.0, 0.0, 10.0]  # of level, of both, of trend
-
-    def see(self, value: float) -> None:
-        if self._seen == 0 and value == 0.0:
-            return  # leading zeros are no traffic yet
-        self._seen += 1
-        self._last = value
-        if self._seen == 1:
-            self._level = value
-            return
-        self._level += self._trend
-        level, both, trend = self._cover
-        level, both, trend = level + 2 * both + trend + 1.0, both + trend, trend + 0.1
-        gain_level, gain_trend = level / (level + 10.0), both / (level + 10.0)
-        error = value - self._level
-        self._level += gain_level * error
-        self._trend += gain_trend * error
-        self._cover = [
-            (1.0 - gain_level) * level,
-            (1.0 - gain_level) * both,
-            trend - gain_trend * both,
-        ]
-
-    def next(self) -> float:
-        if self._kalman and self._seen >= 5:
-            return max(0.0, self._level + self._trend)
-        return self._last
-
-
 class _Gathered:
     """What the planner has gathered of a model since its last adjustment."""
 
-    def __init__(self, predictor: str, now_s: float) -> None:
-        self.since_s = now_s
+    def __init__(self, predictor: str, adjustment_s: float, since_s: float) -> None:
+        self.since_s = since_s
         self.flows: list[Flow] = []
-        self.requests: Final = Predictor(predictor)
-        self.prompt: Final = Predictor(predictor)
-        self.answer: Final = Predictor(predictor)
+        self.requests: Final = predictor_of(predictor, adjustment_s)
+        self.prompt: Final = predictor_of(predictor, adjustment_s)
+        self.answer: Final = predictor_of(predictor, adjustment_s)
 
 
 class Dynamo(Analyzer):
@@ -175,7 +145,7 @@ class Dynamo(Analyzer):
         seen = self._seen.get(model.name)
         if seen is None:
             seen = self._seen[model.name] = _Gathered(
-                self._predictor, now_s - model.flow.interval_s
+                self._predictor, self._adjustment_s, now_s - model.flow.interval_s
             )
         if model.flow.interval_s > 0.0:
             seen.flows.append(model.flow)

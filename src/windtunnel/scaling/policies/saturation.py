@@ -1,12 +1,15 @@
 """Policies that count KV tokens: our own, and those of llm-d's WVA and of BLIS."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from windtunnel.scaling.analyzers import Analyzer
 from windtunnel.scaling.limiters import MatchedRolesLimiter
 from windtunnel.scaling.optimizers import CostOrdered
+from windtunnel.scaling.policies.wva_analyzers import Queueing, Throughput
 from windtunnel.scaling.policy import PolicyParts
 from windtunnel.scaling.saturation import Counting, Saturation
 from windtunnel.scaling.settings import PolicySettings, Stabilization, Switch
@@ -14,10 +17,11 @@ from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Number, Whole
 from windtunnel.settings.limits import MOST_SEQUENCES, MOST_TOKENS
-from windtunnel.settings.section import Context
+from windtunnel.settings.section import Added, Context
 
 Share = Annotated[float, Number(0, 1, above=True)]
 Tokens = Annotated[float, Number(0, MOST_TOKENS, above=True)]
+WvaAnalyzer = Literal["saturation", "throughput", "queueing"]
 FullQueue = Annotated[int, Whole(1, MOST_SEQUENCES)]
 
 AVERAGE_PROMPT = 512.0
@@ -99,8 +103,8 @@ class KvSaturationSettings(LoadThresholds):
 
 
 class WvaSettings(LoadThresholds):
-    """The second analyzer of llm-d's workload variant autoscaler: tokens; prefill and decode grow
-    in proportion."""
+    """llm-d's workload variant autoscaler: any analyzer may grow, all must agree to shrink; prefill
+    and decode grow in proportion."""
 
     patience: ClassVar[Stabilization | None] = Stabilization()
 
@@ -114,14 +118,27 @@ class WvaSettings(LoadThresholds):
     full_queue: FullQueue = Field(
         default=5, description="Queued requests from which on a replica is full."
     )
+    analyzers: Annotated[list[WvaAnalyzer], Added(), Field(min_length=1)] = Field(
+        default=["saturation"],
+        description="`saturation`: KV tokens in use and queued; `throughput`: output tokens per "
+        "second, from time per token over KV use; `queueing`: arrivals within the SLO, from a "
+        "fitted queueing model.",
+    )
 
     def parts(self) -> PolicyParts:
-        analyzer = self.saturation(Counting(), self.full_queue)
-        return PolicyParts([analyzer], limiters=[MatchedRolesLimiter()])
+        made: dict[WvaAnalyzer, Callable[[], Analyzer]] = {
+            "saturation": partial(self.saturation, Counting(), self.full_queue),
+            "throughput": partial(Throughput, self.up, self.down),
+            "queueing": Queueing,
+        }
+        analyzers = [made[name]() for name in dict.fromkeys(self.analyzers)]
+        return PolicyParts(analyzers, limiters=[MatchedRolesLimiter()])
 
     @classmethod
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
-        return {**super().draw(dice, pools), "full_queue": dice.few(1, 9)}
+        analyzers = dice.some(("saturation", "throughput", "queueing"))
+        drawn = {"full_queue": dice.few(1, 9), "analyzers": analyzers}
+        return {**super().draw(dice, pools), **drawn}
 
 
 class BlisSettings(LoadThresholds):

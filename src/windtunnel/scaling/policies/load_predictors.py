@@ -1,0 +1,159 @@
+"""Dynamo's load predictors: the next value of a series, one value per adjustment.
+
+Each as the planner has it. Before the first traffic nothing is taken in, and with fewer than five
+values the last one is the prediction. ARIMA and Prophet need the extra `planner`.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.extras import need
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.section import Context
+
+PACKAGES: Final = {"arima": "pmdarima", "prophet": "prophet"}
+"""What a predictor needs beyond the standard library."""
+_ENOUGH: Final = 5
+_WINDOW: Final = 50
+"""Values that Prophet is fitted to."""
+_BEGINNING: Final = datetime(2024, 1, 1)  # noqa: DTZ001 - Prophet takes no time zones
+"""Prophet wants dates; daily and weekly seasons count from here."""
+
+
+class LoadPredictor:
+    """Predicts that the next value equals the last."""
+
+    def __init__(self) -> None:
+        self._values: Final[list[float]] = []
+
+    def see(self, value: float) -> None:
+        if value != 0.0 or self._values:  # leading zeros: no traffic yet
+            self._values.append(value)
+            self._learn(value)
+
+    def next(self) -> float:
+        if len(self._values) < _ENOUGH:
+            return self._values[-1] if self._values else 0.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # libraries warn of themselves
+            return max(0.0, self._predict())
+
+    def _learn(self, value: float) -> None:
+        """A value that counts."""
+
+    def _predict(self) -> float:
+        return self._values[-1]
+
+
+class Kalman(LoadPredictor):
+    """A level and a trend, filtered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._level = 0.0
+        self._trend = 0.0
+        self._cover = [10.0, 0.0, 10.0]  # of level, of both, of trend
+
+    def _learn(self, value: float) -> None:
+        if len(self._values) == 1:
+            self._level = value
+            return
+        self._level += self._trend
+        level, both, trend = self._cover
+        level, both, trend = level + 2 * both + trend + 1.0, both + trend, trend + 0.1
+        gain_level, gain_trend = level / (level + 10.0), both / (level + 10.0)
+        error = value - self._level
+        self._level += gain_level * error
+        self._trend += gain_trend * error
+        self._cover = [
+            (1.0 - gain_level) * level,
+            (1.0 - gain_level) * both,
+            trend - gain_trend * both,
+        ]
+
+    def _predict(self) -> float:
+        return self._level + self._trend
+
+
+class Arima(LoadPredictor):
+    """An ARIMA model whose order is chosen once, from the first values, and then updated.
+
+    One without any autoregressive or moving-average term is fitted to logarithms instead.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._model: Any = None
+        self._log = False
+        self._fitted = 0  # values that the model has seen
+
+    def _predict(self) -> float:
+        if len(set(self._values)) == 1:
+            return self._values[0]  # auto_arima would predict 0
+        if self._model is None:
+            self._model = self._chosen()
+            if self._model.order[0] == self._model.order[2] == 0:
+                self._log = True
+                self._model = self._chosen()
+        elif self._fitted < len(self._values):
+            self._model.update(self._scaled(self._values[self._fitted :]))
+        self._fitted = len(self._values)
+        found = float(self._model.predict(n_periods=1)[0])
+        found = math.expm1(min(found, 700.0)) if self._log else found
+        return found if math.isfinite(found) else self._values[-1]
+
+    def _chosen(self) -> Any:
+        import pmdarima
+
+        values = self._scaled(self._values)
+        return pmdarima.auto_arima(values, suppress_warnings=True, error_action="ignore")
+
+    def _scaled(self, values: list[float]) -> list[float]:
+        return [math.log1p(value) for value in values] if self._log else values
+
+
+class Prophet(LoadPredictor):
+    """Meta's Prophet, fitted anew to the last values at every prediction."""
+
+    def __init__(self, step_s: float) -> None:
+        super().__init__()
+        self._step: Final = timedelta(seconds=step_s)
+
+    def _predict(self) -> float:
+        import logging
+
+        import pandas
+        import prophet
+
+        for chatty in ("cmdstanpy", "prophet"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+        values = self._values[-_WINDOW:]
+        first = len(self._values) - len(values)
+        times = [_BEGINNING + (first + number) * self._step for number in range(len(values))]
+        model = prophet.Prophet(uncertainty_samples=0)  # no draws: the same every time
+        model.fit(pandas.DataFrame({"ds": times, "y": values}))
+        future = pandas.DataFrame({"ds": [times[-1] + self._step]})
+        return float(model.predict(future)["yhat"].iloc[0])
+
+
+def predictor_of(kind: str, step_s: float) -> LoadPredictor:
+    if kind == "arima":
+        return Arima()
+    if kind == "prophet":
+        return Prophet(step_s)
+    return Kalman() if kind == "kalman" else LoadPredictor()
+
+
+def missing(where: Context, kind: str) -> Iterator[Fault]:
+    """A fault where the package of a predictor is not installed."""
+    package = PACKAGES.get(kind)
+    if package is None:
+        return
+    try:
+        need(package, None, "planner")
+    except InputError as error:
+        yield where.fault("predictor", error.what, "constant, kalman", error.hint)
