@@ -1,6 +1,8 @@
 """What an autoscaler sees of a run: its pools as variants of a model, and the traffic since."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from windtunnel.core.distribution import quantile_of
@@ -20,6 +22,7 @@ from windtunnel.scaling.snapshot import (
     TtftPercentiles,
     Variant,
 )
+from windtunnel.twin.fleet.pools import machine_price
 from windtunnel.twin.requests.in_flight import InFlight
 from windtunnel.twin.results.recorder import Recorder
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -130,6 +133,7 @@ class FleetObserver:
         self._specs: Final = [
             _spec(plan, pool, own) for pool, own in zip(plan.pools, cluster.pools, strict=True)
         ]
+        self._tiers: Final = price_tiers(plan)
         self._taken_s = 0.0
         self._totals = self._sums()
         self._ttft_s: Final[list[list[float]]] = [[] for _ in self._names]
@@ -166,14 +170,17 @@ class FleetObserver:
 
     def _models(self, flows: list[Flow], replicas: dict[int, ReplicaView]) -> list[Model]:
         """`replicas`: those that answered, by server; the other ready ones are missing."""
-        return [self._model(model, flow, replicas) for model, flow in enumerate(flows)]
+        used = self._used() if self._tiers else {}
+        return [self._model(model, flow, replicas, used) for model, flow in enumerate(flows)]
 
-    def _model(self, model: int, flow: Flow, replicas: dict[int, ReplicaView]) -> Model:
+    def _model(
+        self, model: int, flow: Flow, replicas: dict[int, ReplicaView], used: dict[str, int]
+    ) -> Model:
         pools = zip(self._plan.pools, self._cluster.pools, strict=True)
         return Model(
             self._names[model],
             [
-                self._variant(number, plan, own, replicas)
+                self._variant(number, plan, own, replicas, used)
                 for number, (plan, own) in enumerate(pools)
                 if own.model == model
             ],
@@ -187,26 +194,40 @@ class FleetObserver:
         """Accelerators that no replica has or will have, by kind; None where none is limited."""
         if self._accelerators is None:
             return None
-        free: dict[str, int] = {}
+        there = self._accelerators
+        return {kind: there.get(kind, WITHOUT_END) - used for kind, used in self._used().items()}
+
+    def _used(self) -> dict[str, int]:
+        """Accelerators that replicas have or will have, by kind."""
+        used: dict[str, int] = {}
         for plan, own in zip(self._plan.pools, self._cluster.pools, strict=True):
             kind = plan.accelerator or ""
             counts = own.counts
             # Of one that drains, too: it is on its machine until its last request has ended.
-            there = counts[PENDING] + counts[STARTING] + counts[READY] + counts[DRAINING]
-            left = free.get(kind, self._accelerators.get(kind, WITHOUT_END))
-            free[kind] = left - int(there) * plan.gpus
-        return free
+            here = counts[PENDING] + counts[STARTING] + counts[READY] + counts[DRAINING]
+            used[kind] = used.get(kind, 0) + int(here) * plan.gpus
+        return used
 
     def _variant(
-        self, number: int, plan: PoolSettings, own: Pool, replicas: dict[int, ReplicaView]
+        self,
+        number: int,
+        plan: PoolSettings,
+        own: Pool,
+        replicas: dict[int, ReplicaView],
+        used: dict[str, int],
     ) -> Variant:
         bounds = self._bounds[own.name]
+        spec = self._specs[number]
+        tiers = self._tiers.get(spec.accelerator)
+        if tiers is not None:
+            price = spec.accelerators * marginal_price(tiers, used[spec.accelerator])
+            spec = replace(spec, price_per_hour=price)
         ready = [int(one.server.index) for one in own.here if one.state == READY]
         answered = [replicas[server] for server in ready if server in replicas]
         return Variant(
             own.name,
             role=plan.role,
-            spec=self._specs[number],
+            spec=spec,
             minimum=bounds.min,
             maximum=bounds.max,
             counts=ReplicaCounts(
@@ -259,6 +280,29 @@ def _spec(plan: ScenarioPlan, pool: PoolSettings, own: Pool) -> ReplicaSpec:
         max_num_batched_tokens=int(limits.max_num_batched_tokens),
         step_times=EngineTimes(own.step_time),
     )
+
+
+PriceTier = tuple[float, int]
+"""Dollars for an hour of one accelerator, and how many there are at most."""
+
+
+def price_tiers(plan: ScenarioPlan) -> dict[str, list[PriceTier]]:
+    """What the machines of a fleet cost, by accelerator, the cheapest first."""
+    fleet = plan.sections.fleet
+    tiers: dict[str, list[PriceTier]] = {}
+    for kind in () if fleet is None else fleet.pools:
+        each = (machine_price(kind) or 0.0) / kind.accelerators
+        tiers.setdefault(kind.accelerator, []).append((each, kind.machines.max * kind.accelerators))
+    return {kind: sorted(found) for kind, found in tiers.items()}
+
+
+def marginal_price(tiers: Sequence[PriceTier], used: int) -> float:
+    """Of the next accelerator, when the cheapest are taken first."""
+    for price, there in tiers:
+        if used < there:
+            return price
+        used -= there
+    return tiers[-1][0]
 
 
 def startup_s_of(plan: ScenarioPlan, pool: PoolSettings) -> float:

@@ -17,6 +17,7 @@ from windtunnel.scaling.policies.predictive.capacity import Carried, Carrier, Re
 from windtunnel.scaling.policies.predictive.experience import Experience
 from windtunnel.scaling.policies.predictive.forecast import ENOUGH_ERRORS, Forecast, RateForecaster
 from windtunnel.scaling.policies.predictive.keeping import SURGE, Keeping
+from windtunnel.scaling.policies.predictive.rise import LONGEST_S, Count, Rise, rise_of
 from windtunnel.scaling.policies.predictive.surges import Surges
 from windtunnel.scaling.policy import PolicyParts
 from windtunnel.scaling.settings import Period, PolicySettings
@@ -128,9 +129,15 @@ class _Traffic:
         self._bin: Final[list[Flow]] = []  # not yet enough to be taken in
         self._loads: Final[list[float]] = []  # in the same time
         self._lately: Final[deque[Flow]] = deque()
+        self._lately_s = 0.0
+        self._headings: Final[deque[tuple[float, float]]] = deque()  # when, and the rate
 
     def remember(self, rates: list[float]) -> None:
-        """Learns from rates of the past, bin after bin, as if they had just been seen."""
+        """Learns from rates of the past, bin after bin, as if they had just been seen.
+
+        What came once there is expected to come again.
+        """
+        self.forecaster.known_height = max(rates)
         bin_s = self.forecaster.bin_s
         for number, rate in enumerate(rates):
             at_s = (number - len(rates)) * bin_s
@@ -151,10 +158,10 @@ class _Traffic:
         if flow.interval_s <= 0.0:
             return
         self._lately.append(flow)
-        while sum(each.interval_s for each in self._lately) - self._lately[0].interval_s >= (
-            self.forecaster.bin_s - 1e-9
-        ):
-            self._lately.popleft()
+        self._lately_s += flow.interval_s
+        longest_s = max(self.forecaster.bin_s, LONGEST_S)
+        while self._lately_s - self._lately[0].interval_s >= longest_s - 1e-9:
+            self._lately_s -= self._lately.popleft().interval_s
         if self.rates:  # before forecasts know of it: nothing would be a surprise to them then
             window_s, glance = self._rate(_GLANCE_S)
             expected = self.forecaster.next_rate()
@@ -203,22 +210,50 @@ class _Traffic:
         """Of the last bin, whenever it is looked."""
         return self._rate(self.forecaster.bin_s)[1]
 
+    def heading(self, now_s: float) -> float:
+        """Where a surge or a rise that is followed leads; 0: there is none.
+
+        The highest of a bin, so that a replica that was asked for is not cancelled by chance.
+        """
+        if not self.surges.are_worth_a_start:
+            return 0.0
+        rise = self._rise()
+        if rise is None and not self.surges.active:
+            self._headings.clear()
+            return 0.0
+        leads = 0.0 if rise is None else rise.ahead(self.startup_s)
+        if self.surges.active:
+            leads = max(leads, self.surges.rate(now_s, _GLANCE_S, self.forecaster.highest))
+        while self._headings and self._headings[0][0] <= now_s - self.forecaster.bin_s:
+            self._headings.popleft()
+        self._headings.append((now_s, leads))
+        return max(leads for _, leads in self._headings)
+
+    def _rise(self) -> Rise | None:
+        counted = self.forecaster.counted(self.forecaster.next_rate())
+        usual = _USUAL * self.forecaster.usual_error() / math.sqrt(2.0)  # a step is of two counts
+        counts = [Count(flow.interval_s, flow.arrived) for flow in self._lately]
+        return rise_of(counts, max(1.0, usual / counted) ** 2)
+
     def state(self) -> dict[str, object]:
         return {
             "startup_s": self.startup_s,
             "miss_price": self.forecaster.miss_price,
+            "known_height": self.forecaster.known_height,
             "rates": list(self.rates),
             "lengths": [self.prompt_tokens, self.output_tokens, self.prefix_hit, self.prompt_cv],
             "answered": self.answered,
             "surges": self.surges.state(),
             "experience": self.experience.state(),
             "loads": list(self._loads),
+            "headings": [list(entry) for entry in self._headings],
             "bin": [_written(flow) for flow in self._bin],
             "lately": [_written(flow) for flow in self._lately],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.forecaster.miss_price = state["miss_price"]
+        self.forecaster.known_height = state.get("known_height", 0.0)
         for rate in state["rates"]:
             self.forecaster.see(rate)
             self.rates.append(rate)
@@ -227,8 +262,10 @@ class _Traffic:
         self.surges.restore(state["surges"])
         self.experience.restore(state["experience"])
         self._loads.extend(state["loads"])
+        self._headings.extend((at_s, rate) for at_s, rate in state.get("headings", []))
         self._bin.extend(_read(saved) for saved in state["bin"])
         self._lately.extend(_read(saved) for saved in state["lately"])
+        self._lately_s = sum(flow.interval_s for flow in self._lately)
 
 
 def _written(flow: Flow) -> list[float]:
@@ -350,11 +387,9 @@ class Predictive(Analyzer):
             coming += variant.coming * rate
             for replica in variant.replicas:
                 waiting += replica.waiting + max(0.0, replica.running - each.decoding)
-        followed = seen.surges.is_followed
-        surge = 0.0
-        if followed:
-            heading = seen.surges.rate(now_s, _GLANCE_S, seen.forecaster.highest)
-            surge = max(0.0, heading - planned)
+        heading = seen.heading(now_s)
+        followed = heading > 0.0
+        surge = max(0.0, heading - planned)
         meanwhile = max(forecast.rate, seen.recent_rate()) if followed else forecast.rate
         backlog = self._backlog(group, waiting, meanwhile - supply, coming=coming > 0.0)
         if backlog < max(2.0, planned * self._bin_s * 0.1):

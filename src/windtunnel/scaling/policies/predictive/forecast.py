@@ -250,6 +250,7 @@ class RateForecaster:
             methods.append(Season(season))
         # Bins after which nothing of what it was told matters any more.
         self.memory: Final = season + self.ahead + 3 * KEPT_ERRORS
+        self.known_height = 0.0  # of a burst in a time that is said to be like this one
         self._judged: Final = [_Judged(method) for method in methods]
         self._lately: Final[deque[float]] = deque(maxlen=KEPT_ERRORS)
         self._seen = 0
@@ -262,7 +263,7 @@ class RateForecaster:
         """
         self._lately.append(rate)
         self._seen += 1
-        highest = seen_twice(list(self._lately))
+        highest = max(self.known_height, seen_twice(list(self._lately)))
         best, least = None, math.inf
         for judged in self._judged:
             judged.see(rate, self.ahead)

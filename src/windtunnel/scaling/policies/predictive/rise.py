@@ -1,0 +1,113 @@
+"""Rises that are too slow for a surge: lines and steps in the counts of the last half minute on.
+
+Methods of forecasting are judged by what they foretold, and that takes as long as a start. A rise
+that chance does not explain is followed before.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+_WINDOWS_S: Final = (30.0, 60.0, 120.0)
+LONGEST_S: Final = _WINDOWS_S[-1]
+_BY_CHANCE: Final = 4.0
+"""Deviations of a slope: one that is steeper is no accident."""
+_CLEARLY: Final = 0.75
+"""A step must leave so much less than a line: chance makes steps of lines, too."""
+_LATEST_S: Final = 6.0
+_FALLEN: Final = 2.0
+"""Deviations below the line, of the latest seconds: then it has ended."""
+
+
+class Rise(NamedTuple):
+    """A rate that has risen: what it is now, and by how much it still grows in a second."""
+
+    rate: float
+    slope: float
+
+    def ahead(self, seconds: float) -> float:
+        """Where the line leads, but no more than twice what it is: a line is a guess."""
+        return self.rate + min(self.slope * seconds, self.rate)
+
+
+class Count(NamedTuple):
+    """Arrivals in so many seconds."""
+
+    seconds: float
+    arrived: int
+
+
+class _Line(NamedTuple):
+    rise: Rise
+    deviations: float
+    error: float
+    """The squares that are left, weighted by time."""
+
+
+def rise_of(counts: Sequence[Count], dispersion: float = 1.0) -> Rise | None:
+    """The most certain rise that ends now, the latest count being the last; None: there is none.
+
+    `dispersion`: variance of a count over that of a Poisson process.
+    """
+    best: _Line | None = None
+    within: Sequence[Count] = ()
+    for window_s in _WINDOWS_S:
+        part = _last(counts, window_s)
+        line = _line(part, dispersion)
+        if line is not None and line.deviations > (best.deviations if best else _BY_CHANCE):
+            best, within = line, part
+    if best is None:
+        return None
+    step = _step(within)
+    rise = step.rise if step.error < _CLEARLY * best.error else best.rise
+    latest = _last(counts, _LATEST_S)
+    latest_s = sum(one.seconds for one in latest)
+    rate = sum(one.arrived for one in latest) / latest_s
+    return (
+        None if rate < rise.rate - _FALLEN * math.sqrt(dispersion * rise.rate / latest_s) else rise
+    )
+
+
+def _last(counts: Sequence[Count], window_s: float) -> Sequence[Count]:
+    """The last counts of so many seconds; none where there are not enough."""
+    taken_s = 0.0
+    for number in range(len(counts) - 1, -1, -1):
+        taken_s += counts[number].seconds
+        if taken_s >= window_s - 1e-9:
+            return counts[number:]
+    return ()
+
+
+def _line(counts: Sequence[Count], dispersion: float) -> _Line | None:
+    """A line by least squares, and how many deviations of chance its slope is."""
+    arrived = sum(one.arrived for one in counts)
+    if arrived == 0:
+        return None
+    total_s = sum(one.seconds for one in counts)
+    middle_s, rate = total_s / 2.0, arrived / total_s
+    at_s = over = spread = squares = 0.0
+    for seconds, count in counts:
+        away_s = at_s + seconds / 2.0 - middle_s
+        at_s += seconds
+        over += count * away_s
+        spread += seconds * away_s**2
+        squares += seconds * (count / seconds - rate) ** 2
+    slope = over / spread
+    deviations = slope / math.sqrt(dispersion * rate / spread)
+    return _Line(Rise(rate + slope * middle_s, slope), deviations, squares - slope**2 * spread)
+
+
+def _step(counts: Sequence[Count]) -> _Line:
+    """The step up that leaves the least squares: it grows no more."""
+    total_s, arrived = sum(one.seconds for one in counts), sum(one.arrived for one in counts)
+    whole = sum(one.arrived**2 / one.seconds for one in counts)
+    before_s = before = 0.0
+    best = _Line(Rise(arrived / total_s, 0.0), 0.0, math.inf)
+    for seconds, count in counts[:-1]:
+        before_s += seconds
+        before += count
+        after_s, after = total_s - before_s, arrived - before
+        error = whole - before**2 / before_s - after**2 / after_s
+        if error < best.error:
+            best = _Line(Rise(after / after_s, 0.0), 0.0, error)
+    return best
