@@ -76,9 +76,13 @@ def _knative(target: float) -> Section:
     return {"policy": "knative", "interval": "2s", "target": target, "utilization_percent": 100}
 
 
-def _dynamo(itl_s: float) -> Section:
-    planner = {"adjustment": "60s", "predictor": "kalman", "accelerator_budget": 100_000}
+def _dynamo(itl_s: float, predictor: str = "kalman") -> Section:
+    planner = {"adjustment": "60s", "predictor": predictor, "accelerator_budget": 100_000}
     return {"policy": "dynamo", "itl": f"{itl_s * 1000:g}ms", **planner}
+
+
+def _dynamo_arima(itl_s: float) -> Section:
+    return _dynamo(itl_s, "arima")
 
 
 HISTORY: Final = "history"
@@ -98,6 +102,7 @@ SHARES: Final = (1.2, 0.9, 0.65, 0.4)
 PANIC: Final[Section] = {"behavior": {"down": {"window": "2m"}, "panic": {"hold": "60s"}}}
 TOTAL: Final[Section] = {"type": "total"}
 _BUDGET: Final[Section] = {"accelerator_budget": 100_000}
+_ALL: Final[Section] = {"analyzers": ["saturation", "throughput", "queueing"]}
 
 OURS: Final = "predictive"
 FIXED: Final = "fixed"
@@ -139,9 +144,25 @@ CONTESTANTS: Final = (
     Contestant("wva-v1", "queue", PLAIN, (10, 5, 2, 0.5), _wva_v1, _plain("wva-v1")),
     Contestant("wva", "up", KV, SHARES, _between("wva", 0.8, STABLE), _plain("wva")),
     Contestant(
+        "wva-all",
+        "up",
+        KV,
+        SHARES,
+        _between("wva", 0.8, {**STABLE, **_ALL}),
+        _plain("wva", **_ALL),
+    ),
+    Contestant(
         "saturation", "up", KV, SHARES, _between("saturation", 0.7, STABLE), _plain("saturation")
     ),
     Contestant("blis", "up", KV, SHARES, _between("blis", 0.5), _plain("blis")),
     Contestant("dynamo", "itl", TPOT, (1.0, 0.7, 0.5, 0.4), _dynamo, _plain("dynamo", **_BUDGET)),
+    Contestant(
+        "dynamo-arima",
+        "itl",
+        TPOT,
+        (1.0, 0.7, 0.5, 0.4),
+        _dynamo_arima,
+        _plain("dynamo", predictor="arima", **_BUDGET),
+    ),
 )
 """All of them; what a pool of one size costs is found beside them."""
