@@ -113,7 +113,7 @@ class Throughput(Analyzer):
 
     def _itl_s(self, variant: Variant) -> float:
         """Time per token with a full cache; 0: nothing is known."""
-        seen = self._samples[variant.name]
+        seen: list[list[float]] = self._samples[variant.name]
         if not seen:
             return 0.0
         uses = [use for use, _ in seen]
