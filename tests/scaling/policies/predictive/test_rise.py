@@ -37,6 +37,7 @@ def test_too_little_time_and_no_traffic_say_nothing() -> None:
     assert rise_of(counted([10.0 + step for step in range(14)])) is None  # 28 s
     assert rise_of(counted([0.0] * 60)) is None
     assert rise_of([]) is None
+    assert rise_of([Count(60.0, 100), Count(60.0, 900)]) is None  # it looks once a minute
 
 
 def test_noisy_arrivals_need_a_steeper_line() -> None:

@@ -12,6 +12,8 @@ _WINDOWS_S: Final = (30.0, 60.0, 120.0)
 LONGEST_S: Final = _WINDOWS_S[-1]
 _BY_CHANCE: Final = 4.0
 """Deviations of a slope: one that is steeper is no accident."""
+_FEWEST: Final = 5
+"""Counts of a line: a policy that looks rarely has too few in a window."""
 _CLEARLY: Final = 0.75
 """A step must leave so much less than a line: chance makes steps of lines, too."""
 _LATEST_S: Final = 6.0
@@ -81,7 +83,7 @@ def _last(counts: Sequence[Count], window_s: float) -> Sequence[Count]:
 def _line(counts: Sequence[Count], dispersion: float) -> _Line | None:
     """A line by least squares, and how many deviations of chance its slope is."""
     arrived = sum(one.arrived for one in counts)
-    if arrived == 0:
+    if arrived == 0 or len(counts) < _FEWEST:
         return None
     total_s = sum(one.seconds for one in counts)
     middle_s, rate = total_s / 2.0, arrived / total_s
