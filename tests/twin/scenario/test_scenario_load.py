@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import pytest
 
 from tests.twin.scenario.scenario_texts import LARGE, SMALL
@@ -110,7 +111,10 @@ def test_a_model_is_a_path_or_a_name(written: str, resolved: str) -> None:
 )  # fmt: skip
 def test_an_override_is_as_good_as_the_file(override: str, old: str, new: str) -> None:
     assert SMALL.count(old) == 1
-    assert load_text(SMALL, sets=[override]) == load_text(SMALL.replace(old, new))
+    plan = load_text(SMALL, sets=[override])
+    assert plan.overrides == (override,)
+    written = load_text(SMALL.replace(old, new))
+    assert msgspec.structs.replace(plan, overrides=()) == written
 
 
 def test_overrides_are_applied_in_order() -> None:
@@ -122,7 +126,8 @@ def test_overrides_are_applied_in_order() -> None:
 
 def test_null_takes_out_what_is_there_and_nothing_else() -> None:
     path = "serving.pools.0.overheads"
-    assert load_text(SMALL, sets=[f"{path}.queueing=1s", f"{path}=null"]) == load_text(SMALL)
+    plan = load_text(SMALL, sets=[f"{path}.queueing=1s", f"{path}=null"])
+    assert msgspec.structs.replace(plan, overrides=()) == load_text(SMALL)
     with pytest.raises(InputError, match="overhead"):
         load_text(SMALL, sets=["serving.pools.0.overhead=null"])
 
