@@ -40,7 +40,7 @@ from windtunnel.cli.main import main
                 "--set",
                 "serving.admission={policy: tier-shed, threshold: 4}",
             ],
-            "serving.admission: an emulated server lets",
+            "serving.admission: an emulated server admits",
         ),
         (["--model", "llama-3.1-8b", "--set", "serving.pools.0.replicas=999"], "up to 256"),
     ],

@@ -143,5 +143,5 @@ def test_a_roll_up_speaks_for_its_own_cluster_only() -> None:
 
 @pytest.mark.parametrize(("machines", "needs"), [(5, 0), (0, 5), (-3, 3)])
 def test_a_fleet_of_nothing_is_refused(machines: int, needs: int) -> None:
-    with pytest.raises(InputError, match="tells nothing; allowed: 1 or more of both"):
+    with pytest.raises(InputError, match="is too small to measure; allowed: 1 or more of both"):
         world(machines, needs, Streams(1)["world"])

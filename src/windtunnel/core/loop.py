@@ -10,6 +10,7 @@ have exactly one next time, such as servers: when that changes, the actor moves 
 where a queue would hold an entry for every change.
 """
 
+import math
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -41,7 +42,10 @@ class SkewedClock:
 
     def when(self, shown_s: float) -> float:
         """The time at which it will show this, or an earlier one where it already does."""
-        return shown_s - self.ahead_s
+        at_s = shown_s - self.ahead_s
+        while at_s + self.ahead_s < shown_s:  # rounded down, it would show a moment too early
+            at_s = math.nextafter(at_s, INFINITY)
+        return at_s
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

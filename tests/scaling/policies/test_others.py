@@ -1,6 +1,8 @@
 """KEDA, AIBrix and Dynamo's planner, by the numbers they are known for."""
 
+import sys
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -181,6 +183,46 @@ def test_arima_and_prophet_follow_a_trend(kind: str, package: str) -> None:
     pytest.importorskip(package)
     assert predicted(kind, range(1, 31)) == pytest.approx(31.0, abs=1.0)
     assert predicted(kind, [5.0] * 9) == pytest.approx(5.0, abs=0.1)
+
+
+class FakeArima:
+    """In place of pmdarima: order (0, 0, 0) of plain values, and updates that may fail."""
+
+    def __init__(self, values: list[float], *, fails: bool) -> None:
+        self.order = (0, 0, 0) if max(values) > 10.0 else (1, 0, 0)
+        self.values, self.fails = values, fails
+
+    def update(self, values: list[float]) -> None:
+        if self.fails:
+            raise ValueError("singular matrix")
+        self.values += values
+
+    def predict(self, n_periods: int) -> list[float]:
+        return [self.values[-n_periods]]
+
+
+@pytest.mark.parametrize(("fails", "then"), [(False, 90.0), (True, 90.0)])
+def test_arima_of_logarithms_goes_on_when_an_update_fails(
+    monkeypatch: pytest.MonkeyPatch, *, fails: bool, then: float
+) -> None:
+    def auto_arima(values: list[float], **options: object) -> FakeArima:
+        return FakeArima(values, fails=fails)
+
+    monkeypatch.setitem(sys.modules, "pmdarima", SimpleNamespace(auto_arima=auto_arima))
+    predictor = predictor_of("arima", 60.0)
+    for value in (20.0, 40.0, 30.0, 60.0, 50.0):
+        predictor.see(value)
+    assert predictor.next() == pytest.approx(50.0)
+    predictor.see(then)
+    assert predictor.next() == pytest.approx(then)
+
+
+def test_arima_without_a_model_predicts_the_last_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    def auto_arima(values: list[float], **options: object) -> FakeArima:
+        raise ValueError("no viable model")
+
+    monkeypatch.setitem(sys.modules, "pmdarima", SimpleNamespace(auto_arima=auto_arima))
+    assert predicted("arima", [1.0, 5.0, 2.0, 8.0, 3.0]) == 3.0
 
 
 def test_a_predictor_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.twin.faults.runs import faulty, plain
 from windtunnel.analysis.explain.request import explain_request
@@ -91,6 +93,24 @@ def test_a_clock_never_runs_backwards() -> None:
     assert [clock.read(2.0), clock.when(20.0)] == [7.0, 15.0]
     clock.ahead_s = 0.0
     assert [clock.read(3.0), clock.read(8.0)] == [7.0, 8.0]
+
+
+@given(
+    shown_s=st.floats(0.0, 1e6),
+    ahead_s=st.one_of(st.floats(-1e5, 1e5), st.sampled_from([-7.3, -2.0, -600.0])),
+)
+def test_a_clock_shows_a_time_when_it_says(shown_s: float, ahead_s: float) -> None:
+    clock = SkewedClock()
+    clock.ahead_s = ahead_s
+    assert clock.read(clock.when(shown_s)) >= shown_s
+
+
+@pytest.mark.parametrize("behind", ["1s", "2s", "7300ms"])
+def test_a_gateway_whose_clock_is_behind_looks_once(behind: str) -> None:
+    skewed = f"at: 500ms, for: 20s, kind: clock-skew, controller: gateway, behind: {behind}"
+    text = plain(skewed, count=60, rate="7/s", output=300)
+    result, _ = faulty(text, QUEUED.replace("ttl: 30s", "ttl: 3s"))
+    assert result["ended_by"] == "last request"
 
 
 class Alarm:

@@ -229,10 +229,11 @@ def _gateway_decision(run: ExplainedRun, row: RequestRow, phase: Phase) -> Cause
 
 
 def _restart(run: ExplainedRun, at_s: float) -> CauseStep:
-    """The fault that ended the gateway, or kept it away."""
-    faults = run.history.faults.values()
-    found = (one for one in faults if one.restarts("gateway") and one.overlaps(at_s, at_s))
-    return of_fault(next(found))
+    """The fault that ended the gateway, or kept it away, unless the log ends before it."""
+    for fault in run.history.faults.values():
+        if fault.restarts("gateway") and fault.overlaps(at_s, at_s):
+            return of_fault(fault)
+    return CauseStep(at_s, GATEWAY, GATEWAY_LOST, cause=Cause.FAULT)
 
 
 def _headline(row: RequestRow, ttft: float | None, end_s: float) -> str:

@@ -62,8 +62,9 @@ class RequestTrace:
         self._lines.flush()
 
     def _encode(self) -> None:
-        self._lines.add(self._encoder.encode_lines(self._waiting), len(self._waiting))
+        rows = self._waiting[:]
         self._waiting.clear()
+        self._lines.add(self._encoder.encode_lines(rows), len(rows))
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)

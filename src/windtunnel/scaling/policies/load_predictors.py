@@ -94,26 +94,34 @@ class Arima(LoadPredictor):
     def _predict(self) -> float:
         if len(set(self._values)) == 1:
             return self._values[0]  # auto_arima would predict 0
-        if self._model is None:
-            self._model = self._chosen()
-            if self._model.order[0] == self._model.order[2] == 0:
-                self._log = True
-                self._model = self._chosen()
-        elif self._fitted < len(self._values):
-            self._model.update(self._scaled(self._values[self._fitted :]))
+        try:
+            found = self._estimate()
+        except Exception:  # noqa: BLE001 - as in the planner: no model fits, or an update fails
+            found = math.nan
         self._fitted = len(self._values)
-        found = float(self._model.predict(n_periods=1)[0])
-        found = math.expm1(min(found, 700.0)) if self._log else found
         return found if math.isfinite(found) else self._values[-1]
 
-    def _chosen(self) -> Any:
+    def _estimate(self) -> float:
+        if self._model is None:
+            self._choose()
+        elif self._fitted < len(self._values):
+            self._model.update(_scaled(self._values[self._fitted :], log=self._log))
+        found = float(self._model.predict(n_periods=1)[0])
+        return math.expm1(min(found, 700.0)) if self._log else found
+
+    def _choose(self) -> None:
         import pmdarima
 
-        values = self._scaled(self._values)
-        return pmdarima.auto_arima(values, suppress_warnings=True, error_action="ignore")
+        for log in (False, True):
+            values = _scaled(self._values, log=log)
+            self._model = pmdarima.auto_arima(values, suppress_warnings=True, error_action="ignore")
+            self._log = log
+            if self._model.order[0] or self._model.order[2]:
+                return
 
-    def _scaled(self, values: list[float]) -> list[float]:
-        return [math.log1p(value) for value in values] if self._log else values
+
+def _scaled(values: list[float], *, log: bool) -> list[float]:
+    return [math.log1p(value) for value in values] if log else values
 
 
 class Prophet(LoadPredictor):

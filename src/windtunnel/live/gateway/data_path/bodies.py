@@ -62,7 +62,7 @@ def check_names(body: bytes) -> None:
     if body.find(b"\\u") >= 0:
         try:
             _fields(body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ClientError(400, f"The body is not JSON: {error}.") from None
 
 

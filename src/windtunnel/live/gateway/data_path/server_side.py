@@ -130,6 +130,7 @@ class ServerConnection:
         self.uses += 1
         self.answering = False
         self._head_done = self._complete = self._ends_by_closing = self._unrequested = False
+        self._keeps_alive = False  # until the parser says so of this answer
         self._invalid = ""
         self._head_bytes = 0
         self._chunks = None
