@@ -559,6 +559,27 @@ def test_what_a_server_sends_after_its_answer_is_dropped_with_the_connection(mor
     run(test())
 
 
+def test_a_connection_whose_answer_is_framed_twice_is_not_used_again() -> None:
+    """The parser goes by the last coding, and would take the next answer for the rest of it."""
+    framed = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n"
+    answers = [whole(b"{}"), framed + b"2\r\n{}\r\n0\r\n\r\n"]
+
+    async def script(asked: Received, writer: asyncio.StreamWriter, it: FakeServer) -> None:
+        if answers:
+            await raw_answer(answers.pop(0))(asked, writer, it)
+        else:
+            await friendly(asked, writer, it)
+
+    async def test() -> None:
+        async with bed(script) as it:
+            for _ in range(4):
+                await asyncio.wait_for(it.ask(), 5.0)
+            assert (await it.ask()).status == 200
+            it.settled()
+
+    run(test())
+
+
 @pytest.mark.parametrize("code", ["000 Zero", "099 Low", "600 High", "999 Odd"])
 def test_a_status_that_does_not_exist_is_a_bad_answer(code: str) -> None:
     async def test() -> None:
