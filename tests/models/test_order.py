@@ -51,7 +51,10 @@ def test_nor_is_a_group_of_them_over_links_of_the_same_kind(
         new, old = _model(name, faster, tp), _model(name, slower, tp)
     except InputError:
         assume(False)
-    assert new.step_s(work) <= old.step_s(work)
+    # An A100 multiplies fp8 weights in bf16, without converting its inputs: with little work for
+    # each of eight GPUs, that may be as quick as an H100.
+    other_kernels = slower == "a100" and resolve_model(name).matmul_precision == "fp8"
+    assert new.step_s(work) <= old.step_s(work) * (1.1 if other_kernels else 1.0)
 
 
 @given(
