@@ -199,9 +199,13 @@ async def test_a_quota_that_refuses_pods_holds_the_gang_and_nothing_else(cluster
         await cluster.until(counted)
         await on.apply(pair())
         await on.until(lambda: len(on.kubelets.alive()) == 7 and bool(on.calls("failed")))
-        base = [pod for pod in on.kubelets.alive() if pod.metadata.labels[GANG] == "web-0"]
-        complete = len(base) == 6
-        assert all(bool(pod.spec.get("schedulingGates")) != complete for pod in base)
+
+        def is_whole_or_gated() -> bool:
+            base = [pod for pod in on.kubelets.alive() if pod.metadata.labels[GANG] == "web-0"]
+            complete = len(base) == 6
+            return all(bool(pod.spec.get("schedulingGates")) != complete for pod in base)
+
+        await on.until(is_whole_or_gated)
         assert not [call for call in on.operator.writer.log if call.verb == "delete"]
         tries = on.calls("failed")["create Pod"]
         assert tries < 30, "it is tried again more and more seldom"
