@@ -57,7 +57,7 @@ Each key is followed by its values, in brackets:
 | `0/s..100/s` | a rate: `40/s`, `2400/min`, or a number per second |
 | `0B..1TB`, `1kB/s..1PB/s` | a size (`80GiB`, `16GB`), a bandwidth (`25GB/s`) |
 | `1..8` | a whole number from 1 to 8, both included |
-| number `>0..1` | a decimal above 0, up to 1; `1e6` is one million |
+| `>0.0..1.0` | a decimal above 0, up to 1; `1e6` is one million |
 | name | letters, digits, '.', '_' and '-', at most 64, the first a letter or digit |
 | model | a catalog name, or the path of a Hugging Face config.json (`*.json`, `.*`, `/*`) |
 | accelerator | a catalog name, such as h200 |
@@ -65,7 +65,7 @@ Each key is followed by its values, in brackets:
 | bool | `true` or `false` |
 | `{name: X}` | a mapping of names to X |
 
-A key is required, has a default (`= 5s`), or may be omitted.
+A key is required, has a default (`=5s`), or may be omitted.
 """
 
 
@@ -233,8 +233,10 @@ def _leaf(leaf: Leaf) -> str:
     if bounds is None:
         return found
     noun, kind, low, high, _ = bounds.groups()
-    ends = f"{low}..{high}".replace(".0..", "..").removesuffix(".0")
-    return f"{'number ' * (noun == 'number')}{'>' * (kind == 'above')}{_short(ends)}"
+    ends = [_short(end.removesuffix(".0")) for end in (low, high)]
+    if noun == "number":
+        ends = [end if re.search(r"[.e]", end) else f"{end}.0" for end in ends]
+    return f"{'>' * (kind == 'above')}{'..'.join(ends)}"
 
 
 def _short(text: str) -> str:
@@ -247,7 +249,7 @@ def _default(field: FieldInfo) -> str:
         return ", required"
     if field.default_factory is not None or field.default is None:
         return ""
-    return f" = `{as_written(field.default, leaf_of(field))}`"
+    return f", `={as_written(field.default, leaf_of(field))}`"
 
 
 def as_written(value: Any, leaf: Leaf | None) -> str:
