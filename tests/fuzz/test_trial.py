@@ -97,6 +97,14 @@ def test_a_run_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.once
+def test_a_long_run_whose_requests_finish_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "ENOUGH_EVENTS", 100)
+    monkeypatch.setattr(trial, "MOST_EVENTS", 10_000)
+    document = {**SMALL, "workload": [{**SMALL["workload"][0], "count": 20_000}]}
+    assert attempt(document, twice=True) is None
+
+
+@pytest.mark.once
 def test_a_second_run_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     true_run = run
 

@@ -138,6 +138,12 @@ def test_the_last_ready_replica_stays_while_the_cheaper_one_starts() -> None:
     assert kept.limits[0].name == "last ready"
 
 
+def test_without_wake_the_last_replica_goes_whatever_its_work() -> None:
+    asleep = Policy("p", PolicyParts([Wants(0)], CostOrdered(), []), wake=False)
+    (decision,) = Scaler({"m": asleep}, 45.0).tick(fleet(variant(ready=1, running=2)), 0.0)
+    assert (decision.target, decision.limits) == (0, [])
+
+
 def test_memory_survives_a_restart_and_an_edit() -> None:
     first = scaler(9, AtMost(4))
     first.tick(fleet(variant(ready=2)), 0.0)

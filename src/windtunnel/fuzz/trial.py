@@ -33,8 +33,11 @@ DIED: Final = "died"
 OUT_OF_TIME: Final = "out of time"
 """The name of a run that was ended by a clock."""
 
+ENOUGH_EVENTS = 40_000
+"""Drawn scenarios end within some thousands of events. One that has had so many is cut off when a
+request of it finished in the second half of them: it is long, and not endless."""
 MOST_EVENTS = 300_000
-"""Drawn scenarios end within some thousands of events; one that has had so many never will."""
+"""One that has had so many never ends."""
 
 LIMIT = re.compile(r"\(progress\.(\w+)")
 """The limit that a sentence about a livelock names."""
@@ -89,13 +92,13 @@ def attempt(document: Values, *, twice: bool = False) -> Breach | None:
 
 
 def _run(plan: ScenarioPlan, *, twice: bool) -> Breach | None:
-    checked = run(plan, check=True, look=_look)
+    checked = run(plan, check=True, look=_Watch().look)
     if checked.result["ended_by"] == NO_PROGRESS:
         return _livelock(checked.result["partial"])
     if not twice:
         return None
     rows, events = _Digest(), CountingSink()
-    again = run(plan, rows=rows, events=events, look=_look)
+    again = run(plan, rows=rows, events=events, look=_Watch().look)
     if digest_of(checked) == digest_of(again):
         return None
     keys = [key for key, value in _said(checked).items() if value != again.result[key]]
@@ -147,10 +150,22 @@ def invariant_of(broken: InvariantBroken) -> str:
     return quoted[1] if len(quoted) > 2 else general(broken.what)
 
 
-def _look(simulation: Simulation) -> None:
-    if simulation.events > MOST_EVENTS:
-        at = f"{simulation.events} events and {simulation.now_s} s"
-        raise NeverEnds(f"the run has not ended after {at}")
+class _Watch:
+    """Looks at a run now and then, and ends it when it has had too many events."""
+
+    def __init__(self) -> None:
+        self._ended = 0  # requests that had finished
+        self._events = 0  # at which event that was first seen
+
+    def look(self, simulation: Simulation) -> None:
+        ended, events = simulation.recorder.ended, simulation.events
+        if ended != self._ended:
+            self._ended, self._events = ended, events
+        if events > MOST_EVENTS:
+            at = f"{events} events and {simulation.now_s} s"
+            raise NeverEnds(f"the run has not ended after {at}")
+        if events > ENOUGH_EVENTS and self._events > ENOUGH_EVENTS // 2:
+            simulation.end_early("events", f"{events} events")
 
 
 def _without_place(refusal: InputError) -> str:

@@ -203,7 +203,7 @@ class Policy(ModelPolicy):
             why = "Its role has work, and would have no replica."
             _note(limits, "work", counts, limited, counts, why)
             counts = limited
-        kept = _kept(group, counts)
+        kept = _kept(group, counts) if self._wake else -1
         if kept >= 0:
             limited = list(counts)
             limited[kept] += 1

@@ -64,8 +64,8 @@ class ControlPlane:
     def under_way(self) -> int:
         """What was begun and may yet come of itself: start-ups, orders, pods, machines."""
         count = self.lifecycle.starting
-        if self.autoscaling is not None and not self.autoscaling.is_futile:
-            count += self.autoscaling.loop.in_flight
+        if self.autoscaling is not None:
+            count += self.autoscaling.is_under_way
         if self.lifecycle.infrastructure is not None:
             count += self.lifecycle.infrastructure.under_way
         return count

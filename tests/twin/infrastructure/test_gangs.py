@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.twin.infrastructure.worlds import composed
+from tests.twin.scaled import Script
 from windtunnel.core.errors import InputError
-from windtunnel.twin.run import simulate
+from windtunnel.twin.run import run, simulate
 from windtunnel.twin.scenario.load import load
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.replicas import READY
@@ -290,3 +291,20 @@ def test_every_time_of_the_section_is_in_force(tmp_path: Path) -> None:
     sentence = "gangs.times.startup.half_width: only `uniform` has a half width"
     with pytest.raises(InputError, match=sentence):
         load(path, ["gangs.times.startup.distribution=exponential"])
+
+
+AT_MINIMUM = Path(__file__).parents[2] / "fuzz/corpus/a-gang-that-stays-at-its-minimum.yaml"
+
+
+def test_an_order_below_the_minimum_of_a_gang_is_no_change() -> None:
+    result = run(load(AT_MINIMUM), check=True, scaler=Script({"main": 1})).result
+    assert (result["scaling"]["changes"], result["decisions"]["scaling"]) == (0, 0)
+    assert result["scaling"]["changes_per_hour"] == 0
+
+
+def test_a_run_waits_for_an_order_after_one_that_changed_nothing() -> None:
+    late = ("scaling.interval=100ms", "scaling.actuation_delay={mean: 12s}")
+    script = Script({"main": 1}, *[{}] * 118, {"spare": 1})
+    result = run(load(AT_MINIMUM, sets=late), check=True, scaler=script).result
+    assert result["requests"]["completed"] == 1
+    assert result["decisions"]["scaling"] == 1

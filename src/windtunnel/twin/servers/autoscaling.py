@@ -47,7 +47,8 @@ class Autoscaling(Component):
         self._telemetry: Final = telemetry
         self._measures: Final = Measures()
         self.changes = 0  # decisions that changed the size of a pool
-        self.is_futile = False  # the last order left every pool as it was: gangs have a minimum
+        self._asked: Final[dict[tuple[str, int], int]] = {}  # pool, target: so often on its way
+        self._futile: Final[dict[str, int]] = {}  # by pool: a target that left it as it was
         self.dark = 0  # how many faults keep metrics from it
         self.missed: Final = observer.missed  # the same of single servers
         self.lag_s = 0.0  # how much later they come than they should
@@ -81,6 +82,12 @@ class Autoscaling(Component):
         """Whether no snapshot reaches it: a fault keeps metrics from it, or it is stopped."""
         return self.dark > 0 or self.loop.is_stopped
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a decision on its way may change a pool: not one that has just changed nothing,
+        as a gang stays at its minimum."""
+        return any(self._futile.get(pool) != target for pool, target in self._asked)
+
     def _decide(self, snapshot: Snapshot, now_s: float) -> None:
         issued = self.loop.decide(snapshot, self.clock.read(now_s))
         if issued is None:
@@ -91,22 +98,32 @@ class Autoscaling(Component):
                 self._telemetry.emit(_decided(kind, one, snapshot.taken_s, now_s))
         if issued.order is not None:
             delay_s = max(0.0, self._stream.normal(self._delay.mean_s, self._delay.stddev_s))
+            for one in issued.order.decisions:
+                asked = (one.decision.variant, one.decision.target)
+                self._asked[asked] = self._asked.get(asked, 0) + 1
             self._planned.push(now_s + delay_s, APPLY, issued.order)
 
     def _apply(self, order: ScalingOrder, now_s: float) -> None:
         """Carries an order out, but for pools that a later one was quicker to reach."""
         sizes = {name: pool.target for name, pool in self._pools.items()}
-        self.is_futile = True
         for outcome in self.loop.arrived(order, sizes):
-            decision = outcome.issued.decision
             self._log(outcome, now_s)
-            if outcome.change:
+            decision = outcome.issued.decision
+            asked = (decision.variant, decision.target)
+            self._asked[asked] -= 1
+            if not self._asked[asked]:
+                del self._asked[asked]
+            if not outcome.change:
+                continue
+            pool = self._pools[decision.variant]
+            self._lifecycle.set_target(pool, decision.target, now_s, decision.reason)
+            change = pool.target - outcome.current
+            if change:
                 self.changes += 1
-                self._measures.changed(decision.variant, outcome.change)
-                pool = self._pools[decision.variant]
-                self._lifecycle.set_target(pool, decision.target, now_s, decision.reason)
-                if pool.target != outcome.current:
-                    self.is_futile = False
+                self._measures.changed(pool.name, change)
+                self._futile.pop(pool.name, None)
+            else:
+                self._futile[pool.name] = decision.target
 
     def _log(self, outcome: OrderOutcome, now_s: float) -> None:
         """A decision has reached the cluster."""
