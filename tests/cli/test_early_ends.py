@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.twin.runs import one_server
+from windtunnel.cli import watch
 from windtunnel.cli.main import main
 from windtunnel.cli.places import Output
 from windtunnel.report.terminal import progress
@@ -76,6 +78,32 @@ def test_ctrl_c_keeps_what_a_run_has_done(
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
     assert status_of("report", tmp_path / "run") == 0
     assert ", partial" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_ctrl_c_counts_many_requests_together(
+    scenario: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ctrl_c(monkeypatch, 1)
+    monkeypatch.setattr(watch, "MOST_FINISHED", 5)
+    scenario.write_text(one_server(count=10**9, rate="1000/s") + "measure: {from: 100ms}\n")
+    assert status_of("simulate", scenario, "-o", tmp_path / "run") == 130
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    inside = result["requests"]["unfinished"]
+    assert inside > 5
+    assert result["partial"].endswith(f"; the {inside:,} requests inside are counted, without rows")
+    assert result["requests"]["arrived"] == inside + result["requests"]["completed"]
+    assert result["reasons"]["unfinished"] == {"the run was interrupted while it was inside": inside}
+    for part in (*result["slo"].values(), *result["sources"].values(), *result["tenants"].values()):
+        assert part["requests"] == sum(part[one] for one in ("completed", "unfinished"))
+    assert pq.read_metadata(tmp_path / "run" / "requests.parquet").num_rows == (
+        result["requests"]["completed"]
+    )
+    assert status_of("report", tmp_path / "run") == 0
+    assert status_of("explain", tmp_path / "run") == 0
+    assert "counted, without rows" in capsys.readouterr().err
 
 
 def test_a_second_ctrl_c_ends_it_at_once_and_says_how_to_get_so_far(

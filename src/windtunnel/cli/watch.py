@@ -12,7 +12,7 @@ from windtunnel.twin.simulation import Simulation
 
 BY_INTERRUPT = "interrupt"
 MOST_FINISHED = 20_000
-"""Requests and servers that are counted in a moment when a run is interrupted."""
+"""Requests, or servers, whose rows are written in a moment when a run is interrupted."""
 
 Look = Callable[[Simulation], None]
 
@@ -50,11 +50,14 @@ class RunWatch:
             self._reached = simulation.recorder.ended, simulation.now_s
             self._interruption.may_ask = True
             if self._interruption.asked:
-                recorder = simulation.recorder
-                if recorder.arrived - recorder.ended + len(simulation.servers) > MOST_FINISHED:
+                if len(simulation.servers) > MOST_FINISHED:
                     raise KeyboardInterrupt
-                at = format_duration(simulation.now_s)
-                simulation.end_early(BY_INTERRUPT, f"the run was interrupted at {at}")
+                what = f"the run was interrupted at {format_duration(simulation.now_s)}"
+                inside = simulation.recorder.arrived - simulation.recorder.ended
+                if inside > MOST_FINISHED:
+                    simulation.in_haste = True
+                    what += f"; the {inside:,} requests inside are counted, without rows"
+                simulation.end_early(BY_INTERRUPT, what)
             self._ceiling.look(simulation)
             if shown is not None:
                 shown(simulation)

@@ -27,7 +27,8 @@ class Distribution:
         self.folded: Histogram | None = None
         self._total = 0.0  # of the first `_summed` values, which are summed before they are sorted
         self._summed = 0
-        self._sorted = 0  # how many there were when they were last sorted
+        self._sorted: list[float] | Any = self.kept  # in order: the list itself, or an array
+        self._ordered = 0  # how many there were when they were last sorted
 
     def add(self, value: float) -> None:
         if self.folded is not None:
@@ -70,11 +71,11 @@ class Distribution:
     def quantile(self, share: float) -> float:
         if self.folded is not None:
             return self.folded.quantile(share)
-        if self._sorted < len(self.kept):
+        if self._ordered < len(self.kept):
             self._sum()
-            _sort(self.kept)
-            self._sorted = len(self.kept)
-        return quantile_of(self.kept, share)
+            self._sorted = _sorted(self.kept)
+            self._ordered = len(self.kept)
+        return quantile_of(self._sorted, share)
 
     def _sum(self) -> None:
         """Adds up values that came since the last time, in the order in which they came."""
@@ -83,33 +84,35 @@ class Distribution:
         self._summed = len(self.kept)
 
 
-def _sort(values: list[float]) -> None:
-    """Where numpy is there, it sorts many in less than half the time."""
+def _sorted(values: list[float]) -> list[float] | Any:
+    """Sorts values; where numpy is there, an array of many is sorted instead, in a third of the
+    time."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or len(values) < WORTH_AN_ARRAY:
         values.sort()
-    else:
-        values[:] = numpy.sort(numpy.array(values)).tolist()
+        return values
+    return numpy.sort(numpy.array(values))
 
 
-def quantile_of(ordered: list[float], share: float) -> float:
+def quantile_of(ordered: list[float] | Any, share: float) -> float:
     """Of values in their order, linear between ranks; not a number where there are none."""
-    if not ordered:
+    if not len(ordered):
         return math.nan
     rank = share * (len(ordered) - 1)
     below = math.floor(rank)
-    low = ordered[below]
+    low = float(ordered[below])
     if below + 1 >= len(ordered):
         return low
-    return low + (rank - below) * (ordered[below + 1] - low)
+    return low + (rank - below) * (float(ordered[below + 1]) - low)
 
 
 def together(parts: list[Distribution]) -> Distribution:
     """All values of some distributions as one."""
-    if len(parts) == 1:
-        return parts[0]
+    filled = [part for part in parts if part.count]
+    if len(filled) == 1:
+        return filled[0]
     whole = Distribution()
-    for part in parts:
+    for part in filled:
         whole.take(part)
     return whole
 

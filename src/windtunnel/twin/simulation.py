@@ -133,6 +133,7 @@ class Simulation:
         self.events = 0
         self.early: EarlyEnd | None = None
         self.is_torn = False  # it ended in the middle of an instant: nothing need add up
+        self.in_haste = False  # it is to end at once: what is inside is counted, and has no rows
         self.traffic: Final = requests.traffic
         self.services: Final = requests.services
         self.cluster: Final = requests.cluster
@@ -248,5 +249,5 @@ class Simulation:
         if self.horizon_s != math.inf and self.early is None:
             self.clock.now_s = self.horizon_s
         self.timeline.finish(self.now_s, self.recorder, self.cluster, self.services)
-        self.requests.finish()
+        self.requests.finish(one_by_one=not self.in_haste)
         self.recorder.flush()

@@ -579,10 +579,17 @@ class RequestLifecycle(RequestPort):
 
     # The end of a run
 
-    def finish(self) -> None:
-        """At the horizon, every request that has not ended is unfinished, and counted."""
+    def finish(self, *, one_by_one: bool = True) -> None:
+        """At the horizon, every request that has not ended is unfinished, and counted.
+
+        They are counted together where there is no time to look at each.
+        """
         for server in self.servers:
             server.stop(self.now_s)
+        if not one_by_one:
+            self.recorder.give_up(UNFINISHED, "the run was interrupted while it was inside")
+            self.traffic.stop(self.now_s)
+            return
         self.in_flight.note_splits()
         rest = self.in_flight.everywhere(self.servers)
         self.in_flight.clear()

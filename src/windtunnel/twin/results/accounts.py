@@ -73,6 +73,12 @@ class OutcomeTally:
     def fail(self, outcome: str) -> None:
         self.others[outcome] = self.others.get(outcome, 0) + 1
 
+    def give_up(self, outcome: str) -> None:
+        """All that have not ended end so."""
+        left = int(self.requests) - int(self.completed) - sum(self.others.values())
+        if left:
+            self.others[outcome] = self.others.get(outcome, 0) + left
+
 
 class Account(OutcomeTally):
     """What a source or a tenant asked for, and what it got."""

@@ -54,7 +54,7 @@ class ReasonCounts:
         self.counts: Final[dict[str, dict[str, int]]] = {outcome: {} for outcome in outcomes}
         self._known: Final[dict[str, str]] = {}
 
-    def add(self, outcome: str, reason: str) -> None:
+    def add(self, outcome: str, reason: str, times: int = 1) -> None:
         counts = self.counts[outcome]
         found = self._known.get(reason)
         if found is None:
@@ -65,4 +65,4 @@ class ReasonCounts:
         reason = found
         if reason not in counts and len(counts) >= MOST_REASONS:
             reason = OTHER
-        counts[reason] = counts.get(reason, 0) + 1
+        counts[reason] = counts.get(reason, 0) + times

@@ -15,6 +15,7 @@ from windtunnel.twin.results.accounts import (
     ClassAccount,
     LatencyAccount,
     ModelAccount,
+    OutcomeTally,
     RecordNames,
     ServerAccount,
     SessionAccounts,
@@ -226,6 +227,20 @@ class Recorder:
             self._row_outcomes.append(outcome)
             if len(self._rows) == ROWS_PER_BATCH:
                 self.flush()
+
+    def give_up(self, outcome: str, reason: str) -> None:
+        """All that have not ended end so, for one reason: in a moment, and without rows."""
+        if self._inner is not None:
+            self._inner.give_up(outcome, reason)
+        left = self.arrived - self.ended
+        if not left:
+            return
+        self.outcomes[outcome] += left
+        self.reasons.add(outcome, reason, left)
+        self.total.give_up(outcome)
+        accounts: list[OutcomeTally] = [*self.classes, *self.sources, *self.tenants]
+        for one in [*accounts, *self.adapters.accounts, *self.models]:
+            one.give_up(outcome)
 
     def _fail(self, request: Request, outcome: str) -> None:
         self.reasons.add(outcome, reason_of(request, outcome))
