@@ -1,6 +1,7 @@
 """The account of a request covers its whole life, and names the cause that was planted."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -141,7 +142,7 @@ class Plant(msgspec.Struct, frozen=True):
     cause: Cause
     base: dict[str, str]
     changed: dict[str, str]
-    touches: Callable[[RequestRow], bool | None] | None = None
+    touches: Callable[[RequestRow, Iterable[RequestRow]], bool | None] | None = None
     """Which requests it touches; left out: those that take a second longer than without it, and
     not those that take as long."""
 
@@ -150,7 +151,7 @@ def of_fault(kind: str) -> Plant:
     return Plant(Cause.FAULT, {}, {"more": f"faults: [{{at: $at, kind: {kind}}}]"})
 
 
-def was_preempted(row: RequestRow) -> bool | None:
+def was_preempted(row: RequestRow, _: object) -> bool | None:
     assert row.finished is not None
     pauses = row.pauses or []
     paused_s = sum(pauses[1::2]) - sum(pauses[::2])
@@ -158,8 +159,23 @@ def was_preempted(row: RequestRow) -> bool | None:
     return True if long else None if row.preemptions else False
 
 
-def has_long_prompt(row: RequestRow) -> bool:
-    return row.prompt_tokens > 10_000
+def met_long_prompt(row: RequestRow, rows: Iterable[RequestRow]) -> bool | None:
+    """Its own, or one of another that its server computed until its first token came."""
+    if row.prompt_tokens > 10_000:
+        return True
+    assert row.routed is not None
+    assert row.first_token is not None
+    assert row.finished is not None
+    for one in rows:
+        if one.prompt_tokens > 10_000 and one.server == row.server:
+            assert one.scheduled is not None
+            assert one.first_token is not None
+            start_s = max(row.routed, one.scheduled)
+            behind_s = min(row.first_token, one.first_token) - start_s
+            if behind_s > 0.0:
+                most = behind_s > 0.6 * (row.first_token - row.routed)
+                return True if most and behind_s > 0.3 * (row.finished - row.arrived) else None
+    return False
 
 
 PLANTS = {
@@ -181,7 +197,7 @@ PLANTS = {
             "source": "  - {name: huge, count: 3, arrivals: {process: constant, rate: 0.05/s}, "
             "prompt_tokens: 20000, output_tokens: 20}"
         },
-        has_long_prompt,
+        met_long_prompt,
     ),
     "cold start": Plant(Cause.COLD_START, BURST, {"load": "30s"}),
     "autoscaler": Plant(
@@ -267,7 +283,7 @@ def judge(name: str, seed: int, at_s: float) -> int:
         touched = untouched = 0
         for number, row in rows.items():
             if plant.touches is not None:
-                is_touched = plant.touches(row)
+                is_touched = plant.touches(row, rows.values())
             else:
                 later_s = took_s(run, row) - took_s(base_run, base[number])
                 is_touched = True if later_s > 1.0 else None
@@ -278,3 +294,23 @@ def judge(name: str, seed: int, at_s: float) -> int:
                 touched, untouched = touched + is_touched, untouched + (not is_touched)
         assert untouched > 0
         return touched
+
+
+def test_the_long_prompt_that_came_first_is_named(tmp_path: Path) -> None:
+    huge = PLANTS["long prompt"].changed["source"]
+    run, rows = run_of(tmp_path / "run", {"source": huge, "servers": "replicas: 1"}, 1, 30.0)
+    long = {row.id for row in rows.values() if row.prompt_tokens > 10_000}
+    named_ids, touched = set(), 0
+    for row in rows.values():
+        if row.id not in long and met_long_prompt(row, rows.values()):
+            (chain,) = [
+                one for one in explain_row(run, row).chains if one.root.cause == Cause.LONG_PROMPT
+            ]
+            found = re.search(
+                r"the long prompt of request (\d+) \(20,000 tokens, ", chain.root.says
+            )
+            assert found is not None, chain.root.says
+            named_ids.add(int(found[1]))
+            touched += 1
+    assert touched > 2
+    assert named_ids <= long

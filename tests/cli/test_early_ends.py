@@ -95,11 +95,14 @@ def test_ctrl_c_counts_many_requests_together(
     assert inside > 5
     assert result["partial"].endswith(f"; the {inside:,} requests inside are counted, without rows")
     assert result["requests"]["arrived"] == inside + result["requests"]["completed"]
-    assert result["reasons"]["unfinished"] == {"the run was interrupted while it was inside": inside}
+    assert result["reasons"]["unfinished"] == {
+        "the run was interrupted while it was inside": inside
+    }
     for part in (*result["slo"].values(), *result["sources"].values(), *result["tenants"].values()):
         assert part["requests"] == sum(part[one] for one in ("completed", "unfinished"))
-    assert pq.read_metadata(tmp_path / "run" / "requests.parquet").num_rows == (
-        result["requests"]["completed"]
+    assert (
+        pq.read_metadata(tmp_path / "run" / "requests.parquet").num_rows
+        == (result["requests"]["completed"])
     )
     assert status_of("report", tmp_path / "run") == 0
     assert status_of("explain", tmp_path / "run") == 0

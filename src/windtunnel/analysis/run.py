@@ -10,6 +10,7 @@ import msgspec
 from windtunnel.analysis.endings import EndingCounts
 from windtunnel.analysis.explain.history import ControlHistory, read_history
 from windtunnel.analysis.latencies import FirstTokens, Latencies, LatencyCounts
+from windtunnel.analysis.long_prompts import LongPrompts
 from windtunnel.analysis.run_folder import (
     CONTROL,
     REQUESTS,
@@ -38,6 +39,7 @@ class AnalyzedRun(msgspec.Struct, frozen=True):
     classes: dict[str, dict[str, LatencyCounts]]  # the same by class, where there are several
     shares: TimeShares
     slowest: Slowest
+    long_prompts: LongPrompts
     endings: EndingCounts
     first_tokens: FirstTokens
     history: ControlHistory  # of the control plane; empty in folders of older versions
@@ -58,12 +60,13 @@ def read_run(folder: Path) -> AnalyzedRun:
     series = series_of(folder / TIMELINE)
     latencies, shares = Latencies(scenario, result), TimeShares(result)
     slowest, endings = Slowest(result), EndingCounts(result)
-    first_tokens = FirstTokens(result)
+    first_tokens, long_prompts = FirstTokens(result), LongPrompts(result)
     for batch in batches_of(folder / REQUESTS):
         latencies.add(batch)
         first_tokens.add(batch)
         shares.add(batch)
         slowest.add(batch)
+        long_prompts.add(batch)
         endings.add(batch)
     latencies.counts["itl"] = _gaps(folder / TOKEN_GAPS)
     return AnalyzedRun(
@@ -74,6 +77,7 @@ def read_run(folder: Path) -> AnalyzedRun:
         latencies.classes,
         shares,
         slowest,
+        long_prompts,
         endings,
         first_tokens,
         read_history(folder) if (folder / CONTROL).is_file() else ControlHistory([]),

@@ -8,7 +8,13 @@ from windtunnel.analysis.explain.account import PAUSED, TimeInterval, intervals_
 from windtunnel.analysis.explain.capacity import CapacityWait, loss, of_fault, ready, why_short
 from windtunnel.analysis.explain.history import LEAK, RATE_LIMITS, SLOWS, FaultHistory
 from windtunnel.analysis.explain.run import ExplainedRun, FullRequestRow, RunReader
-from windtunnel.analysis.explain.sentences import has_room, is_long_prompt, sentence, state_of
+from windtunnel.analysis.explain.sentences import (
+    ahead_of,
+    has_room,
+    is_long_prompt,
+    sentence,
+    state_of,
+)
 from windtunnel.analysis.explain.steps import (
     AUTOSCALER,
     GATEWAY,
@@ -364,7 +370,8 @@ def _at_work(
     prompt = interval.name in (QUEUE, PREFILL)
     owner = row.prompt_server if prompt else row.server
     cause = OWN_WORK.get(interval.name, Cause.QUEUE)
-    if interval.name == PREFILL and is_long_prompt(run, row):
+    ahead = ahead_of(run, row, interval) if interval.took_s > WORTH_S else []
+    if ahead or (interval.name == PREFILL and is_long_prompt(run, row)):
         cause = Cause.LONG_PROMPT
     says = sentence(run, row, interval)
     step = CauseStep(interval.start_s, SERVER, says, cause=cause)

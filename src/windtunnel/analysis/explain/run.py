@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from windtunnel.analysis.explain.history import ControlHistory, read_history
+from windtunnel.analysis.long_prompts import LongPrompts
 from windtunnel.analysis.phases import RequestRow
 from windtunnel.analysis.run_folder import (
     OF_REQUESTS,
@@ -54,6 +55,8 @@ class ExplainedRun(Protocol):
     def slots(self) -> list[int]: ...
     @property
     def end_s(self) -> float: ...
+    @property
+    def long_prompts(self) -> LongPrompts: ...
 
 
 class RunReader:
@@ -83,6 +86,14 @@ class RunReader:
     @cached_property
     def slots(self) -> list[int]:
         return slots_of(self.series, self.scenario)
+
+    @cached_property
+    def long_prompts(self) -> LongPrompts:
+        """All rows are read for it."""
+        found = LongPrompts(self.result)
+        for batch in batches_of(self.folder / REQUESTS):
+            found.add(batch)
+        return found
 
     def slowest(self, how_many: int) -> Slowest:
         """The slowest requests; all rows are read for it."""

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from windtunnel.analysis.explain.account import PAUSED, TimeInterval
+from windtunnel.analysis.long_prompts import LONG, LongPrompt, mean_tokens
 from windtunnel.analysis.phases import (
     DECODE,
     ENCODE,
@@ -26,8 +27,6 @@ from windtunnel.core.vocabulary import RATE_LIMITED
 if TYPE_CHECKING:
     from windtunnel.analysis.explain.run import ExplainedRun
 
-LONG = 2.0
-"""A prompt or a response this many times the mean is called long."""
 SLOW = 1.5
 """Tokens this many times as far apart as the median's are called slow."""
 WITHOUT_SERVER = {
@@ -41,7 +40,7 @@ def sentence(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> str:
     """What took so long."""
     took = format_duration(interval.took_s)
     if interval.name == PREFILL:
-        return _prefill(run, row, took)
+        return _prefill(run, row, took, ahead_of(run, row, interval))
     if interval.name == DECODE:
         return _decode(run, row, interval.took_s)
     if interval.name in (RETRY, PAUSED):
@@ -53,12 +52,12 @@ def sentence(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> str:
         where, column = WITHOUT_SERVER[interval.name]
         return f"queued for {took} {where}, {int(run.series.whole[column][sample]):,} queued"
     if interval.name == QUEUE:
-        return f"queued for {took}{_why_it_waited(run, row, sample, interval.took_s)}"
+        return f"queued for {took}{_why_it_waited(run, row, sample, interval)}"
     return _moving(run, row, interval, sample, took)
 
 
 def is_long_prompt(run: ExplainedRun, row: RequestRow) -> bool:
-    return row.prompt_tokens > LONG * _mean(run, "prompt") > 0
+    return row.prompt_tokens > LONG * mean_tokens(run.result, "prompt") > 0
 
 
 def state_of(run: ExplainedRun, owner: Owner, sample: int) -> tuple[int, int, float, int] | None:
@@ -87,11 +86,6 @@ def _wants_more_kv(state: tuple[int, int, float, int]) -> bool:
     return kv_used * (running + waiting) > max(1, running)
 
 
-def _mean(run: ExplainedRun, tokens: str) -> float:
-    mean: float = run.result["tokens"][tokens] / (run.result["requests"]["completed"] or 1)
-    return mean
-
-
 def _lost(row: RequestRow, interval: TimeInterval, took: str) -> str:
     if interval.name == PAUSED:
         times = "once" if row.preemptions == 1 else f"{row.preemptions} times"
@@ -117,15 +111,15 @@ def _moving(
     return f"waited {took} for its first token on the decode server{full}"
 
 
-def _prefill(run: ExplainedRun, row: RequestRow, took: str) -> str:
+def _prefill(run: ExplainedRun, row: RequestRow, took: str, ahead: list[LongPrompt]) -> str:
     if row.outcome == "unfinished" and row.first_token is None:
         return "the run ended while its prompt was being computed, or computed again"
     if row.first_token is None and row.prefilled is None:
         return f"its prompt was still being computed after {took}"
     if is_long_prompt(run, row):
-        times = row.prompt_tokens / _mean(run, "prompt")
+        times = row.prompt_tokens / mean_tokens(run.result, "prompt")
         return f"its long prompt took {took} to compute, {times:.1f} times the mean length"
-    return f"its prompt took {took} to compute, in steps shared with other requests"
+    return f"its prompt took {took} to compute, in steps shared with {_others(run, ahead)}"
 
 
 def _decode(run: ExplainedRun, row: RequestRow, took_s: float) -> str:
@@ -139,13 +133,14 @@ def _decode(run: ExplainedRun, row: RequestRow, took_s: float) -> str:
     median_s = run.result["latency"]["tpot"]["p50"]
     if median_s and each_s > SLOW * median_s:
         return f"slow tokens: {each}, {each_s / median_s:.1f} times the median"
-    if tokens > LONG * _mean(run, "output"):
+    if tokens > LONG * mean_tokens(run.result, "output"):
         return f"a long response: {each}"
     return f"its response of {each}"
 
 
-def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, took_s: float) -> str:
+def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, interval: TimeInterval) -> str:
     """What its server looked like when it came."""
+    took_s = interval.took_s
     state = state_of(run, row.prompt_server, sample)
     if state is None:
         return ""
@@ -162,7 +157,29 @@ def _why_it_waited(run: ExplainedRun, row: RequestRow, sample: int, took_s: floa
         return (
             f": its server's front end took {format_duration(min(front_s, took_s))} (`overheads`)"
         )
+    ahead = ahead_of(run, row, interval)
+    if ahead:
+        return f" with room to spare: {_others(run, ahead)} came first"
     return " with room to spare: a long step, or prompts ahead of it, came first"
+
+
+def ahead_of(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> list[LongPrompt]:
+    """The long prompts of others that its server computed while it waited for its own."""
+    if interval.name not in (QUEUE, PREFILL) or is_long_prompt(run, row):
+        return []
+    if interval.name == QUEUE and _front_end_s(run, row) > interval.took_s / 2:
+        return []
+    return run.long_prompts.ahead(row.prompt_server, interval, row.id)
+
+
+def _others(run: ExplainedRun, ahead: list[LongPrompt]) -> str:
+    """Those whose prompts are computed, too."""
+    if not ahead:
+        return "other requests"
+    first, times = ahead[0], ahead[0].tokens / mean_tokens(run.result, "prompt")
+    more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
+    size = f"{first.tokens:,} tokens, {times:.1f} times the mean"
+    return f"the long prompt of request {first.request} ({size}){more}"
 
 
 def _front_end_s(run: ExplainedRun, row: RequestRow) -> float:
