@@ -24,26 +24,21 @@ publishers add to a name: `meta-llama/Llama-3.1-8B-Instruct` is `llama-3.1-8b`, 
 """
 
 MODELS_TEXT = """\
-Not in the list? Give the path of a Hugging Face `config.json`, or of the folder that holds one.
-`NAME-tpN-slice` is one GPU's part of a model under tensor parallelism over N. Names of the same
-shape are known too: `deepseek-r1`, `qwen3-235b-a22b-thinking-2507`, `kimi-k2-thinking`, `glm-4.6`.
+For others give the path of a Hugging Face `config.json`, or its folder. `NAME-tpN-slice` is one
+GPU's part of a model under tensor parallelism over N. Names of the same shape work too:
+`deepseek-r1`, `qwen3-235b-a22b-thinking-2507`, `kimi-k2-thinking`, `glm-4.6`.
 
-Parameters are counted from the shape, in billions; *active* are those that one token is
-multiplied with. KV bytes per token are those of all layers, in the cache's precision, without what
-sliding windows save. Context is the longest sequence, the default of `max_model_len`.
+Parameters are in billions; *active* are those that one token is multiplied with. KV bytes per token
+are of all layers, in the cache's precision, without what sliding windows save. Context is the
+default of `max_model_len`.
 """
 
 ACCELERATORS_TEXT = """\
-Peaks are dense; a dash means that there is no such unit, and numbers are converted to bf16. Memory
-is what the driver reports where that is known. The link is per GPU and direction. Prices are
-examples of on-demand prices in 2025 and 2026, per accelerator and hour; set your own. *Profile* is
-what the `physics` step-time model takes by default ([errors](../explanation/step-time-models.md)):
-
-- a name: fitted to timings of single operators on this accelerator;
-- scaled: the fractions of the peaks that the nearest measured accelerator reaches;
-- generic: nothing similar has been measured; take care.
-
-`windtunnel profile` and `windtunnel calibrate` make a profile of your own.
+Peaks are dense; without such a unit (a dash) numbers are converted to bf16. Memory is what the
+driver reports, where known. The link is per GPU and direction. Prices are examples of on-demand
+prices in 2025 and 2026; set your own. [*Profile*](../explanation/step-time-models.md#profiles) is
+the default of the `physics` step-time model: a name if fitted to this accelerator, *scaled* from
+the nearest measured one, or *generic*: nothing similar was measured.
 """
 USUAL = ("NVIDIA data sheet", "AMD data sheet", "Google Cloud documentation")
 

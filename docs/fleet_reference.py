@@ -26,36 +26,34 @@ PAGE = Path(__file__).parent / "reference" / "fleet.md"
 INTRODUCTION = f"""\
 # The fleet on Kubernetes
 
-What `windtunnel operate --fleet FILE` reads and writes ([how to use it](../how-to/get-machines-on-kubernetes.md)). The file has two sections: `fleet` as in a [scenario](scenario.md), and `live.fleet`, below.
-Live, `machines.initial`, `provisioning` and `replaced_after` have no effect; `machines.min` machines are kept once they were needed; `machines.max` limits NodeClaims, not existing nodes.
+What [`windtunnel operate --fleet FILE`](../how-to/get-machines-on-kubernetes.md) reads and writes. The file has `fleet`, as in a [scenario](scenario.md), and `live.fleet`, below. `machines.initial`, `provisioning` and `replaced_after` have no effect; `machines.min` are kept once they were needed; `machines.max` limits NodeClaims, not existing nodes.
 
 ## States of a machine
 
-- speculative: no NodeClaim, and `machines.max` has a place for it
+- speculative: a place within `machines.max` without a NodeClaim
 - creating: the NodeClaim is not yet `Initialized`
 - idle: the node has the taint `{IDLE_TAINT}:NoSchedule`
-- configured: the taint is off, pods may come
-- draining: cordoned; pods are evicted until none is left
+- configured: without the taint
+- draining: cordoned; pods are evicted
 - deleting: the NodeClaim is being deleted
 - failed: lost, or about to be (see notices)
 
 How orders are kept:
 
-- A NodeClaim is named `FLEET-POOL-NUMBER`, so a machine never has two. Orders are kept in its annotation `{NOTE}`, so a killed operator leaves nothing half done.
+- A NodeClaim is named `FLEET-POOL-NUMBER`, so a machine never has two. Its annotation `{NOTE}` has the order under way.
 - Demand is stored in the ConfigMap `{NAME}-FLEET-SHARD` before a machine is ordered, up to 900 KiB (about 6,000 machines). The Lease of the same name says which operator decides; its `leaseTransitions` is part of the epoch.
-- With several shards, the key `report` of that ConfigMap is the shard's report to the coordinator, and `{NAME}-FLEET-coordinator` has the coordinator's books and instructions.
+- With several shards, the key `report` of that ConfigMap is for the coordinator, whose books and instructions are in `{NAME}-FLEET-coordinator`.
 
 ## Objects
 
-- Labels of NodeClaims: `{FLEET}`, `{POOL}`, `{MACHINE}`, `windtunnel.dev/accelerator` and the labels of the pool, which Karpenter copies to the node. There is no label `karpenter.sh/nodepool`: Karpenter neither consolidates nor expires these claims.
-- Spec of NodeClaims: `requirements`: `instance_types`, the zone where the pool names one, the capacity type (`bare-metal` as `on-demand`), and more from `requirements`. `resources.requests`: accelerators, and `cpu` and `memory` where the pool names them. Taints of the pool and `{IDLE_TAINT}`. `expireAfter: Never`.
-- Nodes: the taint `{IDLE_TAINT}`; while draining `spec.unschedulable`, with the annotation `{CORDONED}` that says why; and the label `{NEED}`. A cordon of others is left alone.
-- Pods are evicted through `pods/eviction`, so that disruption budgets hold; retried after 5 s. Pods of DaemonSets, static pods and ended pods do not count. A pod with `{DO_NOT_DISRUPT}: "true"` is not evicted from a draining machine, but is from one that is taken away.
+- Labels of NodeClaims: `{FLEET}`, `{POOL}`, `{MACHINE}`, `windtunnel.dev/accelerator` and the pool's, which Karpenter copies to the node. Without `karpenter.sh/nodepool`, Karpenter neither consolidates nor expires these claims.
+- Spec of NodeClaims: `requirements` from `instance_types`, the pool's zone, if any, the capacity type (`bare-metal` as `on-demand`), and `requirements`; `resources.requests` of accelerators, and the pool's `cpu` and `memory`, if any; taints of the pool and `{IDLE_TAINT}`; `expireAfter: Never`.
+- Nodes: the taint `{IDLE_TAINT}`; while draining `spec.unschedulable`, with the annotation `{CORDONED}` that says why; and the label `{NEED}`. Others' cordons are left alone.
+- Pods are evicted through `pods/eviction`, within disruption budgets, and retried after 5 s. Pods of DaemonSets, static pods and ended pods do not count. A pod with `{DO_NOT_DISRUPT}: "true"` is only evicted from a machine that is taken away.
 
 ## Which pods get machines
 
-Pods whose condition `PodScheduled` is `False` with the reason `Unschedulable`, set by kube-scheduler or, with `--place`, by gang placement. They are packed into machines as in a simulation: `nodeSelector`, required node affinity, tolerations and `required` topology of gangs count; `podAffinity` and spreads do not.
-Gangs that must share a label that only some nodes have, such as a rack, get machines from existing nodes only. A pod that fits no kind of machine gets the event `FleetNoKind`.
+Pods that kube-scheduler or, with `--place`, gang placement marks `Unschedulable` (condition `PodScheduled`). They are packed into machines as in a simulation: `nodeSelector`, required node affinity, tolerations and `required` topology of gangs count; `podAffinity` and spreads do not. Gangs that must share a label that only some nodes have, such as a rack, get existing nodes only. A pod that fits no kind of machine gets the event `FleetNoKind`.
 
 ## Notices and losses
 

@@ -20,26 +20,25 @@ INTRODUCTION = """\
 
 `windtunnel gateway --help` lists the options; [how to use it](../how-to/put-a-gateway-in-front-of-servers.md).
 
-In a configuration file `serving.router`, `serving.admission` and `slo` are those of a [scenario](scenario.md); `live` is listed below. `--set` overrides any key. Without a file routing is `weighted`, and every request is admitted.
+In the file, `serving.router`, `serving.admission` and `slo` are those of a [scenario](scenario.md); `live` is below. `--set` overrides any key. Without a file routing is `weighted`, and every request is admitted.
 
 ## Paths
 
 - POST `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/embeddings`, `/tokenize`, `/detokenize`: sent to a server that has the model.
-- GET, DELETE `/v1/responses/ID`, POST `/v1/responses/ID/cancel`, GET `/v1/responses/ID/input_items`: sent to the server that made the response, past admission; 404 if it is not known, or another tenant's. `previous_response_id` of a new response prefers that server.
+- GET, DELETE `/v1/responses/ID`, POST `/v1/responses/ID/cancel`, GET `/v1/responses/ID/input_items`: sent to the server that made the response, past admission; 404 if unknown, or another tenant's. `previous_response_id` prefers that server.
 - GET `/v1/models`, `/v1/models/NAME`: the models of all healthy servers, each once.
 - GET `/health`: 200.
 - Anything else: 404.
 
-With `live.picker` or `--picker-port`, Envoy is answered by gRPC: `envoy.service.ext_proc.v3.ExternalProcessor`, and `grpc.health.v1.Health` with the services `liveness` and `readiness`.
+With `live.picker` or `--picker-port`, gRPC: `envoy.service.ext_proc.v3.ExternalProcessor`, and `grpc.health.v1.Health` with the services `liveness` and `readiness`.
 
-On the other port (`live.admin`): `/metrics` for Prometheus, `/healthz`, `/readyz` (503 until a server is ready, and while stopping), and `/servers`, the state of each
-server with the reason why it gets no requests.
+On `live.admin`: `/metrics` for Prometheus, `/healthz`, `/readyz` (503 until a server is ready, and while stopping), and `/servers`, the state of each, and why it gets no requests.
 
 ## What passes, and what does not
 
-- The body passes unchanged, except that `stream_options.include_usage` is added to streams (and the usage chunk removed for clients that did not ask; `live.usage: false` disables both) and `kv_transfer_params` is removed.
+- The body passes unchanged, except that `stream_options.include_usage` is added to streams (and the usage chunk removed for clients that did not ask; not with `live.usage: false`) and `kv_transfer_params` is removed.
 - Headers of the connection, of identity (`authorization`, `cookie`) and of routing (`x-gateway-*`, `x-prefiller-host-port`, `x-data-parallel-rank`) do not reach servers. `x-request-id` is kept or made; `traceparent` gets a span of the gateway.
-- `Upgrade` is ignored. A transfer encoding other than `chunked` is refused with 501. A status below 100 or above 599 from a server is a bad answer (502). Of several answers to a request the client gets the first, and the connection is dropped (`windtunnel_unrequested_answers_total`).
+- `Upgrade` is ignored. A transfer encoding other than `chunked` is refused (501). A server's status below 100 or above 599 is a bad answer (502). Of several answers the client gets the first, and the connection is dropped (`windtunnel_unrequested_answers_total`).
 
 Request headers:
 
@@ -50,18 +49,16 @@ Request headers:
 
 ## Limits in headers
 
-With a token bucket or `budgets`, answers have `x-ratelimit-limit-tokens`, `-remaining-tokens` and `-reset-tokens`, and `x-ratelimit-limit-requests` and `-remaining-requests`. A refusal
-with 429 or 503 has `retry-after`: until the bucket holds the prompt or the queue is gone at the present rate, at most 120 s.
+With a token bucket or `budgets`, answers have `x-ratelimit-limit-tokens`, `-remaining-tokens` and `-reset-tokens`, and `x-ratelimit-limit-requests` and `-remaining-requests`. 429 and 503 have `retry-after`: until the bucket holds the prompt or the queue is gone at the present rate, at most 120 s.
 
 ## The access log
 
-`live.access_log` names a file with a line of JSON for each request: `time` (Unix, of its end), `id`, `path`, `status` (499: the client left before it got one), `outcome`, `reason`, `tenant`, `slo`, `model`, `stream`,
-`attempts`, `server`, `queued_s`, `first_byte_s`, `duration_s`, `prompt_tokens`, `cached_tokens`, `output_tokens`. A request that was not valid has the outcome `invalid`, one that found no server ready (503) `rejected`. There are no prompts, keys or addresses of clients in it.
+`live.access_log` has a line of JSON for each request: `time` (Unix, of its end), `id`, `path`, `status` (499: the client left before it got one), `outcome`, `reason`, `tenant`, `slo`, `model`, `stream`,
+`attempts`, `server`, `queued_s`, `first_byte_s`, `duration_s`, `prompt_tokens`, `cached_tokens`, `output_tokens`. The outcome of an invalid request is `invalid`, without a ready server (503) `rejected`. It has no prompts, keys or client addresses.
 
 ## How a request ends
 
-Before the first byte of an answer, a request whose server cannot be reached, or answers 429, 500, 502, 503 or 504, goes to another server, within `live.retries`. After it, a broken
-answer ends with an error event and a closed connection, never with a complete message. Every request has exactly one outcome:
+Before the first byte of an answer, a request whose server cannot be reached, or answers 429, 500, 502, 503 or 504, goes to another server, within `live.retries`. After it, a broken answer ends with an error event and a closed connection. Every request has one outcome:
 """
 
 

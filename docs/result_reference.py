@@ -10,8 +10,8 @@ from windtunnel.analysis.figures import FIGURES, Figure
 
 PAGE = Path(__file__).parent / "reference" / "result.md"
 LIST = re.compile(r"(?<=\n\n)- `name`: .*?(?=\n\n)", re.DOTALL)
-PART = re.compile(r"(\w+\.[A-Z]+)\.(.+)")
-"""A figure of each class, source, tenant or pool."""
+PART = re.compile(r"(\w+(?:\.[A-Z]+)?)\.(.+)")
+"""A figure of a part, or of each class, source, tenant or pool."""
 
 
 def page() -> str:

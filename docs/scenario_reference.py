@@ -27,23 +27,38 @@ SHORT = {
     "the name of an accelerator, such as h200": "accelerator",
     "true or false": "bool",
     "key=value:effect or key:effect, with NoSchedule, PreferNoSchedule or NoExecute": "taint",
+    "the name of a metric": "metric",
+    "a metric": "metric",
+    "the key or the value of a label": "label",
+    "the name of an environment variable": "variable",
+    "HOST:PORT, such as 127.0.0.1:8080": "HOST:PORT",
+    "NAME or NAMESPACE/NAME, of small letters, digits and '-'": "NAME or NAMESPACE/NAME",
+    "the path of a file of manifests": "file",
+    "the path of a trace": "file",
+    "the path of a table of step times": "file or folder",
+    "the name of a profile, or the path of its JSON file": "name or file",
+    "a PEM file": "file",
+    "a file": "file",
+    "a cron expression": "cron",
+    "a word": "word",
 }
-"""Kinds of value that the introduction explains, by what messages say of them."""
+"""Kinds of value that the introduction or their key explains, by what messages say of them."""
 SMALL = 4
 """Keys of a section that is explained in the table of the section around it."""
+SHORTEST = 60
+"""Characters of a section's sentence that says more than the key that leads to it."""
 PAGE = Path(__file__).parent / "reference" / "scenario.md"
 
 INTRODUCTION = """\
 # Scenario files
 
-A scenario is one YAML file: traffic, servers and targets. `examples/first.yaml` is a small one to
-start from.
+A scenario is one YAML file; start from `examples/first.yaml`.
 
 - Unknown keys and values of the wrong kind are errors: `"4"` is not a number, `on` is not `true`.
 - `--set PATH=VALUE` overrides a value before the file is checked: keys are joined by dots, list
   items count from 0 (`--set serving.pools.0.replicas=8`), values are written as in the file.
   `--set duration=null` removes a key. Several apply in order.
-- Every error is one sentence with its file and line (or its `--set`); all are reported together.
+- Errors are reported together, each with its file and line (or its `--set`).
 - Relative paths count from the scenario's folder.
 - `scenario_sha256` in results is a digest of all effective values and of the manifests that
   `scaling` and `gangs` name; it ignores the file's name, comments and layout.
@@ -51,19 +66,17 @@ start from.
 
 Each key is followed by its values, in brackets:
 
-| written | means |
-|---|---|
-| `0s..24h` | a duration: `250ms`, `30s`, `5m`, `4h`, `1h30m`, or a number of seconds |
-| `0/s..100/s` | a rate: `40/s`, `2400/min`, or a number per second |
-| `0B..1TB`, `1kB/s..1PB/s` | a size (`80GiB`, `16GB`), a bandwidth (`25GB/s`) |
-| `1..8` | a whole number from 1 to 8, both included |
-| `>0.0..1.0` | a decimal above 0, up to 1; `1e6` is one million |
-| name | letters, digits, '.', '_' and '-', at most 64, the first a letter or digit |
-| model | a catalog name, or the path of a Hugging Face config.json (`*.json`, `.*`, `/*`) |
-| accelerator | a catalog name, such as h200 |
-| taint | `key=value:effect` or `key:effect`, with NoSchedule, PreferNoSchedule or NoExecute |
-| bool | `true` or `false` |
-| `{name: X}` | a mapping of names to X |
+- `0s..24h`: a duration: `250ms`, `30s`, `5m`, `4h`, `1h30m`, or a number of seconds
+- `0/s..100/s`: a rate: `40/s`, `2400/min`, or a number per second
+- `0B..1TB`, `1kB/s..1PB/s`: a size (`80GiB`, `16GB`), a bandwidth (`25GB/s`)
+- `1..8`: a whole number from 1 to 8, both included
+- `>0.0..1.0`: a decimal above 0, up to 1; `1e6` is one million
+- name: letters, digits, '.', '_' and '-', at most 64, the first a letter or digit
+- model: a catalog name, or the path of a Hugging Face config.json (`*.json`, `.*`, `/*`)
+- accelerator: a catalog name, such as h200
+- taint: `key=value:effect` or `key:effect`, with NoSchedule, PreferNoSchedule or NoExecute
+- bool: `true` or `false`
+- `[X]`, `{name: X}`: a list of X, a mapping of names to X
 
 A key is required, has a default (`=5s`), or may be omitted.
 """
@@ -91,6 +104,7 @@ class Writer:
         self.parts: list[str] = []
         self.titles: dict[tuple[type[BaseModel], ...], str] = {}
         self.title = ""
+        self.said: dict[tuple[str, str], str] = {}
         self.small: dict[type[BaseModel], tuple[str, str]] = {}
         self.below: list[tuple[str, str, Sections]] = []
 
@@ -99,13 +113,31 @@ class Writer:
         above, self.title, self.below = self.below, title, []
         self.parts.append(f"## {title}\n")
         if len(members) == 1:
-            self.parts.append(f"{inspect.cleandoc(members[0].__doc__ or '')}\n")
-            self.parts.append("\n".join([*_items(self.rows(members[0], path)), ""]))
+            means = inspect.cleandoc(members[0].__doc__ or "")
+            if len(means) > SHORTEST:
+                self.parts.append(f"{means}\n")
+            self.parts.append("\n".join([*self.new_items(self.rows(members[0], path)), ""]))
         else:
             self.add_variants(path, members)
         below, self.below = self.below, above
         for part in below:
             self.add(*part)
+
+    def new_items(self, rows: dict[str, str]) -> list[str]:
+        """The keys of a section; those that an earlier section explains alike, by their names."""
+        earlier: dict[str, list[str]] = {}
+        for one in rows.items():
+            earlier.setdefault(self.said.setdefault(one, self.title), []).append(one[0])
+        told = {
+            where: keys for where, keys in earlier.items() if where == self.title or not keys[1:]
+        }
+        items = _items(
+            {key: rows[key] for key in rows if any(key in keys for keys in told.values())}
+        )
+        for where, keys in earlier.items():
+            if where not in told:
+                items.append(f"- {', '.join(f'`{key}`' for key in keys)}: as in {where}")
+        return items
 
     def add_variants(self, path: str, members: Sections) -> None:
         """Each variant with its own keys, then the keys that all of them share, then some."""
@@ -144,7 +176,8 @@ class Writer:
                 continue
             small: dict[str, str] = {}
             value = self.value(field, f"{path}.{key}".lstrip("."), word, small)
-            if _explained(field) or value == "mapping":
+            given_away = value == "bool" and not field.is_required()  # by the default
+            if _explained(field) or value == "mapping" or given_away:
                 value = ""
             given = f"{value}{_default(field)}".strip(" ,")
             rows[key] = f" ({given})" * bool(given) + f": {field.description}"
@@ -170,7 +203,7 @@ class Writer:
         if origin is Literal:
             return ", ".join(f"`{choice}`" for choice in arguments)
         if origin is list:
-            return f"list of {self.kind(arguments[0], path, suffix + '[]', word, small)}"
+            return f"[{self.kind(arguments[0], path, suffix + '[]', word, small)}]"
         if origin is dict:
             return f"{{name: {self.kind(arguments[1], path, suffix + '.NAME', word, small)}}}"
         members = _sections(annotation)

@@ -188,8 +188,8 @@ def test_every_kind_of_event_is_on_the_page_with_its_data() -> None:
 
 
 def test_the_folder_s_files_are_on_the_page() -> None:
-    table = PAGE.partition("| file | has |")[2].partition("\n\n")[0]
-    assert sorted(re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)) == sorted(contents.ALL)
+    listed = PAGE.partition("\n\n- ")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^(?:- )?`(.+?)`: ", listed, re.MULTILINE)) == sorted(contents.ALL)
 
 
 def test_exit_codes_are_those_of_the_command() -> None:
@@ -197,7 +197,7 @@ def test_exit_codes_are_those_of_the_command() -> None:
     from windtunnel.cli.main import EXIT_TERMINATED, EXIT_USAGE
     from windtunnel.core.errors import InvariantBroken
 
-    codes = [int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)]
+    codes = [int(code) for code in re.findall(r"^- (\d+): ", PAGE, re.MULTILINE)]
     stopped = [EXIT_INTERRUPTED, EXIT_TERMINATED]
     assert codes == [0, EXIT_USAGE, InvariantBroken.exit_code, *stopped]
 

@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "explanation" / "routing.md").read_text(encoding="utf-8"
 
 def rows(heading: str) -> list[str]:
     section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    return re.findall(r"^\| `([a-z-]+)`", section, re.MULTILINE)
+    return re.findall(r"^- `([a-z-]+)`", section, re.MULTILINE)
 
 
 def test_every_policy_has_its_row() -> None:

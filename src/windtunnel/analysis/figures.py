@@ -72,7 +72,8 @@ def _outcomes(part: str, *, kept: bool) -> tuple[Figure, ...]:
                kept=kept),
         Figure(f"{part}.timed_out", "requests whose client gave up", REQUESTS, "timed out", LOWER,
                kept=kept),
-        Figure(f"{part}.dropped", "requests that could not be served", REQUESTS, "dropped", LOWER,
+        Figure(f"{part}.dropped", "requests too large for their server, or lost with it too "
+               "often", REQUESTS, "dropped", LOWER,
                kept=kept),
         Figure(f"{part}.unfinished", "requests queued or running at the end",
                REQUESTS, "unfinished", LOWER, kept=kept),
@@ -105,31 +106,30 @@ def _latency(
     return Figure(path, meaning, SECONDS, label, LOWER, null_when, **named)
 
 
-NONE_COMPLETED = "none completed"
+NONE_COMPLETED = "nothing completed"
 
 FIGURES: Final = (
     Figure("name", "the scenario's name"),
     Figure("seed", "the seed in force"),
-    Figure("overrides[]", "what `--set` changed of the file, as `PATH=VALUE`; empty: nothing"),
+    Figure("overrides[]", "what `--set` changed, as `PATH=VALUE`"),
     Figure("windtunnel", "the version that ran"),
-    Figure("scenario_sha256", "digest of all effective values and of the manifests that "
-           "`scaling` and `gangs` name"),
+    Figure("scenario_sha256", "digest of the [scenario](scenario.md)"),
     Figure("simulated_seconds",
            "from the start to `duration`, or to the last event", SECONDS,
            "simulated time", kept=True),
-    Figure("ended_by", "`duration`; without one `last request`, or `nothing to wait for` if the "
-           "remaining requests could never be served; of a partial run: `interrupt`, `memory` or "
+    Figure("ended_by", "`duration`; without one `last request`, or [`nothing to wait "
+           "for`](../explanation/runs-that-end.md); of a partial run: `interrupt`, `memory` or "
            "`no progress`"),
-    Figure("partial", "why the run ended early; results cover its beginning",
+    Figure("partial", "why the run ended early",
            null_when="it ran to its end"),
     Figure("measured.from", "start of the window of `latency` (except `itl`), `throughput`, "
-           "`slo`, `sources`, `tenants`, `fairness` and the same figures of `models`; all others "
-           "cover the whole run. `measured` is null if everything is measured",
+           "`slo`, `sources`, `tenants`, `fairness` and these in `models`; others cover the "
+           "whole run. `measured` is null without a window",
            SECONDS, "measured from"),
     Figure("measured.to", "end of the window", SECONDS, "measured to",
            null_when="to the end"),
     Figure("measured.requests", "requests in the window", REQUESTS, "measured"),
-    Figure("requests.arrived", "requests that arrived: the sum of the next five",
+    Figure("requests.arrived", "the sum of the next five",
            REQUESTS, "arrived", kept=True),
     Figure("requests.completed", "requests with a complete response", REQUESTS, "completed",
            kept=True),
@@ -137,9 +137,8 @@ FIGURES: Final = (
            kept=True, group=NOT_COMPLETED),
     Figure("requests.timed_out", "requests whose client gave up", REQUESTS, "timed out", LOWER,
            kept=True, group=NOT_COMPLETED),
-    Figure("requests.dropped", "requests too large for their server, or whose server was lost "
-           "too often", REQUESTS, "dropped",
-           LOWER, kept=True, group=NOT_COMPLETED),
+    Figure("requests.dropped", "requests too large for their server, or lost with it too often",
+           REQUESTS, "dropped", LOWER, kept=True, group=NOT_COMPLETED),
     Figure("requests.unfinished",
            "requests queued or running at the end", REQUESTS,
            "unfinished", LOWER, kept=True, group=NOT_COMPLETED),
@@ -152,9 +151,8 @@ FIGURES: Final = (
            TOKENS, "prompt tokens", kept=True),
     Figure("tokens.output", "output tokens of completed requests", TOKENS, "output tokens",
            kept=True),
-    Figure("tokens.prefix_hit", "prompt tokens of completed requests found in a prefix cache or "
-           "a slower tier; a preempted request may hit more than once",
-           TOKENS, "prefix-hit tokens", kept=True),
+    Figure("tokens.prefix_hit", "prompt tokens found in a prefix cache or a slower tier; a "
+           "preempted request may hit more than once", TOKENS, "prefix-hit tokens", kept=True),
     _latency("latency.ttft", "TTFT", "time to first token", "arrival to first token",
              "nothing completed", LATENCY),
     _latency("latency.tpot", "TPOT", "time per output token",
@@ -190,58 +188,61 @@ FIGURES: Final = (
     Figure("slo.CLASS.goodput_requests_per_s",
            "requests that attained their SLO, per second measured", PER_S,
            "goodput", HIGHER, kept=True),
-    _latency("slo.CLASS.ttft", "TTFT", "", "as `latency.ttft`", NONE_COMPLETED),
-    _latency("slo.CLASS.tpot", "TPOT", "", "as `latency.tpot`", "none completed with two tokens"),
-    _latency("slo.CLASS.e2e", "E2E", "", "as `latency.e2e`", NONE_COMPLETED),
-    _latency("slo.CLASS.queue", "queued", "", "as `latency.queue`", NONE_COMPLETED),
+    _latency("slo.CLASS.ttft", "TTFT", "", "arrival to first token", NONE_COMPLETED),
+    _latency("slo.CLASS.tpot", "TPOT", "",
+             "first token to last, divided by the tokens after the first",
+             "no completed request has two tokens"),
+    _latency("slo.CLASS.e2e", "E2E", "", "arrival to the end of the request", NONE_COMPLETED),
+    _latency("slo.CLASS.queue", "queued", "", "arrival to the start of the request's first step",
+             NONE_COMPLETED),
     *_account("sources.SOURCE"),
     *_account("tenants.TENANT"),
-    _latency("tenants.TENANT.ttft", "TTFT", "", "as `latency.ttft`",
+    _latency("tenants.TENANT.ttft", "TTFT", "", "arrival to first token",
              NONE_COMPLETED),
-    _latency("tenants.TENANT.e2e", "E2E", "", "as `latency.e2e`", NONE_COMPLETED),
+    _latency("tenants.TENANT.e2e", "E2E", "", "arrival to the end of the request", NONE_COMPLETED),
     Figure("fairness.served_tokens", "Jain's index over tenants of `served_share`, below", SHARE,
            "fairness of served tokens", HIGHER, "nothing completed", kept=True),
     Figure("fairness.goodput", "Jain's index over tenants of `attained`", SHARE,
            "fairness of goodput", HIGHER, "no request attained its SLO", kept=True),
     Figure("sessions.count", "sessions that began", "", "sessions"),
     Figure("sessions.turns", "requests that were turns of a session", REQUESTS, "turns"),
-    Figure("sessions.ended", "ended sessions by [state](../explanation/workload.md). Sessions of "
-           "a trace that is replayed at its times end with the run: `completed` if every turn "
-           "was, `cancelled` if one was not, `interrupted` if one was under way"),
+    Figure("sessions.ended", "ended sessions by "
+           "[state](../explanation/workload.md#conversations). Sessions of a trace replayed at "
+           "its times end with the run"),
     _latency("sessions.cold_ttft", "TTFT of first turns", "",
              "TTFT of first turns", "no first turn completed"),
     _latency("sessions.warm_ttft", "TTFT of later turns", "",
              "TTFT of later turns", "no later turn completed"),
     _latency("sessions.duration", "session", "", "first arrival to last end, of the first "
            "million ended sessions", "none ended"),
-    Figure("gateway", "`waiting_peak`, the most requests queued at the gateway of one model; "
-           "`decisions`: `admit`, `queue`, `reject` and `evict`, each by "
-           "[reason](../explanation/gateway.md)", null_when="every request is admitted at once"),
+    Figure("gateway", "`waiting_peak`, the most requests queued for one model; `decisions`: "
+           "`admit`, `queue`, `reject` and `evict`, each by "
+           "[reason](../explanation/gateway.md#reasons)",
+           null_when="every request is admitted at once"),
     Figure("adapters",
            "LoRA adapters by name, in the scenario's order; below",
            null_when="no pool has `lora`"),
-    Figure("routing", "with `router.counterfactual`: `requests` examined; `regret_mean`, "
-           "`regret_p99` and `regret_max`, how much higher the best server scored on fresh "
-           "signals; `better_elsewhere`, the share of requests with a better server",
+    Figure("routing", "with `router.counterfactual`: `requests` examined; "
+           "[regret](../explanation/routing.md#regret) as `regret_mean`, `regret_p99` and "
+           "`regret_max`; `better_elsewhere`, the share of requests with a better server",
            null_when="not asked for"),
     Figure("encode", "encoders: `requests` and media `tokens` encoded; `busy`, the share of time "
            "in use; `wait` for an encoder", null_when="no `serving.encode`"),
-    Figure("disaggregation", "prefill/decode disaggregation: `split` requests; those that "
-           "`waited` for KV blocks; `moved_tokens`, `moved_bytes`; `present_tokens` already "
-           "cached at the decode server; `link_busy`, the share of the run in which the busiest "
-           "link (NIC, uplink or fabric) moved KV; requests that `stayed` on the prefill server "
-           "for lack of room; those not split because `no_prefill_server` was ready; `room`, "
-           "from prefill end until the decode server had KV blocks; `transfer`, from then until "
-           "all KV was there", null_when="no pool has a role of its own", kept=True),
+    Figure("disaggregation", "prefill/decode split: `split` requests; those that `waited` for KV "
+           "blocks; `moved_tokens`, `moved_bytes`; `present_tokens` already cached at the "
+           "decode server; `link_busy`, the busy share of the busiest link (NIC, uplink or "
+           "fabric); requests that `stayed` on the prefill server for lack of room; those not "
+           "split because `no_prefill_server` was ready; `room`, from prefill end until the "
+           "decode server had KV blocks; `transfer`, from then until all KV was there",
+           null_when="no pool has a role of its own", kept=True),
     Figure("models", "by model: `requests`, `tokens`, `latency` (without `gateway`), "
-           "`throughput` and `cost` as above; `attained`, the SLO attainment; `pools` that serve "
-           "it. A model without a name has the scenario's", null_when="one model"),
+           "`throughput` and `cost` as above; `attained`; `pools` that serve it",
+           null_when="one model"),
     Figure("pools.POOL.model", "the model of its servers", "", "model",
            null_when="the scenario names none"),
     Figure("pools.POOL.cluster", "its cluster", "", "cluster"),
-    Figure("pools.POOL.replica_seconds", "paid time, from the beginning of start-up until gone, "
-           "summed over servers", SECONDS, "replica-seconds",
-           kept=True),
+    Figure("pools.POOL.replica_seconds", "paid time of all servers, from start-up until gone",
+           SECONDS, "replica-seconds", kept=True),
     Figure("pools.POOL.ready_seconds",
            "the same without start-up", SECONDS,
            "ready time"),
@@ -270,7 +271,7 @@ FIGURES: Final = (
     Figure("pools.POOL.replicas.rate_limited", "answers of 429", "",
            "rate limited"),
     Figure("pools.POOL.utilization",
-           "share of `ready_seconds` in which a step was running, whatever its batch", SHARE,
+           "share of `ready_seconds` in which a step was running", SHARE,
            "busy", kept=True),
     Figure("pools.POOL.preemptions", "preemptions", "",
            "preemptions", LOWER, kept=True),
@@ -285,9 +286,9 @@ FIGURES: Final = (
            DOLLARS, "$ per hour", null_when="it has neither"),
     Figure("pools.POOL.cost", "`accelerator_seconds` at that price; 0 without one", DOLLARS,
            "cost", LOWER, kept=True),
-    Figure("pools.POOL.offload", "slower tiers: `blocks` per server, `peak` use of any, `loads`, "
+    Figure("pools.POOL.offload", "slower tiers: `blocks` per server, `peak` use, `loads`, "
            "`loaded_tokens`, `loaded_bytes`, `stored_bytes`, `evicted_bytes`, `busy` (share of "
-           "time loading); and `wait`, the time requests waited for loads",
+           "time loading); `wait` of requests for loads",
            null_when="the pool has none"),
     Figure("pools.POOL.step_time.model", "the step-time model"),
     Figure("pools.POOL.step_time.profile", "the profile of `physics`",
@@ -296,7 +297,7 @@ FIGURES: Final = (
            "whether it was fitted to measurements of this accelerator",
            null_when="other models"),
     Figure("pools.POOL.speculative.drafts", "[drafts](../explanation/speculative.md) verified, "
-           "one per request and step; `speculative` only where a pool has it",
+           "one per request and step; only in pools that draft",
            "", "drafts"),
     Figure("pools.POOL.speculative.drafted_tokens", "tokens of those drafts", TOKENS,
            "drafted tokens"),
@@ -304,8 +305,8 @@ FIGURES: Final = (
            "accepted tokens"),
     Figure("pools.POOL.speculative.acceptance_rate", "accepted over drafted tokens", SHARE,
            "acceptance rate", HIGHER, "nothing was drafted"),
-    Figure("pools.POOL.speculative.acceptance_length", "mean tokens per step that verifies a "
-           "draft, including the model's own", TOKENS, "acceptance length", HIGHER,
+    Figure("pools.POOL.speculative.acceptance_length", "mean tokens per verifying step, "
+           "including the model's own", TOKENS, "acceptance length", HIGHER,
            "nothing was drafted"),
     Figure("servers[].pool", "the pool of the server"),
     Figure("servers[].server", "its number in the pool, from 0"),
@@ -313,7 +314,7 @@ FIGURES: Final = (
            "ended requests sent there, for prefill or decode",
            REQUESTS, "requests"),
     Figure("servers[].queue_mean",
-           "mean time from admission until the prompt was computed there, of completed requests",
+           "mean time of completed requests from admission until the prompt was computed there",
            SECONDS, "mean time queued", LOWER, "none did"),
     Figure("servers[].utilization", "share of the run in which a step was running", SHARE, "busy"),
     Figure("servers[].steps", "steps that ended", "", "steps"),
@@ -331,12 +332,12 @@ FIGURES: Final = (
            "cost per M tokens", LOWER, "no output", kept=True, group=COST,
            title="cost per million output tokens"),
     Figure("scaling", "`ticks`; `changes` of a pool's size; `superseded` decisions; "
-           "`changes_per_hour`; `direction_changes`, growth after shrinking or the reverse; "
-           "`under_provisioned_s`, time with fewer replicas than "
-           "[needed](../explanation/elastic-pools.md#how-well-it-was-scaled); "
-           "`wasted_replica_seconds`, over-provisioning; by `pools`, `sizes`: per change its "
-           "time, wanted, pending, starting, ready and draining servers (beyond 4,000 changes, "
-           "every second one); `notes`, settings that may surprise", null_when="no `scaling`"),
+           "`changes_per_hour`, `direction_changes`, `under_provisioned_s` and "
+           "`wasted_replica_seconds` "
+           "([meaning](../explanation/elastic-pools.md#how-well-it-was-scaled)); by `pools`, "
+           "`sizes`: per change its time, wanted, pending, starting, ready and draining "
+           "servers (beyond 4,000 changes, every second one); `notes`, settings that may "
+           "surprise", null_when="no `scaling`"),
     Figure("gangs", "`terminations` of gangs below their minimum; by `clusters`, at the end: "
            "`gangs`, `pods`, pods `waiting` and `ready`, and `sizes`: per change its time, pods "
            "waiting, starting, ready and ending, gangs with waiting pods; `notes`: skipped parts "
@@ -354,7 +355,7 @@ FIGURES: Final = (
     Figure("decisions.fleet_actions", "machines ordered, assigned, moved or given back", "",
            "fleet actions"),
     Figure("faults", "the first 1,000: `name`, `kind`, `at`, `until` (null if not ended), up to "
-           "100 `subjects` (servers as POOL-NUMBER), and the `reason`"),
+           "100 `subjects` (servers as POOL-NUMBER), `reason`"),
     Figure("invariants.checked", "checks made"),
     Figure("invariants.broken", "always 0"),
     Figure("trust.verdict", "the worst severity below"),
@@ -363,9 +364,9 @@ FIGURES: Final = (
     Figure("trust.findings[].severity", "`good`, `caution` or `doubt`; worst first"),
     Figure("trust.findings[].says", "a sentence with the numbers"),
     Figure("trust.findings[].figures", "the numbers by name"),
-    Figure("trust.pools.POOL.error.basis", "evidence for the error of the step-time model, best "
-           "first: `fitted steps` or `unseen steps` of this model, steps of `other models`, "
-           "single `operators`, measurements `left out` of a table, `none`"),
+    Figure("trust.pools.POOL.error.basis",
+           "[evidence](../explanation/trust.md#evidence-for-the-step-times): "
+           "`fitted steps`, `unseen steps`, `other models`, `operators`, `left out`, `none`"),
     Figure("trust.pools.POOL.error.mape",
            "mean absolute relative error of predicted step times",
            SHARE, null_when="nothing was measured"),
@@ -384,12 +385,11 @@ FIGURES: Final = (
     Figure("trust.saturated.stretches",
            "when: `start_s`, `end_s`, `cause`, `most_servers` at once"),
     Figure("trust.latency_intervals", "with `--trust`: for `mean`, `p50`, `p90`, `p95` and `p99` "
-           "of each latency, the two ends of the [95 % interval of further "
-           "runs](../explanation/trust.md#intervals)",
+           "of each latency, the ends of the [95% interval](../explanation/trust.md#intervals)",
            null_when="not asked for, or nothing varies"),
     Figure("trust.repeats", "their origin: `seeds`, `step_error` by pool, factors of assumed "
-           "`host_time`, intervals `by_chance` alone (null where seeds change nothing; then one "
-           "seed runs), and means with fast and slow steps, `by_model`",
+           "`host_time`, intervals `by_chance` alone (null where seeds change nothing), and "
+           "means with fast and slow steps, `by_model`",
            null_when="not asked for"),
 )  # fmt: skip
 """In the order of `result.json`."""

@@ -47,17 +47,16 @@ class LoraSettings(Section):
 
     slots: Annotated[int, Whole(1, MOST_ADAPTERS)] = Field(
         default=1,
-        description="vLLM's max_loras: adapters on the accelerator at once, and so in one batch.",
+        description="vLLM's max_loras: adapters on the accelerator, and so in a batch.",
     )
     load_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
         default=0.005,
-        description="Time to load an adapter from host memory, added to the first step that "
-        "needs it.",
+        description="Time to load an adapter from host memory, added to the step that needs it.",
     )
     step_cost: Annotated[float, Number(0, 10)] = Field(
         default=0.03,
-        description="Relative step time added by each adapter in a batch; the default is an "
-        "assumption for rank 16.",
+        description="Relative step time per adapter in a batch; the default is assumed, for rank "
+        "16.",
     )
     memory_bytes: Annotated[float, Size("0B", "1TB")] = Field(
         default=0.0,
@@ -107,7 +106,7 @@ with the second too, but not within its noise."""
 
 
 class SpeculativeSettings(Section):
-    """Speculative decoding: a drafter proposes tokens, and one step of the model verifies them."""
+    """Speculative decoding."""
 
     method: Literal["eagle3", "mtp", "ngram", "draft_model"] = Field(
         description="vLLM's name of the drafter."
@@ -186,21 +185,21 @@ class EngineSettings(Section):
     )
     max_num_seqs: Annotated[int, Whole(1, MOST_SEQUENCES)] = Field(
         default=256,
-        description="Most requests in one batch. Default with a model and an accelerator: "
-        "vLLM's, 1024 from 70 GiB on (not on an A100), otherwise 256.",
+        description="Most requests in one batch. Default with model and accelerator: vLLM's, "
+        "1024 from 70 GiB on (not on an A100), otherwise 256.",
     )
     max_num_batched_tokens: Annotated[int, Whole(1, MOST_TOKENS)] = Field(
         default=8192,
-        description="Most tokens in one step. Default with a model and an accelerator: vLLM's, "
-        "16384 from 160 GiB on, 8192 from 70 GiB on (not on an A100), 2048 below.",
+        description="Most tokens in one step. Default with model and accelerator: vLLM's, 16384 "
+        "from 160 GiB on, 8192 from 70 GiB on (not on an A100), 2048 below.",
     )
     block_size: Annotated[int, Whole(1, LARGEST_BLOCK)] = Field(
         default=16, description="Tokens in one block of the KV cache."
     )
     memory_utilization: Annotated[float, Number(0, 1, above=True)] = Field(
         default=0.9,
-        description="Share of the accelerator's memory that the server may use. Default with a "
-        "model and an accelerator: vLLM's, 0.92 from release 0.22 on.",
+        description="Usable share of the accelerator's memory. Default with model and "
+        "accelerator: vLLM's, 0.92 from release 0.22 on.",
     )
     prefix_caching: Switch = Field(default=True, description="Prefix caching.")
     chunked_prefill: Switch = Field(
@@ -221,8 +220,8 @@ class EngineSettings(Section):
     )
     preemption: Literal["recompute", "restart"] = Field(
         default="recompute",
-        description="What a preempted request does: recompute its KV and keep its tokens, or start "
-        "over. `restart` needs async_scheduling: false.",
+        description="A preempted request recomputes its KV, or starts over, which needs "
+        "async_scheduling: false.",
     )
     over_length: Literal["cut", "refuse"] = Field(
         default="cut",
@@ -230,17 +229,16 @@ class EngineSettings(Section):
     )
     async_scheduling: Switch = Field(
         default=True,
-        description="Whether the next step is scheduled while one runs, as by vLLM's default; "
-        "hides host_overhead.",
+        description="Whether the next step is scheduled while one runs; hides host_overhead.",
     )
     kv_blocks: Annotated[int | Literal["auto"], Whole(2, MOST_BLOCKS, word="auto")] = Field(
         default="auto",
-        description="KV cache blocks. `auto`: what memory holds beside the weights.",
+        description="KV cache blocks; `auto`: what memory holds.",
     )
     kv_cache_dtype: Annotated[Literal["auto", "fp8"], Added()] = Field(
         default="auto",
-        description="KV cache type. `auto` follows the model; `fp8` takes one byte per value "
-        "and needs an accelerator with fp8.",
+        description="`auto` follows the model; `fp8` takes one byte per value and needs an "
+        "accelerator with fp8.",
     )
     null_block: Switch = Field(
         default=True,
@@ -260,13 +258,12 @@ class EngineSettings(Section):
     )
     compute_whole_hits: Switch = Field(
         default=True,
-        description="Whether a fully cached prompt computes its last block again; false needs "
+        description="Whether a fully cached prompt recomputes its last block; false needs "
         "async_scheduling: false.",
     )
     store_last_token: Switch = Field(
         default=False,
-        description="Whether the last token of an answer takes KV cache; needs "
-        "async_scheduling: false.",
+        description="Whether an answer's last token takes KV cache; needs async_scheduling: false.",
     )
     last_step_blocks: Switch = Field(
         default=True,
@@ -281,8 +278,7 @@ class EngineSettings(Section):
         default=None,
         min_length=1,
         max_length=3,
-        description="Offload tiers, fast to slow, for cached blocks that the accelerator evicts. "
-        "Default: evicted blocks are lost.",
+        description="Tiers, fast to slow, for evicted cached blocks. Default: none.",
     )
     speculative: Annotated[SpeculativeSettings | None, Added()] = Field(
         default=None,

@@ -39,7 +39,7 @@ class RooflineStepTime(Section):
 
 
 class LinearStepTime(Section):
-    """A fixed cost plus costs per unit of work, as you measured them; needs no accelerator."""
+    """A fixed cost plus costs per unit of work; needs no accelerator."""
 
     model: Literal["linear"]
     fixed_s: Cost = Field(default=0.0, description="Time of every step.")
@@ -66,8 +66,7 @@ class TableStepTime(Section):
     )
     per_step_s: Cost = Field(
         default=0.0,
-        description="Time per step that measurements do not show; `windtunnel calibrate --replay` "
-        "finds it.",
+        description="Unmeasured time per step; `windtunnel calibrate --replay` finds it.",
     )
 
 
@@ -75,7 +74,7 @@ Coefficient = Annotated[float, Number(0, 1e12)]
 
 
 class BlisTrainedPhysicsStepTime(Section):
-    """The formula and coefficients of BLIS, to compare with it; `engine` gets its defaults too."""
+    """BLIS's formula and coefficients; `engine` gets its defaults too."""
 
     model: Literal["blis-trained-physics"]
     alpha: list[Coefficient] | None = Field(

@@ -85,7 +85,7 @@ class LoraFilterSettings(Section):
 
 
 class PrefixCacheFilterSettings(Section):
-    """Keeps servers with most of the prompt cached, unless they are much busier than others."""
+    """Keeps servers with most of the prompt cached, unless they are much busier."""
 
     kind: Literal["prefix-cache"]
     share: Annotated[float, Number(0, 1, above=True)] = Field(
@@ -93,8 +93,8 @@ class PrefixCacheFilterSettings(Section):
     )
     penalty_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
         default=18.0,
-        description="How much longer than elsewhere a request may wait there, by prompt tokens "
-        "in flight over prefill_tokens_per_s.",
+        description="How much longer a request may wait there, by prompt tokens in flight over "
+        "prefill_tokens_per_s.",
     )
     prefill_tokens_per_s: Annotated[float, Number(1, 1e9)] = Field(
         default=15928.0,
@@ -160,23 +160,21 @@ class RouterSettings(Section):
     )
     picker: Annotated[Literal["max-score", "weighted-random", "random"], Added()] = Field(
         default="max-score",
-        description="With `weighted`: the highest score, random with scores as weights, or any "
-        "that passed the filters.",
+        description="With `weighted`: the highest score, random by score, or any that passed the "
+        "filters.",
     )
     staleness_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
         default=0.05,
-        description="How old the load of servers may get before they are probed again. For "
-        "`weighted`, your own classes, and admission by load.",
+        description="How old probed load may be. For `weighted`, your own classes, and admission "
+        "by load.",
     )
     cache_delay_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
         default=0.05,
-        description="How old the index of cached prefixes may get. For scorers that read it, and "
-        "your own classes.",
+        description="How old the index of cached prefixes may be.",
     )
     counterfactual: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
         default=0,
-        description="Record the scores of this many other servers with each request, on fresh "
-        "signals, to report the regret.",
+        description="Score this many other servers per request on fresh signals, to report regret.",
     )
     virtual_nodes: Annotated[int, Whole(1, MOST_VIRTUAL_NODES)] = Field(
         default=100,

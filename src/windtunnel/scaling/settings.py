@@ -141,7 +141,7 @@ class ScalerTiming(Section):
     )
     wake: Switch = Field(
         default=True,
-        description="Whether an empty pool starts a replica when requests wait, and the last one "
+        description="Whether waiting requests start a replica of an empty pool, and the last "
         "stays while there is work.",
     )
 

@@ -78,16 +78,14 @@ class EngineChoices(Section):
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
-        description="Share of the accelerator's memory that the server may use.",
+        description="Usable share of the accelerator's memory.",
     )
 
 
 class PlanSettings(Section):
-    """What `windtunnel plan` chooses from; simulations only check it.
-
-    Every combination is a candidate. Keys that are left out keep the scenario's values, except
-    the number of servers, and except accelerators and tensor_parallel where step times follow
-    from them.
+    """What `windtunnel plan` chooses from: every combination. Omitted keys keep the scenario's
+    values, except the number of servers, and accelerators and tensor_parallel where step times
+    follow from them.
     """
 
     slo: list[Annotated[str, Name()]] | None = Field(
@@ -106,8 +104,8 @@ class PlanSettings(Section):
     )
     each_target: Annotated[Switch, Added()] = Field(
         default=False,
-        description="Whether `attained` applies to each target alone (p95 TTFT, p95 TPOT) "
-        "instead of to all jointly.",
+        description="Whether `attained` applies to each target (p95 TTFT, p95 TPOT) instead of "
+        "all jointly.",
     )
     models: Annotated[list[ModelName] | None, Added()] = Field(
         default=None,
@@ -131,8 +129,8 @@ class PlanSettings(Section):
     )
     machine: Annotated[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] | None, Added()] = Field(
         default=None,
-        description="Accelerators per machine; a server does not span machines, which are paid "
-        "for whole. Default: single accelerators.",
+        description="Accelerators per machine, which servers do not span and are paid for whole. "
+        "Default: single accelerators.",
     )
     dollars_per_hour: Annotated[Money | None, Added()] = Field(
         default=None, description="Budget of a deployment. Default: none."

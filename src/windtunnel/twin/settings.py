@@ -89,8 +89,8 @@ class TransferSettings(Section):
     )
     layerwise: Annotated[bool, Flag(), Added()] = Field(
         default=False,
-        description="Whether KV moves layer by layer during the prefill; at least the last "
-        "layer follows after it.",
+        description="Whether KV moves layer by layer during the prefill; at least the last layer "
+        "follows.",
     )
     bytes_per_token: Annotated[float, Size("1B", "1GB")] | None = Field(
         default=None, description="KV bytes per token. Default: the model's."
@@ -110,7 +110,7 @@ class EncodeSettings(Section):
 
     servers: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(
         default=1,
-        description="Encoders; each handles one request at a time, first come first served.",
+        description="Encoders, each for one request at a time, first come first served.",
     )
     fixed_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
         default=0.005, description="Time per request with media."
@@ -133,12 +133,11 @@ class OverheadSettings(Section):
     queueing_s: Cost = Field(
         default=0.0,
         description="From arrival at a server to its queue. Default with `physics`: 0.8ms per "
-        "layer of the model, 15ms to 70ms; otherwise 0s.",
+        "layer, 15ms to 70ms.",
     )
     per_prompt_token_s: Annotated[Cost, Added()] = Field(
         default=0.0,
-        description="The same per prompt token (tokenisation). Default with `physics`: 2us; "
-        "otherwise 0s.",
+        description="The same per prompt token (tokenisation). Default with `physics`: 2us.",
     )
     per_token_s: Cost = Field(
         default=0.0,
@@ -159,12 +158,12 @@ class PoolSettings(Section):
     )
     cluster: Annotated[str, Name()] = Field(
         default=MAIN,
-        description="Where its servers are. One router serves all clusters.",
+        description="Where its servers are.",
     )
     role: Literal["both", "prefill", "decode"] = Field(
         default="both",
-        description="`prefill` computes prompts, `decode` generates from KV that was computed "
-        "elsewhere, `both` does either.",
+        description="`prefill` computes prompts, `decode` generates from KV computed elsewhere, "
+        "`both` does either.",
     )
     replicas: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
         default=1,
@@ -182,34 +181,32 @@ class PoolSettings(Section):
         | None
     ) = Field(
         default=None,
-        description="With `gangs`: what a replica is: a pod of this clique, or a replica of "
-        "this scaling group or set.",
+        description="With `gangs`: a replica is a pod of this clique, or a replica of this "
+        "scaling group or set.",
     )
     priority: Annotated[int, Whole(-1_000_000, 1_000_000)] | None = Field(
         default=None,
-        description="Priority for machines of `fleet`; higher preempts lower. Default: that of "
-        "the set's priority class, or 0.",
+        description="Priority for machines of `fleet`; higher preempts lower. Default: the set's "
+        "priority class, or 0.",
     )
     expert_parallel: Switch = Field(
         default=False,
-        description="Expert parallelism: each accelerator holds whole experts instead of a part of "
-        "each.",
+        description="Whether accelerators hold whole experts instead of parts of each.",
     )
     data_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL), Added()] = Field(
         default=1,
         description="vLLM's data_parallel_size: ranks that share experts and step together. "
-        "Limits under `engine` hold per rank.",
+        "`engine` limits are per rank.",
     )
     pipeline_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL), Added()] = Field(
         default=1,
-        description="vLLM's pipeline_parallel_size: stages of the model's layers, each on its own "
-        "accelerators.",
+        description="vLLM's pipeline_parallel_size: stages of layers, on their own accelerators.",
     )
     all2all_backend: Annotated[
         Literal["allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency"], Added()
     ] = Field(
         default="allgather_reducescatter",
-        description="vLLM's all-to-all backend between data-parallel ranks and experts.",
+        description="vLLM's all-to-all backend.",
     )
     price_per_hour: Annotated[float, Number(0, HIGHEST_PRICE)] | None = Field(
         default=None,
@@ -372,7 +369,7 @@ class ClusterSettings(Section):
     """A place with servers, at some distance."""
 
     latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
-        description="One-way network latency between router and servers, paid in both directions."
+        description="One-way latency from router to servers; paid in both directions."
     )
 
 
@@ -388,7 +385,7 @@ class LoadTime(Section):
 
 
 class StartupSettings(Section):
-    """Start-up of a new server, which is paid for from its beginning."""
+    """Start-up of a new server, which is paid for."""
 
     load: LoadTime = Field(
         description="Time to load the model: normal, at least 0, drawn per server."
@@ -400,8 +397,8 @@ class DrainSettings(Section):
 
     policy: Literal["wait", "redirect", "immediate"] = Field(
         default="wait",
-        description="`wait`: finish all requests; `redirect`: return those that have not started "
-        "to the router; `immediate`: return all, to start over.",
+        description="`wait`: finish all requests; `redirect`: return unstarted ones to the "
+        "router; `immediate`: return all, to start over.",
     )
 
 
@@ -410,8 +407,7 @@ class RetrySettings(Section):
 
     attempts: Annotated[int, Whole(0, MOST_ATTEMPTS)] = Field(
         default=1,
-        description="How often a request starts over on another server; then it is dropped, or "
-        "rejected if its server answered 429.",
+        description="Most restarts on another server; then it is dropped, or rejected after a 429.",
     )
     backoff_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
         default=1.0,
@@ -443,9 +439,8 @@ class MeasureSettings(Section):
 
 
 class ProgressSettings(Section):
-    """How often something may repeat while requests are in the system and none finishes.
-
-    Beyond that it is a livelock: the run ends and names the loop.
+    """How often something may repeat while no request finishes; beyond that the run ends and names
+    the loop.
     """
 
     restarts: Rounds = Field(
@@ -459,16 +454,15 @@ class ProgressSettings(Section):
     losses: Rounds = Field(default=1_000, description="Servers lost by one pool.")
     recycles: Rounds = Field(
         default=USUAL_RECYCLES,
-        description="Terminations of one gang; also the default of `windtunnel gangs status`.",
+        description="Terminations of one gang.",
     )
     reclaims: Rounds = Field(
         default=1_000,
-        description="Failures or reclaims of one machine.",
+        description="Failures or reclaims of a machine.",
     )
     idle: Rounds = Field(
         default=100_000,
-        description="Control-plane events in a row while something is under way; otherwise a "
-        "tenth of that.",
+        description="Control-plane events in a row; a tenth of that while nothing is under way.",
     )
     instant: Rounds = Field(
         default=1_000,
@@ -477,7 +471,7 @@ class ProgressSettings(Section):
 
 
 class ServingSettings(Section):
-    """The servers, and the gateway and router in front of them."""
+    """Servers, and the gateway and router before them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -516,12 +510,11 @@ class ServingSettings(Section):
     )
     startup: StartupSettings | None = Field(
         default=None,
-        description="Start-up of servers that `scaling` adds or that replace lost ones. "
-        "Default: ready at once.",
+        description="Start-up of added and replaced servers. Default: ready at once.",
     )
     drain: DrainSettings | None = Field(
         default=None,
-        description="What servers do that `scaling` removes. Default: `wait`.",
+        description="What removed servers do. Default: `wait`.",
     )
     retries: RetrySettings | None = Field(
         default=None,

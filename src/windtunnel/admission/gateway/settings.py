@@ -51,14 +51,13 @@ class GatewayPolicySettings(Section):
     policy: str = Field(description="Chooses this.")
     budgets: dict[Tenant, Annotated[float, Number(0, 1)]] | None = Field(
         default=None,
-        description="Share of all running slots (`max_num_seqs` of every server) that a "
-        "tenant's requests may hold, queued or in flight; at least one request. "
-        "Other tenants have no budget.",
+        description="Share of all running slots (`max_num_seqs` of every server) that a tenant's "
+        "requests may hold, queued or in flight; at least one request.",
     )
     over_budget: Literal["shed", "reject-all"] | None = Field(
         default=None,
-        description="With `budgets`: whether a tenant over its budget loses only requests of "
-        "priority below 0 (`shed`) or all new ones (`reject-all`). Default: shed.",
+        description="Whether a tenant over budget loses new requests of priority below 0 "
+        "(`shed`, the default) or all (`reject-all`).",
     )
 
     @property
@@ -95,7 +94,7 @@ class AlwaysSettings(GatewayPolicySettings):
 
 
 class TokenBucketSettings(GatewayPolicySettings):
-    """A request takes its prompt tokens from a bucket, or is rejected."""
+    """Requests take prompt tokens from a bucket, or are rejected."""
 
     policy: Literal["token-bucket"]
     capacity: Annotated[float, Number(0, LARGEST_BUCKET, above=True)] = Field(
@@ -120,10 +119,8 @@ class TierShedSettings(GatewayPolicySettings):
 
 
 class SaturationShedSettings(GatewayPolicySettings):
-    """Requests of priority below 0 are rejected while the fleet is saturated.
-
-    Saturation is the mean over servers of the larger of queue / `queue_depth` and KV use /
-    `kv_utilization`; saturated: 1 or more.
+    """Priorities below 0 are rejected while saturation, the mean over servers of the larger of
+    queue / `queue_depth` and KV use / `kv_utilization`, is 1 or more.
     """
 
     policy: Literal["saturation"]
@@ -187,11 +184,11 @@ class AgingSettings(Section):
     """What keeps strict priorities from starving the lower ones."""
 
     after_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] = Field(
-        description="A priority whose oldest request has been queued this long gets the share."
+        description="How long a priority's oldest request must have been queued."
     )
     share: Annotated[float, Number(0, 1, above=True)] = Field(
         default=0.1,
-        description="Share of dispatched requests that come from such priorities.",
+        description="Share of dispatched requests.",
     )
 
 
@@ -201,9 +198,9 @@ class FlowControlSettings(GatewayPolicySettings):
     policy: Literal["flow-control"]
     order: Literal["priority", "fifo", "slo-deadline", "round-robin"] = Field(
         default="priority",
-        description="Which request is next: `priority`: highest priority, then fair between "
-        "tenants; `fifo`: the oldest; `slo-deadline`: earliest TTFT deadline; "
-        "`round-robin`: tenants in turn, highest priority first.",
+        description="Next is, by `priority`, the highest, fair between tenants; by `fifo` the "
+        "oldest; by `slo-deadline` the earliest TTFT deadline; by `round-robin` each "
+        "tenant's highest priority in turn.",
     )
     detector: DetectorSettings = Field(
         default_factory=lambda: UtilizationSettings(kind="utilization"),
@@ -231,13 +228,13 @@ class FlowControlSettings(GatewayPolicySettings):
     )
     shedding: Switch = Field(
         default=True,
-        description="At `max_waiting`: whether a new request displaces the newest of the lowest"
-        " priority, if that is lower and below 0.",
+        description="At `max_waiting`: whether a new request displaces the newest of the lowest "
+        "priority, if lower and below 0.",
     )
     eviction: Switch = Field(
         default=False,
-        description="With `order: priority`: whether a saturated fleet aborts a running request"
-        " of priority below 0 for each queued one of higher priority.",
+        description="With `order: priority`: whether, if saturated, a queued request evicts a "
+        "running one of lower priority below 0.",
     )
     weights: dict[Tenant, Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]] | None = Field(
         default=None,

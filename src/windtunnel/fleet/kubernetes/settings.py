@@ -38,7 +38,7 @@ class ClaimRequirement(Section):
 
 
 class LivePool(Section):
-    """Where the machines of one pool come from: NodeClaims of Karpenter, or nodes that exist."""
+    """Machines of one pool: Karpenter's NodeClaims, or existing nodes."""
 
     name: Word = Field(description="A pool of `fleet.pools`.")
     node_class: NodeClassRef | None = Field(
@@ -46,16 +46,15 @@ class LivePool(Section):
     )
     instance_types: list[Word] = Field(
         default_factory=list,
-        description="Instance types that will do; default: any that has the accelerators, and "
-        "the `cpu` and `memory` where the pool says them.",
+        description="Allowed instance types; default: any with the pool's accelerators, `cpu` "
+        "and `memory`.",
     )
     requirements: list[ClaimRequirement] = Field(
         default_factory=list, description="More requirements of its NodeClaims."
     )
     nodes: dict[Label, Label] = Field(
         default_factory=dict,
-        description="Machines are the nodes with these labels. They are cordoned and drained, and "
-        "never deleted.",
+        description="Machines are the nodes with these labels, which are never deleted.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -76,13 +75,11 @@ class LivePool(Section):
 class LiveShard(Section):
     """A part of the fleet that is decided by itself."""
 
-    name: LabelName = Field(description="Its name; part of the names of its Lease and ConfigMap.")
+    name: LabelName = Field(description="Its name, part of those of its Lease and ConfigMap.")
     zones: list[Word] = Field(
-        min_length=1, description="The zones whose machines it has, until some are moved."
+        min_length=1, description="The zones of its machines, until some are moved."
     )
-    namespaces: list[Word] = Field(
-        min_length=1, description="The namespaces for whose pods it gets machines."
-    )
+    namespaces: list[Word] = Field(min_length=1, description="The namespaces of its pods.")
 
 
 class LiveFleet(Section):
@@ -90,21 +87,21 @@ class LiveFleet(Section):
 
     name: LabelName = Field(
         default="main",
-        description="Tells this fleet from others on the cluster: the label `windtunnel.dev/fleet` "
-        "of its NodeClaims, and part of the names of all that it creates.",
+        description="The label `windtunnel.dev/fleet` of its NodeClaims, and part of the names "
+        "of all that it creates.",
     )
     pools: list[LivePool] = Field(
-        min_length=1, description="Where machines come from; one for each pool of `fleet.pools`."
+        min_length=1, description="Where machines come from, for each pool of `fleet.pools`."
     )
     shards: list[LiveShard] = Field(
         default_factory=list,
         max_length=MOST_SHARDS,
-        description="Default: one shard decides about all machines, for pods of all namespaces.",
+        description="Default: one shard for all.",
     )
     lost_after_s: Annotated[float, Duration("10s", "24h")] = Field(
         default=600.0,
-        description="How long a node may not be ready before its machine counts as lost, unless "
-        "more than half of all nodes of the fleet are not ready.",
+        description="How long a node may not be ready before it counts as lost, unless over half "
+        "of the fleet's nodes are not ready.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:

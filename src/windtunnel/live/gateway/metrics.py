@@ -154,7 +154,7 @@ class GatewayCollector:
         yield ended
         early = CounterMetricFamily(
             "windtunnel_requests_refused_early",
-            "Requests refused before admission: not valid, or with 503 as no server was ready.",
+            "Requests refused before admission: invalid, or no server ready (503).",
             labels=["status"],
         )
         for status, count in metrics.early.items():
@@ -188,7 +188,7 @@ class GatewayCollector:
         )
         unrequested = CounterMetricFamily(
             "windtunnel_unrequested_answers",
-            "Connections dropped: a server sent more than the answer to its request.",
+            "Connections dropped after more than one answer.",
             labels=["server"],
         )
         ages = GaugeMetricFamily(

@@ -50,8 +50,8 @@ Variable = Annotated[str, Text("the name of an environment variable")]
 Role = Annotated[
     Literal["both", "prefill", "decode"],
     Field(
-        description="`prefill`: it only computes prompts, whose KV then moves to the server that "
-        "answers (vLLM's NixlConnector); the others answer."
+        description="`prefill`: it only computes prompts, whose KV moves to the answering server "
+        "(vLLM's NixlConnector)."
     ),
 ]
 Slots = Annotated[
@@ -61,7 +61,7 @@ Slots = Annotated[
 ]
 ServerKey = Annotated[
     Variable | None,
-    Field(description="The environment variable that holds its API key; default: it needs none."),
+    Field(description="The environment variable of its API key; default: none."),
 ]
 LAST_PORT = 65535
 KvEventsPort = Annotated[
@@ -129,22 +129,20 @@ def _place(noun: str) -> Pattern:
 
 
 class KubernetesEntry(Section):
-    """A Service or an InferencePool of Kubernetes whose ready pods are servers; one of the two."""
+    """A Service or an InferencePool whose ready pods are servers."""
 
     service: Annotated[str, _place("a Service")] | None = Field(
         default=None,
-        description="The Service, whose EndpointSlices are watched; without a namespace, it is in "
-        "that of the gateway.",
+        description="The Service; default namespace: the gateway's.",
     )
     pool: Annotated[str, _place("an InferencePool")] | None = Field(
         default=None,
-        description="The InferencePool: pods that its selector matches are watched, and each of "
-        "its `targetPorts` is a server.",
+        description="The InferencePool; each of its `targetPorts` is a server.",
     )
     port: Annotated[int | str, PodPort()] | None = Field(
         default=None,
-        description="With `service`: the name of a port of the Service, or the number that pods "
-        "listen on; default: the only TCP port of the Service.",
+        description="With `service`: the name of its port, or the number that pods listen on; "
+        "default: its only TCP port.",
     )
     role: Role = "both"
     slots: Slots = 256
@@ -180,14 +178,14 @@ class KubernetesEntry(Section):
 class ClientEntry(Section):
     """A key that clients may use, and what it stands for."""
 
-    key_env: Variable = Field(description="The environment variable that holds the key.")
+    key_env: Variable = Field(description="The environment variable of the key.")
     tenant: Annotated[str, Name()] = Field(
         default=DEFAULT_TENANT, description="The tenant of requests with this key."
     )
     classes: list[Annotated[str, Name()]] = Field(
         default_factory=list,
-        description="Classes of service that the header `x-slo-class` may name; the first is the "
-        "default. Default: all of them, `standard` by default.",
+        description="Classes that the header `x-slo-class` may name, the first by default. "
+        "Default: all, `standard` by default.",
     )
 
 
@@ -208,7 +206,7 @@ class HealthSettings(Section):
     )
     ramp_s: Annotated[float, Duration("0s", LONGEST_S)] = Field(
         default=10.0,
-        description="Slow start: how long a new server gets fewer requests than it could run.",
+        description="Slow start: how long a new server gets fewer requests.",
     )
 
 
@@ -226,8 +224,7 @@ class ScrapeSettings(Section):
     )
     stale_s: Annotated[float, Duration("20ms", LONGEST_S)] = Field(
         default=5.0,
-        description="Without a scrape for this long, a server's load is estimated from what was"
-        " sent to it.",
+        description="Load older than this is estimated from what was sent to the server.",
     )
 
 
@@ -242,8 +239,7 @@ class BreakerSettings(Section):
     )
     open_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
         default=5.0,
-        description="How long no request is sent; then one is tried at a time. Doubled when it "
-        "fails.",
+        description="How long no request is sent; then one at a time. Doubled when it fails.",
     )
     longest_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
         default=60.0, description="Longest open time."
@@ -261,8 +257,8 @@ class LiveRetrySettings(Section):
     )
     internal_errors: Annotated[bool, Flag()] = Field(
         default=True,
-        description="Whether 500 is retried as 502, 503 and 504 are. A request that makes every "
-        "server fail then meets `attempts` of them; false: a 500 is passed on as it is.",
+        description="Whether 500 is retried, as 502, 503 and 504 are. A request that makes every "
+        "server fail then hits `attempts` of them.",
     )
 
 
@@ -282,10 +278,10 @@ class LimitSettings(Section):
         default=30.0, description="From the first byte of a request to its last."
     )
     idle_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
-        default=75.0, description="A connection without a request is closed after this."
+        default=75.0, description="An idle connection is closed after this."
     )
     stall_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
-        default=30.0, description="A client that reads nothing for this long is disconnected."
+        default=30.0, description="A client that reads nothing for this long is dropped."
     )
     connect_s: Annotated[float, Duration("10ms", LONGEST_S)] = Field(
         default=5.0, description="To connect to a server."
@@ -322,7 +318,7 @@ class PickerSettings(Section):
         default_factory=list,
         max_length=64,
         description="Files with InferencePools, whose ports servers must have, and "
-        "InferenceObjectives, which are classes of service.",
+        "InferenceObjectives, which are classes.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -338,14 +334,14 @@ class KvEventSettings(Section):
     )
     replay_port: Annotated[int, Whole(1, 65535)] | None = Field(
         default=None,
-        description="Where servers repeat them (`replay_endpoint`); default: missed events clear "
-        "the server's index.",
+        description="Where servers repeat them (`replay_endpoint`); default: a missed event "
+        "clears the server's index.",
     )
     topic: Annotated[str, FreeText()] = Field(default="", description="The topic; empty: all.")
     ranks: Annotated[int, Whole(1, 64)] = Field(
         default=1,
-        description="Data-parallel ranks of a server; each publishes at the port after that of the "
-        "rank before it. What any rank has, the server has.",
+        description="Data-parallel ranks of a server, which publish at consecutive ports. What "
+        "any rank has, the server has.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -363,8 +359,8 @@ class LiveSettings(Section):
     )
     admin: Address | None = Field(
         default=None,
-        description="Where /metrics, /healthz, /readyz and /servers are answered; default: the "
-        "port after that of `listen`, on 127.0.0.1.",
+        description="Where /metrics, /healthz, /readyz and /servers are; default: the port after "
+        "`listen`'s, on 127.0.0.1.",
     )
     certificate: Annotated[str, FilePath("a PEM file")] | None = Field(
         default=None, description="For TLS to clients, with `certificate_key`."
@@ -377,19 +373,18 @@ class LiveSettings(Section):
     )
     servers_file: Annotated[str, FilePath("a file")] | None = Field(
         default=None,
-        description="A file with an address on each line, read again whenever it changes.",
+        description="A file of addresses, one a line, read again when it changes.",
     )
     servers_dns: list[DnsEntry] = Field(
         default_factory=list,
         max_length=64,
-        description="DNS names whose addresses are servers; resolved repeatedly.",
+        description="DNS names whose addresses are servers.",
     )
     servers_kubernetes: list[KubernetesEntry] = Field(
         default_factory=list,
         max_length=64,
-        description="Services and InferencePools of Kubernetes whose ready pods are servers; they "
-        "are watched. The cluster is that of `KUBECONFIG`, of the pod's service account or of "
-        "~/.kube/config.",
+        description="Watched Services and InferencePools whose ready pods are servers. The "
+        "cluster is that of `KUBECONFIG`, the pod's service account or ~/.kube/config.",
     )
     clients: list[ClientEntry] = Field(
         default_factory=list,
@@ -398,18 +393,17 @@ class LiveSettings(Section):
     )
     picker: PickerSettings | None = Field(
         default=None,
-        description="Answers Envoy as an Endpoint Picker, beside the proxy (needs the extra "
-        "`picker`); default: it does not.",
+        description="Also answers Envoy as an Endpoint Picker (extra `picker`).",
     )
     tokenizers: dict[str, Annotated[str, FilePath("a folder with tokenizer.json")]] = Field(
         default_factory=dict,
-        description="Tokenizers by model, as Hugging Face has them, with the template of chats in "
-        "tokenizer_config.json (needs the extra `tokenizers`). Default: tokens are estimated.",
+        description="Hugging Face tokenizers by model, with the chat template in "
+        "tokenizer_config.json (extra `tokenizers`). Default: tokens are estimated.",
     )
     kv_events: KvEventSettings | None = Field(
         default=None,
-        description="Follow the KV caches of servers (needs the extra `kv-events`, and "
-        "`tokenizers`); default: what was sent to a server counts as cached there.",
+        description="Follow servers' KV caches (extra `kv-events`, and `tokenizers`); default: "
+        "what was sent to a server counts as cached there.",
     )
     health: HealthSettings = Field(default_factory=HealthSettings, description="Health checks.")
     scrape: ScrapeSettings = Field(default_factory=ScrapeSettings, description="Load of servers.")
@@ -427,7 +421,7 @@ class LiveSettings(Section):
     )
     access_log: Annotated[str, FilePath("a file, such as /dev/stdout")] | None = Field(
         default=None,
-        description="A line of JSON for each request that ended. SIGHUP begins a new file.",
+        description="A line of JSON per ended request. SIGHUP begins a new file.",
     )
     no_server_ttl_s: Annotated[float, Duration("0s", LONGEST_S)] = Field(
         default=30.0,
@@ -438,13 +432,12 @@ class LiveSettings(Section):
     )
     usage: Annotated[bool, Flag()] = Field(
         default=True,
-        description="Whether streams are asked for their token counts (`include_usage`), which "
-        "are taken out again for clients that did not ask.",
+        description="Whether token counts of streams are requested (`include_usage`), and "
+        "removed for clients that did not ask.",
     )
     explain: Annotated[bool, Flag()] = Field(
         default=True,
-        description="Whether answers to requests with the header `x-windtunnel-explain` name the "
-        "server and the reason.",
+        description="Whether the header `x-windtunnel-explain` is answered with server and reason.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:

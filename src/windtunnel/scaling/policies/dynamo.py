@@ -46,8 +46,8 @@ class DynamoSettings(PolicySettings):
     least: Replicas = Field(default=1, description="Fewest replicas of a role.")
     predictor: Literal["constant", "kalman", "arima", "prophet"] = Field(
         default="constant",
-        description="Predicts the next interval: as the last, by filtered level and trend, ARIMA "
-        "or Prophet; these two need the extra `planner`.",
+        description="The next interval is as the last, by filtered level and trend, ARIMA or "
+        "Prophet (extra `planner`).",
     )
     correct: Switch = Field(
         default=True, description="Whether observed latencies correct the profile."

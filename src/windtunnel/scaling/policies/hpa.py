@@ -111,8 +111,8 @@ class HpaMetric(Section):
     target: MetricTarget = Field(description="Its target.")
     type: Literal["average", "total", "value"] = Field(
         default="average",
-        description="`average`: mean of ready replicas (Pods and Resource metrics); `total`: "
-        "amount per replica of a total (External, AverageValue); `value`: the total.",
+        description="`average`: mean of ready replicas (Pods, Resource); `total`: a total per "
+        "replica (External, AverageValue); `value`: the total.",
     )
 
     aggregate: Annotated[Literal["sum", "avg", "max"], Added()] = Field(

@@ -40,8 +40,8 @@ class KedaMetric(HpaMetric):
 
     activation: Annotated[Activation | None, Added()] = Field(
         default=None,
-        description="Also active while this metric is above this. Default: only the first metric "
-        "counts, against the policy's `activation`.",
+        description="Also active while above this. Default: only the first metric counts, "
+        "against the policy's `activation`.",
     )
 
 
@@ -111,8 +111,8 @@ class KedaSettings(HpaSettings):
     policy: Literal["keda"]  # type: ignore[assignment]  # the word that chooses it
     metrics: list[KedaMetric] = Field(  # type: ignore[assignment]  # the list is never changed
         default_factory=list,
-        description="Metrics with targets; the largest size wins. A metric, a schedule or a "
-        "formula is required.",
+        description="Metrics with targets; the largest size wins. This, schedules or a formula "
+        "is required.",
         examples=[[{"name": "vllm:num_requests_waiting", "target": 10}]],
     )
     activation: Activation = Field(

@@ -22,8 +22,9 @@ _OUTSIDE: Final = 1e-4
 
 
 class KnativeSettings(PolicySettings):
-    """Knative's pod autoscaler: a mean over a minute, and in a panic over six seconds. Set
-    `interval: 2s`, as Knative does."""
+    """Knative's pod autoscaler: means over a minute, in a panic six seconds. Set `interval: 2s`, as
+    Knative does.
+    """
 
     policy: Literal["knative"]
     metric: MetricName = Field(default="concurrency", description="The metric that is averaged.")

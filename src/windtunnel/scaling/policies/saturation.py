@@ -120,9 +120,8 @@ class WvaSettings(LoadThresholds):
     )
     analyzers: Annotated[list[WvaAnalyzer], Added(), Field(min_length=1)] = Field(
         default=["saturation"],
-        description="`saturation`: KV tokens in use and queued; `throughput`: output tokens per "
-        "second, from time per token over KV use; `queueing`: arrivals within the SLO, from a "
-        "fitted queueing model.",
+        description="`saturation` (KV tokens in use and queued), `throughput` (output tokens per "
+        "second), `queueing` (arrivals within the SLO, by a fitted queueing model).",
     )
 
     def parts(self) -> PolicyParts:

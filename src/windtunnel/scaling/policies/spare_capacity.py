@@ -53,8 +53,7 @@ class SpareCapacitySettings(PolicySettings):
     )
     hpas: Annotated[dict[PoolName, HpaPace], Added()] = Field(
         default_factory=dict,
-        description="By pool, the HPA that carries out the decision for the role it leads. "
-        "Default: done at once.",
+        description="By pool, the HPA that carries out decisions. Default: at once.",
     )
 
     def parts(self) -> PolicyParts:

@@ -56,10 +56,9 @@ class FaultCondition(Section):
     """A condition on the run, evaluated every `interval`."""
 
     metric: MetricName = Field(
-        description="`queue`: requests queued at servers; `in_flight`: sent to servers; "
-        "`ready`: ready servers; `kv_use`: mean share of KV blocks in use; "
-        "`arrivals`: per second since the last evaluation; `inside`: requests not "
-        "ended.",
+        description="Requests queued at servers (`queue`), sent to them (`in_flight`) or not "
+        "ended (`inside`); `ready` servers; `kv_use`, the mean share of KV blocks in use; "
+        "`arrivals` per second since the last evaluation.",
     )
     pool: Annotated[str, Name()] | None = Field(
         default=None,

@@ -28,14 +28,12 @@ class Scenario(Section):
 
     name: Annotated[str, Name()] | None = Field(
         default=None,
-        description="Names the run and its folder. Default: the file's name without its extension.",
+        description="Names the run and its folder. Default: the file's, without extension.",
     )
-    seed: Annotated[int, Whole(0, LARGEST_SEED)] = Field(
-        default=0, description="Random seed: the same scenario and seed give the same result."
-    )
+    seed: Annotated[int, Whole(0, LARGEST_SEED)] = Field(default=0, description="Random seed.")
     duration_s: Annotated[float, Duration("0s", LONGEST_RUN, above=True)] | None = Field(
         default=None,
-        description="When traffic stops and the run ends. Default: when every request has ended.",
+        description="When traffic and run end. Default: with the last request.",
     )
     model: ModelName | None = Field(
         default=None,
@@ -45,7 +43,7 @@ class Scenario(Section):
     workload: list[WorkloadEntry] = Field(
         min_length=1,
         max_length=MOST_SOURCES,
-        description="The traffic: any number of sources and traces.",
+        description="The traffic: sources and traces.",
     )
     measure: Annotated[MeasureSettings, Added()] = Field(
         default_factory=MeasureSettings,
@@ -55,7 +53,7 @@ class Scenario(Section):
         default_factory=dict,
         description="Classes of service, built-in or your own, by name.",
     )
-    serving: ServingSettings = Field(description="The servers, the router and the gateway.")
+    serving: ServingSettings = Field(description="Servers, router and gateway.")
     scaling: ScalingSection | None = Field(
         default=None,
         description="The autoscaler, by `policy`. Default: every pool keeps its `replicas`.",
@@ -66,8 +64,7 @@ class Scenario(Section):
     )
     fleet: FleetSettings | None = Field(
         default=None,
-        description="The machines that servers run on. Default: unlimited machines without "
-        "provisioning time.",
+        description="The machines of servers. Default: unlimited, without provisioning time.",
     )
     faults: list[AnyFault] = Field(
         default_factory=list,
@@ -76,7 +73,7 @@ class Scenario(Section):
     )
     progress: Annotated[ProgressSettings, Added()] = Field(
         default_factory=ProgressSettings,
-        description="Limits on repetition without progress, after which a run ends.",
+        description="When a run without progress ends.",
     )
     plan: PlanSettings | None = Field(
         default=None,

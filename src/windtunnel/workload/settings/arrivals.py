@@ -120,7 +120,7 @@ class ShapedArrivals(Section):
 
 
 class GammaArrivals(ShapedArrivals):
-    """Gamma-distributed gaps: bursts when cv is above 1, more regular than Poisson below."""
+    """Gamma-distributed gaps: bursty when cv is above 1."""
 
     process: Literal["gamma"]
     shape: Annotated[float, Number(1e-4, 1e4)] | None = Field(
@@ -137,7 +137,7 @@ class GammaArrivals(ShapedArrivals):
 
 
 class WeibullArrivals(ShapedArrivals):
-    """Weibull-distributed gaps: as gamma, with a longer tail when cv is above 1."""
+    """Weibull-distributed gaps: as gamma, with a longer tail."""
 
     process: Literal["weibull"]
     shape: Annotated[float, Number(0.15, 100)] | None = Field(
@@ -154,15 +154,14 @@ class WeibullArrivals(ShapedArrivals):
 
 
 class ClosedArrivals(Section):
-    """A closed loop: each user waits for the answer, thinks, and sends the next request."""
+    """A closed loop: users wait for the answer, think, and ask again."""
 
     process: Literal["closed"]
     users: Annotated[int, Whole(1, MOST_USERS)] = Field(
-        description="Number of users, and so the most requests in flight."
+        description="Users, and so the most requests in flight."
     )
     think: Pauses = Field(
-        description="Think time from the end of a request to the user's next one; at least 1s "
-        "after a rejection."
+        description="From the end of a request to the user's next; at least 1s after a rejection."
     )
 
     def drawn(self) -> Arrivals:
@@ -246,7 +245,7 @@ class DiurnalCurve(Section):
     """A day: a cosine whose mean is 1, so that the rate is that of the whole day."""
 
     ratio: Annotated[float, Number(1, 1000)] = Field(
-        description="Peak rate over trough rate. With 4, the factor runs from 0.4 to 1.6."
+        description="Peak over trough; 4 runs from 0.4 to 1.6."
     )
     peak_s: Moment = Field(default=50400.0, description="Time of the peak.")
     period_s: Span = Field(default=86400.0, description="Length of a day.")
@@ -269,7 +268,7 @@ class RampDownCurve(Section):
 
 
 class NamedCurve(Section):
-    """A named curve; exactly one of the three."""
+    """One of three named curves."""
 
     diurnal: DiurnalCurve | None = Field(default=None, description="A day: a cosine with mean 1.")
     spike: SpikeCurve | None = Field(default=None, description="The rate jumps up, and back again.")

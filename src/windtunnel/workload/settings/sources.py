@@ -64,12 +64,10 @@ BUILT_IN_PRIORITIES = {"critical": 4, "standard": 3, "batch": -1, "sheddable": -
 class PrefixSettings(Section):
     """System prompts that requests share, so that a prefix cache has something to find."""
 
-    tokens: Tokens = Field(
-        description="Shared tokens at the start of each prompt, besides prompt_tokens."
-    )
+    tokens: Tokens = Field(description="Tokens before each prompt, besides prompt_tokens.")
     groups: Annotated[int, Whole(1, MOST_GROUPS)] = Field(
         default=1,
-        description="Number of prefixes; each request or session has one at random.",
+        description="Prefixes; each request or session has a random one.",
     )
 
 
@@ -77,7 +75,7 @@ class PopulationSettings(Section):
     """A cohort: many clients that share the source's rate, each with something of its own."""
 
     members: Annotated[int, Whole(1, MOST_MEMBERS)] = Field(
-        description="Number of senders. Each request or session comes from one at random."
+        description="Senders; each request or session comes from a random one."
     )
     tenants: Literal["shared", "per-member"] = Field(
         default="shared",
@@ -91,7 +89,7 @@ class PopulationSettings(Section):
 
 
 class ExtraTokens(Section):
-    """Additional tokens of some requests."""
+    """More tokens of some requests."""
 
     tokens: TokenCounts = Field(description="Number of tokens.")
     share: Share = Field(default=1.0, description="Share of requests that have them.")
@@ -133,10 +131,10 @@ class AdapterMix(Section):
 
 
 class SessionSettings(Section):
-    """Conversations: a turn follows the end of the previous one and a think time."""
+    """Conversations: a turn follows the end of the last and a think time."""
 
     turns: TokenCounts = Field(description="Requests per conversation, at most 10000.")
-    think: Pauses = Field(description="Think time from the end of a turn to the next.")
+    think: Pauses = Field(description="From the end of a turn to the next.")
     context: Literal["accumulate", "fresh"] = Field(
         default="accumulate",
         description="`accumulate`: a turn's prompt contains all earlier turns plus "
@@ -158,7 +156,7 @@ class SessionSettings(Section):
 
 
 class SourceSettings(Section):
-    """Generated requests, drawn from a random stream of their own."""
+    """Generated requests."""
 
     name: Annotated[str, Name()] = Field(
         description="Its name in results and of its random stream."
@@ -173,16 +171,15 @@ class SourceSettings(Section):
     )
     count: Annotated[int, Whole(1, MOST_REQUESTS)] | None = Field(
         default=None,
-        description="Total requests (with `session`, conversations). Default: until `duration`, "
-        "which is then required.",
+        description="Requests (with `session`, conversations). Default: until `duration`, then "
+        "required.",
     )
     arrivals: ArrivalProcess = Field(
-        description="When requests arrive or conversations begin, by `process`."
+        description="Arrivals (of conversations, with `session`), by `process`."
     )
     rate_curve: RateCurve | None = Field(
         default=None,
-        description="Multiplies the rate over time: points joined by straight lines, or a named"
-        " curve.",
+        description="Factor on the rate over time: points joined by lines, or a named curve.",
     )
     prompt_tokens: TokenCounts = Field(description="Prompt tokens without the prefix.")
     output_tokens: TokenCounts = Field(description="Output tokens.")
@@ -205,7 +202,7 @@ class SourceSettings(Section):
     )
     adapters: AdapterMix | None = Field(
         default=None,
-        description="LoRA adapters, one at random per request or session. Default: the base model.",
+        description="LoRA adapters, a random one per request or session. Default: the base model.",
     )
     timeout_s: Timeout | None = Field(
         default=None,
@@ -334,8 +331,8 @@ class TraceSettings(Section):
         | None
     ) = Field(
         default=None,
-        description="Default: detected from the first lines. ShareGPT conversations have no "
-        "times: add them with `windtunnel trace convert`.",
+        description="Default: detected. ShareGPT conversations need times: `windtunnel trace "
+        "convert`.",
     )
     speedup: Annotated[float, Number(1 / FASTEST_REPLAY, FASTEST_REPLAY)] = Field(
         default=1.0, description="Replay this many times as fast."
@@ -350,18 +347,17 @@ class TraceSettings(Section):
     )
     sort: Annotated[bool, Flag()] = Field(
         default=False,
-        description="Sort the trace in memory first, if a request may be more than 8192 rows late.",
+        description="Sort in memory first, if requests may be over 8192 rows late.",
     )
     sessions: Literal["open", "closed"] = Field(
         default="open",
-        description="`open`: every turn arrives at its time in the trace; `closed`: a think "
-        "time after the end of the previous one (the whole trace is then in "
-        "memory).",
+        description="`open`: turns arrive at the trace's times; `closed`: a think time after the "
+        "end of the last (the whole trace is in memory).",
     )
     think: Pauses | None = Field(
         default=None,
-        description="With `sessions: closed`: the think time. Default: from the trace (`think`, "
-        "else the gap between arrivals less the E2E of the first, if known), divided by speedup.",
+        description="With `sessions: closed`. Default: the trace's `think`, else the gap between "
+        "arrivals less the first's E2E, if known; divided by speedup.",
     )
     models: dict[Annotated[str, Text("a model's name in the trace")], ModelName] | None = Field(
         default=None,
@@ -387,8 +383,7 @@ class ReplaySettings(Section):
     trace: TraceSettings = Field(description="The file, and how to read it.")
     name: Annotated[str, Name()] | None = Field(
         default=None,
-        description="Its name in results. Default: the trace's names of sources, or the file's "
-        "name.",
+        description="Its name in results. Default: the trace's sources, or the file's name.",
     )
     model: ModelName | None = Field(
         default=None,
@@ -431,15 +426,13 @@ class SloClass(Section):
         description="Higher goes first; below 0 may be shed. Default: the built-in class's, "
         "otherwise standard's.",
     )
-    ttft_s: Target | None = Field(
-        default=None, description="Target of the time to the first token."
-    )
+    ttft_s: Target | None = Field(default=None, description="Target for the time to first token.")
     tpot_s: Target | None = Field(
-        default=None, description="Target of the mean time per further token."
+        default=None, description="Target for the mean time per further token."
     )
     e2e_s: Target | None = Field(
         default=None,
-        description="Target of the time from arrival to the last token.",
+        description="Target for the time to the last token.",
     )
 
 

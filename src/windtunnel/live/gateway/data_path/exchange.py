@@ -86,8 +86,8 @@ STATUSES: Final = {
 MESSAGES: Final = {
     "queue-full": "The queue is full.",
     "band-full": "The queue of this priority is full.",
-    "outranked": "A request of higher priority took the place of this one in a full queue.",
-    "over-budget": "The tenant has as many requests as its budget allows.",
+    "outranked": "A request of higher priority displaced this one from a full queue.",
+    "over-budget": "The tenant's budget is used up.",
     "bucket-short": "The token budget is used up for now.",
     "bucket-too-small": "The prompt is larger than the token budget can ever be.",
     "heavy-load": "The servers are busy, and requests of this class are shed.",

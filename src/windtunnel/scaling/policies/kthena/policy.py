@@ -87,7 +87,7 @@ class KthenaHeterogeneousSettings(KthenaSettings):
 
 
 class KthenaDisaggregatedSettings(KthenaSettings):
-    """Kthena's disaggregated target: every pool by its own metrics, all or none, within a ratio."""
+    """Kthena's disaggregated target: pools by their own metrics, all or none, within a ratio."""
 
     policy: Literal["kthena-disaggregated"]
     metrics_of: dict[PoolName, Metrics] = Field(

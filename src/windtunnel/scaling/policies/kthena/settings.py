@@ -155,8 +155,8 @@ class Ratio(Section):
     )
     rule: Literal["exact", "as-shipped"] = Field(
         default="exact",
-        description="`exact`: the nearest whole numbers in the band, within the rates; "
-        "`as-shipped`: the short side is raised once, ignoring rates, and may miss the band.",
+        description="`exact`: the nearest whole numbers in the band, within rates; `as-shipped`: "
+        "the short side is raised once, ignoring rates and perhaps the band.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -182,16 +182,16 @@ class KthenaSettings(PolicySettings):
     queries: dict[str, Literal["sum", "avg", "max"]] = Field(
         default_factory=dict,
         exclude_if=lambda value: not value,
-        description="Metrics read as one number for the pool, and how replicas are aggregated. "
-        "Default: every replica is read.",
+        description="Metrics that are one number for the pool, and their aggregation. Default: "
+        "every replica is read.",
     )
     tolerance_percent: Annotated[int, Whole(0, 100)] = Field(
         default=10, description="Tolerated deviation from targets, in percent."
     )
     tolerance: Literal["per-pod", "summed"] = Field(
         default="per-pod",
-        description="Whether the tolerance holds around the current size (`per-pod`, intended), or "
-        "on sums, around a size of one (`summed`, as shipped).",
+        description="Around the current size (`per-pod`, intended), or on sums, around a size of "
+        "one (`summed`, as shipped).",
     )
     behavior: Behavior = Field(
         default_factory=Behavior,
@@ -199,8 +199,8 @@ class KthenaSettings(PolicySettings):
     )
     history: Literal["kept", "lost"] = Field(
         default="kept",
-        description="Whether the initial size counts as a recommendation (`kept`), or not (`lost`, "
-        "as shipped), so that it may shrink at once.",
+        description="Whether the initial size counts as a recommendation (`kept`) or not "
+        "(`lost`, as shipped).",
     )
 
     @classmethod

@@ -75,15 +75,16 @@ class TrafficHistory(Section):
 
 
 class PredictiveSettings(PolicySettings):
-    """Windtunnel's own: sizes pools for the load that is forecast for when replicas ordered now
-    will be ready, weighing cost against missed SLOs."""
+    """Windtunnel's own: sizes pools for the load forecast for when replicas are ready, weighing
+    cost against missed SLOs.
+    """
 
     policy: Literal["predictive"]
     interval_s: Period = Field(default=2.0, description="Time between decisions.")
     missed_slo: Annotated[float, Number(0, 1e6, above=True)] | None = Field(
         default=None,
-        description="Dollars that a missed SLO costs. Default: the price of a request over the "
-        "share that may miss (at 95%, 20 requests).",
+        description="Price of a missed SLO in dollars. Default: that of a request over the share "
+        "that may miss (at 95%, 20 requests).",
     )
     season_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
         default=86_400.0,

@@ -71,8 +71,8 @@ class ControllerRestart(LastingFault):
     for_s: Length | None = Field(
         default=None,
         serialization_alias="for_",
-        description="How long a gateway or an autoscaler is away. Default: not at all. Other "
-        "controllers are back at once.",
+        description="How long a gateway or autoscaler is away. Default, and other controllers: "
+        "not at all.",
     )
 
     @property
