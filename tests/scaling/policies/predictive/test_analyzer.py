@@ -95,6 +95,13 @@ def test_a_dearer_miss_plans_for_more() -> None:
     assert careful.demand > daring.demand
 
 
+def test_the_last_replica_stays_while_little_is_expected_and_goes_when_next_to_nothing_is() -> None:
+    light = [0.2, 0.33, 0.0, 0.4, 0.13] * 12
+    assert after(predictive(), light, [variant(1)])[0].spare < 1e-6
+    assert after(predictive(1e-5), light, [variant(1)])[0].spare > 0.0  # by the price that is given
+    assert after(predictive(), [0.2, *[0.0] * 300], [variant(1)])[0].demand == 0.0
+
+
 def test_yesterday_teaches_how_high_bursts_are_and_that_they_are_short() -> None:
     yesterday = ([10.0] * 9 + [40.0] * 2) * 8
     history = TrafficHistory(rates=yesterday, every_s=15.0)

@@ -19,7 +19,8 @@ def test_four_deviations_are_a_surge_and_fewer_are_not() -> None:
     surges.see(0.0, 13.9, 10.0, 1.0)
     assert not surges.active
     surges.see(2.0, 14.5, 10.0, 1.0)
-    assert surges.is_followed
+    assert surges.active
+    assert surges.are_worth_a_start
 
 
 def test_while_it_rises_its_line_is_planned_for() -> None:
@@ -41,7 +42,7 @@ def test_bursts_shorter_than_a_start_are_soon_not_followed_and_long_ones_are_aga
     for number in range(6):
         burst(surges, 200.0 * number, lasts_s=20.0)
         surges.see(200.0 * number + 190.0, 40.0, 10.0, 1.0)
-        followed.append(surges.is_followed)
+        followed.append(surges.active and surges.are_worth_a_start)
         surges.see(200.0 * number + 192.0, 10.0, 10.0, 1.0)
     assert followed[0]
     assert not followed[-1]

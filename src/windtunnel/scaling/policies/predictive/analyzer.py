@@ -8,6 +8,7 @@ waits is added: it must be worked off too.
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -379,7 +380,7 @@ class Predictive(Analyzer):
         trust = seen.experience.factor(miss_price)
         per_replica = [rate * trust for rate in by_steps]
         forecast = seen.forecaster.forecast()
-        planned = _whole(forecast, per_replica)
+        planned = _whole(forecast, per_replica, by_share=self._settings.missed_slo is None)
         supply = coming = 0.0
         waiting = float(model.queued)
         for variant, each, rate in zip(group.variants, carried, per_replica, strict=True):
@@ -471,14 +472,22 @@ class Predictive(Analyzer):
         return known
 
 
-def _whole(forecast: Forecast, per_replica: list[float]) -> float:
-    """The plan in whole replicas where all are alike: one more or one less, by what misses cost."""
+def _whole(forecast: Forecast, per_replica: list[float], *, by_share: bool) -> float:
+    """The plan in whole replicas where all are alike: one more or one less, by what misses cost.
+
+    `by_share`: a miss is worth some requests served. Those of a pool that is less than one replica
+    share the price of one, so its last replica goes only when next to nothing is expected.
+    """
     planned = forecast.planned
     each = per_replica[0]
     if len(per_replica) > 1 or each <= 0.0 or len(forecast.errors) < ENOUGH_ERRORS:
         return planned
     fewer = math.floor(planned / each) * each
     more = fewer + each
+    if fewer == 0.0 and by_share:
+        shared = each / max(forecast.rate, each / _DEAREST)
+        price = min(max(1.0, shared) * forecast.miss_price, _DEAREST)
+        forecast = replace(forecast, miss_price=price)
     best = fewer if forecast.mean_loss(fewer) <= forecast.mean_loss(more) else more
     return best * (1.0 - 1e-9)
 

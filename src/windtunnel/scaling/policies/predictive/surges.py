@@ -41,10 +41,6 @@ class Surges:
     def are_worth_a_start(self) -> bool:
         return self.share_lasting >= _FOLLOWED
 
-    @property
-    def is_followed(self) -> bool:
-        return self.active and self.are_worth_a_start
-
     def see(self, now_s: float, rate: float, expected: float, deviation: float) -> None:
         """The rate of the last seconds, what was expected of them, and the deviation of chance."""
         self._settle(now_s, rate)
