@@ -47,9 +47,9 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def memory_of(pid: int) -> float:
-    """The most MB that a process has had."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+def memory_of(pid: int, which: str = "VmHWM") -> float:
+    """The most MB that a process has had, or (VmRSS) has now."""
+    found = re.search(rf"{which}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) / 1024
 
@@ -91,10 +91,12 @@ class Process:
 
 async def started(plane: KubernetesControlPlane) -> Process:
     words = ["-m", "windtunnel", "operate", "--metrics-port", "0", "--place"]
+    env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is not compiled at each start
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *words,
-        env={**os.environ, "KUBECONFIG": str(plane.kubeconfig)},
+        env=env,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -483,7 +483,13 @@ def test_what_is_allowed_and_yet_not_as_it_seems_is_said() -> None:
 
 
 def with_extensions() -> dict[str, Any]:
-    manifest = workload(1, terminationDelay="Never", onAllScheduledLost="Hold", onStranded="Hold")
+    manifest = workload(
+        1,
+        terminationDelay="Never",
+        onAllScheduledLost="Hold",
+        onStranded="Hold",
+        holdAtNodesNotReady=1,
+    )
     spec = manifest["spec"]
     spec["updateStrategy"] = {"type": "Coherent", "paused": True, "rollingUpdate": {"maxSurge": 1}}
     spec["revisionHistoryLimit"] = 3
@@ -495,6 +501,7 @@ def with_extensions() -> dict[str, Any]:
 EXTENSIONS = [
     "spec.revisionHistoryLimit: not a field of Grove",
     "spec.template.cliques[0].rollingUpdate: not a field of Grove",
+    "spec.template.holdAtNodesNotReady: not a field of Grove",
     "spec.template.onAllScheduledLost: not a field of Grove",
     "spec.template.onStranded: not a field of Grove",
     "spec.template.podCliqueScalingGroups[0].terminationDelay: not a field of Grove",

@@ -170,7 +170,7 @@ def test_an_event_survives_a_crash_and_is_not_doubled(most: int) -> None:
 
 
 def due(broken: Broken | None) -> float:
-    return INF if broken is None else broken.due_s
+    return INF if broken is None else broken.due_s()
 
 
 def test_what_was_never_scheduled_is_never_due() -> None:

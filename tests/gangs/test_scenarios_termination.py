@@ -372,9 +372,9 @@ def test_a_set_replica_without_one_of_its_cliques_waits_until_it_is_there_again(
     one = world.view.groups["web-0-sg-x"]
     broken = {index: broken_replica(owner, one, found) for index, found in one.cliques.items()}
     known = {one.name: {index: what for index, what in broken.items() if what is not None}}
-    assert list(due_in_replica(owner, 0, known, {}, world.now_s).replicas) == [0]
+    assert list(due_in_replica(owner, 0, known, {}, 0.0, world.now_s).replicas) == [0]
     world.server.apply(Delete(alone, "by hand"), world.now_s)
-    assert list(due_in_replica(owner, 0, known, {}, world.now_s).replicas) == []
+    assert list(due_in_replica(owner, 0, known, {}, 0.0, world.now_s).replicas) == []
     world.run()
     assert len(world.events(FIRED)) == 1
 

@@ -85,6 +85,7 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
         REQUESTS + "test_writes_are_guarded_by_version_and_uid",
     ),
     "a node replaced under its name": (
+        HERE + "test_pods_of_a_node_that_was_replaced_under_its_name_are_lost",
         MACHINES + "test_a_machine_whose_node_is_gone_is_replaced",
         MACHINES + "test_a_machine_that_vanishes_between_two_cycles_can_be_had_again",
     ),
@@ -170,6 +171,8 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
     # Machines.
     "a node is dead": (HERE + "test_pods_of_a_dead_node_are_replaced_while_they_cannot_end",),
     "half of all nodes are not ready": (
+        HERE + "test_while_many_nodes_are_not_ready_no_gang_is_terminated",
+        "gangs/test_held_terminations.py::test_how_many_nodes_hold_terminations_back",
         MACHINES + "test_nodes_that_are_not_ready_are_lost_one_by_one_and_not_all_together",
     ),
     "a spot machine is taken away": (

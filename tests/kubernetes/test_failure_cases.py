@@ -17,6 +17,7 @@ from tests.kubernetes.gang_stage import SET, SETS, Operator, Stage, stage
 from tests.kubernetes.test_gang_placement import add, placed
 from tests.kubernetes.test_operate_command import operate, text_of
 from tests.kubernetes.test_webhooks import configured
+from windtunnel.core.clock import unix_s
 from windtunnel.core.random import Streams
 from windtunnel.gangs.kubernetes.crds import crds
 from windtunnel.live.kubernetes.errors import ApiError, NotFound
@@ -24,6 +25,7 @@ from windtunnel.live.kubernetes.resources import NAMESPACES, NODES, PODS, Plain
 from windtunnel.live.operate.mirror import RESOURCES
 from windtunnel.live.rehearse.cluster import install_crds
 from windtunnel.live.rehearse.control_plane import CONTROLLERS, free_port
+from windtunnel.live.rehearse.kubelets import add_node
 
 OWN = ("PodClique", "PodCliqueScalingGroup", "PodGang", "Service", "Pod")
 """What the operator deletes itself."""
@@ -469,6 +471,70 @@ async def test_pods_of_a_dead_node_are_replaced_while_they_cannot_end(cluster: C
         on.kubelets.look()
         for name in (first, second):
             await on.client.delete(NODES, "", name)
+
+
+async def test_while_many_nodes_are_not_ready_no_gang_is_terminated(cluster: Cluster) -> None:
+    async with stage(cluster) as on:
+        nodes = [await add(on, number) for number in range(3)]
+        for name in nodes:
+            await on.kubelets.fail_node(name)
+        # The default is a share of all nodes, and those of other tests are there, too.
+        manifest = pod_clique_set([clique("a", 3)], terminationDelay="1s", holdAtNodesNotReady=3)
+        await on.apply(manifest)
+        await on.until_ready(3)
+        first = {pod.metadata.uid for pod in on.kubelets.alive()}
+        on.kubelets.slots = 2
+        await on.kubelets.lose("web-0-a")
+
+        async def says(what: str) -> dict[str, str]:
+            found = (await on.status(SET, "web")).get("conditions") or []
+            return next((one for one in found if one["type"] == what), {})
+
+        async def held() -> bool:
+            return (await says("TerminationHeld")).get("status") == "True"
+
+        await cluster.until(held)
+        assert [one for one in on.operator.events if one.startswith("TerminationHeld ")]
+        await asyncio.sleep(2.0)
+        assert len(first & {pod.metadata.uid for pod in on.kubelets.alive()}) == 2
+        held_until_s = unix_s()
+        await add(on, 0)  # it is ready again
+
+        async def terminated() -> bool:
+            return not first & {pod.metadata.uid for pod in on.kubelets.alive()}
+
+        await cluster.until(terminated)
+        assert unix_s() - held_until_s > 1.0, "the delay started over"
+        on.kubelets.slots = 100
+        on.kubelets.look()
+        await on.until_ready(3)
+
+        async def over() -> bool:
+            return not await says("TerminationHeld")
+
+        await cluster.until(over)
+        for name in nodes:
+            await on.client.delete(NODES, "", name)
+
+
+async def test_pods_of_a_node_that_was_replaced_under_its_name_are_lost(cluster: Cluster) -> None:
+    async with stage(cluster) as on:
+        await on.apply(pod_clique_set([clique("a", 2)]))
+        await on.until_ready(2)
+        old = set(on.ever)
+        for pod in on.kubelets.alive():
+            known = [one for one in pod.status["conditions"] if one["type"] != "PodScheduled"]
+            bound = {"type": "PodScheduled", "status": "True"}
+            bound["lastTransitionTime"] = "2020-01-01T00:00:00Z"
+            await on.client.patch(
+                PODS, on.space, pod.metadata.name, {"status": {"conditions": [*known, bound]}},
+                Plain, subresource="status",
+            )  # fmt: skip
+        node = f"node-{on.space}"
+        await on.client.delete(NODES, "", node)
+        await add_node(on.client, node)
+        await on.until(lambda: len(on.ever) == 4 and on.kubelets.ready() == 2)
+        assert not old & {pod.metadata.uid for pod in on.kubelets.alive()}
 
 
 async def test_many_sets_with_a_restart_in_the_middle(cluster: Cluster) -> None:

@@ -86,6 +86,9 @@ class Share(StatusValue, frozen=True):
         return whole + 1 if up and exact > whole else whole
 
 
+HOLD_AT: Final = Share(0, 0.5)
+
+
 class Rolling(StatusValue, frozen=True):
     """How much of a clique, or of a scaling group, an update may take at once."""
 
@@ -169,6 +172,8 @@ class SetSpec(Struct, frozen=True, dict=True):
     """Of all pod templates, whatever their order."""
     on_stranded: str = TERMINATE
     """Whether a gang whose pods wait for a part that lost everything is terminated."""
+    hold_at: Share = HOLD_AT
+    """So many nodes that are not ready hold terminations back; none: nothing does."""
 
     @cached_property
     def roles(self) -> dict[str, CliqueTemplate]:

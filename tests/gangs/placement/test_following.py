@@ -28,6 +28,9 @@ class PlacedWorld(World):
     def __init__(self, nodes: int, manifest: dict[str, Any], *, stumbles: bool) -> None:
         super().__init__(0, manifest)
         self.stumbles = stumbles
+        self.interrupted = 0
+        """Of this pass, so many pods are gone before they are bound, and so many before that is
+        reported."""
         self.tries = 0
         for number in range(nodes):
             self.server.add_node(new_node(f"n{number}"), 0.0)
@@ -38,12 +41,16 @@ class PlacedWorld(World):
         if not self.following.is_due(self.now_s):
             return 0
         planned = self.following.plan(self.now_s)
+        gone = [self.view.pods[one.pod] for one in planned.bindings][: 2 * self.interrupted]
+        self.kill(*gone[::2], shut=False)
         for binding in list(planned.bindings):
             self.tries += 1
             if self.stumbles and self.tries % 3 == 0:
                 self.following.not_bound(planned, binding)
             else:
                 self.following.bound(binding, self.now_s)
+        self.kill(*gone[1::2], shut=False)
+        self.interrupted = 0
         for command in self.following.report(planned, self.now_s):
             self.server.apply(command, self.now_s)
         self.following.follow()
@@ -68,7 +75,9 @@ def true_room(view: View, others: Counter[str]) -> dict[str, int]:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["run", "kill", "scale", "restart", "other", "node", "cordon"]),
+        st.sampled_from(
+            ["run", "kill", "scale", "restart", "other", "node", "cordon", "interrupt"]
+        ),
         st.integers(0, 300),
     ),
     max_size=8,
@@ -83,6 +92,7 @@ def test_the_room_is_counted_right_whatever_happens(
     others: Counter[str] = Counter()
     for what, value in steps:
         name = f"n{value % 8}"
+        world.interrupted = value % 4 if what == "interrupt" else 0
         if what == "run":
             world.run(float(value))
         elif what == "kill" and world.pods():
@@ -111,6 +121,25 @@ def test_the_room_is_counted_right_whatever_happens(
     world.run(1.0)
     assert room(world.following) == true_room(world.view, others)
     assert min(room(world.following).values()) >= 0
+
+
+def test_a_gang_that_goes_while_it_is_being_bound_leaves_its_room() -> None:
+    world = PlacedWorld(2, pod_clique_set([clique("a", 2)]), stumbles=False)
+    while not world.pods() or any(pod.gated for pod in world.pods()):
+        world.reconcile()
+    world.following.follow()
+    planned = world.following.plan(0.0)
+    assert len(planned.bindings) == 2
+    first, second = (world.view.pods[binding.pod] for binding in planned.bindings)
+    world.view.remove(first)
+    for binding in planned.bindings:
+        world.following.bound(binding, 0.0)
+    (gang,) = world.view.gangs.values()
+    world.view.remove(gang)
+    world.view.remove(second)
+    assert not [one for one in world.following.report(planned, 0.0) if one.name == gang.name]
+    world.following.follow()
+    assert room(world.following) == {"n0": PODS_ON_A_NODE, "n1": PODS_ON_A_NODE}
 
 
 def test_gangs_of_other_schedulers_are_left_alone_and_take_room() -> None:

@@ -18,6 +18,7 @@ from windtunnel.gangs.servers import GRACE_S
 from windtunnel.gangs.templates import (
     ANY_ORDER,
     HOLD,
+    HOLD_AT,
     INHERIT,
     PROGRESS_DEADLINE_S,
     ROLLING_RECREATE,
@@ -70,6 +71,7 @@ def set_spec_of(manifest: SetManifest) -> SetSpec:
         revision_limit=spec.revision_history_limit or REVISIONS,
         hash=set_hash(cliques),
         on_stranded=template.on_stranded or TERMINATE,
+        hold_at=HOLD_AT if (hold := template.hold_at_nodes_not_ready) is None else Share(*hold),
     )
 
 

@@ -30,7 +30,13 @@ CLIQUES: KeyPath = (*TEMPLATE, "cliques")
 GROUPS: KeyPath = (*TEMPLATE, "podCliqueScalingGroups")
 
 
-def set_faults(spec: SetManifest, levels: Levels | None = None, *, new: bool = True) -> list[Fault]:
+def set_faults(
+    spec: SetManifest,
+    levels: Levels | None = None,
+    *,
+    new: bool = True,
+    pods_checked: bool = False,
+) -> list[Fault]:
     """What is wrong with a set that is `new`, or that has changed.
 
     `levels` are the topologies of the cluster by name; None where they are not known.
@@ -38,7 +44,10 @@ def set_faults(spec: SetManifest, levels: Levels | None = None, *, new: bool = T
     template = spec.spec.template
     faults = _name_faults(spec)
     for number, clique in enumerate(template.cliques):
-        faults += _clique_faults(clique, (*CLIQUES, number), template, new=new)
+        path = (*CLIQUES, number)
+        faults += _clique_faults(clique, path, template)
+        if not pods_checked:
+            faults += pod_spec_faults(clique.spec.pod_spec, (*path, "spec", "podSpec"), new=new)
     for number, group in enumerate(template.groups):
         faults += _group_faults(group, (*GROUPS, number), template)
     faults += _unique_faults(template)
@@ -112,7 +121,7 @@ def _name_faults(spec: SetManifest) -> list[Fault]:
 
 
 def _clique_faults(
-    clique: CliqueTemplateSpec, path: KeyPath, template: SetTemplateSpec, *, new: bool
+    clique: CliqueTemplateSpec, path: KeyPath, template: SetTemplateSpec
 ) -> list[Fault]:
     inside = (*path, "spec")
     counts = clique.counts
@@ -130,7 +139,7 @@ def _clique_faults(
     if clique.rolling_update is not None and grouped:
         what = f"a member of the scaling group {grouped[0]!r} is updated with its group"
         faults.append(Fault((*path, "rollingUpdate"), what, hint="write it at the group"))
-    return faults + pod_spec_faults(clique.spec.pod_spec, (*inside, "podSpec"), new=new)
+    return faults
 
 
 def _minimum_faults(counts: Counts, path: KeyPath) -> list[Fault]:

@@ -234,6 +234,14 @@ class SetTemplateSpec(ApiSection):
         "lost all of its pods, are terminated after the delay (`Terminate`, the default) or "
         "kept (`Hold`). Not a field of Grove.",
     )
+    hold_at_nodes_not_ready: Annotated[
+        Annotated[tuple[int, float], CountOrShare()] | None, NotOfGrove()
+    ] = Field(
+        default=None,
+        description="While so many nodes of the cluster are not ready, no gang is terminated: a "
+        "number, or a percentage, which counts from 3 nodes on; default: 50%. 0: they always are. "
+        "Not a field of Grove.",
+    )
     resource_claim_templates: list[ClaimTemplateSpec] | None = Field(
         default=None, description="Templates that `resourceSharing` may name."
     )

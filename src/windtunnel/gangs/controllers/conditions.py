@@ -36,6 +36,10 @@ PROGRESSING: Final = "Progressing"
 STRANDED: Final = "GangStranded"
 """Of a group or a clique: a part of it lost everything, and others hold machines in vain."""
 
+HELD: Final = "TerminationHeld"
+"""Of a set: True while so many nodes are not ready that none of its gangs is terminated; False, and
+since when, as long as something of it has been broken from then on."""
+
 PAUSED: Final = "Paused"
 PAUSED_PAST_DEADLINE: Final = "PausedPastDeadline"
 PAUSES: Final = (PAUSED, PAUSED_PAST_DEADLINE)

@@ -19,13 +19,13 @@ from windtunnel.gangs.commands import Command, Delete, PatchStatus, emit
 from windtunnel.gangs.controllers import (
     attachments,
     cliques,
+    conditions,
     groups,
     pod_gangs,
     replicas,
     sets,
     termination,
 )
-from windtunnel.gangs.controllers.conditions import is_stuck
 from windtunnel.gangs.controllers.expectations import Expectations
 from windtunnel.gangs.controllers.generation import Outline, scaled_of
 from windtunnel.gangs.controllers.groups import GroupTally
@@ -64,6 +64,10 @@ class Known:
         self.complete: Final[dict[int, GangsKey]] = {}
         self.clashes: Final[dict[str, str]] = {}
         """What of it cannot be made, by where it was missed, because it is another set's."""
+        self.hurt: Final[dict[int, None]] = {}
+        """Replicas of which something is broken, and that are not being terminated."""
+        self.held = False
+        """Whether terminations are held back, as of when its condition was last looked at."""
 
     def clash(self, where: str, what: str) -> bool:
         """Notes a clash, or that there is none; says whether that is news."""
@@ -112,6 +116,7 @@ class Controller:
         self._aside: Final = Changes()
         """Changes of sets of which something is expected."""
         self._planned: Final[dict[tuple[str, str, int], float]] = {}
+        self._nodes: Final = termination.NodeCount()
 
     def next_s(self) -> float:
         """When to call again, even if nothing changes until then; infinity for never."""
@@ -126,10 +131,16 @@ class Controller:
         name = self._expected.refused(command)
         owner = self._view.sets.get(name)
         if owner is not None:
-            self._changes.sets[name] = None
-            for replica, part in owner.parts.items():
-                self._changes.part(name, replica)
-                _mark(self._changes, part)
+            self._look_at(self._changes, owner, list(owner.parts))
+
+    def _look_at(self, changes: Changes, owner: PodCliqueSet, replicas: list[int]) -> None:
+        """A set and some of its replicas, with all that they have."""
+        changes.sets[owner.name] = None
+        for replica in replicas:
+            changes.part(owner.name, replica)
+            part = owner.parts.get(replica)
+            if part is not None:
+                _mark(changes, part)
 
     def close(self) -> None:
         self._view.unwatch(self._changes)
@@ -138,6 +149,8 @@ class Controller:
         """What is to be done now; nothing when all is as it should be."""
         self._wake(now_s)
         changes = self._changes
+        if changes.nodes:
+            self._follow_nodes(changes)
         for name, indices in changes.members.items():
             tally = self._tallies.get(name)
             if tally is not None:
@@ -216,6 +229,17 @@ class Controller:
         elif self._planned.get(key) != when_s:
             self._planned[key] = when_s
             heappush(self._timers, (when_s, kind, name, replica))
+
+    def _follow_nodes(self, changes: Changes) -> None:
+        """Where terminations are held back from now on, or no longer, what is broken is judged."""
+        known = self._view.nodes
+        counted = [self._nodes.follow(name, known.get(name)) for name in changes.nodes]
+        if not any(counted):
+            return
+        for name, one in self._known.items():
+            owner = self._view.set_of(name) if one.hurt else None
+            if owner is not None and one.held != self._nodes.hold(owner.spec):
+                self._look_at(changes, owner, list(one.hurt))
 
     def _follow_sets(self, changes: Changes) -> None:
         """A set that was changed or scaled is looked at whole."""
@@ -336,6 +360,7 @@ class Controller:
                 if replica >= owner.replicas:
                     if replica in owner.parts:
                         replicas.drop(self._view, owner, replica, commands)
+                    known.hurt.pop(replica, None)
                     if known.standings.pop(replica, None) is not None:
                         changes.sets[name] = None
                     continue
@@ -365,13 +390,20 @@ class Controller:
             stranded = termination.stranded_by(owner, part, lost)
             replicas.tell_stranding(part, tallies, stranded, this.now_s, this.commands)
         if replica in owner.status.recycled:
+            known.hurt.pop(replica, None)
             this.changes.sets[name] = None  # it may be over
             return
         broken = {group: tally.broken for group, tally in tallies.items() if tally.broken}
+        held = self._nodes.hold(owner.spec)
+        if held or known.held or conditions.HELD in owner.conditions:
+            this.changes.sets[name] = None
         if not (standing.breached or broken or stranded):
+            known.hurt.pop(replica, None)
             self._plan(NEVER_AGAIN, SET, name, replica)
             return
-        due = termination.due_in_replica(owner, replica, broken, stranded, this.now_s)
+        known.hurt[replica] = None
+        free_s = termination.free_s(owner, this.now_s, held=held)
+        due = termination.due_in_replica(owner, replica, broken, stranded, free_s, this.now_s)
         self._plan(due.again_s, SET, name, replica)
         if due.replicas:
             this.fires.setdefault(name, {}).update(due.replicas)
@@ -386,6 +418,10 @@ class Controller:
             known = self._known[name]
             known.clash("", attachments.keep_set(view, owner, commands))
             sets.tell_clash(owner, known.clashes, this.now_s, commands)
+            if len(known.standings) == owner.replicas:
+                known.held = bool(known.hurt) and self._nodes.hold(owner.spec)
+                nodes = self._nodes if known.held else None
+                sets.tell_held(owner, nodes, this.now_s, commands, hurt=bool(known.hurt))
             fired = this.fires.get(name, {})
             seen = sets.SetSummary(known.standings, _progress(owner), fired)
             after = sets.observe(view, owner, seen, this.now_s, commands)
@@ -432,7 +468,8 @@ class Controller:
         if group.replica in owner.status.recycled:
             return False
         broken = self._tally(owner, group).broken
-        due = termination.due_in_group(owner, group, broken, now_s)
+        free_s = termination.free_s(owner, now_s, held=self._nodes.hold(owner.spec))
+        due = termination.due_in_group(owner, group, broken, free_s, now_s)
         self._plan(due.again_s, GROUP, group.name, -1)
         if not due.replicas:
             return False
@@ -490,7 +527,7 @@ def _mark(changes: Changes, part: SetReplica) -> None:
 
 def _mark_turn(this: ControllerPass, owner: PodCliqueSet, replica: int) -> None:
     """In an update one part of a replica may wait for another."""
-    if is_stuck(owner):
+    if conditions.is_stuck(owner):
         this.changes.sets[owner.name] = None  # it may have gone on
     part = owner.parts.get(replica)
     if part is None:

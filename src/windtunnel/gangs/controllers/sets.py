@@ -8,7 +8,12 @@ from windtunnel.gangs.commands import Command, PatchStatus, emit
 from windtunnel.gangs.controllers import conditions
 from windtunnel.gangs.controllers.replicas import ReplicaState, is_settled
 from windtunnel.gangs.controllers.rollout import rolling_of
-from windtunnel.gangs.controllers.termination import count_futile, incarnation_of, is_condemned
+from windtunnel.gangs.controllers.termination import (
+    NodeCount,
+    count_futile,
+    incarnation_of,
+    is_condemned,
+)
 from windtunnel.gangs.objects import FALSE, NORMAL, TRUE, UNKNOWN, WARNING, PodCliqueSet
 from windtunnel.gangs.statuses import NEVER, Revision, SetStatus
 from windtunnel.gangs.templates import OFF, ON_DELETE
@@ -101,6 +106,30 @@ def tell_clash(
         return
     what = clashes[min(clashes)]
     conditions.put(commands, owner, NAMES_TAKEN, (TRUE, "NameTaken", what), now_s)
+
+
+def tell_held(
+    owner: PodCliqueSet,
+    nodes: NodeCount | None,
+    now_s: float,
+    commands: list[Command],
+    *,
+    hurt: bool,
+) -> None:
+    """Says of a set with something broken that its terminations are held back, or since when they
+    no longer are; `nodes` hold them back."""
+    before = owner.conditions.get(conditions.HELD)
+    if nodes is not None:
+        what = "Too many nodes are not ready: no gang is terminated until they are back"
+        if before is None or before.status != TRUE:
+            count = f"{nodes.down} of {nodes.total} nodes are not ready: no gang is terminated"
+            emit(commands, owner, WARNING, conditions.HELD, count, now_s, f"{now_s:.3f}")
+        conditions.put(commands, owner, conditions.HELD, (TRUE, "NodesNotReady", what), now_s)
+    elif not hurt:
+        conditions.clear(commands, owner, conditions.HELD, now_s)
+    elif before is not None:
+        what = "Enough nodes are ready again; delays of terminations count from then on"
+        conditions.put(commands, owner, conditions.HELD, (FALSE, "NodesReady", what), now_s)
 
 
 def _drop_scales(view: View, owner: PodCliqueSet, status: SetStatus) -> None:

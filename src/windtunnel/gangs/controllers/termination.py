@@ -9,6 +9,10 @@ the others are enough for the group's minimum. Level B: a whole set replica, whe
 breached or a clique that stands alone, or one of them lost everything. Whatever was never scheduled
 is never terminated: that is remembered in its status, not guessed from times.
 
+While a good part of all nodes is not ready (`holdAtNodesNotReady`), nothing is terminated: the
+gangs are not at fault, and there is no room for them elsewhere. What is broken when the nodes are
+back has its whole delay from then on.
+
 A termination is written to the status before anything is deleted: it counts the incarnations of a
 set replica or of a group replica, each clique carries the count at its creation, and a clique of an
 earlier incarnation has to go. A controller that stops in between carries on from there, and no
@@ -20,10 +24,62 @@ from dataclasses import dataclass
 from typing import Final
 
 from windtunnel.gangs.controllers import conditions
-from windtunnel.gangs.objects import TRUE, PodClique, PodCliqueSet, ScalingGroup, SetReplica
-from windtunnel.gangs.templates import TERMINATE, GroupTemplate
+from windtunnel.gangs.objects import (
+    TRUE,
+    Node,
+    PodClique,
+    PodCliqueSet,
+    ScalingGroup,
+    SetReplica,
+)
+from windtunnel.gangs.templates import TERMINATE, GroupTemplate, SetSpec
 
 NEVER_DUE: Final = float("inf")
+FEWEST_NODES: Final = 3
+"""Fewer that are not ready are no disruption of a cluster, as for Kubernetes' node controller."""
+
+
+class NodeCount:
+    """The nodes that are not cordoned, and how many of them are not ready."""
+
+    def __init__(self) -> None:
+        self._ready: Final[dict[str, bool]] = {}
+        self.down = 0
+
+    @property
+    def total(self) -> int:
+        return len(self._ready)
+
+    def follow(self, name: str, node: Node | None) -> bool:
+        """A node as it is now, or that is gone; says whether it counts for something else."""
+        before = self._ready.get(name)
+        after = None if node is None or node.cordoned else node.ready
+        if before is after:
+            return False
+        if after is None:
+            del self._ready[name]
+        else:
+            self._ready[name] = after
+        self.down += int(after is False) - int(before is False)
+        return True
+
+    def hold(self, spec: SetSpec) -> bool:
+        """Whether so many are not ready that gangs of a set are not terminated."""
+        limit = spec.hold_at
+        count = limit.of(self.total, up=True)
+        if limit.share > 0.0:
+            count = max(count, FEWEST_NODES)
+        return 0 < count <= self.down
+
+
+def free_s(owner: PodCliqueSet, now_s: float, *, held: bool) -> float:
+    """Since when its gangs may be terminated: delays count from then at the earliest."""
+    if held:
+        return NEVER_DUE
+    condition = owner.conditions.get(conditions.HELD)
+    if condition is None:
+        return 0.0
+    return now_s if condition.status == TRUE else condition.since_s
 
 
 def incarnation_of(
@@ -49,9 +105,14 @@ def template_of(owner: PodCliqueSet, group: ScalingGroup) -> GroupTemplate:
 class Broken:
     """A replica of a group, a group or a clique that cannot serve: when it is due, and why."""
 
-    due_s: float
+    since_s: float
+    delay_s: float
     why: str
     stranded: bool = False
+
+    def due_s(self, free_s: float = 0.0) -> float:
+        """When it has been broken for its delay, all of it after terminations were held back."""
+        return max(self.since_s, free_s) + self.delay_s
 
 
 @dataclass
@@ -71,7 +132,7 @@ def breach_of(thing: PodClique | ScalingGroup, delay_s: float, why: str) -> Brok
     condition = thing.conditions.get(conditions.BREACHED)
     if condition is None or condition.status != TRUE or thing.status.first_scheduled_s < 0.0:
         return None
-    return Broken(condition.since_s + delay_s, why)
+    return Broken(condition.since_s, delay_s, why)
 
 
 # Stranding.
@@ -100,7 +161,7 @@ def _stranding(
     if pods > 1:
         held = f"{pods} other pods of its gang hold machines"
     why = f"{name} lost all of its pods, and {held} in vain"
-    return Broken(since_s + delay_s, why, stranded=True)
+    return Broken(since_s, delay_s, why, stranded=True)
 
 
 def stranded_replica(members: Mapping[str, PodClique], delay_s: float) -> Broken | None:
@@ -154,9 +215,9 @@ def broken_replica(
     return _first(found)
 
 
-def _first(found: Iterable[Broken | None]) -> Broken | None:
+def _first(found: Iterable[Broken | None], free_s: float = 0.0) -> Broken | None:
     broken = [one for one in found if one is not None]
-    return min(broken, key=lambda one: one.due_s) if broken else None
+    return min(broken, key=lambda one: one.due_s(free_s)) if broken else None
 
 
 # What is due.
@@ -177,13 +238,17 @@ def broken_group(
     if breach is not None:
         return breach
     found = [one for index, one in broken.items() if index < group.replicas]
-    found.sort(key=lambda one: one.due_s)
+    found.sort(key=lambda one: one.due_s())
     spare = max(0, group.replicas - group.min_available)
     return None if spare >= len(found) else found[spare]
 
 
 def due_in_group(
-    owner: PodCliqueSet, group: ScalingGroup, broken: Mapping[int, Broken], now_s: float
+    owner: PodCliqueSet,
+    group: ScalingGroup,
+    broken: Mapping[int, Broken],
+    free_s: float,
+    now_s: float,
 ) -> DueTermination:
     """Level A. Nothing is due when the group would be left below its minimum: that is level B's."""
     if not broken or group.status.excused or group.status.recycled:
@@ -192,8 +257,9 @@ def due_in_group(
         return DueTermination({}, NEVER_DUE)
     if group.replicas - len(broken) < group.min_available:
         return DueTermination({}, NEVER_DUE)
-    due = {index: one.why for index, one in sorted(broken.items()) if one.due_s <= now_s}
-    again_s = min((one.due_s for one in broken.values() if one.due_s > now_s), default=NEVER_DUE)
+    due_s = {index: one.due_s(free_s) for index, one in sorted(broken.items())}
+    due = {index: broken[index].why for index, at_s in due_s.items() if at_s <= now_s}
+    again_s = min((at_s for at_s in due_s.values() if at_s > now_s), default=NEVER_DUE)
     return DueTermination(due, again_s)
 
 
@@ -202,6 +268,7 @@ def due_in_replica(
     replica: int,
     broken: Mapping[str, Mapping[int, Broken]],
     stranded: Mapping[str, Broken],
+    free_s: float,
     now_s: float,
 ) -> DueTermination:
     """Level B: a set replica is due, or when it will be; `broken` are replicas by group, if any."""
@@ -217,9 +284,9 @@ def due_in_replica(
         breach_of(clique, spec.delay_s(None), f"the clique {clique.name} is breached")
         for clique in part.cliques.values()
     ]
-    first = _first([*found, *stranded.values()])
-    if first is None or first.due_s > now_s:
-        return DueTermination({}, NEVER_DUE if first is None else first.due_s)
+    first = _first([*found, *stranded.values()], free_s)
+    if first is None or first.due_s(free_s) > now_s:
+        return DueTermination({}, NEVER_DUE if first is None else first.due_s(free_s))
     return DueTermination({replica: first.why}, NEVER_DUE)
 
 

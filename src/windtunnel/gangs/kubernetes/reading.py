@@ -20,6 +20,7 @@ from windtunnel.gangs.kubernetes.stamps import seconds_of
 from windtunnel.gangs.kubernetes.status_fields import MEMORY
 from windtunnel.gangs.objects import (
     CLIQUE,
+    FAILED,
     GANG,
     GROUP,
     NODE,
@@ -75,6 +76,8 @@ SAID_OTHERWISE: Final = (
     "node.kubernetes.io/unreachable",
 )
 """Taints that Kubernetes puts on a node that is cordoned or not ready, which is known anyway."""
+CLOCKS_S: Final = 5.0
+"""API servers may be apart by this in what time it is."""
 SET_METADATA: Final = ("name", "namespace", "labels", "annotations")
 """What a file may say of a set beside its spec."""
 NOWHERE: Final = CliquePlace("", -1, "")
@@ -201,14 +204,16 @@ def _set(raw: Received, view: View) -> PodCliqueSet:
     meta = raw.metadata
     name = name_of(meta)
     known = view.sets.get(name)
+    status = _memory(raw.status, SetStatus)
     same = known is not None and known.uid == meta.uid and known.generation == meta.generation
     if known is not None and same and _same_notes(known.spec, meta):
         spec = known.spec
     else:
-        spec = set_of(raw, view.levels or None, new=MEMORY not in raw.status)
+        accepted = status.observed_generation == meta.generation > 0
+        spec = set_of(raw, view.levels or None, new=MEMORY not in raw.status, pods_checked=accepted)
     made = PodCliqueSet(name, spec)
     made.generation = meta.generation
-    made.status = _memory(raw.status, SetStatus)
+    made.status = status
     return made
 
 
@@ -216,15 +221,20 @@ def _same_notes(spec: SetSpec, meta: Metadata) -> bool:
     return spec.labels == meta.labels and spec.annotations == meta.annotations
 
 
-def set_of(raw: Received, levels: dict[str, dict[str, str]] | None, *, new: bool) -> SetSpec:
-    """The set that an object asks for; all that is wrong with it is in the error."""
+def set_of(
+    raw: Received, levels: dict[str, dict[str, str]] | None, *, new: bool, pods_checked: bool
+) -> SetSpec:
+    """The set that an object asks for; all that is wrong with it is in the error.
+
+    `pods_checked`: a controller has already worked on these pod specs.
+    """
     meta = raw.metadata
     labels, annotations = dict(meta.labels), dict(meta.annotations)
     known = {"name": meta.name, "namespace": meta.namespace}
     document, manifest = set_manifest(
         {**known, "labels": labels, "annotations": annotations}, raw.spec
     )
-    faults = set_faults(manifest, levels, new=new)
+    faults = set_faults(manifest, levels, new=new, pods_checked=pods_checked)
     if faults:
         raise input_error(document, faults)
     return set_spec_of(manifest)
@@ -357,12 +367,21 @@ def _pod(raw: Received, view: View, now_s: float) -> Pod:
         owner = None
     if owner is not None and place == NOWHERE:  # it lost its labels
         place = owner.place
+    waits_for = _waits_for(meta, spec)
     if owner is not None and owner.template.hash == hashed:
         template = owner.template
     else:
         template = _template_of(raw, place, name, hashed)
-    clique = PodClique(name, place, template, 0, _waits_for(meta, spec))
-    clique.uid = uid
+    if (
+        owner is not None
+        and owner.template is template
+        and owner.place == place
+        and owner.starts_after == waits_for
+    ):
+        clique = owner
+    else:
+        clique = PodClique(name, place, template, 0, waits_for)
+        clique.uid = uid
     hostname = str(spec.get("hostname") or "").rpartition("-")[2]  # cannot be changed
     pod = Pod(name_of(meta), clique, _number(hostname))
     pod.gates = [gate["name"] for gate in spec.get("schedulingGates") or []]
@@ -373,6 +392,9 @@ def _pod(raw: Received, view: View, now_s: float) -> Pod:
     if pod.node:
         since_s = seconds_of(bound.get("lastTransitionTime"), now_s)
         pod.scheduled_s = since_s if since_s >= 0.0 else now_s
+        node = view.nodes.get(pod.node)
+        if node is not None and pod.scheduled_s + CLOCKS_S < node.created_s:
+            pod.phase = FAILED  # what it was bound to is gone: this is another of its name
     pod.ready = ready.get("status") == TRUE
     pod.ready_s = seconds_of(ready.get("lastTransitionTime"), now_s) if pod.ready else NEVER
     containers = status.get("containerStatuses") or []

@@ -28,10 +28,11 @@ WHOLE_ONCE: Final = (MINIMUM_SCHEDULED, BELOW_MINIMUM)
 class _Held:
     """A pod that holds room on a node."""
 
-    __slots__ = ("ending", "pod", "uid")
+    __slots__ = ("ending", "node", "pod", "uid")
 
-    def __init__(self, pod: Pod) -> None:
+    def __init__(self, pod: Pod, node: str) -> None:
         self.pod: Final = pod
+        self.node: Final = node
         self.uid: Final = pod.uid
         self.ending = False
 
@@ -53,7 +54,7 @@ class FollowingScheduler:
         self._space = Space()
         placer = GangPlacer(self._space)
         self._scheduler = GangScheduler(
-            self._view, self._space, placer, whole=True, only=self._name
+            self._view, self._space, placer, whole=False, only=self._name
         )
         self._held: dict[str, _Held] = {}
         self._nodes: dict[str, Node | None] = {}
@@ -149,15 +150,18 @@ class FollowingScheduler:
         pod, held = self._view.pods.get(name), self._held.get(name)
         there = pod is not None and pod.phase not in (SUCCEEDED, FAILED)
         if held is not None and not (there and pod is not None and pod.uid == held.uid):
-            if not held.ending:
-                self._scheduler.ending(held.pod)
-            self._scheduler.ended(held.pod)
             del self._held[name]
+            if not held.pod.node:  # it was gone before it was seen to be bound
+                self._space.give(self._space.by_name[held.node], self._scheduler.shape_of(held.pod))
+            else:
+                if not held.ending:
+                    self._scheduler.ending(held.pod)
+                self._scheduler.ended(held.pod)
             held = None
         if pod is None or not there or not pod.node:
             return
         if held is None:
-            held = self._held[name] = _Held(pod)
+            held = self._held[name] = _Held(pod, pod.node)
             shape = self._scheduler.shape_of(pod)
             self._space.shift(self._space.by_name[pod.node], shape, -1)
         if pod.terminating and not held.ending:
@@ -178,7 +182,7 @@ class FollowingScheduler:
         """Decides; the room of what is to be bound is taken."""
         planned = self._scheduler.plan(now_s)
         for binding in planned.bindings:
-            self._held[binding.pod] = _Held(self._view.pods[binding.pod])
+            self._held[binding.pod] = _Held(self._view.pods[binding.pod], binding.node)
         return planned
 
     def bound(self, binding: Binding, now_s: float) -> None:
@@ -210,9 +214,11 @@ class FollowingScheduler:
         or was refused, between the bindings of a gang. They go, and their gang waits as a whole."""
         evictions: list[Command] = []
         for verdict in planned.done.verdicts:
-            gang = self._view.gangs[verdict.gang]
+            gang = self._view.gangs.get(verdict.gang)
+            if gang is None or verdict.waiting in SOON:
+                continue
             known = gang.conditions.get(SCHEDULED)
-            if verdict.waiting in SOON or (known is not None and known.reason in WHOLE_ONCE):
+            if known is not None and known.reason in WHOLE_ONCE:
                 continue
             why = f"{gang.name} was bound in part, and for the rest {verdict.says}"
             for group in gang.groups:

@@ -406,7 +406,10 @@ class GangScheduler:
         return Planned(asks, self._placer.plan(asks, self._victims), settled)
 
     def report(self, planned: Planned, now_s: float) -> list[Command]:
-        """What is to be written, once the bindings are in the view; evictions come last."""
+        """What is to be written, once the bindings are in the view; evictions come last.
+
+        Live, the view goes on while pods are bound: what was planned for may be gone.
+        """
         done, commands = planned.done, list[Command]()
         near = False
         for binding in done.bindings:
@@ -451,14 +454,18 @@ class GangScheduler:
 
     def _evict(self, done: Pass, now_s: float, commands: list[Command]) -> None:
         for eviction in done.evictions:
-            gang = self._view.gangs[eviction.gang]
+            gang = self._view.gangs.get(eviction.gang)
+            if gang is None:
+                continue
             says = f"makes way for {eviction.in_favour_of}, which has a higher priority"
             self._condition(gang, DISRUPTION, TRUE, "Preempted", says, now_s, commands)
             key = f"Preempted/{gang.uid}/{eviction.in_favour_of}/{now_s}"
             commands.append(_event(gang, key, WARNING, "Preempted", says, now_s))
         for eviction in done.evictions:
-            why = f"it makes way for {eviction.in_favour_of}"
-            commands.append(Delete(self._view.pods[eviction.pod], why))
+            pod = self._view.pods.get(eviction.pod)
+            if pod is not None:
+                why = f"it makes way for {eviction.in_favour_of}"
+                commands.append(Delete(pod, why))
 
     # Asks.
 
@@ -570,7 +577,9 @@ class GangScheduler:
             commands.append(_event(gang, key, WARNING, "Unschedulable", says, now_s))
 
     def _placed(self, ask: GangAsk, now_s: float, commands: list[Command]) -> None:
-        gang, known = self._view.gangs[ask.name], self._gangs[ask.name]
+        gang, known = self._view.gangs.get(ask.name), self._gangs[ask.name]
+        if gang is None or gang.groups is not known.groups:
+            return  # it has changed while its pods were bound
         enough = all(
             len(known.by_group[group.name].bound) >= group.min_replicas for group in gang.groups
         )

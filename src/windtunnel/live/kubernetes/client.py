@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlencode
@@ -30,11 +30,11 @@ from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.live.kubernetes.errors import (
     ApiError,
     Gone,
-    KubernetesError,
     NoAnswer,
     NoCredentials,
     NotLeader,
     ServerError,
+    TooLarge,
     TooManyRequests,
     Unauthorized,
     UnreadableAnswer,
@@ -55,7 +55,11 @@ LARGEST_ANSWER: Final = 256 << 20
 """Of one page of a list: 500 objects of half a MiB each."""
 LARGEST_ERROR: Final = 1 << 20
 """What is read of an answer that says what is wrong."""
-PAGE: Final = 500
+PAGE: Final = 5000
+"""An API server has the first page in its cache; it reads and decodes all that follow, which costs
+it six times as much for objects of custom kinds."""
+SMALL_PAGE: Final = 500
+"""Where such a page is too large."""
 REQUEST_S: Final = 30.0
 CONNECT_S: Final = 5.0
 SILENT_S: Final = 30.0
@@ -113,6 +117,9 @@ class ObjectList(NamedTuple):
 
     items: Sequence[msgspec.Raw]
     version: str
+
+
+TakePage = Callable[[Sequence[msgspec.Raw]], None]
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -226,14 +233,36 @@ class Client:
         self, resource: Resource, selection: ObjectSelection = ALL, *, page: int = PAGE
     ) -> ObjectList:
         """All objects at one version, page by page; from the start where a page token expires."""
+        items: list[msgspec.Raw] = []
+        version = await self.list_pages(resource, selection, items.clear, items.extend, page=page)
+        return ObjectList(items, version)
+
+    async def list_pages(
+        self,
+        resource: Resource,
+        selection: ObjectSelection,
+        begin: Callable[[], None],
+        take: TakePage,
+        *,
+        page: int = PAGE,
+    ) -> str:
+        """The same, each page taken while the next one is on its way; the answer is the version.
+
+        `begin` is called first, and again where it starts over.
+        """
         query = {"limit": str(page), **selection.query()}
         path = resource.collection(selection.namespace)
         for last_try in (False, False, True):
+            begin()
             try:
-                return await self._pages(path, query)
+                return await self._pages(path, query, take)
             except Gone:
                 if last_try:
                     raise
+            except TooLarge:
+                if last_try or page <= SMALL_PAGE:
+                    raise
+                query["limit"] = str(SMALL_PAGE)
         raise AssertionError
 
     async def newest_version(self, resource: Resource, selection: ObjectSelection = ALL) -> str:
@@ -242,16 +271,19 @@ class Client:
         path = f"{resource.collection(selection.namespace)}?{urlencode(query)}"
         return _decoded(await self._read(path), _Page).metadata.resource_version
 
-    async def _pages(self, path: str, query: Mapping[str, str]) -> ObjectList:
-        items: list[msgspec.Raw] = []
-        token = ""
-        while True:
-            asked = {**query, "continue": token} if token else query
-            answer = _decoded(await self._read(f"{path}?{urlencode(asked)}"), _Page)
-            items += answer.items or ()
-            token = answer.metadata.next_page
-            if not token:
-                return ObjectList(items, answer.metadata.resource_version)
+    async def _pages(self, path: str, query: Mapping[str, str], take: TakePage) -> str:
+        answer = _decoded(await self._read(f"{path}?{urlencode(query)}"), _Page)
+        while answer.metadata.next_page:
+            asked = {**query, "continue": answer.metadata.next_page}
+            following = asyncio.create_task(self._read(f"{path}?{urlencode(asked)}"))
+            try:
+                await asyncio.sleep(0)  # it is sent
+                take(answer.items or ())
+                answer = _decoded(await following, _Page)
+            finally:
+                following.cancel()
+        take(answer.items or ())
+        return answer.metadata.resource_version
 
     @asynccontextmanager
     async def watch(
@@ -558,9 +590,7 @@ async def _whole(request: str, response: aiohttp.ClientResponse) -> bytes:
         size += len(part)
         if size > LARGEST_ANSWER:
             response.close()
-            raise KubernetesError(
-                f"the answer is larger than {LARGEST_ANSWER >> 20} MiB", where=request
-            )
+            raise TooLarge(f"the answer is larger than {LARGEST_ANSWER >> 20} MiB", where=request)
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -116,6 +116,10 @@ class AlreadyExists(Conflict):
     """The name of a create is taken."""
 
 
+class TooLarge(KubernetesError):
+    """An answer is larger than it may be."""
+
+
 class Gone(ApiError):
     """The resourceVersion or continue token is too old: list again."""
 

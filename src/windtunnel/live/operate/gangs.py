@@ -133,11 +133,12 @@ class GangOperator:
             if self._view.find(command.kind, command.name) is None:
                 self.controller.refused(command)  # it has come and gone again
         self._made.clear()
+        await self._tell_invalid()
+        # From here until its calls are made of it, the view stands still.
         commands = list(self.controller.reconcile(now_s))
         commands += self._accepted(now_s)
         commands += self._refusals.conditions(now_s)
         self.passes += 1
-        await self._tell_invalid()
         self._tell_strays()
         done = await self._do(commands, now_s)
         if self._orphans is not None:

@@ -98,7 +98,7 @@ class Mirror:
         self.objects: Final[dict[str, Reflector[Received]]] = {}
         self.attached: Final[dict[str, Reflector[Bare]]] = {}
         for kind, resource in RESOURCES.items():
-            if not (placing if kind == NODE else gangs or (placing and kind == POD)):
+            if not (gangs or (placing and kind in (POD, NODE))):
                 continue
             space = namespace if resource.namespaced else ""
             if kind in (*OWN_KINDS, TOPOLOGY, PRIORITY, POD, NODE):
@@ -201,6 +201,15 @@ class Mirror:
         if isinstance(known, Node) and isinstance(thing, Node) and not _same(known, thing):
             self.view.remove(known)
         self.view.put(thing)
+        if kind == NODE and (known is None or known.uid != thing.uid):
+            self._read_again(name)
+
+    def _read_again(self, node: str) -> None:
+        """Pods on a node that has just come: they may have been on another of its name."""
+        for pod in [one for one in self.view.pods.values() if one.node == node]:
+            raw = self.raw(POD, pod.name)
+            if raw is not None:
+                self._put(POD, pod.name, raw)
 
     def _topology(self, name: str, after: Received | None) -> None:
         if after is None:

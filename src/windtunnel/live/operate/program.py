@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -166,6 +167,7 @@ class OperatorProgram:
 
     async def _work(self, client: Client, stop: asyncio.Event) -> None:
         """With one configuration, until it is replaced or the operator is stopped."""
+        gc.unfreeze()
         async with contextlib.AsyncExitStack() as stack:
             if self.options.webhook_port is not None and not self.options.dry_run:
                 self.webhooks = Webhooks(client, self._home(client), self._levels, self.now_s)
@@ -232,6 +234,7 @@ class OperatorProgram:
             for one in self.reflectors.values():
                 await one.synced.wait()
             operator_log.info("caches are filled: %d sets", len(mirror.view.sets))
+            gc.freeze()  # what they hold is not looked through for garbage
             if self.fleet is not None:
                 tasks.create_task(self.fleet.run())
             if self.options.dry_run:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypedDict, cast
 
 import msgspec
 
-from windtunnel.gangs.objects import POD
+from windtunnel.gangs.objects import NODE, POD
 from windtunnel.live.kubernetes.resources import Object
 
 SHARED_PARTS: Final = 4096
@@ -83,6 +83,13 @@ class _PodStatus(TypedDict, total=False):
     phase: Any
 
 
+class _NodeStatus(TypedDict, total=False):
+    """Without the images that it has."""
+
+    allocatable: Any
+    conditions: Any
+
+
 @lru_cache(maxsize=SHARED_PARTS)
 def _decoded(part: bytes) -> Any:
     return msgspec.json.decode(part)
@@ -111,6 +118,19 @@ ReceivedPod: Final = cast(
 )
 
 
+ReceivedNode: Final = cast(
+    "type[Received]",
+    msgspec.defstruct(
+        "ReceivedNode",
+        [("status", _NodeStatus, msgspec.field(default_factory=dict))],
+        bases=(Received,),
+        frozen=True,
+        kw_only=True,
+    ),
+)
+FORMS: Final = {POD: ReceivedPod, NODE: ReceivedNode}
+
+
 def form_of(kind: str) -> type[Received]:
     """What objects of a kind are decoded into."""
-    return ReceivedPod if kind == POD else Received
+    return FORMS.get(kind, Received)

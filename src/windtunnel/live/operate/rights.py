@@ -93,7 +93,7 @@ RIGHTS: Final = (
     Right(OPERATOR, EVENTS, "create patch"),
     Right(OPERATOR, LEASES, "create", at_home=True),
     Right(OPERATOR, LEASES, "get update", name=LEASE, at_home=True),
-    *_of_kinds(GANGS, (SET, TOPOLOGY, PRIORITY), "list watch"),
+    *_of_kinds(GANGS, (SET, TOPOLOGY, PRIORITY, NODE), "list watch"),
     *_of_kinds(GANGS, (CLIQUE, GANG, POD), "list watch create patch delete"),
     *_of_kinds(GANGS, (GROUP, *OF_REPLICAS), "list watch create delete"),
     *_of_kinds(GANGS, OF_SETS, "list watch create"),
@@ -101,7 +101,6 @@ RIGHTS: Final = (
     # The creator of a Role must have the rights that it grants: the init containers' of each set.
     Right(GANGS, RESOURCES[POD], "get"),
     Right(GANGS, RESOURCES[POD], "get list watch", "status"),
-    Right(PLACE, RESOURCES[NODE], "list watch"),
     Right(PLACE, RESOURCES[POD], "list watch", everywhere=True),
     Right(PLACE, RESOURCES[POD], "create", "binding"),
     Right(PLACE, RESOURCES[POD], "create", "eviction"),

@@ -248,7 +248,9 @@ class Kubelets:
         word = "True" if ready else "False"
         kinds = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
         conditions = [{"type": kind, "status": word} for kind in kinds]
-        conditions[0]["status"] = "True"
+        known = pod.status.get("conditions") or []
+        bound = [one for one in known if one["type"] == kinds[0] and one["status"] == "True"]
+        conditions[0] = bound[0] if bound else {"type": kinds[0], "status": "True"}
         state: dict[str, Any] = {"running": {}}
         if not ready:
             state = {"terminated": {"exitCode": 1, "reason": "Error"}}

@@ -18,6 +18,7 @@ ALARMS = (
     "MinAvailableBreached",
     "GangStranded",
     "GangTerminationInProgress",
+    "TerminationHeld",
     "TopologyLevelsUnavailable",
 )
 
