@@ -28,6 +28,7 @@ NAMES = (
     "physics",
     "plan",
     "plan-budget",
+    "plan-models",
     "rehearse",
     "routing",
     "sessions",
@@ -298,6 +299,21 @@ def test_a_plan_within_a_budget_takes_whole_machines_of_what_is_there() -> None:
     assert best is not None
     assert best["model"] == "llama-3.1-70b-fp8"
     assert found.found["goal"]["each_target"] is True
+
+
+def test_two_models_fill_a_machine_and_more_code_does_not_fit() -> None:
+    """By the runs that stand behind what `windtunnel plan` says of it."""
+    small, large = "serving.pools.0.replicas", "serving.pools.1.replicas"
+
+    def attained(*sets: str) -> list[float]:
+        return [one["attained"] for one in run("plan-models", *sets)["models"].values()]
+
+    assert min(attained(f"{small}=3")) > 0.98
+    assert attained(f"{small}=2", f"{large}=1") < [0.5, 0.5]
+    heavy = ["workload.1.arrivals.rate=8/s"]
+    heavy += [f"{path}.model=qwen2.5-32b-fp8" for path in ("workload.1", "serving.pools.1")]
+    assert attained(*heavy, f"{large}=3")[1] > 0.98
+    assert attained(*heavy)[1] < 0.95
 
 
 def test_the_whole_loop_keeps_less_than_one_without_machines_promises() -> None:

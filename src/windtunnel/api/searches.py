@@ -164,12 +164,23 @@ SHOWN_OF_PLAN = ("label", "cost_per_hour", "attained", "low", "reason", "why")
 
 
 class PlanTable(ResultTable):
-    """A row for each candidate, or for each load that was tried; and the answer."""
+    """A row for each candidate, or for each load that was tried; and the answer.
+
+    With several models, `models` has the answer for each: its `best`, and `why` where it has none.
+    """
 
     def __init__(self, found: Mapping[str, Any], asked: PlannedScenario) -> None:
         rows: Sequence[Mapping[str, Any]] = found.get("candidates", found.get("curve", ()))
+        shown: Sequence[str] = SHOWN_OF_PLAN
+        if "models" in found:
+            rows = [
+                {"serves": one["model"], **row}
+                for one in found["models"]
+                for row in one["candidates"]
+            ]
+            shown = ("serves", *shown)
         columns = list(rows[0]) if rows else []
-        shown = SHOWN_OF_PLAN if found["find"] == DEPLOYMENT else columns
+        shown = shown if found["find"] == DEPLOYMENT else columns
         super().__init__(columns, rows, caption=f"plan of {found['name']}", shown=shown)
         self.found = dict(found)
         self._asked = asked
@@ -186,6 +197,11 @@ class PlanTable(ResultTable):
         key = {DEPLOYMENT: "best", "load": "carried"}.get(self.found["find"], "knee")
         row: dict[str, Any] | None = self.found[key]
         return row
+
+    @property
+    def models(self) -> dict[str, dict[str, Any]]:
+        """Of a plan of several models, by name."""
+        return {one["model"]: one for one in self.found.get("models", ())}
 
     @property
     def runners_up(self) -> list[dict[str, Any]]:

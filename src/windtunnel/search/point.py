@@ -30,7 +30,7 @@ class Origin:
     def __init__(self, text: str, file: str, sets: Sequence[str] = ()) -> None:
         """`sets` hold for all points, and are written as for `--set`."""
         self.file = file
-        self._document = document_of(text, file, sets, None)
+        self.document = document_of(text, file, sets, None)
 
     @classmethod
     def read(cls, path: str | Path, sets: Sequence[str] = ()) -> "Origin":
@@ -40,17 +40,22 @@ class Origin:
         self, settings: Settings = (), seed: int | None = None, option: str = "--vary"
     ) -> ScenarioPlan:
         """The plan at some settings. Faults in them are reported at `option`, not at a line."""
-        document = copy.deepcopy(self._document)
+        plan = load_document(self.changed(settings, option).document)
+        return plan if seed is None else plan.changed(seed=seed)
+
+    def changed(self, settings: Settings, option: str = "--vary") -> "Origin":
+        """The scenario with other values, unchecked."""
+        changed = copy.copy(self)
+        changed.document = copy.deepcopy(self.document)
         for path, value in settings:
             place = f"{option} {one_line(f'{path}={written(value)}', LONGEST_PLACE)}"
             # The plan must not change with what others do to the value.
-            put_value(document, path, copy.deepcopy(value), place)
-        plan = load_document(document)
-        return plan if seed is None else plan.changed(seed=seed)
+            put_value(changed.document, path, copy.deepcopy(value), place)
+        return changed
 
     def data(self) -> dict[str, Plain]:
         """What the scenario says, as it is written: a copy."""
-        return copy.deepcopy(self._document.data)
+        return copy.deepcopy(self.document.data)
 
 
 def written(value: Plain) -> str:

@@ -23,7 +23,6 @@ from windtunnel.settings.limits import (
     MOST_TOKENS,
 )
 from windtunnel.settings.section import Added, Context, Section
-from windtunnel.twin.settings import PoolSettings
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass
 
 if TYPE_CHECKING:
@@ -82,25 +81,12 @@ class EngineChoices(Section):
     )
 
 
-class PlanSettings(Section):
-    """What `windtunnel plan` chooses from: every combination. Omitted keys keep the scenario's
-    values, except the number of servers, and accelerators and tensor_parallel where step times
-    follow from them.
-    """
+class ModelChoices(Section):
+    """What is chosen for one model. Omitted keys of `by_model` are those of `plan`."""
 
-    slo: list[Annotated[str, Name()]] | None = Field(
-        default=None,
-        min_length=1,
-        description="Classes whose targets must be met. Default: every class with targets and "
-        "requests.",
-    )
     attained: Below = Field(
         default=ATTAINED,
         description="Share of requests of each class that must meet all its targets.",
-    )
-    confidence: Annotated[float, Number(0.6, 0.9999)] = Field(
-        default=CONFIDENCE,
-        description="Confidence, over other seeds of the traffic.",
     )
     each_target: Annotated[Switch, Added()] = Field(
         default=False,
@@ -118,22 +104,6 @@ class PlanSettings(Section):
         min_length=1,
         max_length=MOST_CHOICES,
         description="Accelerators. Default: the whole catalog.",
-    )
-    prices: dict[AcceleratorName, Annotated[float, Number(0, HIGHEST_PRICE)]] = Field(
-        default_factory=dict,
-        description="Dollars per accelerator-hour, by name. Others: the catalog's example.",
-    )
-    stock: Annotated[Stock, Added()] = Field(
-        default_factory=dict,
-        description="Available accelerators by name; others are unlimited.",
-    )
-    machine: Annotated[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] | None, Added()] = Field(
-        default=None,
-        description="Accelerators per machine, which servers do not span and are paid for whole. "
-        "Default: single accelerators.",
-    )
-    dollars_per_hour: Annotated[Money | None, Added()] = Field(
-        default=None, description="Budget of a deployment. Default: none."
     )
     tensor_parallel: list[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)]] | None = Field(
         default=None,
@@ -157,6 +127,102 @@ class PlanSettings(Section):
         default=None,
         description="Disaggregated candidates. Default: only if the scenario has such pools.",
     )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        """Unknown names, ranges that contradict each other, and a choice between nothing."""
+        listed: list[KeyPath] = [
+            ("accelerators", index, name) for index, name in enumerate(self.accelerators or ())
+        ]
+        unknown = list(_unknown(where, listed))
+        yield from unknown
+        if not unknown:
+            yield from self._hardware_faults(where)
+        yield from self._model_faults(where)
+        yield from self._range_faults(where)
+        lists: tuple[tuple[KeyPath, Sequence[Any] | None], ...] = (
+            (("models",), self.models),
+            (("accelerators",), _catalog_names(self.accelerators)),
+            (("tensor_parallel",), self.tensor_parallel),
+            (("engine", "max_num_seqs"), self.engine.max_num_seqs),
+            (("engine", "max_num_batched_tokens"), self.engine.max_num_batched_tokens),
+            (("engine", "memory_utilization"), self.engine.memory_utilization),
+        )
+        for path, values in lists:
+            yield from _repeated(where, path, values)
+
+    def _hardware_faults(self, where: Context) -> Iterator[Fault]:
+        """Choices of hardware, where the step time of every pool is the same for all of it."""
+        scenario: Scenario = where.root
+        own = [
+            pool.step_time
+            for pool in scenario.serving.pools
+            if where.path[-1] in ("plan", pool.model or scenario.model)
+        ]
+        if not own or not all(isinstance(one, LinearStepTime | TableStepTime) for one in own):
+            return
+        for key in ("accelerators", "tensor_parallel"):
+            if getattr(self, key) is not None:
+                what = f"the step time {own[0].model!r} of the pool would be the same for all"
+                hint = "leave it out, or give the pool a step time that follows from its "
+                yield where.fault(key, f"{what} of them", hint=f"{hint}accelerator")
+
+    def _model_faults(self, where: Context) -> Iterator[Fault]:
+        """Names that no catalog has; files are read when a candidate is built."""
+        for index, name in enumerate(self.models or ()):
+            if "/" in name or name.endswith(".json"):
+                continue
+            try:
+                resolve_model(name)
+            except InputError as error:
+                yield where.fault(("models", index), error.what, error.allowed, error.hint)
+
+    def _range_faults(self, where: Context) -> Iterator[Fault]:
+        split = self.prefill_decode
+        if self.replicas is not None and not self.together:
+            what = "`together` is false, so there are no servers that it could count"
+            yield where.fault("replicas", what, hint="leave it out")
+        if not self.together and split is None:
+            what = "neither servers that do both nor a prefill_decode: there is nothing to try"
+            yield where.fault("together", what)
+        seqs, budgets = self.engine.max_num_seqs, self.engine.max_num_batched_tokens
+        if seqs and budgets and min(seqs) > max(budgets):
+            what = f"the largest is {max(budgets)}, and the smallest max_num_seqs is {min(seqs)}"
+            hint = "each running request needs a token of every step"
+            yield where.fault(("engine", "max_num_batched_tokens"), what, hint=hint)
+
+
+class PlanSettings(ModelChoices):
+    """What `windtunnel plan` chooses from: every combination. Omitted keys keep the scenario's
+    values, except the number of servers, and accelerators and tensor_parallel where step times
+    follow from them.
+    """
+
+    slo: list[Annotated[str, Name()]] | None = Field(
+        default=None,
+        min_length=1,
+        description="Classes whose targets must be met. Default: every class with targets and "
+        "requests.",
+    )
+    confidence: Annotated[float, Number(0.6, 0.9999)] = Field(
+        default=CONFIDENCE,
+        description="Confidence, over other seeds of the traffic.",
+    )
+    prices: dict[AcceleratorName, Annotated[float, Number(0, HIGHEST_PRICE)]] = Field(
+        default_factory=dict,
+        description="Dollars per accelerator-hour, by name. Others: the catalog's example.",
+    )
+    stock: Annotated[Stock, Added()] = Field(
+        default_factory=dict,
+        description="Available accelerators by name; others are unlimited.",
+    )
+    machine: Annotated[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] | None, Added()] = Field(
+        default=None,
+        description="Accelerators per machine, which servers do not span and are paid for whole. "
+        "Default: single accelerators.",
+    )
+    dollars_per_hour: Annotated[Money | None, Added()] = Field(
+        default=None, description="Budget of a deployment. Default: none."
+    )
     routers: list[RouterSettings] | None = Field(
         default=None,
         min_length=1,
@@ -172,6 +238,10 @@ class PlanSettings(Section):
         min_length=1,
         max_length=MOST_CHOICES,
         description="Autoscalers, each as under `scaling`. Default: the scenario's.",
+    )
+    by_model: Annotated[dict[ModelName, ModelChoices], Added()] = Field(
+        default_factory=dict,
+        description="Choices of one of several models, by its name, instead of those above.",
     )
 
     @property
@@ -195,14 +265,21 @@ class PlanSettings(Section):
         return _written(self.autoscalers)
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """Unknown names, ranges that contradict each other, and a choice between nothing."""
+        """What is wrong with its own keys, beside those of every `ModelChoices`."""
+        yield from super().check(where)
         scenario: Scenario = where.root
-        pools = scenario.serving.pools
         yield from self._class_faults(where, scenario.slo)
-        yield from self._hardware_faults(where, pools)
-        yield from self._model_faults(where)
-        yield from self._range_faults(where)
-        yield from self._repeated(where)
+        yield from self._price_faults(where)
+        if not self.fixed and self.autoscalers is None:
+            what = "neither a fixed number of servers nor autoscalers: there is nothing to try"
+            yield where.fault("fixed", what)
+        lists = (
+            ("slo", self.slo),
+            ("routers", self.written_routers),
+            ("autoscalers", self.written_autoscalers),
+        )
+        for key, values in lists:
+            yield from _repeated(where, (key,), values)
 
     def _class_faults(self, where: Context, slos: dict[str, SloClass]) -> Iterator[Fault]:
         known = list(dict.fromkeys([*BUILT_IN_PRIORITIES, *slos]))
@@ -215,79 +292,38 @@ class PlanSettings(Section):
                 what = f"{name!r} has no targets, so nothing could miss them"
                 yield where.fault(("slo", index), what, hint=f"give it some under slo.{name}")
 
-    def _hardware_faults(self, where: Context, pools: Sequence[PoolSettings]) -> Iterator[Fault]:
-        listed = self.accelerators or ()
-        named: list[tuple[KeyPath, str]] = []
-        named += [(("accelerators", index), name) for index, name in enumerate(listed)]
-        named += [(("prices", name), name) for name in self.prices]
-        named += [(("stock", name), name) for name in self.stock]
-        unknown = []
-        for path, name in named:
-            try:
-                resolve_accelerator(name)
-            except InputError as error:
-                unknown.append(where.fault(path, error.what, error.allowed, error.hint))
+    def _price_faults(self, where: Context) -> Iterator[Fault]:
+        """Unknown names, and prices of what is not tried."""
+        of_prices: list[KeyPath] = [("prices", name) for name in self.prices]
+        unknown = list(_unknown(where, [*of_prices, *(("stock", name) for name in self.stock)]))
         yield from unknown
-        if unknown:
+        listed = [*(self.accelerators or ())]
+        listed += [name for own in self.by_model.values() for name in own.accelerators or ()]
+        if unknown or self.accelerators is None:
             return
-        chosen = [resolve_accelerator(name).name for name in listed]
+        tried = _catalog_names(listed)
         for name in self.prices:
-            if chosen and resolve_accelerator(name).name not in chosen:
+            if resolve_accelerator(name).name not in tried:
                 what = "it is none of the accelerators to try"
-                yield where.fault(("prices", name), what, ", ".join(listed))
-        step = pools[0].step_time
-        for key in ("accelerators", "tensor_parallel"):
-            if getattr(self, key) is None or not isinstance(step, LinearStepTime | TableStepTime):
-                continue
-            what = f"the step time {step.model!r} of the pool would be the same for all of them"
-            hint = "leave it out, or give the pool a step time that follows from its accelerator"
-            yield where.fault(key, what, hint=hint)
+                yield where.fault(("prices", name), what, ", ".join(dict.fromkeys(listed)))
 
-    def _model_faults(self, where: Context) -> Iterator[Fault]:
-        """Names that no catalog has; files are read when a candidate is built."""
-        for index, name in enumerate(self.models or ()):
-            if "/" in name or name.endswith(".json"):
-                continue
-            try:
-                resolve_model(name)
-            except InputError as error:
-                yield where.fault(("models", index), error.what, error.allowed, error.hint)
 
-    def _range_faults(self, where: Context) -> Iterator[Fault]:
-        split = self.prefill_decode
-        if self.replicas is not None and not self.together:
-            what = "`together` is false, so there are no servers that it could count"
-            yield where.fault("replicas", what, hint="leave it out")
-        if not self.together and split is None:
-            what = "neither servers that do both nor a prefill_decode: there is nothing to try"
-            yield where.fault("together", what)
-        if not self.fixed and self.autoscalers is None:
-            what = "neither a fixed number of servers nor autoscalers: there is nothing to try"
-            yield where.fault("fixed", what)
-        seqs, budgets = self.engine.max_num_seqs, self.engine.max_num_batched_tokens
-        if seqs and budgets and min(seqs) > max(budgets):
-            what = f"the largest is {max(budgets)}, and the smallest max_num_seqs is {min(seqs)}"
-            hint = "each running request needs a token of every step"
-            yield where.fault(("engine", "max_num_batched_tokens"), what, hint=hint)
+def _unknown(where: Context, listed: Sequence[KeyPath]) -> Iterator[Fault]:
+    """Accelerators that no catalog has; the last key is the name, after an index also a value."""
+    for path in listed:
+        try:
+            resolve_accelerator(str(path[-1]))
+        except InputError as error:
+            at = path[:-1] if len(path) > 2 else path
+            yield where.fault(at, error.what, error.allowed, error.hint)
 
-    def _repeated(self, where: Context) -> Iterator[Fault]:
-        """A value that is listed twice would be tried twice."""
-        lists: tuple[tuple[KeyPath, Sequence[Any] | None], ...] = (
-            (("slo",), self.slo),
-            (("models",), self.models),
-            (("accelerators",), _catalog_names(self.accelerators)),
-            (("tensor_parallel",), self.tensor_parallel),
-            (("engine", "max_num_seqs"), self.engine.max_num_seqs),
-            (("engine", "max_num_batched_tokens"), self.engine.max_num_batched_tokens),
-            (("engine", "memory_utilization"), self.engine.memory_utilization),
-            (("routers",), self.written_routers),
-            (("autoscalers",), self.written_autoscalers),
-        )
-        for path, values in lists:
-            seen = list(values or ())
-            twice = next((index for index, one in enumerate(seen) if one in seen[:index]), None)
-            if twice is not None:
-                yield where.fault((*path, twice), "this is already listed")
+
+def _repeated(where: Context, path: KeyPath, values: Sequence[Any] | None) -> Iterator[Fault]:
+    """A value that is listed twice would be tried twice."""
+    seen = list(values or ())
+    twice = next((index for index, one in enumerate(seen) if one in seen[:index]), None)
+    if twice is not None:
+        yield where.fault((*path, twice), "this is already listed")
 
 
 def _written(sections: Sequence[Section] | None) -> list[dict[str, Any]] | None:

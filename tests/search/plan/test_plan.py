@@ -357,6 +357,7 @@ def test_traffic_that_changes_runs_whole() -> None:
         ({"sets": {"slo": {}}}, "nothing could miss one"),
         ({"sets": {"plan.routers": [{"policy": "rand"}]}}, "did you mean 'random'"),
         ({"sets": {"plan.models": ["llama-3.1-8"]}}, "is not in the catalog"),
+        ({"sets": {"plan.by_model": {"llama-3.1-8b": {}}}}, "the scenario serves one model"),
     ],
 )
 def test_what_is_wrong_is_said(shop: Path, asked: dict[str, object], says: str) -> None:

@@ -20,6 +20,7 @@ from windtunnel.report.terminal.plan import (
     cost,
     curve_cells,
     number,
+    parts_of,
     searched,
     share,
     unit_of,
@@ -78,24 +79,33 @@ def plan_page(found: Mapping[str, Any], asked: PlannedScenario) -> str:
         "found": found,
         "title": lines[0],
         "lines": lines[1:],
-        "charts": _deployment_charts(found) if deployment else _load_charts(found),
+        "charts": _all_charts(found) if deployment else _load_charts(found),
         "keys": KEYS if deployment else (),
         "height": HEIGHT,
         "across": ACROSS,
         "tiles": _tiles(found),
-        "goal": _goal(found),
+        "goals": [_goal(part) for part in parts_of(found)],
         "trust": _trust(found),
         "searched": searched(found),
         "command": command_of(found["best"], asked) if found.get("best") else None,
-        "runners_up": [_row(row, found) for row in found.get("runners_up", ())],
-        "why": [_row(row, found) for row in why_not(found)] if deployment else [],
-        "reasons": _reasons(found) if deployment else [],
-        "listed": [_row(row, found) for row in found.get("candidates", ())][:MOST_LISTED],
-        "left": max(0, len(found.get("candidates", ())) - MOST_LISTED),
+        "parts": [_part(part) for part in parts_of(found)] if deployment else [],
         "curve": [curve_cells(row) for row in found.get("curve", ())],
         "unit": unit_of(found) if deployment else "",
     }
     return document("plan.html", values, styles=STYLES, filters={})
+
+
+def _part(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The candidates of a plan, or those of one of its models."""
+    return {
+        "of": f" for {found['model']}" if "model" in found else "",
+        "best": found["best"],
+        "runners_up": [_row(row, found) for row in found["runners_up"]],
+        "why": [_row(row, found) for row in why_not(found)],
+        "reasons": _reasons(found),
+        "listed": [_row(row, found) for row in found["candidates"]][:MOST_LISTED],
+        "left": max(0, len(found["candidates"]) - MOST_LISTED),
+    }
 
 
 def _trust(found: Mapping[str, Any]) -> TrustBox | None:
@@ -130,7 +140,8 @@ def _goal(found: Mapping[str, Any]) -> str:
     parts = []
     for name, targets in goal["classes"].items():
         kept = [f"{k.upper()} up to {format_duration(v)}" for k, v in targets.items() if v]
-        parts.append(f"{name}: {', '.join(kept)}")
+        of = f"{found['model']}, " if "model" in found else ""
+        parts.append(f"{of}{name}: {', '.join(kept)}")
     asked = f"{share(goal['attained'])} of the requests"
     asked += ", each target by itself" if goal["each_target"] else ""
     return f"{'; '.join(parts)}; {asked}, {share(goal['confidence'])} confidence"
@@ -163,6 +174,14 @@ def _tiles(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             ("at a light load", format_duration(light["ttft_p95"]), f"{light['load']:.3g} x"),
             runs,
         ]
+    if "models" in found:
+        taken = sum(row["taken"] for row in found["budget"]["accelerators"])
+        served = sum(one["best"] is not None for one in found["models"])
+        return [
+            ("cost", cost(found["budget"], found), f"{taken} accelerators"),
+            ("models served", str(served), f"of {len(found['models'])}"),
+            runs,
+        ]
     if found["find"] == "deployment" and found["best"] is not None:
         best = found["best"]
         return [
@@ -175,6 +194,10 @@ def _tiles(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 # Charts
+
+
+def _all_charts(found: Mapping[str, Any]) -> list[PlanChart]:
+    return [chart for part in parts_of(found) for chart in _deployment_charts(part)]
 
 
 def _deployment_charts(found: Mapping[str, Any]) -> list[PlanChart]:
@@ -201,9 +224,10 @@ def _deployment_charts(found: Mapping[str, Any]) -> list[PlanChart]:
         )
     goal = found["goal"]["attained"]
     best = found["best"]
+    of = f" for {found['model']}" if "model" in found else ""
     return [
         PlanChart(
-            title="Cost and what is attained",
+            title=f"Cost and what is attained{of}",
             about="Each dot is a candidate that was simulated, by its longest runs; the line is "
             "the most that anything so cheap attained."
             + (f" {beyond} that cost far more are not shown." if beyond else ""),

@@ -85,7 +85,52 @@ def answer_lines(found: Mapping[str, Any]) -> list[str]:
     ](found)
 
 
+def parts_of(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The answers for several models, each in the form of an answer for one; or the only one."""
+    return found.get("models") or [found]
+
+
+def _joint_lines(found: Mapping[str, Any]) -> list[str]:
+    """Of several models: what all cost together, then each."""
+    names = [one["model"] for one in found["models"] if one["best"] is None]
+    first = f"{counted(len(found['models']), 'model')}: {cost(found['budget'], found)}"
+    if found["searched"]["out_of_budget"]:
+        first = "The budget was spent before all models were sure to attain their targets."
+    elif found["best"] is None:
+        first = f"Not all models can be served: {' and '.join(names)} cannot."
+    lines = [first]
+    for one in found["models"]:
+        if one["best"] is not None:
+            said = f"; {_attains(one['best'], one)}" if found["best"] is not None else ""
+            lines.append(f"{one['model']}: {one['best']['label']}, {cost(one['best'], one)}{said}.")
+            continue
+        lines.append(f"{one['model']}: {one['why']}.")
+        if one["closest"] is not None and one["closest"]["reason"] != "over-budget":
+            lines.append(_closest(one))
+    if found["best"] is not None:
+        sure = share(found["goal"]["confidence"])
+        lines.append(f"Simulated together; {sure} confidence that all attain their targets.")
+    return [*lines, *_budget_lines(found)]
+
+
+def _budget_lines(found: Mapping[str, Any]) -> list[str]:
+    """What is taken of each accelerator: `8 of 24 h100-sxm in 1 machine, 2 of them idle`."""
+    lines = []
+    machine = found["budget"]["machine"]
+    for row in (one for one in found["budget"]["accelerators"] if one["taken"]):
+        of = "" if row["stock"] is None else f" of {row['stock']}"
+        line = f"{row['taken']}{of} {row['accelerator']}"
+        if machine is not None:
+            idle = row["taken"] - row["used"]
+            line += f" in {counted(row['taken'] // machine, 'machine')}"
+            line += f", {idle} of them idle" if idle else ""
+        lines.append(line)
+    return [f"Takes {'; '.join(lines)}."] if lines else []
+
+
 def _deployment_lines(found: Mapping[str, Any]) -> list[str]:
+    if "models" in found:
+        return _joint_lines(found)
     best, closest = found["best"], found["closest"]
     if best is not None:
         return [f"{best['label']}: {cost(best, found)}", f"It {_attains(best, found)}."]
@@ -100,10 +145,15 @@ def _deployment_lines(found: Mapping[str, Any]) -> list[str]:
     if closest is None:
         why = next((row["why"] for row in found["candidates"] if row["why"]), "")
         return [first, f"None of them could be simulated: {why}"]
+    return [first, _closest(found)]
+
+
+def _closest(found: Mapping[str, Any]) -> str:
+    closest = found["closest"]
     reached = closest["why"]
     if "attains" not in reached and closest["attained"] is not None:
         reached += f"; a run of it attains {share(closest['attained'])}"
-    return [first, f"Closest: {closest['label']}, {cost(closest, found)}: {reached}."]
+    return f"Closest: {closest['label']}, {cost(closest, found)}: {reached}."
 
 
 def _attains(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
@@ -164,15 +214,22 @@ def _show_deployment(found: Mapping[str, Any], asked: PlannedScenario, console: 
         command = command_of(best, asked)
         if len(command) <= LONGEST_COMMAND:
             say(console, command, "dim")
-    if found["runners_up"]:
+    for part in parts_of(found):
+        _show_others(part, console)
+
+
+def _show_others(found: Mapping[str, Any], console: Console) -> None:
+    """The runners-up, and why not the others."""
+    of = f" for {found['model']}" if "model" in found else ""
+    if found["runners_up"] and found["best"] is not None:
         console.print()
-        heads = ("runners-up", unit_of(found), "more", "attained", "at least")
+        heads = (f"runners-up{of}", unit_of(found), "more", "attained", "at least")
         print_table(console, heads, (_cells(row, found) for row in found["runners_up"]))
     rows = why_not(found)
     if not rows:
         return
     console.print()
-    print_fitting(console, _why_tables(rows[:MOST_KINDS], found))
+    print_fitting(console, _why_tables(rows[:MOST_KINDS], found, of))
     if len(rows) > MOST_KINDS:
         more = counted(len(rows) - MOST_KINDS, "more kind")
         console.print(Text(f"and {more}", "dim"))
@@ -233,13 +290,15 @@ def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     )
 
 
-def _why_tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> Iterator[Table]:
+def _why_tables(
+    rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], of: str
+) -> Iterator[Table]:
     for longest in (1000, *range(80, 20, -4)):
         cells = []
         for row in rows:
             why = "\n".join(wrap(row["why"], longest))
             cells.append((row["label"], number(row, found), why))
-        yield table_of(("why not", unit_of(found), ""), cells, left=[-1])
+        yield table_of((f"why not{of}", unit_of(found), ""), cells, left=[-1])
 
 
 def _show_curve(found: Mapping[str, Any], console: Console) -> None:

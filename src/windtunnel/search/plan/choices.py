@@ -81,6 +81,9 @@ def choices_of(plan: ScenarioPlan) -> Choices:
     planning = plan.sections.plan or SUGGESTED
     pool = template_of(plan)
     _refuse_many_pools(plan)
+    if planning.by_model:
+        what, hint = "the scenario serves one model", "write its keys under plan itself"
+        raise InputError(what, where="plan.by_model", hint=hint)
     by_hardware = pool.step_time.model in BY_HARDWARE and not _has_profile(pool)
     free = by_hardware and not plan.on_machines
     notes: list[str] = []

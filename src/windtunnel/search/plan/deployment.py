@@ -31,7 +31,14 @@ from windtunnel.search.plan.space import (
     candidates_of,
     kinds_of,
 )
-from windtunnel.search.plan.trials import Rules, RunDriver, SearchResources, Trial, head_of
+from windtunnel.search.plan.trials import (
+    RUNNERS_UP,
+    Rules,
+    RunDriver,
+    SearchResources,
+    Trial,
+    head_of,
+)
 from windtunnel.search.plan.trust import trust_of_plan
 from windtunnel.search.point import Origin
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -73,6 +80,10 @@ def _unit(kinds: Sequence[ServerKind], choices: Choices) -> str:
     return DOLLARS if priced else ACCELERATORS
 
 
+NOTHING = RaceResult(None, (), None, {}, 0, 0.0, out_of_budget=False, tests=0)
+"""Of a search without candidates."""
+
+
 class DeploymentSearch:
     """Drives a race over a space with workers."""
 
@@ -86,26 +97,41 @@ class DeploymentSearch:
             lambda run: _doing(run, space),
         )
 
+    @property
+    def outcomes(self) -> Mapping[WantedRun, Outcome]:
+        return self._driver.outcomes
+
+    @property
+    def spent(self) -> float:
+        """Whole runs."""
+        return self._driver.spent
+
     def run(self) -> dict[str, Any]:
         """The answer as plain data: what `plan.json` says."""
         space = self._space
+        lanes = lanes_of(space)
+        ended = self.race(lanes, self._budget) if lanes else self.least_hopeless()
+        return answer_of(space, ended, self.outcomes, self._budget)
+
+    def race(
+        self, lanes: Sequence[ServerCounts], budget: float, runners_up: int = RUNNERS_UP
+    ) -> RaceResult:
+        """The cheapest of these lanes that attains the goal; no run is run twice."""
+        goal, lengths = self._space.goal, self._space.lengths
         rules = Rules(
-            attained=space.goal.attained,
-            confidence=space.goal.confidence,
-            stages=space.lengths.stages,
-            test=space.lengths.test,
-            budget=self._budget,
-            doubtful=space.lengths.doubtful,
+            attained=goal.attained,
+            confidence=goal.confidence,
+            stages=lengths.stages,
+            test=lengths.test,
+            budget=budget,
+            doubtful=lengths.doubtful,
+            runners_up=runners_up,
         )
-        lanes = _lanes(space)
         race = Race(lanes, rules)
         self._driver.play(race.moves())
-        ended = race.ended()
-        if not lanes:
-            ended = self._least_hopeless(ended)
-        return _answer(space, ended, self._driver.outcomes, self._budget)
+        return race.ended()
 
-    def _least_hopeless(self, ended: RaceResult) -> RaceResult:
+    def least_hopeless(self) -> RaceResult:
         """Every candidate is ruled out before any run: short runs tell how far off the best are."""
         built = [
             one for one in self._space.candidates if one.kind.plan is not None and not one.over
@@ -122,7 +148,7 @@ class DeploymentSearch:
         trials = self._driver.run(wanted)
         good = [run for run in wanted if not trials[run].failure]
         if not good:
-            return ended
+            return NOTHING
         best = max(good, key=lambda run: (trials[run].worst, -run.number))
         seen = {
             run.number: msgspec.structs.replace(
@@ -134,11 +160,11 @@ class DeploymentSearch:
             for run in good
         }
         return msgspec.structs.replace(
-            ended,
+            NOTHING,
             closest=best.number,
-            verdicts=ended.verdicts | seen,
-            runs=ended.runs + len(wanted),
-            whole_runs=ended.whole_runs + stage.share * len(wanted),
+            verdicts=seen,
+            runs=len(wanted),
+            whole_runs=stage.share * len(wanted),
         )
 
 
@@ -188,7 +214,7 @@ def _cost(space: DeploymentSpace, candidate: Candidate) -> float:
     return cost * (1.0 if kind.scales else _idle_factor(space, candidate))
 
 
-def _lanes(space: DeploymentSpace) -> list[ServerCounts]:
+def lanes_of(space: DeploymentSpace) -> list[ServerCounts]:
     """Candidates that bounds leave, by kind and, where prompts are apart, by servers for them."""
     groups: dict[tuple[int, tuple[int, ...]], list[Candidate]] = {}
     for candidate in space.candidates:
@@ -232,7 +258,7 @@ def _not_comparable(group: Sequence[Candidate]) -> int:
 # The answer as plain data
 
 
-def _answer(
+def answer_of(
     space: DeploymentSpace, ended: RaceResult, outcomes: Mapping[WantedRun, Outcome], budget: float
 ) -> dict[str, Any]:
     labels = CandidateLabels(space.candidates)

@@ -116,7 +116,7 @@ class CandidateLabels:
         if reason in (DOES_NOT_FIT, FAILED, OVER_BUDGET):
             return verdict.sentence
         if reason == DEARER:
-            return "costs more than the answer"
+            return verdict.sentence or "costs more than the answer"
         if reason == UNTRIED:
             return self._untried(verdict)
         if reason == FEWER:

@@ -10,6 +10,7 @@ from windtunnel.search.plan.choices import SUGGESTED
 from windtunnel.search.plan.deployment import DeploymentSearch, space_of
 from windtunnel.search.plan.goal import Goal, goal_of
 from windtunnel.search.plan.load import find_knee, find_load
+from windtunnel.search.plan.several import GoalAsked, JointSearch, parts_of
 from windtunnel.search.plan.trials import SearchResources, Told
 from windtunnel.search.point import Origin
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -40,10 +41,24 @@ def answer(origin: Origin, question: Question, workers: Workers, told: Told) -> 
     if question.find == KNEE:
         goal_if_any, confidence = _goal_if_any(base, question), _confidence(base, question)
         return find_knee(base, goal_if_any, confidence, question.seeds, means)
+    if question.find == DEPLOYMENT and len(base.models) > 1:
+        return _answer_for_several(origin, base, question, means)
     goal = _goal(base, question)
     if question.find == LOAD:
         return find_load(base, goal, question.seeds, means)
     return DeploymentSearch(space_of(origin, base, goal, question.seeds), means).run()
+
+
+def _answer_for_several(
+    origin: Origin, base: ScenarioPlan, question: Question, means: SearchResources
+) -> dict[str, Any]:
+    planning = base.sections.plan or SUGGESTED
+    classes = question.slo or (None if planning.slo is None else tuple(planning.slo))
+    asked = GoalAsked(question.attained, _confidence(base, question), classes)
+    parts, notes = parts_of(origin, base, asked, question.seeds)
+    joint = JointSearch(origin, base, parts, (question.seeds, asked.confidence), means)
+    found = joint.run()
+    return {**found, "not_tried": notes}
 
 
 def _refuse(question: Question) -> None:

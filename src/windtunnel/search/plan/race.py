@@ -37,7 +37,6 @@ WIDTH = 4
 """Entrants that go a stage further at a time: its own number, however many workers there are."""
 SCREENED = 16
 """Lanes that have their short runs at a time, for the same reason."""
-RUNNERS_UP = 3
 FAR_DEARER = 2.0
 """Runners-up cost at most so many times what the answer does."""
 CLEARLY = 0.1
@@ -195,7 +194,7 @@ class Race:
         return RaceResult(
             best=self._best,
             runners_up=tuple(self._runners_up),
-            closest=self._closest() if self._best is None else None,
+            closest=closest_of(self._verdicts) if self._best is None else None,
             verdicts=dict(sorted(self._verdicts.items())),
             runs=len(self._ledger.seen),
             whole_runs=self._ledger.spent,
@@ -209,7 +208,7 @@ class Race:
         """Takes the cheapest a stage further until the cheapest of all has passed the test."""
         while True:
             running = self._running()
-            if not running or len(self._runners_up) >= RUNNERS_UP:
+            if not running or self._has_enough:
                 return
             unseen = [one for one in running[:WIDTH] if not one.screened]
             if unseen:
@@ -225,6 +224,10 @@ class Race:
             ahead = [one for one in running[:WIDTH] if one.stage < sifted]
             ahead += [one for one in cheapest if sifted <= one.stage < len(self._stages)]
             yield from self._further(ahead)
+
+    @property
+    def _has_enough(self) -> bool:
+        return self._best is not None and len(self._runners_up) >= self._rules.runners_up
 
     def _further(self, ahead: Sequence[_Standing]) -> Moves:
         """A stage further for each: then it is out, or goes on, or is ready for its test."""
@@ -429,11 +432,12 @@ class Race:
         said = self._verdict(reason, entrant, stages[0], sure, self._rules.confidence)
         return msgspec.structs.replace(said, instead=instead)
 
-    def _closest(self) -> int | None:
-        """The entrant that attained most, judged by the longest runs of any candidate."""
-        known = [
-            (said.attained or 0.0, said.share or 0.0, -(said.cost or 0.0), -number)
-            for number, said in self._verdicts.items()
-            if said.attained is not None
-        ]
-        return -max(known)[3] if known else None
+
+def closest_of(verdicts: Mapping[int, CandidateVerdict]) -> int | None:
+    """The entrant that attained most, judged by the longest runs of any candidate."""
+    known = [
+        (said.attained or 0.0, said.share or 0.0, -(said.cost or 0.0), -number)
+        for number, said in verdicts.items()
+        if said.attained is not None
+    ]
+    return -max(known)[3] if known else None

@@ -12,6 +12,8 @@ from windtunnel.search.execution.workers import Outcome, Workers
 from windtunnel.search.plan.confidence import ShareBounds, exact_share, share_bounds
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
+RUNNERS_UP = 3
+
 Told = Callable[[str, float, float], None]
 """Hears what is being done, and how many whole runs of how many have been spent."""
 
@@ -64,6 +66,8 @@ class Rules(NamedTuple):
     """Whole runs; a run of a quarter of the length is a quarter of one."""
     doubtful: tuple[Stage, ...] = ()
     """Whole runs with more seeds, for candidates that miss on average and may yet attain."""
+    runners_up: int = RUNNERS_UP
+    """How many more kinds are wanted once there is an answer."""
 
 
 class OutOfBudget(Exception):
@@ -130,13 +134,14 @@ class RunDriver(Generic[Run, Seen]):
 
     def run(self, wanted: Sequence[Run]) -> dict[Run, Seen]:
         workers, budget, told = self._means
+        missing = [run for run in wanted if run not in self.outcomes]
         answers: dict[int, Outcome] = {}
-        for number, outcome in workers.evaluate([self._plan_of(run) for run in wanted]):
+        for number, outcome in workers.evaluate([self._plan_of(run) for run in missing]):
             answers[number] = outcome
-            self.spent += wanted[number].cost
-            told(self._doing(wanted[number]), self.spent, budget)
+            self.spent += missing[number].cost
+            told(self._doing(missing[number]), self.spent, budget)
         # In the order in which they were wanted, not in which they ended: sums depend on it.
-        self.outcomes |= {run: answers[number] for number, run in enumerate(wanted)}
+        self.outcomes |= {run: answers[number] for number, run in enumerate(missing)}
         return {run: self._seen(run, self.outcomes[run]) for run in wanted}
 
 

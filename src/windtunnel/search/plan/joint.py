@@ -1,0 +1,155 @@
+"""The cheapest joint choice of deployments, one for each of several models, within one budget.
+
+It knows no scenario and runs nothing. Models share accelerators and machines: servers of two of
+them may be on one machine.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from windtunnel.search.plan.choices import PlanBudget
+
+DECIMALS = 9
+"""Of a cost."""
+
+
+class Use(NamedTuple):
+    """What a deployment takes: servers of so many accelerators each, and dollars for one of those.
+
+    Without prices an accelerator costs 1.
+    """
+
+    accelerator: str
+    degree: int
+    servers: int
+    price: float
+
+    @property
+    def accelerators(self) -> int:
+        return self.degree * self.servers
+
+    @property
+    def cost(self) -> float:
+        return self.accelerators * self.price
+
+
+class JointUse(NamedTuple):
+    """What deployments take of one accelerator together."""
+
+    used: int
+    """By servers."""
+    taken: int
+    """With those that whole machines have left over."""
+    cost: float
+
+
+def taken_by(uses: Sequence[Use], machine: int | None) -> dict[str, JointUse]:
+    """By accelerator; idle ones of a machine cost what the dearest use of their kind does."""
+    found = {}
+    for name in dict.fromkeys(use.accelerator for use in uses):
+        own = [use for use in uses if use.accelerator == name]
+        used = sum(use.accelerators for use in own)
+        taken = used if machine is None else machines(own, machine) * machine
+        idle = (taken - used) * max(use.price for use in own)
+        found[name] = JointUse(used, taken, sum(use.cost for use in own) + idle)
+    return found
+
+
+def cost_of(parts: Iterable[Use | JointUse]) -> float:
+    """The sum; whatever order they are added in, equal costs are equal."""
+    return round(math.fsum(one.cost for one in parts), DECIMALS)
+
+
+def machines(uses: Sequence[Use], machine: int) -> int:
+    """How many machines servers fill, the largest first; a server is on as few as it can be.
+
+    The fewest possible where each size divides the next larger one, as powers of two do.
+    """
+    free = [0] * (machine + 1)  # machines by accelerators that are free
+    count = 0
+    for use in sorted(uses, key=lambda one: -one.degree):
+        if use.degree >= machine:
+            count += use.servers * -(-use.degree // machine)
+            continue
+        left = use.servers
+        for room in range(use.degree, machine + 1):  # the fullest first
+            fit = room // use.degree
+            filled = min(free[room], left // fit)
+            free[room] -= filled
+            free[room - fit * use.degree] += filled
+            left -= filled * fit
+            if free[room] and left and left < fit:
+                free[room] -= 1
+                free[room - left * use.degree] += 1
+                left = 0
+        fit = machine // use.degree
+        count += -(-left // fit)
+        free[machine - fit * use.degree] += left // fit
+        if left % fit:
+            free[machine - left % fit * use.degree] += 1
+    return count
+
+
+def usable(budget: PlanBudget, accelerator: str) -> int | None:
+    """Accelerators of the stock that can be used: those in whole machines; None: any number."""
+    stock = budget.stock.get(accelerator)
+    if stock is None or budget.machine is None:
+        return stock
+    return stock - stock % budget.machine
+
+
+def fits(taken: Mapping[str, JointUse], budget: PlanBudget) -> bool:
+    """Whether that is within the stock and the money."""
+    for name, one in taken.items():
+        most = usable(budget, name)
+        if most is not None and one.taken > most:
+            return False
+    dollars = budget.dollars_per_hour
+    return dollars is None or cost_of(taken.values()) <= dollars
+
+
+def cheapest(options: Sequence[Sequence[Use]], budget: PlanBudget) -> list[int | None]:
+    """By model: which of its options; None: it is not served.
+
+    As few models as possible are not served, and of such choices it is the cheapest, with the most
+    of it idle. Exact, by branch and bound; of equals the first.
+    """
+    ranked = [sorted(range(len(own)), key=lambda one: (own[one].cost, one)) for own in options]
+    least = [min((use.cost for use in own), default=0.0) for own in options]
+    rest = [sum(least[place:]) for place in range(len(options) + 1)]
+    best: list[int | None] = [None] * len(options)
+    bound = (len(options), 0.0, 0.0)
+    chosen: list[int | None] = []
+    uses: list[Use] = []
+
+    def walk(unserved: int) -> None:
+        nonlocal best, bound
+        taken = taken_by(uses, budget.machine)
+        if not fits(taken, budget):
+            return
+        place = len(chosen)
+        if place == len(options):
+            reached = (unserved, cost_of(taken.values()), cost_of(uses))
+            if reached < bound:
+                best, bound = list(chosen), reached
+            return
+        # Fewer that are not served come first, so that the least cost of all the rest is a bound.
+        spent = cost_of(uses)
+        lost = budget.dollars_per_hour is not None
+        lost = lost and spent + rest[place] > (budget.dollars_per_hour or 0.0) + 10**-DECIMALS
+        least_cost = spent if lost else round(spent + rest[place], DECIMALS)
+        if (unserved + lost, least_cost, least_cost) >= bound:
+            return
+        for number in ranked[place]:
+            chosen.append(number)
+            uses.append(options[place][number])
+            walk(unserved)
+            chosen.pop()
+            uses.pop()
+        chosen.append(None)
+        walk(unserved + 1)
+        chosen.pop()
+
+    walk(0)
+    return best
