@@ -11,10 +11,11 @@ import windtunnel as wt
 from tests.search.plan.plans import SHOP
 from windtunnel.api.searches import PlanTable
 from windtunnel.report.terminal.plan import PlannedScenario
-from windtunnel.search.execution.workers import MeasuredRun
+from windtunnel.search.execution.workers import MeasuredRun, Workers
 from windtunnel.search.plan.choices import PlanBudget
 from windtunnel.search.plan.goal import goal_of, trial_of
 from windtunnel.search.plan.load import loaded
+from windtunnel.search.plan.planner import Question, answer
 from windtunnel.search.plan.run_lengths import lengths_of, shortened
 from windtunnel.search.point import Origin
 from windtunnel.twin.run import simulate
@@ -281,6 +282,17 @@ def test_all_is_ruled_out_before_a_run(shop: Path) -> None:
 def test_the_same_answer_whoever_runs_it(shop: Path) -> None:
     alone, both = (wt.plan(shop, seeds=2, jobs=jobs) for jobs in (1, 2))
     assert json.dumps(alone.found) == json.dumps(both.found)
+
+
+def test_progress_says_what_is_best_so_far(shop: Path) -> None:
+    told: list[tuple[str, float, float]] = []
+    with Workers(jobs=1) as workers:
+        origin, question = Origin.read(shop), Question(seeds=2)
+        found = answer(origin, question, workers, lambda *said: told.append(said))
+    assert "best so far: " in told[0][0]
+    assert told[-1][0].startswith("testing the answer, best so far: ")
+    assert found["best"]["label"] in told[-1][0]
+    assert [spent for _, spent, _ in told] == sorted(spent for _, spent, _ in told)
 
 
 def test_how_much_is_carried(shop: Path) -> None:

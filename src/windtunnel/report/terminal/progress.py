@@ -107,10 +107,13 @@ def counting(
             yield lambda *_: None
             return
 
-        def show(count: int, total: int, note: str = "") -> None:
-            line.show(lambda _: f"{count} of {total} {what}" + (f": {note}" if note else ""))
+        def text(count: int, total: int, note: str, elapsed_s: float) -> str:
+            parts = [f"{count} of {total} {what}"]
+            if 0 < count < total:
+                parts.append(f"about {format_duration(elapsed_s / count * (total - count))} left")
+            return ", ".join([*parts, note] if note else parts)
 
-        yield show
+        yield lambda count, total, note="": line.show(lambda s: text(count, total, note, s))
 
 
 class ProgressLines:

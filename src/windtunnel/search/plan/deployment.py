@@ -11,7 +11,7 @@ from windtunnel.search.execution.workers import MeasuredRun, Outcome
 from windtunnel.search.plan.choices import Choices, choices_of
 from windtunnel.search.plan.demand import demands_of
 from windtunnel.search.plan.goal import TARGETS, Goal, as_data, trial_of
-from windtunnel.search.plan.labels import CandidateLabels
+from windtunnel.search.plan.labels import CandidateLabels, percent
 from windtunnel.search.plan.race import (
     CandidateVerdict,
     Entrant,
@@ -90,12 +90,28 @@ class DeploymentSearch:
     def __init__(self, space: DeploymentSpace, means: SearchResources) -> None:
         self._space = space
         self._budget = means.budget
+        self._labels = CandidateLabels(space.candidates)
+        self._so_far: dict[int, float] = {}
         self._driver: RunDriver[WantedRun, Trial] = RunDriver(
             means,
             lambda run: shortened(space.candidates[run.number].plan(), run.share, run.seed),
-            lambda run, outcome: trial_of(outcome, space.goal, _prices(space, run.number)),
-            lambda run: _doing(run, space),
+            self._trial,
+            self._doing,
         )
+
+    def _trial(self, run: WantedRun, outcome: Outcome) -> Trial:
+        return trial_of(outcome, self._space.goal, _prices(self._space, run.number))
+
+    def _doing(self, run: WantedRun, outcome: Outcome) -> str:
+        """Which runs these are, and the cheapest that attained in its last run, or came closest."""
+        space, seen = self._space, self._so_far
+        seen[run.number] = self._trial(run, outcome).worst
+        good = [number for number, worst in seen.items() if worst >= space.goal.attained]
+        best = max(seen, key=lambda number: (seen[number], -number))
+        if good:
+            best = min(good, key=lambda number: (_cost(space, space.candidates[number]), number))
+        label = f"{self._labels.of(space.candidates[best])} attains {percent(seen[best])}"
+        return f"{_stage(run, space)}, best so far: {label}"
 
     @property
     def outcomes(self) -> Mapping[WantedRun, Outcome]:
@@ -176,7 +192,7 @@ def _reach(candidate: Candidate) -> float:
     return min(1.0, candidate.total / kind.fewest)
 
 
-def _doing(run: WantedRun, space: DeploymentSpace) -> str:
+def _stage(run: WantedRun, space: DeploymentSpace) -> str:
     if run.seed in space.lengths.test:
         return "testing the answer"
     return "short runs" if run.share < 1.0 else "whole runs"

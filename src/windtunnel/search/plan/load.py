@@ -75,7 +75,7 @@ def _driver(
         # Cut short first: as many requests at any load.
         lambda run: loaded(shortened(base, run.share, run.seed), run.load),
         lambda _, outcome: seen(outcome),
-        lambda run: f"runs at {run.load:.3g} x",
+        lambda run, _: f"runs at {run.load:.3g} x",
     )
 
 

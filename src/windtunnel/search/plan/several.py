@@ -279,7 +279,7 @@ class JointSearch:
             means._replace(told=self._telling("all models")),
             lambda run: self._plans[run.choice].changed(seed=run.seed),
             lambda _, outcome: outcome,
-            lambda _: "testing the answer",
+            lambda *_: "testing the answer",
         )
 
     @property

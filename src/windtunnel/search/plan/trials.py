@@ -114,7 +114,7 @@ class RunDriver(Generic[Run, Seen]):
         means: SearchResources,
         plan_of: Callable[[Run], ScenarioPlan],
         seen: Callable[[Run, Outcome], Seen],
-        doing: Callable[[Run], str],
+        doing: Callable[[Run, Outcome], str],
     ) -> None:
         self._means = means
         self._plan_of = plan_of
@@ -139,7 +139,7 @@ class RunDriver(Generic[Run, Seen]):
         for number, outcome in workers.evaluate([self._plan_of(run) for run in missing]):
             answers[number] = outcome
             self.spent += missing[number].cost
-            told(self._doing(missing[number]), self.spent, budget)
+            told(self._doing(missing[number], outcome), self.spent, budget)
         # In the order in which they were wanted, not in which they ended: sums depend on it.
         self.outcomes |= {run: answers[number] for number, run in enumerate(missing)}
         return {run: self._seen(run, self.outcomes[run]) for run in wanted}
