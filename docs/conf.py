@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -26,7 +27,10 @@ myst_heading_anchors = 3
 
 
 def write_examples(app: Sphinx) -> None:
-    gallery.write_pages(runs=app.config.run_examples)
+    try:
+        gallery.write_pages(runs=app.config.run_examples)
+    except ValueError as error:
+        raise ExtensionError(str(error)) from error
 
 
 def to_the_gallery(_app: Sphinx, _page: str, source: list[str]) -> None:

@@ -3,17 +3,21 @@
 `python docs/gallery.py` writes examples/README.md, which a test holds to the files. A build of the
 documentation runs every example and writes docs/examples: a page each with its text, a picture, its
 figures and its report, and a page of all pictures. With `-D run_examples=0` it leaves the runs out.
+It fails where a number in the text of an example is within none of its bands in
+tests/scenarios/bands.yaml, or the run is not within them.
 """
 
 import os
+import re
+import runpy
 import shlex
-import subprocess
-import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import yaml
 
 import windtunnel as wt
 from windtunnel.analysis.run import AnalyzedRun, read_run
@@ -28,6 +32,10 @@ from windtunnel.report.page.series import HEIGHT, Chart, charts
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 README = EXAMPLES / "README.md"
+BANDS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
+    (ROOT / "tests" / "scenarios" / "bands.yaml").read_text(encoding="utf-8")
+)
+GANG = EXAMPLES / "incidents" / "gang"
 PAGES = ROOT / "docs" / "examples"
 EXTRA = "extra"
 """Of the pages: a folder whose content the site has as it is, reports; conf.py names it."""
@@ -56,8 +64,6 @@ makes a summary, a headline, questions and a page of every article in `articles.
 | `gangs` | for [`windtunnel gangs`](../docs/how-to/see-why-a-gang-waits.md): `disaggregated.yaml` \
 is a PodCliqueSet of routers, prefill and decode engines, pairs of which must be in one rack of \
 `cluster.yaml`; `guaranteed-and-elastic.yaml` can live on three pods a copy and grows to ten |
-| `incidents/gang` | an engine on two machines of a rack loses one; `never.yaml` and \
-`ten-minutes.yaml` differ in their `terminationDelay` |
 | `manifests` | manifests that scenarios name |
 | `notebooks` | three [notebooks](../docs/how-to/use-it-from-python.md) |
 """
@@ -89,7 +95,15 @@ class Example(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.path.stem
+        return self.path.parent.name if self.is_gang else self.path.stem
+
+    @property
+    def is_gang(self) -> bool:
+        return self.path.parent == GANG
+
+    @property
+    def is_program(self) -> bool:
+        return self.path.suffix == ".py"
 
     @property
     def short(self) -> str:
@@ -98,13 +112,13 @@ class Example(NamedTuple):
 
     @property
     def file(self) -> str:
-        return self.path.relative_to(EXAMPLES).as_posix()
+        return (self.path.parent if self.is_gang else self.path).relative_to(EXAMPLES).as_posix()
 
     @property
     def commands(self) -> list[str]:
         """What the text tells to run, each as one line for a shell."""
         run = f"windtunnel simulate examples/{self.file}"
-        if self.path.suffix == ".py":
+        if self.is_program:
             return [f"python examples/{self.file}"]
         found = [" ".join(part.split()) for part in self.text.split("`")[1::2]]
         whole = [part for part in found if part.startswith("windtunnel ")]
@@ -117,7 +131,7 @@ def examples(folder: str) -> list[Example]:
         (EXAMPLES / folder).glob("*.yaml"), key=lambda path: (path.stem != "first", path)
     )
     if folder == "incidents":
-        paths += sorted((EXAMPLES / folder).glob("*.py"))
+        paths += [GANG / "never.yaml", *sorted((EXAMPLES / folder).glob("*.py"))]
     return [example_of(path) for path in paths]
 
 
@@ -236,27 +250,112 @@ def key(chart: Chart, faults: list[FaultSpan], y: float) -> list[str]:
 
 
 class Made(NamedTuple):
-    """What a run adds to the page of an example: Markdown, and a picture where there is one."""
+    """What a run adds to the page of an example, beside its picture: Markdown."""
 
     text: str
-    has_picture: bool
 
 
 def run_of(example: Example, pages: Path) -> Made:
     """Runs an example; leaves its picture and its report among the pages."""
-    if example.path.suffix == ".py":
-        command = [sys.executable, str(example.path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-        return Made(f"## Output\n\n```text\n{done.stdout}```\n", has_picture=False)
+    drawn = pages / f"{example.name}.svg"
+    if example.is_program:
+        found = runpy.run_path(str(example.path))
+        old, ours = found["both"]()
+        drawn.write_text(bars(found["NAMES"], old, ours), encoding="utf-8")
+        rows = [f"| {key} | {old[key]:,} | {ours[key]:,} |" for key in ours]
+        heads = f"| | {' | '.join(found['NAMES'])} |"
+        return Made("\n".join(["## Figures\n", heads, "|---|---|---|", *rows, ""]))
+    if example.is_gang:
+        terminal = runpy.run_path(str(Path(__file__).with_name("picture.py")))
+        screen, draw = terminal["gangs_screen"], terminal["draw"]
+        cluster = GANG / "cluster.yaml"
+        draw(screen(example.path, cluster, "2h"), drawn)
+        other = screen(GANG / "ten-minutes.yaml", cluster, "2h").export_text()
+        return Made(f"## With `terminationDelay: 10m`\n\n```text\n{other}```\n")
     with tempfile.TemporaryDirectory() as place:
         wt.simulate(example.path, folder=Path(place, "run"))
         run = read_run(Path(place, "run"))
+    if example.name in BANDS and (wrong := outside(run.result, BANDS[example.name][0]["expect"])):
+        raise ValueError(f"examples/{example.file} is not within its bands: {wrong}")
     faults = troubles(run.history.faults.values(), run.end_s)
-    (pages / f"{example.name}.svg").write_text(picture(picked(run), faults, run.end_s))
+    drawn.write_text(picture(picked(run), faults, run.end_s))
     reports = pages / EXTRA / "reports"
     reports.mkdir(parents=True, exist_ok=True)
     (reports / f"{example.name}.html").write_text(render(run), encoding="utf-8")
-    return Made(figures(run.result, example.name), has_picture=True)
+    return Made(figures(run.result, example.name))
+
+
+def bars(names: tuple[str, str], old: dict[str, float], ours: dict[str, float]) -> str:
+    """Each figure of two ways to do something, as a pair of bars."""
+    height = 20 + 70 * len(ours)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height}">',
+        f"<style>{STYLE}.old {{ fill: #c2500a; }} .ours {{ fill: #0b6bab; }}</style>",
+    ]
+    for number, key in enumerate(ours):
+        top, most = 24 + 70 * number, max(old[key], ours[key], 1)
+        parts.append(f'<text class="title" x="12" y="{top}">{escape(key)}</text>')
+        for row, (name, look, value) in enumerate(
+            ((names[0], "old", old[key]), (names[1], "ours", ours[key]))
+        ):
+            y, across = top + 8 + 20 * row, max(420.0 * value / most, 1.0)
+            parts.append(
+                f'<text class="quiet" x="168" y="{y + 12}" text-anchor="end">{escape(name)}</text>'
+                f'<rect class="{look}" x="176" y="{y}" width="{across:.1f}" height="15"/>'
+                f'<text x="{184 + across:.1f}" y="{y + 12}">{value:,}</text>'
+            )
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def figure(result: dict[str, Any], path: str) -> float | None:
+    """The figure at a path such as `latency.ttft.p99`, or the quotient of two."""
+    if " / " in path:
+        over, under = (figure(result, part) for part in path.split(" / "))
+        return None if over is None or not under else over / under
+    value: Any = result
+    for key in path.split("."):
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return None if value is None else float(value)
+
+
+def outside(result: dict[str, Any], bands: dict[str, list[float]]) -> dict[str, float | None]:
+    """Of these bands, those that the run is not within, each with its figure."""
+    seen = {path: figure(result, path) for path in bands}
+    return {
+        path: value
+        for path, value in seen.items()
+        if value is None or not bands[path][0] <= value <= bands[path][1]
+    }
+
+
+NUMBER = re.compile(r"(?<![\w.,])\$?(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)(%| cents| ms\b| s\b)?(?!\w)")
+SCALES = {"%": 0.01, " cents": 0.01, " ms": 0.001}
+SETTING = re.compile(r"(?<![\w.])\d+(?:\.\d+)?")
+
+
+def unsupported(example: Example, rows: list[dict[str, Any]]) -> list[str]:
+    """Numbers in the text of an example that no band of its run, or of the change told of, has.
+
+    Numbers of its settings are no results, nor are small whole ones without a unit.
+    """
+    written = [line for line in example.path.read_text().splitlines() if not line.startswith("#")]
+    found = []
+    for number, part in enumerate(re.split(r"^- ", example.text, flags=re.MULTILINE)):
+        commands = [" ".join(one.split()) for one in part.split("`")[1::2]]
+        told = [sets_of(one) for one in commands if one.startswith("--set ")] if number else []
+        runs = [rows[0], *(row for row in rows if row.get("with") in told)]
+        bands = [band for run in runs for band in run.get("expect", {}).values()]
+        bands += [[value, value] for value in rows[0].get("cited", [])]
+        given = {float(one) for one in SETTING.findall(" ".join([*written, *commands]))}
+        for one in NUMBER.finditer(re.sub(r"`[^`]*`", "", part)):
+            value, unit = float(one[1].replace(",", "")), one[2] or ""
+            if value in given or (value < 100 and not unit and "$" not in one[0]):
+                continue
+            result = value * SCALES.get(unit, 1.0)
+            likely = [result, 1.0 - result] if unit == "%" else [result]
+            if not any(low <= each <= high for low, high in bands for each in likely):
+                found.append(one[0])
+    return found
 
 
 def figures(result: dict[str, Any], name: str) -> str:
@@ -270,7 +369,7 @@ def figures(result: dict[str, Any], name: str) -> str:
 def page(example: Example, made: Made | None) -> str:
     """The page of an example; without a run, all that its file tells."""
     parts = [f"# {example.short}\n", f"*{example.title}*\n"]
-    if made is not None and made.has_picture:
+    if made is not None:
         parts.append(f"![{example.title}]({example.name}.svg)\n")
     parts.append(example.text)
     commands = "\n".join(dict.fromkeys(example.commands))
@@ -280,7 +379,8 @@ def page(example: Example, made: Made | None) -> str:
     if example.path.suffix == ".yaml":
         lines = example.path.read_text(encoding="utf-8").splitlines()
         body = lines[next(n for n, line in enumerate(lines) if not line.startswith("#")) :]
-        parts.append(f"## `examples/{example.file}`\n\n```yaml\n{chr(10).join(body)}\n```\n")
+        shown = example.path.relative_to(EXAMPLES).as_posix()
+        parts.append(f"## `examples/{shown}`\n\n```yaml\n{chr(10).join(body)}\n```\n")
     return "\n".join(parts)
 
 
@@ -291,8 +391,7 @@ def index(made: dict[str, Made]) -> str:
     for folder, (heading, about) in GROUPS.items():
         rows = []
         for one in examples(folder):
-            has_picture = one.name in made and made[one.name].has_picture
-            shown = f"![{one.name}]({one.name}.svg)<br>" if has_picture else ""
+            shown = f"![{one.name}]({one.name}.svg)<br>" if one.name in made else ""
             rows.append(f"- {shown}[{one.title.rstrip('.')}]({one.name}.md)")
         here = about.replace("../docs/", "../")
         parts.append(f"## {heading}\n\n{here}\n\n" + "\n".join(rows) + "\n")
@@ -302,8 +401,11 @@ def index(made: dict[str, Made]) -> str:
 
 def write_pages(*, runs: bool) -> None:
     """What a build of the documentation needs under docs/examples."""
-    PAGES.mkdir(exist_ok=True)
     every = [one for folder in GROUPS for one in examples(folder)]
+    for one in every:
+        if one.name in BANDS and (wrong := unsupported(one, BANDS[one.name])):
+            raise ValueError(f"examples/{one.file}: {wrong} is in none of its bands")
+    PAGES.mkdir(exist_ok=True)
     made: dict[str, Made] = {}
     if runs:
         with ProcessPoolExecutor(os.cpu_count()) as workers:

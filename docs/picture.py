@@ -18,6 +18,7 @@ from rich.text import Text
 
 import windtunnel as wt
 from windtunnel.analysis.run_folder import REPORT
+from windtunnel.core.units import parse_duration
 from windtunnel.gangs.api.load import load_manifests
 from windtunnel.gangs.status import status_of
 from windtunnel.report.files.folder import RunFolder
@@ -82,19 +83,20 @@ def screen() -> Console:
     return console
 
 
-def gangs_screen() -> Console:
+def gangs_screen(
+    manifest: Path = ROOT / "examples" / "gangs" / "disaggregated.yaml",
+    nodes: Path = ROOT / "examples" / "gangs" / "cluster.yaml",
+    at: str = "20m",
+) -> Console:
     """A terminal on which the gangs of an example wait."""
     console = Console(
         record=True, width=WIDE_COLUMNS, file=io.StringIO(), highlight=False, force_terminal=True
     )
-    files = [Path("examples", "gangs", name) for name in ("disaggregated.yaml", "cluster.yaml")]
-    command = (
-        f"$ windtunnel gangs status {files[0].as_posix()} \\\n    --cluster {files[1].as_posix()}"
+    files = [one.relative_to(ROOT).as_posix() for one in (manifest, nodes)]
+    console.print(
+        Text(f"$ windtunnel gangs status {files[0]} \\\n    --cluster {files[1]} --at {at}")
     )
-    console.print(Text(f"{command} --at 20m"))
-    cluster, loop = play(
-        load_cluster(ROOT / files[1]), load_manifests(ROOT / files[0]), at_s=1200.0
-    )
+    cluster, loop = play(load_cluster(nodes), load_manifests(manifest), at_s=parse_duration(at))
     status: dict[str, Any] = status_of(cluster.view, loop.now_s)
     show_status({**status, "events": []}, console)
     return console

@@ -124,6 +124,9 @@ def outcome(provider: Provider) -> dict[str, int]:
     }
 
 
+NAMES = ("by what is listed", "with what is decided")
+
+
 def both() -> tuple[dict[str, int], dict[str, int]]:
     old, ours = Provider(), Provider()
     by_what_is_listed(old)
@@ -132,5 +135,5 @@ def both() -> tuple[dict[str, int], dict[str, int]]:
 
 
 if __name__ == "__main__":
-    for name, figures in zip(("by what is listed", "with what is decided"), both(), strict=True):
+    for name, figures in zip(NAMES, both(), strict=True):
         print(f"{name:22}", "  ".join(f"{key} {value:5,}" for key, value in figures.items()))

@@ -120,8 +120,11 @@ def outcome_of(world: Polling | Told) -> dict[str, float]:
     return {
         "seconds": round(world.now_s, 1),
         "refusals": world.endpoint.refused,
-        "looks": world.looks,
+        "polls": world.looks,
     }
+
+
+NAMES = ("polls every 50 ms", "is notified")
 
 
 def both() -> tuple[dict[str, float], dict[str, float]]:
@@ -132,5 +135,5 @@ def both() -> tuple[dict[str, float], dict[str, float]]:
 
 
 if __name__ == "__main__":
-    for name, figures in zip(("polls every 50 ms", "is told"), both(), strict=True):
+    for name, figures in zip(NAMES, both(), strict=True):
         print(f"{name:18}", "  ".join(f"{key} {value:9,}" for key, value in figures.items()))

@@ -6,15 +6,15 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import yaml
 
 from windtunnel.twin.scenario.load import load
 
 ROOT = Path(__file__).parents[2]
 GALLERY = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
 EVERY: list[Any] = [one for folder in GALLERY["GROUPS"] for one in GALLERY["examples"](folder)]
-SCENARIOS = [one for one in EVERY if one.path.suffix == ".yaml"]
-BANDS = yaml.safe_load((ROOT / "tests" / "scenarios" / "bands.yaml").read_text(encoding="utf-8"))
+SCENARIOS = [one for one in EVERY if not (one.is_program or one.is_gang)]
+HELD = [one for one in SCENARIOS if one.name in GALLERY["BANDS"]]
+BANDS = GALLERY["BANDS"]
 
 
 @pytest.mark.once
@@ -37,13 +37,33 @@ def test_what_an_example_tells_to_run_loads(example: Any) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "example", [one for one in SCENARIOS if one.name in BANDS], ids=lambda one: one.name
-)
+@pytest.mark.parametrize("example", HELD, ids=lambda one: one.name)
 def test_every_change_that_a_situation_tells_of_is_held_to_its_figures(example: Any) -> None:
     held = [row.get("with", []) for row in BANDS[example.name]]
     told = [GALLERY["sets_of"](command) for command in example.commands]
     assert [sets for sets in told if sets not in held] == []
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("example", HELD, ids=lambda one: one.name)
+def test_every_number_in_the_text_of_an_example_is_held_to_a_run(example: Any) -> None:
+    assert GALLERY["unsupported"](example, BANDS[example.name]) == []
+
+
+@pytest.mark.once
+def test_a_wrong_number_is_found_and_fails_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    rack = next(one for one in HELD if one.name == "rack-loss")
+    wrong = rack._replace(text=rack.text.replace("69% in", "75% in").replace("$33", "$31"))
+    assert GALLERY["unsupported"](wrong, BANDS["rack-loss"]) == ["75%", "$31"]
+    monkeypatch.setitem(GALLERY["write_pages"].__globals__, "examples", lambda _folder: [wrong])
+    with pytest.raises(ValueError, match=r"rack-loss.yaml: \['75%', '\$31'\]"):
+        GALLERY["write_pages"](runs=False)
+
+
+@pytest.mark.once
+def test_every_incident_and_every_situation_has_bands_or_a_test_of_its_page() -> None:
+    told = {one.name for folder in ("library", "incidents") for one in GALLERY["examples"](folder)}
+    assert told - set(BANDS) == {"gang", "bootstraps", "storm"}  # tests/scenarios/test_incidents.py
 
 
 @pytest.mark.long
@@ -52,10 +72,11 @@ def test_an_example_runs_and_has_its_picture_and_figures(example: Any, tmp_path:
     made = GALLERY["run_of"](example, tmp_path)
     page = GALLERY["page"](example, made)
     assert page.startswith(f"# {example.short}\n")
-    if example.path.suffix == ".py":
-        assert len(made.text.splitlines()) > 4
-        return
     assert f"]({example.name}.svg)" in page
+    if example.is_program or example.is_gang:
+        assert len(made.text.splitlines()) > 4
+        ElementTree.parse(tmp_path / f"{example.name}.svg")
+        return
     assert "| SLO attainment |" in page or "| TTFT p99 |" in page
     svg = ElementTree.parse(tmp_path / f"{example.name}.svg").getroot()
     lines = [one for one in svg.iter() if one.get("class", "").startswith("line ")]

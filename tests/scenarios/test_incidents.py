@@ -131,7 +131,7 @@ def script(name: str) -> tuple[dict[str, float], dict[str, float]]:
 def test_callers_who_are_told_are_refused_next_to_never() -> None:
     old, ours = script("storm")
     said("refusals", *(f"{found['refusals']:,}" for found in (old, ours)))
-    said("polls", *(f"{found['looks']:,}" for found in (old, ours)))
+    said("polls", *(f"{found['polls']:,}" for found in (old, ours)))
     said("done after", *(f"{found['seconds']:.1f} s" for found in (old, ours)))
 
 

@@ -1,19 +1,18 @@
 """Every scenario of the library stays within its bands, and leaves them when it is broken."""
 
+import runpy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (ROOT / "examples" / "library", ROOT / "examples")
-BANDS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
-    (Path(__file__).parent / "bands.yaml").read_text(encoding="utf-8")
-)
+FOLDERS = (ROOT / "examples" / "library", ROOT / "examples", ROOT / "examples" / "incidents")
+GALLERY = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
+BANDS: dict[str, list[dict[str, Any]]] = GALLERY["BANDS"]
 
 
 class Run(NamedTuple):
@@ -31,32 +30,12 @@ def _run(name: str, row: dict[str, Any]) -> Run:
     return Run(name, row.get("with", []), row.get("expect", {}), broken)
 
 
-def figure(result: dict[str, Any], path: str) -> float | None:
-    """The figure at a path such as `latency.ttft.p99`, or the quotient of two."""
-    if " / " in path:
-        over, under = (figure(result, part) for part in path.split(" / "))
-        return None if over is None or not under else over / under
-    value: Any = result
-    for key in path.split("."):
-        value = value[int(key)] if isinstance(value, list) else value[key]
-    return None if value is None else float(value)
-
-
-def outside(result: dict[str, Any], bands: dict[str, list[float]]) -> dict[str, float | None]:
-    """Of these bands, those that the run is not within, each with its figure."""
-    seen = {path: figure(result, path) for path in bands}
-    return {
-        path: value
-        for path, value in seen.items()
-        if value is None or not bands[path][0] <= value <= bands[path][1]
-    }
-
-
 def path_of(name: str) -> Path:
     return next(folder / f"{name}.yaml" for folder in FOLDERS if (folder / f"{name}.yaml").exists())
 
 
 def held(run: Run) -> None:
+    outside = GALLERY["outside"]
     result = simulate(load(path_of(run.name), run.sets))
     assert outside(result, run.expect) == {}
     assert list(outside(result, run.breaks)) == list(run.breaks)
