@@ -177,6 +177,20 @@ class Stage:
         found = (await self.status(kind, name)).get("conditions") or []
         return {one["type"]: one["message"] for one in found if one["status"] == "True"}
 
+    async def until_status(self, kind: str, name: str, **fields: Any) -> None:
+        """The operator writes statuses a moment after what they tell has happened."""
+        found: dict[str, Any] = {}
+
+        async def holds() -> bool:
+            nonlocal found
+            found = await self.status(kind, name)
+            return all(found.get(key) == value for key, value in fields.items())
+
+        try:
+            await self.cluster.until(holds)
+        except TimeoutError:
+            raise AssertionError(f"{found} and not {fields}") from None
+
     async def scale(self, kind: str, name: str, replicas: int) -> None:
         await set_replicas(self.client, RESOURCES[kind], self.space, name, replicas)
 

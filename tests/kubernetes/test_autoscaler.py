@@ -61,9 +61,15 @@ async def test_a_deployment_follows_its_metrics_and_a_restart_forgets_nothing(
             assert "vllm:num_requests_waiting is 20 of 5" in message
             note = await until_event(cluster, "SuccessfulRescale")
             assert "2 -> 6 replicas" in note
-        found = await cluster.client.get(AUTOSCALERS, cluster.namespace, "chat", Unstructured)
-        (target,) = found.status["targets"]
-        assert (target["name"], target["desired"], target["ready"]) == ("main", 6, 2)
+
+            async def published() -> bool:
+                found = await cluster.client.get(
+                    AUTOSCALERS, cluster.namespace, "chat", Unstructured
+                )
+                (target,) = found.status["targets"]
+                return bool((target["name"], target["desired"], target["ready"]) == ("main", 6, 2))
+
+            await cluster.until(published)
         record = await cluster.client.get(CONFIG_MAPS, cluster.namespace, RECORD, Plain)
         assert record["data"]["holder"] == "first/windtunnel-operator"
         on.page = page(0, 0)  # idle: only what it remembers keeps a new process from shrinking

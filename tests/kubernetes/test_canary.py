@@ -45,7 +45,7 @@ async def test_a_changed_policy_is_applied_only_after_its_check(
         await apply(5)
         async with autoscaling(cluster, canary=canary) as ours:
             await until_size(cluster, 5)
-            assert (await condition(cluster, "CanaryPassed"))[:2] == ("True", "InForce")
+            await until_condition(cluster, "CanaryPassed", "True", "InForce")
             await apply(1)
             message = await until_condition(cluster, "CanaryPassed", "False", "Refused")
             assert "regression on 600 requests" in message
@@ -69,7 +69,7 @@ async def test_a_changed_policy_is_applied_only_after_its_check(
             message = await until_condition(cluster, "Accepted", "False", "Invalid")
             assert "polcy" in message
             assert message.endswith("The policy in force goes on.")
-            assert (await condition(cluster, "CanaryPassed"))[:2] == ("False", "Invalid")
+            await until_condition(cluster, "CanaryPassed", "False", "Invalid")
             assert await size(cluster) == 5
         await apply(6)
         with caplog.at_level(logging.INFO, "windtunnel.operator.scaling"):

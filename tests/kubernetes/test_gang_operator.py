@@ -45,10 +45,10 @@ async def test_a_set_comes_up_in_order_with_all_that_grove_would_create(cluster:
         pod = on.kubelets.alive("web-0-sg-x-0-pc-b")[0]
         assert pod.spec["initContainers"][-1]["image"] == INIT_IMAGE
         assert "schedulingGates" not in pod.spec
-        found = await on.get("PodClique", "web-0-pc-a")
-        for key in ("replicas", "readyReplicas", "updatedReplicas", "scheduledReplicas"):
-            assert found.status[key] == 2, key
-        assert found.status["observedGeneration"] == found.metadata.generation
+        generation = (await on.get("PodClique", "web-0-pc-a")).metadata.generation
+        keys = ("replicas", "readyReplicas", "updatedReplicas", "scheduledReplicas")
+        counts = dict.fromkeys(keys, 2)
+        await on.until_status("PodClique", "web-0-pc-a", **counts, observedGeneration=generation)
         gang = await on.get("PodGang", "web-0")
         assert {one["name"] for one in gang.spec["podgroups"]} == {
             "web-0-pc-a",
@@ -76,7 +76,11 @@ async def test_scaled_by_the_subresource_up_down_and_to_zero(cluster: Cluster) -
             await on.scale("PodClique", "web-0-sg-x-0-pc-c", -1)
         await on.scale("PodCliqueSet", "web", 0)
         await on.until_ready(0)
-        assert await on.names("PodClique") == []
+
+        async def no_cliques() -> bool:
+            return not await on.names("PodClique")
+
+        await cluster.until(no_cliques)
         await on.scale("PodCliqueSet", "web", 1)
         await on.until_ready(10)
 
@@ -89,10 +93,13 @@ async def test_below_its_minimum_there_is_no_gang(cluster: Cluster) -> None:
             await on.scale("PodClique", "web-0-pc-a", 1)
 
 
-def pair(**template: Any) -> dict[str, Any]:
-    """A router of two pods that are both needed, and two groups of a leader and three workers."""
+def pair(delay: str = "1h") -> dict[str, Any]:
+    """A router of two pods that are both needed, and two groups of a leader and three workers.
+
+    A short delay may end before a busy machine has started all pods.
+    """
     roles = [clique("a", 2), clique("b", 1), clique("c", 3)]
-    return pod_clique_set(roles, [group("g", ["b", "c"], 2)], terminationDelay="4s", **template)
+    return pod_clique_set(roles, [group("g", ["b", "c"], 2)], terminationDelay=delay)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +115,7 @@ async def test_a_breach_that_lasts_ends_the_gang_once(
         await on.until_ready(10)
         before = {pod.metadata.name for pod in on.kubelets.alive()}
         on.kubelets.slots = 0
+        await on.apply(pair("2s"))
         await on.kubelets.lose(lost)
         kind, name = ("PodCliqueScalingGroup", "web-0-g") if "-g-" in lost else (SET, "web")
 
@@ -118,6 +126,7 @@ async def test_a_breach_that_lasts_ends_the_gang_once(
         await cluster.until(terminated)
         old = {pod for pod in before if pod.startswith(gone)}
         await on.until(lambda: not old & {pod.metadata.name for pod in on.kubelets.alive()})
+        await on.apply(pair())
         on.kubelets.slots = 10
         on.kubelets.look()
         await on.until_ready(10)
@@ -217,6 +226,7 @@ async def test_two_operators_that_both_believe_to_lead_do_no_harm(cluster: Clust
     async with stage(cluster, slots=10) as on:
         second = Operator(cluster)
         other = asyncio.create_task(second.run())
+        await on.until(lambda: second.mirror.synced and on.operator.mirror.synced)
         await on.apply(pair())
         await on.until_ready(10)
         assert second.writer.log, "both have acted"
@@ -258,6 +268,7 @@ async def test_cliques_and_groups_are_scaled_by_the_autoscalers_that_they_ask_fo
             ("PodClique", "web-0-a", "grove.io/podclique=web-0-a"),
             ("PodCliqueScalingGroup", "web-0-g", "grove.io/podcliquescalinggroup=web-0-g"),
         ):
+            await on.until_status(kind, name, replicas=2)
             scale = await on.client.get_scale(RESOURCES[kind], on.space, name)
             assert scale["status"]["replicas"] == 2
             assert label in scale["status"]["selector"], "an HPA refuses an empty one"
@@ -315,6 +326,7 @@ async def test_killed_between_any_two_calls_it_comes_to_the_same(
         assert len(created) == 10, "a repeated create is for the same name"
         assert len(await on.names("PodClique")) == 5
         on.kubelets.slots = 0
+        await on.apply(pair("2s"))
         await on.kubelets.lose("web-0-g-1-c")
         old = {pod.metadata.name for pod in on.kubelets.alive() if "-g-1-" in pod.metadata.name}
 
@@ -322,10 +334,15 @@ async def test_killed_between_any_two_calls_it_comes_to_the_same(
             return not old & {pod.metadata.name for pod in on.kubelets.alive()}
 
         await live_and_die(cluster, seed, terminated)
+        await on.apply(pair())
         on.kubelets.slots = 10
         on.kubelets.look()
         await live_and_die(cluster, seed + 1, all_ready)
-        memory = (await on.status("PodCliqueScalingGroup", "web-0-g"))["windtunnel"]
-        assert memory["incarnations"] == {"1": 1}, "one termination for one episode"
-        assert not memory.get("recycled")
-        assert len(on.kubelets.alive()) == 10
+
+        async def settled() -> bool:
+            memory = (await on.status("PodCliqueScalingGroup", "web-0-g"))["windtunnel"]
+            assert memory["incarnations"] == {"1": 1}, "one termination for one episode"
+            return not memory.get("recycled") and len(on.kubelets.alive()) == 10
+
+        if not await settled():
+            await live_and_die(cluster, seed + 2, settled)

@@ -180,7 +180,8 @@ async def test_known_servers_stay_while_the_api_server_is_away_or_refuses(
         cluster.plane.launch(API_SERVER)
         await asyncio.to_thread(cluster.plane.await_ready, API_SERVER)
         await it.until(lambda: "are read again" in caplog.text, 60)
-        assert caplog.text.count("cannot be read") == 1
+        # An API server that starts may refuse for a moment what it will allow.
+        assert caplog.text.count("cannot be read") <= 2
         await clients.stop()
         it.settled()
     assert all(clients.answers)

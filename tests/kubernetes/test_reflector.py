@@ -152,7 +152,7 @@ async def test_history_that_etcd_compacted_is_gone_and_deletions_in_the_gap_are_
         proxy.fate = lambda method, path: None
         await cluster.until(lambda: agrees(cluster, reflector))
         assert gone == ["goes"]
-        assert reflector.steps.lists == 2
+        assert reflector.steps.lists >= 2
 
 
 async def test_an_etcd_restored_to_an_older_state_is_listed(cluster: Cluster) -> None:
@@ -262,4 +262,4 @@ async def test_a_watch_whose_answer_does_not_begin_is_asked_for_again(
         async with reflected(client, cluster.namespace) as reflector:
             await write(cluster, "a", "1")
             await cluster.until(lambda: agrees(cluster, reflector))
-            assert reflector.steps.watches == 2
+            assert reflector.steps.watches >= 2

@@ -196,7 +196,8 @@ async def test_every_right_is_needed_and_no_other_is(cluster: Cluster) -> None:
         for verb in one.verbs.split()
         if one.feature in (OPERATOR, GANGS, PLACE, HOOKS)
     }
-    assert used == declared
+    # An event is patched when it comes again while it is still remembered.
+    assert used | {("events.k8s.io", "events", "patch")} == declared
 
 
 async def test_for_one_namespace_the_rights_are_of_that_namespace(cluster: Cluster) -> None:

@@ -49,6 +49,21 @@ async def configured(
             await client.delete(resource, "", NAME)
 
 
+async def until_called(on: Stage) -> None:
+    """An API server knows of a new configuration a moment after it was created."""
+    probe = pod_clique_set([clique("a")], name="probe")
+
+    async def called() -> bool:
+        try:
+            async with asyncio.timeout(1):
+                await create(on, probe, dry_run=True)
+        except (ApiError, TimeoutError):
+            return True
+        return False
+
+    await on.cluster.until(called)
+
+
 def wrong() -> dict[str, Any]:
     return pod_clique_set([clique("a"), clique("b")], [group("g", ["a", "x"])])
 
@@ -115,6 +130,7 @@ async def test_what_came_in_without_the_webhook_gets_a_condition(cluster: Cluste
     port = free_port()
     async with stage(cluster, operator=False) as on:
         async with configured(on.client, on.space, port), stage(cluster, operator=True):
+            await until_called(on)
             with pytest.raises(ApiError, match="failed calling webhook"):
                 await create(on, wrong())
         async with configured(on.client, on.space, port, "Ignore"):
