@@ -72,7 +72,7 @@ faults: [{at: 0s, kind: quota-exhaustion}]
 """No server ever comes: there is no machine, and none can be had."""
 
 
-NO_QUOTA = "root cause: quota-exhaustion (at 0 s) struck fleet until the end"
+NO_QUOTA = "root cause: quota-exhaustion (at 0 s) hit fleet until the end"
 
 
 def run_of(text: str, place: Path) -> Path:
@@ -217,7 +217,7 @@ def test_who_never_got_a_server_waited_for_machines_that_a_fault_kept_away(nobod
     ]
     assert any(one.startswith("the fleet was short of main/") for one in says), says
     assert (chain["root"]["layer"], chain["root"]["ids"]) == ("fault", ["fault-1"])
-    assert chain["root"]["says"] == "quota-exhaustion (at 0 s) struck fleet until the end"
+    assert chain["root"]["says"] == "quota-exhaustion (at 0 s) hit fleet until the end"
 
 
 def test_who_waits_for_a_server_to_be_ready_is_counted(nobody: Path) -> None:
@@ -240,7 +240,7 @@ def test_who_waits_for_a_server_to_be_ready_is_counted(nobody: Path) -> None:
 def test_who_was_sent_to_a_server_that_came_later_waited_for_it(tmp_path: Path) -> None:
     run = run_of(CRASH, tmp_path)
     why = {one["request"]: one["why"] for one in data(run)["requests"]}
-    crash = "root cause: engine-crash (at 2 s) struck main-0"
+    crash = "root cause: engine-crash (at 2 s) hit main-0"
     assert why[2] == f"queued for 4 s until a server was ready, 2 queued; {crash}"
 
 
@@ -360,12 +360,12 @@ def test_every_slow_request_names_the_loss_of_machines_and_its_tries(tmp_path: P
     run = run_of(SIX, tmp_path)
     found = data(run)
     assert {one["request"] for one in found["requests"]}
-    assert all("root cause: machine-loss (at 40 s) struck big-" in one["why"]
+    assert all("root cause: machine-loss (at 40 s) hit big-" in one["why"]
                for one in found["requests"])  # fmt: skip
     (total,) = found["causes"]
     assert (total["cause"], total["requests"], total["ids"]) == ("fault", 100, ["fault-1"])
     page = (run / "report.html").read_text()
-    assert page.count("root cause: machine-loss (at 40 s) struck big-") == 16
+    assert page.count("root cause: machine-loss (at 40 s) hit big-") == 16
     assert "with room to spare" not in page
     retried = [
         row["id"] for row in pq.read_table(run / "requests.parquet").to_pylist() if row["retries"]

@@ -179,7 +179,7 @@ def _calibration(pool: PoolFacts) -> TrustFinding:
     model, evidence = pool.model, pool.evidence
     figures = {"pool": pool.name, "mape": evidence.mape, "points": evidence.points}
     if evidence.mape is None:
-        says = f"No measurement stands behind the step times of {pool.name}: {model}"
+        says = f"The step times of {pool.name} were not measured: {model}"
         says += f"; {evidence.of.rstrip('.')}."
         unknown = model in ("roofline", "physics")  # of hardware, unlike the scenario's own numbers
         return TrustFinding("calibration", DOUBT if unknown else CAUTION, says, figures)
@@ -261,7 +261,7 @@ def _steadiness(steady: Steadiness) -> Iterator[TrustFinding]:
         share = steady.filled_s / steady.arrivals_end_s
         if share > LONG_WARM_UP:
             says = f"Servers started empty and filled for {format_duration(steady.filled_s)} "
-            says += f"({share:.0%} of the arrivals' time); latencies include that warm-up."
+            says += f"({share:.0%} of the arrival time); latencies include that warm-up."
             figures = {"seconds": steady.filled_s, "share": share}
             yield TrustFinding("warm-up", CAUTION, says, figures)
 

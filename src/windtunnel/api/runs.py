@@ -214,7 +214,7 @@ def compare(
     seed: int | None = None,
     jobs: int | None = None,
 ) -> ComparisonTable:
-    """Designs on the same traffic, each held against the first, with 95 % confidence intervals.
+    """Designs on the same traffic, each compared with the first, with 95% confidence intervals.
 
     `names` are what the designs are called: those of the scenarios where they differ.
     """

@@ -70,7 +70,7 @@ def calibrate(*, json_to: str | None, **asked: Any) -> None:
     """Fit the step-time model to measurements, or check it against them.
 
     MEASUREMENTS are JSON lines as `windtunnel profile` writes them. Errors (mape, p90) are
-    fractions of the measured time: 0.05 is 5 %. With --replay, fit the time that the steps of a
+    fractions of the measured time: 0.05 is 5%. With --replay, fit the time that the steps of a
     recorded vLLM run take beyond their tables, and compare its latencies with simulated ones.
     """
     read = {"the measurements": asked["measurements"] or asked["evaluated"]}

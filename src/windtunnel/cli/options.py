@@ -109,9 +109,9 @@ SHARE = QuantityOption(
 
 
 def option(name: str, kind: Any, says: str, default: Any = None, **more: Any) -> Option:
-    """An option, by one or more names, with what it says of itself; a default is shown."""
+    """An option, by one or more names, with its help text; a default is shown, unless empty."""
     if default is not None:
-        more |= {"default": default, "show_default": True}
+        more |= {"default": default, "show_default": default != ""}
     return click.option(*name.split(), type=kind, help=says, **more)
 
 

@@ -179,7 +179,7 @@ def test_a_bad_columns_file(tmp_path: Path, text: str, sentence: str) -> None:
         (["--template", "@gone.txt"], "gone.txt: the template cannot be read: no such file"),
         (["--template", "{% if %}"], "--template: this is no template: "),
         (["--system", "x"], "--system: there is no template to go with it"),
-        (["--tenant-weight", "a=2"], "--tenant-weight: nothing says whose a row is"),
+        (["--tenant-weight", "a=2"], "--tenant-weight: no field names the tenant of a row"),
         (["--tenant-field", "x", "--tenant-weight", "a"], "this is no weight; allowed: TENANT=N"),
         (
             ["--tenant-field", "x", "--tenant-weight", "a=2"],

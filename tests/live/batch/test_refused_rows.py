@@ -92,7 +92,7 @@ def test_a_file_that_begins_with_bad_rows_can_be_passed(tmp_path: Path, serve: S
     for _ in range(2):
         done = batch(tmp_path, *words)
         assert done.code == 2
-        assert "if it is the rows that are bad, --skip-bad 200 goes past so many" in done.said
+        assert "if it is the rows that are bad, --skip-bad 200 skips that many" in done.said
     done = batch(tmp_path, *words, "--skip-bad", 200)
     assert (done.code, len(done.lines), len(done.errors)) == (4, 20, 30), done.said
 

@@ -143,7 +143,7 @@ def of_fault(fault: FaultHistory) -> CauseStep:
     whom = fault.struck(MOST_NAMED) or "nothing"
     more = len(fault.subjects) - MOST_NAMED
     others = f" and {more} more" if more > 0 else ""
-    says = f"{fault.kind} ({fault.reason}) struck {whom}{others}{fault.until}"
+    says = f"{fault.kind} ({fault.reason}) hit {whom}{others}{fault.until}"
     return CauseStep(fault.at_s, FAULT, says, [fault.id], cause=Cause.FAULT)
 
 

@@ -52,7 +52,7 @@ def bench(
     """Time the decision cycle over a fleet.
 
     Seven kinds of workloads, on matching machines. A whole step is a full list, a cycle that sees
-    all needs for the first time, and the orders that come of it; before a warm cycle, 1 % of needs
+    all needs for the first time, and the resulting orders; before a warm cycle, 1% of needs
     and machines changed. Urgent needs take machines that are all held by others. Times are CPU
     time, except with --contention, which compares wall time.
     """
@@ -93,7 +93,7 @@ def bench(
 @option(
     "--shards",
     click.IntRange(1, MOST_SHARDS),
-    "Divide the fleet among so many shards, with a coordinator that moves machines.",
+    "Divide the fleet among this many shards, with a coordinator that moves machines.",
     default=1,
 )
 @option(

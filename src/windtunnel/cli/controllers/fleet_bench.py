@@ -172,8 +172,8 @@ def table(figures: dict[str, Any]) -> str:
         _line("the same, needs unmerged", _whole(figures["unmerged"])),
         _line("roll-ups", f"{figures['rollup_ms']:.1f} ms"),
         _line("list and cycle, no change", f"{figures['quiet_ms']:.2f} ms"),
-        _line("warm cycle, 1 % changed", f"{figures['warm_ms']:.2f} ms"),
-        _line("taking note of the change", f"{figures['warm_fold_ms']:.2f} ms"),
+        _line("warm cycle, 1% changed", f"{figures['warm_ms']:.2f} ms"),
+        _line("recording the change", f"{figures['warm_fold_ms']:.2f} ms"),
         _line("completions folded", f"{figures['events_per_s']:,.0f} a second"),
         *(
             _line(f"preemption, {kind}", _urgent(took))
@@ -185,11 +185,11 @@ def table(figures: dict[str, Any]) -> str:
         _line(
             "actions",
             f"{figures['actions']:,}, of them {figures['deferred']:,} deferred, "
-            f"{figures['landed']:,} landed, {figures['duplicate_actions']} twice",
+            f"{figures['landed']:,} succeeded, {figures['duplicate_actions']} duplicate",
         ),
-        _line("waited for", reasons_in_words(figures["deferral_reasons"])),
+        _line("deferred by", reasons_in_words(figures["deferral_reasons"])),
         _line(
-            "what joining needs",
+            "join data",
             f"fetched within {figures['fetch_s_p50']:.1f} s, p99 {figures['fetch_s_p99']:.1f} s",
         ),
         _line("memory", f"{figures['bytes_per_machine']:.0f} bytes a machine"),
@@ -197,7 +197,7 @@ def table(figures: dict[str, Any]) -> str:
     if not figures["satisfiable"]:
         lines.append("There are not enough machines for all needs.")
     if "loaded" in figures:
-        lines += ["", "On the clock, alone and beside folding, provider calls and scrapes:"]
+        lines += ["", "Wall time, alone and beside folding, provider calls and scrapes:"]
         for name, words in (("cold_ms", "cold cycle"), ("warm_ms", "warm cycle")):
             alone, loaded = figures["alone"][name], figures["loaded"][name]
             slower = figures["slower"][name]

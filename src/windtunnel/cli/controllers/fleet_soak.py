@@ -87,12 +87,12 @@ def table(result: dict[str, Any]) -> str:
         "",
         _line("converged after", f"{seen.ramp_s:.0f} s; cold cycle {_ms(seen.cold_cycle_s)}"),
         _line(
-            "cycles",
-            f"{seen.cycles}: p50 {_ms(seen.cycle_s_p50)}, p99 {_ms(seen.cycle_s_p99)}, "
+            "planning",
+            f"{seen.cycles} cycles: p50 {_ms(seen.cycle_s_p50)}, p99 {_ms(seen.cycle_s_p99)}, "
             f"longest {_ms(seen.cycle_s_max)}",
         ),
         _line(
-            "with all around them",
+            "whole cycles",
             f"p50 {_ms(seen.whole_s_p50)}, p99 {_ms(seen.whole_s_p99)}, "
             f"longest {_ms(seen.whole_s_max)}",
         ),
@@ -101,16 +101,19 @@ def table(result: dict[str, Any]) -> str:
             f"lists {_ms(seen.reconcile_s_p99)}, roll-ups {_ms(seen.rollup_s_p99)}, "
             f"execution {_ms(seen.execute_s_p99)}",
         ),
-        _line("units that came and went", f"{seen.churned:,}"),
+        _line("units replaced", f"{seen.churned:,}"),
         _line("machines lost", _lost(seen)),
-        _line("actions", f"{seen.actions:,} ended, {seen.landed:,} well, {seen.deferred:,} waited"),
-        _line("waited for", reasons_in_words(seen.deferral_reasons)),
-        _line("what joining needs", f"fetched within {seen.fetch_s_p99:.1f} s, p99"),
-        _line("records rejected", f"{seen.records_rejected}, of them lies {seen.records_lied}"),
+        _line(
+            "actions",
+            f"{seen.actions:,} ended, {seen.landed:,} succeeded, {seen.deferred:,} deferred",
+        ),
+        _line("deferred by", reasons_in_words(seen.deferral_reasons)),
+        _line("join data", f"fetched within {seen.fetch_s_p99:.1f} s, p99"),
+        _line("records rejected", f"{seen.records_rejected}, {seen.records_lied} of them injected"),
     ]
     if seen.shards > 1:
         lines += [_line("shards", _shards(seen))]
-    lines += [_line("a domain that is none", one) for one in seen.empty_domains]
+    lines += [_line("empty domain", one) for one in seen.empty_domains]
     lines += [_gap(one) for one in seen.gaps]
     lines += [""]
     lines += _verdicts(result["checks"])
@@ -134,7 +137,7 @@ def _shards(seen: SoakFigures) -> str:
 
 def _gap(one: CostGap) -> str:
     kind = f"{one.rows:,} needs, {'whole machines' if one.whole_machines else 'all of them'}"
-    bound = f"{one.cost:,.2f} $/h, at least {one.bound:,.2f}: at most {one.gap:.1%} above it"
+    bound = f"${one.cost:,.2f}/h, at least ${one.bound:,.2f}: at most {one.gap:.1%} above it"
     return _line(kind, bound)
 
 

@@ -264,6 +264,6 @@ def _weights(options: Mapping[str, Any]) -> dict[str, int]:
             raise InputError(what, where=f"--tenant-weight {text[:60]}")
         weights[tenant] = int(number)
     if weights and not options["tenant_field"]:
-        raise InputError("nothing says whose a row is", where="--tenant-weight",
+        raise InputError("no field names the tenant of a row", where="--tenant-weight",
                          hint="--tenant-field names the field")  # fmt: skip
     return weights

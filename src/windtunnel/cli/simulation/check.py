@@ -74,9 +74,9 @@ def check(
 
     BASE and CHANGED are scenarios; or, on top of --scenario, files with sections of one (such as a
     gateway's configuration) or Kubernetes manifests. With --base, CHANGED is compared with itself
-    at a Git revision. Prints which decisions differ, SLO attainment, cost and latencies with 95 %
+    at a Git revision. Prints which decisions differ, SLO attainment, cost and latencies with 95%
     confidence intervals, and the verdict on limits. Without limits, attainment may fall by 0.1
-    points and cost may rise by 1 %.
+    points and cost may rise by 1%.
 
     Exit 1: a limit is broken.
     """

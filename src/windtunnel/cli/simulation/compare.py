@@ -101,7 +101,7 @@ def compare(
 
     Designs are several scenarios, or one with --vary. Folders of finished runs are compared as they
     are, without running anything. Otherwise each runs with the same seeds, and so with
-    the same requests at the same times. All are compared with the first; differences have 95 %
+    the same requests at the same times. All are compared with the first; differences have 95%
     confidence intervals. Prints a table, and writes a folder with compare.html to look at and
     compare.json.
 

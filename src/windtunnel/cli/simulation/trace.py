@@ -226,7 +226,7 @@ def fit(
     from windtunnel.workload.traces.fitting.traffic import fit_trace
 
     if window_s is not None and not curve:
-        raise InputError("--window: there is no curve whose windows these are", hint="add --curve")
+        raise InputError("--window is for --curve", hint="add --curve")
     if output == STANDARD_OUTPUT == json_to:
         raise InputError("-o and --json cannot both be printed alone", hint="name a file for one")
     keep_apart({"the trace": file}, {"-o": output, "--json": json_to})

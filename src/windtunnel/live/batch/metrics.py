@@ -78,7 +78,7 @@ class BatchMetrics:
             "windtunnel_batch_calls", "Calls by how they ended", labels=[*labels, "outcome"]
         )
         tokens = CounterMetricFamily(
-            "windtunnel_batch_tokens", "Tokens that replies told of", labels=[*labels, "kind"]
+            "windtunnel_batch_tokens", "Tokens that replies report", labels=[*labels, "kind"]
         )
         seconds = HistogramMetricFamily(
             "windtunnel_batch_call_seconds", "How long calls took", labels=labels

@@ -249,7 +249,7 @@ class RefusedRows:
         if self._first_refused > self._skip_bad or first >= max(MOST_FIRST, self._skip_bad + 1):
             return (
                 f"the first {first:,} rows that came back were all refused, {last}; if it is the "
-                f"rows that are bad, --skip-bad {10 * first} goes past so many"
+                f"rows that are bad, --skip-bad {10 * first} skips that many"
             )
         count = len(self._in_a_row.get(failure.endpoint, ()))
         if count >= IN_A_ROW:

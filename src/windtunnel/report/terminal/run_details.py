@@ -182,7 +182,7 @@ def infrastructure_lines(result: Entry) -> list[str]:
         lines += gangs.get("notes", [])
     if fleet is not None and fleet["actions"]:
         actions = ", ".join(f"{count} {word}" for word, count in fleet["actions"].items())
-        lines.append(f"fleet: {actions}")
+        lines.append(f"fleet actions: {actions}")
     return lines
 
 
@@ -201,7 +201,7 @@ def fault_lines(result: Entry) -> list[str]:
         servers = f" ({count(sum(sizes), noun)})" if noun else ""
         found.append(f"{len(sizes)} {kind}{servers}")
     harmless = sum(not one["subjects"] for one in faults)
-    found += [f"{harmless} that struck nothing"] if harmless else []
+    found += [f"{harmless} that hit nothing"] if harmless else []
     more = result["decisions"]["faults"] - len(faults)
     found += [f"{more} more, which are only counted"] if more > 0 else []
     return [f"faults: {', '.join(found)}"]

@@ -91,8 +91,8 @@ def legend_of(study: Mapping[str, Any]) -> str:
             "it does so differently from place to place (Morris' mu*, mu and sigma)."
         )
     return (
-        f"Bars: the share of what varies in {name} that is gone without a setting, alone or "
-        "together with others (Sobol's total and first-order indices)."
+        f"Bars: the share of the variance of {name} that a setting explains, with others or "
+        "alone (Sobol's total and first-order indices)."
     )
 
 

@@ -237,7 +237,7 @@ class HpaForm(ApiSection):
     min_replicas: Count = Field(default=1, description="The fewest replicas.")
     max_replicas: Most = Field(description="Most replicas.")
     metrics: list[HpaMetricForm] = Field(
-        default_factory=list, description="The metrics; default: 80 % of `cpu`, as in Kubernetes."
+        default_factory=list, description="The metrics; default: 80% of `cpu`, as in Kubernetes."
     )
     behavior: HpaBehaviorForm = Field(default_factory=HpaBehaviorForm, description="How fast.")
 

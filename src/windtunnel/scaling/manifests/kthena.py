@@ -165,7 +165,7 @@ class ScaleUpForm(ApiSection):
 
     stable_policy: StablePolicyForm | None = Field(default=None, description="In calm times.")
     panic_policy: PanicPolicyForm | None = Field(
-        default=None, description="In a panic; default: there is none."
+        default=None, description="In a panic; default: none."
     )
 
 
@@ -376,8 +376,8 @@ class RatioForm(ApiSection):
 
     numerator_role: AnyText = Field(description="The role that is counted.")
     denominator_role: AnyText = Field(description="The role that it is counted by.")
-    min_ratio: Annotated[float, Quantity()] = Field(description="At least so many.")
-    max_ratio: Annotated[float, Quantity()] = Field(description="At most so many.")
+    min_ratio: Annotated[float, Quantity()] = Field(description="Minimum.")
+    max_ratio: Annotated[float, Quantity()] = Field(description="Maximum.")
 
     def check(self, where: Context) -> Iterator[Fault]:
         if self.numerator_role == self.denominator_role:

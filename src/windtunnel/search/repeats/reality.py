@@ -350,7 +350,9 @@ class _Recalibration:
         unqueued = [pair for pair in pairs if pair.queue_s <= patience_s]
         if len(unqueued) >= FEWEST_UNQUEUED:
             return unqueued
-        says = "nearly all requests waited, so overheads and prefill cannot be told from the queue"
+        says = (
+            "nearly all requests waited, so overheads and prefill cannot be separated from queueing"
+        )
         self.advice.append(Advice("queue", f"{says}: measure at a lower rate first"))
         return None
 

@@ -34,7 +34,7 @@ class Keeping(Limiter):
     def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
         kept_s = self._kept_s(number, context)
         return (
-            f"{after} replicas were needed within the last {kept_s:.0f} s, and one that was let go"
+            f"{after} replicas were needed within the last {kept_s:.0f} s, and one removed now"
             f" would take as long to come back; {before} are needed now."
         )
 
