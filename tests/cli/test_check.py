@@ -1,6 +1,7 @@
 """`windtunnel check`: what is checked against what, what it prints and leaves, how it exits."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from windtunnel.cli.main import main
 from windtunnel.search.check.check import CheckAsk
 from windtunnel.search.check.check import check as run_check
 from windtunnel.search.check.sides import CheckInput
+from windtunnel.workload.traces.gateway_folder import gateway_rows
 
 Run = Callable[..., tuple[int, str, str]]
 SLOW = SHARED.replace("replicas: 3", "replicas: 1")
@@ -44,6 +46,7 @@ def rows(first: int = 0) -> bytes:
                 "id": str(first + at),
                 "slo": "critical",
                 "outcome": "completed",
+                "e2e": 0.5,
             }
         ).encode()
         + b"\n"
@@ -187,6 +190,12 @@ def test_a_file_is_checked_against_itself_at_a_revision(check: Run) -> None:
     code, _, err = check("--base", "HEAD", "new.yaml", *common)
     assert code == 2
     assert "has no file new.yaml" in err
+    Path("hpa.yaml").write_text(HPA.replace("maxReplicas: 4", "maxReplicas: none"))
+    subprocess.run([*git, "commit", "-q", "-a", "-m", "second"], check=True)
+    Path("hpa.yaml").write_text(HPA)
+    code, _, err = check("--base", "HEAD", "hpa.yaml", *common)
+    assert code == 2
+    assert re.match(r"windtunnel: HEAD \(\w+\): hpa.yaml:7: spec.maxReplicas", err)
 
 
 @pytest.mark.parametrize(
@@ -224,6 +233,29 @@ def test_the_trace_of_a_gateway_that_was_started_again_goes_on(tmp_path: Path) -
     found = run_check(CheckInput(files, trace=folder), CheckAsk(jobs=1), lambda *_: None)
     assert found["requests"] == [1200, 1200]
     assert found["traffic_s"] == pytest.approx(139.9 + 39.9)
+
+
+def test_an_answer_that_broke_off_late_and_a_late_row_are_no_restart(tmp_path: Path) -> None:
+    def row(arrived_s: float, e2e_s: float | None = 1.0) -> bytes:
+        known = {} if e2e_s is None else {"e2e": e2e_s, "outcome": "completed"}
+        return json.dumps({"arrived": arrived_s, **known}).encode() + b"\n"
+
+    first = tmp_path / "trace-000001.jsonl"
+    second = tmp_path / "trace-000002.jsonl"
+    steady = [row(at) for at in range(0, 600, 10)]
+    first.write_bytes(b"".join([*steady, row(200, None), row(210), row(605, None), row(610)]))
+    second.write_bytes(row(300, None) + row(620) + row(630))
+
+    def starts() -> list[int]:
+        return [one.start for one in gateway_rows([first, second])]
+
+    assert set(starts()) == {0}
+    second.write_bytes(row(5, None) + row(10) + row(15))
+    assert starts() == [0] * 64 + [1] * 3, "a gateway begins a file when it starts"
+    joined = first.read_bytes() + second.read_bytes() + b"".join(steady[:30])
+    first.write_bytes(joined)
+    second.unlink()
+    assert [one.start for one in gateway_rows([first])] == [0] * 65 + [1] * 32
 
 
 def test_names_in_a_comment_cannot_mark_it_up_or_mention_anyone(check: Run) -> None:

@@ -21,6 +21,7 @@ def test_a_workflow_is_yaml_and_its_options_exist(file: Path) -> None:
     (call,) = re.findall(r"windtunnel check (.*?-o check)", text, re.DOTALL)
     known = {name for option in check.params for name in option.opts}
     assert set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", call)) <= known
+    assert '${SCENARIO:+--scenario "$SCENARIO"}' in call, "it may be left out"
     assert 'startswith("' not in text or MARKER in text
 
 

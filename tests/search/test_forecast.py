@@ -5,12 +5,15 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from windtunnel.analysis.shadow.window import Present
+from windtunnel.analysis.shadow.forecasts import ForecastLog
+from windtunnel.analysis.shadow.window import FIGURES, Present, TrafficWindow
 from windtunnel.cli.main import main
 from windtunnel.core.errors import InputError
+from windtunnel.core.random import Stream
 from windtunnel.live.shadow.following import GatewayFollower
 from windtunnel.live.shadow.program import ShadowProgram, _Figures
 from windtunnel.report.page.shadow import shadow_page
@@ -158,6 +161,76 @@ def test_an_overload_is_said_to_be_one() -> None:
     assert found.is_saturated
 
 
+def test_of_a_saturated_twin_arrivals_alone_are_told() -> None:
+    log = ForecastLog(SPANS)
+    found = forecaster().forecast(present_at(200.0), 1.0, WhatIf(traffic=30.0))
+    figures = log.issue(found, 200.0)["1m"]
+    rate = figures.pop("rate")
+    assert rate.value == found.figures["1m"]["rate"]
+    assert {(one.value, one.low, one.high) for one in figures.values()} == {(None, None, None)}
+    assert all(one.twin is not None for one in figures.values()), "what the twin says stays"
+
+
+def test_two_forecasts_of_one_time_count_once() -> None:
+    log = ForecastLog(SPANS)
+    found = forecaster().forecast(present_at(200.0))
+    for now_s in (200.0, 200.0, 230.0):
+        log.issue(found, now_s)
+    window = _Came(1e6)
+    window.rate = 2.0
+    log.measure(window)
+    assert log.accuracy()["1m"]["rate"].measured == 2
+
+
+class _Came(TrafficWindow):
+    rate = 0.0
+
+    def measured(self, from_s: float, to_s: float) -> dict[str, float | None]:
+        assert from_s < to_s
+        return {**dict.fromkeys(FIGURES), "rate": self.rate}
+
+
+def test_few_errors_give_intervals_that_are_wide_enough() -> None:
+    stream = Stream(1, "test.errors")
+    figures: dict[str, dict[str, float | None]] = {"1m": {"rate": 10.0}}
+    twin = forecaster().forecast(present_at(200.0))._replace(figures=figures)
+    window = _Came(1e6)
+    covered = []
+    for _ in range(150):
+        log = ForecastLog({"1m": 60.0})
+        for tick in range(30):
+            one = log.issue(twin, 60.0 * tick)["1m"]["rate"]
+            window.rate = 5.0 + 10.0 * stream.uniform()
+            if one.low is not None and one.high is not None:
+                covered.append(one.low <= window.rate <= one.high)
+            log.measure(window)
+    assert len(covered) == 1500, "from 20 errors on"
+    assert 0.88 < sum(covered) / len(covered) < 0.94
+
+
+def test_prompts_that_come_again_are_cached_only_where_others_share_them() -> None:
+    present = present_at(200.0)
+
+    large = forecaster(TRUTH.replace("kv_blocks: 4000", "kv_blocks: 40000"))
+
+    def ttft_s(first_key: int, each: int) -> float:
+        ended = [
+            msgspec.structs.replace(
+                one,
+                prompt_tokens=480,
+                prefix_keys=(first_key + each * number,),
+                prefix_ends=(480,),
+            )
+            for number, one in enumerate(present.ended)
+        ]
+        found = large.forecast(present._replace(ended=ended, servers=1))
+        return found.figures["1m"]["ttft_p50"] or 0.0
+
+    shared, single = ttft_s(1, 0), ttft_s(1, 1)
+    assert shared < 0.035, "a system prompt stays cached"
+    assert single > 0.04, "each prompt was sent once, and others will come"
+
+
 @pytest.fixture
 def shadow(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -183,9 +256,14 @@ def shadow(
 
 def test_commands(shadow: Callable[..., tuple[int, str, str]]) -> None:
     files = ("truth.yaml", "--trace", "trace", "--past", "1m", "--horizon", "1m")
-    other = "one: serving.pools.0.replicas=1"
-    code, out, err = shadow("run", *files, "--once", "--other", other)
-    assert (code, err) == (0, "")
+    Path("bad.yaml").write_text(TRUTH.replace("name:", "nam:", 1))
+    with Path("trace/trace-000001.jsonl").open("a") as trace:
+        trace.write("{}\n")
+    others = ("one: serving.pools.0.replicas=1", "one: serving.pools.0.price_per_hour=400")
+    code, out, err = shadow("run", *files, "--once", "--other", others[0], "--other", others[1])
+    assert (code, err) == (0, "windtunnel: unreadable records: 1\n")
+    (row,) = (row.split() for row in out.splitlines() if row.startswith("one "))
+    assert row[2].startswith("$6."), "both settings hold"
     assert "next 1m  TTFT p95" in out
     assert any(row.split()[:2] == ["one", "100.0%"] for row in out.splitlines())
     assert "not known: which requests are in flight" in out
@@ -205,6 +283,13 @@ def test_commands(shadow: Callable[..., tuple[int, str, str]]) -> None:
         (("run", *files, "--prometheus", "http://x"), "traffic has one source"),
         (("run", *files, "--namespace", "x"), "--namespace: it has no effect without --kubernetes"),
         (("run", *files, "--other", "x"), "--other x: this names no setting"),
+        (("run", *files, "--other", "as it is: seed=1"), "the scenario's own settings"),
+        (("run", *files, "--other", "x: serving.y=1"), "--other x: --set serving.y=1"),
+        (("run", *files, "--log", "none"), "none: there is no such log"),
+        (("run", "bad.yaml", "--trace", "trace"), "bad.yaml:1: nam: unknown key"),
+        (("run", *files, "--once", "--past", "2s"), "no forecast: traffic: "),
+        (("ask", *files, "--fault", "{kind: engine-crash, at: 2m}"), "0s to 60s, the horizon"),
+        (("ask", *files, "--fault", "{kind: engine-crash, at: -1s}"), "times count from now"),
     ):
         code, out, err = shadow(*given)
         assert (code, out) == (2, "")
@@ -223,6 +308,7 @@ def test_metrics_have_forecasts_and_other_policies() -> None:
     text = generate_latest(registry).decode()
     assert 'windtunnel_shadow_forecast{figure="ttft_p95",stretch="1m"}' in text
     assert 'windtunnel_shadow_other_cost{name="one"}' in text
+    assert "windtunnel_shadow_saturated 0.0" in text
     data = program.data()
     assert 'windtunnel_shadow_other_decisions{kind="routing",name="one"} 0.' in text
     one = data["others"]["one"]

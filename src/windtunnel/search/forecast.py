@@ -37,7 +37,7 @@ from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES
 from windtunnel.twin.scenario.load import document_of, load_document
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.traces.formats.windtunnel import line
-from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.record import LARGEST_KEY, TraceRequest
 
 FEWEST_PAST: Final = 20
 """Requests that must have ended lately for a forecast."""
@@ -47,6 +47,7 @@ GOAL: Final = 0.95
 REGRET_JOBS: Final = 2
 """Processes in which it is found: forecasts go on meanwhile."""
 UNKNOWN_OUTPUT: Final = 128
+KEY_STRIDE: Final = 0x9E3779B97F4A7C15
 MOST_DECISIONS: Final = 8
 """That are shown of those before now, and of those after it."""
 
@@ -70,6 +71,19 @@ class Forecaster:
         self.spans_s: Final = spans_s
         self.past_s: Final = past_s
         self.horizon_s: Final = max(spans_s.values())
+
+    def check(self, others: Mapping[str, WhatIf]) -> None:
+        """Raises InputError where the scenario, or it with other settings, cannot be run."""
+        with tempfile.TemporaryDirectory(prefix="windtunnel-") as folder:
+            trace = Path(folder) / "traffic.jsonl"
+            trace.write_bytes(line(TraceRequest(0.0, 1, 1, id="0")))
+            for name, what_if in {"": WhatIf(), **others}.items():
+                try:
+                    load_document(self.document(trace, Present(0.0, [], [], None), what_if))
+                except InputError as error:
+                    if name:
+                        error.say_of(f"--other {name}")
+                    raise
 
     def forecasts(
         self, present: Present, step_scale: float, others: Mapping[str, WhatIf]
@@ -134,17 +148,22 @@ class Forecaster:
             known = after if len(after) >= FEWEST_PAST else known
         first_s = min(one.arrived_s for one in known)
         span_s = max(present.now_s - first_s, 1e-3)
+        lasting = _lasting(known, span_s / 2.0)
         found = []
         for lap in range(math.ceil(self.horizon_s * traffic / span_s)):
             for one in known:
                 after_s = (one.arrived_s - first_s + lap * span_s) / traffic
                 if after_s < self.horizon_s:
-                    tokens = one.output_tokens or UNKNOWN_OUTPUT
-                    found.append(
-                        msgspec.structs.replace(
-                            one, arrived_s=present.now_s + after_s, output_tokens=tokens
-                        )
+                    again = msgspec.structs.replace(
+                        one,
+                        arrived_s=present.now_s + after_s,
+                        output_tokens=one.output_tokens or UNKNOWN_OUTPUT,
+                        prefix_keys=tuple(
+                            key if key in lasting else _renamed(key, lap + 1)
+                            for key in one.prefix_keys
+                        ),
                     )
+                    found.append(again)
         return sorted(found, key=lambda one: one.arrived_s)
 
     def regrets(
@@ -182,7 +201,7 @@ class Forecaster:
         for override in what_if.sets:
             apply_override(document, override)
         if what_if.faults:
-            entries = [_fault(text, self.past_s) for text in what_if.faults]
+            entries = [_fault(text, self.past_s, self.horizon_s) for text in what_if.faults]
             written = document.data.get("faults")
             document.data["faults"] = [*(written if isinstance(written, list) else []), *entries]
             document.put_place(("faults",), "--fault")
@@ -272,7 +291,7 @@ def _enough(past: Sequence[TraceRequest], past_s: float) -> None:
     if len(past) < FEWEST_PAST:
         what = f"{len(past)} requests have ended in the last {past_s:.0f} s"
         allowed = f"{FEWEST_PAST} or more"
-        raise InputError(what, where="the trace", allowed=allowed, hint="wait for more")
+        raise InputError(what, where="traffic", allowed=allowed, hint="wait for more")
 
 
 def most_replicas(
@@ -318,6 +337,23 @@ def _estimated(present: Present, past: Sequence[TraceRequest]) -> list[TraceRequ
     return found
 
 
+def _lasting(requests: Sequence[TraceRequest], least_s: float) -> set[int]:
+    """Prefixes that come again after that long, as system prompts do; others, as those of single
+    conversations, have ended when the same traffic comes again."""
+    first_s: dict[int, float] = {}
+    found = set()
+    for one in requests:
+        for key in one.prefix_keys:
+            if abs(one.arrived_s - first_s.setdefault(key, one.arrived_s)) > least_s:
+                found.add(key)
+    return found
+
+
+def _renamed(key: int, lap: int) -> int:
+    """A prefix of the same length that no server has cached."""
+    return (key + lap * KEY_STRIDE) % LARGEST_KEY
+
+
 def _anonymous(request: TraceRequest, number: int, at_s: float) -> TraceRequest:
     """A row for the twin: numbered in order, since names of the gateway may be there twice."""
     return msgspec.structs.replace(
@@ -325,7 +361,7 @@ def _anonymous(request: TraceRequest, number: int, at_s: float) -> TraceRequest:
     )
 
 
-def _fault(text: str, past_s: float) -> Any:
+def _fault(text: str, past_s: float, horizon_s: float) -> Any:
     place = f"--fault {text[:60]}"
     entry = parse_value(text, place)
     if not isinstance(entry, dict) or "kind" not in entry:
@@ -333,7 +369,11 @@ def _fault(text: str, past_s: float) -> Any:
         raise InputError("this is not a fault", where=place, allowed=allowed)
     at = entry.get("at", 0.0)
     if isinstance(at, str | int | float) and not isinstance(at, bool):
-        entry["at"] = f"{past_s + parse_duration(at)}s"
+        at_s = parse_duration(at)
+        if not 0.0 <= at_s <= horizon_s:
+            what = f"it is at {at}, and times count from now"
+            raise InputError(what, where=place, allowed=f"0s to {horizon_s:g}s, the horizon")
+        entry["at"] = f"{past_s + at_s}s"
     return entry
 
 

@@ -1,6 +1,7 @@
 """What a shadow knows of a gateway from its files, whatever state they are in."""
 
 import json
+import math
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -109,10 +110,62 @@ def test_a_gateway_that_was_started_again_begins_anew(tmp_path: Path) -> None:
     (trace / "trace-000002.jsonl").write_bytes(row(0, 1.0))
     found.look()
     assert [one.id for one in found.window.present().ended] == ["0"]
-    (trace / "trace-000003.jsonl").write_bytes(row(1, 500.0) + row(0, 1.0))
+    (trace / "trace-000003.jsonl").write_bytes(row(1, 500.0))
+    (trace / "trace-000004.jsonl").write_bytes(row(0, 1.0))
     alone = follower_of(trace)
     alone.look()
-    assert (alone.window.restarts, alone.window.now_s) == (1, 3.0)
+    assert (alone.window.restarts, alone.window.now_s) == (2, 3.0)
+
+
+def test_without_a_log_one_late_row_or_broken_answer_is_no_restart(tmp_path: Path) -> None:
+    file = tmp_path / "trace-000001.jsonl"
+    file.write_bytes(b"".join(row(at, 100.0 + at) for at in range(0, 90, 2)))
+    found = follower_of(tmp_path)
+    found.look()
+    more = row(200, 105.0) + row(201, 102.0, e2e=None) + row(202, 190.0)
+    file.write_bytes(file.read_bytes() + more)
+    found.look()
+    assert (found.window.restarts, found.window.now_s) == (0, 192.0)
+    assert {"200", "202"} <= {one.id for one in found.window.present().ended}
+    file.write_bytes(file.read_bytes() + b"".join(row(at, 1.0 + at) for at in range(20)))
+    found.look()
+    assert (found.window.restarts, found.window.now_s) == (1, 22.0), "twenty in a row are one"
+
+
+def test_time_goes_on_while_nothing_is_written_and_that_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "trace-000001.jsonl"
+    file.write_bytes(b"".join(row(at, 1.0 + at / 2) for at in range(300)))
+    found = GatewayFollower(TrafficWindow(1000.0), tmp_path, None)
+    found.look_at(5000.0)
+    assert (found.window.now_s, found.says) == (152.5, "")
+    found.look_at(5030.0)
+    assert (found.window.now_s, found.says) == (182.5, "")
+    assert found.window.measured(100.0, 180.0) is not None
+    found.look_at(5090.0)
+    assert found.window.now_s == 242.5
+    assert "has stopped" in found.says
+    assert found.window.measured(150.0, 210.0) is None, "a gap, or no traffic?"
+    file.write_bytes(file.read_bytes() + row(998, 290.0))
+    found.look_at(5140.0)
+    assert (found.window.now_s, found.says, found.window.gaps) == (292.0, "", 1)
+    empty = follower_of(tmp_path / "..")
+    empty.look_at(1.0)
+    empty.look_at(100.0)
+    assert empty.window.now_s == 0.0, "a gateway that has not started has no time"
+
+
+def test_a_prompt_that_is_estimated_to_end_before_its_prefix_counts(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write_log(log, arrivals=1, ended=0)
+    facts = log.read_text().replace(
+        '"prefix_keys":[],"prefix_ends":[]', '"prefix_keys":[7,8],"prefix_ends":[32,64]'
+    )
+    log.write_text(facts)
+    found = follower_of(tmp_path, log)
+    found.look()
+    (one,) = found.window.present().in_flight
+    assert (one.prompt_tokens, one.prefix_keys, one.prefix_ends) == (50, (7,), (32,))
+    assert found.bad_lines == 0
 
 
 @pytest.mark.parametrize("is_seen_empty", [True, False])
@@ -180,7 +233,7 @@ def test_requests_whose_end_is_missing_are_given_up(tmp_path: Path) -> None:
     found.window.see(500.0)
     assert found.window.present().in_flight == []
     assert found.window.lost == 3
-    assert found.window.measured(0.0, 60.0) is not None
+    assert found.window.measured(0.0, 5.0) is not None
 
 
 def test_a_clock_that_is_set_back_begins_the_window_anew(tmp_path: Path) -> None:
@@ -227,9 +280,20 @@ def test_no_line_stops_a_shadow(
         assert found.window.measured(0.0, 1.0) is not None or found.window.now_s < 1.0
 
 
-def test_a_trace_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+def test_a_trace_or_log_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such trace"):
         follower_of(tmp_path / "none")
+    with pytest.raises(InputError, match="there is no such log"):
+        follower_of(tmp_path, tmp_path / "none")
+
+
+def test_a_line_that_is_nested_too_deeply_is_a_bad_one(tmp_path: Path) -> None:
+    deep = b'{"a":' * 100_000 + b"\n"
+    (tmp_path / "trace-000001.jsonl").write_bytes(deep + row(1, 5.0))
+    (tmp_path / "log").write_bytes(deep)
+    found = follower_of(tmp_path, tmp_path / "log")
+    found.look()
+    assert found.bad_lines == 2
 
 
 def test_figures_of_a_stretch_worked_by_hand() -> None:
@@ -238,5 +302,10 @@ def test_figures_of_a_stretch_worked_by_hand() -> None:
     assert found["ttft_p50"] == 0.75
     assert found["tpot_p95"] == pytest.approx(0.2)
     assert found["rate"] == 1.0
+    not_streamed = ServedRequest(1.5, math.nan, 2.0, 11)
+    with_it = figures_of([*requests, not_streamed], 1.0, 3.0)
+    assert with_it["rate"] == 1.5, "it arrived, too"
+    assert (with_it["ttft_p50"], with_it["tpot_p95"]) == (found["ttft_p50"], found["tpot_p95"])
+    assert with_it["waiting"] == pytest.approx(1.5 * (found["waiting"] or 0.0))
     assert found["waiting"] == pytest.approx((0.5 + 1.0) / 2.0)
     assert figures_of([], 0.0, 1.0)["ttft_p95"] is None

@@ -168,5 +168,8 @@ def test_what_prometheus_does_not_say_is_a_sentence(mood: str, says: str) -> Non
         traffic.look_at(BEGAN_S + 330.0)
         assert traffic.says == ""
         assert len(window.present().ended) > 100
+        traffic.look_at(BEGAN_S + 200.0)
+        assert (window.now_s, window.restarts) == (BEGAN_S + 180.0, 1), "the clock was set back"
+        assert len(window.present().ended) > 100
     traffic.look_at(BEGAN_S + 400.0)
     assert "Prometheus does not answer" in traffic.says

@@ -137,6 +137,7 @@ class Shadow:
             "now_s": self.window.now_s,
             "ticks": self.ticks,
             "says": "no tick yet" if last is None else last.says,
+            "saturated": None if now is None else int(now.is_saturated),
             "in_flight": None if last is None else last.in_flight,
             "servers": None if last is None else last.servers,
             "forecast": {} if last is None else plain(last.figures),
@@ -173,5 +174,4 @@ def _gap(present: Present) -> str:
     if not present.gaps:
         return ""
     gap = present.gaps[-1]
-    silent, ago = (round(one_s) for one_s in (gap.to_s - gap.from_s, present.now_s - gap.to_s))
-    return f"gap: there are no records of {silent} s, until {ago} s ago"
+    return f"gap: there are no records from {gap.from_s:.0f} s to {gap.to_s:.0f} s"

@@ -1,5 +1,6 @@
 """Recent traffic as a gateway's files show it: what has ended, and what is still being answered."""
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +20,7 @@ BEFORE_GAP_S: Final = 300.0
 
 
 class ServedRequest(NamedTuple):
-    """Times of a request that was answered, for figures of a stretch."""
+    """Times of a request, for figures of a stretch; NaN: not observed."""
 
     arrived_s: float
     ttft_s: float
@@ -37,19 +38,22 @@ def figures_of(requests: Any, from_s: float, to_s: float) -> dict[str, float | N
     table = np.asarray(requests, dtype=np.float64).reshape(-1, len(ServedRequest._fields))
     arrived, ttft, e2e, tokens = table.T
     inside = (arrived >= from_s) & (arrived < to_s)
-    several = inside & (tokens > 1)
+    timed = np.isfinite(ttft)
+    several = inside & timed & np.isfinite(e2e) & (tokens > 1)
     tpot = (e2e[several] - ttft[several]) / (tokens[several] - 1)
     waited = np.minimum(to_s, arrived + ttft) - np.maximum(from_s, arrived)
+    # Answers that are not streamed wait as long as others.
+    share = inside.sum() / max(1, (inside & timed).sum())
 
     def quantile(values: Any, share: float) -> float | None:
         return float(np.quantile(values, share)) if len(values) else None
 
     return {
-        "ttft_p50": quantile(ttft[inside], 0.50),
-        "ttft_p95": quantile(ttft[inside], 0.95),
+        "ttft_p50": quantile(ttft[inside & timed], 0.50),
+        "ttft_p95": quantile(ttft[inside & timed], 0.95),
         "tpot_p50": quantile(tpot, 0.50),
         "tpot_p95": quantile(tpot, 0.95),
-        "waiting": float(waited[waited > 0.0].sum()) / (to_s - from_s),
+        "waiting": float(share * waited[waited > 0.0].sum()) / (to_s - from_s),
         "rate": float(inside.sum()) / (to_s - from_s),
     }
 
@@ -209,16 +213,19 @@ class TrafficWindow:
             from_s <= one.arrived_s < to_s for one in self._in_flight.values()
         ):
             return None
+        last_s = self.now_s if self._record_s is None else self._record_s
+        if last_s < min(to_s, self.now_s - GAP_S):
+            return None  # the next record says whether it is a gap
         if any(gap.from_s < to_s and gap.to_s > from_s for gap in self._gaps):
             return dict.fromkeys(FIGURES)
         return figures_of(list(served(self._ended)), from_s, to_s)
 
 
 def served(requests: list[TraceRequest]) -> Iterator[ServedRequest]:
-    """Those whose times were observed."""
+    """Their times, as far as they were observed."""
     for one in requests:
-        if one.ttft_s is not None and one.e2e_s is not None:
-            yield ServedRequest(one.arrived_s, one.ttft_s, one.e2e_s, one.output_tokens)
+        ttft_s, e2e_s = (math.nan if it is None else it for it in (one.ttft_s, one.e2e_s))
+        yield ServedRequest(one.arrived_s, ttft_s, e2e_s, one.output_tokens)
 
 
 def _order(request: TraceRequest) -> tuple[float, str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from windtunnel.analysis.shadow.window import TrafficWindow
     from windtunnel.live.shadow.cluster import ClusterSource
     from windtunnel.live.shadow.following import TrafficSource
-    from windtunnel.search.forecast import Forecaster
+    from windtunnel.search.forecast import Forecaster, WhatIf
 
 STRETCHES = (60.0, 300.0, 600.0)
 """Forecasts are of the next one, five and ten minutes, and of the horizon."""
@@ -69,7 +69,7 @@ _sources_options = together(
 @_twin_options
 @time_option("--tick", "30s", "Time between forecasts.")
 @option("--other", None, "Forecast with another setting, too, as in "
-        "'p2c: serving.router.policy=power-of-two'.", multiple=True,
+        "'p2c: serving.router.policy=power-of-two'; a name may have several.", multiple=True,
         metavar="NAME:PATH=VALUE")  # fmt: skip
 @option("--regret", TIME, "Also compare with foresight over this much recent traffic, as in 1h;"
                           " repeated every quarter of it.", metavar="TIME")  # fmt: skip
@@ -100,28 +100,34 @@ def run(
     from windtunnel.live.shadow.program import ShadowProgram
     from windtunnel.report.page.shadow import shadow_page
     from windtunnel.report.terminal.layout import screen
-    from windtunnel.report.terminal.shadow import show_present, show_tick
+    from windtunnel.report.terminal.shadow import counts_of, show_present, show_tick
     from windtunnel.search.forecast_quality import shadow_of
 
-    found = shadow_of(_forecaster(scenario, past, horizon), _others(other), regret)
+    forecaster, others = _forecaster(scenario, past, horizon), _others(other)
+    forecaster.check(others)
+    found = shadow_of(forecaster, others, regret)
     traffic, cluster = _sources(found.window, given)
     regret_every_s = None if regret is None else regret / 4
     program = ShadowProgram(found, traffic, tick, regret_every_s, shadow_page, cluster)
     if once:
         last = program.tick()
+        data = program.data()
+        for text in (*counts_of(data), *(one for one in program.problems() if one != last.says)):
+            note(text)
+        if last.forecast is None:
+            raise InputError(last.says, where="no forecast")
         found.measure_regret()
         show_tick(last, screen(), found.regrets)
-        show_present(program.data(), screen())
-        for problem in program.problems():
-            if problem != last.says:
-                note(problem)
+        show_present(data, screen())
+        if found.regret_says:
+            note(f"no regret: {found.regret_says}")
         return
 
     said: list[str] = []
 
     def told(one: "ShadowTick") -> None:
         nonlocal said
-        says = program.problems()
+        says = [*program.problems(), *counts_of(program.data())]
         for text in says:
             if text not in said:
                 note(f"{one.now_s:.0f} s: {text}")
@@ -255,14 +261,21 @@ def _forecaster(scenario: Path, past_s: float, horizon_s: float) -> "Forecaster"
     return Forecaster(read_text(scenario), str(scenario), names, past_s)
 
 
-def _others(given: tuple[str, ...]) -> dict[str, Any]:
+def _others(given: tuple[str, ...]) -> "dict[str, WhatIf]":
+    """By name: all settings that were given for it."""
+    from windtunnel.analysis.shadow.forecasts import AS_IT_IS
     from windtunnel.search.forecast import WhatIf
 
-    found = {}
+    found: dict[str, WhatIf] = {}
     for text in given:
         name, colon, override = text.partition(":")
         if not colon or not name.strip() or "=" not in override:
             allowed = "NAME:PATH=VALUE, as in p2c:serving.router.policy=power-of-two"
             raise InputError("this names no setting", where=f"--other {text}", allowed=allowed)
-        found[name.strip()] = WhatIf(sets=(override.strip(),))
+        name = name.strip()
+        if name == AS_IT_IS:
+            what = f"{name!r} is the name of the scenario's own settings"
+            raise InputError(what, where=f"--other {text}", hint="choose another name")
+        before = found.get(name, WhatIf()).sets
+        found[name] = WhatIf(sets=(*before, override.strip()))
     return found

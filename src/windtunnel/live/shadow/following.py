@@ -2,25 +2,35 @@
 
 Lines are read as they are written; one that is not whole yet waits. A gateway that starts says so
 in the first line of its log, which it overwrites; without a log, times of the trace that fall back
-show it. Lines that cannot be read are counted and left out: a shadow goes on.
+show it. Lines that cannot be read are counted and left out: a shadow goes on. While nothing is
+written, time goes on with the clock.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Final, Protocol
 
 import msgspec
 
-from windtunnel.analysis.shadow.window import MOST_IN_FLIGHT, TrafficWindow
+from windtunnel.analysis.shadow.window import GAP_S, MOST_IN_FLIGHT, TrafficWindow
 from windtunnel.core import vocabulary
+from windtunnel.core.clock import monotonic_s
 from windtunnel.core.errors import InputError
 from windtunnel.live.event_log import STARTED
 from windtunnel.live.gateway import facts
 from windtunnel.live.gateway.settings import GatewayFile
 from windtunnel.live.replay import LogLine
 from windtunnel.workload.traces.formats.windtunnel import TraceLine
-from windtunnel.workload.traces.gateway_folder import PATTERN, RESTART_S, SAME_ARRIVAL_S
+from windtunnel.workload.traces.gateway_folder import (
+    MOST_BEHIND,
+    PATTERN,
+    RESTART_S,
+    SAME_ARRIVAL_S,
+    StartOrder,
+)
 from windtunnel.workload.traces.record import TraceRequest, fault_of
 
 READ_BYTES: Final = 1 << 20
@@ -28,7 +38,7 @@ LONGEST_LINE: Final = 16 << 20
 COMPARED_BYTES: Final = 512
 """Before the place up to which a file was read: other bytes there are those of another file."""
 MOST_UNKNOWN: Final = 10_000
-MOST_BEHIND: Final = 20
+SILENT: Final = "nothing new in the files for over a minute: the gateway is idle, or has stopped"
 
 
 class TrafficSource(Protocol):
@@ -106,6 +116,9 @@ class GatewayFollower:
         if not trace.exists():
             hint = "`live.trace` of a gateway names its folder"
             raise InputError("there is no such trace", where=str(trace), hint=hint)
+        if log is not None and not log.exists():
+            hint = "`live.log` of a gateway names it"
+            raise InputError("there is no such log", where=str(log), hint=hint)
         self.window: Final = window
         self.bad_lines = 0
         self.says = ""
@@ -119,7 +132,11 @@ class GatewayFollower:
         self._classes: list[str] = []
         self._tenants: list[str] = []
         self._healthy: Final[dict[str, bool]] = {}
-        self._latest_s = 0.0
+        self._order: Final = StartOrder[TraceRequest]()
+        self._complete: Final[set[Path]] = set()
+        """Files of the trace with a complete answer."""
+        self._news: tuple[float, float] | None = None
+        """When something new was read last: by our clock, and by the gateway's."""
         self._arrivals: Final[dict[str, float]] = {}
         """By id: the requests that the log has and the trace has not yet."""
         self._unknown: list[bytes] = []
@@ -127,17 +144,31 @@ class GatewayFollower:
 
     def look(self) -> None:
         """Takes what was written since the last look."""
+        self.look_at(monotonic_s())
+
+    def look_at(self, clock_s: float) -> None:
+        """The same at a time of our own clock."""
+        is_new = False
         if self._log is not None:
             for raw in self._log.lines():
+                is_new = True
                 self._take(raw, self._fact)
         again, self._unknown = self._unknown, []
         for raw in again:
-            self._take(raw, self._row)
+            self._take(raw, partial(self._row, self.source))
         self._unknown.clear()  # neither look knew their requests: they are of an earlier start
         for file in sorted(self.source.glob(PATTERN)) if self.source.is_dir() else [self.source]:
             tail = self._tails.setdefault(file, FileTail(file))
             for raw in tail.lines():
-                self._take(raw, self._row)
+                is_new = True
+                self._take(raw, partial(self._row, file))
+        if is_new or self._news is None:
+            self._news = clock_s, self.window.now_s
+        news_s, then_s = self._news
+        silent_s = clock_s - news_s
+        self.says = SILENT if silent_s > GAP_S else ""
+        if then_s > 0.0:
+            self.window.see(then_s + silent_s)
 
     def unknown(self) -> list[str]:
         """What these files do not say."""
@@ -153,15 +184,17 @@ class GatewayFollower:
         self.window.restart()
         self._healthy.clear()
         self._arrivals.clear()
-        self._latest_s = 0.0
 
-    def _take(self, raw: bytes, take: Any) -> None:
+    def _take(self, raw: bytes, take: Callable[[bytes], None]) -> None:
         try:
             take(raw)
-        except (msgspec.DecodeError, LookupError, TypeError, ValueError, OverflowError):
+        except (
+            *(msgspec.DecodeError, LookupError, TypeError, ValueError, OverflowError),
+            RecursionError,
+        ):
             self.bad_lines += 1
 
-    def _row(self, raw: bytes) -> None:
+    def _row(self, file: Path, raw: bytes) -> None:
         row = msgspec.json.decode(raw, type=TraceLine)
         request = TraceRequest(
             arrived_s=row.arrived,
@@ -186,10 +219,16 @@ class GatewayFollower:
                     self._unknown.append(raw)
                 return
             del self._arrivals[str(row.id)]
-        elif ended_s < self._latest_s - RESTART_S:
-            self._begin_anew()
-        self._latest_s = max(self._latest_s, request.arrived_s)
-        self.window.end(request)
+            self.window.end(request)
+            return
+        is_first = file not in self._complete
+        if request.e2e_s is not None:
+            self._complete.add(file)
+        decided = self._order.take(request, request.arrived_s, request.e2e_s, is_first=is_first)
+        for begins, one in decided:
+            if begins:
+                self._begin_anew()
+            self.window.end(one)
 
     def _fact(self, raw: bytes) -> None:
         line = msgspec.json.decode(raw, type=LogLine)
@@ -214,16 +253,18 @@ class GatewayFollower:
             self._tenants.append(line.data["name"])
         elif line.kind == facts.ARRIVED:
             data = line.data
+            prompt, ends = int(data["prompt_tokens"]), data.get("prefix_ends", ())
+            shared = bisect_right(ends, prompt)  # prompts are estimated, and may be shorter
             request = TraceRequest(
                 arrived_s=line.time,
-                prompt_tokens=int(data["prompt_tokens"]),
+                prompt_tokens=prompt,
                 output_tokens=int(data["output_tokens"]),
                 id=about,
                 tenant=self._tenants[data["tenant"]],
                 slo=self._classes[data["slo"]],
                 model=data["model"],
-                prefix_keys=tuple(data.get("prefix_keys", ())),
-                prefix_ends=tuple(data.get("prefix_ends", ())),
+                prefix_keys=tuple(data.get("prefix_keys", ())[:shared]),
+                prefix_ends=tuple(ends[:shared]),
             )
             _check(fault_of(request))
             self.window.arrive(request)

@@ -166,6 +166,7 @@ TOTALS: Final = {
     "late_records": "Records that came too late to count.",
     "gaps": "Times without records, between records that came much more often.",
     "lost_requests": "Requests whose end is missing in the records.",
+    "saturated": "1: the twin is saturated, and only arrivals can be told.",
     "in_flight": "Requests that are being answered.",
     "replicas": "The most replicas that the twin's autoscaler asks for.",
     "replicas_now": "Replicas that it asks for at present.",

@@ -101,6 +101,9 @@ class PrometheusTraffic:
     def look_at(self, now_s: float) -> None:
         """The same at a time; where Prometheus does not answer, `says` has why."""
         end_s = (now_s - DELAY_S) // STEP_S * STEP_S
+        if self._until_s is not None and end_s < self._until_s - RATE_S:
+            self.window.restart()  # the clock was set back
+            self._until_s = None
         begin_s = end_s - self.window.keep_s // STEP_S * STEP_S
         if self._until_s is not None:
             begin_s = max(begin_s, self._until_s)

@@ -7,15 +7,7 @@ from windtunnel.analysis.figures import NOTHING, share_text, text_of
 from windtunnel.analysis.shadow.forecasts import AS_IT_IS
 from windtunnel.core.units import format_duration
 from windtunnel.report.page.document import document
-from windtunnel.report.terminal.shadow import LABELS, cell_of, present_rows
-
-COUNTS = {
-    "restarts": "restarts of the gateway",
-    "gaps": "gaps in the records",
-    "bad_lines": "unreadable records",
-    "late_records": "late records",
-    "lost_requests": "requests whose end is missing",
-}
+from windtunnel.report.terminal.shadow import LABELS, cell_of, counts_of, present_rows
 
 
 def shadow_page(data: Mapping[str, Any]) -> str:
@@ -33,7 +25,7 @@ def shadow_page(data: Mapping[str, Any]) -> str:
         "has_regret": bool(regret),
         "decisions": [(name, _kinds(one), _control(one)) for name, one in policies],
         "present": present_rows(data["cluster"]) if data["cluster"] is not None else [],
-        "counts": [(label, data[name]) for name, label in COUNTS.items() if data.get(name)],
+        "counts": counts_of(data),
     }
     return document(
         "shadow.html",

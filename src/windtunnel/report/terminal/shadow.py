@@ -21,6 +21,20 @@ LABELS = {
 }
 
 
+COUNTS = {
+    "restarts": "restarts of the gateway",
+    "gaps": "gaps in the records",
+    "bad_lines": "unreadable records",
+    "late_records": "late records",
+    "lost_requests": "requests whose end is missing",
+}
+
+
+def counts_of(data: Mapping[str, Any]) -> list[str]:
+    """What was wrong with the records so far."""
+    return [f"{label}: {data[name]:,}" for name, label in COUNTS.items() if data[name]]
+
+
 def cell_of(name: str, value: float | None) -> str:
     """A figure of a stretch in its unit."""
     if value is None:
@@ -37,9 +51,7 @@ def show_tick(
 ) -> None:
     """A forecast with its intervals, and what other settings come to."""
     known = regrets or {}
-    if tick.forecast is None:
-        say(console, f"no forecast: {tick.says}")
-        return
+    assert tick.forecast is not None
     rows = []
     for stretch, figures in tick.figures.items():
         for name, one in figures.items():
@@ -108,7 +120,8 @@ def show_question(now: TwinForecast, asked: TwinForecast, console: Console) -> N
     print_table(console, ("", "figure", "as it is", "asked"), rows, words=2)
     for name, one in ((AS_IT_IS, now), ("asked", asked)):
         if one.is_saturated:
-            say(console, f"{name}: {SATURATED}")
+            what = "requests arrive faster than they are served, and waits grow until that ends"
+            say(console, f"{name}: {SATURATED}: {what}")
 
 
 def show_accuracy(measured: Mapping[str, Any], console: Console) -> None:

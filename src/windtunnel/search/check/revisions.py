@@ -53,10 +53,11 @@ class Revisions(ExitStack):
             place = path.resolve().relative_to(self.root.resolve())
         except ValueError:
             return None
-        found = self._tree(commit) / place
+        found = self.tree(commit) / place
         return found if found.is_file() else None
 
-    def _tree(self, commit: str) -> Path:
+    def tree(self, commit: str) -> Path:
+        """The folder with all files of a commit."""
         if commit not in self._folders:
             folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="windtunnel-")))
             _unpack(self.root, commit, folder)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.gangs.api.load import KINDS as GANG_KINDS
 from windtunnel.scaling.kubernetes.autoscaler import AUTOSCALER, autoscaler_plan
 from windtunnel.scaling.kubernetes.plan import InvalidPlan
@@ -59,6 +59,8 @@ class _SideFiles(NamedTuple):
     name: str
     file: Path
     scenario: Path | None
+    tree: Path | None = None
+    """The folder that the files of a revision were unpacked to."""
 
 
 def sides_of(given: CheckInput, stack: ExitStack) -> tuple[CheckSide, CheckSide]:
@@ -109,26 +111,35 @@ def _at(
     there = revisions.file(commit, file, f"{option} {revision}")
     if scenario is not None:
         scenario = revisions.find(commit, scenario) or scenario
-    return _SideFiles(name, there, scenario)
+    return _SideFiles(name, there, scenario, revisions.tree(commit))
 
 
 def _plan(
     side: _SideFiles, given: CheckInput, trace: Path | None, seed: int | None
 ) -> ScenarioPlan:
-    document = _document(side)
-    if trace is not None:
-        _replay(document, trace, f"{TRACE} {given.trace}")
-    for override in given.sets:
-        apply_override(document, override)
-    if seed is not None:
-        document.data["seed"] = seed
-        document.put_place(("seed",), f"--seed {seed}")
     try:
+        document = _document(side)
+        if trace is not None:
+            _replay(document, trace, f"{TRACE} {given.trace}")
+        for override in given.sets:
+            apply_override(document, override)
+        if seed is not None:
+            document.data["seed"] = seed
+            document.put_place(("seed",), f"--seed {seed}")
         return load_document(document)
     except InputError as error:
-        if side.file != given.files[-1]:
+        if side.tree is not None:
+            _leave_out(f"{side.tree}/", error)
+        if side.tree is not None or side.file != given.files[-1]:
             error.say_of(side.name)
         raise
+
+
+def _leave_out(folder: str, error: InputError) -> None:
+    """Paths within the folder are shown as relative ones."""
+    for one in (error, *(error.faults if isinstance(error, InputFaults) else ())):
+        one.what = one.what.replace(folder, "")
+        one.where = one.where and one.where.replace(folder, "")
 
 
 def _document(side: _SideFiles) -> Document:

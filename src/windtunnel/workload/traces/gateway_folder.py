@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -13,8 +13,58 @@ from windtunnel.core.errors import InputError
 PATTERN = "trace-*.jsonl"
 RESTART_S = 60.0
 """A gateway counts from its start: times that fall by more are those of the next start."""
+MOST_BEHIND = 20
+"""Rows behind those before them, one after the other: the gateway was started again."""
+MOST_HELD = 1_000
 SAME_ARRIVAL_S = 1.0
 """Between the arrival of a request in the trace and in the gateway's log, at most."""
+
+Row = TypeVar("Row")
+
+
+class StartOrder(Generic[Row]):
+    """Finds the rows with which a trace begins anew, since the gateway was started again.
+
+    A gateway begins a file when it starts, and writes rows when requests end, timed from its start.
+    So a row that ended before others arrived begins a start if it is the first complete answer of
+    its file, or if many in a row ended long before (files may be joined); a single one is late.
+    Only complete answers say when they ended: one that broke off may have arrived long before.
+    """
+
+    def __init__(self) -> None:
+        self._latest_s = 0.0
+        self._held: list[tuple[Row, float]] = []
+        """Rows that may be of another start, with their arrivals."""
+        self._behind = 0
+        """Those of them that show it."""
+
+    def take(
+        self, row: Row, arrived_s: float, e2e_s: float | None, *, is_first: bool
+    ) -> Iterator[tuple[bool, Row]]:
+        """The rows that are decided now, and whether the gateway started with it.
+
+        `is_first`: the file has had no complete answer before it.
+        """
+        least_s = self._latest_s - (SAME_ARRIVAL_S if is_first else RESTART_S)
+        is_behind = e2e_s is not None and arrived_s + e2e_s < least_s
+        self._behind += is_behind
+        self._held.append((row, arrived_s))
+        if is_behind:
+            if is_first or self._behind >= MOST_BEHIND:
+                yield from self._decided(begins=True)
+        elif e2e_s is not None or len(self._held) >= MOST_HELD or not (self._behind or is_first):
+            yield from self._decided(begins=False)
+
+    def rest(self) -> Iterator[tuple[bool, Row]]:
+        """The same of what is left at the end."""
+        yield from self._decided(begins=self._behind > 0)
+
+    def _decided(self, *, begins: bool) -> Iterator[tuple[bool, Row]]:
+        held, self._held, self._behind = self._held, [], 0
+        for row, arrived_s in held:
+            self._latest_s = arrived_s if begins else max(self._latest_s, arrived_s)
+            yield begins, row
+            begins = False
 
 
 class GatewayRow(NamedTuple):
@@ -23,12 +73,6 @@ class GatewayRow(NamedTuple):
     start: int
     arrived_s: float
     row: dict[str, Any]
-
-    @property
-    def ended_s(self) -> float:
-        """When its answer was complete; of others the time of its arrival."""
-        e2e = self.row.get("e2e")
-        return self.arrived_s + (float(e2e) if isinstance(e2e, int | float) else 0.0)
 
 
 def one_trace(path: Path, stack: ExitStack, last_s: float | None = None) -> Path:
@@ -81,9 +125,17 @@ def gateway_rows(files: Sequence[Path]) -> Iterator[GatewayRow]:
     line that a killed gateway did not finish is left out.
     """
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    latest_s = 0.0
+    order = StartOrder[GatewayRow]()
     start = 0
+
+    def counted(found: Iterator[tuple[bool, GatewayRow]]) -> Iterator[GatewayRow]:
+        nonlocal start
+        for begins, one in found:
+            start += begins
+            yield one._replace(start=start)
+
     for file in files:
+        is_first = True
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
@@ -91,11 +143,10 @@ def gateway_rows(files: Sequence[Path]) -> Iterator[GatewayRow]:
                 try:
                     row = decode(line)
                     one = GatewayRow(start, float(row["arrived"]), row)
-                except (msgspec.DecodeError, LookupError, TypeError, ValueError):
+                    e2e_s = None if row.get("e2e") is None else float(row["e2e"])
+                except (msgspec.DecodeError, LookupError, TypeError, ValueError, RecursionError):
                     what = "this is not a row of a gateway's trace"
                     raise InputError(what, where=f"{file}:{number}") from None
-                if one.ended_s < latest_s - RESTART_S:
-                    start, latest_s = start + 1, 0.0
-                    one = one._replace(start=start)
-                latest_s = max(latest_s, one.arrived_s)
-                yield one
+                yield from counted(order.take(one, one.arrived_s, e2e_s, is_first=is_first))
+                is_first = is_first and e2e_s is None
+    yield from counted(order.rest())
