@@ -126,10 +126,10 @@ class Soaked(Both):
     def outcome(self, view: View) -> dict[str, Any]:
         ended = [(one.name.rpartition("/")[2], sorted(one.status.incarnations.items()))
                  for known in (view.sets, view.groups) for one in known.values()]  # fmt: skip
-        caught_up = len(self.on.ever) >= self.made or view is self.twin.view
+        made = self.made if view is self.twin.view else min(len(self.on.ever), self.made)
         # References of gangs to pods come a moment after the pods.
         half = [] if view is self.twin.view else self.half_bound()
-        more = {"terminations": sorted(ended), "pods are made": caught_up, "bound in part": half}
+        more = {"terminations": sorted(ended), "pods made": made, "bound in part": half}
         return {**outcome(view), **more}
 
     @property
@@ -162,7 +162,11 @@ class Soaked(Both):
         else:
             async with self.editing:
                 await one()
-        await self.settle(SETTLED_S)
+        try:
+            await self.settle(SETTLED_S)
+        except AssertionError:
+            print("NOT SETTLED", *self.invariants.trail, sep="\n", flush=True)
+            raise
         self.slowest_s = max(self.slowest_s, monotonic_s() - began_s)
         print(f"{monotonic_s():.0f} {self.on.space[-4:]} {one.__name__}: settled after "
               f"{monotonic_s() - began_s:.1f} s, {len(self.on.ever)} pods", flush=True)  # fmt: skip

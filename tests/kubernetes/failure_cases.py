@@ -166,6 +166,7 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
     "a fifth of the requests fails": (FAULTY,),
     "every answer is slow": (
         FAULTY,
+        HERE + "test_a_set_whose_requests_hang_holds_up_no_other",
         FAULTS + "test_a_lease_is_kept_while_every_answer_takes_long",
     ),
     # Machines.

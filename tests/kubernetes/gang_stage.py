@@ -19,7 +19,7 @@ from windtunnel.live.kubernetes.resources import PODS, Plain, Unstructured
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import RESOURCES, Mirror
 from windtunnel.live.operate.placement import Placement
-from windtunnel.live.operate.writer import CallAnswer, Writer
+from windtunnel.live.operate.writer import CallAnswer, Versions, Writer
 from windtunnel.live.rehearse.cluster import install, set_replicas
 from windtunnel.live.rehearse.kubelets import Kubelets, add_node
 
@@ -40,16 +40,16 @@ class MortalWriter(Writer):
         self.left = calls
         self.log: list[ApiCall] = []
 
-    async def carry_out(self, call: ApiCall) -> CallAnswer:
+    async def carry_out(self, call: ApiCall, versions: Versions) -> CallAnswer:
         if self.left is not None and self.left <= 0:
             raise Killed
         self.log.append(call)
         if self.left is not None:
             self.left -= 1
             if self.left == 0:
-                await super().carry_out(call)
+                await super().carry_out(call, versions)
                 raise Killed  # it was done, and nobody heard of it
-        return await super().carry_out(call)
+        return await super().carry_out(call, versions)
 
 
 class Operator:

@@ -138,6 +138,21 @@ async def test_a_set_comes_up_whatever_becomes_of_requests(
         proxy.fate = lambda method, path: None
 
 
+async def test_a_set_whose_requests_hang_holds_up_no_other(cluster: Cluster) -> None:
+    async with proxied(cluster) as (proxy, client), stage(cluster, client=client) as on:
+        await on.until(lambda: on.operator.mirror.synced)
+        proxy.fate = lambda method, path: Silence() if "/slow" in path else None
+        for name in ("slow", "web"):
+            await on.apply(pod_clique_set([clique("a", 2)], name=name))
+        async with asyncio.timeout(20):  # a request may take 30 s
+            await on.until(lambda: on.kubelets.ready("web-0-a") == 2)
+            await on.kubelets.lose("web-0-a")
+            await on.until(lambda: len(on.ever) == 3 and on.kubelets.ready("web-0-a") == 2)
+        proxy.fate = lambda method, path: None
+        proxy.cut_all()
+        await on.until_ready(4)
+
+
 async def test_no_pod_takes_the_place_of_one_that_could_not_be_deleted(cluster: Cluster) -> None:
     """In an update the old pod goes and the new one comes in one pass, at the same index."""
     async with proxied(cluster) as (proxy, client), stage(cluster, client=client) as on:

@@ -7,14 +7,14 @@ from unittest.mock import AsyncMock
 import pytest
 
 from tests.live.operate.test_malformed import mirror
-from windtunnel.gangs.commands import Delete
+from windtunnel.gangs.commands import Delete, PatchGangPlacement
 from windtunnel.gangs.kubernetes.calls import DELETE, ApiCall
-from windtunnel.gangs.objects import Attachment
+from windtunnel.gangs.objects import Attachment, PodGang
 from windtunnel.live.kubernetes.resources import Meta
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import InvalidSet
 from windtunnel.live.operate.received import Received
-from windtunnel.live.operate.writer import DONE, CallAnswer, CallOutcome
+from windtunnel.live.operate.writer import DONE, CallAnswer, CallOutcome, Versions
 
 CALL = ApiCall(DELETE, "Service", "web", (Delete(Attachment("Service", "web", "", 0, {}), ""),))
 
@@ -28,11 +28,11 @@ def test_delays_grow_by_passes_whatever_else_succeeds(outcome: CallOutcome) -> N
     loop = operator()
     due = []
     for _ in range(5):
-        loop._delays.clear()  # a pass begins
+        delays: dict[str, float] = {}  # a pass begins
         loop._retries.clear()
         for _ in range(8):
-            loop._follow(CALL, CallAnswer(outcome, "no"))
-        loop._follow(CALL, DONE)
+            loop._follow(CALL, CallAnswer(outcome, "no"), delays)
+        loop._follow(CALL, DONE, delays)
         assert len({due_s for due_s, _, _ in loop._retries}) == 1, "eight calls are one failure"
         due.append(loop._retries[0][0])
     assert all(late > early for early, late in pairwise(due))
@@ -44,10 +44,10 @@ def test_a_failure_that_comes_back_after_a_success_is_told_again() -> None:
     told = []
     loop.on_failure = lambda call, answer: told.append(answer.says)
     for answer in (CallAnswer(CallOutcome.FAILED, "quota"),) * 3:
-        loop._follow(CALL, answer)
+        loop._follow(CALL, answer, {})
     assert told == ["quota"]
-    loop._follow(CALL, DONE)
-    loop._follow(CALL, CallAnswer(CallOutcome.FAILED, "quota"))
+    loop._follow(CALL, DONE, {})
+    loop._follow(CALL, CallAnswer(CallOutcome.FAILED, "quota"), {})
     assert told == ["quota", "quota"]
 
 
@@ -62,3 +62,67 @@ def test_a_condition_that_could_not_be_written_is_due_again() -> None:
     writer.carry_out.return_value = DONE
     asyncio.run(loop._tell_invalid())
     assert loop._tell_again_s == float("inf")
+
+
+def test_calls_of_a_set_wait_for_those_before_and_for_no_other_set() -> None:
+    answered, done = asyncio.Event(), list[str]()
+
+    async def carry_out(call: ApiCall, versions: Versions) -> CallAnswer:
+        assert versions == {}
+        if call.uid == "slow":
+            await answered.wait()
+        done.append(call.uid)
+        return DONE
+
+    def call(owner: str, uid: str) -> ApiCall:
+        return ApiCall(DELETE, "Service", owner, (), uid=uid)
+
+    async def run() -> None:
+        writer = AsyncMock()
+        writer.carry_out = carry_out
+        loop = operator(writer)
+        async with asyncio.TaskGroup() as loop._calling:
+            loop._decide([call("a", "slow"), call("b", "quick")], 0.0)
+            loop._decide([call("a", "next"), call("b", "more")], 0.0)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert done == ["quick", "more"]
+            answered.set()
+        assert done == ["quick", "more", "slow", "next"]
+        assert not loop._queues
+
+    asyncio.run(run())
+
+
+def test_what_placement_says_of_a_gang_is_said_again_until_it_is_written() -> None:
+    gang = PodGang("web-0", "web", 0, "")
+    gang.uid = "1"
+    answers = [CallAnswer(CallOutcome.STALE, "old"), DONE, DONE]
+    written: list[object] = []
+
+    async def carry_out(call: ApiCall, versions: Versions) -> CallAnswer:
+        written.append(call.body)
+        return answers.pop(0)
+
+    async def run() -> None:
+        now = [0.0]
+        writer, placement = AsyncMock(), AsyncMock()
+        writer.carry_out = carry_out
+        loop = GangOperator(mirror(), writer, None, lambda: now[0], "", placement)
+        loop._view.put(gang)
+        placement.step.return_value = [PatchGangPlacement(gang, "no room", 0.0)]
+        async with asyncio.TaskGroup() as loop._calling:
+            await loop._place()
+        async with asyncio.TaskGroup() as loop._calling:
+            now[0] = 1.0
+            loop.step()
+        said = {"phase": "Pending", "placementScore": 0.0, "whyPending": "no room"}
+        assert written == [{"status": said}] * 2
+        assert not loop._placed
+        async with asyncio.TaskGroup() as loop._calling:
+            await loop._place()
+        loop._view.remove(gang)
+        loop._do(placement.step.return_value, now[0])
+        assert not loop._placed, "it is gone"
+
+    asyncio.run(run())

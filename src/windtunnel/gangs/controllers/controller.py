@@ -113,8 +113,8 @@ class Controller:
         self._timers: Final[list[tuple[float, str, str, int]]] = []
         """(when, kind, name, replica): to be looked at then."""
         self._expected: Final = Expectations(view)
-        self._aside: Final = Changes()
-        """Changes of sets of which something is expected."""
+        self._aside: Final[dict[str, Changes]] = {}
+        """By set of which something is expected: its changes."""
         self._planned: Final[dict[tuple[str, str, int], float]] = {}
         self._nodes: Final = termination.NodeCount()
 
@@ -157,8 +157,9 @@ class Controller:
                 tally.stale.update(indices)
         changes.members.clear()
         if len(self._expected):
-            if self._expected.settle(now_s):
-                changes.take_all(self._aside)
+            for name in self._expected.settle(self._changed_sets(changes), now_s):
+                if name in self._aside:
+                    changes.take_all(self._aside.pop(name))
             if len(self._expected):
                 self._put_aside(changes)
         self._follow_sets(changes)
@@ -185,26 +186,53 @@ class Controller:
         self._expected.add(this.commands, now_s)
         return this.commands
 
+    def _changed_sets(self, changes: Changes) -> dict[str, None]:
+        """Sets of which anything changed."""
+        view = self._view
+        found = {**changes.sets, **dict.fromkeys(changes.parts)}
+        kinds: list[tuple[dict[str, None], Mapping[str, Owned]]] = [
+            (changes.cliques, view.cliques),
+            (changes.groups, view.groups),
+            (changes.gangs, view.gangs),
+        ]
+        for names, known in kinds:
+            for name in names:
+                thing = known.get(name)
+                if thing is not None:
+                    found[thing.set_name] = None
+        for kind, name in changes.attachments:
+            other = view.find(kind, name)
+            if isinstance(other, Owned):
+                found[other.set_name] = None
+        return found
+
     def _put_aside(self, changes: Changes) -> None:
         """Keeps changes of sets that something is expected of for later."""
-        view, expected, aside = self._view, self._expected, self._aside
+        view, expected = self._view, self._expected
         for name in [name for name in changes.parts if name in expected]:
             for replica in changes.parts.pop(name):
-                aside.part(name, replica)
+                self._aside_of(name).part(name, replica)
         for name in [name for name in changes.sets if name in expected]:
-            aside.sets[name] = None
+            self._aside_of(name).sets[name] = None
             del changes.sets[name]
-        kinds: list[tuple[dict[str, None], dict[str, None], Mapping[str, Owned]]] = [
-            (changes.cliques, aside.cliques, view.cliques),
-            (changes.groups, aside.groups, view.groups),
-            (changes.gangs, aside.gangs, view.gangs),
-        ]
-        for names, held, known in kinds:
-            for name in list(names):
-                thing = known.get(name)
-                if thing is not None and thing.set_name in expected:
-                    held[name] = None
-                    del names[name]
+        for clique in [view.cliques.get(name) for name in changes.cliques]:
+            if clique is not None and clique.set_name in expected:
+                self._aside_of(clique.set_name).cliques[clique.name] = None
+                del changes.cliques[clique.name]
+        for group in [view.groups.get(name) for name in changes.groups]:
+            if group is not None and group.set_name in expected:
+                self._aside_of(group.set_name).groups[group.name] = None
+                del changes.groups[group.name]
+        for gang in [view.gangs.get(name) for name in changes.gangs]:
+            if gang is not None and gang.set_name in expected:
+                self._aside_of(gang.set_name).gangs[gang.name] = None
+                del changes.gangs[gang.name]
+
+    def _aside_of(self, name: str) -> Changes:
+        aside = self._aside.get(name)
+        if aside is None:
+            aside = self._aside[name] = Changes()
+        return aside
 
     # What woke us.
 

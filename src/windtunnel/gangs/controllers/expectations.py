@@ -6,6 +6,7 @@ shows what was asked for, when the driver says that the command was refused, or 
 should an answer never come. A new controller begins with a fresh cache and expects nothing.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,7 +77,7 @@ class Expectations:
                 pod = command.clique.places.get(command.index)
                 before = "" if pod is None else pod.uid
             owner = self._set_of(command)
-            self._by_set.setdefault(owner, {})[_key(command)] = _Expected(command, before)
+            self._by_set.setdefault(owner, {})[key_of(command)] = _Expected(command, before)
             self._until_s[owner] = now_s + LONGEST_S
 
     def refused(self, command: Command) -> str:
@@ -84,25 +85,28 @@ class Expectations:
         owner = self._set_of(command)
         known = self._by_set.get(owner)
         if known is not None:
-            found = known.get(_key(command))
+            found = known.get(key_of(command))
             if found is not None and found.command is command:
-                del known[_key(command)]
+                del known[key_of(command)]
         return owner
 
-    def settle(self, now_s: float) -> bool:
-        """Drops what the cache shows by now; says whether a set is free that was not."""
-        freed = []
-        for owner, expected in self._by_set.items():
-            if now_s < self._until_s[owner]:
-                for key in [key for key, one in expected.items() if self._is_met(one)]:
-                    del expected[key]
-                if expected:
-                    continue
-            freed.append(owner)
+    def settle(self, changed: Iterable[str], now_s: float) -> list[str]:
+        """Drops what the cache shows by now of sets that changed; those that are free then."""
+        freed = [] if now_s < self.next_s() else [
+            owner for owner, until_s in self._until_s.items() if until_s <= now_s
+        ]  # fmt: skip
+        for owner in changed:
+            expected = self._by_set.get(owner)
+            if expected is None or owner in freed:
+                continue
+            for key in [key for key, one in expected.items() if self._is_met(one)]:
+                del expected[key]
+            if not expected:
+                freed.append(owner)
         for owner in freed:
             del self._by_set[owner]
             del self._until_s[owner]
-        return len(freed) > 0
+        return freed
 
     def _set_of(self, command: Command) -> str:
         if isinstance(command, CreatePod):
@@ -131,7 +135,7 @@ class Expectations:
         return _shows(thing, command)
 
 
-def _key(command: Command) -> str:
+def key_of(command: Command) -> str:
     """What a later command of the same key makes void."""
     if isinstance(command, CreatePod):
         return f"{POD}/{command.name}/{command.index}"

@@ -1,22 +1,26 @@
 """The loop of the gang controllers: look at the view, decide, write, and when to look again.
 
-Nothing is decided here. A call that fails is tried again after a delay that doubles; until then
-nothing more is decided about its set, so that a quota that refuses pods costs a request now and
-then and not a storm of them.
+Nothing is decided here. Calls of a set go one verb after the other, beside those of other sets: one
+that is slow holds up nothing but its set. A call that fails is tried again after a delay that
+doubles; until then nothing more is decided about its set, so that a quota that refuses pods costs a
+request now and then and not a storm of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count, groupby
 from typing import Final
 
 from windtunnel.core.loop import INFINITY
 from windtunnel.core.random import Streams, fresh_seed
-from windtunnel.gangs.commands import Command, Create, CreatePod, SetCondition
+from windtunnel.gangs.commands import Command, Create, CreatePod, Emit, SetCondition
 from windtunnel.gangs.controllers.controller import Controller
+from windtunnel.gangs.controllers.expectations import key_of
 from windtunnel.gangs.kubernetes.calls import (
     CREATE,
     DELETE,
@@ -34,7 +38,8 @@ from windtunnel.live.operate.mirror import RESOURCES, InvalidSet, Mirror
 from windtunnel.live.operate.orphans import Orphans
 from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.refusals import Refusals
-from windtunnel.live.operate.writer import CallAnswer, CallOutcome, Writer
+from windtunnel.live.operate.writer import CallAnswer, CallOutcome, Versions, Writer
+from windtunnel.live.system import unwrapped
 
 ACCEPTED: Final = "Accepted"
 STALE_S: Final = 0.05
@@ -49,9 +54,13 @@ BACKOFFS: Final = {
 the first again."""
 LATE: Final = ("Secret", "RoleBinding")
 """Kinds that are created after others of the same pass."""
+FEW: Final = 5
+MOST_AT_ONCE: Final = 32
+"""Sets with more calls than a few: a lost pod does not wait until a thousand sets are up."""
 LONGEST_NOTE: Final = 900
 MOST_SAID: Final = 10_000
 
+Beside = tuple[Callable[[], Awaitable[None]], Callable[[], float]]
 Decided = Callable[[float, Sequence[ApiCall]], None]
 
 
@@ -81,10 +90,14 @@ class GangOperator:
         self._stream: Final = Streams(fresh_seed())["operator.retries"]
         self._backoffs: Final[dict[tuple[str, str], Backoff]] = {}
         """By set; a success of another call says nothing of one that failed."""
-        self._delays: Final[dict[tuple[str, str], float]] = {}
-        """Of this pass: however many calls of a set fail in it, it is one failure."""
         self._made: Final[list[Command]] = []
-        """What was created in the last pass: the caches have shown it."""
+        """What was created since the last pass: the caches have shown it."""
+        self._placed: Final[dict[str, Command]] = {}
+        """What is still to be written of placed gangs: by thing, the latest."""
+        self._queues: Final[dict[str, deque[list[ApiCall]]]] = {}
+        """By set whose calls are being made: those that come after."""
+        self._calling: asyncio.TaskGroup | None = None
+        self._room: Final = asyncio.Semaphore(MOST_AT_ONCE)
         self._is_away = False
         """Whether it was told that the API server does not answer."""
         self._refusals: Final = Refusals(mirror.view, now_s())
@@ -103,66 +116,112 @@ class GangOperator:
 
     async def run(self) -> None:
         """Until it is cancelled, or the lease is lost."""
+        with unwrapped():
+            async with asyncio.TaskGroup() as self._calling:
+                tasks: list[Beside] = [(self._tell_invalid, lambda: self._tell_again_s)]
+                if self._orphans is not None:
+                    tasks.append((self._sweep, self._orphans.next_s))
+                if self._placement is not None:
+                    tasks.append((self._place, self._placement.next_s))
+                looked = [asyncio.Event() for _ in tasks]
+                for (work, next_s), event in zip(tasks, looked, strict=True):
+                    self._calling.create_task(self._beside(work, next_s, event))
+                while True:
+                    self._mirror.woken.clear()
+                    self.step()
+                    for event in looked:
+                        event.set()
+                    await self._wait()
+
+    async def _beside(
+        self,
+        work: Callable[[], Awaitable[None]],
+        next_s: Callable[[], float],
+        looked: asyncio.Event,
+    ) -> None:
+        """Does something after each look at the view, and when it is due, in its own time."""
         while True:
-            self._mirror.woken.clear()
-            if not await self.step():
-                await self._wait()
+            await _until(looked, next_s() - self._now_s())
+            looked.clear()
+            await work()
+
+    async def _place(self) -> None:
+        assert self._placement is not None
+        commands = await self._placement.step()
+        self._placed.update((key_of(one), one) for one in commands if not isinstance(one, Emit))
+        if commands:
+            self._do(commands, self._now_s())
+            self._mirror.woken.set()  # there may be more to place after a look at the view
+
+    async def _sweep(self) -> None:
+        assert self._orphans is not None
+        self._decide(await self._orphans.calls(), self._now_s())
 
     async def _wait(self) -> None:
         retry_s = self._retries[0][0] if self._retries else INFINITY
-        until_s = min(self.controller.next_s(), retry_s, self._tell_again_s)
-        until_s = min(until_s, self._refusals.next_s())
-        if self._orphans is not None:
-            until_s = min(until_s, self._orphans.next_s())
-        if self._placement is not None:
-            until_s = min(until_s, self._placement.next_s())
-        delay_s = max(until_s - self._now_s(), 0.0)
-        try:
-            async with asyncio.timeout(None if until_s == INFINITY else delay_s):
-                await self._mirror.woken.wait()
-        except TimeoutError:
-            return
+        until_s = min(self.controller.next_s(), retry_s, self._refusals.next_s())
+        await _until(self._mirror.woken, until_s - self._now_s())
 
-    async def step(self) -> bool:
-        """One pass; says whether there was anything to do."""
+    def step(self) -> None:
+        """One pass; its calls may still be under way when it ends."""
         now_s = self._now_s()
-        self._delays.clear()
+        again: list[Command] = []
         while self._retries and self._retries[0][0] <= now_s:
-            self.controller.refused(heappop(self._retries)[2])
+            command = heappop(self._retries)[2]
+            if self._placed.get(key_of(command)) is command:
+                again.append(command)
+            else:
+                self.controller.refused(command)
         for command in self._made:
             if self._view.find(command.kind, command.name) is None:
                 self.controller.refused(command)  # it has come and gone again
         self._made.clear()
-        await self._tell_invalid()
-        # From here until its calls are made of it, the view stands still.
         commands = list(self.controller.reconcile(now_s))
         commands += self._accepted(now_s)
         commands += self._refusals.conditions(now_s)
         self.passes += 1
         self._tell_strays()
-        done = await self._do(commands, now_s)
-        if self._orphans is not None:
-            await self._decide(await self._orphans.calls(), now_s)
-        if self._placement is not None:
-            done = await self._do(await self._placement.step(), self._now_s()) or done
-        return done
+        self._do([*commands, *again], now_s)
 
-    async def _do(self, commands: Sequence[Command], now_s: float) -> bool:
-        """Carries commands out; says whether anything came of them."""
+    def _do(self, commands: Sequence[Command], now_s: float) -> None:
         calls, void = self._translator.calls(commands)
         for command in void:
+            self._forget(command)
             self._retry(command, now_s + STALE_S)
-        return await self._decide(calls, now_s)
+        self._decide(calls, now_s)
 
-    async def _decide(self, calls: list[ApiCall], now_s: float) -> bool:
+    def _decide(self, calls: list[ApiCall], now_s: float) -> None:
         if not calls:
-            return False
+            return
         self.decided += len(calls)
         if self.on_decision is not None:
             self.on_decision(now_s, calls)
-        if self._writer is not None:
-            await self._carry_out(calls)
-        return True
+        if self._writer is None:
+            return
+        assert self._calling is not None
+        by_set: dict[str, list[ApiCall]] = {}
+        for call in calls:
+            by_set.setdefault(self._set_of(call), []).append(call)
+        for owner, found in by_set.items():
+            queue = self._queues.get(owner)
+            if queue is not None:
+                queue.append(found)
+            else:
+                self._queues[owner] = deque([found])
+                self._calling.create_task(self._call(owner))
+
+    async def _call(self, owner: str) -> None:
+        """Makes the calls of a set, those of one pass after those of another."""
+        queue = self._queues[owner]
+        while queue:
+            calls = queue.popleft()
+            if len(calls) <= FEW:
+                await self._carry_out(calls)
+            else:
+                async with self._room:
+                    await self._carry_out(calls)
+            self._mirror.woken.set()
+        del self._queues[owner]
 
     def _retry(self, command: Command, due_s: float) -> None:
         heappush(self._retries, (due_s, next(self._numbers), command))
@@ -170,14 +229,16 @@ class GangOperator:
     async def _carry_out(self, calls: list[ApiCall]) -> None:
         """Calls of one verb at once, one verb after the other: as the commands were ordered."""
         assert self._writer is not None
-        self._writer.begin()
+        versions: Versions = {}
+        delays: dict[str, float] = {}
         kept: set[str] = set()
         for batch in _batches(calls):
             if batch[0].verb == EVENT:
                 self._emit(batch)
                 continue
             tried = [call for call in batch if not kept or not self._is_put_off(call, kept)]
-            answers = await asyncio.gather(*(self._writer.carry_out(call) for call in tried))
+            made = [self._writer.carry_out(call, versions) for call in tried]
+            answers = await asyncio.gather(*made)
             for call, answer in zip(tried, answers, strict=True):
                 pod = self._view.pods.get(call.name) if call.kind == POD else None
                 if (
@@ -186,8 +247,7 @@ class GangOperator:
                     and pod is not None
                 ):
                     kept.add(pod.clique)
-                self._follow(call, answer)
-        await asyncio.sleep(0)
+                self._follow(call, answer, delays)
 
     def _is_put_off(self, call: ApiCall, kept: set[str]) -> bool:
         """Pods of a clique are not created while the ones that they replace could not be deleted:
@@ -198,15 +258,19 @@ class GangOperator:
         self._retry(command, self._now_s() + STALE_S)
         return True
 
-    def _follow(self, call: ApiCall, answer: CallAnswer) -> None:
+    def _follow(self, call: ApiCall, answer: CallAnswer, delays: dict[str, float]) -> None:
+        """`delays`, by pace: however many calls of a set fail in a pass, it is one failure."""
         owner = self._set_of(call)
         if answer.outcome is CallOutcome.DONE:
             self._is_away = False
             self._refusals.done(owner, (call.verb, call.kind, call.name), self._now_s())
             self._made.extend(one for one in call.commands if isinstance(one, Create))
+            for one in call.commands:
+                self._forget(one)
             return
         now_s = self._now_s()
-        delay_s = self._delay_s(owner, answer.pace, now_s)
+        if answer.pace not in delays:
+            delays[answer.pace] = self._delay_s(owner, answer.pace, now_s)
         if answer.outcome is CallOutcome.FAILED:
             self._tell_failure(call, answer, owner)
         elif answer.outcome is CallOutcome.NO_ANSWER and not self._is_away:
@@ -214,17 +278,19 @@ class GangOperator:
             if self.on_failure is not None:
                 self.on_failure(call, answer)
         for command in call.commands:
-            self._retry(command, now_s + delay_s)
+            self._retry(command, now_s + delays[answer.pace])
+
+    def _forget(self, command: Command) -> None:
+        if self._placed and self._placed.get(key_of(command)) is command:
+            del self._placed[key_of(command)]
 
     def _delay_s(self, owner: str, pace: str, now_s: float) -> float:
         key = (owner, pace)
-        if key not in self._delays:
-            if key not in self._backoffs:
-                if len(self._backoffs) >= MOST_SAID:
-                    self._backoffs.clear()
-                self._backoffs[key] = Backoff(self._stream, *BACKOFFS[pace])
-            self._delays[key] = self._backoffs[key].failed(now_s)
-        return self._delays[key]
+        if key not in self._backoffs:
+            if len(self._backoffs) >= MOST_SAID:
+                self._backoffs.clear()
+            self._backoffs[key] = Backoff(self._stream, *BACKOFFS[pace])
+        return self._backoffs[key].failed(now_s)
 
     def _set_of(self, call: ApiCall) -> str:
         command = call.commands[0] if call.commands else None
@@ -289,11 +355,18 @@ class GangOperator:
                 continue
             self._told_invalid[name] = said
             call = _invalid_call(name, found, self._now_s())
-            answer = await self._writer.carry_out(call)
+            answer = await self._writer.carry_out(call, {})
             if answer.outcome is not CallOutcome.DONE:
                 self._told_invalid[name] = ("", "")
                 delay_s = self._delay_s(name, answer.pace, self._now_s())
                 self._tell_again_s = min(self._tell_again_s, self._now_s() + delay_s)
+
+
+async def _until(event: asyncio.Event, delay_s: float) -> None:
+    """Until something happens, or for so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(None if delay_s == INFINITY else max(delay_s, 0.0)):
+            await event.wait()
 
 
 def _batches(calls: Sequence[ApiCall]) -> Iterator[list[ApiCall]]:

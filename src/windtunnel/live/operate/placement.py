@@ -7,6 +7,7 @@ binds the rest of the gang or, where there is no room for it, evicts what is bou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -24,6 +25,7 @@ from windtunnel.live.operate.mirror import Mirror
 from windtunnel.live.operate.received import Received
 
 SCHEDULER: Final = "windtunnel"
+BIND_S: Final = 5.0
 RETRY_S: Final = 5.0
 """After a binding or an eviction that was refused."""
 
@@ -103,8 +105,14 @@ class Placement:
         return None if raw is None else raw.metadata
 
     async def _bind_twice(self, client: Client, binding: Binding) -> bool:
-        """A refusal may have been for a moment, and others of the gang are bound already."""
-        return await self._bind(client, binding) or await self._bind(client, binding)
+        """A refusal may have been for a moment, and others of the gang are bound already.
+
+        One that takes long is left: other gangs wait. If it happens after all, the cache shows it.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BIND_S):
+                return await self._bind(client, binding) or await self._bind(client, binding)
+        return False
 
     async def _bind(self, client: Client, binding: Binding) -> bool:
         """By uid: another pod of the name is not bound. One whose answer was lost is read."""

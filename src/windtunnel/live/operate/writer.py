@@ -57,6 +57,8 @@ class CallAnswer:
 ENDED: Final = ("Succeeded", "Failed")
 DONE: Final = CallAnswer(CallOutcome.DONE)
 MOST_CONFLICTS: Final = 10_000
+Versions = dict[tuple[str, str, str], str]
+"""By kind, name and version: the version that a write of ours has made of it since."""
 
 
 class Writer:
@@ -65,21 +67,15 @@ class Writer:
     def __init__(self, client: Client, mirror: Mirror) -> None:
         self.client: Final = client
         self._mirror: Final = mirror
-        self._versions: Final[dict[tuple[str, str, str], str]] = {}
-        """By kind, name and version: the version that a write of ours in this pass made of it."""
         self._conflicts: Final[dict[tuple[str, str], str]] = {}
         """By kind and name: the version that a call was last refused for as old."""
         self.counts: Final[dict[tuple[str, str, str], int]] = {}
         """Calls by verb, kind and outcome."""
 
-    def begin(self) -> None:
-        """A pass begins: what its calls were made from is what the caches show now."""
-        self._versions.clear()
-
-    async def carry_out(self, call: ApiCall) -> CallAnswer:
-        """Makes one call. `NotLeader` is for the caller."""
+    async def carry_out(self, call: ApiCall, versions: Versions) -> CallAnswer:
+        """Makes one call of those that have `versions` in common. `NotLeader` is for the caller."""
         try:
-            answer = await self._call(call)
+            answer = await self._call(call, versions)
         except NotLeader:
             raise
         except NotFound as error:
@@ -116,7 +112,7 @@ class Writer:
         if found is not None:
             self._mirror.objects[call.kind].cache.written(found)
 
-    async def _call(self, call: ApiCall) -> CallAnswer:
+    async def _call(self, call: ApiCall, versions: Versions) -> CallAnswer:
         resource = RESOURCES[call.kind]
         namespace, name = api_names(call.name)
         if call.verb == DELETE:
@@ -129,13 +125,13 @@ class Writer:
         body = {key: value for key, value in call.body.items() if value}
         if not body:
             return DONE  # it already says so
-        version = self._versions.get((call.kind, call.name, call.version), call.version)
+        version = versions.get((call.kind, call.name, call.version), call.version)
         guards = {"uid": call.uid, "resourceVersion": version}
         body["metadata"] = {**(body.get("metadata") or {}), **guards}
         below = "status" if call.verb == STATUS else ""
         form = form_of(call.kind)
         made = await self.client.patch(resource, namespace, name, body, form, subresource=below)
-        self._versions[call.kind, call.name, call.version] = made.metadata.resource_version
+        versions[call.kind, call.name, call.version] = made.metadata.resource_version
         self._mirror.objects[call.kind].cache.written(made)
         return DONE
 
