@@ -284,3 +284,20 @@ def test_the_answer_is_wrong_as_rarely_as_it_says() -> None:
         wrong += ended.best is not None and true[ended.best] < 0.95
     assert answers > 380
     assert wrong / answers <= 0.05 + 0.02
+
+
+def test_more_servers_whose_cost_is_only_a_bound_are_not_called_dearer() -> None:
+    """Machines cost what runs say, and what never ran has a cost of its own that may seem less."""
+    entrants = tuple(Entrant(n, (n + 1,), 1.0 + n, scales=True) for n in range(4))
+
+    def run(wish: WantedRun) -> Trial:
+        return Trial((0.5 if wish.number == 0 else 1.0,), (REQUESTS,), 10.0 * (wish.number + 1))
+
+    ended, _ = played([ServerCounts(entrants, rising=True)], RULES, run)
+    assert ended.best == 1
+    last = ended.verdicts[3]
+    assert (last.reason, last.cost, last.sentence) == (
+        DEARER,
+        4.0,
+        "has more servers than the answer",
+    )

@@ -421,16 +421,18 @@ class Race:
             for stage in reversed(self._stages)
             if all(run in seen for run in _runs(entrant, stage))
         ]
-        reason, instead = UNTRIED, None
-        if self._best is not None and (
-            cost >= self._cost(self._entrants[self._best]) or self._has_more(number, self._best)
-        ):
-            reason, instead = DEARER, self._best
+        reason, instead, sentence = UNTRIED, None, ""
+        if self._best is not None:
+            dearer = cost >= self._cost(self._entrants[self._best])
+            if dearer or self._has_more(number, self._best):
+                reason, instead = DEARER, self._best
+                # What scales or runs on a fleet costs at least this: that may seem to be less.
+                sentence = "" if dearer else "has more servers than the answer"
         if not stages or self._failure(entrant, stages[0]):
-            return CandidateVerdict(reason, cost=cost, instead=instead)
+            return CandidateVerdict(reason, cost=cost, instead=instead, sentence=sentence)
         sure = self._sure(entrant, stages[0], self._rules.confidence)
         said = self._verdict(reason, entrant, stages[0], sure, self._rules.confidence)
-        return msgspec.structs.replace(said, instead=instead)
+        return msgspec.structs.replace(said, instead=instead, sentence=sentence)
 
 
 def closest_of(verdicts: Mapping[int, CandidateVerdict]) -> int | None:
