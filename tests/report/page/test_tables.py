@@ -168,3 +168,14 @@ def test_the_router_is_judged_where_somebody_asked(busy: dict[str, Any]) -> None
     router = "serving.router={policy: weighted, counterfactual: 1}"
     said = tables.choices(run(BUSY, router, check=False))
     assert said.startswith("Of 235 choices of the router that were examined, ")
+
+
+def test_the_header_says_models_and_accelerators() -> None:
+    def pool(**keys: object) -> dict[str, object]:
+        return {"model": None, "accelerator": None, "tensor_parallel": 1, **keys}
+
+    large = pool(model="llama-3.1-70b", accelerator="h100-sxm", tensor_parallel=4)
+    pools = [large, {**large, "role": "decode"}, pool(accelerator="l4"), pool(model="qwen2.5-32b")]
+    said = tables.serves({"serving": {"pools": pools}})
+    assert said == "llama-3.1-70b on 4 x h100-sxm, l4, qwen2.5-32b"
+    assert tables.serves({"serving": {"pools": [pool()]}}) == ""

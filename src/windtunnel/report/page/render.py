@@ -113,6 +113,7 @@ def _values(run: AnalyzedRun) -> dict[str, Any]:
         "ticks": time_ticks(end_s),
         "servers": len(series.names),
         "fleet": fleet_size(series),
+        "serves": tables.serves(scenario),
         "measured": measured_text(result),
         "heat": heat,
         "worst": [

@@ -236,6 +236,16 @@ def _gpus(plan: Entry) -> int:
     return math.prod(plan.get(degree, 1) for degree in degrees)
 
 
+def serves(scenario: Entry) -> str:
+    """Models and what they run on: `llama-3.1-70b on 4 x h100-sxm`, a server of each kind once."""
+    found = []
+    for pool in scenario["serving"]["pools"]:
+        count, name = _gpus(pool), pool.get("accelerator")
+        hardware = f"{count} x {name}" if name and count > 1 else name
+        found.append(" on ".join(text for text in (pool.get("model"), hardware) if text))
+    return ", ".join(text for text in dict.fromkeys(found) if text)
+
+
 def _hardware(plan: Entry) -> str:
     if not plan:
         return NOTHING
