@@ -17,7 +17,8 @@ KEEPS = "(keep|kept|break|broke|hold|held)(s|ing|n)?"
 BANNED = {
     r"whoever": "name it: the request, the client, the server",
     r"those who": "name them: requests, callers, users",
-    r"what stands (behind|before|between|in the way|on)": "evidence, limits, or what it is",
+    r"what stands (before|between|in the way|on)": "evidence, limits, or what it is",
+    r"(stands?|stood) behind": "evidence, or measured",
     rf"{KEEPS} [^.;:|]{{0,40}}promises?": "SLO attainment",
     rf"promises? [^.;:|]{{0,20}}{KEEPS}": "SLO attainment",
     r"within the promise": "within the SLO",
@@ -38,7 +39,6 @@ BANNED = {
 
 IN_PAGES = {
     r"whereabouts|footing|mishap": "the field's word",
-    r"(stands?|stood) behind": "evidence",
     r"the line (grows|of requests)|stands? in (one|the) line": "queue",
     r"(is|are|be) told|told (when|to)": "notified, ordered",
     r"what came( of it)?": "what happened",

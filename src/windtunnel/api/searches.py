@@ -142,7 +142,7 @@ def sensitivity(
     jobs: int | None = None,
     cache: str | Path | None = None,
 ) -> SensitivityTable:
-    """Says which settings a figure depends on, and how much: by `morris` or by `sobol`.
+    """Ranks the settings that a figure depends on, by `morris` or `sobol`.
 
     Everything else is as for the command of the same name and for `sweep`.
     """

@@ -67,16 +67,14 @@ class LoraSettings(Section):
 class OffloadTier(Section):
     """A tier for KV that does not fit on the accelerator."""
 
-    tier: Literal["cpu", "disk", "remote"] = Field(
-        description="Host memory, a local disk, or a remote store. Each tier evicts to the next."
-    )
+    tier: Literal["cpu", "disk", "remote"] = Field(description="Each tier evicts to the next.")
     size_bytes: Annotated[float, Size("0B", "100PB", above=True)] = Field(
         description="Capacity for one server."
     )
     bandwidth_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] | None = Field(
         default=None,
-        description="Bandwidth to a server's accelerators, one load at a time. Default: `cpu` "
-        "25GB/s, `disk` 7GB/s, `remote` 1GB/s.",
+        description="To a server's accelerators, one load at a time. Default: `cpu` 25GB/s, "
+        "`disk` 7GB/s, `remote` 1GB/s.",
     )
     latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] | None = Field(
         default=None,
@@ -250,7 +248,7 @@ class EngineSettings(Section):
     )
     reserve_full_prompt: Switch = Field(
         default=True,
-        description="Whether a request is scheduled only when its whole prompt fits.",
+        description="Whether requests wait until their whole prompt fits.",
     )
     unhashed_blocks_first: Switch = Field(
         default=True,

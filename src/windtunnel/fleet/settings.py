@@ -83,12 +83,12 @@ class FleetPool(Section):
     )
     capacity: Literal["on-demand", "spot", "reserved", "bare-metal"] = Field(
         default="on-demand",
-        description="Idle `on-demand` machines are given back after 10m, `spot` after 1m, "
-        "`reserved` and `bare-metal` never.",
+        description="Idle machines are given back after 10m (`on-demand`), 1m (`spot`) or never "
+        "(`reserved`, `bare-metal`).",
     )
     interruption: Annotated[float, Number(0, 1)] = Field(
         default=0.0,
-        description="Published interruption rate, which the fleet weighs against the price.",
+        description="Interruption rate, which the fleet weighs against the price.",
     )
     zone: Annotated[str, Name()] = Field(default="zone-1", description="Its zone.")
     machines_per_rack: Annotated[int, Whole(0, MOST_MACHINES)] = Field(

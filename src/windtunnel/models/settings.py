@@ -21,7 +21,7 @@ Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
 
 
 class PhysicsStepTime(Section):
-    """From the model's shape, the accelerator's peaks and a measured efficiency profile."""
+    """From the model's shape, the accelerator's peaks and a profile."""
 
     model: Literal["physics"]
     profile: (
@@ -33,7 +33,7 @@ class PhysicsStepTime(Section):
 
 
 class RooflineStepTime(Section):
-    """The larger of compute time and memory time at the accelerator's peaks."""
+    """The larger of compute and memory time at the accelerator's peaks."""
 
     model: Literal["roofline"]
 
@@ -62,7 +62,7 @@ class TableStepTime(Section):
 
     model: Literal["table"]
     path: Annotated[str, FilePath("the path of a table of step times")] = Field(
-        description="A folder of kernel tables, or a file of steps from `windtunnel profile`."
+        description="Kernel tables, or steps from `windtunnel profile`."
     )
     per_step_s: Cost = Field(
         default=0.0,
@@ -81,8 +81,7 @@ class BlisTrainedPhysicsStepTime(Section):
         default=None,
         min_length=3,
         max_length=3,
-        description="Three overheads in microseconds: queueing, completion, per token. Default: "
-        "the published ones.",
+        description="Microseconds of queueing, completion, per token. Default: the published ones.",
     )
     beta: list[Coefficient] | None = Field(
         default=None,

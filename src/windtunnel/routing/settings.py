@@ -79,7 +79,7 @@ class KvUtilizationFilterSettings(Section):
 
 
 class LoraFilterSettings(Section):
-    """Keeps servers that have the request's adapter loaded."""
+    """Keeps servers with the request's adapter."""
 
     kind: Literal["lora-affinity"]
 
@@ -119,8 +119,8 @@ class SplitSettings(Section):
 
     decider: Literal["always", "never", "prefix-threshold"] = Field(
         default="always",
-        description="Which requests are split; `prefix-threshold`: those with more than "
-        "`threshold` prompt tokens not cached at the decode server.",
+        description="Which requests are split; `prefix-threshold`: with more than `threshold` "
+        "prompt tokens not cached at the decode server.",
     )
     threshold: Annotated[int, Whole(0, MOST_TOKENS)] | None = Field(
         default=None, description="Tokens, for `prefix-threshold`. Default: 16."

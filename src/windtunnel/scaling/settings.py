@@ -83,7 +83,7 @@ class OptimizerSettings(Section):
 
     order: Literal["price-per-capacity", "price"] = Field(
         default="price-per-capacity",
-        description="What is cheapest: the cheapest grows first, the most expensive shrinks first.",
+        description="The cheapest grows first, the most expensive shrinks first.",
     )
     engine: Literal["greedy", "unlimited"] = Field(
         default="greedy",
@@ -136,8 +136,7 @@ class ScalerTiming(Section):
     )
     actuation_delay: ActuationDelay = Field(
         default_factory=ActuationDelay,
-        description="Delay from a decision until the cluster acts: normal, at least 0. Default: "
-        "none.",
+        description="From a decision until the cluster acts: normal, at least 0.",
     )
     wake: Switch = Field(
         default=True,
@@ -173,7 +172,7 @@ class PolicySettings(ScalerTiming, PolicyKey):
     )
     accelerators: dict[Annotated[str, Text("the accelerator of a pool")], AcceleratorCount] = Field(
         default_factory=dict,
-        description="Accelerators for all pools together, by name; others are unlimited.",
+        description="Accelerators of all pools by name; others are unlimited.",
     )
     optimizer: OptimizerSettings | None = Field(
         default=None, description="Which pool grows and shrinks. Default: the policy's choice."
@@ -184,12 +183,11 @@ class PolicySettings(ScalerTiming, PolicyKey):
     )
     rate: RateSettings | None = Field(
         default=None,
-        description="Limits on how fast a pool, or a role, may change. Default: none.",
+        description="Limits on how fast a pool or role may change.",
     )
     zero_after_s: Annotated[float, Duration("0s", LONGEST_RUN)] | None = Field(
         default=None,
-        description="Idle time before the last replica of a pool with `min: 0` is removed. "
-        "Default: none.",
+        description="With `min: 0`: idle time before the last replica is removed.",
     )
     matched_roles: Switch = Field(
         default=False,

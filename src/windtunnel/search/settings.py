@@ -217,8 +217,8 @@ class PlanSettings(ModelChoices):
     )
     machine: Annotated[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] | None, Added()] = Field(
         default=None,
-        description="Accelerators per machine, which servers do not span and are paid for whole. "
-        "Default: single accelerators.",
+        description="Accelerators per machine; servers do not span machines, which are paid for "
+        "whole. Default: single accelerators.",
     )
     dollars_per_hour: Annotated[Money | None, Added()] = Field(
         default=None, description="Budget of a deployment. Default: none."

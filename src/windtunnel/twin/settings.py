@@ -69,7 +69,7 @@ class TransferSettings(Section):
 
     bandwidth_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] = Field(
         default=25e9,
-        description="Bandwidth of a server's NIC in each direction, shared by its transfers.",
+        description="Of a server's NIC in each direction, shared by its transfers.",
     )
     rack: Annotated[RackSettings | None, Added()] = Field(
         default=None, description="Racks with shared uplinks. Default: only NICs limit transfers."
@@ -154,7 +154,7 @@ class PoolSettings(Section):
     name: Annotated[str, Name()] = Field(description="Its name in results.")
     model: ModelName | None = Field(
         default=None,
-        description="The model that its servers serve. Default: the scenario's.",
+        description="Its model. Default: the scenario's.",
     )
     cluster: Annotated[str, Name()] = Field(
         default=MAIN,
@@ -167,11 +167,11 @@ class PoolSettings(Section):
     )
     replicas: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
         default=1,
-        description="Number of servers; with `scaling`, the initial number, which may be 0.",
+        description="Number of servers; with `scaling`, at first.",
     )
     accelerator: Annotated[str, Text("the name of an accelerator, such as h200")] | None = Field(
         default=None,
-        description="Needed by every step time but `linear`, and for `kv_blocks: auto`.",
+        description="Needed unless step times are `linear` and `kv_blocks` is set.",
     )
     tensor_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] = Field(
         default=1, description="Tensor-parallel degree."
@@ -387,9 +387,7 @@ class LoadTime(Section):
 class StartupSettings(Section):
     """Start-up of a new server, which is paid for."""
 
-    load: LoadTime = Field(
-        description="Time to load the model: normal, at least 0, drawn per server."
-    )
+    load: LoadTime = Field(description="Time to load the model: normal, at least 0.")
 
 
 class DrainSettings(Section):
@@ -486,11 +484,11 @@ class ServingSettings(Section):
         }
 
     pools: list[PoolSettings] = Field(
-        min_length=1, max_length=MOST_POOLS, description="Groups of equal servers."
+        min_length=1, max_length=MOST_POOLS, description="The servers."
     )
     clusters: dict[Annotated[str, Name()], ClusterSettings] = Field(
         default_factory=dict,
-        description="Network distance of clusters by name; 0 for others.",
+        description="Network distance of clusters; 0 for others.",
     )
     router: RouterSettings = Field(
         default_factory=RouterSettings,
@@ -502,7 +500,7 @@ class ServingSettings(Section):
     )
     disaggregation: DisaggregationSettings | None = Field(
         default=None,
-        description="Prefill/decode disaggregation, for pools of roles `prefill` and `decode`.",
+        description="Prefill/decode disaggregation, for pools with these roles.",
     )
     encode: EncodeSettings | None = Field(
         default=None,

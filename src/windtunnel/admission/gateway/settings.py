@@ -106,7 +106,7 @@ class TokenBucketSettings(GatewayPolicySettings):
 
 
 class TierShedSettings(GatewayPolicySettings):
-    """Low priorities are rejected while any server has more requests than a threshold."""
+    """Low priorities are rejected while a server is over a threshold."""
 
     policy: Literal["tier-shed"]
     threshold: Waiting = Field(
@@ -193,7 +193,7 @@ class AgingSettings(Section):
 
 
 class FlowControlSettings(GatewayPolicySettings):
-    """Requests are queued at the gateway, in priority bands, while the fleet is saturated."""
+    """Requests are queued at the gateway, by priority, while the fleet is saturated."""
 
     policy: Literal["flow-control"]
     order: Literal["priority", "fifo", "slo-deadline", "round-robin"] = Field(
@@ -208,8 +208,7 @@ class FlowControlSettings(GatewayPolicySettings):
     )
     limit: Annotated[float, Number(0, 1)] = Field(
         default=1.0,
-        description="Saturation up to which the lowest priority is sent; 1 for the highest, "
-        "equal steps between.",
+        description="Saturation up to which the lowest priority is sent; 1 for the highest.",
     )
     max_waiting: Waiting | None = Field(
         default=None, description="Most queued requests. Default: a million."
@@ -219,12 +218,11 @@ class FlowControlSettings(GatewayPolicySettings):
     )
     ttl_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] | None = Field(
         default=None,
-        description="How long a request may be queued. Default: until its client gives up.",
+        description="How long a request may be queued. Default: until its timeout.",
     )
     aging: Annotated[AgingSettings | None, Added()] = Field(
         default=None,
-        description="With `order: priority`: a guaranteed share for lower priorities that wait too "
-        "long. Default: none.",
+        description="With `order: priority`: a share for lower priorities that wait too long.",
     )
     shedding: Switch = Field(
         default=True,

@@ -125,7 +125,7 @@ class StepTimeModel:
         raise NotImplementedError
 
     def measured(self) -> MeasuredBounds | None:
-        """How far measurements stand behind the model; None where there are none."""
+        """The measurements behind the model; None where there are none."""
         return None
 
 

@@ -1,6 +1,6 @@
 """The `table` step-time model: interpolates measured times, and knows no hardware.
 
-Two kinds of measurements stand behind it. *Kernel tables* time the layers of a model one by one:
+It has two kinds of measurements. *Kernel tables* time the layers of a model one by one:
 dense layers by tokens, the output head by sequences, attention by its four sizes. *Whole steps* are
 timed end to end, as `windtunnel profile` writes them. `table_files.py` reads both.
 

@@ -41,8 +41,8 @@ class ManifestSettings(ScalerTiming):
     )
     metrics: Annotated[dict[str, Annotated[str, Text("a metric")]], Added()] = Field(
         default_factory=dict,
-        description="Maps unknown metrics, resources (`cpu`), KEDA triggers or names in queries"
-        " to known metrics.",
+        description="Maps metrics, resources (`cpu`), KEDA triggers or names in queries to known "
+        "metrics.",
     )
     begins: Annotated[Begins, Added()] = Field(default=FIRST_DAY, description=BEGINS)
     interval_s: Period = Field(

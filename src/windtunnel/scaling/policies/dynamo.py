@@ -39,7 +39,7 @@ class DynamoSettings(PolicySettings):
     policy: Literal["dynamo"]
     adjustment_s: Annotated[float, Duration("0s", "1h", above=True)] = Field(
         default=180.0,
-        description="Time between decisions; in between it gathers metrics.",
+        description="Time between decisions.",
     )
     itl_s: Promise = Field(default=0.05, description="Inter-token latency target.")
     accelerator_budget: Step = Field(default=8, description="Accelerators for all roles together.")

@@ -48,11 +48,11 @@ class ForesightSettings(PolicySettings):
 
     policy: Literal["foresight"]
     schedule: dict[PoolName, Entries] = Field(
-        description="By pool, times and replicas from then on, such as `main: [[0s, 2], [5m, 6]]`.",
+        description="Times and replicas by pool, such as `main: [[0s, 2], [5m, 6]]`.",
     )
     lead_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
         default=0.0,
-        description="How early a larger size is ordered, such as start-up time plus an `interval`.",
+        description="How early a larger size is ordered.",
     )
 
     def parts(self) -> PolicyParts:

@@ -61,8 +61,7 @@ class HpaDirection(Section):
     tolerance: Tolerance | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Tolerated relative deviation in this direction. Default: the policy's "
-        "`tolerance`.",
+        description="Default: the policy's `tolerance`.",
     )
 
     @field_serializer("window_s", "rules", check_fields=False)

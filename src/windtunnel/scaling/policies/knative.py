@@ -22,9 +22,7 @@ _OUTSIDE: Final = 1e-4
 
 
 class KnativeSettings(PolicySettings):
-    """Knative's pod autoscaler: means over a minute, in a panic six seconds. Set `interval: 2s`, as
-    Knative does.
-    """
+    """Knative's pod autoscaler: means over a minute, in a panic six seconds. Set `interval: 2s`."""
 
     policy: Literal["knative"]
     metric: MetricName = Field(default="concurrency", description="The metric that is averaged.")

@@ -65,17 +65,18 @@ class LoadThresholds(PolicySettings):
 
 
 class KvSaturationSettings(LoadThresholds):
-    """KV tokens in use and queued, over capacity: `kv_threshold` of the KV cache, or what a
-    compute-bound replica holds. `stabilization.down` is 5m by default."""
+    """KV tokens in use and queued over capacity: `kv_threshold` of the KV cache, or what a
+    compute-bound replica holds. `stabilization.down` is 5m by default.
+    """
 
     patience: ClassVar[Stabilization | None] = Stabilization()
 
     policy: Literal["saturation"]
     up: Share = Field(
-        default=0.8, description="Load, over existing and starting replicas, above which it grows."
+        default=0.8, description="Load of existing and starting replicas above which it grows."
     )
     down: Share = Field(
-        default=0.4, description="Load, over ready replicas, below which it may shrink; below `up`."
+        default=0.4, description="Load of ready replicas below which it may shrink."
     )
     average_prompt: Tokens = Field(
         default=AVERAGE_PROMPT, description="Prompt tokens assumed until some are measured."
@@ -110,10 +111,10 @@ class WvaSettings(LoadThresholds):
 
     policy: Literal["wva"]
     up: Share = Field(
-        default=0.85, description="Load, over existing and starting replicas, above which it grows."
+        default=0.85, description="Load of existing and starting replicas above which it grows."
     )
     down: Share = Field(
-        default=0.7, description="Load, over ready replicas, below which it may shrink; below `up`."
+        default=0.7, description="Load of ready replicas below which it may shrink."
     )
     full_queue: FullQueue = Field(
         default=5, description="Queued requests from which on a replica is full."
@@ -147,7 +148,7 @@ class BlisSettings(LoadThresholds):
 
     policy: Literal["blis"]
     up: Share = Field(default=0.8, description="Load above which it grows.")
-    down: Share = Field(default=0.4, description="Load below which it may shrink; below `up`.")
+    down: Share = Field(default=0.4, description="Load below which it may shrink.")
     average_prompt: Tokens = Field(default=AVERAGE_PROMPT, description="Tokens per queued request.")
 
     def parts(self) -> PolicyParts:

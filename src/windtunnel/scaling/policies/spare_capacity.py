@@ -27,7 +27,7 @@ from windtunnel.settings.section import Added, Context
 
 
 class SpareCapacitySettings(PolicySettings):
-    """The first analyzer of llm-d's workload variant autoscaler: one replica at a time."""
+    """WVA's first analyzer: one replica at a time."""
 
     patience: ClassVar[Stabilization | None] = Stabilization()
 

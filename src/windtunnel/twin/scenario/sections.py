@@ -37,8 +37,8 @@ class Scenario(Section):
     )
     model: ModelName | None = Field(
         default=None,
-        description="The default model. Needed by every step time but `linear`, and for "
-        "`kv_blocks: auto`.",
+        description="The default model. Needed unless step times are `linear` and `kv_blocks` is "
+        "set.",
     )
     workload: list[WorkloadEntry] = Field(
         min_length=1,
@@ -56,7 +56,7 @@ class Scenario(Section):
     serving: ServingSettings = Field(description="Servers, router and gateway.")
     scaling: ScalingSection | None = Field(
         default=None,
-        description="The autoscaler, by `policy`. Default: every pool keeps its `replicas`.",
+        description="The autoscaler, by `policy`. Default: pools keep their `replicas`.",
     )
     gangs: GangsSettings | None = Field(
         default=None,
@@ -77,5 +77,5 @@ class Scenario(Section):
     )
     plan: PlanSettings | None = Field(
         default=None,
-        description="What `windtunnel plan` chooses from. Default: derived from the scenario.",
+        description="What `windtunnel plan` chooses from.",
     )

@@ -142,7 +142,7 @@ class ParetoTail(Section):
 
 
 class ParetoLognormalLengths(BoundedLengths):
-    """Lognormal with a Pareto tail; mean and cv are those of the lognormal part."""
+    """Lognormal (mean and cv) with a Pareto tail."""
 
     distribution: Literal["pareto-lognormal"]
     cv: Spread = Field(description="Coefficient of variation of the lognormal part.")
@@ -220,8 +220,7 @@ class EmpiricalLengths(Section):
         | None
     ) = Field(
         default=None,
-        description="A file with `tokens` or `tokens,weight` per line, or JSON lines; this or "
-        "values.",
+        description="`tokens` or `tokens,weight` per line, or JSON lines; this or values.",
     )
     values: Annotated[tuple[tuple[int, float], ...], ObservedLengths()] | None = Field(
         default=None, description="The lengths; this or path."

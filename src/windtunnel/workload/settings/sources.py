@@ -83,8 +83,7 @@ class PopulationSettings(Section):
     )
     prefixes: Literal["shared", "per-member"] = Field(
         default="shared",
-        description="`per-member`: each member has its own prefix instead of one of "
-        "`prefix.groups`.",
+        description="`per-member`: each member has its own prefix.",
     )
 
 
@@ -104,7 +103,7 @@ class AdapterMix(Section):
     )
     count: Annotated[int, Whole(1, MOST_ADAPTERS)] | None = Field(
         default=None,
-        description="Instead of weights: this many adapters, named `adapter-0`, `adapter-1`, ...",
+        description="Instead of weights: this many, named `adapter-0`, `adapter-1`, ...",
     )
     skew: Annotated[float, Number(0, 10)] | None = Field(
         default=None,
@@ -137,8 +136,8 @@ class SessionSettings(Section):
     think: Pauses = Field(description="From the end of a turn to the next.")
     context: Literal["accumulate", "fresh"] = Field(
         default="accumulate",
-        description="`accumulate`: a turn's prompt contains all earlier turns plus "
-        "prompt_tokens; `fresh`: prompt_tokens alone.",
+        description="`accumulate`: a prompt has all earlier turns plus prompt_tokens; `fresh`: "
+        "prompt_tokens alone.",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
@@ -158,9 +157,7 @@ class SessionSettings(Section):
 class SourceSettings(Section):
     """Generated requests."""
 
-    name: Annotated[str, Name()] = Field(
-        description="Its name in results and of its random stream."
-    )
+    name: Annotated[str, Name()] = Field(description="Its name in results.")
     model: ModelName | None = Field(
         default=None, description="The model it asks for. Default: the scenario's."
     )
@@ -191,7 +188,7 @@ class SourceSettings(Section):
     )
     media: ExtraTokens | None = Field(
         default=None,
-        description="Tokens of images and sound, besides prompt_tokens.",
+        description="Tokens of images and sound.",
     )
     reasoning: ExtraTokens | None = Field(
         default=None,
@@ -343,7 +340,7 @@ class TraceSettings(Section):
     )
     start_s: Annotated[float, Duration("0s", LONGEST_RUN), Added()] = Field(
         default=0.0,
-        description="Skip the trace before this time, and count from there.",
+        description="Skip the trace before this time.",
     )
     sort: Annotated[bool, Flag()] = Field(
         default=False,
@@ -387,8 +384,7 @@ class ReplaySettings(Section):
     )
     model: ModelName | None = Field(
         default=None,
-        description="The model of requests that `trace.models` does not map. Default: the "
-        "scenario's.",
+        description="The model of requests not in `trace.models`. Default: the scenario's.",
     )
     tenant: Annotated[str, Name()] | None = Field(
         default=None, description="The tenant. Default: as in the trace, or `default`."

@@ -92,15 +92,15 @@ class Panic(Section):
 
     hold_s: Annotated[float, Duration("0s", "30m", above=True)] = Field(
         default=60.0,
-        description="Duration of a panic after the last recommendation that would start one.",
+        description="How long a panic lasts after the last cause.",
     )
     threshold: Annotated[int, Whole(110, 1000)] = Field(
         default=200,
-        description="A recommendation of at least this percentage of the size starts a panic.",
+        description="Recommended percentage of the size that starts a panic.",
     )
     percent: Percent = Field(
         default=1000,
-        description="Percent of the size that may be added per period in a panic.",
+        description="Percent that may be added per period in a panic.",
     )
     period_s: PaceWindow = Field(default=0.0, description="That period; 0s: no limit.")
 
@@ -176,8 +176,8 @@ class KthenaSettings(PolicySettings):
     }
 
     metrics: Metrics = Field(
-        description="Target per replica by metric, such as `vllm:num_requests_waiting: 10`; the"
-        " largest size wins.",
+        description="Targets per replica, such as `vllm:num_requests_waiting: 10`; the largest "
+        "size wins.",
     )
     queries: dict[str, Literal["sum", "avg", "max"]] = Field(
         default_factory=dict,

@@ -57,7 +57,7 @@ class TrafficHistory(Section):
     """The traffic of a time like the one that comes, such as yesterday's."""
 
     rates: Annotated[list[Rate], Field(min_length=1, max_length=MOST_POINTS)] = Field(
-        description="Requests per second of the scaled model, one value per `every`."
+        description="Requests per second of the model, one value per `every`."
     )
     every_s: Annotated[float, Duration("1s", "1h")] = Field(
         default=15.0, description="Time per value."
