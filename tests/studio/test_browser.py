@@ -158,6 +158,16 @@ def test_zoom_is_shared_by_all_charts(page: Any) -> None:
     assert second.inner_html() != before
 
 
+def test_a_chart_of_zeros_has_a_readable_axis(page: Any) -> None:
+    labels = page.evaluate("""() => {
+        const chart = new ChartGroup(document.getElementById("charts")).add("queued", ["now"]);
+        Object.assign(chart, { times: [0, 1], values: [[0, 0]] });
+        chart.draw();
+        return [...chart.svg.querySelectorAll("text")].map((one) => one.textContent);
+    }""")
+    assert labels[:3] == ["0", "0.5", "1"]
+
+
 def test_a_click_explains_a_request(page: Any) -> None:
     run(page)
     page.locator("#slow button").first.click()

@@ -122,7 +122,7 @@ class Chart {
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
     const [low, high] = this.group.range, from = Math.max(0, this.placeOf(low) - 1), to = Math.min(this.times.length, this.placeOf(high) + 2);
     const seen = this.values.flatMap((own) => own.slice(from, to)).filter(Number.isFinite);
-    const most = Math.max(1e-9, ...seen), height = HEIGHT - BOTTOM - TOP;
+    const most = Math.max(0, ...seen) || 1, height = HEIGHT - BOTTOM - TOP;
     const levels = ticks(0, most, 3), top = Math.max(most, levels[levels.length - 1]);
     const y = (value) => TOP + height * (1 - value / top);
     const parts = [];
