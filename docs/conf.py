@@ -11,13 +11,16 @@ sys.path.insert(0, str(HERE))
 
 import gallery  # noqa: E402 - beside this file
 
+import windtunnel  # noqa: E402
+
 project = "Windtunnel"
 author = "The Windtunnel authors"
 copyright = "The Windtunnel authors"  # noqa: A001 - the name that Sphinx reads
+version = release = windtunnel.__version__
 extensions = ["myst_parser"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
-html_title = "Windtunnel"
+html_title = f"Windtunnel {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_extra_path = [f"examples/{gallery.EXTRA}"]
