@@ -228,7 +228,7 @@ def test_fit_follows_the_rate_over_time(tmp_path: Path) -> None:
     assert "the rate changes every 50 s" in shown
     figures = json.loads(run("fit", path, "--curve", "--json", "-").output)
     assert figures["window_s"] == 15.0
-    with pytest.raises(InputError, match="--window: there is no curve"):
+    with pytest.raises(InputError, match="--window is for --curve"):
         run("fit", path, "--window", "50s")
     with pytest.raises(InputError, match="--window: 0s is not above 0"):
         run("fit", path, "--curve", "--window", "0s")
