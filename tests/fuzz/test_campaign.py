@@ -237,7 +237,7 @@ def test_code_that_hears_no_signal_is_ended(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, tmp_path / "corpus")
     campaign.take(4, Died(-signal.SIGVTALRM))
     (failure,) = campaign.result()["failures"]
-    assert failure["error"] == "the process died: a run took 60 s of CPU time, and was ended"
+    assert failure["error"] == "the process died: a run took 120 s of CPU time, and was ended"
 
 
 def spin(limit_s: float) -> None:

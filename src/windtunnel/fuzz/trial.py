@@ -33,7 +33,7 @@ DIED: Final = "died"
 OUT_OF_TIME: Final = "out of time"
 """The name of a run that was ended by a clock."""
 
-ENOUGH_EVENTS = 40_000
+ENOUGH_EVENTS = 10_000
 """Drawn scenarios end within some thousands of events. One that has had so many is cut off when a
 request of it finished in the second half of them: it is long, and not endless."""
 MOST_EVENTS = 300_000

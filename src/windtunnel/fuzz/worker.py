@@ -18,7 +18,7 @@ from types import FrameType
 from windtunnel.fuzz.trial import DIED, Breach, TookTooLong, attempt
 from windtunnel.settings.drawing import Values
 
-LONGEST_TRIAL_S = 30.0
+LONGEST_TRIAL_S = 60.0
 """CPU time of one run; drawn scenarios take less than one."""
 KILLED_AFTER = 2.0
 """Times as long: then the system ends a process that did not hear."""

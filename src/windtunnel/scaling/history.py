@@ -6,7 +6,7 @@ from typing import Any, Final
 class History:
     """Numbers with the time of each, as far back as the window reaches.
 
-    They are kept in a dict of plain data that its owner remembers.
+    They are kept in a dict of plain data that its owner remembers, in the order of their times.
     """
 
     def __init__(self, window_s: float, kept: dict[str, Any]) -> None:
@@ -19,9 +19,12 @@ class History:
     def add(self, key: str, now_s: float, number: float) -> None:
         """Also drops what is older than the window, whose start does not belong to it."""
         oldest_s = now_s - self._window_s
-        kept = [entry for entry in self._kept.get(key, []) if entry[0] > oldest_s]
+        kept = self._kept.setdefault(key, [])
+        gone = 0
+        while gone < len(kept) and kept[gone][0] <= oldest_s:
+            gone += 1
+        del kept[:gone]
         kept.append([now_s, number])
-        self._kept[key] = kept
 
     def since(self, key: str, start_s: float) -> list[int]:
         """The numbers after this time, the oldest first."""

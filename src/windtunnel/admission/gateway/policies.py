@@ -51,7 +51,8 @@ class TokenBucket(Gateway):
         self._filled_s = 0.0
 
     def _level(self, now_s: float) -> float:
-        level = self.level + (now_s - self._filled_s) * self.refill_per_s
+        # A clock that is behind may show a time before the run began.
+        level = self.level + max(0.0, now_s - self._filled_s) * self.refill_per_s
         return self.capacity if level > self.capacity else level
 
     def allowances(self, tenant: int, signals: Signals, now_s: float) -> list[Allowance]:
