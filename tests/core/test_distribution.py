@@ -2,7 +2,9 @@
 
 import math
 import statistics
+import sys
 
+import numpy as np  # noqa: F401 - where it is there, arrays are used
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,12 +12,14 @@ from hypothesis import strategies as st
 from windtunnel.core.distribution import (
     FEW_VALUES,
     PERCENTILES,
+    WORTH_AN_ARRAY,
     Distribution,
     quantile_of,
     summary,
     together,
 )
 from windtunnel.core.histogram import Histogram
+from windtunnel.core.random import Stream
 
 times = st.floats(1e-4, 1e4)
 
@@ -68,3 +72,16 @@ def test_what_is_folded_keeps_mean_and_extremes() -> None:
     assert (whole.quantile(0.0), whole.quantile(1.0)) == (1.0, 30.0)
     assert math.isnan(quantile_of([], 0.5))
     assert math.isnan(Histogram().quantile(0.5))
+
+
+def test_many_values_have_the_percentiles_of_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(1, "many")
+    values = [stream.uniform() for _ in range(WORTH_AN_ARRAY)]
+    many, listed = Distribution(), Distribution()
+    for value in values:
+        many.add(value)
+        listed.add(value)
+    found = summary(many), many.quantile(0.123), many.quantile(0.5)
+    monkeypatch.delitem(sys.modules, "numpy")
+    assert found == (summary(listed), listed.quantile(0.123), listed.quantile(0.5))
+    assert many.kept == values, "in the order in which they came"

@@ -5,7 +5,7 @@ import signal
 import threading
 from typing import Self
 
-GRACE_CPU_S = 0.6
+GRACE_CPU_S = 0.85
 """CPU time for results that are worth keeping, from Ctrl-C on."""
 
 
