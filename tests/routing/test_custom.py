@@ -157,7 +157,6 @@ def test_a_class_is_found_by_the_name_a_package_gave_it(
         ("policies_of_a_test:Stubborn", "failed when it was made: ValueError: no mood"),
         ("a b:c", "'a b:c' names no class; allowed: package.module:Class"),
         ("policies_of_a_test:", "names no class"),
-        ("least-laoded", "is no policy; allowed: round-robin"),
     ],
 )
 def test_what_cannot_be_used_gets_a_sentence(policy: str, sentence: str, folder: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_serializer
 from pydantic_core.core_schema import FieldSerializationInfo
 
-from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.errors import nearest
 from windtunnel.routing.build import (
     ALIASES,
     BY_CACHE,
@@ -14,7 +14,6 @@ from windtunnel.routing.build import (
     POLICIES,
     SCORERS,
     reads_signals,
-    unknown_policy,
 )
 from windtunnel.routing.custom import is_custom
 from windtunnel.settings.faults import Fault
@@ -55,6 +54,19 @@ class ScorerName(Leaf):
             hint = nearest(value, (*SCORERS, *ALIASES)) if len(value) < 100 else None
             self.fail(is_not(value, "a scorer"), hint)
         return value
+
+
+class PolicyName(Text):
+    """The name of a policy, or a class."""
+
+    def __init__(self) -> None:
+        super().__init__(f"{', '.join(POLICIES)}, or a class of your own as package.module:Class")
+
+    def check(self, value: object) -> str:
+        name = super().check(value)
+        if name not in POLICIES and not is_custom(name):
+            self.fail(f"{name!r} is no policy", nearest(name, POLICIES))
+        return name
 
 
 class ActiveRequestsFilterSettings(Section):
@@ -139,10 +151,7 @@ class SplitSettings(Section):
 class RouterSettings(Section):
     """Which server a request goes to."""
 
-    policy: Annotated[
-        str,
-        Text(f"{', '.join(POLICIES)}, or a class of your own as package.module:Class"),
-    ] = Field(
+    policy: Annotated[str, PolicyName()] = Field(
         default="round-robin",
         description="How a server is chosen.",
     )
@@ -204,13 +213,9 @@ class RouterSettings(Section):
         return any(name in BY_CACHE for name in self.weights) or any(filters)
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """An unknown policy, and every option that the chosen one does not use."""
-        try:
-            # The age of signals also matters to a gateway that reads them.
-            usable = self._usable(watched=where.root.serving.admission.reads_signals)
-        except InputError as fault:
-            yield where.fault("policy", fault.what, fault.allowed, fault.hint)
-            return
+        """Every option that the chosen policy does not use."""
+        # The age of signals also matters to a gateway that reads them.
+        usable = self._usable(watched=where.root.serving.admission.reads_signals)
         if not self.scorers:
             yield where.fault("scorers", "there is no scorer", "at least one")
         for alias, name in ALIASES.items():
@@ -226,8 +231,6 @@ class RouterSettings(Section):
     def _usable(self, *, watched: bool) -> dict[str, tuple[bool, str]]:
         """For each option whether it has an effect, and where it has one."""
         own = self.policy not in POLICIES
-        if own and not is_custom(self.policy):
-            raise unknown_policy(self.policy)
         weighted = self.policy == "weighted"
         ring = (self.policy == "consistent-hash", "policy: consistent-hash")
         return {

@@ -76,6 +76,13 @@ FAULTS = {
 }
 
 
+def test_an_unknown_policy_is_told_beside_faults_of_other_sections() -> None:
+    with pytest.raises(InputError) as caught:
+        load_text(SMALL + "colour: red\n", sets=["serving.router.policy=best"])
+    assert "'best' is no policy" in str(caught.value)
+    assert "colour: unknown key" in str(caught.value)
+
+
 NOTES = {
     "{scorers: {queue-depth: 1}}": ".scorers: round-robin has no use for it "
     "(only with policy: weighted)",
