@@ -205,6 +205,13 @@ def test_few_errors_give_intervals_that_are_wide_enough() -> None:
                 covered.append(one.low <= window.rate <= one.high)
             log.measure(window)
     assert len(covered) == 1500, "from 20 errors on"
+    log = ForecastLog({"1m": 60.0})
+    early = []
+    for tick in range(60):
+        early.append(log.issue(twin, 5.0 * tick)["1m"]["rate"])
+        log.measure(window)
+    assert early[30].value != 10.0
+    assert all(one.low is None for one in early), "a dozen that overlap are two or three"
     assert 0.88 < sum(covered) / len(covered) < 0.94
 
 
@@ -275,6 +282,11 @@ def test_commands(shadow: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = shadow("ask", *files, "--set", "serving.pools.0.replicas=1")
     assert code == 0
     assert out.splitlines()[-1].split() == ["replicas", "2", "1"]
+    whole = Path("trace/trace-000001.jsonl").read_text()
+    Path("trace/trace-000001.jsonl").write_text(whole.removesuffix("{}\n"))
+    tested = ("test", "truth.yaml", "--trace", "trace", "--past", "1m", "--horizon", "1m")
+    code, out, _ = shadow(*tested, "--json", "-")
+    assert (code, json.loads(out)["accuracy"]["1m"]["rate"]["measured"]) == (0, 5)
     for given, says in (
         (("ask", *files), "nothing is different"),
         (("ask", "truth.yaml", "--trace", "none", "--traffic", "2"), "there is no such trace"),

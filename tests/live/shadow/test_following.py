@@ -148,6 +148,13 @@ def test_time_goes_on_while_nothing_is_written_and_that_is_said(tmp_path: Path) 
     file.write_bytes(file.read_bytes() + row(998, 290.0))
     found.look_at(5140.0)
     assert (found.window.now_s, found.says, found.window.gaps) == (292.0, "", 1)
+    assert found.window.late == 0
+    anew = GatewayFollower(TrafficWindow(10.0), tmp_path, None)
+    anew.look_at(1.0)
+    file.write_bytes(file.read_bytes() + row(999, 5.0) + row(1000, 291.0))
+    assert anew.window.late == 0, "what was there before the first look is old"
+    anew.look_at(2.0)
+    assert anew.window.late == 1
     empty = follower_of(tmp_path / "..")
     empty.look_at(1.0)
     empty.look_at(100.0)

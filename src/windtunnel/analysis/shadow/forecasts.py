@@ -19,7 +19,8 @@ SHARE: Final = 0.9
 FEWEST_ERRORS: Final = 20
 MOST_ERRORS: Final = 1_000
 REMEMBERED_S: Final = 3600.0
-"""Errors of longer ago are of other traffic."""
+"""Errors of longer ago are of other traffic; of long stretches those of the last ten count."""
+REMEMBERED: Final = 10.0
 OVERLAPS: Final = 3.0
 """Errors of stretches that overlap count as so many for each that does not: found on simulated
 traffic, where 90 % intervals then cover 90 %."""
@@ -174,12 +175,14 @@ class ForecastLog:
         least = SMALLEST[UNITS[name]]
         # The ranks between which the next of so many independent errors is with this chance.
         apart = 1.0 + (known[-1].from_s - known[0].from_s) / self._spans_s[stretch]
-        count = max(2.0, min(float(len(errors)), OVERLAPS * apart))
+        count = min(float(len(errors)), OVERLAPS * apart)
         tail = max(0.0, ((1.0 - SHARE) / 2.0 * (count + 1.0) - 1.0) / (count - 1.0))
         middle, low, high = (
             max(0.0, (value + least) * math.exp(quantile_of(errors, at)) - least)
             for at in (0.5, tail, 1.0 - tail)
         )
+        if count < FEWEST_ERRORS:
+            return ForecastFigure(middle, None, None, value)
         return ForecastFigure(middle, low, high, value)
 
     def measure(self, window: TrafficWindow) -> None:
@@ -200,7 +203,8 @@ class ForecastLog:
         ratio = (came + least) / (forecast.twin + least)
         errors = self._errors[stretch, name]
         errors.append(_Error(one.from_s, math.log(ratio)))
-        while errors[0].from_s < one.from_s - REMEMBERED_S:
+        oldest_s = one.from_s - max(REMEMBERED_S, REMEMBERED * self._spans_s[stretch])
+        while errors[0].from_s < oldest_s:
             errors.popleft()
         self._off[stretch, name].append(abs(forecast.value - came) / (came + least))
         if forecast.low is not None and forecast.high is not None:

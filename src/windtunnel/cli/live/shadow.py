@@ -1,5 +1,6 @@
 """`windtunnel shadow`: forecasts of a running gateway, questions to them, and their quality."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,8 +193,8 @@ def ask(
 
 @shadow.command(short_help="Measure the accuracy of forecasts on a recorded trace.")
 @click.argument("scenario", type=FILE)
-@option("--trace", FILE, "A trace with the times of answers, of any format.", required=True,
-        metavar="FILE")  # fmt: skip
+@option("--trace", FILE, "A trace with the times of answers: any format, or a gateway's folder.",
+        required=True, metavar="FILE")  # fmt: skip
 @_twin_options
 @time_option("--tick", "1m", "Time between forecasts.")
 @json_option("what was measured")
@@ -208,11 +209,12 @@ def test(
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.shadow import show_accuracy
     from windtunnel.search.forecast_quality import replayed, shadow_of
+    from windtunnel.workload.traces.gateway_folder import one_trace
     from windtunnel.workload.traces.reading import open_trace
 
     found = shadow_of(_forecaster(scenario, past, horizon))
-    with Output(json_to) as out:
-        measured = replayed(open_trace(trace), found, tick)
+    with Output(json_to) as out, ExitStack() as stack:
+        measured = replayed(open_trace(one_trace(trace, stack)), found, tick)
         out.json(measured)
     if not out.alone:
         show_accuracy(measured, screen())

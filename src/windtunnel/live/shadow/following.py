@@ -162,6 +162,8 @@ class GatewayFollower:
             for raw in tail.lines():
                 is_new = True
                 self._take(raw, partial(self._row, file))
+        if self._news is None:
+            self.window.late = 0  # what was there before the first look is old, not late
         if is_new or self._news is None:
             self._news = clock_s, self.window.now_s
         news_s, then_s = self._news
