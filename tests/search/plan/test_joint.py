@@ -73,3 +73,18 @@ def test_servers_of_two_models_share_a_machine() -> None:
     small, large = Use("h100", 1, 3, 2.0), Use("h100", 4, 1, 2.0)
     assert taken_by([small, large], 8)["h100"] == (7, 8, 16.0)
     assert machines([Use("x", 5, 2, 1.0), Use("x", 3, 2, 1.0), Use("x", 1, 1, 1.0)], 8) == 3
+
+
+def test_six_models_and_a_whole_catalog_are_chosen_at_once() -> None:
+    """Options that never fit, and those that others replace, do not multiply the work."""
+    kinds = [(f"a{n}", 0.5 + n % 7) for n in range(29)]
+    options = [
+        [Use(name, degree, 1 + (5 * n + m) // degree, price + 0.01 * m)
+         for m, (name, price) in enumerate(kinds) for degree in (1, 2, 4, 8)]
+        for n in range(1, 7)
+    ]  # fmt: skip
+    scarce = PlanBudget({name: 16 for name, _ in kinds}, 8, None)
+    found = cheapest(options, scarce)
+    uses = [own[n] for own, n in zip(options, found, strict=True) if n is not None]
+    assert uses
+    assert fits(taken_by(uses, 8), scarce)

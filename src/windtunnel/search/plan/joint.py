@@ -109,14 +109,43 @@ def fits(taken: Mapping[str, JointUse], budget: PlanBudget) -> bool:
     return dollars is None or cost_of(taken.values()) <= dollars
 
 
+def _undominated(own: Sequence[Use]) -> list[int]:
+    """Options but those in whose place another one always fits, and costs no more."""
+
+    def replaces(other: Use, use: Use) -> bool:
+        return (
+            other.accelerator == use.accelerator
+            and use.degree % other.degree == 0
+            and other.accelerators <= use.accelerators
+            and other.price <= use.price
+        )
+
+    return [
+        n
+        for n, use in enumerate(own)
+        if not any(
+            replaces(other, use) and (m < n or not replaces(use, other))
+            for m, other in enumerate(own)
+            if m != n
+        )
+    ]
+
+
 def cheapest(options: Sequence[Sequence[Use]], budget: PlanBudget) -> list[int | None]:
     """By model: which of its options; None: it is not served.
 
     As few models as possible are not served, and of such choices it is the cheapest, with the most
     of it idle. Exact, by branch and bound; of equals the first.
     """
-    ranked = [sorted(range(len(own)), key=lambda one: (own[one].cost, one)) for own in options]
-    least = [min((use.cost for use in own), default=0.0) for own in options]
+    ranked = []
+    for own in options:
+        alone = [n for n in _undominated(own) if fits(taken_by([own[n]], budget.machine), budget)]
+        ranked.append(sorted(alone, key=lambda one: (own[one].cost, one)))
+    # Of the models from a place on: those that can never be served, and the least cost of others.
+    never = [sum(not own for own in ranked[place:]) for place in range(len(options) + 1)]
+    least = [
+        own[known[0]].cost if known else 0.0 for own, known in zip(options, ranked, strict=True)
+    ]
     rest = [sum(least[place:]) for place in range(len(options) + 1)]
     best: list[int | None] = [None] * len(options)
     bound = (len(options), 0.0, 0.0)
@@ -138,8 +167,9 @@ def cheapest(options: Sequence[Sequence[Use]], budget: PlanBudget) -> list[int |
         spent = cost_of(uses)
         lost = budget.dollars_per_hour is not None
         lost = lost and spent + rest[place] > (budget.dollars_per_hour or 0.0) + 10**-DECIMALS
-        least_cost = spent if lost else round(spent + rest[place], DECIMALS)
-        if (unserved + lost, least_cost, least_cost) >= bound:
+        least_used = spent if lost else round(spent + rest[place], DECIMALS)
+        missing = unserved + max(lost, never[place])
+        if (missing, max(least_used, cost_of(taken.values())), least_used) >= bound:
             return
         for number in ranked[place]:
             chosen.append(number)
