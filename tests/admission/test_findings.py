@@ -214,16 +214,14 @@ def test_probes_and_full_recovery_are_told_once() -> None:
     """The recovery of a soft ceiling fired on every further increase."""
     sink = MemorySink()
     desk = Desk(cap=8, reporter=EventReporter(Telemetry(sink)))
+    desk.end(desk.take())
     leases = [desk.take() for _ in range(8)]
-    for lease in leases[7:]:
-        desk.end(lease, Outcome.RATE_LIMITED)
-    leases[7:] = [desk.take()]
-    for lease in leases[7:]:
-        desk.end(lease, Outcome.RATE_LIMITED)
-    del leases[7:]
+    for pause_s in (0.0, 0.25, 1.25):
+        desk.now += pause_s
+        desk.end(leases.pop() if pause_s == 0.0 else desk.take(), Outcome.RATE_LIMITED)
     for _ in range(20):
         desk.wait()
-    for second in range(1, 200):
+    for second in range(3, 200):
         ended, leases = leases, []
         for lease in ended:
             leases += [ticket.lease for ticket in desk.end(lease) if ticket.lease]

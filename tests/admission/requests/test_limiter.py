@@ -156,10 +156,10 @@ def test_the_soft_ceiling_holds_until_a_probe() -> None:
 
 
 def ceiling_of_12(limiter: AimdLimiter) -> float:
-    """Two refused as the thirteenth, with answers in a second and refusals in 50 ms."""
+    """Three refused as the thirteenth, with answers in a second and refusals in 50 ms."""
     limiter.set_maximum(13)
-    end(limiter, limiter.admit(12, 1.0), Outcome.SUCCESS, 2.0)
-    for at_s in (2.0, 2.1):
+    end(limiter, limiter.admit(12, -1.0), Outcome.SUCCESS, 0.0)
+    for at_s in (0.0, 0.3, 1.4):
         end(limiter, limiter.admit(13, at_s), Outcome.RATE_LIMITED, at_s + 0.05)
     assert (limiter.limit, limiter.ceiling, limiter.blocked_until_s) == (12, 12, 0.0)
     limiter.set_maximum(16)
@@ -200,19 +200,26 @@ def test_the_startup_ramp(now: float, limit: int) -> None:
     assert limiter.next_change_s(limit, now) == (math.floor(now) + 1.0 if now < 7.0 else NEVER)
 
 
-def test_two_refusals_end_the_ramp_where_the_provider_stopped() -> None:
+def test_three_refusals_end_the_ramp_where_the_provider_stopped() -> None:
+    """Some time apart: two calls at one moment may be too many, and no more in flight too few."""
     limiter = aimd(32, startup_ramp_s=31.0)
     assert limiter.room(0, 10.0) == 11
-    end(limiter, limiter.admit(11, 10.0), Outcome.RATE_LIMITED, 10.05)
-    assert limiter.limit == 11, "one may be chance: the same again"
+    end(limiter, limiter.admit(10, 9.0), Outcome.SUCCESS, 10.0)
+    for at_s, again_s in ((10.0, 10.25), (10.25, 11.3)):
+        end(limiter, limiter.admit(11, at_s), Outcome.RATE_LIMITED, at_s + 0.05)
+        assert limiter.limit == 11, "it may be chance, or the rate: the same again"
+        assert limiter.room(10, again_s - 0.01) == 0
+        assert limiter.next_change_s(10, at_s + 0.05) == pytest.approx(again_s)
+        assert limiter.room(10, again_s) == 1
     assert limiter.room(11, 12.0) == 0
-    end(limiter, limiter.admit(11, 10.05), Outcome.RATE_LIMITED, 10.1)
+    end(limiter, limiter.admit(11, 11.3), Outcome.RATE_LIMITED, 11.35)
     assert (limiter.limit, limiter.ceiling, limiter.blocked_until_s) == (10, 10, 0.0)
 
 
 def test_a_ramp_goes_on_after_a_refusal_by_chance() -> None:
     limiter, now = aimd(32, startup_ramp_s=31.0), 10.0
     assert limiter.room(0, now) == 11
+    end(limiter, limiter.admit(10, 9.0), Outcome.SUCCESS, 10.0)
     end(limiter, limiter.admit(11, now), Outcome.RATE_LIMITED, now + 0.01)
     while limiter.limit < 32 and now < 20.0:
         now += 0.01
@@ -226,8 +233,9 @@ def test_raising_a_cap_raises_the_limit_unless_refusals_say_less() -> None:
     limiter = aimd(8)
     limiter.set_maximum(20)
     assert limiter.limit == 20
-    for _ in range(2):
-        end(limiter, limiter.admit(20, 0.0), Outcome.RATE_LIMITED, 0.1)
+    end(limiter, limiter.admit(19, 0.0), Outcome.SUCCESS, 0.1)
+    for at_s in (1.0, 2.0, 4.0):
+        end(limiter, limiter.admit(20, at_s), Outcome.RATE_LIMITED, at_s + 0.1)
     assert limiter.limit == 19
     limiter.set_maximum(40)
     assert limiter.limit == 19

@@ -4,14 +4,15 @@ A limiter is shown each admission and each outcome; it says how many may be in f
 when none may start, and when that may change by itself. A refusal delays the call that got it. All
 calls wait only after a run of refusals that is no chance: then for the longest Retry-After among
 them, which is never shortened and which a little chance prolongs. Which refusals are chance and
-which are a limit on the rate of starts is found by `Pace`.
+which are a limit on the rate of starts is found by `Pace`, a limit of a minute by `Minute`.
 `RequestLimiter` has a fixed limit beside that; `AimdLimiter` learns it:
 
 - it starts by growing from 1 to its maximum over a short ramp, so that a low limit is met by a
   few requests, not by all of them;
-- a level is *proven* when a call that made it full was not refused. Refusals above it say how many
-  the provider serves at once, a soft ceiling: the limit goes back below them, and nothing stops.
-  One by itself may be chance, unless it is where the ceiling was met before;
+- a level is *proven* when a call that made it full was not refused. Refusals above it, again and
+  again after a pause, say how many the provider serves at once, a soft ceiling: the limit goes back
+  below them, and nothing stops. Where the ceiling was met before, one is enough. A level that is
+  accepted after a pause was refused by chance or for the rate: that is told to the pace;
 - refusals at a proven level have another cause, and are left to the pace;
 - timeouts in a row cut the limit by a factor, once for all that is in flight;
 - the limit grows again by 1 after 8 to 40 starts, and doubles that growth whenever it is proven.
@@ -23,6 +24,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from windtunnel.admission.reasons import Outcome
+from windtunnel.admission.requests.minute import Minute
 from windtunnel.admission.requests.pace import TOLERATED, Pace
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
@@ -41,8 +43,9 @@ _PROBE_STARTS: Final = (8, 16, 32, 40)
 once may be chance, and of a limit that was met again and again 2.5 of 100 starts are refused."""
 _KNOWN_REFUSALS: Final = 1.5
 """A start that was not refused within so many times what a refusal takes was accepted."""
-_REFUSALS_UNTIL_CEILING: Final = 2
-"""So many refusals above the proven level, less those that were accepted there, are a ceiling."""
+_PAUSES_S: Final = (0.2, 1.0)
+"""A level above the proven one that is refused is tried again after such times, each longer than
+strict spacing of starts asks for at 5 and at 1 a second; refused each time, it is a ceiling."""
 _LONGEST_RUN: Final = 256
 """Refusals that are remembered: more than any run that stops a limiter."""
 _TIMEOUTS_UNTIL_CUT: Final = 3
@@ -120,6 +123,7 @@ class RequestLimiter:
         self.consecutive_rate_limits = 0
         self.epoch = 0
         self.pace: Final = Pace()
+        self.minute: Final = Minute()
         self._stream: Final = stream
         self._cooldown_s: Final = cooldown_s
         self._jitter_fraction: Final = jitter_fraction
@@ -135,10 +139,15 @@ class RequestLimiter:
         self._run = 0
         self._run_needed = 0
         self._run_asked_s = 0.0
+        self._spell_s = 0.0
+        """Since when nothing is accepted."""
+        self._accepted = self._accepted_before = 0
+        self._is_limit = False
+        """Whether the last refusal named a limit, and not overload."""
 
     def room(self, in_flight: int, now: float) -> int:
         """How many more may start now; 0 or less for none."""
-        if now < self.blocked_until_s or now < self.pace.next_s:
+        if now < self.blocked_until_s or now < self.pace.next_s or not self._has_minute(now):
             return 0
         return self.limit - in_flight
 
@@ -148,7 +157,16 @@ class RequestLimiter:
             return self.blocked_until_s
         if in_flight >= self.limit:
             return NEVER
-        return max(now, self.pace.next_s)
+        return max(now, self.pace.next_s, self.minute.room_s(now))
+
+    def _has_minute(self, now: float) -> bool:
+        """Whether the limit of a minute, if there is one, lets one more start."""
+        minute = self.minute
+        if minute.most == NEVER:
+            return True
+        if minute.grow(now):
+            self.pace.keep(minute.per_s)
+        return minute.count(now) < minute.most
 
     def admit(self, in_flight: int, now: float) -> Admission:
         """A request starts and is the `in_flight`-th."""
@@ -158,6 +176,8 @@ class RequestLimiter:
             if idle_s > _IDLE_S:
                 pace.idle(idle_s)
         pace.start(now, self._refusal_s)
+        self.minute.start(now)
+        self._accepted += 1
         if self._is_resuming:
             self._is_resuming = False
             self._first_number = self._number + 1
@@ -176,6 +196,7 @@ class RequestLimiter:
         """A request ended; tokens are what it took, negative when that is not known."""
         self._ended_s = now
         if outcome is _RATE_LIMITED or outcome is _OVERLOADED:
+            self._is_limit = outcome is _RATE_LIMITED
             self._refused(admission, retry_after_s, now)
         elif outcome is _SUCCESS:
             self._served(admission, now)
@@ -194,12 +215,19 @@ class RequestLimiter:
         known_s = self._refusal_s
         self._refusal_s = took_s if known_s == 0.0 else known_s + 0.3 * (took_s - known_s)
         asked_until_s = now + retry_after_s if retry_after_s > 0.0 else 0.0
+        self._accepted -= 1
+        was_most = self.minute.most
+        is_minute = self.minute.refuse(admission.at_s, self._number - admission.number, now)
+        if self.minute.most < was_most:
+            self.pace.keep(self.minute.per_s)
         if admission.epoch != self.epoch:
             if now < self.blocked_until_s:
                 self._block(asked_until_s, now)
             return
+        self.pace.forgive()
         if admission.in_flight > self.limit:
-            self.pace.forgive()  # it started before the limit was lowered
+            return  # it started before the limit was lowered
+        if not is_minute and self._explains(admission, now):
             return
         self._note_run(admission.number)
         if self._run == 1:
@@ -209,9 +237,7 @@ class RequestLimiter:
         first = 1 if self.pace.chance <= TOLERATED else 2
         is_again = admission.number == self._first_number + first - 1 and self._run >= first
         if is_again or self._run >= self._run_needed:
-            self._stop(now)
-        elif self._explains(admission, now):
-            self.pace.forgive()
+            self._stop(now, self._number - admission.number)
         else:
             self.pace.refuse(admission.at_s, now)
 
@@ -236,12 +262,18 @@ class RequestLimiter:
         """Whether a refusal says only that the limit grew too far; that is taken back."""
         return False
 
-    def _stop(self, now: float) -> None:
-        """Nothing is taken now: one reaction for all that is in flight."""
+    def _stop(self, now: float, newer: int) -> None:
+        """Nothing is taken now: one reaction for all in flight, so many of them started since."""
         self.epoch += 1
         self.consecutive_rate_limits += 1
         self._block(self._run_asked_s, now)
-        self.pace.forgive()
+        is_first = self.consecutive_rate_limits == 1
+        if is_first or self._accepted > self._accepted_before:
+            self._spell_s = now
+        self._accepted_before = self._accepted
+        wait_s = self.blocked_until_s - self._spell_s
+        if self._is_limit and self.minute.stop(now, newer, wait_s, is_first=is_first):
+            self.pace.keep(self.minute.per_s)
         self.pace.stop(now, self.blocked_until_s)
         self._refused_lately.clear()
         self._run = 0
@@ -296,6 +328,8 @@ class AimdLimiter(RequestLimiter):
         self._against = 0
         """Refusals at the doubted level and above, less the calls accepted there."""
         self._doubted = 0
+        self._doubts: Final[list[float]] = []
+        self._hold_until_s = 0.0
         self._met = 0
         self._is_growing = False
         self._grown_from = 0
@@ -314,10 +348,15 @@ class AimdLimiter(RequestLimiter):
             self._climb_ramp(now)
         elif in_flight >= self.limit:
             self._grow(now)
-        return 0 if now < self.pace.next_s else self.limit - in_flight
+        if now < self.pace.next_s or not self._has_minute(now):
+            return 0
+        held = 1 if now < self._hold_until_s and self.limit == self._doubted else 0
+        return self.limit - held - in_flight
 
     def next_change_s(self, in_flight: int, now: float) -> float:
         soonest = super().next_change_s(in_flight, now)
+        if in_flight == self.limit - 1 and self.limit == self._doubted:
+            soonest = max(soonest, self._hold_until_s)
         if now < self.blocked_until_s or in_flight < self.limit:
             return soonest
         if self._ramp_target > 0:
@@ -328,7 +367,7 @@ class AimdLimiter(RequestLimiter):
             elif self._beyond and self._refusal_s > 0.0:  # else only an answer proves the level
                 oldest = next(iter(self._beyond.values()))
                 soonest = min(soonest, oldest.at_s + self._known_s())
-        return max(now, self.pace.next_s, soonest)
+        return max(now, self.pace.next_s, self.minute.room_s(now), soonest)
 
     def admit(self, in_flight: int, now: float) -> Admission:
         admission = super().admit(in_flight, now)
@@ -338,6 +377,9 @@ class AimdLimiter(RequestLimiter):
         if in_flight > self._proven:
             self._settle(now)
             self._beyond[admission.number] = admission
+            if self._against > 0 and in_flight >= self._doubted:
+                # One at a time: beside one that will be refused another would prove too much.
+                self._hold_until_s = now + self._known_s()
         return admission
 
     def end(
@@ -424,12 +466,15 @@ class AimdLimiter(RequestLimiter):
             if now < oldest.at_s + known_s:
                 break
             del beyond[oldest.number]
-            self._prove(oldest.in_flight)
+            self._prove(oldest.in_flight, now)
 
-    def _prove(self, level: int) -> None:
+    def _prove(self, level: int, now: float) -> None:
         """A call was accepted that was the `level`-th in flight."""
         if self._against > 0 and level >= self._doubted:
             self._against -= 1
+            for at_s in self._doubts:
+                self.pace.refuse(at_s, now)
+            self._doubts.clear()
         elif level > self._proven:
             self._proven = min(level, self.limit)
             if self._proven >= self.limit:
@@ -440,20 +485,23 @@ class AimdLimiter(RequestLimiter):
     def _explains(self, admission: Admission, now: float) -> bool:
         """Refusals above the level that was proven end the growth there, and stop nothing."""
         self._settle(now)
-        if admission.in_flight <= self._proven or not admission.is_full:
+        if not 0 < self._proven < admission.in_flight or not admission.is_full:
             return False
         if self._against == 0 or admission.in_flight < self._doubted:
             self._doubted = admission.in_flight
         self._against += 1
+        self._doubts.append(admission.at_s)
         self.limit = self._doubted
         if self._ramp_target > 0:
             self._ramp_target = 0
             self._is_growing = True
             self._grown_from = self._proven
         is_known = 0 < self.ceiling == admission.in_flight - 1
-        if self._against >= (1 if is_known else _REFUSALS_UNTIL_CEILING):
+        if not is_known and self._against <= len(_PAUSES_S):
+            self._hold_until_s = now + _PAUSES_S[self._against - 1]
+        else:
             self.limit = max(1, self._proven, self._doubted - 1)
-            self._met = self._met + 1 if self.limit == self.ceiling else 0
+            self._met = self._met + 1 if self.limit == self.ceiling else max(0, self._met - 1)
             self.ceiling = self.limit
             self._rest_at_limit()
         return True
@@ -462,10 +510,12 @@ class AimdLimiter(RequestLimiter):
         self._is_growing = False
         self._starts = 0
         self._against = 0
+        self._doubts.clear()
+        self._hold_until_s = 0.0
         self._beyond.clear()
 
-    def _stop(self, now: float) -> None:
-        super()._stop(now)
+    def _stop(self, now: float, newer: int) -> None:
+        super()._stop(now, newer)
         self._ramp_target = 0
         self._proven //= 2
         self._rest_at_limit()
@@ -475,5 +525,5 @@ class AimdLimiter(RequestLimiter):
     def _served(self, admission: Admission, now: float) -> bool:
         is_fresh = super()._served(admission, now)
         if is_fresh and admission.in_flight > self._proven:
-            self._prove(admission.in_flight)
+            self._prove(admission.in_flight, now)
         return is_fresh

@@ -5,10 +5,13 @@ it. No single answer says which; the share of refusals at two rates does. So whi
 starts are free. When they become more than was tolerated or known (a cumulative sum), a *trial*
 slows starts to three quarters of what got through, and a sequential likelihood ratio test compares
 two explanations of what comes back: the same share as before, or next to none, as below a limit. If
-it is chance, its share is remembered and starts are free again. If it is a limit, starts are paced:
-the rate steps back with each refusal and climbs in between, so that in balance 2 of 100 more than
-by chance are refused; while none are, the climb doubles. Now and then a trial upwards asks the same
-of a faster rate: is as large a share refused, or all that is more?
+it is chance, its share is remembered and starts are free again. If it is a limit, starts are paced.
+
+A pace goes on in *blocks*, in turn a little faster and a little slower than its rate. A block ends
+early with more refusals than chance explains, and that takes something off the rate; fast blocks
+that hold add to it, twice as much each time. So a limit is met once in about a hundred starts. Now
+and then a block is well below the rate, and what is refused there is chance; or, where there is
+chance, far above it.
 
 A run of refusals that chance would bring once in ten thousand starts, and hardly once in all since
 the last one, says that the provider takes nothing now: its window is used up, or it is down. What
@@ -28,14 +31,10 @@ TOLERATED: Final = 0.04
 """The share that is refused without consequence: the target is 5 of 100."""
 _SUSPECTED: Final = 0.12
 """The share that the cumulative sum looks for: three times what is tolerated."""
-_PACED_PART: Final = 1.0 / 3.0
-"""Of both, where there is a pace: it should leave few refusals."""
 _SURE: Final = math.log(20.0)
 """The likelihood ratio that ends a trial: wrong once in twenty."""
 _DOUBTED: Final = 3.0 * _SURE
 """The sum that begins one: at 4 % by chance once in a hundred thousand starts."""
-_PACED_DOUBTED: Final = 2.0 * _SURE
-"""Where there is a pace already: a trial costs less there."""
 _RARE: Final = math.log(1e-4)
 """How likely a run of refusals is by chance at most, if it stops everything."""
 _RARE_AMONG: Final = math.log(0.001)
@@ -63,11 +62,10 @@ _MEMORY_S: Final = 1.0
 _BURST_S: Final = 4.0
 """A rate measured for so long is at most a quarter too high, whatever the burst; a trial at three
 quarters of it is below the limit, and one a quarter above the limit is refused."""
+_KNOWN: Final = 50
 _LONG_S: Final = 10.0
-"""What got through from one run of refusals to the next, this much later, is the limit."""
-_WINDOW_S: Final = 60.0
-"""A step of the climb takes no longer than the longest window."""
-_LEAST_PER_S: Final = 1.0 / _WINDOW_S
+"""So many that got through from one run of refusals to the next, this much later, are the limit."""
+_LEAST_PER_S: Final = 1.0 / 60.0
 """A pace is at least one start in the longest window."""
 _LATE_S: Final = 0.002
 """How late a start may be without delaying the next: timers are late by about that."""
@@ -75,20 +73,42 @@ _LATE_S: Final = 0.002
 # Moves.
 _SLOWER: Final = 0.75
 """Of what got through, in a trial: well below the limit, and a small loss if there is none."""
-_FASTER_BY: Final = 0.25
-_FASTER_BY_MAX: Final = 1.0
-"""A trial upwards is by a quarter, and by twice as much after each that held."""
-_FASTER_AFTER: Final = 100.0
-_FASTER_AFTER_MAX: Final = 16_000.0
-"""Starts from one trial upwards to the next, twice as many after each that failed."""
-_STEP: Final = 0.03
-"""What a refusal takes off the rate: with the climb back, on average 1.5 % below the limit."""
-_STEP_STARTS: Final = 50.0
-"""So many starts climb by what one refusal takes: 2 of 100 are refused, 5 are allowed."""
-_FIRST_STEP_STARTS: Final = 6.0
-"""At first, as what got through is only known to be possible; twice as many after each refusal."""
-_DOUBLINGS_MAX: Final = 6.0
-"""The climb doubles in each step without refusals, up to this often."""
+_APART: Final = 0.01
+"""A pace alternates between a little more and a little less than its rate, by this part."""
+_GAIN: Final = 0.02
+"""What a refusal too many takes off the rate."""
+_GROWTH: Final = 0.5
+"""What two blocks give back, in such steps: every other block at the faster rate is refused."""
+_DOUBLINGS_MAX: Final = 6
+_FIRST_DOUBLINGS: Final = 3
+"""The climb doubles with each fast block that holds; from here on where the rate is a guess."""
+_BLOCK_STARTS: Final = 25.0
+_BLOCK_S: Final = 2.0
+"""A block is at least so long: twice what a provider remembers."""
+_BLOCKS_MORE: Final = 30.0
+"""It is longer by so many times the share of chance, which is to be told apart."""
+_SURPRISE: Final = 0.9
+"""So many refusals more than by chance end a block."""
+_EARLY: Final = 6.0
+_EARLY_MAX: Final = 4
+"""Blocks that end within so few starts, one after another, take off twice as much each time."""
+_FIRST_STARTS: Final = 8.0
+"""The length of a block, while the climb has doubled so often."""
+_BELOW: Final = 0.06
+_DEEP_AFTER: Final = 2
+"""After so many slow blocks one is so far below the rate; further by the share of chance."""
+_CHANCE_STARTS: Final = 200.0
+"""What is known of chance has the weight of so many starts."""
+_NONE: Final = 2.0
+"""So many refusals expected by chance and none seen: the share is lower."""
+_CHANCE_GROWTH: Final = 30.0
+_CHANCE_GROWTH_MAX: Final = 1.5
+"""Where chance ends blocks early, more is given back, by so many times its share."""
+_FAR: Final = 0.25
+_FAR_AFTER: Final = 4
+_FAR_AFTER_MAX: Final = 64
+"""Where some are refused by chance, every so many blocks one is far faster; after each that was
+refused, half as often."""
 _LEFT: Final = 0.5
 _FOUND_LEFT: Final = 0.9
 """What a run of refusals leaves of a pace at least: first, and once the limit was found."""
@@ -98,7 +118,12 @@ _WAITED_PART: Final = 0.3
 _FREE: Final = 0
 _TRIAL: Final = 1
 _PACED: Final = 2
-_FASTER: Final = 3
+_KEPT: Final = 3
+
+_LOW: Final = 0
+_HIGH: Final = 1
+_FAR_BLOCK: Final = 2
+_DEEP: Final = 3
 
 
 class Pace:
@@ -114,8 +139,6 @@ class Pace:
         self._patience_s = 0.0
         self._is_used = False
         self._pending: Final[deque[float]] = deque()
-        self._blind_until_s = 0.0
-        """Of a pace: starts before then were made before what is known of it had an effect."""
         self._sum = 0.0
         self._weight_start = 0.0
         self._weight_refusal = 0.0
@@ -124,19 +147,21 @@ class Pace:
         self._since_s = 0.0
         self._counted_from_s = 0.0
         self._best_per_s = 0.0
-        self._back_to_per_s = NEVER
         self._is_guess = False
         """Whether the rate on trial is from a burst, and may be far too high."""
         self._before_starts = self._before_refusals = 0.0
-        self._clean = self._excess = 0.0
-        self._step_starts = self._step_starts_most = _STEP_STARTS
+        self._base_per_s = NEVER
+        self._held_per_s = 0.0
+        self._block = _LOW
+        self._block_used = 0.0
+        self._early = 0
+        self._doublings = 0
+        self._deep_in = _DEEP_AFTER
+        self._far_after = _FAR_AFTER
+        self._far_in = _FAR_AFTER
         self._through = 0
         self._through_since_s = 0.0
         self._waited_s = 0.0
-        self._faster_after = _FASTER_AFTER
-        self._faster_until_s = 0.0
-        self._since_faster = 0.0
-        self._faster_by = _FASTER_BY
         self._suspect()
 
     @property
@@ -171,12 +196,11 @@ class Pace:
         self._through_since_s += for_s
 
     def forgive(self) -> None:
-        """A start was refused for another reason than its rate."""
+        """A start was refused, whatever for."""
         self._through -= 1
 
     def refuse(self, at_s: float, now: float) -> None:
-        """A start was refused."""
-        self._through -= 1
+        """A start was refused for its rate, or by chance."""
         # Those that started before it would have been refused before it.
         self._settle(now, at_s)
         self._share += _SHARE_GAIN
@@ -184,22 +208,12 @@ class Pace:
             return
         self._refusals += 1.0
         if self._state == _PACED:
-            self.per_s = max(_LEAST_PER_S, self.per_s * (1.0 - self._gain()))
-            if at_s < self._blind_until_s and self.chance <= _CLEAN:
-                return  # a hair above a limit without bursts every second start is refused
-            self._blind_until_s = now
-            self._excess += 1.0
-            if self._excess >= 1.0 + 20.0 * self.chance:
-                self._excess = self._clean = 0.0
-                self._step_starts = min(self._step_starts_most, 2.0 * self._step_starts)
+            self._judge_block(now)
+            return
         self._sum += self._weight_refusal - self._weight_start
         if self._state == _TRIAL:
             self._judge(now)
-        elif self._state == _FASTER:
-            # Chance brings every sum, given enough starts.
-            if self._sum >= _SURE + math.log(max(1.0, self._starts / _TRIAL_STARTS)):
-                self._end_faster(now)
-        elif self._sum >= (_PACED_DOUBTED if self._state == _PACED else _DOUBTED):
+        elif self._sum >= _DOUBTED:
             self._suspect()
             self._try_slower(now)
 
@@ -209,33 +223,32 @@ class Pace:
         At least: while it waited, a limit without a burst would have let more through.
         """
         elapsed_s = now - self._through_since_s
-        if self._state == _FASTER:
-            self._end_faster(now)
+        if self._state == _KEPT:
+            self._through, self._through_since_s = 0, now
+            return
         if self._through <= 0 or elapsed_s <= 0.0:
             self._waited_s += max(0.0, resumes_s - now)
             return
         per_s = self._through / elapsed_s
-        is_known = self._state == _PACED or (elapsed_s >= _LONG_S and self._through >= _STEP_STARTS)
+        is_known = self._state == _PACED or (elapsed_s >= _LONG_S and self._through >= _KNOWN)
         if self._state != _FREE:
             per_s = self._bounded(per_s, now)
-        lag = 1.0 + per_s * self._patience_s
-        most = max(_STEP_STARTS, per_s * _WINDOW_S / lag)
-        self._step_starts_most = min(most, max(_STEP_STARTS, self._through / lag))
         self._pending.clear()
         if is_known:
-            self._step_starts = self._step_starts_most
             self.pace_at(per_s, resumes_s)
         else:
-            self._step_starts = _FIRST_STEP_STARTS
             share = max(self._known_share(), self.chance + TOLERATED)
-            self._begin_trial(per_s, share, NEVER, resumes_s, is_guess=True)
+            self._begin_trial(per_s, share, resumes_s, is_guess=True)
         self._through, self._through_since_s = 0, now
         self._waited_s = max(0.0, resumes_s - now)
 
     def _bounded(self, per_s: float, now: float) -> float:
         """A new estimate of the limit, not far below the one in use: it may be from few starts."""
-        was_per_s = self._best_per_s if self._state == _TRIAL else self.per_s
-        is_found = self._state == _PACED and self._step_starts >= _STEP_STARTS
+        if self._state == _PACED and self._held_per_s > 0.0:
+            held_per_s, self._held_per_s = self._held_per_s, 0.0
+            return min(self._base_per_s, max(held_per_s, per_s))
+        was_per_s = self._best_per_s if self._state == _TRIAL else self._base_per_s
+        is_found = self._state == _PACED and self._doublings == 0
         if self._waited_s > _WAITED_PART * (now - self._through_since_s):
             is_found = False
         if is_found:
@@ -245,14 +258,19 @@ class Pace:
         least_per_s = min(_LEFT * was_per_s, self._through / awake_s)
         return max(least_per_s, min(was_per_s, per_s))
 
-    def pace_at(self, per_s: float, now: float) -> None:
+    def pace_at(self, per_s: float, now: float, doublings: int = 0) -> None:
         """Spaces starts by a rate, and looks for a better one."""
         self._state = _PACED
-        self._counted_from_s = 0.0
-        self.per_s = self._best_per_s = max(_LEAST_PER_S, per_s)
-        self._clean = self._excess = 0.0
-        self._suspect()
-        self._count_anew(now)
+        self._base_per_s = self._best_per_s = max(_LEAST_PER_S, per_s)
+        self._doublings = doublings
+        self._begin_block(_LOW, now, now)
+
+    def keep(self, per_s: float) -> None:
+        """Spaces starts by a rate that is known."""
+        self._state = _KEPT
+        self._counted_from_s = NEVER
+        self.per_s = self._base_per_s = self._best_per_s = per_s
+        self._pending.clear()
 
     def drop(self, now: float) -> None:
         """Starts are free."""
@@ -268,18 +286,16 @@ class Pace:
     def _settle(self, now: float, until_s: float = 0.0) -> None:
         pending, known_s = self._pending, max(until_s, now - self._patience_s)
         while pending and pending[0] <= known_s:
-            at_s = pending.popleft()
+            pending.popleft()
             self._starts += 1.0
             if self._state == _PACED:
-                if at_s >= self._blind_until_s or self.chance > _CLEAN:
-                    self._sum = max(0.0, self._sum + self._weight_start)
-                self._climb(now)
+                if self._is_used:
+                    self._block_used += 1.0
+                self._judge_block(now)
             else:
                 self._sum += self._weight_start
                 if self._state == _TRIAL:
                     self._judge(now)
-                elif self._state == _FASTER:
-                    self._judge_faster(now)
                 else:
                     self._watch(now)
 
@@ -299,33 +315,88 @@ class Pace:
         self._refusals *= 0.5
         self._since_s = 0.5 * (now + self._since_s)
 
-    def _climb(self, now: float) -> None:
-        self._excess = max(0.0, self._excess - 2.0 * self.chance)
-        if not self._is_used:
-            return
-        lag = 1.0 + self.per_s * self._patience_s
-        self._clean = min(_DOUBLINGS_MAX, self._clean + 1.0 / (self._step_starts * lag))
-        climb = math.log(2.0) * 2.0**self._clean / self._step_starts
-        growth = _STEP / lag * (self.chance + climb)
-        self.per_s *= 1.0 + min(growth, _STEP + math.log(2.0) / self.per_s)
-        self._since_faster += 1.0
-        if self._since_faster >= self._faster_after and self._refusals > 0.0:
-            self._try_faster(now)
-            return
-        if self._starts >= _COUNTED:
-            self._halve(now)
+    def _begin_block(self, block: int, counted_from_s: float, now: float) -> None:
+        """Starts are at another rate; those made before do not count."""
+        self._block = block
+        below = min(0.5, _BELOW + self.chance)
+        more = (-_APART, _APART, _FAR, -below)[block]
+        self.per_s = self._base_per_s * (1.0 + more)
+        self._counted_from_s = counted_from_s
+        self._block_used = 0.0
+        self._pending.clear()
+        self._count_anew(max(counted_from_s, now))
 
-    def _gain(self) -> float:
-        """A step, over the starts that are on their way when its answer comes."""
-        return _STEP / (1.0 + self.per_s * self._patience_s)
+    def _judge_block(self, now: float) -> None:
+        """Ends a block when it is long enough, or when more are refused than chance explains."""
+        excess = self._refusals - self.chance * self._starts
+        is_far = self._block == _FAR_BLOCK
+        least = _BLOCK_STARTS * (1.0 + _BLOCKS_MORE * self.chance)
+        least_s = 2.0 * _BURST_S if is_far else _BLOCK_S
+        if self._doublings >= _FIRST_DOUBLINGS:
+            least, least_s = _FIRST_STARTS, _MEMORY_S
+        noise = 1.0 + math.sqrt(self.chance * max(least, self.per_s * least_s))
+        is_refused = excess >= _SURPRISE * (2.0 if is_far else 1.0) * noise
+        span_s = now - self._patience_s - self._since_s
+        if not is_refused and (self._starts < least or span_s < least_s):
+            return
+        self._end_block(excess / noise, is_refused=is_refused)
+        if self._block == _LOW and is_refused:
+            self._deep_in = 0
+        is_low = self._block in (_LOW, _DEEP)
+        block = _HIGH if is_low or self._doublings >= _FIRST_DOUBLINGS else _LOW
+        if block == _LOW:
+            self._deep_in -= 1
+            if self._deep_in < 0:
+                self._deep_in = _DEEP_AFTER
+                block = _DEEP
+        if block == _HIGH and self.chance > _CLEAN:
+            self._far_in -= 1
+            if self._far_in <= 0:
+                self._far_in = self._far_after
+                block = _FAR_BLOCK
+        self._begin_block(block, now + _MEMORY_S if is_refused else now, now)
+
+    def _end_block(self, excess: float, *, is_refused: bool) -> None:
+        """Moves the rate by what a block has shown, if it was used."""
+        if self._block_used < 0.5 * self._starts:
+            return
+        if self._block == _FAR_BLOCK:
+            if is_refused:
+                self._far_after = min(_FAR_AFTER_MAX, 2 * self._far_after)
+            else:
+                self._far_after = self._far_in = 1
+                self._base_per_s *= 1.0 + _FAR
+            return
+        growth = _GAIN * _GROWTH * (1.0 + min(_CHANCE_GROWTH_MAX, _CHANCE_GROWTH * self.chance))
+        step = -_GAIN * max(-1.0, excess)
+        if is_refused and self._starts < _EARLY:
+            self._early = min(_EARLY_MAX, self._early + 1)
+            step *= 2.0 ** (self._early - 1)
+        else:
+            self._early = 0
+        if self._block != _HIGH:
+            share = self._refusals / max(self._starts, _BLOCK_STARTS)
+            gain = self._starts / (self._starts + _CHANCE_STARTS)
+            is_none = self._refusals == 0.0 and self.chance * self._starts > _NONE
+            if self._block == _DEEP or is_none:
+                self.chance += gain * (share - self.chance)
+        elif is_refused:
+            if self._doublings > 0 and self._held_per_s > 0.0:
+                self._base_per_s = self._held_per_s
+            self._doublings = 0
+            step += growth
+        else:
+            self._held_per_s = self._base_per_s
+            step += growth * 2.0**self._doublings
+            self._doublings = min(_DOUBLINGS_MAX, self._doublings + 1)
+        self._base_per_s = max(_LEAST_PER_S, self._base_per_s * (1.0 + step))
 
     def _known_share(self) -> float:
         return (self._refusals + _PRIOR_REFUSALS) / (self._starts + _PRIOR_STARTS)
 
     def _suspect(self) -> None:
-        """Begins to look for more refusals than are tolerated; for fewer where it is paced."""
-        part = 1.0 if self._state == _FREE else _PACED_PART
-        tolerated, suspected = self.chance + part * TOLERATED, self.chance + part * _SUSPECTED
+        """Begins to look for more refusals than are tolerated."""
+        tolerated, suspected = self.chance + TOLERATED, self.chance + _SUSPECTED
         self._sum = 0.0
         self._weight_refusal = math.log(suspected / tolerated)
         self._weight_start = math.log((1.0 - suspected) / (1.0 - tolerated))
@@ -340,18 +411,14 @@ class Pace:
             is_guess = is_guess or share > _FAR_ABOVE
             per_s = min(per_s, self._best_per_s)
         if share > _CHANCE_MAX:
-            self.pace_at(per_s, now)
+            self.pace_at(per_s, now, _FIRST_DOUBLINGS)
             return
         self._before_starts, self._before_refusals = self._starts, self._refusals
-        back_to_per_s = NEVER if self._is_guess else self.per_s
         share = max(share, self.chance + TOLERATED)
-        self._begin_trial(per_s, share, back_to_per_s, now, is_guess=is_guess)
+        self._begin_trial(per_s, share, now, is_guess=is_guess)
 
-    def _begin_trial(
-        self, per_s: float, share: float, back_to_per_s: float, now: float, *, is_guess: bool
-    ) -> None:
+    def _begin_trial(self, per_s: float, share: float, now: float, *, is_guess: bool) -> None:
         self._best_per_s = per_s
-        self._back_to_per_s = back_to_per_s
         self._state = _TRIAL
         self._is_guess = is_guess
         self.per_s = max(_LEAST_PER_S, _SLOWER * per_s)
@@ -363,33 +430,6 @@ class Pace:
         self._pending.clear()
         self._counted_from_s = now if is_guess else now + _MEMORY_S
         self._count_anew(self._counted_from_s)
-
-    def _try_faster(self, now: float) -> None:
-        """Begins a trial upwards: are as many of more refused, or all that is more?"""
-        share = self._known_share()
-        more = 1.0 - (1.0 - share) / (1.0 + self._faster_by)
-        self._since_faster = 0.0
-        self._state = _FASTER
-        self._back_to_per_s = self.per_s
-        self.per_s *= 1.0 + self._faster_by
-        self._faster_until_s = now + _BURST_S
-        self._sum = 0.0
-        self._weight_refusal = math.log(more / share)
-        self._weight_start = math.log((1.0 - more) / (1.0 - share))
-        self._count_anew(now)
-
-    def _judge_faster(self, now: float) -> None:
-        self._sum = max(-_SURE, self._sum)
-        if now >= self._faster_until_s and self._starts >= _TRIAL_STARTS and self._sum <= -_SURE:
-            self.chance = self._refusals / self._starts
-            self._faster_after = 0.5 * _FASTER_AFTER
-            self._faster_by = min(_FASTER_BY_MAX, 2.0 * self._faster_by)
-            self.pace_at(self.per_s, now)
-
-    def _end_faster(self, now: float) -> None:
-        self._faster_after = min(_FASTER_AFTER_MAX, 2.0 * self._faster_after)
-        self._faster_by = _FASTER_BY
-        self.pace_at(self._back_to_per_s, now)
 
     def _judge(self, now: float) -> None:
         """Ends a trial when one explanation is twenty times as likely as the other."""
@@ -411,15 +451,11 @@ class Pace:
                 return
         if is_load:
             self.chance = self._refusals / (self._starts + _PRIOR_STARTS)
-            self.pace_at(self._best_per_s, now)
+            self.pace_at(self._best_per_s, now, _FIRST_DOUBLINGS)
             return
         refusals, starts = self._refusals + self._before_refusals, self._starts
         self.chance = min(_CHANCE_MAX, refusals / (starts + self._before_starts))
-        self._step_starts = _FIRST_STEP_STARTS
-        if self._back_to_per_s < NEVER:
-            self.pace_at(self._back_to_per_s, now)
-        else:
-            self.drop(now)
+        self.drop(now)
 
     def _count_anew(self, now: float) -> None:
         self._starts = self._refusals = 0.0

@@ -1,0 +1,139 @@
+"""A limit on how many are accepted in a minute, learned from the count at a refusal.
+
+When everything is refused for longer than a limit of a second explains, the number accepted in the
+minute before is the limit, whether its window is fixed or slides. That count is kept to from then
+on. A little more is tried when a minute passed without a refusal at it, twice as much each time;
+two refusals at one count set the limit to it: refusals by chance come at any count.
+"""
+
+from typing import Final
+
+NEVER: Final = float("inf")
+MINUTE_S: Final = 60.0
+
+_BINS: Final = 1024
+_BIN_S: Final = MINUTE_S / _BINS
+_WAITED_S: Final = 4.0
+"""A limit of a second is over sooner."""
+_FELL: Final = 0.03
+"""A run of refusals at a count so much lower: the limit fell."""
+_NEAR: Final = 0.003
+"""A refusal so close to the limit is one by the limit."""
+_LEAST: Final = 30
+"""A lower count is not taken for a limit: nothing was accepted for another reason."""
+_GROWTH: Final = 0.02
+_FIRST_GROWTH: Final = 0.16
+_GROWTH_MAX: Final = 1.0
+"""What is tried beyond a limit, beyond one that was met once, and at most."""
+_EVEN: Final = 1.02
+_BURST: Final = 4.0
+"""How fast starts are, in parts of the limit's rate: once it is known, and at first."""
+_HOLD_MAX: Final = 4
+"""Minutes until more is tried, twice as many each time that it was refused."""
+_USED: Final = 0.9
+"""Less than this part of the limit was used: that says nothing of more."""
+
+
+class Minute:
+    """Counts what was accepted in the last minute; `most` is the limit, if one was found."""
+
+    def __init__(self) -> None:
+        self.most = NEVER
+        self._bins: Final[list[int]] = [0] * _BINS
+        self._count = 0
+        self._last = 0
+        self._stop_count = 0
+        self._doubted = 0
+        self._is_sure = False
+        self._growth = _GROWTH
+        self._hold = 1
+        self._grow_at_s = NEVER
+
+    @property
+    def per_s(self) -> float:
+        """The rate of starts: even; at first faster, since a new minute may have begun."""
+        return (_EVEN if self._is_sure else _BURST) * self.most / MINUTE_S
+
+    def count(self, now: float) -> int:
+        """Accepted in the last minute, as far as is known."""
+        at = int(now / _BIN_S)
+        if at > self._last:
+            bins = self._bins
+            for place in range(max(self._last + 1, at - _BINS + 1), at + 1):
+                self._count -= bins[place % _BINS]
+                bins[place % _BINS] = 0
+            self._last = at
+        return self._count
+
+    def start(self, now: float) -> None:
+        """A start; it counts as accepted until it is refused."""
+        count = self.count(now) + 1
+        self._count = count
+        self._bins[self._last % _BINS] += 1
+
+    def refuse(self, at_s: float, newer: int, now: float) -> bool:
+        """A start was refused, `newer` have started since; whether this limit explains it."""
+        self._take_back(at_s, now)
+        if self.most == NEVER:
+            return False
+        level = self._count - newer
+        slack = _NEAR * self.most + 1.0
+        if level < self.most - slack:
+            return False
+        if abs(level - self._doubted) <= slack:
+            self.most = float(max(1, level, self._doubted))
+            self._growth = _GROWTH
+            self._is_sure = True
+            self._hold = min(_HOLD_MAX, 2 * self._hold)
+            self._grow_at_s = now + self._hold * MINUTE_S
+        self._doubted = level
+        return True
+
+    def stop(self, now: float, newer: int, wait_s: float, *, is_first: bool) -> bool:
+        """A run of refusals, which lasts so long, or one more of them; whether it is a limit."""
+        count = self.count(now) - newer
+        if is_first:
+            self._stop_count = count
+        elif self.most < NEVER:
+            return False
+        if self._stop_count < _LEAST or (self.most == NEVER and wait_s < _WAITED_S):
+            return False
+        if self.most < NEVER and count >= (1.0 - _FELL) * self.most - 1.0:
+            return False
+        self._is_sure = self.most < NEVER
+        growth = _GROWTH if self._is_sure else _FIRST_GROWTH
+        self.most = float(self._stop_count)
+        self._doubted = self._stop_count
+        self._growth, self._hold = growth, 1
+        self._grow_at_s = now + wait_s + MINUTE_S
+        return True
+
+    def room_s(self, now: float) -> float:
+        """When one more may start."""
+        if self.count(now) < self.most:
+            return now
+        bins = self._bins
+        for place in range(self._last - _BINS + 1, self._last + 1):
+            if bins[place % _BINS] > 0:
+                return max(now, (place + _BINS) * _BIN_S)
+        return now
+
+    def grow(self, now: float) -> bool:
+        """Tries more when it is time; whether it did."""
+        if now < self._grow_at_s:
+            return False
+        self._grow_at_s = now + MINUTE_S
+        if self.count(now) < _USED * self.most:
+            return False
+        self._is_sure = True
+        self.most += max(1.0, self._growth * self.most)
+        self._growth = min(_GROWTH_MAX, 2.0 * self._growth)
+        self._hold = 1
+        return True
+
+    def _take_back(self, at_s: float, now: float) -> None:
+        self.count(now)
+        place = int(at_s / _BIN_S)
+        if place > self._last - _BINS and self._bins[place % _BINS] > 0:
+            self._bins[place % _BINS] -= 1
+            self._count -= 1
