@@ -16,10 +16,11 @@ def burst(surges: Surges, start_s: float, lasts_s: float, high: float = 40.0) ->
 
 def test_four_deviations_are_a_surge_and_fewer_are_not() -> None:
     surges = Surges(STARTUP_S)
-    surges.see(0.0, 13.9, 10.0, 1.0)
-    assert not surges.active
-    surges.see(2.0, 14.5, 10.0, 1.0)
-    assert surges.active
+    active = []
+    for number, rate in enumerate((13.9, 14.5)):
+        surges.see(2.0 * number, rate, 10.0, 1.0)
+        active.append(surges.active)
+    assert active == [False, True]
     assert surges.are_worth_a_start
 
 
