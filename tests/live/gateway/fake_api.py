@@ -1,13 +1,13 @@
 """A client of Kubernetes without an API server: lists and watches of what a test puts."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 
-from windtunnel.live.kubernetes.client import ObjectList, ObjectSelection, WatchEvent
+from windtunnel.live.kubernetes.client import ObjectSelection, TakePage, WatchEvent
 from windtunnel.live.kubernetes.errors import KubernetesError
 from windtunnel.live.kubernetes.resources import Resource
 
@@ -73,11 +73,19 @@ class FakeApi:
             raise error
         return str(self._version)
 
-    async def list_all(self, resource: Resource, selection: ObjectSelection) -> ObjectList:
+    async def list_pages(
+        self,
+        resource: Resource,
+        selection: ObjectSelection,
+        begin: Callable[[], None],
+        take: TakePage,
+    ) -> str:
+        """In one page."""
+        begin()
         version = await self.newest_version(resource)
         held = self._objects.get(resource, {}).values()
-        items = [msgspec.Raw(msgspec.json.encode(one)) for one in held if matches(one, selection)]
-        return ObjectList(items, version)
+        take([msgspec.Raw(msgspec.json.encode(one)) for one in held if matches(one, selection)])
+        return version
 
     @asynccontextmanager
     async def watch(
