@@ -43,7 +43,7 @@ _PROBE_STARTS: Final = (8, 16, 32, 40)
 once may be chance, and of a limit that was met again and again 2.5 of 100 starts are refused."""
 _KNOWN_REFUSALS: Final = 1.5
 """A start that was not refused within so many times what a refusal takes was accepted."""
-_PAUSES_S: Final = (0.2, 1.0)
+_PAUSES_S: Final[tuple[float, ...]] = (0.2, 1.0)
 """A level above the proven one that is refused is tried again after such times, each longer than
 strict spacing of starts asks for at 5 and at 1 a second; refused each time, it is a ceiling."""
 _LONGEST_RUN: Final = 256
