@@ -55,6 +55,12 @@ def tables(draw: st.DrawFn) -> Table:
     )
 
 
+@given(tables())
+def test_a_step_that_computes_nothing_takes_no_less_than_the_least(table: Table) -> None:
+    """A prompt that is cached as a whole, where its last token is not computed again."""
+    assert table.least_s <= table.step_s(decode(0, 0)) < math.inf
+
+
 @given(
     table=tables(),
     decodes=st.integers(1, 2048),

@@ -187,6 +187,8 @@ class Table(StepTimeModel):
             fixed += self.tokens.at(float(decodes))
         if self.sequences is not None:
             fixed += self.sequences.at(float(decodes))
+        if decodes == 0:  # a step that computes nothing: no less than the least was measured
+            return TimeCurve([0.0], [fixed + mean.times[0]])
         return TimeCurve(
             [decodes * knot for knot in mean.knots], [fixed + time for time in mean.times]
         )
