@@ -1,8 +1,9 @@
 """How far the simulator is off on published measurements, against its targets.
 
 Every point runs as a scenario of its own: so many users in a closed loop, random prompts without
-shared prefixes, the engine's defaults. A point that the simulator refuses is counted and its reason
-printed. Run: python -m benchmarks.truth [--save FILE.json] [--beside FILE.json]
+shared prefixes, the engine's defaults; those of SGLang and TensorRT-LLM with their kernels. A point
+that the simulator refuses is counted and its reason printed.
+Run: python -m benchmarks.truth [--save FILE.json] [--beside FILE.json]
 """
 
 import argparse
@@ -19,6 +20,8 @@ from benchmarks.truth.points import Point, drafted, guessed, points
 from windtunnel.core.distribution import quantile_of
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.releases import LEAST_HOST_S
+from windtunnel.models.step_time.profile import bundled_profiles
 from windtunnel.twin.scenario.load import load_text
 
 TARGETS = {"tpot": (0.06, 0.20), "ttft": (0.15, 0.40), "throughput": (0.06, None)}
@@ -72,6 +75,16 @@ def scenario(point: Point) -> str:
         **lengths,
     }
     engine: dict[str, object] = {"kv_cache_dtype": point.kv, "prefix_caching": False}
+    step_time = {"model": "physics"}
+    overheads = {}
+    profile = f"{point.gpu}-{point.engine.replace('-', '').lower()}"
+    if profile in bundled_profiles():
+        step_time["profile"] = profile
+    if point.engine == "SGLang":
+        engine["mixed_batches"] = False
+        # It computes prompts in CUDA graphs, but not with latent attention: no launches per layer.
+        if profile in bundled_profiles() and not resolve_model(point.model).is_latent:
+            overheads["queueing"] = LEAST_HOST_S
     if point.mtp:
         engine["speculative"] = {"method": "mtp", "num_speculative_tokens": point.mtp}
     if point.state_share:
@@ -82,7 +95,8 @@ def scenario(point: Point) -> str:
         "tensor_parallel": point.tp,
         "expert_parallel": point.ep,
         "engine": engine,
-        "step_time": {"model": "physics"},
+        "step_time": step_time,
+        "overheads": overheads,
     }
     return json.dumps({"model": point.model, "workload": [load], "serving": {"pools": [pool]}})
 

@@ -1,13 +1,16 @@
 """Fits the bundled profiles to operator tables, and says how far an unmeasured GPU would be off.
 
 The tables (NVIDIA aiconfigurator, Apache-2.0) are not part of the repository: WINDTUNNEL_DATA names
-the folder that has `silicon/`, or it lies in `../shared/data`. No published serving point is read.
-What operators cannot show comes from whole steps measured on H200s, the profile `h200-pytorch`.
-Run: python -m benchmarks.truth.fit
+the folder that has `silicon/`, or it lies in `../shared/data`. Tables of B300 and GB300, and those
+of SGLang and TensorRT-LLM, are read from the package `aiconfigurator-core`; without it these
+profiles stay as they are. No published serving point is read. What operators cannot show comes from
+whole steps measured on H200s, the profile `h200-pytorch`. Run: python -m benchmarks.truth.fit
 """
 
 import csv
+import importlib.util
 import statistics
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -52,6 +55,22 @@ TABLES = {
     "gb200": "gb200",
     "rtx-pro-6000": "rtx_pro_6000_server",
 }
+NEWER = {"b300": "b300_sxm", "gb300": "gb300"}
+"""Those whose tables are in the package alone."""
+
+LARGE = {"h200": "h200_sxm", "b200": "b200_sxm"}
+
+VLLM = ("vllm", "0.24.0")
+OTHER_ENGINES = {
+    "sglang": ("0.5.14", {"h100": "h100_sxm", **LARGE, "b300": "b300_sxm"}),
+    "trtllm": ("1.3.0rc20", LARGE),
+}
+"""Their releases, and the GPUs whose tables of them are used."""
+
+OTHER_ORIGIN = (
+    "operator timings of {engine} {release}, NVIDIA aiconfigurator 0.12 (Apache-2.0), "
+    "multiplications in fp8 by blocks of 128 x 128; the rest as of vLLM's kernels: "
+)
 STEPS_TRIED = [
     *(StepWork([], n, n * context, n) for n in (1, 16, 128) for context in (500, 4000)),
     *(StepWork([(tokens, 0, tokens)], 0, 0, 1) for tokens in (256, 2048, 8192)),
@@ -59,6 +78,13 @@ STEPS_TRIED = [
 ]
 STEPS = ("gemm_efficiency", "gemm_bandwidth", "gemm_wave", "gemm_blend")
 """What whole steps on the H200 show of multiplications, and a Hopper chip shares."""
+
+HOPPERS = ("h100", "h200")
+EXPERTS = ("expert", "fp8_expert", "fp4_expert", "weight_only_expert")
+STARTS = ("launch", "width", "visit")
+EXPERT_STARTS = [f"{kind}_{part}_s" for kind in EXPERTS for part in STARTS]
+ENDS = [(hidden, visited) for hidden in (1024, 8192) for visited in (1, 512)]
+"""Of tokens' widths and of experts that a batch visits: time is linear in between."""
 
 FUSED_PASSES = 4.0
 STEP_S = 0.55e-3  # of a recorded vLLM run: decode steps of up to 60 sequences, less their kernels
@@ -70,10 +96,19 @@ NEAREST = {
     "b200": "h200",
     "gb200": "b200",
     "rtx-pro-6000": "b200",
+    "b300": "b200",
+    "gb300": "gb200",
 }
 """Whose numbers a GPU takes where its own tables have none."""
 
-SLOWER = {"h100": "a100", "h200": "h100", "b200": "h200", "gb200": "b200"}
+SLOWER = {
+    "h100": "a100",
+    "h200": "h100",
+    "b200": "h200",
+    "gb200": "b200",
+    "b300": "b200",
+    "gb300": "gb200",
+}
 """Each is in no operator slower than the other; collectives aside, which have other links."""
 
 
@@ -85,16 +120,41 @@ def small_kernels_s(folder: Path) -> float:
     return sum(1e-6 * times * float(found[name]["time_us"]) for name, times in calls.items())
 
 
+def packaged(gpu: str, engine: str, release: str, to: Path) -> Path | None:
+    """Links to the tables that the package has of a GPU and a release of an engine."""
+    found = importlib.util.find_spec("aiconfigurator_core")
+    if found is None or found.origin is None:
+        return None
+    folder = to / f"{gpu}-{engine}"
+    folder.mkdir()
+    root = Path(found.origin).parent / "systems" / "data" / gpu
+    for path in sorted(root.glob(f"*/{engine}/{release}/*_perf.parquet")):
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+def of_engine(engine: str, release: str, name: str, folder: Path, own: Profile) -> Profile:
+    """The profile of another engine's kernels; what its tables leave out is that of vLLM's."""
+    accelerator = resolve_accelerator(name)
+    origin = OTHER_ORIGIN.format(engine=engine, release=release) + own.origin
+    found = fit_operators(folder, accelerator, own, name=f"{name}-{engine}", origin=origin)
+    values = dict(found.parameters)
+    values["gemm_launch_s"] = min(values["gemm_launch_s"], own.parameters["gemm_launch_s"])
+    if name in HOPPERS:
+        values |= {key: own.parameters[key] for key in STEPS}
+    return msgspec.structs.replace(found, parameters=values)
+
+
 def fitted(name: str, folder: Path, steps: Profile, layer_s: float) -> Profile:
     """The profile of one GPU from its own tables."""
     accelerator = resolve_accelerator(name)
-    hopper = name in ("h100", "h200")
+    hopper = name in HOPPERS
     origin = ORIGIN + (HOPPER if hopper else OTHERS)
     rest = {**steps.parameters, "layer_s": layer_s, "step_s": STEP_S}
     if not hopper:
         rest |= {"elementwise_passes": FUSED_PASSES, "power_knee": NO_KNEE}
     base = msgspec.structs.replace(steps, parameters=rest)
-    found = fit_operators(folder / TABLES[name], accelerator, base, name=name, origin=origin)
+    found = fit_operators(folder, accelerator, base, name=name, origin=origin)
     values = dict(found.parameters)
     # In a captured graph a call starts while the one before it ends: steps show less than calls.
     values["gemm_launch_s"] = min(values["gemm_launch_s"], steps.parameters["gemm_launch_s"])
@@ -136,18 +196,27 @@ def shown(profile: Profile) -> list[str]:
     ]
 
 
+def _start_s(values: dict[str, float], kind: str, hidden: int, visited: int) -> float:
+    launch_s, width_s, visit_s = (values[f"{kind}_{part}_s"] for part in STARTS)
+    return launch_s + hidden * width_s + visited * visit_s
+
+
 def ordered(profile: Profile, slower: Profile) -> Profile:
     """The profile with no operator slower than on the slower GPU."""
     here, there = resolve_accelerator(profile.accelerator), resolve_accelerator(slower.accelerator)
     values = dict(profile.parameters)
     for key, value in slower.parameters.items():
-        if key.startswith("all_reduce"):
+        if key.startswith("all_reduce") or key in EXPERT_STARTS:
             continue
         if key.endswith(("bandwidth", "efficiency")):
             least = value * peaks(key, there) / peaks(key, here)
             values[key] = min(1.0, max(values[key], least))
         elif key.endswith("_s"):
             values[key] = min(values[key], value)
+    for kind in EXPERTS:
+        starts = [f"{kind}_{part}_s" for part in STARTS]
+        if any(_start_s(values, kind, *at) > _start_s(slower.parameters, kind, *at) for at in ENDS):
+            values |= {key: slower.parameters[key] for key in starts}
     return msgspec.structs.replace(profile, parameters=values)
 
 
@@ -158,11 +227,25 @@ def main() -> None:
         return
     steps = load_profile("h200-pytorch")
     layer_s = small_kernels_s(folder)
-    found = {name: fitted(name, folder / "silicon", steps, layer_s) for name in TABLES}
-    for name, nearest in NEAREST.items():
-        found[name] = completed(found[name], found[nearest])
-    for name, slower in SLOWER.items():
-        found[name] = ordered(found[name], found[slower])
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = {name: folder / "silicon" / table for name, table in TABLES.items()}
+        for name, table in NEWER.items():
+            there = packaged(table, *VLLM, Path(scratch))
+            if there is not None:
+                folders[name] = there
+        found = {name: fitted(name, there, steps, layer_s) for name, there in folders.items()}
+        for name, nearest in NEAREST.items():
+            if name in found:
+                found[name] = completed(found[name], found[nearest])
+        for name, slower in SLOWER.items():
+            if name in found:
+                found[name] = ordered(found[name], found[slower])
+        for engine, (release, gpus) in OTHER_ENGINES.items():
+            for name, table in gpus.items():
+                there = packaged(table, engine, release, Path(scratch))
+                if there is not None:
+                    own = of_engine(engine, release, name, there, found[name])
+                    found[own.name] = own
     # PyTorch's attention is not vLLM's: the steps keep their own, and have the rest of the tables.
     kept = {key: steps.parameters[key] for key, rule in PARAMETERS.items() if rule.spread > 0}
     kept |= {key: steps.parameters[key] for key in ("decode_rows", "step_s")}
@@ -191,12 +274,13 @@ def main() -> None:
 
 def chip(name: str) -> str:
     """Pairs that differ in memory or packaging alone would vouch for each other."""
-    return {"h200": "h100", "gb200": "b200"}.get(name, name)
+    same = {"h200": "h100", "gb200": "b200", "b300": "b200", "gb300": "b200"}
+    return same.get(name, name)
 
 
 def leave_one_out() -> None:
     """How far each measured GPU's steps are from those under the nearest one of another chip."""
-    measured = [one for one in measured_profiles() if one.name in TABLES]
+    measured = [one for one in measured_profiles() if one.name in {**TABLES, **NEWER}]
     every = []
     for own in measured:
         accelerator = resolve_accelerator(own.accelerator)

@@ -112,3 +112,18 @@ def test_timings_that_cannot_be_are_left_out(tmp_path: Path, latency: float) -> 
     pq.write_table(pa.Table.from_pylist([row] * 30), tmp_path / "gemm_perf.parquet")
     with pytest.raises(InputError, match="no operator table with usable rows was found"):
         fit_operators(tmp_path, A100, load_profile("generic"), name="a", origin="")
+
+
+def test_rows_without_a_framework_or_backend_are_those_of_the_table(tmp_path: Path) -> None:
+    """Tables that users make need not name what the timings are from."""
+    write_tables(tmp_path, load_profile("a100"))
+    for file, column in (("gemm", "gemm_dtype"), ("custom_allreduce", "backend")):
+        path = tmp_path / f"{file}_perf.parquet"
+        rows = pq.read_table(path).to_pylist()
+        more = [{**row, column: "fp8" if file == "gemm" else None} for row in rows]
+        pq.write_table(pa.Table.from_pylist([*rows, *more]), path)
+    h100 = resolve_accelerator("h100-sxm")
+    fitted = fit_operators(tmp_path, h100, load_profile("generic"), name="h", origin="made up")
+    points = {name: error.points for name, error in fitted.errors["operators"].items()}
+    assert points["gemm in fp8"] == points["gemm"] == 35
+    assert points["all-reduce"] == 6

@@ -2,8 +2,8 @@
 
 A folder holds Parquet tables in the layout of NVIDIA's aiconfigurator: `gemm_perf`,
 `context_attention_perf`, `generation_attention_perf`, `moe_perf`, `mla_generation_module_perf`,
-`gdn_perf` and `custom_allreduce_perf`; latencies are milliseconds, and messages are counted in
-16-bit numbers.
+`generation_mla_perf`, `gdn_perf` and `custom_allreduce_perf`; latencies are milliseconds, and
+messages are counted in 16-bit numbers.
 Operators alone say nothing of the small kernels between them or of clocks under sustained load:
 those parameters come from another profile.
 """
@@ -11,6 +11,7 @@ those parameters come from another profile.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.models.calibration.calibrate import error_of
 from windtunnel.models.catalog.accelerators import Accelerator
 from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.kernels import Kernels, PhysicsParameters, touched_experts
 from windtunnel.models.step_time.physics import DELTA_PASSES, attention_gemms
 from windtunnel.models.step_time.profile import PARAMETERS, ErrorFigures, Profile
@@ -36,6 +38,9 @@ SMALLEST_SIDE = 512
 HEAD_DIM = 128
 DECODE_ROWS = 64.0  # kernels that pack the query heads of a group into one tile
 OUTLIER_SCALE = 0.15
+CALLS = ", calls"  # of a kind whose table has single calls in some frameworks, modules in others
+GRAPH = "_graph"  # how the column `backend` ends where a call was timed in a graph
+LEAST_START = 3e-9  # where a fit begins: what is nothing by default is not to stay so
 MOST_SENT = 1 << 26  # numbers of one message; a step of 16,384 tokens sends no more
 MOST_EXPERTS = 512
 SKEW = "power_law_1.01"  # how popular experts are; NVIDIA found it in served models
@@ -55,6 +60,7 @@ class _Class(msgspec.Struct, frozen=True):
     read_bytes: Callable[[Row], float]
     precision: str = "bf16"
     kv_bytes: float = 2.0
+    one_kernel: bool = False
 
 
 def fit_operators(
@@ -74,7 +80,7 @@ def fit_operators(
             continue
         values.update(_fit(rows, kind, accelerator, values))
         error = _error(rows, kind, accelerator, values)
-        errors[title] = error.rounded()
+        errors[title.removesuffix(CALLS)] = error.rounded()
         _extend(largest, title, rows)
     if not errors:
         tables = ", ".join(dict.fromkeys(f"{kind.table}.parquet" for kind in _CLASSES.values()))
@@ -124,8 +130,26 @@ def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:
         and _timed(row)
         and kind.read_bytes(row) < rate * row["latency"]
     ]
+    if kind.one_kernel:
+        found = _of_main_kernel(found, kind.columns)
     stride = max(1, math.ceil(len(found) / ROWS_PER_FIT))
     return found[::stride]
+
+
+def _of_main_kernel(rows: list[Row], columns: Sequence[str]) -> list[Row]:
+    """The fastest row of each shape, of the kernel that most of these have.
+
+    A framework has others for a few shapes, and slower ones to choose from.
+    """
+    fastest: dict[tuple[object, ...], Row] = {}
+    for row in rows:
+        shape = tuple(row[column] for column in columns)
+        known = fastest.get(shape)
+        if known is None or row["latency"] < known["latency"]:
+            fastest[shape] = row
+    counts = Counter(row.get("kernel_source") for row in fastest.values())
+    most = max(counts.values(), default=0)
+    return [row for row in fastest.values() if counts[row.get("kernel_source")] == most]
 
 
 def _whole(row: Row, columns: Sequence[str]) -> bool:
@@ -156,7 +180,7 @@ def _fit(
 
     solution = least_squares(
         distance,
-        np.log([rule.start for rule in rules]),
+        np.log([max(rule.start, LEAST_START) for rule in rules]),
         bounds=(np.log([rule.low for rule in rules]), np.log([rule.high for rule in rules])),
         loss="soft_l1",
         f_scale=OUTLIER_SCALE,
@@ -187,11 +211,15 @@ def _extend(largest: dict[str, int], title: str, rows: Sequence[Row]) -> None:
 
 def _large_gemm(dtype: str) -> Callable[[Row], bool]:
     def keep(row: Row) -> bool:
+        wanted = dtype
+        framework = row.get("framework")
+        if dtype == "fp8" and framework and str(framework).upper() != "VLLM":
+            wanted = "fp8_block"  # as models have it; vLLM's rows of it are times of launching
         n, k = row["n"], row["k"]
         sides = n >= SMALLEST_SIDE and k >= SMALLEST_SIDE and row["m"] <= MOST_TOKENS
         # Long rows of few columns do not occur in models; they would only bend the fit.
         usual = max(n, k) <= 65536 and n * k <= 4e8
-        return bool(row["gemm_dtype"] == dtype and sides and usual)
+        return bool(row["gemm_dtype"] == wanted and sides and usual)
 
     return keep
 
@@ -280,6 +308,11 @@ def _experts_in(*dtypes: str) -> Callable[[Row], bool]:
     return keep
 
 
+def _expert_parameters(kind: str) -> tuple[str, ...]:
+    names = ("efficiency", "bandwidth", "launch_s", "width_s", "visit_s")
+    return tuple(f"{kind}_{name}" for name in names)
+
+
 def _experts_s(kernels: Kernels, row: Row) -> float:
     weight_bytes = WEIGHT_BYTES[row["moe_dtype"]]
     return kernels.experts_s(
@@ -306,15 +339,32 @@ def _latent_s(kernels: Kernels, row: Row) -> float:
     time = 0.5 * p.layer_s + p.latent_layer_s + p.decode_call_s
     for outputs, inputs in attention_gemms(part):
         time += kernels.gemm_s(batch, outputs, inputs, 2.0, rates)
+    return time + _latent_scan_s(kernels, part, batch, row["step"])
+
+
+def _latent_scan_s(kernels: Kernels, part: ModelShape, batch: int, step: int) -> float:
+    p = kernels.parameters
     limit = kernels.split_limit(batch, 1)
     flops = kernels.latent_flops
-    compute = kernels.decode_compute_s(float(part.decode_pair_flops), heads, limit, flops)
+    compute = kernels.decode_compute_s(float(part.decode_pair_flops), part.heads, limit, flops)
     memory = 2.0 * (part.kv_lora_rank + part.qk_rope_dim) / kernels.latent_rate
-    tokens = batch * row["step"]
-    parts = kernels.splits(float(row["step"]), float(batch))
+    tokens = batch * step
+    parts = kernels.splits(float(step), float(batch))
     ramp = p.attention_ramp_keys * batch
     scan = max(compute * (tokens + ramp), memory * (tokens + batch))
-    return float(time + scan + p.attention_split_s * (parts - 1.0))
+    return float(scan + p.attention_split_s * (parts - 1.0))
+
+
+def _latent_call(row: Row) -> bool:
+    plain = row["kv_cache_dtype"] == "bfloat16" and row["num_heads"] >= 8
+    return bool(plain and row["step"] >= 127 and row["batch_size"] <= 512)
+
+
+def _latent_call_s(kernels: Kernels, row: Row) -> float:
+    """The same without projections and small kernels, which SGLang's table leaves out."""
+    heads, batch, p = row["num_heads"], row["batch_size"], kernels.parameters
+    part = msgspec.structs.replace(resolve_model("deepseek-v3"), heads=heads, kv_heads=heads)
+    return p.decode_call_s + _latent_scan_s(kernels, part, batch, row["step"])
 
 
 def _of_kernel(*starts: str) -> Callable[[Row], bool]:
@@ -356,7 +406,7 @@ def _convolution_s(kernels: Kernels, row: Row) -> float:
 
 def _graphed(row: Row) -> bool:
     usual = 1024 <= row["message_size"] <= MOST_SENT
-    return bool(row["backend"] == "vllm_graph" and usual)
+    return str(row.get("backend", GRAPH)).endswith(GRAPH) and usual
 
 
 def _all_reduce_s(kernels: Kernels, row: Row) -> float:
@@ -441,40 +491,40 @@ _CLASSES: dict[str, _Class] = {
         "moe_perf",
         _EXPERTS,
         _experts_in("bfloat16"),
-        ("expert_efficiency", "expert_bandwidth", "expert_launch_s"),
+        _expert_parameters("expert"),
         _experts_s,
         _nothing,
+        one_kernel=True,
         precision="bf16",
     ),
     "experts in fp8": _Class(
         "moe_perf",
         _EXPERTS,
         _experts_in("fp8_block"),
-        ("fp8_expert_efficiency", "fp8_expert_bandwidth", "fp8_expert_launch_s"),
+        _expert_parameters("fp8_expert"),
         _experts_s,
         _nothing,
+        one_kernel=True,
         precision="fp8",
     ),
     "experts in fp4": _Class(
         "moe_perf",
         _EXPERTS,
         _experts_in("nvfp4"),
-        ("fp4_expert_efficiency", "fp4_expert_bandwidth", "fp4_expert_launch_s"),
+        _expert_parameters("fp4_expert"),
         _experts_s,
         _nothing,
+        one_kernel=True,
         precision="fp4",
     ),
     "experts of 4-bit weights": _Class(
         "moe_perf",
         _EXPERTS,
         _experts_in("w4a16_mxfp4"),
-        (
-            "weight_only_expert_efficiency",
-            "weight_only_expert_bandwidth",
-            "weight_only_expert_launch_s",
-        ),
+        _expert_parameters("weight_only_expert"),
         _experts_s,
         _nothing,
+        one_kernel=True,
         precision="bf16",
     ),
     "latent attention": _Class(
@@ -483,6 +533,14 @@ _CLASSES: dict[str, _Class] = {
         _latent_batch,
         ("latent_efficiency", "latent_bandwidth", "latent_layer_s"),
         _latent_s,
+        _nothing,
+    ),
+    "latent attention" + CALLS: _Class(
+        "generation_mla_perf",
+        ("batch_size", "step", "num_heads", "kv_cache_dtype"),
+        _latent_call,
+        ("latent_efficiency", "latent_bandwidth"),
+        _latent_call_s,
         _nothing,
     ),
     "recurrent decode": _Class(
@@ -497,7 +555,7 @@ _CLASSES: dict[str, _Class] = {
         "gdn_perf",
         _RECURRENCE,
         _of_kernel("chunk_"),
-        ("recurrent_efficiency", "recurrent_start_s"),
+        ("recurrent_efficiency", "recurrent_start_s", "recurrent_chunk_s"),
         _state_scan_s,
         _nothing,
     ),
@@ -511,7 +569,7 @@ _CLASSES: dict[str, _Class] = {
     ),
     "all-reduce": _Class(
         "custom_allreduce_perf",
-        ("backend", "num_gpus", "message_size"),
+        ("num_gpus", "message_size"),
         _graphed,
         (
             "all_reduce_s",

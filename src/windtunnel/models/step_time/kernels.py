@@ -84,6 +84,7 @@ class PhysicsParameters:
         self.power_exponent: float = values["power_exponent"]
         self.recurrent_call_s: float = values["recurrent_call_s"]
         self.recurrent_start_s: float = values["recurrent_start_s"]
+        self.recurrent_chunk_s: float = values["recurrent_chunk_s"]
         self.convolution_call_s: float = values["convolution_call_s"]
         self.all_reduce_s: float = values["all_reduce_s"]
         self.all_reduce_small_efficiency: float = values["all_reduce_small_efficiency"]
@@ -94,16 +95,25 @@ class PhysicsParameters:
 class Rates:
     """How fast multiplications in one precision run: FLOP/s, bytes/s, seconds to start one."""
 
-    __slots__ = ("bytes_per_s", "convert_per_s", "flops", "launch_s")
+    __slots__ = ("bytes_per_s", "convert_per_s", "flops", "launch_s", "visit_s", "width_s")
 
     def __init__(
-        self, flops: float, bytes_per_s: float, launch_s: float, convert_per_s: float = 0.0
+        self,
+        flops: float,
+        bytes_per_s: float,
+        launch_s: float,
+        convert_per_s: float = 0.0,
+        width_s: float = 0.0,
+        visit_s: float = 0.0,
     ) -> None:
         self.flops = flops
         self.bytes_per_s = bytes_per_s
         self.launch_s = launch_s
         # Bytes/s at which a kernel of its own first converts the inputs; 0: they need none.
         self.convert_per_s = convert_per_s
+        # Further seconds to start experts, for each number of a token and each expert visited.
+        self.width_s = width_s
+        self.visit_s = visit_s
 
 
 class Kernels:
@@ -146,6 +156,8 @@ class Kernels:
                 peak * values[f"{kind}_efficiency"],
                 hbm * values[f"{kind}_bandwidth"],
                 values[f"{kind}_launch_s"],
+                width_s=values[f"{kind}_width_s"],
+                visit_s=values[f"{kind}_visit_s"],
             )
             for kind, peak in (
                 ("expert", bf16),
@@ -227,7 +239,8 @@ class Kernels:
         numbers = float(matrices * ffn * hidden)
         compute = 2.0 * padded * numbers / rates.flops
         traffic = touched * numbers * weight_bytes + 2.0 * rows * (2 * hidden + matrices * ffn)
-        return rates.launch_s + self.blend(compute, traffic / rates.bytes_per_s)
+        start_s = rates.launch_s + hidden * rates.width_s + touched * rates.visit_s
+        return start_s + self.blend(compute, traffic / rates.bytes_per_s)
 
     def splits(self, keys: float, tiles: float) -> float:
         """Parts that a context is cut into when `tiles` alone would leave the machine empty."""
@@ -257,14 +270,18 @@ class Kernels:
         return self.parameters.recurrent_call_s + traffic / self.state_rate
 
     def state_scan_s(self, prompts: list[int], heads: int, token_flops: float) -> float:
-        """All tokens of some prompts: heads and prompts side by side, tokens in turn."""
+        """All tokens of some prompts: heads and prompts side by side, tokens in turn.
+
+        Some kernels prepare chunks of all of them before.
+        """
         start_s, token_s = self.parameters.recurrent_start_s, token_flops / self.scan_flops
         longest, together = 0.0, 0.0
         for tokens in prompts:
             own = start_s + tokens * token_s
             together += heads * own / self.units
             longest = max(longest, own)
-        return max(longest, together)
+        chunks_s = self.parameters.recurrent_chunk_s * heads * sum(prompts)
+        return max(longest, together) + chunks_s
 
     def convolution_s(self, numbers: float) -> float:
         """The convolution before a recurrence: numbers of 16 bits that are read or written."""

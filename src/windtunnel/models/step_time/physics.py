@@ -36,7 +36,8 @@ INDEX_LAYER_S: Final = 55e-6  # of an indexer: scores, the choice, small kernels
 # reads, corrects and reads again, with Mamba-2 it adds and reads.
 DELTA_PASSES: Final = 6.0
 MAMBA_PASSES: Final = 4.0
-REMEMBERED: Final = 1 << 16  # numbers of tokens whose time is kept
+REMEMBERED: Final = 1 << 16  # numbers of tokens, or of sequences, whose times are kept
+UNKNOWN: Final = -1.0  # a time that was not worked out yet
 
 
 def attention_gemms(part: ModelShape) -> list[tuple[int, int]]:
@@ -79,6 +80,72 @@ def expert_kind(part: ModelShape, kernels: Kernels) -> str:
     """The same of its experts."""
     kinds = ("experts", "experts in fp8", "experts in fp4", "experts of 4-bit weights")
     return kinds[kernels.expert_class(part.expert_weight_bytes)]
+
+
+class LinePiece:
+    """The times of decode steps as a line over their total context, as far as it holds."""
+
+    def __init__(self, line: tuple[float, float, float], further: LinePiece | None) -> None:
+        self.base: Final[float] = line[0]
+        self.slope: Final[float] = line[1]
+        self.until: Final[float] = line[2]
+        self.further: Final = further  # the line from there on
+
+
+class LineTable:
+    """Lines by the number of sequences that decode, and of drafts where there are some."""
+
+    def __init__(self) -> None:
+        self._pieces: Final[list[LinePiece | None]] = []
+        self._drafted: Final[dict[tuple[int, int], LinePiece]] = {}
+
+    def get(self, decodes: int, drafted: int = 0) -> LinePiece | None:
+        """The first piece; None where there are none yet."""
+        if drafted:
+            return self._drafted.get((decodes, drafted))
+        return self._pieces[decodes] if decodes < len(self._pieces) else None
+
+    def put(
+        self, decodes: int, lines: list[tuple[float, float, float]], drafted: int = 0
+    ) -> LinePiece:
+        """Keeps lines that follow each other, and returns the first."""
+        piece = linked(lines)
+        if drafted:
+            if len(self._drafted) >= REMEMBERED:
+                self._drafted.clear()
+            self._drafted[(decodes, drafted)] = piece
+        elif decodes < REMEMBERED:
+            while len(self._pieces) <= decodes:
+                self._pieces.append(None)
+            self._pieces[decodes] = piece
+        return piece
+
+
+def linked(lines: list[tuple[float, float, float]]) -> LinePiece:
+    """Lines that follow each other: the first, which leads to the others."""
+    piece = LinePiece(lines[-1], None)
+    for line in reversed(lines[:-1]):
+        piece = LinePiece(line, piece)
+    return piece
+
+
+def line_at(piece: LinePiece, context: int) -> tuple[float, float, float]:
+    """(base, slope, until) of the piece that holds at a total context."""
+    total = float(context)
+    while total >= piece.until and piece.further is not None:
+        piece = piece.further
+    return piece.base, piece.slope, piece.until
+
+
+def known_s(times: list[float], count: int) -> float:
+    """A time that was kept, by number of tokens or sequences; UNKNOWN where it was not."""
+    return times[count] if count < len(times) else UNKNOWN
+
+
+def keep_s(times: list[float], count: int, time_s: float) -> None:
+    if count < REMEMBERED:
+        times.extend([UNKNOWN] * (count + 1 - len(times)))
+        times[count] = time_s
 
 
 class Ranks:
@@ -156,11 +223,11 @@ class Physics(StepTimeModel):
             + (parameters.latent_layer_s if part.is_latent else 0.0)
             + (INDEX_LAYER_S if part.is_sparse else 0.0)
         )
-        self._tokens_s: Final[dict[int, float]] = {}
+        self._tokens_s: Final[list[float]] = []
         self._shared_s: Final[dict[tuple[int, int], float]] = {}
-        self._head_s: Final[dict[int, float]] = {}
-        self._lines: Final[dict[tuple[int, int], list[tuple[float, float, float]]]] = {}
-        self._step_lines: Final[dict[int, list[tuple[float, float, float]]]] = {}
+        self._head_s: Final[list[float]] = []
+        self._attention: Final = LineTable()
+        self._steps: Final = LineTable()
 
     def step_s(self, work: StepWork) -> float:
         """Seconds that the GPU takes for the step."""
@@ -188,34 +255,27 @@ class Physics(StepTimeModel):
 
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
         """See `StepTimeModel`; kinks: where splitting starts and ends, where compute takes over."""
-        lines = self._step_lines.get(decodes)
-        if lines is None:
-            if len(self._step_lines) >= REMEMBERED:
-                self._step_lines.clear()
+        piece = self._steps.get(decodes)
+        if piece is None:
             if self._ranks == 1:
                 rest = self.tokens_s(decodes) + self.head_s(decodes)
                 attention = self._decode_lines(decodes)
                 lines = [(rest + base, slope, until) for base, slope, until in attention]
             else:
                 lines = self._rank_lines(decodes)
-            self._step_lines[decodes] = lines
-        for line in lines:
-            if context < line[2]:
-                return line
-        return lines[-1]
+            piece = self._steps.put(decodes, lines)
+        return line_at(piece, context)
 
     def measured(self) -> MeasuredBounds | None:
         return self._bounds
 
     def tokens_s(self, tokens: int) -> float:
         """Everything of a step but attention and head, for this many tokens in all."""
-        known = self._tokens_s.get(tokens)
-        if known is None:
-            if len(self._tokens_s) >= REMEMBERED:
-                self._tokens_s.clear()
+        known = known_s(self._tokens_s, tokens)
+        if known == UNKNOWN:
             known = self._layers_s(float(tokens), float(tokens)) + self._reduces_s(tokens)
             known += self.kernels.parameters.step_s
-            self._tokens_s[tokens] = known
+            keep_s(self._tokens_s, tokens, known)
         return known
 
     def _rank_tokens_s(self, tokens: int, everywhere: int) -> float:
@@ -244,15 +304,13 @@ class Physics(StepTimeModel):
         """The output head, for the sequences that produce a token."""
         if samples == 0:
             return 0.0
-        known = self._head_s.get(samples)
-        if known is None:
-            if len(self._head_s) >= REMEMBERED:
-                self._head_s.clear()
+        known = known_s(self._head_s, samples)
+        if known == UNKNOWN:
             part = self._part
             known = self.kernels.gemm_s(
                 samples, part.vocab, part.hidden, part.embedding_bytes, self._head_rates
             )
-            self._head_s[samples] = known
+            keep_s(self._head_s, samples, known)
         return known
 
     def parts_s(self, work: StepWork) -> dict[str, float]:
@@ -458,17 +516,11 @@ class Physics(StepTimeModel):
     def _attention_line(
         self, decodes: int, context: int, drafted: int
     ) -> tuple[float, float, float]:
-        key = (decodes, drafted)
-        lines = self._lines.get(key)
-        if lines is None:
-            if len(self._lines) >= REMEMBERED:
-                self._lines.clear()
+        piece = self._attention.get(decodes, drafted)
+        if piece is None:
             lines = self._decode_lines(decodes, drafted)
-            self._lines[key] = lines
-        for line in lines:
-            if context < line[2]:
-                return line
-        return lines[-1]
+            piece = self._attention.put(decodes, lines, drafted)
+        return line_at(piece, context)
 
     def _decode_lines(self, decodes: int, drafted: int = 0) -> list[tuple[float, float, float]]:
         """Decode attention of all layers as lines (base, slope, until) over the sum of contexts.

@@ -128,12 +128,20 @@ PARAMETERS: dict[str, Parameter] = {
     "expert_launch_s": Parameter(
         1e-8, 1e-3, 25e-6, 0, "seconds to route tokens to experts and to start their kernels"
     ),
+    "expert_width_s": Parameter(
+        1e-12, 1e-7, 1e-12, 0, "further seconds to start them, for each number of a token"
+    ),
+    "expert_visit_s": Parameter(1e-12, 1e-5, 1e-12, 0, "the same for each expert visited"),
     "fp8_expert_efficiency": Parameter(0.02, 1, 0.3, 0, "the efficiency of experts in fp8"),
     "fp8_expert_bandwidth": Parameter(0.02, 1, 0.7, 0, "their part of the memory peak in fp8"),
     "fp8_expert_launch_s": Parameter(1e-8, 1e-3, 25e-6, 0, "their seconds to start in fp8"),
+    "fp8_expert_width_s": Parameter(1e-12, 1e-7, 1e-12, 0, "the further seconds in fp8"),
+    "fp8_expert_visit_s": Parameter(1e-12, 1e-5, 1e-12, 0, "those for each expert visited"),
     "fp4_expert_efficiency": Parameter(0.02, 1, 0.2, 0, "the efficiency of experts in fp4"),
     "fp4_expert_bandwidth": Parameter(0.02, 1, 0.6, 0, "their part of the memory peak in fp4"),
     "fp4_expert_launch_s": Parameter(1e-8, 1e-3, 20e-6, 0, "their seconds to start in fp4"),
+    "fp4_expert_width_s": Parameter(1e-12, 1e-7, 1e-12, 0, "the further seconds in fp4"),
+    "fp4_expert_visit_s": Parameter(1e-12, 1e-5, 1e-12, 0, "those for each expert visited"),
     "weight_only_expert_efficiency": Parameter(
         0.02, 1, 0.3, 0, "the efficiency of experts of 4 bits that are multiplied in bf16"
     ),
@@ -141,6 +149,10 @@ PARAMETERS: dict[str, Parameter] = {
         0.02, 1, 0.6, 0, "the part of the memory peak at which these are read"
     ),
     "weight_only_expert_launch_s": Parameter(1e-8, 1e-3, 30e-6, 0, "seconds to start these"),
+    "weight_only_expert_width_s": Parameter(
+        1e-12, 1e-7, 1e-12, 0, "the further seconds of these, for each number of a token"
+    ),
+    "weight_only_expert_visit_s": Parameter(1e-12, 1e-5, 1e-12, 0, "those for each expert visited"),
     "latent_efficiency": Parameter(
         0.02, 1, 0.6, 0, "fraction of the bf16 peak that decode attention on latents reaches"
     ),
@@ -166,6 +178,9 @@ PARAMETERS: dict[str, Parameter] = {
     "recurrent_start_s": Parameter(
         1e-8, 1e-3, 10e-6, 0, "seconds to start and end the scan of a prompt, for each head"
     ),
+    "recurrent_chunk_s": Parameter(
+        1e-15, 1e-6, 1e-15, 0, "seconds to prepare a prompt's scan, for each token and head"
+    ),
     "convolution_bandwidth": Parameter(
         0.02, 1, 0.5, 0, "fraction of the memory peak that convolutions reach"
     ),
@@ -181,36 +196,15 @@ PARAMETERS: dict[str, Parameter] = {
 }
 
 _NEW = ("recurrent_", "convolution_", "fp8_convert_")
-ADDED = tuple(name for name in PARAMETERS if name.startswith(_NEW))
+ADDED = tuple(
+    name for name in PARAMETERS if name.startswith(_NEW) or name.endswith(("_width_s", "_visit_s"))
+)
 """Files that were written before these existed take their starts."""
 
 RANGES = ("tokens", "decodes", "context")
 
 SCALED_LINKS = ("nvlink", "pcie")
 """Of accelerators that run the kernels which were timed; others have kernels of their own."""
-
-
-_FP4 = ("fp4_efficiency", "fp4_expert_efficiency")
-ACHIEVED: dict[str, tuple[str, dict[str, float]]] = {
-    "b300": (
-        "b200",
-        {
-            "gemm_efficiency": 0.83 / 0.76,
-            "attention_efficiency": 0.69 / 0.55,
-            **dict.fromkeys(_FP4, 0.30 / 0.47),
-        },
-    ),
-    "gb300": (
-        "gb200",
-        {
-            "gemm_efficiency": 0.80 / 0.76,
-            "attention_efficiency": 0.69 / 0.55,
-            **dict.fromkeys(_FP4, 0.31 / 0.46),  # 0.36 in the one call, 0.46 in the fit to all
-        },
-    ),
-}
-"""Fractions of their peaks that large calls reach, over those of the nearest accelerator's: as
-published of aiconfigurator's tables (vLLM 0.24). Its kernels for fp4 do not use the higher peak."""
 
 
 class ErrorFigures(msgspec.Struct, frozen=True):
@@ -225,7 +219,7 @@ class ErrorFigures(msgspec.Struct, frozen=True):
         return ErrorFigures(round(self.mape, 4), round(self.p90, 4), self.points)
 
 
-SCALED_ERROR = ErrorFigures(0.091, 0.174, 4690)
+SCALED_ERROR = ErrorFigures(0.089, 0.197, 6030)
 """Of steps of a measured accelerator under the profile of the nearest one of another chip, each in
 turn; `python -m benchmarks.truth.fit` finds it."""
 
@@ -253,19 +247,21 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return MeasuredBounds(tokens, decodes, context, context)
 
     def at_bounds(self, names: Iterable[str]) -> list[str]:
-        """Which of these parameters a fit left at an end of the range it may have."""
-        return [
-            name
-            for name in names
-            if not PARAMETERS[name].low * 1.001
-            < self.parameters[name]
-            < PARAMETERS[name].high * 0.999
-        ]
+        """Which of these parameters a fit left at an end of the range it may have.
+
+        What is nothing unless a fit finds some may be nothing.
+        """
+        return [name for name in names if _at_end(self.parameters[name], PARAMETERS[name])]
 
     def to_json(self) -> str:
         """The file's text; the same profile always gives the same bytes."""
         document = {"format": FORMAT, **msgspec.to_builtins(self)}
         return json.dumps(document, indent=2) + "\n"
+
+
+def _at_end(value: float, rule: Parameter) -> bool:
+    low = rule.low if rule.low < rule.start else 0.0
+    return not low * 1.001 < value < rule.high * 0.999
 
 
 def bundled_profiles() -> list[str]:
@@ -317,18 +313,11 @@ def scaled_profile(accelerator: Accelerator, measured: list[Profile]) -> Profile
         measured,
         key=lambda one: (_distance(accelerator, resolve_accelerator(one.accelerator)), one.name),
     )
-    values, known = dict(near.parameters), ""
-    base, ratios = ACHIEVED.get(accelerator.name, ("", {}))
-    if base == near.name:
-        values |= {name: min(1.0, ratio * values[name]) for name, ratio in ratios.items()}
-        known = " Those of bf16 and fp4 and of prefill attention as published of its own tables."
     return msgspec.structs.replace(
         near,
         accelerator=accelerator.name,
         calibrated=False,
-        origin=f"The fractions of the {near.accelerator}'s peaks, of the {accelerator.name}'s."
-        + known,
-        parameters=values,
+        origin=f"The fractions of the {near.accelerator}'s peaks, of the {accelerator.name}'s.",
         measured={},
         scaled_from=near.accelerator,
     )
