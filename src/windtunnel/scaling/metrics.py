@@ -240,12 +240,14 @@ def with_missing(total: float, missing: int, target: float, size: int) -> float:
 
 PREFIXES: Final = ("vllm_", "kthena:", "kthena_")
 """Before any of these names: adapters write `_` for `:`, and some servers their own name."""
+MANAGED: Final = ("prometheus.googleapis.com|", ("|gauge", "|unknown"))
+"""What Google's adapter puts before a name, and after it: the kind of the metric."""
 
 
 def metric(name: str, where: str = "metric") -> Metric:
     """The metric of this name; an error that lists them where there is none."""
     known: list[str] = []
-    plain = name
+    plain = _unmanaged(name)
     for prefix in PREFIXES:
         plain = plain.removeprefix(prefix)
     for quantity, names in NAMES.items():
@@ -259,6 +261,15 @@ def metric(name: str, where: str = "metric") -> Metric:
         allowed=", ".join(names[0] for names in NAMES.values()),
         hint=f"did you mean {near[0]!r}?" if near else None,
     )
+
+
+def _unmanaged(name: str) -> str:
+    """The name by which a server publishes a metric."""
+    before, kinds = MANAGED
+    for kind in kinds:
+        if name.startswith(before) and name.endswith(kind):
+            return name[len(before) : -len(kind)]
+    return name
 
 
 def share(group: Group) -> float:

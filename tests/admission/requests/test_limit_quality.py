@@ -84,6 +84,20 @@ def test_a_minutes_limit_is_known_from_the_count_at_a_refusal() -> None:
         assert run(draw(seed)).part >= 0.92, seed
 
 
+def test_a_wait_for_a_limit_of_a_second_is_not_taken_for_a_limit_of_a_minute() -> None:
+    """A long Retry-After, and one refusal by chance after it, were: 0.02 of the rate."""
+    for seed, least in ((200_064, 0.6), (200_085, 0.4)):
+        assert run(draw(seed)).part >= least, seed
+
+
+def test_trying_more_than_a_minutes_limit_ends_at_once() -> None:
+    """The limit was found at a count below the raised one, again and again: 12 in 100."""
+    for seed in (200_035, 200_128):
+        found = run(draw(seed))
+        assert found.part >= 0.95, seed
+        assert found.refused <= 5.0, seed
+
+
 def test_strict_spacing_is_not_taken_for_a_limit_on_calls_in_flight() -> None:
     """Two calls at one moment were refused, and one at a time was all that was tried: 0.21."""
     for seed in (1096, 1135):

@@ -82,6 +82,24 @@ def test_a_schedule_sets_the_fewest_replicas_between_its_times() -> None:
     assert max(changed) == pytest.approx(1200.0, abs=16.0)
 
 
+def most_replicas(metric: str) -> int:
+    """Of a run with 2 requests a second, by a metric that is held against a target of 0.5."""
+    by_clock = SCENARIO[SCENARIO.index("  metrics:") : SCENARIO.index("  pools: {llm")]
+    text = SCENARIO.replace(by_clock, f"  metrics: [{{{metric}, target: 0.5, type: total}}]\n")
+    text = text.replace("rate: 1/s", "rate: 2/s").replace("duration: 40m", "duration: 4m")
+    result = run(load_text(text)).result
+    assert result["scaling"] is not None
+    sizes: list[list[float]] = result["scaling"]["pools"]["llm"]["sizes"]
+    return round(max(max(counts) for _, *counts in sizes))
+
+
+def test_a_metric_that_is_compared_is_one_or_nothing() -> None:
+    """At 2/s and a target of 0.5 there are four; by 1 there are two, and by 0 one stays."""
+    assert most_replicas("name: rate") == 4
+    assert most_replicas("name: rate, above: 0.2") == 2
+    assert most_replicas("name: rate, above: 3") == 1
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -9,6 +9,7 @@ from tests.scaling.manifests.texts import POOLS, disaggregated, homogeneous
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.manifests.load import read
 from windtunnel.scaling.manifests.names import ScenarioNames
+from windtunnel.scaling.metrics import WAITING, metric
 from windtunnel.scaling.policies.aibrix import AibrixSettings
 from windtunnel.scaling.policies.hpa import HpaMetric, HpaSettings
 from windtunnel.scaling.policies.keda import KedaMetric, KedaSettings
@@ -83,6 +84,18 @@ def test_the_adapters_name_of_a_queue() -> None:
     assert found.metrics == [HpaMetric(name="queued", target=3.0, type="total", aggregate="sum")]
 
 
+@pytest.mark.parametrize("name", ["vllm:num_requests_waiting|gauge", "queue_depth|unknown"])
+def test_names_of_googles_adapter(name: str) -> None:
+    managed = f"prometheus.googleapis.com|{name}"
+    target = {"type": "AverageValue", "averageValue": "7"}
+    pods = {"type": "Pods", "pods": {"metric": {"name": managed}, "target": target}}
+    (found,) = policies(hpa(pods), {})
+    assert found.metrics == [HpaMetric(name=managed, target=7.0)]
+    assert metric(managed).quantity == WAITING
+    with pytest.raises(InputError, match="is not a metric that is measured here"):
+        metric("prometheus.googleapis.com|up|gauge")
+
+
 @pytest.mark.parametrize(
     ("query", "mapping", "name", "aggregate"),
     [
@@ -126,6 +139,29 @@ def test_triggers_of_keda() -> None:
         KedaMetric(name="concurrency", target=5.0, type="total", activation=0.0),
         KedaMetric(name="waiting", target=5.0, type="total", activation=0.0),
     ]
+
+
+def test_a_trigger_that_compares() -> None:
+    traffic = prometheus("sum(rate(vllm:num_incoming_requests_total[1m]) > bool 0)", name="traffic")
+    (found,) = policies(scaled_object(traffic), {})
+    assert found.metrics == [
+        KedaMetric(name="request_rate", target=5.0, type="total", activation=0.0, above=0.0)
+    ]
+    manifest = scaled_object(traffic)
+    modifiers = {"formula": "traffic * 3", "target": "1"}
+    manifest["spec"]["advanced"] = {"scalingModifiers": modifiers}
+    (found,) = policies(manifest, {})
+    assert found.formula.of["traffic"].above == 0.0
+
+
+def test_kthena_does_not_compare() -> None:
+    policy = homogeneous()
+    policy["spec"]["metrics"] = [{"name": "load", "targetValue": "8"}]
+    query = {"serverURL": "http://p", "query": "sum(vllm:num_requests_waiting) > bool 4"}
+    target = policy["spec"]["homogeneousTarget"]["target"]
+    target["metricSources"] = {"load": {"prometheus": query}}
+    with pytest.raises(InputError, match=r"prometheus\.query: a comparison in a query"):
+        policies(policy, {})
 
 
 @pytest.mark.parametrize(

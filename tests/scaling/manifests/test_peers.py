@@ -354,3 +354,71 @@ def test_an_http_scaled_object_of_few_words() -> None:
 )
 def test_what_an_http_scaled_object_cannot_be(path: str, value: object, said: str) -> None:
     assert faults(bent(yaml.safe_load(HTTP), path, value)) == [said]
+
+
+ROUTE = """
+apiVersion: http.keda.sh/v1beta1
+kind: InterceptorRoute
+metadata: {name: to-chat}
+spec:
+  target: {service: llm, port: 8000}
+  rules: [{hosts: [chat.example.com]}]
+  scalingMetric: {concurrency: {targetValue: 30}, requestRate: {targetValue: 4, window: 1m}}
+"""
+PUSHED = """
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: chat}
+spec:
+  scaleTargetRef: {name: llm}
+  maxReplicaCount: 6
+  triggers:
+  - type: external-push
+    metadata: {scalerAddress: "scaler.keda:9090", interceptorRoute: to-chat}
+"""
+
+
+@pytest.mark.parametrize("manifests", [(ROUTE, PUSHED), (PUSHED, ROUTE)])
+def test_a_scaled_object_by_the_requests_of_a_route(manifests: tuple[str, str]) -> None:
+    (found,) = read(*manifests)
+    assert found.policy == KedaSettings(
+        policy="keda",
+        metrics=[
+            KedaMetric(name="concurrency", target=30.0, type="total", activation=0.0),
+            KedaMetric(name="request_rate", target=4.0, type="total", activation=0.0),
+        ],
+        pools={"llm": PoolBounds(min=0, max=6)},
+    )
+    build_scaler(ScalingSetup(ScalerTiming(), (found,), {}), ["m"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            "Route: to-chat",
+            "Route: chat",
+            "spec.triggers[0].metadata.interceptorRoute: there is no InterceptorRoute 'chat'",
+        ),
+        (
+            "interceptorRoute: to-chat",
+            "queue: chat",
+            "spec.triggers[0].type: 'external-push' asks for something that is not simulated",
+        ),
+        (
+            "  triggers:",
+            "  advanced: {scalingModifiers: {formula: '1', target: '1'}}\n  triggers:",
+            "spec.triggers[0].type: 'external-push' beside a formula is not simulated",
+        ),
+    ],
+)
+def test_what_a_trigger_by_a_route_cannot_be(before: str, after: str, said: str) -> None:
+    assert before in PUSHED
+    assert faults(ROUTE, PUSHED.replace(before, after)) == [said]
+
+
+def test_what_a_route_cannot_be() -> None:
+    neither = bent(yaml.safe_load(ROUTE), "spec/scalingMetric", {})
+    said = "spec.scalingMetric: at least one of 'concurrency' or 'requestRate' must be set"
+    assert said in faults(neither, PUSHED)
+    assert faults(ROUTE) == ["scaling.manifests: the manifests scale nothing"]

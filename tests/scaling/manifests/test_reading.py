@@ -66,6 +66,15 @@ def test_what_is_no_quantity(written: object) -> None:
             "avg",
         ),
         (
+            'sum(vllm:num_requests_waiting{model="a"}) or vector(0)',
+            "vllm:num_requests_waiting",
+            "sum",
+        ),
+        ("sum(rate(http_requests_total[1m])) or on() vector( 0 )", "request_rate", "sum"),
+        ("avg(vllm:kv_cache_usage_perc) * 100", "kv_percent", "avg"),
+        ("max(vllm:kv_cache_usage_perc{a='b'} * 100)", "kv_percent", "max"),
+        ("100 * sum(vllm:gpu_cache_usage_perc) or vector(0)", "kv_percent", "sum"),
+        (
             "histogram_quantile(.5, sum(rate(vllm:time_to_first_token_seconds_bucket[5m])))",
             "vllm:time_to_first_token_seconds",
             "avg",
@@ -89,9 +98,52 @@ def test_queries_of_one_metric(query: str, name: str, aggregate: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("query", "name", "aggregate", "above"),
+    [
+        # A gateway counts requests of a model as one number, whichever replica serves them.
+        (
+            'sum(rate(vllm:num_incoming_requests_total{model="a"}[2m]) > bool 0)',
+            "request_rate",
+            "sum",
+            0.0,
+        ),
+        ("sum(queue_depth) >bool 2.5 or vector(0)", "queue_depth", "sum", 2.5),
+        ("(max by (pod) (running > bool 8))", "running", "max", 8.0),
+        (
+            "histogram_quantile(0.95, sum(rate(vllm:time_to_first_token_seconds_bucket[5m])))"
+            " > bool .5",
+            "ttft_p95",
+            "avg",
+            0.5,
+        ),
+    ],
+)
+def test_queries_that_compare(query: str, name: str, aggregate: str, above: float) -> None:
+    found = asked(query, {})
+    assert (found.name, found.aggregate, found.above) == (name, aggregate, above)
+
+
+@pytest.mark.parametrize(
     ("query", "said"),
     [
         ("", "the query asks for nothing"),
+        (
+            "avg(running > bool 3)",
+            "the query compares every replica by itself, which is not simulated",
+        ),
+        (
+            "sum(rate(vllm:request_success_total[1m]) > bool 0)",
+            "the query compares every replica by itself, which is not simulated",
+        ),
+        ("sum(running) > bool 0 / 3", "the query does more than is simulated: '>'"),
+        ("sum(running) * 100", "the query does more than is simulated: '*'"),
+        ("100 * avg(kv_used) * 100", "the query does more than is simulated: '1'"),
+        ("avg(kv_used) * 1000", "the query does more than is simulated: '*'"),
+        ("sum(running) > 0", "the query does more than is simulated: '>'"),
+        (
+            "max(wva_desired_replicas) > bool 1",
+            "'wva_desired_replicas' is a number of replicas, and is not compared",
+        ),
         ("sum(up)", "'up' is not a metric that is measured here"),
         ("sum(running) / sum(waiting)", "the query does more than is simulated: '/'"),
         (

@@ -371,7 +371,7 @@ class DatasetScheduler:
         while self._rests.next_s <= now:
             entry = self._rests.pop()
             assert entry is not None
-            cell = entry[3]
+            cell = entry.payload
             assert isinstance(cell, DatasetCell)
             self._end_rest(cell)
             self._enqueue(cell, now)

@@ -199,7 +199,7 @@ class RequestAdmission:
         while self._timers.next_s <= now:
             entry = self._timers.pop()
             assert entry is not None
-            waited = entry[3]
+            waited = entry.payload
             if isinstance(waited, QueueTicket):
                 waited.deadline = None
                 denied = RequestDenied(waited.ask, RequestDenial.QUEUE_TIMEOUT, NEVER)
@@ -389,7 +389,7 @@ class RequestAdmission:
     def _plan_wake(self, endpoint: ModelEndpoint, wake_s: float) -> None:
         planned = endpoint.wake
         if planned is not None:
-            if planned[0] == wake_s:
+            if planned.time_s == wake_s:
                 return
             self._timers.cancel(planned)
             endpoint.wake = None

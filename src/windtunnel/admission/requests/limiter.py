@@ -24,7 +24,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from windtunnel.admission.reasons import Outcome
-from windtunnel.admission.requests.minute import Minute
+from windtunnel.admission.requests.minute import LONG_S, Minute
 from windtunnel.admission.requests.pace import TOLERATED, Pace
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
@@ -139,6 +139,8 @@ class RequestLimiter:
         self._run = 0
         self._run_needed = 0
         self._run_asked_s = 0.0
+        self._run_long = 0
+        """Until when refusals of a run ask to wait, and how many of them for long."""
         self._spell_s = 0.0
         """Since when nothing is accepted."""
         self._accepted = self._accepted_before = 0
@@ -232,12 +234,15 @@ class RequestLimiter:
         self._note_run(admission.number)
         if self._run == 1:
             self._run_asked_s = 0.0
+            self._run_long = 0
             self._run_needed = self.pace.run
         self._run_asked_s = max(self._run_asked_s, asked_until_s)
+        if retry_after_s >= LONG_S:
+            self._run_long += 1
         first = 1 if self.pace.chance <= TOLERATED else 2
         is_again = admission.number == self._first_number + first - 1 and self._run >= first
         if is_again or self._run >= self._run_needed:
-            self._stop(now, self._number - admission.number)
+            self._stop(admission, now)
         else:
             self.pace.refuse(admission.at_s, now)
 
@@ -262,8 +267,8 @@ class RequestLimiter:
         """Whether a refusal says only that the limit grew too far; that is taken back."""
         return False
 
-    def _stop(self, now: float, newer: int) -> None:
-        """Nothing is taken now: one reaction for all in flight, so many of them started since."""
+    def _stop(self, admission: Admission, now: float) -> None:
+        """Nothing is taken now: one reaction for all in flight."""
         self.epoch += 1
         self.consecutive_rate_limits += 1
         self._block(self._run_asked_s, now)
@@ -271,9 +276,11 @@ class RequestLimiter:
         if is_first or self._accepted > self._accepted_before:
             self._spell_s = now
         self._accepted_before = self._accepted
-        wait_s = self.blocked_until_s - self._spell_s
-        if self._is_limit and self.minute.stop(now, newer, wait_s, is_first=is_first):
-            self.pace.keep(self.minute.per_s)
+        if self._is_limit:
+            newer, late_s = self._number - admission.number, admission.at_s - self._spell_s
+            resumes_s, long = self.blocked_until_s, self._run_long
+            if self.minute.stop(now, resumes_s, newer, late_s, long, is_first=is_first):
+                self.pace.keep(self.minute.per_s)
         self.pace.stop(now, self.blocked_until_s)
         self._refused_lately.clear()
         self._run = 0
@@ -514,8 +521,8 @@ class AimdLimiter(RequestLimiter):
         self._hold_until_s = 0.0
         self._beyond.clear()
 
-    def _stop(self, now: float, newer: int) -> None:
-        super()._stop(now, newer)
+    def _stop(self, admission: Admission, now: float) -> None:
+        super()._stop(admission, now)
         self._ramp_target = 0
         self._proven //= 2
         self._rest_at_limit()

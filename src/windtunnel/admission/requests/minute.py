@@ -1,9 +1,10 @@
 """A limit on how many are accepted in a minute, learned from the count at a refusal.
 
 When everything is refused for longer than a limit of a second explains, the number accepted in the
-minute before is the limit, whether its window is fixed or slides. That count is kept to from then
-on. A little more is tried when a minute passed without a refusal at it, twice as much each time;
-two refusals at one count set the limit to it: refusals by chance come at any count.
+minute before is the limit, whether its window is fixed or slides. It takes two starts that were
+refused so late, or three in a row that ask for a long wait: one may be chance. That count is kept
+to from then on. A little more is tried when a minute passed without a refusal at it, and more each
+time; two refusals at one count set the limit to it: refusals by chance come at any count.
 """
 
 from typing import Final
@@ -13,22 +14,28 @@ MINUTE_S: Final = 60.0
 
 _BINS: Final = 1024
 _BIN_S: Final = MINUTE_S / _BINS
-_WAITED_S: Final = 4.0
-"""A limit of a second is over sooner."""
+_LATE_S: Final = 4.0
+_LATE_STARTS: Final = 2
+"""A limit of a second is over sooner; so many starts after it are not refused by chance."""
+LONG_S: Final = 8.0
+_LONG_REFUSALS: Final = 3
+"""So many refusals in a row that ask to wait so long are not for a limit of a second either."""
 _FELL: Final = 0.03
 """A run of refusals at a count so much lower: the limit fell."""
 _NEAR: Final = 0.003
 """A refusal so close to the limit is one by the limit."""
 _LEAST: Final = 30
 """A lower count is not taken for a limit: nothing was accepted for another reason."""
-_GROWTH: Final = 0.02
-_FIRST_GROWTH: Final = 0.16
+_GROWTH: Final = 0.04
+_FIRST_GROWTH: Final = 0.08
 _GROWTH_MAX: Final = 1.0
 """What is tried beyond a limit, beyond one that was met once, and at most."""
+_GROWTH_FACTOR: Final = 2.5
+"""So many times as much is tried after each success."""
 _EVEN: Final = 1.02
 _BURST: Final = 4.0
 """How fast starts are, in parts of the limit's rate: once it is known, and at first."""
-_HOLD_MAX: Final = 4
+_HOLD_MAX: Final = 2
 """Minutes until more is tried, twice as many each time that it was refused."""
 _USED: Final = 0.9
 """Less than this part of the limit was used: that says nothing of more."""
@@ -42,7 +49,12 @@ class Minute:
         self._bins: Final[list[int]] = [0] * _BINS
         self._count = 0
         self._last = 0
+        self._known_s = 0.0
+        """When it was found: what started before says no more of it."""
+        self._held = 0.0
+        """The limit before it was last raised."""
         self._stop_count = 0
+        self._late = 0
         self._doubted = 0
         self._is_sure = False
         self._growth = _GROWTH
@@ -78,10 +90,12 @@ class Minute:
             return False
         level = self._count - newer
         slack = _NEAR * self.most + 1.0
-        if level < self.most - slack:
+        if level < self._held - slack:
             return False
+        if at_s <= self._known_s:
+            return True
         if abs(level - self._doubted) <= slack:
-            self.most = float(max(1, level, self._doubted))
+            self.most = self._held = float(max(1, level, self._doubted))
             self._growth = _GROWTH
             self._is_sure = True
             self._hold = min(_HOLD_MAX, 2 * self._hold)
@@ -89,23 +103,35 @@ class Minute:
         self._doubted = level
         return True
 
-    def stop(self, now: float, newer: int, wait_s: float, *, is_first: bool) -> bool:
-        """A run of refusals, which lasts so long, or one more of them; whether it is a limit."""
+    def stop(
+        self, now: float, resumes_s: float, newer: int, late_s: float, long: int, *, is_first: bool
+    ) -> bool:
+        """A run of refusals, or one more start of it; whether it is a limit of a minute.
+
+        The start was made `late_s` after the run began; so many of the run ask for a `long` wait.
+        """
         count = self.count(now) - newer
         if is_first:
             self._stop_count = count
+            self._late = 0
         elif self.most < NEVER:
             return False
-        if self._stop_count < _LEAST or (self.most == NEVER and wait_s < _WAITED_S):
+        if late_s >= _LATE_S:
+            self._late += 1
+        if self._stop_count < _LEAST:
             return False
-        if self.most < NEVER and count >= (1.0 - _FELL) * self.most - 1.0:
+        if self.most == NEVER:
+            if self._late < _LATE_STARTS and long < _LONG_REFUSALS:
+                return False
+        elif count >= (1.0 - _FELL) * self.most - 1.0:
             return False
         self._is_sure = self.most < NEVER
         growth = _GROWTH if self._is_sure else _FIRST_GROWTH
-        self.most = float(self._stop_count)
+        self._known_s = now
+        self.most = self._held = float(self._stop_count)
         self._doubted = self._stop_count
         self._growth, self._hold = growth, 1
-        self._grow_at_s = now + wait_s + MINUTE_S
+        self._grow_at_s = resumes_s + MINUTE_S
         return True
 
     def room_s(self, now: float) -> float:
@@ -125,9 +151,9 @@ class Minute:
         self._grow_at_s = now + MINUTE_S
         if self.count(now) < _USED * self.most:
             return False
-        self._is_sure = True
+        self._held = self.most
         self.most += max(1.0, self._growth * self.most)
-        self._growth = min(_GROWTH_MAX, 2.0 * self._growth)
+        self._growth = min(_GROWTH_MAX, _GROWTH_FACTOR * self._growth)
         self._hold = 1
         return True
 

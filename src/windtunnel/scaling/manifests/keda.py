@@ -1,4 +1,4 @@
-"""KEDA's ScaledObject, as its users write it, and the HTTPScaledObject of its HTTP add-on."""
+"""KEDA's ScaledObject, as its users write it, and the objects of its HTTP add-on."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -40,11 +40,12 @@ from windtunnel.scaling.settings import PoolBounds, refusals
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Flag, Whole
 from windtunnel.settings.limits import MOST_REPLICAS
-from windtunnel.settings.manifests import AnyText, Count, Opaque
+from windtunnel.settings.manifests import AnyText, Count, Manifest, Opaque
 from windtunnel.settings.section import ApiSection, Context
 
 PROMETHEUS = "prometheus"
 CRON = "cron"
+PUSH = "external-push"
 RESOURCES = ("cpu", "memory")
 Threshold = Annotated[float, Becomes(KedaMetric, "target", IN_TEXT)]
 PAUSES = (
@@ -65,6 +66,9 @@ class QueryForm(ApiSection, extra="ignore"):
     activation_threshold: Annotated[float, Like(KedaSettings, "activation", IN_TEXT)] = Field(
         default=0.0, description="It is active above this."
     )
+    interceptor_route: AnyText | None = Field(
+        default=None, description="Of the HTTP add-on: the route whose requests are counted."
+    )
     timezone: AnyText | None = Field(default=None, description="Of a `cron` trigger.")
     start: AnyText | None = Field(default=None, description="When a `cron` trigger starts.")
     end: AnyText | None = Field(default=None, description="When it ends.")
@@ -76,6 +80,7 @@ class QueryForm(ApiSection, extra="ignore"):
 NEEDED = {
     PROMETHEUS: ("query", "threshold"),
     CRON: ("timezone", "start", "end", "desired_replicas"),
+    PUSH: (),
     **dict.fromkeys(RESOURCES, ("value",)),
 }
 """What `metadata` of each type must have."""
@@ -94,9 +99,14 @@ class TriggerForm(ApiSection):
     authentication_ref: Opaque | None = Field(default=None, description="Not used.")
 
     def check(self, where: Context) -> Iterator[Fault]:
-        if self.type not in NEEDED:
+        route = self.metadata.interceptor_route
+        if self.type not in NEEDED or (self.type == PUSH and route is None):
             what = f"{self.type!r} asks for something that is not simulated"
-            allowed = f"{PROMETHEUS}, {CRON}; {' and '.join(RESOURCES)} with scaling.metrics"
+            resources = " and ".join(RESOURCES)
+            allowed = (
+                f"{PROMETHEUS}, {CRON}, {PUSH} with an interceptorRoute; "
+                f"{resources} with scaling.metrics"
+            )
             yield where.fault("type", what, allowed)
             return
         missing = [key for key in NEEDED[self.type] if getattr(self.metadata, key) is None]
@@ -110,6 +120,10 @@ class TriggerForm(ApiSection):
                 yield where.fault(("metadata", "desiredReplicas"), what, allowed)
                 return
             yield from self.schedule().check(where.inside("metadata"))
+        elif route is not None and self.type == PUSH:
+            yield from refusals(
+                where, ("metadata", "interceptorRoute"), where.root.names.route, route
+            )
         elif not missing:
             place = ("metadata", "query") if self.type == PROMETHEUS else ("type",)
             yield from refusals(where, place, self.asked, where.root.names)
@@ -131,7 +145,18 @@ class TriggerForm(ApiSection):
             replicas=int(about.desired_replicas or 1),
         )
 
-    def metric(self, names: ScenarioNames) -> KedaMetric:
+    def metrics(self, names: ScenarioNames) -> list[KedaMetric]:
+        """What it is held to; a route of the HTTP add-on may have two."""
+        if self.type != PUSH:
+            return [self._metric(names)]
+        kind = VALUE if self.metric_type == "Value" else TOTAL
+        targets = names.route(self.metadata.interceptor_route or "")
+        return [
+            KedaMetric(name=name, target=target, type=kind, activation=0.0)
+            for name, target in targets.items()
+        ]
+
+    def _metric(self, names: ScenarioNames) -> KedaMetric:
         found, about = self.asked(names), self.metadata
         return KedaMetric(
             name=found.name,
@@ -139,6 +164,7 @@ class TriggerForm(ApiSection):
             target=about.value if self.type in RESOURCES else about.threshold,
             type=VALUE if self.metric_type == "Value" else TOTAL,
             activation=self.metadata.activation_threshold,
+            above=found.above,
         )
 
 
@@ -221,7 +247,7 @@ class ScaledObjectForm(ApiSection):
             return None
         named = {one.name: one.asked(names) for one in self.of(PROMETHEUS) if one.name}
         of = {
-            name: FormulaOperand(metric=one.name, aggregate=one.aggregate)
+            name: FormulaOperand(metric=one.name, aggregate=one.aggregate, above=one.above)
             for name, one in named.items()
         }
         kind = VALUE if how.metric_type == "Value" else TOTAL
@@ -251,8 +277,8 @@ class ScaledObjectForm(ApiSection):
             named = [one.name for one in self.of(PROMETHEUS) if one.name]
             yield from refusals(where, place, formula_of, formula, named)
             for number, one in enumerate(self.triggers):
-                if one.type == CRON:
-                    what = "a cron trigger beside a formula is not simulated"
+                if one.type in (CRON, PUSH):
+                    what = f"{one.type!r} beside a formula is not simulated"
                     yield where.fault(("triggers", number, "type"), what)
 
 
@@ -288,10 +314,10 @@ class ScaledObject(ScalingManifest, VariantManifest):
     def policy(self, names: ScenarioNames) -> KedaSettings:
         spec = self.spec
         computed = spec.computed(names)
-        measured = spec.of(*RESOURCES) if computed else spec.of(PROMETHEUS, *RESOURCES)
+        measured = spec.of(*RESOURCES) if computed else spec.of(PROMETHEUS, PUSH, *RESOURCES)
         return KedaSettings(
             policy="keda",
-            metrics=[one.metric(names) for one in measured],
+            metrics=[metric for one in measured for metric in one.metrics(names)],
             schedules=[one.schedule() for one in spec.of(CRON)],
             formula=computed,
             least=max(spec.min_replica_count, 1),
@@ -301,8 +327,45 @@ class ScaledObject(ScalingManifest, VariantManifest):
         )
 
 
-class HttpTargetForm(ApiSection, extra="ignore"):
+class RouteTargetForm(ApiSection, extra="ignore"):
     """What a replica should have; how a rate is averaged is not used."""
+
+    target_value: Annotated[float, Becomes(KedaMetric, "target")] = Field(
+        description="Of one replica."
+    )
+
+
+class RouteMetricForm(ApiSection):
+    """What asks for replicas: one of the two, or both."""
+
+    concurrency: RouteTargetForm | None = Field(default=None, description="Requests at once.")
+    request_rate: RouteTargetForm | None = Field(default=None, description="Requests a second.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.concurrency is None and self.request_rate is None:
+            yield where.fault((), "at least one of 'concurrency' or 'requestRate' must be set")
+
+
+class InterceptorRouteForm(ApiSection, extra="ignore"):
+    """What an InterceptorRoute says of scaling; where it leads is not read."""
+
+    scaling_metric: RouteMetricForm = Field(description="What asks.")
+
+    def targets(self) -> dict[str, float]:
+        """By the name of a metric: what a replica should have of it."""
+        asks = self.scaling_metric
+        found = {"concurrency": asks.concurrency, "request_rate": asks.request_rate}
+        return {name: one.target_value for name, one in found.items() if one is not None}
+
+
+class InterceptorRoute(Manifest):
+    """A route of the HTTP add-on: a ScaledObject scales by the requests that it counts."""
+
+    spec: InterceptorRouteForm = Field(description="What it says.")
+
+
+class HttpTargetForm(RouteTargetForm):
+    """The same with a default."""
 
     target_value: Annotated[float, Becomes(KedaMetric, "target")] = Field(
         default=100.0, description="Of one replica."

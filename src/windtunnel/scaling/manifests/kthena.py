@@ -601,6 +601,13 @@ class KthenaReader:
             self.faults.append(where.fault(key, error.what, error.allowed, error.hint))
             return f"?{len(self.faults)}"
 
+    def _asked(self, query: str, called: str) -> tuple[str, str]:
+        """The metric that a query asks for, and how it reads it."""
+        found = self._names.query(query, called)
+        if found.above is not None:
+            raise InputError("a comparison in a query is simulated for KEDA alone")
+        return found.name, found.aggregate
+
     def _metrics(
         self, metrics: Sequence[MetricForm], sources: Sources | None, where: Context
     ) -> Measured:
@@ -612,7 +619,7 @@ class KthenaReader:
             try:
                 if source is not None and source.prometheus is not None:
                     key = (*key, "prometheus", "query")
-                    name, how, *_ = self._names.query(source.prometheus.query, name)
+                    name, how = self._asked(source.prometheus.query, name)
                 elif source is not None and source.pod is not None and source.pod.name:
                     key = (*key, "pod", "name")
                     name = self._names.metric(source.pod.name)

@@ -8,7 +8,7 @@ from windtunnel.core.errors import InputError, nearest, one_sentence_per
 from windtunnel.scaling.manifests.aibrix import PodAutoscaler
 from windtunnel.scaling.manifests.fields import Assignment, ScalingManifest, Scope
 from windtunnel.scaling.manifests.hpa import HorizontalPodAutoscaler
-from windtunnel.scaling.manifests.keda import HttpScaledObject, ScaledObject
+from windtunnel.scaling.manifests.keda import HttpScaledObject, InterceptorRoute, ScaledObject
 from windtunnel.scaling.manifests.knative import KnativeService
 from windtunnel.scaling.manifests.kthena import (
     AutoscalingPolicy,
@@ -46,6 +46,7 @@ KINDS: dict[str, ManifestKind] = {
     "HorizontalPodAutoscaler": ManifestKind(("autoscaling/v2",), HorizontalPodAutoscaler),
     "ScaledObject": ManifestKind(("keda.sh/v1alpha1",), ScaledObject),
     "HTTPScaledObject": ManifestKind(("http.keda.sh/v1alpha1",), HttpScaledObject),
+    "InterceptorRoute": ManifestKind(("http.keda.sh/v1beta1",), InterceptorRoute),
     "PodAutoscaler": ManifestKind(("autoscaling.aibrix.ai/v1alpha1",), PodAutoscaler),
     "VariantAutoscaling": ManifestKind(("llmd.ai/v1alpha1",), VariantAutoscaling),
     "Service": ManifestKind(("serving.knative.dev/v1",), KnativeService),
@@ -139,6 +140,8 @@ class _Files:
             labels.add(one.label)
             if isinstance(one.manifest, AutoscalingPolicy):
                 policies[one.manifest.metadata.name] = one.manifest
+            elif isinstance(one.manifest, InterceptorRoute) and self._is_sound(one, Scope(names)):
+                names.add_route(one.manifest.metadata.name, one.manifest.spec.targets())
         for one in written:
             manifest = one.manifest
             if isinstance(manifest, VariantManifest | ScalingManifest):

@@ -26,6 +26,7 @@ class ScenarioNames:
         self._pools: Final = dict.fromkeys(pools)  # in their order, and found at once
         self._targets: Final = dict(targets or {})
         self._metrics: Final = dict(metrics or {})
+        self._routes: Final[dict[str, Mapping[str, float]]] = {}
         self._used_targets: Final[set[str]] = set()
         self._used_metrics: Final[set[str]] = set()
 
@@ -71,6 +72,18 @@ class ScenarioNames:
         found = asked(query, self._metrics, name)
         self._used_metrics.update(found.mapped)
         return found
+
+    def add_route(self, name: str, targets: Mapping[str, float]) -> None:
+        """A route of KEDA's HTTP add-on: metrics, and what a replica should have of each."""
+        self._routes[name] = targets
+
+    def route(self, name: str) -> Mapping[str, float]:
+        """The route of this name; an InputError says which there are."""
+        if name not in self._routes:
+            allowed = ", ".join(self._routes) or None
+            what = f"there is no InterceptorRoute {name!r}"
+            raise InputError(what, allowed=allowed, hint=nearest(name, self._routes))
+        return self._routes[name]
 
     def unused(self) -> dict[str, str]:
         """What was written for names that no manifest has, by its place in the scenario."""

@@ -2,10 +2,14 @@
 
 Not a query language: a metric that is known here, or the rate of a counter of requests, summed,
 averaged or the largest over the replicas of the target. Label matchers choose the target's own
-replicas in a cluster, and a window only smooths, so that both are passed over. Of a histogram the
-mean is known, and of times to the first token some percentiles: another quantile, or its sum over
-its count, is read as the mean. Any query can be read where the scenario says which metric a name in
-it is.
+replicas in a cluster, and a window only smooths, so that both are passed over; so is
+`or vector(0)`, since a metric that is simulated always has a value. `> bool 0`, or another number,
+compares the one number of the query, or one that has no parts: what a gateway counts. `* 100` makes
+a share of the KV cache a percentage.
+
+Of a histogram the mean is known, and of times to the first token some percentiles: another
+quantile, or its sum over its count, is read as the mean. Any query can be read where the scenario
+says which metric a name in it is.
 """
 
 import re
@@ -14,6 +18,8 @@ from typing import Final, NamedTuple
 
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.metrics import (
+    KV_PERCENT,
+    KV_USED,
     LARGEST,
     MEAN,
     SUM,
@@ -26,12 +32,18 @@ from windtunnel.scaling.metrics import (
 
 DESIRED: Final = ("wva_desired_replicas", "inferno_desired_replicas")
 """What the workload variant autoscaler publishes for an HPA, or for KEDA; and once did."""
+GATEWAY_COUNTERS: Final = (
+    "vllm:num_incoming_requests_total",
+    "vllm_num_incoming_requests_total",
+    "kthena_router_requests_total",
+    "dynamo_frontend_requests_total",
+)
+"""Of requests that arrive, as one number: not of every replica."""
 COUNTERS: Final = (
     "vllm:request_success_total",
     "vllm_request_success_total",
     "http_requests_total",
-    "kthena_router_requests_total",
-    "dynamo_frontend_requests_total",
+    *GATEWAY_COUNTERS,
 )
 RATES: Final = ("rate", "irate")
 SERIES: Final = ("_bucket", "_sum", "_count")
@@ -42,7 +54,15 @@ ALLOWED: Final = (
     "or histogram_quantile(0.95, sum(rate(HISTOGRAM_bucket[5m])) by (le))"
 )
 
-_LEFT_OUT = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|\b(?:by|without|on)\s*\([^()]*\)")
+_LEFT_OUT = re.compile(
+    r"\bor\s+(?:on\s*\(\s*\)\s*)?vector\s*\(\s*0\s*\)"
+    r"|\{[^{}]*\}|\[[^\[\]]*\]|\b(?:by|without|on)\s*\([^()]*\)"
+)
+_COMPARED = re.compile(
+    r">\s*bool\s+(-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,2})?)\s*(?=\)|$)"
+)
+_PERCENT = re.compile(r"\*\s*100\s*(?=\)|$)|^\s*100\s*\*")
+_BRACKET = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)?\s*\(|\)")
 _QUANTILE = re.compile(r"\s*histogram_quantile\s*\(\s*(0?\.[0-9]+)\s*,(.*)\)\s*", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _TOKEN = re.compile(r"\s*(?:([A-Za-z_:][A-Za-z0-9_:]*)|([()])|(\S))")
@@ -59,6 +79,8 @@ class Asked(NamedTuple):
     """What is measured otherwise than it is asked for."""
     mapped: tuple[str, ...] = ()
     """The names in it that the scenario explains."""
+    above: float | None = None
+    """It asks for 1 while the metric is above this, and for 0 while it is not."""
 
 
 def asked(query: str, mapping: Mapping[str, str], called: str | None = None) -> Asked:
@@ -73,7 +95,7 @@ def asked(query: str, mapping: Mapping[str, str], called: str | None = None) -> 
     if explained is not None:
         return explained
     try:
-        return _understood(text)
+        return _compared(text)
     except InputError as error:
         hint = "or write scaling.metrics: {NAME: METRIC} for a name in it"
         raise InputError(error.what, allowed=error.allowed, hint=hint) from None
@@ -104,7 +126,40 @@ def _plain(words: list[str], mapping: Mapping[str, str]) -> Iterator[str]:
                 break
 
 
+def _compared(text: str) -> Asked:
+    """What is asked for, and what it is compared with."""
+    found = _COMPARED.search(text)
+    if found is None:
+        return _understood(text)
+    before = text[: found.start()]
+    counts_parts = _counts_parts(before)
+    if counts_parts and not any(name in GATEWAY_COUNTERS for name in _NAME.findall(before)):
+        what = "the query compares every replica by itself, which is not simulated"
+        raise InputError(what, allowed="sum(...) > bool NUMBER")
+    understood = _understood(before + text[found.end() :])
+    if understood.name in DESIRED:
+        what = f"{understood.name!r} is a number of replicas, and is not compared"
+        raise InputError(what, allowed=f"max({DESIRED[0]})")
+    return understood._replace(above=float(found[1]))
+
+
+def _counts_parts(before: str) -> bool:
+    """Whether what is compared is a part of what a function is given; the largest is no other."""
+    functions: list[str] = []
+    for bracket in _BRACKET.finditer(before):
+        if bracket[0] != ")":
+            functions.append(bracket[1] or LARGEST)
+        elif functions:
+            functions.pop()
+    return any(name != LARGEST for name in functions)
+
+
 def _understood(text: str) -> Asked:
+    share, times = _PERCENT.subn(" ", text)
+    if times == 1:
+        found = _understood(share)
+        if found.name not in DESIRED and metric(found.name).quantity == KV_USED:
+            return found._replace(name=KV_PERCENT)
     quantile = _QUANTILE.fullmatch(text)
     halves = text.split("/")
     if quantile:

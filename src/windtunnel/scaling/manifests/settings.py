@@ -26,8 +26,8 @@ class ManifestSettings(ScalerTiming):
     """Autoscalers as manifests.
 
     Kinds: Kthena's AutoscalingPolicy and AutoscalingPolicyBinding, HorizontalPodAutoscaler,
-    KEDA's ScaledObject and HTTPScaledObject, AIBrix' PodAutoscaler, llm-d's VariantAutoscaling,
-    Knative's Service. Pools that none names keep their size.
+    KEDA's ScaledObject, HTTPScaledObject and InterceptorRoute, AIBrix' PodAutoscaler, llm-d's
+    VariantAutoscaling, Knative's Service. Pools that none names keep their size.
     """
 
     manifests: list[Annotated[str, Text("the path of a file of manifests")]] = Field(

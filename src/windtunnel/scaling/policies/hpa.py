@@ -122,6 +122,10 @@ class HpaMetric(Section):
     def check(self, where: Context) -> Iterator[Fault]:
         yield from refusals(where, "name", metric, self.name)
 
+    def measured(self) -> Metric:
+        """What its target is held against."""
+        return metric(self.name, "metrics")
+
 
 class HpaPace(Section):
     """An HPA that carries out the decisions of another autoscaler."""
@@ -192,7 +196,7 @@ class Hpa(Analyzer):
     def __init__(self, settings: HpaSettings) -> None:
         super().__init__("hpa")
         up, down = settings.up.tolerance, settings.down.tolerance
-        self._metrics: Final = [(metric(one.name, "metrics"), one) for one in settings.metrics]
+        self._metrics: Final = [(one.measured(), one) for one in settings.metrics]
         self._up: Final = settings.tolerance if up is None else up
         self._down: Final = settings.tolerance if down is None else down
 

@@ -33,6 +33,8 @@ FIRST_DAY = "2026-01-05T00:00"
 Begins = Annotated[str, Text("a date and time")]
 BEGINS = "Date and time at the start of the run, in UTC unless it has an offset."
 Activation = Annotated[float, Number(-(10**9), 10**9)]
+Above = Annotated[float, Number(-(10**9), 10**9)]
+ABOVE = "Measured is 1 while the metric is above this and 0 otherwise, as by PromQL's `> bool`."
 
 
 class KedaMetric(HpaMetric):
@@ -43,6 +45,10 @@ class KedaMetric(HpaMetric):
         description="Also active while above this. Default: only the first metric counts, "
         "against the policy's `activation`.",
     )
+    above: Annotated[Above | None, Added()] = Field(default=None, description=ABOVE)
+
+    def measured(self) -> Metric:
+        return compared(super().measured(), self.above)
 
 
 class KedaSchedule(Section):
@@ -73,9 +79,13 @@ class FormulaOperand(Section):
     aggregate: Literal["sum", "avg", "max"] = Field(
         default=SUM, description="How replicas are aggregated."
     )
+    above: Annotated[Above | None, Added()] = Field(default=None, description=ABOVE)
 
     def check(self, where: Context) -> Iterator[Fault]:
         yield from refusals(where, "metric", metric, self.metric)
+
+    def measured(self) -> Metric:
+        return compared(metric(self.metric), self.above)
 
 
 class KedaFormula(Section):
@@ -168,6 +178,29 @@ class KedaSettings(HpaSettings):
         return drawn
 
 
+class ComparedMetric(Metric):
+    """1 while a metric is above a limit, and 0 while it is not."""
+
+    def __init__(self, of: Metric, above: float) -> None:
+        super().__init__(of.name, of.quantity)
+        self._of: Final = of
+        self._above: Final = above
+
+    def of_replicas(self, group: Group) -> list[float]:
+        return [self._compared(value) for value in self._of.of_replicas(group)]
+
+    def of_group(self, group: Group, aggregate: str = SUM) -> float:
+        return self._compared(self._of.of_group(group, aggregate))
+
+    def _compared(self, value: float) -> float:
+        return 1.0 if value > self._above else 0.0
+
+
+def compared(of: Metric, above: float | None) -> Metric:
+    """The metric, or whether it is above a limit."""
+    return of if above is None else ComparedMetric(of, above)
+
+
 class ScheduleMetric(Metric):
     """A number by the clock: one while a schedule is on, and another while it is not."""
 
@@ -195,7 +228,7 @@ class FormulaMetric(Metric):
         super().__init__("formula", REQUESTS)
         self._formula: Final = formula_of(settings.formula, list(settings.of))
         self._of: Final = [
-            (name, metric(one.metric), one.aggregate) for name, one in settings.of.items()
+            (name, one.measured(), one.aggregate) for name, one in settings.of.items()
         ]
 
     def of_group(self, group: Group, aggregate: str = SUM) -> float:
@@ -264,7 +297,7 @@ class KedaActivation(Limiter):
             if above is None and number == 0:
                 above = settings.activation
             if above is not None:
-                self._triggers.append((metric(one.name, "metrics"), one.aggregate, above))
+                self._triggers.append((one.measured(), one.aggregate, above))
         if settings.formula is not None:
             computed = FormulaMetric(settings.formula)
             self._triggers.append((computed, MEAN, settings.formula.activation))
