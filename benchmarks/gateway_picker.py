@@ -1,7 +1,8 @@
 """CPU of the Endpoint Picker for each request, with the messages that Envoy sends for a stream.
 
 A client in another process plays Envoy: head, body in one piece, the head of the answer and its
-pieces, each returned by the picker. Only the CPU time of the gateway is counted.
+pieces, each returned by the picker. Only the CPU time of the gateway is counted. In the same run,
+driven the same way: a service on grpcio that reads every message and returns an empty one.
 """
 
 import asyncio
@@ -81,11 +82,69 @@ async def drive(port: int, requests: int, pieces: int) -> None:
         await asyncio.gather(*(one(stub) for _ in range(AT_ONCE)))
 
 
+async def serve_empty(port: int) -> None:
+    """What grpcio alone costs: messages are neither decoded nor decided on."""
+    import grpc
+    from envoy.service.ext_proc.v3 import external_processor_pb2 as messages
+
+    def empty(kind: str) -> bytes:
+        part = messages.HeadersResponse if kind.endswith("headers") else messages.BodyResponse
+        return bytes(messages.ProcessingResponse(**{kind: part()}).SerializeToString())
+
+    picked = [empty("request_headers"), empty("request_body")]
+    began, passed = empty("response_headers"), empty("response_body")
+
+    async def process(_: Any, context: Any) -> None:
+        for _ in picked:
+            await context.read()
+        for one in picked:
+            await context.write(one)
+        answer = began
+        while await context.read() is not grpc.aio.EOF:
+            await context.write(answer)
+            answer = passed
+
+    server = grpc.aio.server()
+    handler = grpc.stream_stream_rpc_method_handler(process)
+    name = "envoy.service.ext_proc.v3.ExternalProcessor"
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(name, {"Process": handler})]
+    )
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    print("ready", flush=True)
+    await server.wait_for_termination()
+
+
+def measure(pid: int, port: int) -> dict[int, float]:
+    """Microseconds of CPU a request, by the pieces of its answer."""
+    driver = [sys.executable, "-m", __spec__.name, "drive", str(port)]
+    subprocess.run([*driver, str(WARM_UP), str(PIECES)], check=True)
+    found = {}
+    for pieces in (1, PIECES):
+        before = cpu_of(pid)
+        subprocess.run([*driver, str(REQUESTS), str(pieces)], check=True)
+        found[pieces] = (cpu_of(pid) - before) / REQUESTS * 1e6
+    return found
+
+
+def measure_empty() -> dict[int, float]:
+    port = free_port()
+    command = [sys.executable, "-m", __spec__.name, "empty", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as one:
+        try:
+            assert one.stdout is not None
+            one.stdout.readline()
+            return measure(one.pid, port)
+        finally:
+            one.terminate()
+
+
 def main() -> None:
     if importlib.util.find_spec("grpc") is None:
         print("grpcio is not installed here: pip install 'windtunnel[picker]'")
         return
-    own_us = {1: 0.0, PIECES: 0.0}
+    empty_us = measure_empty()
     with tempfile.TemporaryDirectory() as folder:
         serving = [sys.executable, "-m", "benchmarks.gateway_speed", "serve"]
         with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True) as upstream:
@@ -97,12 +156,7 @@ def main() -> None:
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder) as one:
                 try:
                     wait_for(port)
-                    driver = [sys.executable, "-m", __spec__.name, "drive", str(picker)]
-                    subprocess.run([*driver, str(WARM_UP), str(PIECES)], check=True)
-                    for pieces in own_us:
-                        before = cpu_of(one.pid)
-                        subprocess.run([*driver, str(REQUESTS), str(pieces)], check=True)
-                        own_us[pieces] = (cpu_of(one.pid) - before) / REQUESTS * 1e6
+                    own_us = measure(one.pid, picker)
                 finally:
                     one.terminate()
                     upstream.terminate()
@@ -117,11 +171,23 @@ def main() -> None:
                 against="target",
             )
         )
+        report(
+            Claim(
+                f"gateway: the same beside an empty service on grpcio, pieces: {pieces}",
+                ours=found_us,
+                baseline=empty_us[pieces],
+                most=1.0,
+                unit="us",
+                against="grpcio, empty",
+            )
+        )
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["drive", port, requests, pieces]:
             run_loop(drive(int(port), int(requests), int(pieces)))
+        case ["empty", port]:
+            run_loop(serve_empty(int(port)))
         case _:
             main()

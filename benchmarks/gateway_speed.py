@@ -2,8 +2,9 @@
 
 Eight fake servers stream an answer of `PIECES` events from another process; a third process sends
 requests over keep-alive connections. Only the CPU time of the proxy between them is counted. The
-routers of vLLM and SGLang (PyPI `vllm-router`, `sglang-router`) are measured where their commands
-are installed, or `VLLM_ROUTER` and `SGLANG_ROUTER` name them.
+routers of vLLM and SGLang (PyPI `vllm-router`, `sglang-router`), LiteLLM's proxy (`litellm[proxy]`)
+and nginx are measured where their commands are installed, or `VLLM_ROUTER`, `SGLANG_ROUTER`,
+`LITELLM` and `NGINX` name them.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 from benchmarks.claim import Claim, report
 from windtunnel.live.system import new_loop
@@ -26,6 +28,7 @@ AT_ONCE = 32
 WARM_UP = 1000
 REQUESTS = 6000
 TARGET_US = 150.0
+PROMPT = 2000
 LARGE_PROMPT = 220_000
 LARGE_TARGET_US = 400.0
 IDLE_STREAMS = 2000
@@ -177,15 +180,14 @@ def wait_for(port: int) -> None:
     sys.exit(f"nothing answers at port {port}")
 
 
-def measure(command: list[str], port: int, prompt: int, folder: str) -> float:
+def measure(command: list[str], port: int, prompt: int, folder: str, requests: int) -> float:
     """Microseconds of CPU a request of a proxy that listens on a port."""
-    requests = REQUESTS if prompt < 10_000 else REQUESTS // 6
     log = Path(folder, "proxy.log")
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=folder) as one:
         try:
             wait_for(port)
             driver = [sys.executable, "-m", __spec__.name, "drive", str(port)]
-            subprocess.run([*driver, str(WARM_UP), str(prompt)], check=True)
+            subprocess.run([*driver, str(min(WARM_UP, requests)), str(prompt)], check=True)
             before = cpu_of(one.pid)
             subprocess.run([*driver, str(requests), str(prompt)], check=True)
             return (cpu_of(one.pid) - before) / requests * 1e6
@@ -237,22 +239,74 @@ def ours(ports: list[int], port: int) -> list[str]:
     ]
 
 
+NGINX = """\
+daemon off;
+master_process off;
+pid nginx.pid;
+error_log stderr;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  client_body_temp_path body;
+  proxy_temp_path proxy;
+  fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi;
+  scgi_temp_path scgi;
+  client_body_buffer_size 1m;
+  upstream servers {{ {servers} keepalive 256; }}
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      proxy_pass http://servers;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_buffering off;
+    }}
+  }}
+}}
+"""
+"""Pieces pass as they come; servers take turns."""
+LITELLM_MODEL = """\
+  - model_name: m
+    litellm_params: {{model: openai/m, api_base: "http://127.0.0.1:{port}/v1", api_key: none}}
+"""
+
+
+class Peer(NamedTuple):
+    """Another proxy: the variable that names its command, how it routes, how many requests."""
+
+    variable: str
+    routes: str
+    requests: int = REQUESTS
+
+
 PEERS = {
-    "vllm-router": ("VLLM_ROUTER", ()),
-    "sglang-router": ("SGLANG_ROUTER", ("launch",)),
+    "vllm-router": Peer("VLLM_ROUTER", "cache_aware"),
+    "sglang-router": Peer("SGLANG_ROUTER", "cache_aware"),
+    "nginx": Peer("NGINX", "round robin"),
+    "litellm": Peer("LITELLM", "simple-shuffle", REQUESTS // 10),
 }
-"""The variable that names each command, and what comes before its options."""
 
 
-def theirs(peer: str, ports: list[int], port: int) -> list[str] | None:
-    variable, before = PEERS[peer]
-    router = os.environ.get(variable) or shutil.which(peer)
-    if router is None:
+def theirs(peer: str, ports: list[int], port: int, folder: str) -> list[str] | None:
+    """The command of a peer that listens on `port`; None: it is not installed."""
+    variable = PEERS[peer].variable
+    command = os.environ.get(variable) or shutil.which(peer)
+    if command is None:
         print(f"{peer} is not installed here: {variable} names its command")
         return None
+    if peer == "nginx":
+        servers = " ".join(f"server 127.0.0.1:{one};" for one in ports)
+        Path(folder, "nginx.conf").write_text(NGINX.format(servers=servers, port=port))
+        return [command, "-p", folder, "-c", "nginx.conf"]
+    if peer == "litellm":
+        models = "".join(LITELLM_MODEL.format(port=one) for one in ports)
+        Path(folder, "litellm.yaml").write_text(f"model_list:\n{models}")
+        return [command, "--config", "litellm.yaml", "--host", "127.0.0.1", "--port", str(port)]
+    launch = ["launch"] if peer == "sglang-router" else []
     urls = [f"http://127.0.0.1:{one}" for one in ports]
     return [
-        *(router, *before, "--host", "127.0.0.1", "--port", str(port), "--policy", "cache_aware"),
+        *(command, *launch, "--host", "127.0.0.1", "--port", str(port), "--policy", "cache_aware"),
         *("--prometheus-port", str(free_port()), "--worker-urls", *urls),
     ]
 
@@ -265,15 +319,15 @@ def main() -> None:
                 assert upstream.stdout is not None
                 ports = [int(text) for text in upstream.stdout.readline().split()]
                 port = free_port()
-                own_us = measure(ours(ports, port), port, 2000, folder)
+                own_us = measure(ours(ports, port), port, PROMPT, folder, REQUESTS)
                 port = free_port()
-                large_us = measure(ours(ports, port), port, LARGE_PROMPT, folder)
+                large_us = measure(ours(ports, port), port, LARGE_PROMPT, folder, REQUESTS // 6)
                 peers_us = {}
-                for peer in PEERS:
+                for peer, (_, _, requests) in PEERS.items():
                     port = free_port()
-                    found = theirs(peer, ports, port)
+                    found = theirs(peer, ports, port, folder)
                     if found is not None:
-                        peers_us[peer] = measure(found, port, 2000, folder)
+                        peers_us[peer] = measure(found, port, PROMPT, folder, requests)
             finally:
                 upstream.terminate()
         idle_kb = measure_idle(folder)
@@ -315,7 +369,7 @@ def main() -> None:
                 baseline=peer_us,
                 most=1.0,
                 unit="us",
-                against=f"{peer}, cache_aware",
+                against=f"{peer}, {PEERS[peer].routes}",
             )
         )
 

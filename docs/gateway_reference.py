@@ -58,7 +58,7 @@ With a token bucket or `budgets`, answers have `x-ratelimit-limit-tokens`, `-rem
 
 ## How a request ends
 
-Before the first byte of an answer, a request whose server cannot be reached, or answers 429, 500, 502, 503 or 504, goes to another server, within `live.retries`. After it, a broken answer ends with an error event and a closed connection. Every request has one outcome:
+Before the first byte of an answer, a request whose server cannot be reached, or answers 429, 502, 503 or 504 (500 only with `retries.internal_errors`), goes to another server, within `live.retries`. After it, a broken answer ends with an error event and a closed connection. Every request has one outcome:
 """
 
 

@@ -23,7 +23,7 @@ CASES = {
         "data_path: an_adapter_is_routed_to_its_base_model_under_its_own_name",
     ),
     11: ("models that differ", "data_path: models_of_servers_that_differ_are_listed_once_each"),
-    12: ("wrong key", "admission: the_access_log_has_a_line_for_every_request_and_no_secret"),
+    12: ("wrong key", "admission: a_key_stands_for_its_tenant_whatever_a_header_says"),
     13: (
         "header of another tenant",
         "admission: a_key_stands_for_its_tenant_whatever_a_header_says",
@@ -72,7 +72,7 @@ CASES = {
         "503 before first byte",
         "failures: a_failure_before_the_first_byte_goes_to_another_server",
     ),
-    34: ("500, not repeated if so set", "failures: 500_can_be_passed_on_and_never_repeated"),
+    34: ("500 before first byte", "failures: 500_is_passed_on_and_not_repeated"),
     35: ("400 upstream", "failures: client_errors_never_open_a_breaker"),
     36: ("cut in mid-stream", "failures: an_answer_that_breaks_off_never_looks_complete"),
     37: ("no [DONE]", "failures: an_answer_that_breaks_off_never_looks_complete"),

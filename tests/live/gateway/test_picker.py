@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.live.gateway.bed import (
     friendly,
     run,
 )
+from tests.live.gateway.test_clients import certificate
 from windtunnel.core.errors import InputError
 from windtunnel.live.gateway import program
 from windtunnel.live.gateway.audit import audit
@@ -34,8 +36,8 @@ messages = pytest.importorskip("envoy.service.ext_proc.v3.external_processor_pb2
 import grpc  # noqa: E402
 from envoy.config.core.v3.base_pb2 import HeaderMap, HeaderValue  # noqa: E402
 
-from windtunnel.live.gateway.picker import service  # noqa: E402
-from windtunnel.live.gateway.picker.service import PickerService, PickerStream  # noqa: E402
+from windtunnel.live.gateway.picker import grpc_server, service  # noqa: E402
+from windtunnel.live.gateway.picker.service import PickerStream  # noqa: E402
 
 PICKER = ("live.picker={listen: '127.0.0.1:0'}",)
 DESTINATION = "x-gateway-destination-endpoint"
@@ -45,16 +47,20 @@ class FakeEnvoy:
     """One stream of external processing, in the order in which Envoy sends."""
 
     def __init__(self, it: Bed) -> None:
-        self._in: asyncio.Queue[Any] = asyncio.Queue()
         self.out: asyncio.Queue[Any] = asyncio.Queue()
-        self._service = PickerService(it.program.proxy)
-        self.task = asyncio.ensure_future(self._run())
+        self.over = asyncio.Event()
+        service = it.program.picker
+        assert service is not None
+        self._stream = PickerStream(service, self.out.put_nowait, self.leave)
 
-    async def _run(self) -> None:
-        await PickerStream(self._service, self._in.get, self.out.put).run()
+    def leave(self) -> None:
+        """Either side ends the stream."""
+        if not self.over.is_set():
+            self.over.set()
+            self._stream.closed()
 
     def send(self, **message: Any) -> None:
-        self._in.put_nowait(messages.ProcessingRequest(**message))
+        self._stream.message(messages.ProcessingRequest(**message))
 
     def head(
         self,
@@ -73,7 +79,7 @@ class FakeEnvoy:
         if subset is not None:
             hint = message.metadata_context.filter_metadata["envoy.lb.subset_hint"]
             hint["x-gateway-destination-endpoint-subset"] = subset
-        self._in.put_nowait(message)
+        self._stream.message(message)
 
     def body(self, data: bytes, *, last: bool = True) -> None:
         self.send(request_body=messages.HttpBody(body=data, end_of_stream=last))
@@ -128,8 +134,7 @@ class FakeEnvoy:
         return body
 
     async def end(self) -> None:
-        self._in.put_nowait(grpc.aio.EOF)
-        await self.task
+        self.leave()
 
 
 async def known(it: Bed, count: int) -> None:
@@ -395,7 +400,7 @@ def test_requests_are_held_refused_and_given_up() -> None:
             )
             headers = {one.header.key for one in refused.headers.set_headers}
             assert headers == {"content-type", "retry-after", "x-request-id"}
-            second.task.cancel()  # as gRPC does when Envoy resets the stream
+            second.leave()
             await it.until(lambda: len(it.core.requests) == 1)
             bad = FakeEnvoy(it)
             bad.ask({"model": "none"})
@@ -423,7 +428,7 @@ def test_an_answer_that_makes_way_is_stopped_by_the_picker() -> None:
             await low.next()
             high.ask(x_slo_class="critical")
             assert (await low.refused()).status.code == 429
-            await low.task
+            await low.over.wait()
             await high.picked()
             await high.answer(b"{}")
             await high.end()
@@ -541,7 +546,7 @@ def test_a_request_that_does_not_come_is_408() -> None:
             envoy.head()
             envoy.body(b"{", last=False)
             assert (await envoy.refused()).status.code == 408
-            await envoy.task
+            await envoy.over.wait()
             it.settled()
 
     run(test())
@@ -560,7 +565,7 @@ def test_an_answer_that_does_not_come_or_stands_still_is_504(*, begun: bool) -> 
                 envoy.answer_head(kind="text/event-stream")
                 assert (await envoy.next()).WhichOneof("response") == "response_headers"
             assert (await envoy.refused()).status.code == 504
-            await envoy.task
+            await envoy.over.wait()
             ((_, outcome, _),) = it.program.proxy.metrics.outcomes
             assert outcome == ("timed_out" if begun else "failed")
             it.settled()
@@ -585,6 +590,27 @@ def test_streams_of_envoy_have_the_limit_of_connections() -> None:
                 second = process()
                 assert await second.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
                 first.cancel()
+
+    run(test())
+
+
+def test_envoy_is_answered_with_tls_as_http_2(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    sets = (*PICKER, f"live.certificate={cert}", f"live.certificate_key={key}")
+    trusted = ssl.create_default_context(cafile=str(cert))
+    trusted.set_alpn_protocols(["h2"])
+
+    async def test() -> None:
+        async with bed(sets=sets, ready=False) as it:
+            await it.until(lambda: it.program.picker is not None)
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", it.program.picker_port, ssl=trusted
+            )
+            assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+            writer.write(grpc_server.PREFACE)
+            head = await reader.readexactly(9)
+            assert head[3] == grpc_server.SETTINGS
+            writer.close()
 
     run(test())
 

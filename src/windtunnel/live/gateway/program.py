@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -47,6 +47,9 @@ from windtunnel.live.gateway.settings import (
 )
 from windtunnel.live.system import connections_allowed, run_until_stopped, settle_memory
 from windtunnel.live.wire.keys import Keys, read_keys
+
+if TYPE_CHECKING:
+    from windtunnel.live.gateway.picker.service import PickerService
 
 gateway_log: Final = logging.getLogger("windtunnel.gateway")
 LARGEST_PEM: Final = 4 << 20
@@ -120,6 +123,7 @@ class GatewayProgram:
         self._watched: Final[dict[str, WatchedServer]] = {}
         self._server_keys: Final[dict[str, str]] = {}
         self._prompts: Final = prompts
+        self.picker: PickerService | None = None
         self.proxy.tokenizers = _tokenizers(live)
         self._use_keys(live)
 
@@ -294,6 +298,8 @@ class GatewayProgram:
             try:
                 self.proxy.sweep()
                 self._leave_gone()
+                if self.picker is not None:
+                    self.picker.sweep()
                 if self._log_file is not None:
                     self._log_file.flush()
                     self.proxy.metrics.lost["log"] = self._log_file.lost
@@ -327,34 +333,30 @@ class GatewayProgram:
         if live.picker is None:
             yield
             return
-        import grpc
-
+        from windtunnel.live.gateway.picker.grpc_server import GrpcConnection
         from windtunnel.live.gateway.picker.service import PickerService
 
-        server = grpc.aio.server(
-            options=[("grpc.so_reuseport", 0)],
-            maximum_concurrent_rpcs=live.limits.connections,
-        )
-        server.add_generic_rpc_handlers(PickerService(self.proxy).handlers())
+        address = split_address(live.picker.listen)
+        assert address is not None
         try:
-            if live.certificate is not None and live.certificate_key is not None:
-                files = (Path(live.certificate_key), Path(live.certificate))
-                credentials = grpc.ssl_server_credentials(
-                    [tuple(read_bounded(one, LARGEST_PEM) for one in files)]
-                )
-                self.picker_port = server.add_secure_port(live.picker.listen, credentials)
-            else:
-                self.picker_port = server.add_insecure_port(live.picker.listen)
-        except RuntimeError:
+            bound = listen(address.host, address.port)
+        except InputError:
             raise InputError(
                 f"nothing can listen at {live.picker.listen}: it is in use, or not an address here",
                 where="live.picker.listen",
             ) from None
-        await server.start()
+        self.picker_port = int(bound.getsockname()[1])
+        picker = self.picker = PickerService(self.proxy)
+        server = await asyncio.get_running_loop().create_server(
+            lambda: cast("asyncio.Protocol", GrpcConnection(picker.grpc)),
+            sock=bound,
+            ssl=_server_tls(live, "h2"),
+        )
         try:
             yield
         finally:
-            await server.stop(0)
+            server.close()
+            picker.grpc.close()
 
     @contextlib.asynccontextmanager
     async def _admin(self) -> Any:
@@ -448,7 +450,7 @@ def run_gateway(
     """Runs until Ctrl-C or SIGTERM; a second signal ends it at once."""
     settings = configuration.settings
     if settings.live.picker is not None:
-        need("grpc", "live.picker", "picker")
+        need("envoy.service", "live.picker", "picker", "the package xds-protos is not installed")
     address = split_address(settings.live.listen)
     assert address is not None
     connections_allowed(2 * settings.live.limits.connections)
@@ -503,12 +505,12 @@ def _address(entry: ServerEntry, environment: Mapping[str, str]) -> ServerAddres
     return ServerAddress(f"{parts.scheme}://{shown}:{port}", host, port, key, tls)
 
 
-def _server_tls(live: LiveSettings) -> ssl.SSLContext | None:
+def _server_tls(live: LiveSettings, protocol: str = "http/1.1") -> ssl.SSLContext | None:
     if live.certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([protocol])
     for file in (live.certificate, live.certificate_key):
         if file is not None:  # a pipe or a device would be read without end
             read_bounded(Path(file), LARGEST_PEM, subject="the certificate")

@@ -256,7 +256,7 @@ class LiveRetrySettings(Section):
         default=0.2, description="Retries are at most this share of requests."
     )
     internal_errors: Annotated[bool, Flag()] = Field(
-        default=True,
+        default=False,
         description="Whether 500 is retried, as 502, 503 and 504 are. A request that makes every "
         "server fail then hits `attempts` of them.",
     )

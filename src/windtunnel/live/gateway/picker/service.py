@@ -5,15 +5,13 @@ to, and gives the body back. The server's answer passes through as well: so the 
 known of a request as in a proxy, and the same decisions are made, by the same objects.
 """
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
 from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
 from envoy.service.ext_proc.v3 import external_processor_pb2 as messages
 from envoy.type.v3.http_status_pb2 import HttpStatus
+from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct
 
 from windtunnel.live.gateway.data_path.errors import KEPT_BODY, ClientError, redacted
@@ -21,12 +19,17 @@ from windtunnel.live.gateway.data_path.http import RequestHead
 from windtunnel.live.gateway.data_path.picked import PICKED, STOPPED, UNDECIDED, PickedRequest
 from windtunnel.live.gateway.data_path.proxy import ANSWERED_BY_SERVERS, KeyHolder
 from windtunnel.live.gateway.data_path.responses import ASKED
+from windtunnel.live.gateway.data_path.timing import Deadlines
+from windtunnel.live.gateway.picker.grpc_server import OK, CallHandler, GrpcCall, GrpcService
 
 if TYPE_CHECKING:
     from windtunnel.live.gateway.data_path.proxy import Proxy
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
-HEALTH: Final = "grpc.health.v1.Health"
+PROCESS: Final = f"/{SERVICE}/Process".encode()
+CHECK: Final = b"/grpc.health.v1.Health/Check"
+INTERNAL: Final = 13
+"""gRPC's status of a message that is not one."""
 NAMESPACE: Final = "envoy.lb"
 HINT_NAMESPACE: Final = "envoy.lb.subset_hint"
 DESTINATION: Final = "x-gateway-destination-endpoint"
@@ -49,7 +52,11 @@ NOT_SERVING: Final = b"\x08\x02"
 SET: Final = HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
 Response = messages.ProcessingResponse
-_log = logging.getLogger("windtunnel.gateway")
+
+# What is waited for in a stream.
+REQUEST: Final = 0
+DECISION: Final = 1
+ANSWER: Final = 2
 
 
 class PickerService:
@@ -60,29 +67,52 @@ class PickerService:
         self._endpoints: Final[dict[str, int]] = {}
         self._seen_servers = 0
         self._tenants: Final[dict[str, int]] = {}
-
-    def handlers(self) -> list[Any]:
-        """What a gRPC server is given."""
-        process = grpc.stream_stream_rpc_method_handler(
-            self._process,
-            request_deserializer=messages.ProcessingRequest.FromString,
-            response_serializer=Response.SerializeToString,
+        limits = proxy.limits
+        self.heads: Final = Deadlines[PickerStream](limits.request_s)
+        self.grpc: Final = GrpcService(
+            self.handler_of, limits.connections, limits.request_s, proxy.now_s
         )
-        check = grpc.unary_unary_rpc_method_handler(self._check)
-        return [
-            grpc.method_handlers_generic_handler(SERVICE, {"Process": process}),
-            grpc.method_handlers_generic_handler(HEALTH, {"Check": check}),
-        ]
 
-    async def _check(self, request: bytes, _: Any) -> bytes:
-        """Health: always alive; ready once a server is, and until the gateway stops."""
+    def handler_of(self, path: bytes, call: GrpcCall) -> CallHandler | None:
+        """What a gRPC server is given."""
+        if path == CHECK:
+
+            def check(request: bytes) -> None:
+                call.write(self._health(request))
+                call.finish(OK)
+
+            return check, _ignore
+        if path != PROCESS:
+            return None
+
+        def write(message: Any) -> None:
+            call.write(message.SerializeToString())
+
+        stream = PickerStream(self, write, call.finish)
+
+        def message(data: bytes) -> None:
+            try:
+                found = messages.ProcessingRequest.FromString(data)
+            except DecodeError:
+                call.finish(INTERNAL)
+                return
+            stream.message(found)
+
+        return message, stream.closed
+
+    def _health(self, request: bytes) -> bytes:
+        """Always alive; ready once a server is, and until the gateway stops."""
         if request[2:] == b"liveness":
             return SERVING
         ready = bool(self.proxy.core.models()) and not self.proxy.stopping
         return SERVING if ready else NOT_SERVING
 
-    async def _process(self, _: Any, context: Any) -> None:
-        await PickerStream(self, context.read, context.write).run()
+    def sweep(self) -> None:
+        """What did not come in time is refused: requests, and calls on new connections."""
+        now_s = self.proxy.now_s()
+        for stream in self.heads.expired(now_s):
+            stream.late()
+        self.grpc.sweep(now_s)
 
     def endpoint(self, server: int) -> str:
         return self.proxy.pools[server].address.host_header.decode()
@@ -126,80 +156,66 @@ class PickerStream:
     """One request in Envoy: its messages in, ours out, in the order that the protocol has."""
 
     def __init__(
-        self,
-        service: PickerService,
-        read: Callable[[], Awaitable[Any]],
-        write: Callable[[Any], Awaitable[None]],
+        self, service: PickerService, write: Callable[[Any], None], finish: Callable[[], None]
     ) -> None:
         self._service: Final = service
         self._proxy: Final = service.proxy
-        self._read: Final = read
         self._write: Final = write
-        self._task = asyncio.current_task()
-        self._woken: asyncio.Future[None] | None = None
+        self._finish: Final = finish
+        self._state = REQUEST
+        self._trailers = False  # the request has some: they end it
         self._head: RequestHead | None = None
         self._subset: list[str] | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._began_s = self._proxy.now_s()
         self._request: PickedRequest | None = None
-        self._complete = False  # the whole request has come
         self._error: bytearray | None = None  # the server's, until it is whole
+        service.heads.add(self, self._began_s)
 
-    async def run(self) -> None:
+    def message(self, message: Any) -> None:
         try:
-            await self._run()
-        except asyncio.CancelledError:
-            request = self._request
-            if request is None or request.state != STOPPED or self._task is None:
-                raise
-            self._task.uncancel()
-            await self._write(_refusal(request))
+            self._take(message)
         except Exception as error:  # noqa: BLE001 - one request must not take down the others
             self._proxy.bug(error)
-        finally:
-            if self._request is not None:
-                self._request.left()
+            self._finish()
 
-    async def _run(self) -> None:
-        until_s = asyncio.get_running_loop().time() + self._proxy.limits.request_s
-        while True:
-            try:
-                async with asyncio.timeout_at(None if self._complete else until_s):
-                    message = await self._read()
-            except TimeoutError:
-                await self._refuse(ClientError(408, "The request did not come in time."))
-                return
-            if message is grpc.aio.EOF:
-                return
-            kind = message.WhichOneof("request")
-            if kind == "response_body":
-                body = message.response_body
-                await self._response_body(body.body, last=body.end_of_stream)
-            elif kind == "response_headers":
-                await self._response_headers(message.response_headers)
-            elif kind == "response_trailers":
-                if self._request is not None:
-                    self._request.answer_ended()
-                if self._error:
-                    await self._write(Response(response_body=_body(self._shown(), last=False)))
-                await self._write(Response(response_trailers=messages.TrailersResponse()))
-            elif not await self._of_request(kind, message):
-                return
+    def closed(self) -> None:
+        """Envoy has ended the stream, or is gone."""
+        self._service.heads.remove(self)
+        if self._request is not None:
+            self._request.left()
 
-    async def _of_request(self, kind: str | None, message: Any) -> bool:
-        """A part of the request; whether the stream goes on."""
+    def late(self) -> None:
+        self._refuse(ClientError(408, "The request did not come in time."))
+
+    def _take(self, message: Any) -> None:
+        kind = message.WhichOneof("request")
+        if kind == "response_body":
+            body = message.response_body
+            self._response_body(body.body, last=body.end_of_stream)
+        elif kind == "response_headers":
+            self._response_headers(message.response_headers)
+        elif kind == "response_trailers":
+            if self._state == ANSWER and self._request is not None:
+                self._request.answer_ended()
+            if self._error:
+                self._write(Response(response_body=_body(self._shown(), last=False)))
+            self._write(Response(response_trailers=messages.TrailersResponse()))
+        elif kind is not None and self._state == REQUEST:
+            self._of_request(kind, message)
+
+    def _of_request(self, kind: str, message: Any) -> None:
         if kind == "request_headers":
             self._take_head(message)
-            return not message.request_headers.end_of_stream or await self._pick_any()
-        if kind == "request_body":
+            if message.request_headers.end_of_stream:
+                self._pick_any(None)
+        elif kind == "request_body":
             body = message.request_body
-            return await self._request_body(body.body, last=body.end_of_stream)
-        if kind == "request_trailers":
-            if not await self._decide(trailers=True):
-                return False
-            await self._write(Response(request_trailers=messages.TrailersResponse()))
-        return True
+            self._request_body(body.body, last=body.end_of_stream)
+        elif kind == "request_trailers":
+            self._trailers = True
+            self._decide()
 
     # The request.
 
@@ -221,42 +237,49 @@ class PickerStream:
             listed = [one.string_value for one in value.list_value.values]
             self._subset = listed or [one for one in value.string_value.split(",") if one]
 
-    async def _request_body(self, data: bytes, *, last: bool) -> bool:
+    def _request_body(self, data: bytes, *, last: bool) -> None:
         self._body_bytes += len(data)
         most = self._proxy.limits.body_bytes
         if self._body_bytes > most:
-            await self._refuse(ClientError(413, f"The body is larger than {most} bytes."))
-            return False
+            self._refuse(ClientError(413, f"The body is larger than {most} bytes."))
+            return
         self._body.append(data)
-        return not last or await self._decide(trailers=False)
+        if last:
+            self._decide()
 
-    async def _decide(self, *, trailers: bool) -> bool:
-        """The request is here: waits until it is decided, and says so; whether it goes on."""
-        self._complete = True
+    def _decide(self) -> None:
+        """The request is here, and Envoy is told what becomes of it: now, or once it is decided."""
         head, body = self._head, b"".join(self._body)
         self._body = []
-        assert head is not None
+        if head is None:
+            self._finish()  # not what Envoy sends
+            return
         path = head.path.partition(b"?")[0]
         if path not in ANSWERED_BY_SERVERS:
-            return await self._pick_any(body)
+            self._pick_any(body)
+            return
+        self._service.heads.remove(self)
         try:
             self._start(head, path, body)
         except ClientError as error:
-            await self._refuse(error)
-            return False
+            self._refuse(error)
+            return
+        self._state = DECISION
+        self._answer_envoy()
+
+    def _answer_envoy(self) -> None:
+        """Names the server and gives the body back, or refuses; waits if nothing is decided."""
         request = self._request
         assert request is not None
         if request.state == UNDECIDED:
-            self._woken = asyncio.get_running_loop().create_future()
-            await self._woken
-            self._woken = None
+            return
         if request.state != PICKED:
-            await self._write(_refusal(request))
-            return False
+            self._stop(_refusal(request))
+            return
+        self._state = ANSWER
         prefill = self._service.endpoint(request.prefill) if request.prefill >= 0 else ""
         extra = {"x-request-id": request.id.decode("latin-1")}
-        await self._send(request.server, request.body, prefill, extra, trailers=trailers)
-        return True
+        self._send(request.server, request.body, prefill, extra)
 
     def _start(self, head: RequestHead, path: bytes, body: bytes) -> None:
         proxy = self._proxy
@@ -278,23 +301,24 @@ class PickerStream:
     def _wake(self) -> None:
         """There is a decision about the request."""
         request = self._request
-        assert request is not None
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
-        elif request.state == STOPPED and self._task is not None:
-            self._task.cancel()
+        if request is None or self._state == REQUEST:
+            return  # it is decided as it arrives
+        if self._state == DECISION:
+            self._answer_envoy()
+        elif request.state == STOPPED:
+            self._stop(_refusal(request))
 
-    async def _pick_any(self, body: bytes | None = None) -> bool:
+    def _pick_any(self, body: bytes | None) -> None:
         """What is not inference: decided without admission, and at once."""
-        self._complete = True
+        self._service.heads.remove(self)
         assert self._head is not None
         try:
             server = self._server_for(self._head)
         except ClientError as error:
-            await self._refuse(error)
-            return False
-        await self._send(server, body, "", {}, trailers=False)
-        return True
+            self._refuse(error)
+            return
+        self._state = ANSWER
+        self._send(server, body, "", {})
 
     def _server_for(self, head: RequestHead) -> int:
         """A stored answer is where it was made; models are asked of the least busy server."""
@@ -315,15 +339,7 @@ class PickerStream:
             raise ClientError(503, "No server is ready.", code="no-server")
         return server
 
-    async def _send(
-        self,
-        server: int,
-        body: bytes | None,
-        prefill: str,
-        extra: dict[str, str],
-        *,
-        trailers: bool,
-    ) -> None:
+    def _send(self, server: int, body: bytes | None, prefill: str, extra: dict[str, str]) -> None:
         endpoint = self._service.endpoint(server)
         extra[DESTINATION] = endpoint
         removed = list(NOT_FROM_CLIENTS)
@@ -343,7 +359,7 @@ class PickerStream:
         common = messages.CommonResponse(header_mutation=mutation, clear_route_cache=True)
         metadata = Struct()
         metadata.get_or_create_struct(NAMESPACE)[DESTINATION] = endpoint
-        await self._write(
+        self._write(
             Response(
                 request_headers=messages.HeadersResponse(response=common), dynamic_metadata=metadata
             )
@@ -355,13 +371,16 @@ class PickerStream:
             piece = body[start : start + PIECE]
             start += PIECE
             last = start >= len(body)
-            await self._write(Response(request_body=_body(piece, last=last and not trailers)))
+            ends = last and not self._trailers
+            self._write(Response(request_body=_body(piece, last=ends)))
             if last:
-                return
+                break
+        if self._trailers:
+            self._write(Response(request_trailers=messages.TrailersResponse()))
 
     # The answer.
 
-    async def _response_headers(self, message: Any) -> None:
+    def _response_headers(self, message: Any) -> None:
         status, kind = 0, b""
         for one in message.headers.headers:
             if one.key == ":status":
@@ -371,34 +390,43 @@ class PickerStream:
         own: list[HeaderValueOption] = []
         self._error = bytearray() if status >= 400 else None
         request = self._request
-        if request is not None:
+        if request is not None and self._state == ANSWER and not request.over:
             own = _headers(request.own_headers(request.reason))
             request.answer_began(status, is_stream=kind.startswith(b"text/event-stream"))
             if message.end_of_stream:
                 request.answer_ended()
         changed = messages.HeaderMutation(set_headers=own, remove_headers=["content-length"])
         common = messages.CommonResponse(header_mutation=changed)
-        await self._write(Response(response_headers=messages.HeadersResponse(response=common)))
+        self._write(Response(response_headers=messages.HeadersResponse(response=common)))
 
-    async def _response_body(self, data: bytes, *, last: bool) -> None:
+    def _response_body(self, data: bytes, *, last: bool) -> None:
         request = self._request
-        if request is not None and not request.over:
+        if request is not None and self._state == ANSWER and not request.over:
             data = request.answer_data(data, last=last)
         if self._error is not None:
             self._error += data[: KEPT_BODY - len(self._error)]
             data = self._shown() if last else b""
         if data or last:
-            await self._write(Response(response_body=_body(data, last=last)))
+            self._write(Response(response_body=_body(data, last=last)))
 
     def _shown(self) -> bytes:
         """The server's error without its key, which it may repeat."""
         assert self._error is not None
         return redacted(bytes(self._error), self._proxy.redact)
 
-    async def _refuse(self, error: ClientError) -> None:
+    def _refuse(self, error: ClientError) -> None:
         head = self._head
         self._proxy.refused_early(error, b"", head.path if head is not None else b"")
-        await self._write(_immediate(error.status, error.body, b""))
+        self._stop(_immediate(error.status, error.body, b""))
+
+    def _stop(self, message: Any) -> None:
+        """Envoy answers the client with this, and the stream is over."""
+        self._write(message)
+        self._finish()
+
+
+def _ignore() -> None:
+    """A call that has no state."""
 
 
 def _first(head: RequestHead, names: tuple[bytes, ...]) -> bytes:
