@@ -46,6 +46,8 @@ class Bin:
         self, free: dict[str, float], labels: dict[str, str], row: str, since_s: float
     ) -> None:
         self.free, self.labels, self.row, self.since_s = free, labels, row, since_s
+        self.apart: list[str] = []
+        """What the pods here keep their kind away by."""
 
     def takes(self, pod: PodRequest) -> bool:
         """Takes a pod, if there is room for it."""
@@ -57,8 +59,11 @@ class Bin:
             return False
         if any(self.free.get(name, 0.0) < amount for name, amount in pod.requests.items()):
             return False
+        if any(name in self.apart for name in pod.apart):
+            return False
         for name, amount in pod.requests.items():
             self.free[name] = self.free.get(name, 0.0) - amount
+        self.apart += pod.apart
         return True
 
 
@@ -113,6 +118,7 @@ class ReferenceDemand:
                 used[row] = None
             if node.ready and not node.cordoned:
                 bins.append(Bin(free, node.labels, row, self._since[name]))
+                bins[-1].apart = [one for pod in here for one in pod.apart]
         return bins, used
 
     def _recall(self, name: str, machine: str, now_s: float) -> None:
@@ -161,6 +167,9 @@ class ReferenceDemand:
         if same:
             total = sum(one.requests.get(GPU, 0.0) for one in waiting if one.gang == pod.gang)
             machines = max(1, -int(-total // max(1.0, kind.capacity[GPU])))
+            for name in pod.apart:
+                alike = [one for one in waiting if one.gang == pod.gang and name in one.apart]
+                machines = max(machines, len(alike))
         self._issued += 1
         name = f"{self._cluster}.{self._issued}"
         labels = {key: value for key, value in pod.selector.items() if key in kind.labels}

@@ -31,6 +31,7 @@ AFFINITIES = [
     ((requirement("zone", "DoesNotExist"),),),
     ((NOT_H200, requirement("zone", "In", ["y", "z"])), (requirement("zone", "Exists"),)),
 ]
+APART: list[tuple[str, ...]] = [(), (), ("a",), ("b",), ("a", "b")]
 RACK = "rack"
 
 
@@ -81,6 +82,7 @@ class Both:
                 ("q", self.made),
                 self.draw.draw(st.sampled_from(AFFINITIES)),
                 self.draw.draw(st.sampled_from(TOLERATIONS)),
+                self.draw.draw(st.sampled_from(APART)),
             )
             self.slow.pods[request.name] = SlowPod(request)
             self.tell(request.name)

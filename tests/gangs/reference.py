@@ -115,13 +115,16 @@ def act_on_group(view: View, owner: PodCliqueSet, group: ScalingGroup) -> list[C
             if is_condemned(owner, group, clique):
                 commands.append(Delete(clique, "its gang is terminated"))
                 going.append(index)
+    taken: list[int] = []
     if group.status.updating and not owner.spec.update.paused:
-        for index in _old_replicas(owner, group, kept):
-            if index not in going:
-                why = "its template is old"
-                commands += [Delete(clique, why) for clique in group.cliques[index].values()]
+        taken = _old_replicas(owner, group, kept)
+    for index in taken:
+        members = list(group.cliques[index].values())
+        newest = [one for one in members if one.template.hash == owner.spec.roles[one.role].hash]
+        if index not in going:
+            commands += [Delete(clique, "its template is old") for clique in newest or members]
     for index in range(extent):
-        for role in group.members:
+        for role in group.members if index not in taken else []:
             if role not in group.cliques.get(index, {}):
                 made = new_member(owner, group, index, target(owner, group.replica, role))
                 create(view, owner, made, commands)

@@ -1,12 +1,18 @@
 """When something counts as breached: every row of the table, and the events and times around it."""
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.gangs.manifests import clique, group, load_set, pod_clique_set, workload
 from tests.gangs.world import World
+from windtunnel.gangs.commands import Command, PatchStatus
+from windtunnel.gangs.controllers import cliques
 from windtunnel.gangs.controllers.conditions import breach
 from windtunnel.gangs.controllers.termination import Broken, breach_of, broken_group
-from windtunnel.gangs.objects import PodClique
+from windtunnel.gangs.objects import PodClique, PodCliqueSet
 from windtunnel.gangs.statuses import NEVER, CliqueStatus
 from windtunnel.gangs.templates import CliquePlace
 
@@ -209,3 +215,51 @@ def test_a_crash_in_a_termination_costs_no_extra_recycle(most: int) -> None:
     made = [clique.uid for clique in world.view.cliques.values()]
     assert len(made) == len(set(made)) == 5
     assert world.view.sets["web"].status.recycled == {}
+
+
+COUNTS = st.integers(0, 2)
+TIMES = st.sampled_from([NEVER, 1.0, 2.0])
+
+
+@given(
+    st.fixed_dictionaries({
+        "replicas": COUNTS, "updated": COUNTS, "scheduled": COUNTS, "ready": COUNTS,
+        "updated_ready": COUNTS, "gated": COUNTS, "erroneous": COUNTS, "unready": COUNTS,
+        "update_started_s": TIMES, "update_ended_s": TIMES, "first_scheduled_s": TIMES,
+        "first_ready_s": TIMES, "observed": st.booleans(), "stuck": st.booleans(),
+        "update_peak": COUNTS, "lost_rule": st.sampled_from(["", "Hold", "Terminate"]),
+    }),
+    st.lists(st.tuples(st.sampled_from(["scheduled", "ready", "updated"]), COUNTS), max_size=2),
+    st.integers(0, 2),
+)  # fmt: skip
+def test_a_status_that_is_not_made_again_is_what_would_be_made(
+    fields: dict[str, Any], changes: list[tuple[str, int]], replicas: int
+) -> None:
+    """Seen twice in a row, with counts that are mostly those of the status."""
+    spec = load_set(pod_clique_set([clique("a", 2, 1)])).spec
+    owner = PodCliqueSet("web", spec)
+    thing = PodClique("web-0-a", CliquePlace("web", 0, "web-0"), spec.roles["a"], replicas)
+    thing.status = CliqueStatus(**fields)
+    tally = thing.tally
+    tally.active, tally.updated = fields["replicas"], fields["updated"]
+    tally.scheduled, tally.ready, tally.gated = (
+        fields["scheduled"], fields["ready"], fields["gated"]
+    )  # fmt: skip
+    tally.erroneous, tally.unready = fields["erroneous"], fields["unready"]
+    tally.updated_ready = fields["updated_ready"]
+    for name, count in changes:
+        setattr(tally, name, count)
+    fast = cliques._is_written(owner, thing, thing.status, min(thing.min_available, replicas))
+    commands: list[Command] = []
+    made = cliques.made_status(owner, thing, 3.0)[0]
+    if fast:
+        assert made == thing.status
+    cliques.observe(owner, thing, 3.0, commands)
+    patched = [one.status for one in commands if isinstance(one, PatchStatus)]
+    assert patched == ([] if made == thing.status else [made])
+    thing.status = made
+    assert (
+        tally.updated != tally.active
+        or made.updating
+        or cliques._is_written(owner, thing, made, min(thing.min_available, replicas))
+    )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.gangs.lagging import LaggingWorld
 from tests.gangs.manifests import clique, group, pod_clique_set
 from tests.gangs.world import World
-from windtunnel.gangs.commands import CreatePod, Delete
+from windtunnel.gangs.commands import Create, CreatePod, Delete
 from windtunnel.gangs.objects import CLIQUE
 
 NODES = 60
@@ -149,6 +149,24 @@ def test_a_refused_command_is_asked_for_again() -> None:
                 world.server.apply(command, world.now_s)
     world.run(50.0)
     assert world.running() == len(world.pods()) == 16
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_set_replica_of_which_nothing_could_be_created_is_asked_for_again(before: int) -> None:
+    world = World(NODES, pod_clique_set([clique("a", 2)], replicas=before)).run(10.0)
+    world.scale("web", before + 1)
+    refused = 0
+    while not refused:
+        commands = world.controller.reconcile(world.now_s)
+        for command in commands:
+            if isinstance(command, Create):
+                refused += 1
+                world.controller.refused(command)
+            else:
+                assert world.server.apply(command, world.now_s)
+    assert before not in world.view.sets["web"].parts
+    world.run(10.0)
+    assert world.running() == 2 * (before + 1)
 
 
 def test_a_clique_that_is_being_deleted_keeps_its_name_until_it_is_gone() -> None:

@@ -1,11 +1,16 @@
 """Coherent updates, and going back to an earlier revision."""
 
+from collections import Counter
+from typing import Any
+
 import pytest
 
 from tests.gangs.manifests import clique, group, pod_clique_set, workload
 from tests.gangs.test_scenarios_updates import ROLES, changed, is_new, is_over
 from tests.gangs.world import World
+from windtunnel.gangs.commands import Create, CreatePod, Delete
 from windtunnel.gangs.controllers.rollout import coherent_steps, takeable
+from windtunnel.gangs.objects import CLIQUE
 
 
 def test_the_documented_example_of_coherent_steps() -> None:
@@ -148,3 +153,57 @@ def test_nothing_is_made_from_what_is_not_written_down(most: int) -> None:
     world.apply(changed(workload(1), "pc-a"))
     world.run()
     assert all(is_new(pod) for pod in world.pods("pc-a"))
+
+
+class Stumbling(World):
+    """Its API server fails to delete or to create some cliques, each once."""
+
+    fails: frozenset[int] = frozenset()
+    tries = 0
+
+    def reconcile(self, most: int | None = None) -> int:
+        commands = self.controller.reconcile(self.now_s)
+        for command in commands[:most]:
+            failed = False
+            if isinstance(command, Delete | Create) and command.kind == CLIQUE:
+                failed = self.tries in self.fails
+                self.tries += 1
+            if failed or not self.server.apply(command, self.now_s):
+                self.controller.refused(command)
+            else:
+                self.commands.append(command)
+        return len(commands)
+
+
+def update_of(changed: str, fails: frozenset[int]) -> tuple[list[tuple[str, int]], int]:
+    """The cliques after an update of some roles of a group, each by how often it was made, and how
+    many pods were made."""
+
+    def manifest(version: str) -> dict[str, Any]:
+        roles = [clique("a"), clique("b"), clique("c", 2)]
+        for role in roles:
+            if role["name"] in changed:
+                role["labels"] = {"version": version}
+        return pod_clique_set(roles, [group("g", ["a", "b", "c"], 3, 1)])
+
+    world = Stumbling(20, manifest("1"))
+    world.run()
+    world.fails, world.tries = fails, 0
+    world.apply(manifest("2"))
+    world.run(600.0)
+    made = Counter(one.name for one in world.commands if isinstance(one, Create))
+    pods = sum(isinstance(one, CreatePod) for one in world.commands)
+    assert all(pod.ready for pod in world.pods())
+    assert len(world.pods()) == 12
+    return [(name, made[name]) for name in sorted(world.view.cliques)], pods
+
+
+@pytest.mark.parametrize("changed", ["a", "b", "c", "bc", "abc"])
+def test_a_replica_that_an_update_replaces_goes_whole_also_when_a_call_fails(
+    changed: str,
+) -> None:
+    whole = update_of(changed, frozenset())
+    assert [count for _, count in whole[0]] == [2] * 9
+    for failed in range(20):
+        assert update_of(changed, frozenset([failed])) == whole
+        assert update_of(changed, frozenset([failed, failed + 1])) == whole

@@ -44,9 +44,11 @@ class Cluster:
         async with open_client(load_config(self.plane.kubeconfig_of(user, group, url))) as client:
             yield client
 
-    async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
+    async def until(
+        self, holds: Callable[[], Awaitable[bool]], patience_s: float = UNTIL_S
+    ) -> None:
         """Waits for what the cluster does by itself."""
-        async with asyncio.timeout(UNTIL_S):
+        async with asyncio.timeout(patience_s):
             while not await holds():
                 await asyncio.sleep(LOOK_S)
 

@@ -17,6 +17,7 @@ WEBHOOKS: Final = "kubernetes/test_webhooks.py::"
 AUTOSCALER: Final = "kubernetes/test_autoscaler.py::"
 CACHE: Final = "live/kubernetes/test_cache.py::"
 STORED: Final = "gangs/kubernetes/test_stored.py::"
+TAKEOVER: Final = "gangs/kubernetes/test_takeover.py::"
 LAG: Final = "gangs/test_lag.py::"
 MACHINES: Final = "fleet/kubernetes/test_machines.py::"
 
@@ -111,6 +112,7 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
         OPERATOR + "test_a_quota_that_refuses_pods_holds_the_gang_and_nothing_else",
     ),
     "pods that pod security refuses": (ADMISSION,),
+    "pods that a limit range refuses": (ADMISSION,),
     "a priority class that does not exist": (ADMISSION,),
     # Deletion.
     "a namespace that is deleted": (
@@ -139,6 +141,11 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
     "kinds that are upgraded": (HERE + "test_kinds_that_are_upgraded_roll_nothing_out",),
     "objects that another operator made": (
         STORED + "test_what_others_made_takes_its_name_and_is_left_alone",
+    ),
+    "objects of Grove's own operator": (
+        HERE + "test_sets_of_groves_operator_are_taken_over_and_no_pod_is_restarted",
+        TAKEOVER + "test_nothing_is_created_deleted_or_restarted",
+        TAKEOVER + "test_it_can_be_killed_after_any_call",
     ),
     # Leaders and clocks.
     "two leaders at once": (
@@ -183,7 +190,7 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
         MACHINES + "test_a_claim_that_karpenter_gives_up_is_tried_again_after_a_back_off",
     ),
     "an eviction that a budget refuses": (
-        PLACEMENT + "test_a_gang_makes_way_as_far_as_its_disruption_budget_allows",
+        PLACEMENT + "test_a_gang_makes_way_when_its_disruption_budgets_allow_it",
         MACHINES
         + "test_a_drain_waits_for_disruption_budgets_and_for_pods_that_must_not_be_disrupted",
     ),

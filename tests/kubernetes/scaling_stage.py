@@ -247,7 +247,9 @@ async def condition(cluster: Cluster, kind: str, name: str = "chat") -> tuple[st
     return "", "", ""
 
 
-async def until_condition(cluster: Cluster, kind: str, status: str, reason: str) -> str:
+async def until_condition(
+    cluster: Cluster, kind: str, status: str, reason: str, patience_s: float = UNTIL_S
+) -> str:
     """Its message."""
     told = ("", "", "")
 
@@ -257,7 +259,7 @@ async def until_condition(cluster: Cluster, kind: str, status: str, reason: str)
         return told[:2] == (status, reason)
 
     with suppress(TimeoutError):
-        await cluster.until(holds)
+        await cluster.until(holds, patience_s)
     assert told[:2] == (status, reason), told
     return told[2]
 

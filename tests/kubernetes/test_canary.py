@@ -47,7 +47,9 @@ async def test_a_changed_policy_is_applied_only_after_its_check(
             await until_size(cluster, 5)
             await until_condition(cluster, "CanaryPassed", "True", "InForce")
             await apply(1)
-            message = await until_condition(cluster, "CanaryPassed", "False", "Refused")
+            # A check is a process that simulates; it may take as long as its own limit.
+            limit_s = canary.timeout_s
+            message = await until_condition(cluster, "CanaryPassed", "False", "Refused", limit_s)
             assert "regression on 600 requests" in message
             assert "critical attained" in message
             note = await until_event(cluster, "CanaryRefused")
@@ -78,6 +80,6 @@ async def test_a_changed_policy_is_applied_only_after_its_check(
                     await dry.ticks(1)
         assert await size(cluster) == 5
         async with autoscaling(cluster, canary=canary):
-            message = await until_condition(cluster, "CanaryPassed", "True", "Passed")
+            message = await until_condition(cluster, "CanaryPassed", "True", "Passed", limit_s)
             assert message.startswith("passed on 600 requests")
             await until_size(cluster, 6)

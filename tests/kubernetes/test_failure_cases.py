@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 from itertools import count
 from math import log2
 
+import msgspec
 import pytest
 
+from tests.gangs.kubernetes.groves import HPA, as_groves, groves_hash
 from tests.gangs.manifests import clique, pod_clique_set, workload
 from tests.kubernetes.chaos import Delay, Fate, Refuse, Silence, Swallow, chaos, proxied
 from tests.kubernetes.cluster import Cluster
@@ -21,8 +23,10 @@ from tests.kubernetes.test_webhooks import configured, until_called
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.random import Streams
 from windtunnel.gangs.kubernetes.crds import crds
+from windtunnel.gangs.pod_manifest import TEMPLATE_HASH
+from windtunnel.live.kubernetes.client import ObjectSelection
 from windtunnel.live.kubernetes.errors import ApiError, NotFound
-from windtunnel.live.kubernetes.resources import NAMESPACES, NODES, PODS, Plain
+from windtunnel.live.kubernetes.resources import NAMESPACES, NODES, PODS, Plain, Resource
 from windtunnel.live.operate.mirror import RESOURCES
 from windtunnel.live.rehearse.cluster import install_crds
 from windtunnel.live.rehearse.control_plane import CONTROLLERS, free_port
@@ -30,6 +34,7 @@ from windtunnel.live.rehearse.kubelets import add_node
 
 OWN = ("PodClique", "PodCliqueScalingGroup", "PodGang", "Service", "Pod")
 """What the operator deletes itself."""
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
 
 
 @asynccontextmanager
@@ -40,7 +45,9 @@ async def running(operator: Operator) -> AsyncIterator[None]:
     finally:
         task.cancel()
         (ended,) = await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(ended, asyncio.CancelledError), ended
+        assert isinstance(ended, BaseException)
+        if not isinstance(ended, asyncio.CancelledError):
+            raise ended
 
 
 async def until_nothing(on: Stage) -> None:
@@ -230,6 +237,66 @@ async def test_a_clique_made_by_hand_is_not_adopted(cluster: Cluster) -> None:
         await on.until_ready(10)
 
 
+async def become_groves(on: Stage) -> None:
+    """All that there is becomes as if Grove's operator had made it."""
+    for kind in ("PodCliqueSet", "PodCliqueScalingGroup", "PodClique", "PodGang", HPA, "Pod"):
+        resource = RESOURCES[kind]
+        listed = await on.client.list_all(resource, ObjectSelection(on.space))
+        for item in listed.items:
+            theirs = as_groves(kind, msgspec.json.decode(item))
+            meta = theirs["metadata"]
+            if kind == "Pod":
+                change = {"metadata": {"labels": meta["labels"]}}
+                await on.client.patch(resource, on.space, meta["name"], change, Plain)
+                continue
+            made = await on.client.replace(resource, theirs, Plain)
+            if "status" in theirs and kind not in ("PodGang", HPA):
+                told = {"metadata": made["metadata"], "spec": made["spec"]}
+                told["status"] = theirs["status"]
+                await on.client.replace(resource, told, Plain, subresource="status")
+
+
+async def test_sets_of_groves_operator_are_taken_over_and_no_pod_is_restarted(
+    cluster: Cluster,
+) -> None:
+    scaled = {"maxReplicas": 3, "metrics": []}
+    manifest = workload(4)
+    manifest["spec"]["template"]["cliques"][0]["spec"]["autoScalingConfig"] = scaled
+    async with stage(cluster, operator=False) as on:
+        async with running(on.operator):
+            await on.apply(manifest)
+            await on.until_ready(10)
+            await on.until_status(SET, "web", availableReplicas=1, updatedReplicas=1)
+        ours = (await on.status(SET, "web"))["currentGenerationHash"]
+        await become_groves(on)
+        pods = {one.metadata.uid: one.metadata.labels[TEMPLATE_HASH] for one in await on.all("Pod")}
+        async with running(on.operator_without_placement()):
+            theirs = groves_hash(ours)
+            now = {"currentGenerationHash": theirs, "availableReplicas": 1, "updatedReplicas": 1}
+            await on.until_status(SET, "web", **now)
+
+            async def remembered() -> bool:
+                return "windtunnel" in await on.status(SET, "web")
+
+            await cluster.until(remembered)
+            held = [one.metadata.name for kind in ("PodClique", "PodCliqueScalingGroup", SET)
+                    for one in await on.all(kind) if one.metadata.finalizers]  # fmt: skip
+            assert held == []
+            found = {one.metadata.uid: one.metadata.labels[TEMPLATE_HASH]
+                     for one in await on.all("Pod")}  # fmt: skip
+            assert found == pods
+            assert "NamesTaken" not in await on.conditions(SET, "web")
+            manifest["spec"]["template"]["cliques"][0]["labels"] = {"version": "2"}
+            await on.apply(manifest)
+            await on.until(
+                lambda: len(on.ever) == 12 and on.kubelets.ready() == len(on.kubelets.alive()) == 10
+            )
+            kept = {pod.metadata.uid for pod in on.kubelets.alive()} & set(pods)
+            assert len(kept) == 8, "those of the other roles"
+            await on.client.delete(SETS, on.space, "web")
+            await until_nothing(on)
+
+
 @pytest.mark.parametrize("placing", [False, True], ids=["others place", "we place"])
 async def test_a_label_that_somebody_takes_off_a_pod_is_put_back(
     cluster: Cluster, *, placing: bool
@@ -265,7 +332,12 @@ async def test_a_pod_that_loses_its_owner_is_told_and_replaced_once(cluster: Clu
         assert [one for one in on.operator.events if stray.name in one and "StrayPod" in one]
 
 
-@pytest.mark.parametrize("case", ["pod security", "priority class"])
+def limit_range(space: str, least: str) -> Plain:
+    limits = [{"type": "Container", "min": {"memory": least}}]
+    return {"metadata": {"name": "least", "namespace": space}, "spec": {"limits": limits}}
+
+
+@pytest.mark.parametrize("case", ["pod security", "limit range", "priority class"])
 async def test_pods_that_admission_refuses_are_a_condition_and_no_storm(
     cluster: Cluster, case: str
 ) -> None:
@@ -276,6 +348,9 @@ async def test_pods_that_admission_refuses_are_a_condition_and_no_storm(
             strict = {"metadata": {"labels": {label: "restricted"}}}
             await on.client.patch(NAMESPACES, "", on.space, strict, Plain)
             says = "violates PodSecurity"
+        elif case == "limit range":
+            await on.client.create(LIMIT_RANGES, limit_range(on.space, "100Mi"), Plain)
+            says = "minimum memory usage per Container is 100Mi"
         else:
             pod = manifest["spec"]["template"]["cliques"][0]["spec"]["podSpec"]
             pod["priorityClassName"] = on.space
@@ -295,6 +370,9 @@ async def test_pods_that_admission_refuses_are_a_condition_and_no_storm(
             await on.client.patch(
                 NAMESPACES, "", on.space, {"metadata": {"labels": {label: None}}}, Plain
             )
+        elif case == "limit range":
+            change = limit_range(on.space, "10Mi")
+            await on.client.patch(LIMIT_RANGES, on.space, "least", change, Plain)
         else:
             made = {"metadata": {"name": on.space}, "value": 7}
             await on.client.create(RESOURCES["PriorityClass"], made, Plain)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+
+import pytest
 
 from tests.gangs.manifests import clique, pod_clique_set
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import Stage, stage
 from windtunnel.live.kubernetes.resources import NODES, PODS, Plain, Resource, Unstructured
-from windtunnel.live.operate.mirror import RESOURCES
+from windtunnel.live.operate.mirror import RESOURCES, TOPOLOGY
 from windtunnel.live.rehearse.kubelets import add_node
 
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
@@ -83,22 +86,30 @@ async def test_another_operator_counts_what_was_bound_before_it(cluster: Cluster
         await on.client.delete(NODES, "", name)
 
 
-async def test_a_gang_makes_way_as_far_as_its_disruption_budget_allows(cluster: Cluster) -> None:
+@pytest.mark.parametrize("kept", ["all", "one"])
+async def test_a_gang_makes_way_when_its_disruption_budgets_allow_it(
+    cluster: Cluster, kept: str
+) -> None:
+    """Not one of its pods goes as long as one of them may not."""
     async with stage(cluster, slots=None) as on:
         name = await add(on, 0)
         urgent = {"metadata": {"name": on.space}, "value": 1000}
         await on.client.create(RESOURCES["PriorityClass"], urgent, Plain)
         await on.apply(placed(on, 4, "low"))
         await on.until(lambda: on.kubelets.ready("low-0-a") == 4)
-        chosen = {"matchLabels": {"app.kubernetes.io/part-of": "low"}}
+        pods = 4 if kept == "all" else 1
+        labels = {"app.kubernetes.io/part-of": "low"}
+        if kept == "one":
+            labels["grove.io/podclique-pod-index"] = "2"
         meta = {"name": "keep", "namespace": on.space}
-        budget = {"metadata": meta, "spec": {"minAvailable": 4, "selector": chosen}}
+        chosen = {"matchLabels": labels}
+        budget = {"metadata": meta, "spec": {"minAvailable": pods, "selector": chosen}}
         await on.client.create(BUDGETS, budget, Plain)
 
         async def counted() -> bool:
             return (await on.client.get(BUDGETS, on.space, "keep", Unstructured)).status.get(
                 "currentHealthy"
-            ) == 4
+            ) == pods
 
         await cluster.until(counted)
         manifest = placed(on, 4, "high")
@@ -107,12 +118,60 @@ async def test_a_gang_makes_way_as_far_as_its_disruption_budget_allows(cluster: 
 
         async def refused() -> bool:
             gang = await on.status("PodGang", "high-0")
-            return bool(gang.get("whyPending")) and on.placement.refused > 0
+            why = f"pods of {on.space}/low-0 would make way, and may not be evicted"
+            return why in gang.get("whyPending", "") and on.placement.refused > 0
 
         await cluster.until(refused)
+        said = (await on.status("PodGang", "high-0"))["whyPending"]
+        assert "disruption budget" in said
         assert on.kubelets.ready("low-0-a") == 4
+        assert "DisruptionTarget" not in await on.conditions("PodGang", "low-0")
+        assert len(on.ever) == 8, "none was evicted and replaced"
         await on.client.delete(BUDGETS, on.space, "keep")
         await on.until(lambda: on.kubelets.ready("high-0-a") == 4)
         assert on.kubelets.ready("low-0-a") == 0
         await on.client.delete(RESOURCES["PriorityClass"], "", on.space)
         await on.client.delete(NODES, "", name)
+
+
+async def test_racks_taints_and_affinities_of_the_cluster_count(cluster: Cluster) -> None:
+    """Of two racks with room for half of the gang each, and one with room for all of it on nodes
+    that only tolerated pods may use, one node of which an affinity excludes, the last is taken."""
+    key = f"{cluster.namespace}/rack"
+    topology = RESOURCES[TOPOLOGY]
+    async with stage(cluster, slots=None) as on:
+        levels = {"levels": [{"domain": "rack", "key": key}]}
+        made = {"metadata": {"name": on.space}, "spec": levels}
+        await on.client.create(topology, made, Plain)
+        nodes = []
+        for number, rack in enumerate(["a", "b", "c", "c", "c"]):
+            nodes.append(f"{on.space}-{number}")
+            labels = {"test": on.space, key: rack, "slow": "yes" if number == 2 else "no"}
+            taints = [("dedicated", on.space, "NoSchedule")] if rack == "c" else []
+            await add_node(on.client, nodes[-1], labels, {"cpu": CPUS}, taints)
+        packed = placed(on, 8)
+        template = packed["spec"]["template"]
+        constraint = {"topologyName": on.space, "pack": {"required": "rack"}}
+        template["topologyConstraint"] = constraint
+        spec = template["cliques"][0]["spec"]["podSpec"]
+        avoided = {"key": "slow", "operator": "NotIn", "values": ["yes"]}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [avoided]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+        spec["affinity"] = {"nodeAffinity": required}
+        await on.apply(packed)
+
+        async def says_why() -> bool:
+            said = (await on.status("PodGang", "web-0")).get("whyPending", "")
+            return "in one rack; 4 fit in a" in said
+
+        await cluster.until(says_why)
+        assert {pod.spec.get("nodeName") for pod in on.kubelets.alive()} == {None}
+        tolerated = {"key": "dedicated", "operator": "Equal", "value": on.space}
+        spec["tolerations"] = [{**tolerated, "effect": "NoSchedule"}]
+        await on.apply(packed)
+        await on.until(lambda: on.kubelets.ready("web-0-a") == 8)
+        used = Counter(pod.spec["nodeName"] for pod in on.kubelets.alive("web-0-a"))
+        assert used == {nodes[3]: 4, nodes[4]: 4}
+        await on.client.delete(topology, "", on.space)
+        for name in nodes:
+            await on.client.delete(NODES, "", name)

@@ -91,10 +91,17 @@ async def test_autoscalers_of_two_models_decide_as_in_the_simulation(
 async def test_gangs_servers_and_requests_do_as_the_simulation_said(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """An engine crashes after 2 s, restarts 10 s later, and loads for half a second."""
-    words = ["--set", "duration=15s", "--set", "faults.0.at=2s"]
+    """An engine crashes after 2 s, restarts 10 s later, and loads for half a second. Meanwhile the
+    operator forgets what it has seen."""
+    restart = "{at: 5s, kind: controller-restart, controller: gangs}"
+    crash = "{at: 2s, kind: engine-crash, select: {pool: main, count: 1}}"
+    words = ["--set", "duration=15s", "--set", f"faults=[{crash}, {restart}]"]
     words += ["--set", "serving.startup.load.mean=500ms"]
     found, said = await rehearsed(cluster, tmp_path / "out", str(EXAMPLE), *words)
+    led = (tmp_path / "out" / "operate.stderr").read_text()
+    assert "leading, term 0" in led
+    assert "leading, term 1" in led
+    assert not any("not injected" in one for one in found["notes"])
     rows = {(one["about"], one["what"]): one for one in found["findings"]}
     # Times of requests are not asserted on a machine that may be busy; decisions are.
     for subject in ("gangs and their pods", "machines of gangs"):

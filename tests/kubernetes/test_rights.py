@@ -16,6 +16,7 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import Stage, stage
 from tests.kubernetes.test_operate_command import operate
 from tests.kubernetes.test_webhooks import configured, until_ready
+from windtunnel.gangs.kubernetes.takeover import FINALIZERS
 from windtunnel.live.kubernetes.client import Client
 from windtunnel.live.kubernetes.resources import CRDS, NODES, Plain, Resource
 from windtunnel.live.operate.mirror import RESOURCES
@@ -124,12 +125,25 @@ def everything(space: str) -> dict[str, Any]:
     )
 
 
+async def leave_finalizers(on: Stage) -> None:
+    """Those of Grove's own operator, which the operator takes off."""
+    for kind, name in (("PodCliqueSet", "web"), ("PodCliqueScalingGroup", "web-0-g")):
+        change = {"metadata": {"finalizers": [FINALIZERS[kind]]}}
+        await on.client.patch(RESOURCES[kind], on.space, name, change, Plain)
+
+        async def gone(kind: str = kind, name: str = name) -> bool:
+            return not (await on.get(kind, name)).metadata.finalizers
+
+        await on.cluster.until(gone)
+
+
 async def live_a_life(on: Stage) -> None:
     """All that needs a right: create, place, wait, preempt, scale down, update."""
     node = f"{on.space}-0"
     await add_node(on.client, node, {"test": on.space}, {"cpu": "8", GPU: "8"})
     await on.apply(everything(on.space))
     await on.until(lambda: on.kubelets.ready() == 8)
+    await leave_finalizers(on)
     urgent = everything(on.space)
     urgent["metadata"]["name"] = "urgent"
     urgent["spec"]["template"]["priorityClassName"] = on.space

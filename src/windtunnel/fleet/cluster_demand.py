@@ -41,6 +41,8 @@ class NodeRequirement(Protocol):
 
 TermsOf = Callable[[Fields], Sequence[Sequence[NodeRequirement]]]
 """The terms of the required node affinity of a pod spec, one of which must hold."""
+ApartOf = Callable[[Any], tuple[str, ...]]
+"""What a pod of a gang keeps its kind off its node by."""
 
 
 class ClusterNode(Protocol):
@@ -153,10 +155,12 @@ class ClusterDemand:
         kinds: list[MachineKind],
         cluster: str,
         terms_of: TermsOf,
+        apart_of: ApartOf,
         asks: Callable[[str], bool] | None = None,
     ) -> None:
         self._view: Final = view
         self._terms_of: Final = terms_of
+        self._apart_of: Final = apart_of
         self._asks: Final = asks
         """Whether machines are asked for a pod, by its name; None: for every pod. Other pods take
         room all the same."""
@@ -239,6 +243,13 @@ class ClusterDemand:
             self.unreadable[name] = str(error)
             return (), ()
 
+    def _apart(self, name: str, pod: GangPod) -> tuple[str, ...]:
+        try:
+            return self._apart_of(pod)
+        except (InputError, *MALFORMED) as error:
+            self.unreadable[name] = str(error)
+            return ()
+
     def asks(self, name: str) -> bool:
         """Whether machines are asked for a pod while it has none."""
         return name not in self.unreadable and (self._asks is None or self._asks(name))
@@ -293,6 +304,7 @@ class ClusterDemand:
                 pod.created_s,
                 (pod.clique, pod.index),
                 *self._rules(name, spec),
+                self._apart(name, pod),
             )
         pending = pod.active and not pod.node and self.asks(name)
         self.demand.pod(known, pod.node, pending=pending, gated=pod.gated)

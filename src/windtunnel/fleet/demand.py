@@ -4,7 +4,7 @@ A row asks for so many machines. It is kept while a machine that is counted for 
 so that the fleet never takes a machine in use instead of an empty one. Pending pods are put where
 there is room, then on machines that are on their way, and only then is another machine asked for.
 Room that a pod has not got within a minute is no room for it, whatever the reason: racks, spreads,
-neighbours.
+neighbours. Pods that keep away from each other by host get machines of their own at once.
 
 The driver reports nodes, pods and the row of each machine as they change; `look` costs what changed
 and what is pending, not what exists. `tests/fleet/reference_demand.py` computes the same from
@@ -41,6 +41,8 @@ ACCELERATOR: Final = "windtunnel.dev/accelerator"
 """The node label that names the accelerators of a machine."""
 TAINTS: Final = "windtunnel.dev/taints"
 """The attribute of a machine that has its taints, as `taints_text` writes them."""
+APART: Final = "windtunnel.dev/apart:"
+"""Pods that keep away from each other by host take a resource of which every machine has one."""
 PATIENCE_S: Final = 60.0
 """How long room on a machine in the cluster counts for a pod that does not get it."""
 
@@ -96,6 +98,14 @@ class PodRequest:
     affinity: tuple[NodeTerm, ...] = ()
     """Required node affinity: one of these terms must hold; empty: any node."""
     tolerations: tuple[Toleration, ...] = ()
+    apart: tuple[str, ...] = ()
+    """Names of pods of which no two may be on one machine, and of which it is one."""
+
+    def __post_init__(self) -> None:
+        self.takes = self.requests
+        """What it takes of a machine: its requests, and its place among those kept apart."""
+        if self.apart:
+            self.takes = {**self.requests, **{f"{APART}{one}": 1.0 for one in self.apart}}
 
     def may_use(self, labels: Mapping[str, str]) -> bool:
         """Whether it may go to a machine with these labels, taints among them."""
@@ -178,13 +188,11 @@ class _Room:
         self.gone = True  # or closed: cordoned, or not ready
         self.pinned = False  # whether its row must be kept
 
-    def fits(self, requests: Mapping[str, float]) -> bool:
-        free = self.free
-        return all(free.get(name, 0.0) >= amount for name, amount in requests.items())
+    def fits(self, takes: Mapping[str, float]) -> bool:
+        return _fits(self.free, takes)
 
-    def take(self, requests: Mapping[str, float]) -> None:
-        for name, amount in requests.items():
-            self.free[name] = self.free.get(name, 0.0) - amount
+    def take(self, takes: Mapping[str, float]) -> None:
+        _take(self.free, takes)
 
 
 class _Index:
@@ -193,11 +201,11 @@ class _Index:
     A room that no longer fits is dropped when it is met, and offered again when it has more room.
     """
 
-    __slots__ = ("_heap", "_listed", "_pod", "_requests")
+    __slots__ = ("_heap", "_listed", "_pod", "_takes")
 
     def __init__(self, pod: PodRequest) -> None:
         self._pod: Final = pod
-        self._requests: Final = pod.requests
+        self._takes: Final = pod.takes
         self._heap: Final[list[tuple[Rank, int, _Room]]] = []
         self._listed: Final[dict[int, None]] = {}
 
@@ -205,7 +213,7 @@ class _Index:
         if (
             room.number not in self._listed
             and self._pod.may_use(room.labels)
-            and room.fits(self._requests)
+            and room.fits(self._takes)
         ):
             self._listed[room.number] = None
             heapq.heappush(self._heap, (room.rank, room.number, room))
@@ -215,7 +223,7 @@ class _Index:
         heap = self._heap
         while heap:
             room = heap[0][2]
-            if not room.gone and now_s - room.since_s < PATIENCE_S and room.fits(self._requests):
+            if not room.gone and now_s - room.since_s < PATIENCE_S and room.fits(self._takes):
                 return room
             heapq.heappop(heap)
             del self._listed[room.number]
@@ -449,8 +457,7 @@ class Demand:
         node = self._nodes.setdefault(name, _Node())
         free = dict(node.capacity)
         for pod in sorted(node.pods.values(), key=PodRequest.order):
-            for resource, amount in pod.requests.items():
-                free[resource] = free.get(resource, 0.0) - amount
+            _take(free, pod.takes)
         room.labels, room.base, room.free = node.labels, free, dict(free)
         was_open, room.gone = not room.gone, not node.ready or node.cordoned
         # A cordoned machine is leaving; without its row it would be given to the next one.
@@ -482,7 +489,7 @@ class Demand:
 
     def _shape(self, pod: PodRequest) -> _Shape:
         requests, selector = (
-            tuple(sorted(pod.requests.items())),
+            tuple(sorted(pod.takes.items())),
             tuple(sorted(pod.selector.items())),
         )
         key = (requests, selector, pod.affinity, pod.tolerations)
@@ -502,11 +509,13 @@ class Demand:
     def _settle(self, now_s: float) -> None:
         """Finds a place for every pending pod; asks for machines for the rest."""
         pending = sorted(self._pending.values(), key=_order)
-        asked: dict[str, float] = {}  # by gang: accelerators of its pending pods
+        asked: dict[str, dict[str, float]] = {}  # by gang: what its pending pods take
         for one in pending:
             pod = one.pod
             if pod.gang in self._together:
-                asked[pod.gang] = asked.get(pod.gang, 0.0) + pod.requests.get(GPU, 0.0)
+                sums = asked.setdefault(pod.gang, {})
+                for name, amount in pod.takes.items():
+                    sums[name] = sums.get(name, 0.0) + amount
         for one in pending:
             pod = one.pod
             extra = self._extra.get(pod.name)
@@ -520,7 +529,7 @@ class Demand:
             index = one.shape.young if in_vain else one.shape.every
             room = index.first(now_s if in_vain else -math.inf)
             if room is None:
-                room = self._ask(one, asked.get(pod.gang, 0.0), now_s)
+                room = self._ask(one, asked.get(pod.gang, {}), now_s)
                 if room is not None and in_vain:
                     self._extra[pod.name] = room.row
             if room is not None:
@@ -528,7 +537,7 @@ class Demand:
                 self._use(room.row, now_s)
 
     def _put(self, pod: PodRequest, room: _Room) -> None:
-        room.take(pod.requests)
+        room.take(pod.takes)
         self._expected[room.number] = room
 
     def _use(self, name: str, now_s: float) -> bool:
@@ -545,7 +554,7 @@ class Demand:
         held = sorted(self._of_row.get(row, {}).values(), key=_rank)
         rooms = (one for one in [*held, *self._rows[row].coming] if not one.gone)
         return next(
-            (one for one in rooms if pod.may_use(one.labels) and one.fits(pod.requests)),
+            (one for one in rooms if pod.may_use(one.labels) and one.fits(pod.takes)),
             None,
         )
 
@@ -556,7 +565,7 @@ class Demand:
             heapq.heappop(ages)
         return bool(ages) and now_s - ages[0][0] >= PATIENCE_S
 
-    def _ask(self, one: _Pending, asked: float, now_s: float) -> _Room | None:
+    def _ask(self, one: _Pending, asked: Mapping[str, float], now_s: float) -> _Room | None:
         """Another machine, of the smallest kind that can hold the pod.
 
         The machines of a gang that must be close together are asked for as one row.
@@ -572,7 +581,8 @@ class Demand:
         size = kind.capacity.get(GPU, 0.0)
         together, machines = self._together.get(pod.gang, ""), 1
         if together:
-            machines = max(1, -int(-asked // max(1.0, size)))
+            machines = max(1, -int(-asked.get(GPU, 0.0) // max(1.0, size)))
+            machines = max([machines, *[int(asked[f"{APART}{name}"]) for name in pod.apart]])
         self._issued += 1
         row = DemandRow(
             f"{self._cluster}.{self._issued}",
@@ -651,9 +661,27 @@ class Demand:
             for kind in self._kinds
             if pod.may_use(kind.labels)
             and kind.capacity.get(GPU, 0.0) >= accelerators
-            and all(kind.capacity.get(name, 0.0) >= amount for name, amount in pod.requests.items())
+            and _fits(kind.capacity, pod.requests)
         ]
         return min(found, key=lambda kind: kind.capacity.get(GPU, 0.0), default=None)
+
+
+def _fits(free: Mapping[str, float], takes: Mapping[str, float]) -> bool:
+    for name, amount in takes.items():
+        left = free.get(name)
+        if left is None:
+            left = 1.0 if name.startswith(APART) else 0.0
+        if left < amount:
+            return False
+    return True
+
+
+def _take(free: dict[str, float], takes: Mapping[str, float]) -> None:
+    for name, amount in takes.items():
+        left = free.get(name)
+        if left is None:
+            left = 1.0 if name.startswith(APART) else 0.0
+        free[name] = left - amount
 
 
 def _matches(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:

@@ -78,7 +78,7 @@ class FleetDriver(Component):
             while self._fetched.next_s <= now_s:
                 entry = self._fetched.pop()
                 assert entry is not None
-                fetched = entry[3]
+                fetched = entry.payload
                 assert isinstance(fetched, tuple)
                 self._tell(fetched[0], fetched[1], now_s)
         elif self._deadline_s() <= now_s:

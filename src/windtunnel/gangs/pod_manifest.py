@@ -242,7 +242,7 @@ def clique_manifest(owner: PodCliqueSet, above: Thing, clique: PodClique) -> Jso
     if clique.starts_after:
         spec["startsAfter"] = [names.short(name) for name, _ in clique.starts_after]
     made = _manifest(owner, above, clique, labels)
-    made["metadata"]["annotations"] = {CLIQUE_NOTE: msgspec.json.encode(_note(clique)).decode()}
+    made["metadata"]["annotations"] = {CLIQUE_NOTE: clique_note(clique)}
     return {**made, "spec": spec}
 
 
@@ -254,11 +254,12 @@ class CliqueNote(msgspec.Struct, omit_defaults=True, rename="camel"):
     starts_after: dict[str, int] = {}
 
 
-def _note(clique: PodClique) -> CliqueNote:
+def clique_note(clique: PodClique) -> str:
+    """The annotation `CLIQUE_NOTE` of a clique."""
     template = msgspec.to_builtins(clique.template)
     del template["podSpec"]
     after = {names.short(name): count for name, count in clique.starts_after}
-    return CliqueNote(template, clique.incarnation, after)
+    return msgspec.json.encode(CliqueNote(template, clique.incarnation, after)).decode()
 
 
 def group_manifest(owner: PodCliqueSet, group: ScalingGroup) -> Json:

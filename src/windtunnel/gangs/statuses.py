@@ -145,6 +145,8 @@ class SetStatus(Status):
     """By replica: terminations in a row before which it had not been ready."""
     scales: dict[str, int] = {}
     """Replicas of cliques that stand alone, as they were when a recycle took them away."""
+    adopted: dict[str, str] = {}
+    """By our hash of a pod template, or of all: the one that Grove's operator had given it."""
 
 
 AnyStatus = TypeVar("AnyStatus", bound=Status)

@@ -39,12 +39,12 @@ from windtunnel.fleet.kubernetes.sharding import (
 from windtunnel.fleet.shard import Territory
 from windtunnel.gangs.api.pod_spec import requests_of
 from windtunnel.gangs.kubernetes.reading import name_of, read
-from windtunnel.gangs.placement.constraints import node_terms
+from windtunnel.gangs.placement.constraints import apart_by_host, node_terms
 from windtunnel.gangs.view import View
 from windtunnel.live.operate.received import Received
 
 Plain = dict[str, Any]
-READING = PodReader(node_terms, requests_of, name_of)
+READING = PodReader(node_terms, apart_by_host, requests_of, name_of)
 REF = {"group": "test.dev", "kind": "TestNodeClass", "name": "default"}
 
 

@@ -17,7 +17,7 @@ from windtunnel.core.random import Streams
 from windtunnel.gangs.kubernetes.calls import merge_patch, pod_suffix
 from windtunnel.gangs.kubernetes.reading import read
 from windtunnel.gangs.kubernetes.stamps import seconds_of, stamp
-from windtunnel.gangs.objects import Node
+from windtunnel.gangs.objects import SET, Node
 from windtunnel.gangs.statuses import NEVER, SetStatus, Status
 from windtunnel.gangs.view import View
 
@@ -171,6 +171,27 @@ def test_what_others_made_takes_its_name_and_is_left_alone() -> None:
     assert "PodClique web-0-pc-a was not created by this operator" in condition.message
     assert not [pod for pod in world.view.pods.values() if pod.clique == "web-0-pc-a"]
     assert world.stored.objects["PodClique", "web-0-pc-a"]["spec"] == theirs
+
+
+@pytest.mark.parametrize("kind", ["PodClique", "PodCliqueScalingGroup", "PodGang"])
+def test_what_is_owned_and_does_not_say_where_it_belongs_is_left_alone(kind: str) -> None:
+    """Its owner is shown after it, as a list may have it."""
+    world = StoredWorld(20, workload(1))
+    world.run(1.0)
+    objects = world.stored.objects
+    owner = ("PodCliqueScalingGroup", "web-0-sg-x") if kind == "PodClique" else (SET, "web")
+    uid = objects[owner]["metadata"]["uid"]
+    reference = {"uid": uid, "kind": owner[0], "name": owner[1], "controller": True}
+    meta = {"name": "made-by-hand", "ownerReferences": [reference]}
+    world.stored.put(kind, "made-by-hand", {"metadata": meta, "spec": {"podSpec": {}}})
+    first = objects.pop((kind, "made-by-hand"))
+    rest = dict(objects)
+    objects.clear()
+    objects.update({(kind, "made-by-hand"): first, **rest})
+    world.crash()
+    world.run(600.0)
+    assert objects[kind, "made-by-hand"] == first
+    assert world.running() == 10
 
 
 def test_a_set_created_again_before_all_of_the_old_one_is_gone_starts_clean() -> None:

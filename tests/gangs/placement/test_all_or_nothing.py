@@ -26,7 +26,7 @@ from windtunnel.gangs.placement.asks import (
     Selector,
     SpreadLimit,
 )
-from windtunnel.gangs.placement.placer import GangPlacer
+from windtunnel.gangs.placement.placer import FULL, GangPlacer
 from windtunnel.gangs.placement.space import CHILDREN, NODES, NodeRoom, Space, free_slots
 from windtunnel.gangs.placement.units import keys_of
 
@@ -200,3 +200,35 @@ def test_several_gangs_never_overfill_and_are_never_split(data: st.DataObject) -
     again = GangPlacer(space).plan([ask for ask in asks if ask.name in waits and not any(
         binding.gang == ask.name for binding in done.bindings)])  # fmt: skip
     assert not again.bindings, "what could be placed now could have been placed before"
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=2), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2), packs, packs), min_size=1, max_size=3),
+    st.lists(st.integers(0, 2), min_size=1, max_size=12),
+)
+def test_a_pass_over_gangs_of_a_few_kinds_is_one_look_at_each(
+    racks: list[list[int]],
+    kinds: list[tuple[int, int, PackConstraint | None, PackConstraint | None]],
+    turns: list[int],
+) -> None:
+    def asks(space: Space) -> list[GangAsk]:
+        found = []
+        for number, turn in enumerate(turns):
+            count, gpus, pack, inner = kinds[turn % len(kinds)]
+            name = f"gang-{number}"
+            shape = space.shape({GPU: gpus})
+            pods = [PodAsk(f"{name}-{index}", shape) for index in range(count)]
+            group = GroupAsk(f"{name}-group", count, pods, pack=inner)
+            found.append(GangAsk(name, [group], order=number, pack=pack, topology="t"))
+        return found
+
+    space, alone = cluster(*racks), cluster(*racks)
+    done = GangPlacer(space).plan(asks(space))
+    one_by_one = [GangPlacer(alone).plan([ask]) for ask in asks(alone)]
+    assert done.bindings == [binding for one in one_by_one for binding in one.bindings]
+    # A kind that had no room keeps its reason when others of the pass take more of it.
+    full = dict.fromkeys(FULL, "full")
+    told = [(one.gang, full.get(one.waiting, one.waiting)) for one in done.verdicts]
+    each = [one for alone_done in one_by_one for one in alone_done.verdicts]
+    assert told == [(one.gang, full.get(one.waiting, one.waiting)) for one in each]

@@ -6,11 +6,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gangs.manifests import clique, pod_clique_set
+from tests.gangs.manifests import clique, load, pod_clique_set
 from tests.gangs.test_stateful import manifests
 from tests.gangs.world import World
 from windtunnel.gangs.commands import Delete
 from windtunnel.gangs.objects import FAILED, SUCCEEDED, Node
+from windtunnel.gangs.placement.constraints import REUSE
 from windtunnel.gangs.placement.following import FollowingScheduler
 from windtunnel.gangs.view import View
 
@@ -201,3 +202,81 @@ def test_a_gang_that_was_bound_in_part_is_evicted_where_the_rest_has_no_room() -
     world.following.follow()
     planned = world.following.plan(world.now_s)
     assert len(planned.bindings) == 2, "with room for the rest, it is completed"
+
+
+def test_of_gangs_that_wait_alike_one_is_looked_at_when_a_node_joins() -> None:
+    """And the next one when that one fits; the others say what they waited for a minute later."""
+    manifest = pod_clique_set([clique("a", 3)], replicas=8)
+    world = PlacedWorld(0, manifest, stumbles=False)
+    world.run()
+    gangs = world.view.gangs
+    assert all("no nodes" in gang.why_pending for gang in gangs.values())
+    world.server.add_node(new_node("n0"), world.now_s)
+    world.run()
+    needs = "it needs 3 pods of 80 MiB memory each"
+    assert {gang.why_pending for gang in gangs.values()} == {f"{needs}; 2 fit on 1 node"}
+    looked: list[tuple[int, int]] = []
+    for number in range(1, 4):
+        world.server.add_node(new_node(f"n{number}"), world.now_s)
+        world.following.follow()
+        planned = world.following.plan(world.now_s)
+        looked.append((len(planned.asks), len(planned.behind)))
+        for binding in planned.bindings:
+            world.following.bound(binding, world.now_s)
+        for command in world.following.report(planned, world.now_s):
+            world.server.apply(command, world.now_s)
+        world.run()
+    assert looked == [(2, 1), (2, 1), (1, 1)]
+    waiting = [gang.why_pending for gang in gangs.values() if gang.why_pending]
+    assert len(waiting) == 6
+    assert waiting.count(f"{needs}; 2 fit on 4 nodes") == 1
+    world.now_s += 61.0
+    world.server.add_node(new_node("tiny"), world.now_s)
+    world.view.nodes["tiny"].cordoned = True
+    world.following.look_again()
+    world.run()
+    assert len({gang.why_pending for gang in gangs.values() if gang.why_pending}) == 1
+
+
+def test_room_that_becomes_free_while_pods_are_bound_is_seen_by_the_next_pass() -> None:
+    world = PlacedWorld(2, pod_clique_set([clique("a", 2)], replicas=2), stumbles=False)
+    others = [f"o{number}" for number in range(PODS_ON_A_NODE)]
+    for name in others:
+        world.following.other_pod(name, "n0", {})
+    while len(world.pods()) < 4 or any(pod.gated for pod in world.pods()):
+        world.reconcile()
+    world.following.follow()
+    planned = world.following.plan(0.0)
+    assert [binding.node for binding in planned.bindings] == ["n1", "n1"]
+    for binding in planned.bindings:
+        world.following.bound(binding, 0.0)
+    for name in others:
+        world.following.other_pod(name, "", {})
+    for command in world.following.report(planned, 0.0):
+        world.server.apply(command, 0.0)
+    world.following.follow()
+    assert world.following.is_due(0.0)
+    world.run()
+    assert Counter(pod.node for pod in world.pods()) == {"n0": 2, "n1": 2}
+
+
+def test_gangs_get_room_behind_one_that_is_no_longer_of_their_kind() -> None:
+    manifests = {name: pod_clique_set([clique("a", 2)], name=name) for name in "bcde"}
+    world = PlacedWorld(0, manifests["b"], stumbles=False)
+    for manifest in list(manifests.values())[1:]:
+        one = load(manifest).sets[0]
+        world.server.add_set(one.name, one.spec, 0.0)
+    world.run()
+    assert world.pending() == 8
+    world.server.add_node(Node("small", {"pods": 1.0, "memory": 1e9}, {}), 0.0)
+    world.run()
+    assert world.pending() == 8
+    world.scale("b", 0)
+    world.run()
+    manifests["c"]["metadata"]["annotations"] = {REUSE: "true"}
+    world.apply(manifests["c"])
+    for number in range(4):
+        world.server.add_node(new_node(f"n{number}"), 0.0)
+    world.run()
+    assert len(world.pods()) == 6
+    assert world.pending() == 0

@@ -351,7 +351,9 @@ def test_one_pod_at_a_time_two_gangs_wait_for_each_other() -> None:
     """Four nodes, two gangs of three: whole gangs fit one after the other, halves never."""
     asks = [("a", 0), ("b", 1)]
     space = cluster([1, 1, 1, 1])
-    done = OneByOnePlacer(space).plan([gang(space, name, 3, order=at) for name, at in asks])
+    done = OneByOnePlacer(space).plan_in_order(
+        [gang(space, name, 3, order=at) for name, at in asks]
+    )
     assert sorted(binding.gang for binding in done.bindings) == ["a", "a", "b", "b"]
     assert sorted(says(done)) == ["a", "b"]
     space = cluster([1, 1, 1, 1])
@@ -387,3 +389,17 @@ def test_who_wants_to_be_near_is_placed_as_close_as_can_be() -> None:
     assert nodes_of(placer.plan([gang(space, "h", 2, near=["n20", "n00"])])) == ["n10", "n10"]
     done = placer.plan([gang(space, "i", 1, near=["n20"])])
     assert says(done)["i"] == "it needs 1 pod of 1 nvidia.com/gpu; 0 fit on 4 nodes"
+
+
+def test_gangs_of_one_kind_are_told_alike_and_no_other_kind_is_held_up() -> None:
+    """No rack has room for four; a gang of two, which comes last, has a place."""
+    space = cluster([3], [3])
+    asks = [gang(space, f"large-{n}", 4, order=n, pack=PackConstraint("rack")) for n in range(3)]
+    asks += [gang(space, f"wide-{n}", 4, order=n) for n in range(2)]
+    asks += [gang(space, "last", 2, order=9, pack=PackConstraint("rack"))]
+    done = GangPlacer(space).plan(asks)
+    assert {one.gang for one in done.bindings} == {"wide-0", "last"}
+    told = says(done)
+    assert told["large-0"] == told["large-1"] == told["large-2"]
+    assert "in one rack; 3 fit in r0" in told["large-0"]
+    assert told["wide-1"].endswith("; 2 fit on 2 nodes")

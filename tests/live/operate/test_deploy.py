@@ -12,6 +12,7 @@ import yaml
 
 from windtunnel.live.kubernetes.resources import LEASES
 from windtunnel.live.operate.fleet.metrics import FleetCollector
+from windtunnel.live.operate.mirror import LEASE
 from windtunnel.live.operate.program import OperatorCollector, OperatorOptions, OperatorProgram
 from windtunnel.live.operate.rights import (
     CLUSTER,
@@ -19,7 +20,6 @@ from windtunnel.live.operate.rights import (
     GANGS,
     HOME,
     HOOKS,
-    LEASE,
     OPERATOR,
     PLACE,
     WATCHED,

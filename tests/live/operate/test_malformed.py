@@ -71,3 +71,18 @@ def test_a_pod_of_another_namespace_or_without_our_label_takes_room_and_is_not_o
     assert list(mirrored.view.pods) == ["mine/p"]
     assert mirrored.raw(POD, "theirs/p") is not None
     assert mirrored.raw(POD, "mine/q") is not None
+
+
+def test_a_pod_that_goes_before_its_binding_was_seen() -> None:
+    """The watch broke after the binding; the next list is without the pod."""
+    mirrored = mirror()
+    placement = Placement(mirrored, AsyncMock(), lambda: 0.0)
+    clique = OwnerReference(kind="PodClique", name="c", uid="2", controller=True)
+    labels = {"app.kubernetes.io/managed-by": "grove-operator"}
+    meta = Meta(name="p", namespace="default", uid="1", labels=labels, owner_references=[clique])
+    cache = mirrored.objects[POD].cache
+    cache.replace([Received(metadata=meta, spec=SPEC)], "1")
+    placement._scheduler.bound(Binding("gang", "group", "p", "n1"), 0.0)
+    assert mirrored.view.pods["p"].node == "n1"
+    cache.replace([], "2")
+    assert not mirrored.view.pods

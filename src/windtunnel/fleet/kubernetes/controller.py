@@ -6,7 +6,14 @@ from typing import Any, Final, NamedTuple
 from windtunnel.core.errors import MALFORMED, InputError, NoFixedPoint
 from windtunnel.core.loop import INFINITY
 from windtunnel.core.random import Streams
-from windtunnel.fleet.cluster_demand import UNKNOWN, ClusterDemand, ClusterView, Fields, TermsOf
+from windtunnel.fleet.cluster_demand import (
+    UNKNOWN,
+    ApartOf,
+    ClusterDemand,
+    ClusterView,
+    Fields,
+    TermsOf,
+)
 from windtunnel.fleet.driver import FleetDriver
 from windtunnel.fleet.kubernetes.books import LARGEST_BOOKS, ROWS, RowBooks, books_of
 from windtunnel.fleet.kubernetes.objects import (
@@ -65,6 +72,7 @@ class PodReader(NamedTuple):
     """How the spec of a pod is read, which the gang controllers know."""
 
     terms_of: TermsOf
+    apart_of: ApartOf
     requests_of: Callable[[Fields], dict[str, float]]
     name_of: Callable[[Any], str]
     """The name of an object, from its metadata."""
@@ -99,7 +107,7 @@ class ShardController:
         self.driver.after_cycle = self._note
         self._unschedulable: Final[dict[str, None]] = {}
         self.demand: Final = ClusterDemand(
-            view, provider.kinds(), identity.name, reading.terms_of, self._asks
+            view, provider.kinds(), identity.name, reading.terms_of, reading.apart_of, self._asks
         )
         self.demand.demand.restore([one.row() for one in books.rows], books.issued)
         self._roll_up: Final = RollUp(identity.name)

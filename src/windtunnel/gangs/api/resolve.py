@@ -87,7 +87,7 @@ def _clique(written: CliqueTemplateSpec, priority: str, topology: str) -> Clique
         written.name,
         counts.replicas,
         counts.minimum,
-        _pod_spec(spec.pod_spec),
+        pod_spec_of(spec.pod_spec),
         requests_of(spec.pod_spec),
         stable_hash([labels, annotations, spec.pod_spec, priority]),
         spec.role_name or written.name,
@@ -103,7 +103,8 @@ def _clique(written: CliqueTemplateSpec, priority: str, topology: str) -> Clique
     )
 
 
-def _pod_spec(written: Mapping[str, Any]) -> dict[str, object]:
+def pod_spec_of(written: Mapping[str, Any]) -> dict[str, Any]:
+    """A pod spec with what is filled in where it says nothing."""
     return {"terminationGracePeriodSeconds": int(GRACE_S), **written, "restartPolicy": "Always"}
 
 

@@ -16,6 +16,31 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
     The status is written last: as long as it is not, the conditions are worked out again.
     """
     before, tally = clique.status, clique.tally
+    minimum = min(clique.min_available, clique.replicas)
+    if _is_written(owner, clique, before, minimum):
+        return tally.ended > 0 or tally.gated > 0 or tally.active != clique.replicas
+    status, lost = made_status(owner, clique, now_s)
+    if before != status:
+        if lost:
+            conditions.tell_loss(clique, "pod", status.losses, now_s, commands)
+        fit = status.scheduled - status.erroneous - status.unready
+        says = conditions.breach(clique, status, fit)
+        conditions.put(commands, clique, conditions.BREACHED, says, now_s)
+        says = conditions.clique_scheduled(status.scheduled, minimum)
+        conditions.put(commands, clique, conditions.CLIQUE_SCHEDULED, says, now_s)
+        commands.append(PatchStatus(clique, status))
+    return (
+        tally.ended > 0
+        or status.gated > 0
+        or status.replicas != clique.replicas
+        or (status.updating and not owner.spec.update.paused)
+    )
+
+
+def made_status(owner: PodCliqueSet, clique: PodClique, now_s: float) -> tuple[CliqueStatus, bool]:
+    """What is seen of a clique, and whether it just lost everything."""
+    before, tally = clique.status, clique.tally
+    minimum = min(clique.min_available, clique.replicas)
     status = CliqueStatus(
         replicas=tally.active,
         updated=tally.updated,
@@ -26,7 +51,6 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
         erroneous=tally.erroneous,
         unready=tally.unready,
     )
-    minimum = min(clique.min_available, clique.replicas)
     status.first_ready_s = before.first_ready_s
     if status.first_ready_s < 0.0 and 0 < minimum <= status.ready:
         status.first_ready_s = now_s
@@ -42,20 +66,22 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
         done=complete and status.updated_ready >= minimum,
     )
     lost = conditions.follow_parts(owner, clique, status, now_s)
-    if before != status:
-        if lost:
-            conditions.tell_loss(clique, "pod", status.losses, now_s, commands)
-        fit = status.scheduled - status.erroneous - status.unready
-        says = conditions.breach(clique, status, fit)
-        conditions.put(commands, clique, conditions.BREACHED, says, now_s)
-        says = conditions.clique_scheduled(status.scheduled, minimum)
-        conditions.put(commands, clique, conditions.CLIQUE_SCHEDULED, says, now_s)
-        commands.append(PatchStatus(clique, status))
+    return status, lost
+
+
+def _is_written(owner: PodCliqueSet, clique: PodClique, before: CliqueStatus, minimum: int) -> bool:
+    """Whether a status says all that is seen, without making another: most do, after a restart."""
+    tally = clique.tally
     return (
-        tally.ended > 0
-        or status.gated > 0
-        or status.replicas != clique.replicas
-        or (status.updating and not owner.spec.update.paused)
+        before.scheduled == tally.scheduled
+        and before.ready == tally.ready
+        and before.replicas == tally.active == before.updated == tally.updated
+        and before.updated_ready == tally.updated_ready
+        and before.gated == tally.gated
+        and before.erroneous == tally.erroneous
+        and before.unready == tally.unready
+        and (before.first_ready_s >= 0.0 or not 0 < minimum <= tally.ready)
+        and conditions.is_followed(owner, clique, before)
     )
 
 

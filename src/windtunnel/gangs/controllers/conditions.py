@@ -78,6 +78,22 @@ def follow_parts(
     return lost
 
 
+def is_followed(owner: PodCliqueSet, thing: PodClique | ScalingGroup, before: PartStatus) -> bool:
+    """Whether `follow_parts` and `follow_update` leave a status as it is: its counts are those of
+    now, and all parts have the newest templates."""
+    if not before.observed or before.lost_rule != owner.spec.on_all_scheduled_lost or before.stuck:
+        return False
+    started_s, ended_s = before.update_started_s, before.update_ended_s
+    if started_s >= 0.0:
+        if ended_s < 0.0:
+            return False  # an update is under way
+    elif ended_s != NEVER or before.update_peak != 0:
+        return False
+    if before.scheduled:
+        return before.first_scheduled_s >= 0.0
+    return thing.replicas > 0 or before.first_scheduled_s == NEVER
+
+
 def follow_update(
     owner: PodCliqueSet,
     before: PartStatus,

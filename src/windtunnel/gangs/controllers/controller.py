@@ -131,7 +131,8 @@ class Controller:
         name = self._expected.refused(command)
         owner = self._view.sets.get(name)
         if owner is not None:
-            self._look_at(self._changes, owner, list(owner.parts))
+            replicas = {**dict.fromkeys(range(owner.replicas)), **owner.parts}
+            self._look_at(self._changes, owner, list(replicas))
 
     def _look_at(self, changes: Changes, owner: PodCliqueSet, replicas: list[int]) -> None:
         """A set and some of its replicas, with all that they have."""
@@ -382,6 +383,7 @@ class Controller:
                 this.put_off.extend((name, replica) for replica in numbers)
                 continue
             known = self._known[name]
+            held = self._nodes.hold(owner.spec)
             for replica in numbers:
                 if replica < 0:
                     continue
@@ -399,10 +401,16 @@ class Controller:
                 if has_turn(owner, replica):
                     _mark_turn(this, owner, replica)
                 if (name, replica) not in this.moved:
-                    self._judge_part(owner, outline, known, this)
+                    self._judge_part(owner, outline, known, this, held=held)
 
     def _judge_part(
-        self, owner: PodCliqueSet, outline: Outline, known: Known, this: ControllerPass
+        self,
+        owner: PodCliqueSet,
+        outline: Outline,
+        known: Known,
+        this: ControllerPass,
+        *,
+        held: bool,
     ) -> None:
         name, replica = owner.name, outline.replica
         part = owner.parts.get(replica)
@@ -422,7 +430,6 @@ class Controller:
             this.changes.sets[name] = None  # it may be over
             return
         broken = {group: tally.broken for group, tally in tallies.items() if tally.broken}
-        held = self._nodes.hold(owner.spec)
         if held or known.held or conditions.HELD in owner.conditions:
             this.changes.sets[name] = None
         if not (standing.breached or broken or stranded):
@@ -496,6 +503,9 @@ class Controller:
         if group.replica in owner.status.recycled:
             return False
         broken = self._tally(owner, group).broken
+        if not broken:
+            self._plan(NEVER_AGAIN, GROUP, group.name, -1)
+            return False
         free_s = termination.free_s(owner, now_s, held=self._nodes.hold(owner.spec))
         due = termination.due_in_group(owner, group, broken, free_s, now_s)
         self._plan(due.again_s, GROUP, group.name, -1)

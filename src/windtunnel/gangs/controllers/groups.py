@@ -18,6 +18,7 @@ from windtunnel.gangs.controllers.termination import (
     Broken,
     broken_replica,
     has_lost_all,
+    incarnation_of,
     is_condemned,
     template_of,
 )
@@ -32,6 +33,7 @@ class _Counted:
 
     def __init__(self, owner: PodCliqueSet, group: ScalingGroup, index: int) -> None:
         members, roles = group.cliques.get(index, {}), owner.spec.roles
+        incarnation = incarnation_of(owner, group.replica, group, index)
         old = holding = lost = breached = condemned = False
         scheduled = available = updated = True
         for role, clique in members.items():  # once, since a restart counts all there is
@@ -47,11 +49,12 @@ class _Counted:
                 available = False
             if status.updated_ready < minimum:
                 updated = False
-            if clique.template.hash != roles[role].hash:
+            newest = roles[role]
+            if clique.template is not newest and clique.template.hash != newest.hash:
                 old = True
             if conditions.breached(clique):
                 breached = True
-            if is_condemned(owner, group, clique):
+            if clique.incarnation < incarnation:
                 condemned = True
         whole = len(members) >= len(group.members)
         wanted = index < group.replicas
@@ -219,6 +222,10 @@ def observe(
 ) -> None:
     """Looks at the replicas of a group and adds what must be written; the status comes last."""
     before = group.status
+    if _is_written(owner, group, before, tally):
+        if conditions.TERMINATING in group.conditions and not conditions.breached(group):
+            conditions.clear(commands, group, conditions.TERMINATING, now_s)
+        return
     status = GroupStatus(
         replicas=group.replicas,
         updated=tally.updated,
@@ -259,6 +266,23 @@ def observe(
     commands.append(PatchStatus(group, status))
 
 
+def _is_written(
+    owner: PodCliqueSet, group: ScalingGroup, before: GroupStatus, tally: GroupTally
+) -> bool:
+    """Whether a status says all that is seen, without making another."""
+    return (
+        tally.old == 0
+        and before.replicas == group.replicas
+        and before.updated == tally.updated
+        and before.scheduled == tally.scheduled
+        and before.healthy == tally.healthy
+        and before.available == tally.available
+        and not before.recycled
+        and (tally.complete != group.replicas or before.revision == owner.status.revision)
+        and conditions.is_followed(owner, group, before)
+    )
+
+
 def _still_recycled(owner: PodCliqueSet, group: ScalingGroup) -> dict[int, int]:
     """The replicas of which a clique that is to go is still there."""
     return {
@@ -290,12 +314,16 @@ def act(
     for index in tally.beyond(extent):
         _delete(group.cliques[index], "its scaling group has fewer replicas", commands)
     going = _recycle(owner, group, tally, commands)
+    taken: set[int] = set()
     if group.status.updating and not owner.spec.update.paused:
         for index in _outdated(owner, group, tally, extent):
+            taken.add(index)
             if index not in going:
-                _delete(group.cliques[index], "its template is old", commands)
+                _replace(owner, group.cliques[index], commands)
     clash = ""
     for index in tally.missing(extent):
+        if index in taken:
+            continue  # until all of it is gone
         before = len(commands)
         whose = _complete(view, owner, group, index, commands)
         clash = clash or whose
@@ -320,6 +348,17 @@ def _complete(
 
 def _delete(members: dict[str, PodClique], why: str, commands: list[Command]) -> None:
     commands += [Delete(clique, why) for clique in members.values()]
+
+
+def _replace(owner: PodCliqueSet, members: dict[str, PodClique], commands: list[Command]) -> None:
+    """Deletes a replica of which a template is old, the cliques with an old one last.
+
+    By these it is known that it is being replaced: one that goes while another's delete fails would
+    leave that one and its pods for good.
+    """
+    roles = owner.spec.roles
+    newest = {role: one for role, one in members.items() if one.template.hash == roles[role].hash}
+    _delete(newest or members, "its template is old", commands)
 
 
 def _recycle(

@@ -5,7 +5,16 @@ from typing import Final
 from windtunnel.gangs.commands import Command, PatchGang, PatchGangPhase
 from windtunnel.gangs.controllers import conditions
 from windtunnel.gangs.controllers.generation import Outline, pod_groups
-from windtunnel.gangs.objects import FALSE, PENDING, RUNNING, STARTING, TRUE, PodCliqueSet, PodGang
+from windtunnel.gangs.objects import (
+    FALSE,
+    PENDING,
+    RUNNING,
+    STARTING,
+    TRUE,
+    PodClique,
+    PodCliqueSet,
+    PodGang,
+)
 from windtunnel.gangs.templates import GroupTemplate
 from windtunnel.gangs.view import View
 
@@ -32,21 +41,85 @@ def keep(
     It refers to its pods once all of them exist, all together; after that it follows them, again
     whenever all of them exist.
     """
-    groups = pod_groups(view, owner, outline, scaled)
-    complete = True
-    for group in groups:
-        clique = view.cliques.get(group.name)
-        if clique is None or clique.set_name != gang.set_name or clique.terminating:
-            complete = False
-            break
-        if clique.tally.active < clique.replicas:
-            complete = False
-            break
-        group.pods = clique.pod_index.roster
-    if complete and gang.groups != tuple(groups):
-        commands.append(PatchGang(gang, tuple(groups)))
+    complete = _refers_to_all(view, owner, outline, gang, scaled)
+    if not complete:
+        complete = True
+        groups = pod_groups(view, owner, outline, scaled)
+        for group in groups:
+            clique = view.cliques.get(group.name)
+            if clique is None or clique.set_name != gang.set_name or clique.terminating:
+                complete = False
+                break
+            if clique.tally.active < clique.replicas:
+                complete = False
+                break
+            group.pods = clique.pod_index.roster
+        if complete and gang.groups != tuple(groups):
+            commands.append(PatchGang(gang, tuple(groups)))
     _initialized(view, gang, now_s, commands, complete=complete)
     _progress(view, gang, now_s, commands)
+
+
+def _refers_to_all(
+    view: View,
+    owner: PodCliqueSet,
+    outline: Outline,
+    gang: PodGang,
+    scaled: tuple[GroupTemplate, int] | None,
+) -> bool:
+    """Whether all pods of a gang exist and it refers to them, without making its groups again.
+
+    False also where it is not known without that: something is missing, or packed by itself.
+    """
+    found = _cliques_of(view, owner, outline, gang, scaled)
+    groups, roles = gang.groups, owner.spec.roles
+    if len(found) != len(groups):
+        return False
+    for at, clique in enumerate(found):
+        known, newest = groups[at], roles[clique.role]
+        minimum = newest.min_available
+        if not clique.group and clique.replicas < minimum:
+            minimum = clique.replicas
+        if clique.tally.active < clique.replicas or known.min_replicas != minimum:
+            return False
+        if newest.pack is not None or known.pack is not None or known.name != clique.name:
+            return False
+        pods, roster = known.pods, clique.pod_index.roster
+        if pods is not roster and pods != roster:
+            return False
+    return True
+
+
+def _cliques_of(
+    view: View,
+    owner: PodCliqueSet,
+    outline: Outline,
+    gang: PodGang,
+    scaled: tuple[GroupTemplate, int] | None,
+) -> list[PodClique]:
+    """The cliques that a gang consists of, in its order; none where one is missing."""
+    found: list[PodClique] = []
+    if scaled is None:
+        for _, name in outline.cliques:
+            clique = view.cliques.get(name)
+            if clique is None or clique.deleted_s >= 0.0 or clique.owner_uid != owner.uid:
+                return []
+            found.append(clique)
+    for template, name in outline.groups:
+        if scaled is not None and scaled[0] is not template:
+            continue
+        group = view.groups.get(name)
+        if group is None or group.set_name != gang.set_name:
+            return []
+        first, end = 0, min(template.min_available, group.replicas)
+        if scaled is not None:
+            first, end = scaled[1], scaled[1] + 1
+        for index in range(first, end):
+            members = group.cliques.get(index, {})
+            if len(members) < len(template.roles):
+                return []
+            found += [members[role] for role in template.roles if role in members]
+    return found
 
 
 def _initialized(

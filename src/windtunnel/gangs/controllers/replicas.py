@@ -149,8 +149,9 @@ def standing(owner: PodCliqueSet, outline: Outline, tallies: dict[str, GroupTall
         breached = breached or conditions.breached(clique)
         if not status.observed or status.ready < minimum:
             available = updated = False
+        newest = spec.roles[clique.role]
         if (
-            clique.template.hash != spec.roles[clique.role].hash
+            (clique.template is not newest and clique.template.hash != newest.hash)
             or status.updating
             or status.updated < status.replicas
             or status.updated_ready < minimum

@@ -3,6 +3,7 @@
 Where an object belongs is in its labels; what a clique was made of beside its pod spec is in the
 annotation `CLIQUE_NOTE`; what a controller remembers is in the status, under `windtunnel`. An
 object of Grove's kinds that has none of this was made by others: it takes its name, and no more.
+Those of Grove's own operator get it first (`takeover`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ from windtunnel.gangs.objects import (
     TRUE,
     Attachment,
     Node,
+    Owned,
     Pod,
     PodClique,
     PodCliqueSet,
@@ -152,7 +154,9 @@ def read(kind: str, raw: Received, view: View, now_s: float) -> Thing:
     meta = raw.metadata
     thing.uid = meta.uid
     thing.version = meta.resource_version
-    thing.owner_uid = "" if meta.controller is None else meta.controller.uid
+    # What does not say where it belongs belongs to nothing, whatever owns it.
+    placed = not isinstance(thing, Owned) or thing.set_name
+    thing.owner_uid = meta.controller.uid if placed and meta.controller is not None else ""
     thing.created_s = max(seconds_of(meta.creation_timestamp, now_s), 0.0)
     if meta.deletion_timestamp:
         grace_s = raw.spec.get("terminationGracePeriodSeconds") or 0 if kind == POD else 0
@@ -210,11 +214,23 @@ def _set(raw: Received, view: View) -> PodCliqueSet:
         spec = known.spec
     else:
         accepted = status.observed_generation == meta.generation > 0
-        spec = set_of(raw, view.levels or None, new=MEMORY not in raw.status, pods_checked=accepted)
+        new = MEMORY not in raw.status and not raw.status.get("currentGenerationHash")
+        spec = set_of(raw, view.levels or None, new=new, pods_checked=accepted)
+        spec = _with_adopted(spec, status.adopted)
     made = PodCliqueSet(name, spec)
     made.generation = meta.generation
     made.status = status
     return made
+
+
+def _with_adopted(spec: SetSpec, adopted: Mapping[str, str]) -> SetSpec:
+    """A set whose pod templates keep the hashes that Grove's operator had given them."""
+    if not adopted:
+        return spec
+    cliques = tuple(
+        msgspec.structs.replace(one, hash=adopted.get(one.hash, one.hash)) for one in spec.cliques
+    )
+    return msgspec.structs.replace(spec, cliques=cliques, hash=adopted.get(spec.hash, spec.hash))
 
 
 def _same_notes(spec: SetSpec, meta: Metadata) -> bool:
@@ -255,7 +271,7 @@ def set_manifest(metadata: Mapping[str, Any], spec: object) -> tuple[Document, S
 # What belongs to a set.
 
 
-def _place(meta: Metadata) -> CliquePlace:
+def place_of(meta: Metadata) -> CliquePlace:
     """Where the labels of a clique or a pod say that it belongs."""
     labels = meta.labels
     replica = _number(labels.get(SET_INDEX))
@@ -273,7 +289,7 @@ def _place(meta: Metadata) -> CliquePlace:
 
 def _clique(raw: Received) -> PodClique:
     meta, spec = raw.metadata, raw.spec
-    place = _place(meta)
+    place = place_of(meta)
     replicas = spec.get("replicas", 1)
     try:
         note = msgspec.json.decode(meta.annotations.get(CLIQUE_NOTE, ""), type=CliqueNote)
@@ -285,6 +301,16 @@ def _clique(raw: Received) -> PodClique:
     made = PodClique(name_of(meta), place, template, replicas, after, note.incarnation)
     made.status = _memory(raw.status, CliqueStatus)
     return made
+
+
+def _replica_of(meta: Metadata, owner: str) -> int:
+    """Which replica of its set an object belongs to; Grove's gangs and autoscalers say it only in
+    their names."""
+    label = meta.labels.get(SET_INDEX)
+    if label is not None or not owner:
+        return _number(label)
+    rest = name_of(meta).removeprefix(f"{owner}-")
+    return _number(rest.partition("-")[0]) if rest != name_of(meta) else -1
 
 
 def _group(raw: Received) -> ScalingGroup:
@@ -302,7 +328,7 @@ def _group(raw: Received) -> ScalingGroup:
 def _gang(raw: Received, view: View) -> PodGang:
     meta, spec = raw.metadata, raw.spec
     name, owner = name_of(meta), _full(meta, meta.labels.get(PART_OF, ""))
-    replica = _number(meta.labels.get(SET_INDEX))
+    replica = _replica_of(meta, owner)
     base = f"{owner}-{replica}"
     made = PodGang(name, owner if replica >= 0 else "", replica, "" if name == base else base)
     groups = tuple(_pod_group(meta, one) for one in spec.get("podgroups") or [])
@@ -349,7 +375,7 @@ def _attachment(kind: str, raw: Received) -> Attachment:
     """What is in it is not looked at: what it would be made of is what its set says."""
     meta = raw.metadata
     owner = _full(meta, meta.labels.get(PART_OF, ""))
-    return Attachment(kind, name_of(meta), owner, _number(meta.labels.get(SET_INDEX)), {})
+    return Attachment(kind, name_of(meta), owner, _replica_of(meta, owner), {})
 
 
 # Pods and nodes.
@@ -357,7 +383,7 @@ def _attachment(kind: str, raw: Received) -> Attachment:
 
 def _pod(raw: Received, view: View, now_s: float) -> Pod:
     meta, spec, status = raw.metadata, raw.spec, raw.status
-    place, controller = _place(meta), meta.controller
+    place, controller = place_of(meta), meta.controller
     uid, name = "", ""
     if controller is not None and controller.kind == CLIQUE:
         uid, name = controller.uid, _full(meta, controller.name)
@@ -393,7 +419,7 @@ def _pod(raw: Received, view: View, now_s: float) -> Pod:
         since_s = seconds_of(bound.get("lastTransitionTime"), now_s)
         pod.scheduled_s = since_s if since_s >= 0.0 else now_s
         node = view.nodes.get(pod.node)
-        if node is not None and pod.scheduled_s + CLOCKS_S < node.created_s:
+        if node is not None and is_older(pod, node):
             pod.phase = FAILED  # what it was bound to is gone: this is another of its name
     pod.ready = ready.get("status") == TRUE
     pod.ready_s = seconds_of(ready.get("lastTransitionTime"), now_s) if pod.ready else NEVER
@@ -404,6 +430,11 @@ def _pod(raw: Received, view: View, now_s: float) -> Pod:
     )
     pod.erroneous = not pod.ready and any(_failed(one) for one in containers)
     return pod
+
+
+def is_older(pod: Pod, node: Thing) -> bool:
+    """Whether a pod was bound before the node of that name came into being."""
+    return pod.scheduled_s + CLOCKS_S < node.created_s
 
 
 def _template_of(raw: Received, place: CliquePlace, clique: str, hashed: str) -> CliqueTemplate:

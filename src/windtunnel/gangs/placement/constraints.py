@@ -9,6 +9,7 @@ from windtunnel.core.taints import NO_EXECUTE, Taint, toleration_of
 from windtunnel.gangs import names
 from windtunnel.gangs.objects import Pod
 from windtunnel.gangs.placement.asks import (
+    HOSTNAME,
     PodRules,
     Preference,
     Requirement,
@@ -106,6 +107,17 @@ class AffinityTerm:
 def terms_of(pod: Pod) -> list[AffinityTerm]:
     """Which pods a pod keeps away from or is near, or would rather."""
     return _terms(pod.template.pod_spec, pod_labels(pod), names.namespace(pod.clique))
+
+
+def apart_by_host(pod: Pod) -> tuple[str, ...]:
+    """What a pod keeps its kind off its node by: each names pods of which two never share one."""
+    if "affinity" not in pod.template.pod_spec:
+        return ()
+    return tuple(
+        f"{term.namespaces}{term.requirements}"
+        for term in terms_of(pod)
+        if term.required and not term.near and term.topology_key == HOSTNAME and term.matches(pod)
+    )
 
 
 def check_pod_spec(pod_spec: Fields) -> None:

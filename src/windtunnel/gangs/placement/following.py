@@ -201,6 +201,16 @@ class FollowingScheduler:
             self._space.give(self._space.by_name[binding.node], shape)
         self._scheduler.look_again()
 
+    def not_evicted(self, planned: Planned, gang: str, why: str) -> None:
+        """Not all pods that would make way for a gang may be evicted: none of them is."""
+        done = planned.done
+        held = [one for one in done.evictions if one.in_favour_of == gang]
+        done.evictions = [one for one in done.evictions if one.in_favour_of != gang]
+        names = ", ".join(dict.fromkeys(one.gang for one in held))
+        for verdict in done.verdicts:
+            if verdict.gang == gang:
+                verdict.says = f"pods of {names} would make way, and may not be evicted: {why}"
+
     def look_again(self) -> None:
         self._scheduler.look_again()
 

@@ -4,11 +4,13 @@ This is what a plain scheduler does with pods that know nothing of each other. T
 get half of their pods wait for each other for ever.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from windtunnel.gangs.placement.asks import GangAsk, GroupAsk
 from windtunnel.gangs.placement.placer import (
     Binding,
+    GangKind,
     Pass,
     PlacementVerdict,
     VictimsBelow,
@@ -25,7 +27,11 @@ class OneByOnePlacer:
     def __init__(self, space: Space) -> None:
         self.space: Final = space
 
-    def plan(self, asks: list[GangAsk], victims: VictimsBelow = no_victims) -> Pass:  # noqa: ARG002
+    def plan_in_order(
+        self,
+        asks: Iterable[GangAsk],
+        victims: VictimsBelow = no_victims,  # noqa: ARG002
+    ) -> Pass:
         """Each pod by itself: in turns, as pods of gangs that start together arrive."""
         done = Pass()
         waiting = [
@@ -49,6 +55,10 @@ class OneByOnePlacer:
                 waits, says = why_not(self.space, search)
                 done.verdicts.append(PlacementVerdict(name, waits, f"{pod.name}: {says}"))
         return done
+
+    def full(self, kind: GangKind) -> PlacementVerdict | None:  # noqa: ARG002
+        """Each pod is looked at."""
+        return None
 
     def gone(self, gang: str, family: str = "") -> None:
         """Nothing is remembered of a gang here."""

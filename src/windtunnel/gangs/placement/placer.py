@@ -6,11 +6,19 @@ that room; one that would fit without gangs of lower priority has those evicted.
 is left, pods above the minima, one by one. A gang that waits has the reason in a sentence.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from windtunnel.gangs.placement.asks import NO_TIE, GangAsk, GroupAsk, PodAsk, PodShape, Tie
+from windtunnel.gangs.placement.asks import (
+    NO_TIE,
+    GangAsk,
+    GroupAsk,
+    PackConstraint,
+    PodAsk,
+    PodShape,
+    Tie,
+)
 from windtunnel.gangs.placement.moves import Remembered
 from windtunnel.gangs.placement.search import Search
 from windtunnel.gangs.placement.space import NodeRoom, Space
@@ -82,7 +90,13 @@ class Pass:
     verdicts: list[PlacementVerdict] = field(default_factory=list)
 
 
-Alike = tuple[tuple[int, ...], int, bool, str, tuple[int, int, int, int]]
+Packed = tuple[str, str]
+"""What a unit is packed by: the required and the preferred label."""
+GroupKind = tuple[tuple[int, ...], Packed]
+GangKind = tuple[tuple[GroupKind, ...], tuple[tuple[str, ...], ...], Packed, int, bool, str]
+"""What gangs have in common that differ in nothing but names. See `kind_of`."""
+FULL: Final = (Waiting.NO_ROOM, Waiting.NO_DOMAIN)
+"""Reasons by count alone: where they hold for a gang, they hold for all of its kind."""
 
 VictimsBelow = Callable[[int], list[Victim]]
 """The gangs of a priority below that number that hold room."""
@@ -101,16 +115,17 @@ class GangPlacer:
         self._homes: Final[dict[str, dict[str, str]]] = {}  # by family and gang: one of its nodes
         self._placements: Final[dict[str, Remembered]] = {}
         self._held: Final[list[FoundPlace]] = []  # room that is kept for a gang during this pass
-        self._full: Final[dict[Alike, str]] = {}  # gangs that are alike, and had no room this pass
+        self._full: Final[dict[GangKind, PlacementVerdict]] = {}  # kinds without room this pass
 
     def plan(self, asks: list[GangAsk], victims: VictimsBelow = no_victims) -> Pass:
         """One pass over the gangs that lack pods."""
+        return self.plan_in_order(sorted(asks, key=lambda gang: gang.rank()), victims)
+
+    def plan_in_order(self, asks: Iterable[GangAsk], victims: VictimsBelow) -> Pass:
+        """The same over gangs in the order of their ranks, each of which is made when it is due."""
         done = Pass()
         self._full.clear()
-        ordered = sorted(asks, key=lambda gang: gang.rank())
-        whole = [
-            gang for gang in ordered if gang.missing() == 0 or self._admit(gang, victims, done)
-        ]
+        whole = [gang for gang in asks if gang.missing() == 0 or self._admit(gang, victims, done)]
         placed = {binding.pod: binding.node for binding in done.bindings}
         for gang in whole:
             self._place_extras(gang, placed, done)
@@ -123,6 +138,13 @@ class GangPlacer:
         """A gang has no pod on any node any more. Its placement is kept for reuse."""
         self._homes.get(family, {}).pop(gang, None)
 
+    def full(self, kind: GangKind) -> PlacementVerdict | None:
+        """What was said in this pass of a gang of that kind that did not fit, if one did not.
+
+        Room is taken and held during a pass, and never given: no gang of the kind fits any more.
+        """
+        return self._full.get(kind)
+
     # Minima.
 
     def _admit(self, gang: GangAsk, victims: VictimsBelow, done: Pass) -> bool:
@@ -132,11 +154,10 @@ class GangPlacer:
             return False
         if gang.patient and self._waits_for_its_nodes(gang, done):
             return False
-        alike = self._alike(gang, done)
-        says = "" if alike is None else self._full.get(alike, "")
-        if says:
-            stands = not self._held
-            done.verdicts.append(PlacementVerdict(gang.name, Waiting.NO_ROOM, says, stands))
+        kind = kind_of(gang)
+        alike = None if kind is None else self._full.get(kind)
+        if alike is not None:
+            done.verdicts.append(replace(alike, gang=gang.name))
             return False
         search = self._search(gang, _minima(gang))
         found = self._run(gang, search)
@@ -146,23 +167,10 @@ class GangPlacer:
         verdict = self._wait_for_endings(gang) or self._preempt(gang, victims, done)
         if verdict is None:
             verdict = PlacementVerdict(gang.name, *why_not(self.space, search), not self._held)
-            if alike is not None and verdict.waiting is Waiting.NO_ROOM:
-                self._full[alike] = verdict.says
+            if kind is not None and verdict.waiting in FULL and _is_nameless(gang, verdict.says):
+                self._full[kind] = verdict
         done.verdicts.append(verdict)
         return False
-
-    def _alike(self, gang: GangAsk, done: Pass) -> Alike | None:
-        """What gangs have in common of which none fits where one does not; None: look at each.
-
-        True of gangs without constraints and bound pods, as long as no room is taken or held.
-        """
-        if gang.pack is not None or gang.spread is not None or gang.parts or gang.reuse:
-            return None
-        if any(g.bound or g.pack is not None or g.spread is not None for g in gang.groups):
-            return None
-        asked = [pod.shape.number for pods in _minima(gang).values() for pod in pods]
-        room = (len(done.bindings), len(done.evictions), len(self._held), self.space.freed)
-        return (tuple(asked), gang.priority, gang.preempts, gang.topology, room)
 
     def _search(self, gang: GangAsk, wanted: dict[str, list[PodAsk]]) -> Search:
         remembered = self._placements.get(gang.reuse, {}) if gang.reuse else {}
@@ -520,6 +528,40 @@ def _set_free(space: Space, steps: list[_Step], now: int, wanted: int) -> int:
     for step in steps[now:wanted]:
         step.free(space)
     return wanted
+
+
+def kind_of(gang: GangAsk) -> GangKind | None:
+    """What gangs have in common of which none fits where one does not; None: look at each.
+
+    True of gangs without bound pods whose places do not depend on where other gangs are.
+    """
+    if gang.spread is not None or gang.reuse:
+        return None
+    groups: list[GroupKind] = []
+    for group in gang.groups:
+        if group.bound or group.spread is not None:
+            return None
+        pods = group.pods[: group.minimum]
+        if any(pod.shape.rules.joins for pod in pods):
+            return None
+        groups.append((tuple([pod.shape.number for pod in pods]), _packed_by(group.pack)))
+    numbers = {group.name: str(number) for number, group in enumerate(gang.groups)}
+    parts = [
+        (*_packed_by(part.pack), *[numbers.get(name, "") for name in part.groups])
+        for part in gang.parts
+    ]
+    whole = _packed_by(gang.pack)
+    return (tuple(groups), tuple(parts), whole, gang.priority, gang.preempts, gang.topology)
+
+
+def _packed_by(pack: PackConstraint | None) -> Packed:
+    return ("", "") if pack is None else (pack.required or "", pack.preferred or "")
+
+
+def _is_nameless(gang: GangAsk, says: str) -> bool:
+    """Whether a sentence holds for all gangs of a kind."""
+    named = [gang.name in says, *[group.name in says for group in gang.groups]]
+    return not any(named) and not any(part.name in says for part in gang.parts)
 
 
 def _lacking(gang: GangAsk) -> PlacementVerdict | None:

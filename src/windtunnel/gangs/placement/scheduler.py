@@ -6,7 +6,9 @@ by changes, so that absorbing a change costs what changed.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 from windtunnel.core.loop import INFINITY
@@ -32,7 +34,16 @@ from windtunnel.gangs.placement.constraints import (
     spread_of,
     terms_of,
 )
-from windtunnel.gangs.placement.placer import Binding, Member, Pass, Victim, VictimsBelow
+from windtunnel.gangs.placement.placer import (
+    Binding,
+    GangKind,
+    Member,
+    Pass,
+    PlacementVerdict,
+    Victim,
+    VictimsBelow,
+    kind_of,
+)
 from windtunnel.gangs.placement.space import Space, Tree
 from windtunnel.gangs.placement.units import keys_of
 from windtunnel.gangs.placement.why import Waiting
@@ -44,8 +55,13 @@ from windtunnel.gangs.view import Changes, View
 
 PATIENCE_S: Final = 60.0
 """How long a gang that returns to its nodes waits for its own pods there to end."""
+SAY_AGAIN_S: Final = 60.0
+"""How long a gang that waits behind others of its kind may say what was so when it was looked at:
+to write the room that is left of all that wait, each time a node joins, is work without end."""
 DISRUPTION: Final = "DisruptionTarget"
 
+Rank = tuple[int, float, Tie, str]
+"""Orders gangs: see `GangAsk.rank`."""
 Place = tuple[int, float, str]
 """Orders the pods of a group: index, creation, name."""
 
@@ -53,7 +69,9 @@ Place = tuple[int, float, str]
 class Placer(Protocol):
     """Decides who goes where: gangs whole, or one pod at a time."""
 
-    def plan(self, asks: list[GangAsk], victims: VictimsBelow) -> Pass: ...
+    def plan_in_order(self, asks: Iterable[GangAsk], victims: VictimsBelow) -> Pass: ...
+
+    def full(self, kind: GangKind) -> PlacementVerdict | None: ...
 
     def gone(self, gang: str, family: str) -> None: ...
 
@@ -133,8 +151,11 @@ class _GangPods:
         "closeness",
         "group_of",
         "groups",
+        "kind",
+        "kind_of",
         "places",
         "priority",
+        "said_s",
         "stands_for",
         "version",
     )
@@ -148,6 +169,11 @@ class _GangPods:
         """By pod that waits or is bound: its place, and its node ("": it waits)."""
         self.closeness: _Closeness | None = None
         self.version = 0  # counts the changes of what is kept here
+        self.kind: GangKind | None = None
+        self.kind_of = -1
+        """The version whose kind that is."""
+        self.said_s = -INFINITY
+        """When it was last said why it waits."""
         self.stands_for = -1
         """The version that the last verdict holds for, as long as nothing becomes free."""
 
@@ -211,12 +237,23 @@ class _GangPods:
 class Planned:
     """What a pass decided, and what it has to say of gangs that no longer wait."""
 
-    __slots__ = ("asks", "done", "settled")
+    __slots__ = ("asks", "behind", "done", "freed", "settled")
 
-    def __init__(self, asks: list[GangAsk], done: Pass, settled: list[Command]) -> None:
+    def __init__(
+        self,
+        asks: list[GangAsk],
+        behind: list[tuple[str, PlacementVerdict]],
+        done: Pass,
+        settled: list[Command],
+        freed: int,
+    ) -> None:
         self.asks: Final = asks
+        self.behind: Final = behind
+        """Gangs that wait behind one of their kind, and what was said of that."""
         self.done: Final = done
         self.settled: Final = settled
+        self.freed: Final = freed
+        """How much had become free when it was decided."""
 
     @property
     def bindings(self) -> list[Binding]:
@@ -237,6 +274,10 @@ class GangScheduler:
         self._gang_of: Final[dict[str, str]] = {}  # by pod that a gang refers to
         self._by_priority: Final[dict[int, dict[str, None]]] = {}
         self._waiting: Final[dict[str, None]] = {}  # gangs with pods to place, or that just had
+        self._active: Final[dict[str, None]] = {}  # of those: gangs that a pass has to look at
+        self._parked: Final[dict[GangKind, list[Rank]]] = {}  # the others, as heaps
+        self._parked_in: Final[dict[str, GangKind]] = {}
+        self._unparked_s = -INFINITY
         self._news = False
         self._ending: Final[dict[str, dict[str, float]]] = {}  # by gang: pods about to end, since
         self._releasing: Final[dict[str, PodShape]] = {}  # pods whose room is counted as free soon
@@ -294,6 +335,7 @@ class GangScheduler:
                 known = self._gangs[name] = _GangPods(priority)
                 self._by_priority.setdefault(priority, {})[name] = None
             if known.groups is not gang.groups:
+                self._unpark(name)
                 left, new, moved = known.regroup(gang.groups)
                 for pod_name in left:
                     self._gang_of.pop(pod_name, None)
@@ -302,11 +344,40 @@ class GangScheduler:
             for pod_name in pods:
                 moved = known.follow(pod_name, self._view.pods.get(pod_name)) or moved
             if moved:
-                self._waiting[name] = None
+                self._unpark(name)
+                self._waiting[name] = self._active[name] = None
                 self._news = True
+
+    def _park(self, rank: Rank, kind: GangKind) -> None:
+        """A gang waits behind one of its kind: no pass looks at it before that one fits."""
+        heappush(self._parked.setdefault(kind, []), rank)
+        self._parked_in[rank[3]] = kind
+        del self._active[rank[3]]
+
+    def _unpark(self, name: str) -> None:
+        if self._parked_in.pop(name, None) is not None:
+            self._active[name] = None
+
+    def _unpark_all(self) -> None:
+        self._active.update(dict.fromkeys(self._parked_in))
+        self._parked_in.clear()
+        self._parked.clear()
+
+    def _first_parked(self, kind: GangKind, due: list[Rank]) -> None:
+        """The first of a kind that is parked is due."""
+        parked = self._parked.get(kind)
+        while parked:
+            rank = heappop(parked)
+            if self._parked_in.get(rank[3]) == kind:
+                self._unpark(rank[3])
+                heappush(due, rank)
+                return
+        self._parked.pop(kind, None)
 
     def _forget(self, name: str) -> None:
         self._waiting.pop(name, None)
+        self._active.pop(name, None)
+        self._parked_in.pop(name, None)
         self.verdicts.pop(name, None)
         known = self._gangs.pop(name, None)
         if known is not None:
@@ -328,7 +399,9 @@ class GangScheduler:
         self._seen[kind if terms else pod.template_hash] = None
         for term in [term for term in terms if term not in self.terms]:
             self._shapes.clear()
+            self._unpark_all()
             for known in self._gangs.values():
+                known.kind_of = -1
                 for group in known.by_group.values():
                     group.asks = None
             made = self.terms[term] = self.space.term(term.topology_key, near=term.near)
@@ -395,15 +468,56 @@ class GangScheduler:
         self._learn_levels()
         self._news = False
         self.again_s = INFINITY
-        asks, settled = list[GangAsk](), list[Command]()
-        for name in list(self._waiting):
+        freed = self._freed != self.space.freed
+        if now_s >= self._unparked_s + SAY_AGAIN_S:
+            self._unparked_s = now_s
+            self._unpark_all()
+        due, settled = list[Rank](), list[Command]()
+        for name in list(self._active):
             gang, known = self._view.gangs.get(name), self._gangs[name]
             if gang is None or not any(group.waiting for group in known.by_group.values()):
                 del self._waiting[name]
+                del self._active[name]
                 self._say(name, None, now_s, settled)
-            elif self._freed != self.space.freed or known.stands_for != known.version:
-                asks.append(self._ask(gang, known, now_s))
-        return Planned(asks, self._placer.plan(asks, self._victims), settled)
+            elif freed or known.stands_for != known.version:
+                due.append((-known.priority, gang.created_s, _tie(gang), name))
+        asks, behind = list[GangAsk](), list[tuple[str, PlacementVerdict]]()
+        heapify(due)
+        for kind in list(self._parked) if freed else []:
+            self._first_parked(kind, due)
+        in_order = self._in_order(due, now_s, asks, behind)
+        done = self._placer.plan_in_order(in_order, self._victims)
+        return Planned(asks, behind, done, settled, self.space.freed)
+
+    def _in_order(
+        self,
+        due: list[Rank],
+        now_s: float,
+        asks: list[GangAsk],
+        behind: list[tuple[str, PlacementVerdict]],
+    ) -> Iterator[GangAsk]:
+        """Asks for gangs one after the other, but for those of a kind that no longer fits."""
+        while due:
+            rank = heappop(due)
+            name = rank[3]
+            gang, known = self._view.gangs[name], self._gangs[name]
+            if known.kind is not None and known.kind_of == known.version:
+                full = self._placer.full(known.kind)
+                if full is not None:
+                    behind.append((name, full))
+                    if full.stands:
+                        self._park(rank, known.kind)
+                    continue
+            ask = self._ask(gang, known, now_s)
+            before = known.kind
+            known.kind, known.kind_of = kind_of(ask), known.version
+            asks.append(ask)
+            yield ask
+            if known.kind is not None and self._placer.full(known.kind) is None:
+                self._first_parked(known.kind, due)
+            # It may have stood for others of a kind that it no longer is of.
+            if before is not None and before != known.kind and self._placer.full(before) is None:
+                self._first_parked(before, due)
 
     def report(self, planned: Planned, now_s: float) -> list[Command]:
         """What is to be written, once the bindings are in the view; evictions come last.
@@ -430,10 +544,23 @@ class GangScheduler:
             self._say(ask.name, says, now_s, commands)
             if ask.name in placed:
                 self._placed(ask, now_s, commands)
+        for name, found in planned.behind:
+            self._say_behind(name, found, now_s, commands)
         self._evict(done, now_s, commands)
         # Pods that others want to be near are like room that became free.
-        self._freed = -1 if near else self.space.freed
+        self._freed = -1 if near else planned.freed
         return commands
+
+    def _say_behind(
+        self, name: str, found: PlacementVerdict, now_s: float, commands: list[Command]
+    ) -> None:
+        known = self._gangs.get(name)
+        if known is None:
+            return
+        known.stands_for = known.version if found.stands else -1
+        before = self.verdicts.get(name)
+        if before is None or before[0] is not found.waiting or now_s >= known.said_s + SAY_AGAIN_S:
+            self._say(name, (found.waiting, found.says), now_s, commands)
 
     def _check_admitted(self, done: Pass) -> None:
         for name in dict.fromkeys(binding.gang for binding in done.bindings):
@@ -448,6 +575,9 @@ class GangScheduler:
             if self._levels.get(name) != keys:
                 self._levels[name] = keys
                 self.space.add_topology(name, keys, list(levels))
+                self._unpark_all()
+                for known in self._gangs.values():
+                    known.kind_of = -1
         for name in [name for name in self._levels if name not in self._view.levels]:
             del self._levels[name]
             self.space.remove_topology(name)
@@ -567,6 +697,9 @@ class GangScheduler:
             self.verdicts.pop(name, None)
         else:
             self.verdicts[name] = verdict
+            known = self._gangs.get(name)
+            if known is not None:
+                known.said_s = now_s
         if gang is None:
             return
         says = "" if verdict is None else verdict[1]

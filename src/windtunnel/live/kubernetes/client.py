@@ -402,7 +402,7 @@ class Client:
         }
         await self._write("POST", PODS.path(pod.namespace, pod.name, "binding"), body)
 
-    async def evict(self, pod: Meta, *, grace_s: int | None = None) -> None:
+    async def evict(self, pod: Meta, *, grace_s: int | None = None, dry_run: bool = False) -> None:
         """Deletes this uid if disruption budgets allow it, else `TooManyRequests` at once."""
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
@@ -413,6 +413,7 @@ class Client:
             "deleteOptions": options,
         }
         path = PODS.path(pod.namespace, pod.name, "eviction")
+        path += "?dryRun=All" if dry_run else ""
         await self._write("POST", path, body, repeat_shed=False)
 
     # -- Exchanges

@@ -216,6 +216,8 @@ class Reflector(Generic[Held]):
         version = await self._client.list_pages(self.resource, self._selection, begin, take)
         with no_collection():
             self.cache.replace(objects, version)
+            if not self.synced.is_set():
+                gc.freeze()  # what it holds from now on is not looked through at each collection
         self.steps.listed(version)
         self.last_error = None
         self._heard_s = monotonic_s()

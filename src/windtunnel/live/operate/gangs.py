@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count, groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from windtunnel.core.loop import INFINITY
 from windtunnel.core.random import Streams, fresh_seed
@@ -36,10 +36,13 @@ from windtunnel.live.kubernetes.events import EventRecorder, Subject
 from windtunnel.live.kubernetes.pacing import Backoff
 from windtunnel.live.operate.mirror import RESOURCES, InvalidSet, Mirror
 from windtunnel.live.operate.orphans import Orphans
-from windtunnel.live.operate.placement import Placement
 from windtunnel.live.operate.refusals import Refusals
+from windtunnel.live.operate.takeover import Takeover
 from windtunnel.live.operate.writer import CallAnswer, CallOutcome, Versions, Writer
 from windtunnel.live.system import unwrapped
+
+if TYPE_CHECKING:
+    from windtunnel.live.operate.placement import Placement
 
 ACCEPTED: Final = "Accepted"
 STALE_S: Final = 0.05
@@ -102,6 +105,8 @@ class GangOperator:
         """Whether it was told that the API server does not answer."""
         self._refusals: Final = Refusals(mirror.view, now_s())
         self._orphans: Final = None if writer is None else Orphans(mirror, writer.client, now_s)
+        self._takeover: Final = Takeover(mirror, writer, self._taken, self._not_taken)
+        self._take_again_s = INFINITY
         self._tell_again_s = INFINITY
         self._told_invalid: Final[dict[str, tuple[str, str]]] = {}
         self.on_decision: Decided | None = None
@@ -118,7 +123,10 @@ class GangOperator:
         """Until it is cancelled, or the lease is lost."""
         with unwrapped():
             async with asyncio.TaskGroup() as self._calling:
-                tasks: list[Beside] = [(self._tell_invalid, lambda: self._tell_again_s)]
+                tasks: list[Beside] = [
+                    (self._tell_invalid, lambda: self._tell_again_s),
+                    (self._take_over, lambda: self._take_again_s),
+                ]
                 if self._orphans is not None:
                     tasks.append((self._sweep, self._orphans.next_s))
                 if self._placement is not None:
@@ -152,6 +160,21 @@ class GangOperator:
         if commands:
             self._do(commands, self._now_s())
             self._mirror.woken.set()  # there may be more to place after a look at the view
+
+    async def _take_over(self) -> None:
+        self._take_again_s = INFINITY
+        pace = await self._takeover.step()
+        if pace:
+            self._take_again_s = self._now_s() + self._delay_s("", pace, self._now_s())
+
+    def _taken(self, calls: Sequence[ApiCall]) -> None:
+        self.decided += len(calls)
+        if self.on_decision is not None:
+            self.on_decision(self._now_s(), calls)
+
+    def _not_taken(self, call: ApiCall, answer: CallAnswer) -> None:
+        if self.on_failure is not None:
+            self.on_failure(call, answer)
 
     async def _sweep(self) -> None:
         assert self._orphans is not None

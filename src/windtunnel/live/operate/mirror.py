@@ -9,8 +9,20 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from windtunnel.core.errors import MALFORMED, InputError
-from windtunnel.gangs.kubernetes.reading import name_of, read
-from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, NODE, POD, SET, Node, Pod
+from windtunnel.gangs.kubernetes.reading import is_older, name_of, read
+from windtunnel.gangs.kubernetes.takeover import FINALIZERS, is_groves, is_unknown
+from windtunnel.gangs.objects import (
+    CLIQUE,
+    GANG,
+    GROUP,
+    NODE,
+    POD,
+    SET,
+    Node,
+    Pod,
+    PodClique,
+    Thing,
+)
 from windtunnel.gangs.view import View
 from windtunnel.live.kubernetes.client import ALL, Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import NotFound
@@ -21,6 +33,8 @@ from windtunnel.live.operate.received import Bare, Received, form_of
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 OPERATOR: Final = "grove-operator"
 MANAGED: Final = f"{MANAGED_BY}={OPERATOR}"
+LEASE: Final = "windtunnel-operator"
+"""Of the leader among the operators of an installation."""
 TOPOLOGY: Final = "ClusterTopologyBinding"
 PRIORITY: Final = "PriorityClass"
 
@@ -85,6 +99,9 @@ class Mirror:
         self.view: Final = View()
         self.invalid: Final[dict[str, InvalidSet]] = {}
         """By name: sets as they are now, while the view has what they were before, or nothing."""
+        self.groves: Final[dict[tuple[str, str], Received]] = {}
+        """By kind and name: what Grove's own operator left behind. The view has none of the sets
+        among it that are to be taken over."""
         self.strays: Final[list[Pod]] = []
         """Pods that were of a clique, and are of none any more."""
         self.woken: Final = asyncio.Event()
@@ -93,6 +110,8 @@ class Mirror:
         """Told of every change before the view is: kind, name, and the object or None."""
         self.pod_watchers: Final[list[Callable[[Received | None, Received | None], None]]] = []
         """Told of every pod after the view is, those included that belong to no gang."""
+        self._bound: Final[dict[str, dict[str, None]]] = {}
+        """By node: the pods of the view that are bound to it."""
         self._now_s: Final = now_s
         self._namespace: Final = namespace
         self.objects: Final[dict[str, Reflector[Received]]] = {}
@@ -167,13 +186,14 @@ class Mirror:
                 self.view.priorities[name] = after.value
         elif after is None:
             self.invalid.pop(name, None) if kind == SET else None
+            self.groves.pop((kind, name), None)
             known = self.view.find(kind, name)
             if known is not None:
-                self.view.remove(known)
+                self._remove(known)
         elif kind != POD or (_is_of_clique(after) and self._is_watched(after)):
             self._put(kind, name, after)
         elif (pod := self.view.pods.get(name)) is not None:
-            self.view.remove(pod)
+            self._remove(pod)
             if not _is_of_clique(after):
                 self.strays.append(pod)  # it lost its owner
 
@@ -188,28 +208,56 @@ class Mirror:
         try:
             thing = read(kind, after, self.view, self._now_s())
         except (InputError, *MALFORMED) as error:  # it keeps its last readable state
-            says = str(error) if isinstance(error, InputError) else f"it is malformed: {error!r}"
             if kind == SET:
-                self.invalid[name] = InvalidSet(after, says)
+                self.reject(name, after, error)
             else:
-                self.reflectors[kind].unreadable[after.metadata.key] = says
+                self.reflectors[kind].unreadable[after.metadata.key] = _fault_of(error)
             if known is not None and known.uid == after.metadata.uid:
                 known.version = after.metadata.resource_version
             return
         if kind == SET:
             self.invalid.pop(name, None)
-        if isinstance(known, Node) and isinstance(thing, Node) and not _same(known, thing):
-            self.view.remove(known)
+        if kind in FINALIZERS and self._is_groves(kind, name, after):
+            if known is not None and known.uid != after.metadata.uid:
+                self.view.remove(known)
+            return
+        if known is not None and _is_another(known, thing):
+            self._remove(known)
         self.view.put(thing)
+        if isinstance(thing, Pod) and thing.node:
+            self._bound.setdefault(thing.node, {})[name] = None
         if kind == NODE and (known is None or known.uid != thing.uid):
-            self._read_again(name)
+            self._read_again(thing)
 
-    def _read_again(self, node: str) -> None:
+    def reject(self, name: str, raw: Received, error: Exception) -> None:
+        """A set cannot be read: it will say why."""
+        found = InvalidSet(raw, _fault_of(error))
+        if self.invalid.get(name) != found:
+            self.invalid[name] = found
+            self.woken.set()
+
+    def _is_groves(self, kind: str, name: str, after: Received) -> bool:
+        """Notes what Grove's operator left behind; whether it is a set that waits for that."""
+        if not is_groves(kind, after):
+            self.groves.pop((kind, name), None)
+            return False
+        self.groves[kind, name] = after
+        return kind == SET and is_unknown(after) and after.metadata.deletion_timestamp is None
+
+    def _remove(self, known: Thing) -> None:
+        self.view.remove(known)
+        if isinstance(known, Pod) and known.node:
+            on_node = self._bound.get(known.node, {})  # not yet of one that was just bound
+            on_node.pop(known.name, None)
+            if not on_node:
+                self._bound.pop(known.node, None)
+
+    def _read_again(self, node: Thing) -> None:
         """Pods on a node that has just come: they may have been on another of its name."""
-        for pod in [one for one in self.view.pods.values() if one.node == node]:
-            raw = self.raw(POD, pod.name)
-            if raw is not None:
-                self._put(POD, pod.name, raw)
+        for name in list(self._bound.get(node.name, ())):
+            raw = self.raw(POD, name)
+            if raw is not None and is_older(self.view.pods[name], node):
+                self._put(POD, name, raw)
 
     def _topology(self, name: str, after: Received | None) -> None:
         if after is None:
@@ -221,6 +269,10 @@ class Mirror:
                 for one in (levels if isinstance(levels, list) else [])
                 if isinstance(one, dict) and "domain" in one and "key" in one
             }
+
+
+def _fault_of(error: Exception) -> str:
+    return str(error) if isinstance(error, InputError) else f"it is malformed: {error!r}"
 
 
 async def _served(client: Client, api_version: str) -> set[str]:
@@ -237,6 +289,12 @@ def _is_of_clique(pod: Received) -> bool:
     return owner is not None and owner.kind == CLIQUE
 
 
-def _same(known: Node, new: Node) -> bool:
-    """Whether a node is what it was, but for what may change of the same object."""
-    return (known.capacity, known.labels, known.taints) == (new.capacity, new.labels, new.taints)
+def _is_another(known: Thing, new: Thing) -> bool:
+    """Whether more than what may change of an object has changed: a node has other room, or a
+    clique of Grove's is taken over."""
+    if isinstance(known, Node) and isinstance(new, Node):
+        before, after = ((one.capacity, one.labels, one.taints) for one in (known, new))
+        return before != after
+    if isinstance(known, PodClique) and isinstance(new, PodClique):
+        return known.place != new.place
+    return isinstance(known, Pod) and known.uid != new.uid

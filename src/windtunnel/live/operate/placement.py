@@ -17,9 +17,10 @@ from windtunnel.gangs.commands import Command, Delete, PatchGangPlacement
 from windtunnel.gangs.kubernetes.reading import name_of
 from windtunnel.gangs.objects import POD
 from windtunnel.gangs.placement.following import FollowingScheduler
-from windtunnel.gangs.placement.placer import Binding
+from windtunnel.gangs.placement.placer import Binding, Eviction
+from windtunnel.gangs.placement.scheduler import Planned
 from windtunnel.live.kubernetes.client import STRATEGIC_PATCH, Client
-from windtunnel.live.kubernetes.errors import KubernetesError, NotLeader
+from windtunnel.live.kubernetes.errors import ApiError, KubernetesError, NotFound, NotLeader
 from windtunnel.live.kubernetes.resources import PODS, Meta, Object
 from windtunnel.live.operate.mirror import Mirror
 from windtunnel.live.operate.received import Received
@@ -92,6 +93,7 @@ class Placement:
                 self.refused += 1
                 self._scheduler.not_bound(planned, binding)
                 self._retry_s = self._now_s() + RETRY_S
+        await self._check_evictions(self._client, planned)
         commands = self._scheduler.report(planned, self._now_s())
         evictions = [one for one in commands if isinstance(one, Delete)]
         await asyncio.gather(*(self._evict(self._client, one) for one in evictions))
@@ -133,6 +135,35 @@ class Placement:
             same = found.metadata.uid == meta.uid
             return same and found.spec.get("nodeName") == binding.node
         return True
+
+    async def _check_evictions(self, client: Client, planned: Planned) -> None:
+        """Asks first whether each pod that would make way for a gang may be evicted: to lose only
+        some of them would help no gang. A budget that allows some of them says yes to each."""
+        for gang in dict.fromkeys(one.in_favour_of for one in planned.done.evictions):
+            found = [one for one in planned.done.evictions if one.in_favour_of == gang]
+            answers = await asyncio.gather(*(self._may_not_evict(client, one) for one in found))
+            says = next((one for one in answers if one), "")
+            if says:
+                self.refused += sum(bool(one) for one in answers)
+                self._retry_s = self._now_s() + RETRY_S
+                self._scheduler.not_evicted(planned, gang, says)
+
+    async def _may_not_evict(self, client: Client, eviction: Eviction) -> str:
+        """Why a pod cannot be evicted now; empty where it can, or is gone."""
+        meta = self._meta(eviction.pod)
+        if meta is None:
+            return ""
+        try:
+            await client.evict(meta, dry_run=True)
+        except NotLeader:
+            raise
+        except NotFound:
+            return ""
+        except ApiError as error:
+            return error.message
+        except KubernetesError as error:
+            return str(error)
+        return ""
 
     async def _evict(self, client: Client, command: Delete) -> None:
         """A disruption budget may say no: then the victim stays, and it is tried again."""

@@ -11,15 +11,13 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from windtunnel.core.clock import monotonic_s, unix_s
 from windtunnel.core.errors import InputError
 from windtunnel.core.extras import need
-from windtunnel.fleet.kubernetes.controller import FleetDecision
-from windtunnel.fleet.kubernetes.settings import FleetFile
 from windtunnel.gangs.kubernetes.calls import EVENT, ApiCall
 from windtunnel.live.admin import admin_app, serve_admin
 from windtunnel.live.emulate.serving import listen, url_of
@@ -31,23 +29,23 @@ from windtunnel.live.kubernetes.events import EventRecorder
 from windtunnel.live.kubernetes.leader import LeaderElector
 from windtunnel.live.kubernetes.reflector import Reflector
 from windtunnel.live.kubernetes.resources import Object
-from windtunnel.live.operate.fleet.metrics import FleetCollector
-from windtunnel.live.operate.fleet.program import FleetPlace, FleetProgram
 from windtunnel.live.operate.gangs import GangOperator
-from windtunnel.live.operate.mirror import Mirror
-from windtunnel.live.operate.placement import Placement
+from windtunnel.live.operate.mirror import LEASE, Mirror
 from windtunnel.live.operate.redaction import redacted
-from windtunnel.live.operate.rights import LEASE
-from windtunnel.live.operate.scaling.caches import ScalingCaches
-from windtunnel.live.operate.scaling.canary import CanaryOptions
-from windtunnel.live.operate.scaling.metrics import ScalingCollector
-from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions, scaling_log
-from windtunnel.live.operate.scaling.sources import PrometheusServer, open_sources
-from windtunnel.live.operate.webhooks import Webhooks
 from windtunnel.live.operate.writer import CallAnswer, Writer
 from windtunnel.live.system import run_until_stopped, unwrapped
-from windtunnel.scaling.decision import Decision
-from windtunnel.scaling.kubernetes.plan import ObjectName
+
+if TYPE_CHECKING:  # what an operator does not run is not loaded: a restart takes half a second less
+    from windtunnel.fleet.kubernetes.controller import FleetDecision
+    from windtunnel.fleet.kubernetes.settings import FleetFile
+    from windtunnel.live.operate.fleet.program import FleetProgram
+    from windtunnel.live.operate.scaling.caches import ScalingCaches
+    from windtunnel.live.operate.scaling.canary import CanaryOptions
+    from windtunnel.live.operate.scaling.operator import ScalingOperator
+    from windtunnel.live.operate.scaling.sources import PrometheusServer
+    from windtunnel.live.operate.webhooks import Webhooks
+    from windtunnel.scaling.decision import Decision
+    from windtunnel.scaling.kubernetes.plan import ObjectName
 
 FLUSH_S: Final = 1.0
 AWAY_S: Final = 2.0
@@ -170,6 +168,8 @@ class OperatorProgram:
         gc.unfreeze()
         async with contextlib.AsyncExitStack() as stack:
             if self.options.webhook_port is not None and not self.options.dry_run:
+                from windtunnel.live.operate.webhooks import Webhooks
+
                 self.webhooks = Webhooks(client, self._home(client), self._levels, self.now_s)
                 bound = listen(self.options.host, self.options.webhook_port)
                 await stack.enter_async_context(self.webhooks.serve(bound))
@@ -209,8 +209,12 @@ class OperatorProgram:
         self.elector = LeaderElector(client, self._home(client), LEASE, self.identity)
         self._installation = f"{self._home(client)}/{LEASE}"
         if options.scaling:
+            from windtunnel.live.operate.scaling.caches import ScalingCaches
+
             self._scaling_caches = ScalingCaches(client, options.namespace)
         if options.fleet is not None:
+            from windtunnel.live.operate.fleet.program import FleetPlace, FleetProgram
+
             place = FleetPlace(self._home(client), self.identity, options.dry_run)
             self.fleet = FleetProgram(options.fleet, client, self.mirror, place, self.now_s)
             self.fleet.on_decision = self._fleet_decided
@@ -281,6 +285,8 @@ class OperatorProgram:
         assert self.mirror is not None
         placement = None
         if self.options.placing:
+            from windtunnel.live.operate.placement import Placement
+
             fenced = None if writer is None else writer.client
             placement = Placement(self.mirror, fenced, self.now_s)
         image = self.options.init_image
@@ -299,6 +305,9 @@ class OperatorProgram:
         writer: Client | None,
         recorder: EventRecorder | None,
     ) -> None:
+        from windtunnel.live.operate.scaling.operator import ScalingOperator, ScalingOptions
+        from windtunnel.live.operate.scaling.sources import open_sources
+
         record = None if self._log_file is None else self._log_file.record
         options = ScalingOptions(self._installation, self.options.canary, record)
         async with open_sources(self.options.prometheus) as sources:
@@ -391,6 +400,8 @@ class OperatorProgram:
             self._log_file.record(now_s, f"gang.{event.reason}", subject, event.message, {})
 
     def _scaled(self, named: ObjectName, decision: Decision) -> None:
+        from windtunnel.live.operate.scaling.operator import scaling_log
+
         if self.options.dry_run and decision.changes:
             scaling_log.info(
                 "%s: would scale %s from %d to %d: %s",
@@ -411,8 +422,14 @@ class OperatorProgram:
 
         registry = CollectorRegistry()
         registry.register(OperatorCollector(self))
-        registry.register(ScalingCollector(lambda: self.scaling, self.now_s))
-        registry.register(FleetCollector(lambda: self.fleet))
+        if self.options.scaling:
+            from windtunnel.live.operate.scaling.metrics import ScalingCollector
+
+            registry.register(ScalingCollector(lambda: self.scaling, self.now_s))
+        if self.options.fleet is not None:
+            from windtunnel.live.operate.fleet.metrics import FleetCollector
+
+            registry.register(FleetCollector(lambda: self.fleet))
         return registry
 
 

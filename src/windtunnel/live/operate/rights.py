@@ -18,7 +18,7 @@ from windtunnel.live.kubernetes.resources import (
     NODE_CLAIMS,
     Resource,
 )
-from windtunnel.live.operate.mirror import PRIORITY, RESOURCES, TOPOLOGY
+from windtunnel.live.operate.mirror import LEASE, PRIORITY, RESOURCES, TOPOLOGY
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS, KTHENA
 from windtunnel.live.operate.webhooks import CONFIGURATIONS, NAME, SECRET
 from windtunnel.scaling.kubernetes import kthena
@@ -36,8 +36,6 @@ SERVICES: Final = "services"
 """What a gateway needs where a Service has its servers."""
 POOLS: Final = "pools"
 """What a gateway needs where an InferencePool has its servers."""
-
-LEASE: Final = "windtunnel-operator"
 
 CLUSTER: Final = "cluster"
 """Where a right counts: for kinds without a namespace, and in all namespaces."""
@@ -93,9 +91,12 @@ RIGHTS: Final = (
     Right(OPERATOR, EVENTS, "create patch"),
     Right(OPERATOR, LEASES, "create", at_home=True),
     Right(OPERATOR, LEASES, "get update", name=LEASE, at_home=True),
-    *_of_kinds(GANGS, (SET, TOPOLOGY, PRIORITY, NODE), "list watch"),
+    *_of_kinds(GANGS, (TOPOLOGY, PRIORITY, NODE), "list watch"),
+    # Sets and groups are patched where Grove's finalizers are taken off them.
+    *_of_kinds(GANGS, (SET,), "list watch patch"),
     *_of_kinds(GANGS, (CLIQUE, GANG, POD), "list watch create patch delete"),
-    *_of_kinds(GANGS, (GROUP, *OF_REPLICAS), "list watch create delete"),
+    *_of_kinds(GANGS, (GROUP,), "list watch create patch delete"),
+    *_of_kinds(GANGS, OF_REPLICAS, "list watch create delete"),
     *_of_kinds(GANGS, OF_SETS, "list watch create"),
     *_of_kinds(GANGS, (SET, CLIQUE, GROUP, GANG), "patch", "status"),
     # The creator of a Role must have the rights that it grants: the init containers' of each set.

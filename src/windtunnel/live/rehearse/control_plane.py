@@ -6,7 +6,6 @@ killed, stopped and started, and etcd's history compacted.
 
 import asyncio
 import contextlib
-import ctypes
 import datetime
 import ipaddress
 import json
@@ -144,9 +143,21 @@ def free_port() -> int:
         return port
 
 
-def _die_with_parent() -> None:
-    """Linux kills the child when the process that started it is gone, whatever happened to it."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+DIES_WITH_PARENT: Final = """\
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Becomes a program that Linux kills when the process that started it is gone, whatever happened to
+that. In a `preexec_fn` this could wait for ever for a lock of a thread that is not in the child."""
+
+
+def bound_to_us(program: Path) -> list[str]:
+    """The command that starts a program, without its arguments."""
+    if sys.platform != "linux":
+        return [str(program)]
+    return [sys.executable, "-I", "-S", "-c", DIES_WITH_PARENT, str(os.getpid()), str(program)]
 
 
 class KubernetesControlPlane:
@@ -265,11 +276,10 @@ class KubernetesControlPlane:
         """Only in the main thread: the role ends with the thread that launched it."""
         with (self.folder / f"{role}.log").open("ab") as written:
             self._running[role] = subprocess.Popen(  # noqa: S603 - the binary that was named
-                [self._binary, role, *self._arguments(role)],
+                [*bound_to_us(self._binary), role, *self._arguments(role)],
                 stdin=subprocess.DEVNULL,
                 stdout=written,
                 stderr=written,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
                 env={**os.environ, "GOGC": "200", "GOMAXPROCS": "2"},
             )
 

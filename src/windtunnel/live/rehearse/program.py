@@ -58,8 +58,9 @@ LAST_LOG_S: Final = 1.5
 ROUND_TRIPS: Final = 9
 LONGEST_SAID: Final = 300
 MODEL_CRASH: Final = "engine-crash"
-MACHINE_LOSS: Final = "machine-loss"
-PLAYED_FAULTS: Final = (MODEL_CRASH, MACHINE_LOSS)
+MACHINE_LOSSES: Final = ("machine-loss", "rack-loss", "zone-loss")
+RESTART: Final = "controller-restart"
+PLAYED_FAULTS: Final = (MODEL_CRASH, *MACHINE_LOSSES, RESTART)
 SERVER_SUBJECT: Final = "server/"
 MACHINE_SUBJECT: Final = "machine/"
 
@@ -70,7 +71,7 @@ class PlayedFault(NamedTuple):
     at_s: float
     kind: str
     subjects: Sequence[str]
-    """Names of servers, or of machines."""
+    """Names of servers or of machines; for a restart, none."""
 
 
 class RunPace(PodPace, Protocol):
@@ -182,6 +183,7 @@ class _Stage:
         self._servers.released = self._kubelets.look
         self._servers.changed = self._servers_changed
         self._gateway: asyncio.subprocess.Process | None = None
+        self._operate: asyncio.subprocess.Process | None = None
         self._began_s = 0.0
         self._late: Final = Distribution()
 
@@ -320,8 +322,12 @@ class _Stage:
         words += ["--lease-namespace", self._space, "--log", str(self._folder / "operator.jsonl")]
         if self._plan.objects.autoscalers:
             words.append("--autoscale")
-        async with self._process("operate", *words):
-            yield
+        async with self._process("operate", *words) as (process, _):
+            self._operate = process
+            try:
+                yield
+            finally:
+                self._operate = None
 
     @contextlib.asynccontextmanager
     async def _gateway_process(self) -> AsyncIterator[_GatewayUrls]:
@@ -443,6 +449,10 @@ class _Stage:
         if fault.kind == MODEL_CRASH:
             for label in fault.subjects:
                 await self._crash(label)
+        elif fault.kind == RESTART:
+            # It forgets all that it has seen, gives its Lease back, and begins anew.
+            assert self._operate is not None
+            self._operate.send_signal(signal.SIGHUP)
         else:
             for machine in fault.subjects:
                 await self._kubelets.fail_node(machine)

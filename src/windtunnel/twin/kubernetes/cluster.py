@@ -136,10 +136,10 @@ class SimCluster(Component):
         while self._queue.next_s <= now_s:
             entry = self._queue.pop()
             assert entry is not None
-            due = entry[3]
+            due = entry.payload
             assert isinstance(due, _Due)
-            self._happen(due, entry[0])
-            self.absorb(entry[0])
+            self._happen(due, entry.time_s)
+            self.absorb(entry.time_s)
 
     def apply(self, commands: Iterable[Command], now_s: float) -> list[Command]:
         """Carries out what a controller wants, and what follows at once; gives what was refused."""
@@ -362,7 +362,7 @@ class SimCluster(Component):
         for pod in self._pods_of(clique):
             life = self._lives.get(pod.name)
             if life is not None and life.entry is not None and _kind(life.entry) == CRASHED:
-                at_s = life.entry[0]
+                at_s = life.entry.time_s
                 if pod.ready:
                     self._cancel(life)
                 else:
@@ -510,7 +510,7 @@ def _never(pod: Pod) -> bool:  # noqa: ARG001 - no pod waits
 
 
 def _kind(entry: Entry) -> str:
-    due = entry[3]
+    due = entry.payload
     assert isinstance(due, _Due)
     return due.kind
 

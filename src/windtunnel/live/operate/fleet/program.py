@@ -48,7 +48,7 @@ from windtunnel.fleet.shard import Territory
 from windtunnel.gangs.api.pod_spec import requests_of
 from windtunnel.gangs.kubernetes.reading import name_of
 from windtunnel.gangs.objects import NODE, POD
-from windtunnel.gangs.placement.constraints import node_terms
+from windtunnel.gangs.placement.constraints import apart_by_host, node_terms
 from windtunnel.live.kubernetes.client import Client, ObjectSelection
 from windtunnel.live.kubernetes.errors import (
     AlreadyExists,
@@ -78,7 +78,7 @@ from windtunnel.live.system import unwrapped
 NAME: Final = "windtunnel-fleet"
 """Of its Leases, ConfigMaps and events, before the name of the fleet and the shard."""
 ONLY_SHARD: Final = "main"
-READING: Final = PodReader(node_terms, requests_of, name_of)
+READING: Final = PodReader(node_terms, apart_by_host, requests_of, name_of)
 WARNINGS: Final = ("short", "no_kind", "failed", "unsaved")
 TERM_EPOCHS: Final = 1 << 20
 """How often a controller may be built anew in one term."""
