@@ -166,6 +166,7 @@ class FormFinder:
         self._compiled = frozenset(manifest.modules) if manifest else frozenset()
         self._library = manifest.library if manifest else None
         self._refusal = refusal
+        self.form = "refused" if refusal else "compiled" if manifest else "interpreted"
 
     def find_spec(
         self,
@@ -227,7 +228,12 @@ def settle() -> str:
         )
     usable = None if faults or refusal else manifest
     sys.meta_path.insert(0, FormFinder(PACKAGE.parent, usable, refusal))
-    return "refused" if refusal else "compiled" if usable else "interpreted"
+    return form()
+
+
+def form() -> str:
+    """The form that was decided for this process."""
+    return next(finder.form for finder in sys.meta_path if isinstance(finder, FormFinder))
 
 
 def _some(faults: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -202,6 +203,81 @@ TABLES: dict[str, dict[str, Any]] = {
     "below zero": GEMM | {"m": [-1]},
     "no time": GEMM | {"latency": pa.array([None], pa.float64())},
 }
+
+
+def of_json(name: str, path: str, value: Any) -> Callable[[Path], None]:
+    """Puts another value into a file of a run."""
+
+    def harm(folder: Path) -> None:
+        place = folder / name
+        found = inner = msgspec.json.decode(place.read_bytes())
+        *way, last = path.split(".")
+        for key in way:
+            inner = inner[int(key)] if isinstance(inner, list) else inner[key]
+        inner[last] = value
+        place.write_bytes(msgspec.json.encode(found))
+
+    return harm
+
+
+def of_column(name: str, column: str, value: Any) -> Callable[[Path], None]:
+    """Puts one value into all rows of a column of a run."""
+
+    def harm(folder: Path) -> None:
+        table = pq.read_table(folder / name)
+        place = table.column_names.index(column)
+        values = pa.array([value] * table.num_rows)
+        pq.write_table(table.set_column(place, column, values), folder / name)
+
+    return harm
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
+    "latencies are a number": (
+        of_json("result.json", "latency", 5),
+        ("explain", "report", "compare"),
+    ),
+    "a mean is a word": (of_json("result.json", "latency.ttft.mean", "x"), ("compare",)),
+    "trust says nothing": (of_json("result.json", "trust.findings", []), ("compare",)),
+    "another pool": (of_json("scenario.json", "serving.pools.0.name", "other"), ("explain",)),
+    "words for times": (of_column("timeline.parquet", "time", "x"), ("explain", "report")),
+    "no pool": (of_column("timeline.parquet", "pool", None), ("explain",)),
+    "numbers for words": (of_column("requests.parquet", "source", 1), ("explain",)),
+    "fractions of tokens": (of_column("requests.parquet", "prompt_tokens", 0.5), ("explain",)),
+}
+
+
+@pytest.mark.parametrize(
+    ("harm", "name"), [(harm, name) for harm, (_, names) in DAMAGE.items() for name in names]
+)
+def test_a_damaged_run_is_a_sentence(
+    harm: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "good.yaml"
+    scenario.write_text(SCENARIO)
+    for folder in ("run", "other"):
+        with pytest.raises(SystemExit) as left:
+            main(["simulate", str(scenario), "-o", folder])
+        assert left.value.code == 0
+    (tmp_path / "run/report.html").unlink()
+    DAMAGE[harm][0](tmp_path / "run")
+    capsys.readouterr()
+    said = refused([name, "run", *(["other"] if name == "compare" else [])], capsys)
+    assert said.startswith("windtunnel: run")
+    assert "its files lack something, or have it in another form" in said
+
+
+def test_a_router_of_a_plan_without_a_policy_has_the_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "good.yaml"
+    scenario.write_text(
+        SCENARIO + "plan: {slo: [standard], routers: [{}], replicas: {min: 1, max: 2}}\n"
+    )
+    with pytest.raises(SystemExit) as left:
+        main(["plan", str(scenario), "--jobs", "1", "--json", "-"])
+    assert left.value.code == 0, capsys.readouterr()
+    assert '"round-robin"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", TABLES)

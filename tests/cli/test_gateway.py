@@ -98,6 +98,7 @@ def test_it_says_where_metrics_are_and_counts_early_refusals(tmp_path: Path) -> 
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.endswith(f"; metrics and /servers on http://{admin}\n")
+        assert ": 1 server, weighted routing" in line
         url = line.split()[2].rstrip(":")
         request = urllib.request.Request(
             f"{url}/v1/chat/completions",

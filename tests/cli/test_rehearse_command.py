@@ -1,4 +1,4 @@
-"""What `windtunnel rehearse` refuses before it starts anything."""
+"""What `windtunnel rehearse` refuses before it starts anything, and what it would inject."""
 
 from __future__ import annotations
 
@@ -45,3 +45,23 @@ def test_bad_input_is_a_sentence(
     assert says in err
     assert not [one for one in tmp_path.iterdir() if one.name.startswith("windtunnel-rehearse")]
     assert not (tmp_path / "out" / "rehearsal.json").exists()
+
+
+def test_which_faults_are_injected_and_into_what() -> None:
+    from windtunnel.cli.live.rehearsed import RehearsedScenario
+
+    rack = "{at: 2s, kind: rack-loss}"
+    restarts = [
+        f"{{at: {at}s, kind: controller-restart, controller: {which}}}"
+        for at, which in ((3, "gangs"), (4, "gateway"))
+    ]
+    slow = "{at: 5s, kind: slow-machine, for: 2s}"
+    faults = f"faults=[{', '.join([rack, *restarts, slow])}]"
+    scenario = RehearsedScenario(Path("examples/rehearse.yaml"), ["duration=8s", faults], None)
+    assert "faults that are not injected: controller-restart, slow-machine" in scenario.notes
+    scenario.simulated()
+    found = scenario.rehearsal().changes.faults
+    assert [(one.at_s, one.kind, [*one.subjects]) for one in found] == [
+        (2.0, "rack-loss", ["h100-0", "h100-1"]),
+        (3.0, "controller-restart", []),
+    ]

@@ -120,6 +120,7 @@ def limits(draw: st.DrawFn, habits: bool = True) -> EngineLimits:
         scheduling=draw(st.sampled_from(sorted(SCHEDULING))),
         prefix_caching=caching,
         chunked_prefill=draw(st.sampled_from([True, True, True, False])),
+        mixed_batches=draw(st.sampled_from([True, False])),
         async_scheduling=overlaps,
         host_overhead_s=draw(st.sampled_from([0, 3, 40, 200])) * TICK,
         reserve_full_prompt=draw(st.booleans()),

@@ -71,6 +71,28 @@ def test_running_requests_go_before_waiting_ones(engine: Make) -> None:
     assert (served[1].scheduled_s, served[1].finished_s) == (1.0, 3.0)
 
 
+def test_prompts_go_alone_and_first_without_mixed_batches(engine: Make) -> None:
+    """Request 0 has a token at 1 and 2, waits for two steps of 18 tokens, and goes on beside 1."""
+    chosen = limits(max_num_batched_tokens=10, max_num_seqs=10, mixed_batches=False)
+    server = engine(0, chosen, ONE_SECOND)
+    served = serve(server, asks(0, 5, 4), asks(1, 18, 2, at=1.5))
+    assert (served[1].scheduled_s, served[1].first_token_s, served[1].finished_s) == (2.0, 4.0, 5.0)
+    assert served[0].finished_s == 6.0
+    assert (server.token_gaps.count, server.token_gaps.high) == (4, 3.0)
+
+
+def test_prompts_in_steps_of_their_own_have_the_whole_budget(engine: Make) -> None:
+    """Two decodes leave all ten tokens to a prompt that may not be split."""
+    chosen = limits(
+        max_num_batched_tokens=10, max_num_seqs=3, chunked_prefill=False, mixed_batches=False
+    )
+    served = serve(
+        engine(0, chosen, ONE_SECOND), asks(0, 4, 6), asks(1, 4, 6), asks(2, 10, 1, at=1.5)
+    )
+    assert (served[2].scheduled_s, served[2].finished_s) == (2.0, 3.0)
+    assert served[0].finished_s == served[1].finished_s == 7.0
+
+
 def test_the_last_admitted_is_the_first_victim(engine: Make) -> None:
     server = engine(0, limits(kv_blocks=13, block_size=4), ONE_SECOND)
     served = serve(server, *(asks(number, 12, 12) for number in range(4)))

@@ -35,7 +35,7 @@ workload:
     count: {count}
     arrivals: {{process: poisson, rate: {rate}/s}}
     prompt_tokens: {{distribution: lognormal, mean: 512, cv: 0.5, min: 4, max: 8192}}
-    output_tokens: {{distribution: lognormal, mean: 256, cv: 0.5, min: 1, max: 8192}}
+    output_tokens: {{distribution: lognormal, mean: {lengths}, cv: 0.5, min: 1, max: 8192}}
     prefix: {{tokens: 256, groups: 16}}
 serving:
   pools: {pools}
@@ -74,13 +74,13 @@ def lines_of(work: Callable[[], object]) -> int:
 
 def _requests(count: int, *, check: bool = False, **settings: str) -> Work:
     """Whole requests, from their arrival to the result."""
-    values = {"rate": "60", "router": LEAST_LOADED, "pools": _pool(4)} | settings
+    values = {"rate": "60", "lengths": "256", "router": LEAST_LOADED, "pools": _pool(4)} | settings
     plan = load_text(SCENARIO.format(count=count, **values))
     return lambda: run(plan, check=check)
 
 
-def _pool(replicas: int) -> str:
-    return f"[{{name: main, replicas: {replicas}, accelerator: h200}}]"
+def _pool(replicas: int, more: str = "") -> str:
+    return f"[{{name: main, replicas: {replicas}, accelerator: h200{more}}}]"
 
 
 def _tasks(count: int) -> Work:
@@ -140,6 +140,9 @@ PATHS: dict[str, Callable[[int], Work]] = {
     "request, split into prefill and decode": lambda count: _requests(count, pools=SPLIT),
     "request, overloaded gateway": lambda count: _requests(
         count, rate="400", pools=_pool(1), router=f"{LEAST_LOADED}{GATEWAY}"
+    ),
+    "request, server that preempts": lambda count: _requests(
+        count, rate="400", lengths="1500", pools=_pool(1, ", engine: {kv_blocks: 6000}")
     ),
     "request, every invariant checked": lambda count: _requests(count, check=True),
     "cycle of task admission": _tasks,

@@ -47,6 +47,15 @@ def test_an_edited_module_runs_as_edited_and_says_so_once(site: Site) -> None:
     assert warned.count("\n") == 1
 
 
+def test_worker_processes_have_the_form_of_their_parent_and_do_not_repeat_it(site: Site) -> None:
+    edit(site, EVENTS)
+    call = "from windtunnel.core.processes import Processes\nimport math\n"
+    call += "with Processes(math.sqrt, 2) as two: print(sorted(dict(two.map([1, 4]))))"
+    done = site.python("-c", call)
+    assert done.stdout == "[0, 1]\n"
+    assert done.stderr.count("changed after it was compiled") == 1
+
+
 def test_undoing_the_edit_makes_the_binaries_fresh_again(site: Site) -> None:
     before = (site.folder / EVENTS).read_bytes()
     edit(site, EVENTS)

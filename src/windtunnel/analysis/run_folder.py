@@ -5,7 +5,9 @@ Memory does not grow with the number of requests.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +101,25 @@ class Series(msgspec.Struct, frozen=True):
 def _fault(path: Path, what: str) -> InputError:
     hint = "give a folder that `windtunnel simulate` has written"
     return InputError(what, where=str(path), hint=hint)
+
+
+@contextmanager
+def whole(*folders: Path) -> Iterator[None]:
+    """Runs whose files lack something, or have a word in the place of a number, are a sentence.
+
+    Each file is checked when it is read; that one lacks what another speaks of shows only where it
+    is used.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{Path(frames[-1].filename).stem}:{frames[-1].name}"
+        what = "its files lack something, or have it in another form: "
+        what += f"{type(error).__name__} in {place}: {error}"
+        hint = "another version wrote them, or they are damaged: simulate again"
+        where = " or ".join(str(folder) for folder in folders)
+        raise InputError(what, where=where, hint=hint) from error
 
 
 def _refuse_pipes(path: Path) -> None:

@@ -135,7 +135,7 @@ def simulate(
     """Runs a scenario: a file, a dictionary, or a plan of `wt.load`.
 
     `sets` are overrides: `{"serving.pools.0.replicas": 8}`, or texts as `--set` takes them. With
-    `check`, every invariant is checked after every event. A `folder` gets the files of the run, as
+    `check`, invariants are checked after every event. A `folder` gets the files of the run, as
     the command of the same name writes them.
     """
     plan = plan_of(scenario, sets, seed)

@@ -7,6 +7,7 @@ right to half a percent.
 
 import math
 import sys
+from array import array
 from typing import Any, Final
 
 from windtunnel.core.histogram import Histogram
@@ -15,6 +16,7 @@ EXACT_VALUES: Final = 1_000_000
 FEW_VALUES: Final = 1_000
 """Kept where there may be a thousand distributions."""
 WORTH_AN_ARRAY: Final = 10_000
+PACKED_TOGETHER: Final = 4_096
 PERCENTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99))
 SHARES: Final = (*[share for _, share in PERCENTILES], 1.0)
 
@@ -24,79 +26,93 @@ class Distribution:
 
     def __init__(self, exact: int = EXACT_VALUES) -> None:
         self._exact: Final = exact
-        self.kept: list[float] = []
+        self._latest: list[float] = []
+        self._packed: Final = array("d")  # a float of a list takes four times the memory
+        self._most_latest = min(exact, PACKED_TOGETHER)
         self.folded: Histogram | None = None
-        self._total = 0.0  # of the first `_summed` values, which are summed before they are sorted
+        self._total = 0.0  # of the first `_summed` values
         self._summed = 0
-        self._sorted: list[float] | Any = self.kept  # in order: the list itself, or an array
+        self._sorted: list[float] | Any = self._latest  # in order: a list, or an array
         self._ordered = 0  # how many there were when they were last sorted
 
     def add(self, value: float) -> None:
         if self.folded is not None:
             self.folded.add(value, 1)
             return
-        self.kept.append(value)
-        if len(self.kept) > self._exact:
+        self._latest.append(value)
+        if len(self._latest) > self._most_latest:
+            self._pack()
+
+    def _pack(self) -> None:
+        self._packed.fromlist(self._latest)
+        self._latest.clear()
+        if len(self._packed) > self._exact:
             self.fold()
+        self._most_latest = min(self._exact - len(self._packed), PACKED_TOGETHER)
 
     def fold(self) -> None:
         """Gives up exact percentiles for memory that does not grow."""
         if self.folded is None:
             self.folded = Histogram()
-            for value in self.kept:
-                self.folded.add(value, 1)
-            self.kept.clear()
+            for values in (self._packed, self._latest):
+                for value in values:
+                    self.folded.add(value, 1)
+            del self._packed[:]
+            self._latest.clear()
+
+    def values(self) -> "array[float]":
+        """All that are kept, in the order in which they came."""
+        if self._latest:
+            self._pack()
+        return self._packed
 
     def take(self, other: "Distribution") -> None:
         """Adds all values of another."""
-        if self.folded is None and len(self.kept) + other.count > self._exact:
+        if self.folded is None and self.count + other.count > self._exact:
             self.fold()
         if other.folded is not None:
             self.fold()
             assert self.folded is not None
             self.folded.merge(other.folded)
             return
-        for value in other.kept:
+        for value in other.values():
             self.add(value)
 
     @property
     def count(self) -> int:
-        return self.folded.count if self.folded is not None else len(self.kept)
+        if self.folded is not None:
+            return self.folded.count
+        return len(self._packed) + len(self._latest)
 
     def mean(self) -> float:
         if self.folded is not None:
             return self.folded.mean()
-        self._sum()
-        return self._total / len(self.kept) if self.kept else math.nan
+        values = self.values()
+        for index in range(self._summed, len(values)):
+            self._total += values[index]
+        self._summed = len(values)
+        return self._total / len(values) if values else math.nan
 
     def quantile(self, share: float) -> float:
         if self.folded is not None:
             return self.folded.quantile(share)
-        if self._ordered < len(self.kept):
-            self._sum()
-            self._sorted = _sorted(self.kept)
-            self._ordered = len(self.kept)
-        if self._sorted is not self.kept and share not in SHARES:
+        if self._ordered < self.count:
+            self._sorted = _sorted(self.values())
+            self._ordered = self.count
+        if share not in SHARES and not isinstance(self._sorted, list):
             self._sorted.sort()
         return quantile_of(self._sorted, share)
 
-    def _sum(self) -> None:
-        """Adds up values that came since the last time, in the order in which they came."""
-        for index in range(self._summed, len(self.kept)):
-            self._total += self.kept[index]
-        self._summed = len(self.kept)
 
-
-def _sorted(values: list[float]) -> list[float] | Any:
+def _sorted(values: "array[float]") -> list[float] | Any:
     """Sorts values; of many, where numpy is there, an array that is in order at the ranks of
     `SHARES`, in a fifth of the time."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or len(values) < WORTH_AN_ARRAY:
-        values.sort()
-        return values
-    array = numpy.fromiter(values, float, len(values))
-    array.partition([rank for share in SHARES for rank in _ranks(len(values), share)])
-    return array
+        return sorted(values)
+    ordered = numpy.array(values)
+    ordered.partition([rank for share in SHARES for rank in _ranks(len(values), share)])
+    return ordered
 
 
 def quantile_of(ordered: list[float] | Any, share: float) -> float:

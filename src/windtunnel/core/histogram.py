@@ -6,28 +6,69 @@ which is what the gaps between tokens of a growing batch are, go in as a whole.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Final
+
+from mypy_extensions import i64
 
 GROWTH: Final = 1.01
 _LOG_GROWTH: Final = math.log(GROWTH)
 
 
-class Histogram:
-    """Counts of values by bucket, with count, sum, minimum and maximum kept exactly."""
+class HistogramBuckets:
+    """Counts by bucket, in a list that grows at both ends."""
 
     def __init__(self) -> None:
-        self._counts: list[int] = []
-        self._lowest = 0  # the bucket of the first count
-        self.zeros = 0
-        self.count = 0
+        self.counts: list[int] = []
+        self.lowest: i64 = 0  # the bucket of the first count
+
+    def put(self, bucket: i64, times: i64) -> None:
+        index = bucket - self.lowest
+        if not 0 <= index < len(self.counts):
+            self._grow(bucket)
+            index = bucket - self.lowest
+        count: i64 = self.counts[index]  # += would add them as objects
+        self.counts[index] = count + times
+
+    def _grow(self, bucket: i64) -> None:
+        """Makes room for a bucket, and some around it."""
+        if not self.counts:
+            self.lowest = bucket
+        below = max(0, self.lowest - bucket + 16) if bucket < self.lowest else 0
+        above = max(0, bucket + 16 - self.lowest - len(self.counts))
+        self.counts = [0] * below + self.counts + [0] * above
+        self.lowest -= below
+
+    def by_bucket(self) -> dict[int, int]:
+        """Those that are not 0."""
+        lowest = int(self.lowest)
+        return {lowest + i: times for i, times in enumerate(self.counts) if times}
+
+    def take(self, other: "HistogramBuckets") -> None:
+        """Adds the counts of another."""
+        for bucket, times in other.by_bucket().items():
+            self.put(bucket, times)
+
+
+class Histogram:
+    """Counts of values by bucket, with count, sum, minimum and maximum kept exactly.
+
+    Several may count into the same buckets: then these are known of all together (`merged`),
+    and take the memory of one.
+    """
+
+    def __init__(self, buckets: HistogramBuckets | None = None) -> None:
+        self.bucket_counts: Final = buckets if buckets is not None else HistogramBuckets()
+        self.zeros: i64 = 0
+        self.count: i64 = 0
         self.total = 0.0
         self.low = math.inf
         self.high = -math.inf
 
-    def add(self, value: float, times: int) -> None:
+    def add(self, value: float, times: i64) -> None:
         """Counts a value that was seen `times` times."""
         self.count += times
-        self.total += value * times
+        self.total += value * float(times)
         if value < self.low:
             self.low = value
         if value > self.high:
@@ -35,30 +76,14 @@ class Histogram:
         if value <= 0.0:
             self.zeros += times
             return
-        self._put(math.floor(math.log(value) / _LOG_GROWTH), times)
-
-    def _put(self, bucket: int, times: int) -> None:
-        index = bucket - self._lowest
-        if not 0 <= index < len(self._counts):
-            self._grow(bucket)
-            index = bucket - self._lowest
-        self._counts[index] += times
-
-    def _grow(self, bucket: int) -> None:
-        """Makes room for a bucket, and some around it."""
-        if not self._counts:
-            self._lowest = bucket
-        below = max(0, self._lowest - bucket + 16) if bucket < self._lowest else 0
-        above = max(0, bucket + 16 - self._lowest - len(self._counts))
-        self._counts = [0] * below + self._counts + [0] * above
-        self._lowest -= below
+        self.bucket_counts.put(math.floor(math.log(value) / _LOG_GROWTH), times)
 
     @property
     def buckets(self) -> dict[int, int]:
         """The buckets that have counts: bucket b holds values from 1.01**b on."""
-        return {self._lowest + i: times for i, times in enumerate(self._counts) if times}
+        return self.bucket_counts.by_bucket()
 
-    def add_series(self, first: float, increase: float, terms: int, times: int) -> None:
+    def add_series(self, first: float, increase: float, terms: i64, times: i64) -> None:
         """Counts `times` times each of `terms` values from `first` on, `increase` apart."""
         if first <= 0.0 < increase and terms > 1:
             self.add(first, times)
@@ -67,28 +92,33 @@ class Histogram:
         if increase <= 0.0 or terms == 1:
             self.add(first, terms * times)
             return
-        last = first + increase * (terms - 1)
-        bucket = math.floor(math.log(first) / _LOG_GROWTH)
-        top = math.floor(math.log(last) / _LOG_GROWTH)
-        done = 0
+        last = first + increase * float(terms - 1)
+        bucket: i64 = math.floor(math.log(first) / _LOG_GROWTH)
+        top: i64 = math.floor(math.log(last) / _LOG_GROWTH)
+        done: i64 = 0
         while bucket < top:
-            edge = math.exp((bucket + 1) * _LOG_GROWTH)
-            upto = min(max(math.ceil((edge - first) / increase), done), terms)
+            edge = math.exp(float(bucket + 1) * _LOG_GROWTH)
+            upto = terms
+            terms_below = (edge - first) / increase
+            if terms_below < float(terms):
+                upto = max(math.ceil(terms_below), done)
             if upto > done:
-                self._put(bucket, (upto - done) * times)
+                self.bucket_counts.put(bucket, (upto - done) * times)
                 done = upto
             bucket += 1
         if done < terms:
-            self._put(top, (terms - done) * times)
+            self.bucket_counts.put(top, (terms - done) * times)
         self.count += terms * times
-        self.total += (first + last) / 2 * terms * times
+        self.total += (first + last) / 2.0 * float(terms) * float(times)
         self.low = min(self.low, first)
         self.high = max(self.high, last)
 
     def merge(self, other: "Histogram") -> None:
         """Adds all that another histogram has counted."""
-        for bucket, times in other.buckets.items():
-            self._put(bucket, times)
+        self.bucket_counts.take(other.bucket_counts)
+        self.take_sums(other)
+
+    def take_sums(self, other: "Histogram") -> None:
         self.zeros += other.zeros
         self.count += other.count
         self.total += other.total
@@ -96,7 +126,7 @@ class Histogram:
         self.high = max(self.high, other.high)
 
     def mean(self) -> float:
-        return self.total / self.count if self.count else math.nan
+        return self.total / float(self.count) if self.count else math.nan
 
     def quantile(self, share: float) -> float:
         """The value below which `share` of the counts lie, to within half a percent.
@@ -105,7 +135,7 @@ class Histogram:
         """
         if not self.count:
             return math.nan
-        rank = min(max(share, 0.0), 1.0) * (self.count - 1)
+        rank = min(max(share, 0.0), 1.0) * float(self.count - 1)
         below = math.floor(rank)
         low = self._at(below)
         return low if rank == below else low + (rank - below) * (self._at(below + 1) - low)
@@ -117,9 +147,22 @@ class Histogram:
         seen = self.zeros
         if rank == 0 or rank < seen:
             return self.low
-        for index, times in enumerate(self._counts):
+        for index, times in enumerate(self.bucket_counts.counts):
             seen += times
             if rank < seen:
-                middle = math.exp((self._lowest + index + 0.5) * _LOG_GROWTH)
+                middle = math.exp((float(self.bucket_counts.lowest) + index + 0.5) * _LOG_GROWTH)
                 return min(max(middle, self.low), self.high)
         return self.high
+
+
+def merged(parts: Iterable[Histogram]) -> Histogram:
+    """All values of some histograms as one; buckets that several share count once."""
+    whole = Histogram()
+    known: dict[int, HistogramBuckets] = {}
+    for part in parts:
+        shared = part.bucket_counts
+        known[id(shared)] = shared
+        whole.take_sums(part)
+    for shared in known.values():
+        whole.bucket_counts.take(shared)
+    return whole

@@ -11,7 +11,6 @@ where a queue would hold an entry for every change.
 """
 
 import math
-from heapq import heapify, heappop, heappush
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -92,69 +91,113 @@ class Loop:
             self.now_s = max(self.now_s, until_s)
 
 
-Entry = tuple[float, int, int, object]
-"""An event is its own handle: (time, priority, sequence, payload)."""
+class Entry:
+    """A planned event, which is its own handle. Events happen by (time, priority, sequence)."""
+
+    __slots__ = ("payload", "place", "priority", "sequence", "time_s")
+
+    def __init__(self, time_s: float, priority: i64, sequence: i64, payload: object) -> None:
+        self.time_s: float = time_s
+        self.priority: i64 = priority
+        self.sequence: i64 = sequence
+        self.payload = payload
+        self.place: i64 = -1  # in the heap of its queue; -1: it has happened, or was cancelled
 
 
 class EventQueue:
     """A binary heap with cancellation, O(log n) per operation.
 
-    A cancelled event stays in the heap until it surfaces, or until more than half of the heap is
-    cancelled and it is rebuilt: memory stays within twice what waits.
+    Entries know their place, so that a cancelled one leaves at once.
     """
 
     def __init__(self) -> None:
-        self._heap: list[Entry] = []
-        self._waiting: Final[set[int]] = set()
-        self._sequence = 0
+        self._heap: Final[list[Entry]] = []
+        self._sequence: i64 = 0
         self._now = -INFINITY
         self.next_s = INFINITY  # when the next event happens; infinity: there is none
         self.popped = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._heap)
 
-    def push(self, time: float, priority: int, payload: object) -> Entry:
+    def push(self, time: float, priority: i64, payload: object) -> Entry:
         """Plans an event; the returned entry is what `cancel` takes."""
         if not time >= self._now:
             raise InvariantBroken(f"an event was planned for {time}, but it is already {self._now}")
-        entry: Entry = (time, priority, self._sequence, payload)
-        self._waiting.add(self._sequence)
+        entry = Entry(time, priority, self._sequence, payload)
         self._sequence += 1
-        heappush(self._heap, entry)
+        self._heap.append(entry)
+        self._rise(entry, len(self._heap) - 1)
         if time < self.next_s:
             self.next_s = time
         return entry
 
     def cancel(self, entry: Entry) -> None:
         """Takes back an event that is still waiting."""
-        if entry[2] not in self._waiting:
-            raise InvariantBroken(f"event {entry[2]} has happened or was cancelled before")
-        self._waiting.remove(entry[2])
-        if len(self._heap) > 2 * len(self._waiting) + 16:
-            self._heap = [kept for kept in self._heap if kept[2] in self._waiting]
-            heapify(self._heap)
-        if entry[0] == self.next_s:
-            self._look()
-
-    def _look(self) -> None:
-        """Drops cancelled events from the top, and sets `next_s`."""
-        while self._heap and self._heap[0][2] not in self._waiting:
-            heappop(self._heap)
-        self.next_s = self._heap[0][0] if self._heap else INFINITY
+        place = entry.place
+        if not 0 <= place < len(self._heap) or self._heap[place] is not entry:
+            raise InvariantBroken(f"event {entry.sequence} has happened or was cancelled before")
+        self._remove(entry)
 
     def pop(self) -> Entry | None:
         """Removes and returns the next event; None when there is none."""
-        while self._heap:
-            entry = heappop(self._heap)
-            if entry[2] not in self._waiting:
-                continue
-            self._waiting.remove(entry[2])
-            self._now = entry[0]
-            self.popped += 1
-            self._look()
-            return entry
-        return None
+        if not self._heap:
+            return None
+        entry = self._heap[0]
+        self._remove(entry)
+        self._now = entry.time_s
+        self.popped += 1
+        return entry
+
+    def _remove(self, entry: Entry) -> None:
+        heap = self._heap
+        last = heap.pop()
+        if last is not entry:
+            self._rise(last, self._sink(entry.place))
+        entry.place = -1
+        self.next_s = heap[0].time_s if heap else INFINITY
+
+    def _rise(self, entry: Entry, place: i64) -> None:
+        """Puts an entry at a free place, or above it."""
+        heap = self._heap
+        time_s = entry.time_s
+        while place > 0:
+            above = (place - 1) >> 1
+            parent = heap[above]
+            if parent.time_s < time_s or (parent.time_s == time_s and _precedes(parent, entry)):
+                break
+            heap[place] = parent
+            parent.place = place
+            place = above
+        heap[place] = entry
+        entry.place = place
+
+    def _sink(self, place: i64) -> i64:
+        """Fills a place from below, level by level: the place at the bottom that is free then."""
+        heap = self._heap
+        size: i64 = len(heap)
+        child = 2 * place + 1
+        while child < size:
+            least = heap[child]
+            if child + 1 < size:
+                other = heap[child + 1]
+                if other.time_s < least.time_s or (
+                    other.time_s == least.time_s and _precedes(other, least)
+                ):
+                    least = other
+                    child += 1
+            heap[place] = least
+            least.place = place
+            place = child
+            child = 2 * place + 1
+        return place
+
+
+def _precedes(one: Entry, other: Entry) -> bool:
+    """Whether the first of two events of one instant happens first."""
+    if one.priority != other.priority:
+        return one.priority < other.priority
+    return one.sequence < other.sequence
 
 
 class Actor:
@@ -163,37 +206,67 @@ class Actor:
     def __init__(self, turn: int) -> None:
         self.turn: Final[i64] = turn
         self.wake_s = INFINITY
-        self.place: i64 = -1  # in the heap of the agenda that it is on
+        self.appointment: Final = Appointment(self, turn)
+
+
+class Appointment:
+    """An actor on the agenda, with its time beside those of others: actors themselves are large."""
+
+    def __init__(self, actor: Actor, turn: i64) -> None:
+        self.actor: Final = actor
+        self.turn: Final[i64] = turn
+        self.wake_s = INFINITY
+        self.place: i64 = -1  # in the heap of the agenda
 
 
 class Agenda:
     """A binary heap of actors by (wake_s, turn). Tell it when an actor's `wake_s` has changed."""
 
     def __init__(self, actors: list[Actor]) -> None:
-        self._heap: Final[list[Actor]] = []
+        self._heap: Final[list[Appointment]] = []
+        self.next_s = INFINITY  # when the first acts
         for actor in actors:
             self.add(actor)
 
     def add(self, actor: Actor) -> None:
-        actor.place = len(self._heap)
-        self._heap.append(actor)
-        self._rise(actor)
+        one = actor.appointment
+        one.wake_s = actor.wake_s
+        one.place = len(self._heap)
+        self._heap.append(one)
+        self._rise(one)
+        self.next_s = self._heap[0].wake_s
 
     def first(self) -> Actor:
-        return self._heap[0]
+        return self._heap[0].actor
 
     def moved(self, actor: Actor) -> None:
         """Puts an actor in its place after its time has changed."""
-        if actor.place == 0 or not self._rise(actor):
-            self._sink(actor)
+        one = actor.appointment
+        one.wake_s = actor.wake_s
+        if one.place == 0 or not self._rise(one):
+            self._sink(one)
+        self.next_s = self._heap[0].wake_s
+
+    def fault(self) -> str | None:
+        """An actor that is out of its place; None: each is where it belongs."""
+        if self._heap and self.next_s != self._heap[0].wake_s:
+            return f"the first acts at {self._heap[0].wake_s} s, noted is {self.next_s} s"
+        for place, one in enumerate(self._heap):
+            before = self._heap[(place - 1) // 2] if place else one
+            if one.wake_s != one.actor.wake_s:
+                return f"number {one.turn} acts at {one.actor.wake_s} s, noted is {one.wake_s} s"
+            if one.place != place or (one.wake_s, one.turn) < (before.wake_s, before.turn):
+                late = f"acts at {one.wake_s} s, after one that acts at {before.wake_s} s"
+                return f"number {one.turn} {late}"
+        return None
 
     # Both walks compare in place: they are most of what a large agenda costs.
 
-    def _rise(self, actor: Actor) -> bool:
+    def _rise(self, one: Appointment) -> bool:
         heap = self._heap
-        place = actor.place
-        wake_s = actor.wake_s
-        turn = actor.turn
+        place = one.place
+        wake_s = one.wake_s
+        turn = one.turn
         start = place
         while place > 0:
             above = (place - 1) >> 1
@@ -205,16 +278,16 @@ class Agenda:
             place = above
         if place == start:
             return False
-        heap[place] = actor
-        actor.place = place
+        heap[place] = one
+        one.place = place
         return True
 
-    def _sink(self, actor: Actor) -> None:
+    def _sink(self, one: Appointment) -> None:
         heap = self._heap
         size: i64 = len(heap)
-        place = actor.place
-        wake_s = actor.wake_s
-        turn = actor.turn
+        place = one.place
+        wake_s = one.wake_s
+        turn = one.turn
         child = 2 * place + 1
         while child < size:
             least = heap[child]
@@ -231,5 +304,6 @@ class Agenda:
             least.place = place
             place = child
             child = 2 * place + 1
-        heap[place] = actor
-        actor.place = place
+        if place != one.place:
+            heap[place] = one
+            one.place = place

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO, Generic, NamedTuple, Self, TypeVar
 
+from windtunnel._forms import form
 from windtunnel.core.clock import monotonic_s
 from windtunnel.core.errors import WindtunnelError
 
@@ -75,7 +76,10 @@ class _Worker:
     def __init__(self, call: Callable[[Any], Any], told: "queue.SimpleQueue[Any]") -> None:
         path = json.dumps([str(folder) for folder in sys.path])
         self.process = subprocess.Popen(  # noqa: S603 - this Python, with a script of ours
-            [sys.executable, "-c", BEGIN, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", BEGIN, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "WINDTUNNEL_FORM": form()},  # as here, and said once
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

@@ -20,6 +20,16 @@ class LoadListener:
         raise NotImplementedError
 
 
+class LatencySums:
+    """Times of requests that ended at one server since it was last probed."""
+
+    def __init__(self) -> None:
+        self.ends: i64 = 0
+        self.answers: i64 = 0  # those among them with more than one token
+        self.ttft_s = 0.0
+        self.tpot_s = 0.0
+
+
 class Signals:
     """Lists with an entry per server. `taken_s` is the time of the last probe of all servers.
 
@@ -56,10 +66,7 @@ class Signals:
         self.missed: Final[dict[int, int]] = {}  # servers that do not answer: reasons why, each
         self._listeners: Final[list[LoadListener]] = []
         self._reporting: Final[list[int]] = []  # servers where requests ended since the last probe
-        self._ends = [0] * servers  # since the last probe
-        self._answers = [0] * servers  # those among them with more than one token
-        self._ttft_sums = [0.0] * servers
-        self._tpot_sums = [0.0] * servers
+        self._sums: Final = [LatencySums() for _ in range(servers)]
 
     def join(self, slots: int) -> int:
         """Adds a server that answers no requests yet, and returns its number."""
@@ -70,12 +77,14 @@ class Signals:
     def reach(self) -> None:
         """Makes every list as long as `slots`, which others may have added to."""
         servers = len(self.slots)
-        for counts in (self.waiting, self.running, self.in_flight, self._ends, self._answers):
+        for counts in (self.waiting, self.running, self.in_flight):
             counts.extend([0] * (servers - len(counts)))
         for counts in (self.adapter_room, self.tokens_in_flight):
             counts.extend([0] * (servers - len(counts)))
-        for values in (self.kv_used, self.ttft_s, self.tpot_s, self._ttft_sums, self._tpot_sums):
+        for values in (self.kv_used, self.ttft_s, self.tpot_s):
             values.extend([0.0] * (servers - len(values)))
+        while len(self._sums) < servers:
+            self._sums.append(LatencySums())
         for times in (self.load_seen_s, self.adapters_seen_s, self.latency_seen_s):
             times.extend([-math.inf] * (servers - len(times)))
         for adapters in (self.adapters, self.adapters_queued):
@@ -128,13 +137,14 @@ class Signals:
                 self._reporting.append(server)  # until it answers
                 continue
             self.latency_seen_s[server] = now_s
-            self.ttft_s[server] = self._ttft_sums[server] / self._ends[server]
-            if self._answers[server]:
-                self.tpot_s[server] = self._tpot_sums[server] / self._answers[server]
-            self._ends[server] = 0
-            self._answers[server] = 0
-            self._ttft_sums[server] = 0.0
-            self._tpot_sums[server] = 0.0
+            sums = self._sums[server]
+            self.ttft_s[server] = sums.ttft_s / float(sums.ends)
+            if sums.answers:
+                self.tpot_s[server] = sums.tpot_s / float(sums.answers)
+            sums.ends = 0
+            sums.answers = 0
+            sums.ttft_s = 0.0
+            sums.tpot_s = 0.0
 
     def listen(self, listener: LoadListener) -> None:
         self._listeners.append(listener)
@@ -148,27 +158,32 @@ class Signals:
 
     def sent(self, server: i64, prompt_tokens: i64 = 0) -> None:
         """A request is on its way there."""
-        self.in_flight[server] += 1
-        self.tokens_in_flight[server] += prompt_tokens
+        self._count(server, 1, prompt_tokens)
         for listener in self._listeners:
             listener.moved(server)
 
     def ended(self, server: i64, prompt_tokens: i64 = 0) -> None:
         """A request that was sent there is no longer there, whatever became of it."""
-        self.in_flight[server] -= 1
-        self.tokens_in_flight[server] -= prompt_tokens
+        self._count(server, -1, -prompt_tokens)
         for listener in self._listeners:
             listener.moved(server)
+
+    def _count(self, server: i64, requests: i64, tokens: i64) -> None:
+        in_flight: i64 = self.in_flight[server]  # += would add them as objects
+        tokens_in_flight: i64 = self.tokens_in_flight[server]
+        self.in_flight[server] = in_flight + requests
+        self.tokens_in_flight[server] = tokens_in_flight + tokens
 
     def observe_latency(self, server: i64, ttft_s: float, tpot_s: float) -> None:
         """Times of a request that completed there; servers report means of them when probed.
 
         The TTFT counts from when the request was sent there. A TPOT of 0: it had a single token.
         """
-        if self._ends[server] == 0:
+        sums = self._sums[server]
+        if sums.ends == 0:
             self._reporting.append(server)
-        self._ends[server] += 1
+        sums.ends += 1
         if tpot_s > 0.0:
-            self._answers[server] += 1
-        self._ttft_sums[server] += ttft_s
-        self._tpot_sums[server] += tpot_s
+            sums.answers += 1
+        sums.ttft_s += ttft_s
+        sums.tpot_s += tpot_s

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.tiers import Tiers, own_key
-from windtunnel.workload.request import Request
+from windtunnel.workload.request import PrefixChain, Request
 
 
 class BlockRun:
@@ -48,6 +48,7 @@ class Chain:
         self._users: i64 = 0
         self._others: dict[int, int] | None = None
         self.runs: list[BlockRun] = []  # deepest first, which is also the order of eviction
+        self.is_named = False  # whether requests to come find it by its key
 
     def hold(self, upto: i64) -> None:
         """One request more holds it up to a block."""
@@ -107,7 +108,7 @@ class BlockPool:
         self._ends.after = self._ends
         self.tiers: Tiers | None = None  # where blocks go that are evicted
         self.journal: list[int] | None = None  # (owner, key, resident tokens or 0) of each change
-        self._owner = 0
+        self._owner: Any = 0  # a number, written down as the object that it is
 
     def listen(self, journal: list[int], owner: int) -> None:
         """Writes every change of what is cached of a shared prefix to the journal, as `owner`."""
@@ -115,7 +116,7 @@ class BlockPool:
         self._owner = owner
 
     def _note(self, chain: Chain) -> None:
-        if self._chains.get(chain.key) is chain:
+        if chain.is_named:
             self._write(chain.key, chain.resident if chain.resident > chain.first else 0)
 
     def _write(self, key: Any, reach: i64) -> None:
@@ -274,16 +275,17 @@ class BlockPool:
         prefix = request.prefix
         if prefix is None or upto <= request.pinned_blocks or not request.sharing:
             return
-        start: i64 = 0
-        for index, key in enumerate(prefix.keys):
+        index = self._segment_of(prefix, request.pinned_blocks)
+        start: i64 = prefix.ends[index - 1] // self.block_size if index else 0
+        while start < upto:
             last = prefix.ends[index] // self.block_size
             reach = min(last, upto)
             held = request.pinned_blocks
             if reach > held:
+                key = prefix.keys[index]
                 chain = self._chains.get(key)
                 if chain is None:
-                    chain = Chain(key, start)
-                    self._chains[key] = chain
+                    chain = self._name(key, start)
                 if chain.first != start or chain.resident != max(held, start):
                     request.sharing = False
                     return
@@ -298,6 +300,20 @@ class BlockPool:
                     self._note(chain)
                 request.pinned_blocks = reach
             start = max(start, last)
+            index += 1
+
+    def _segment_of(self, prefix: PrefixChain, block: i64) -> i64:
+        """The first segment that reaches beyond the first so many blocks of a prompt."""
+        tokens = (block + 1) * self.block_size
+        low: i64 = 0
+        high: i64 = len(prefix.ends) - 1
+        while low < high:
+            middle = (low + high) >> 1
+            if prefix.ends[middle] < tokens:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def release(self, request: Request, computed: i64, *, preempted: bool) -> None:
         """Frees a request's blocks, tail first; full ones stay findable until they are taken."""
@@ -336,9 +352,8 @@ class BlockPool:
         key = int(request.answer_key)
         if not request.sharing or key in self._chains:
             return None
-        chain = Chain(key, request.shared_blocks)
+        chain = self._name(key, request.shared_blocks)
         chain.resident = full
-        self._chains[key] = chain
         if self.tiers is not None:
             self.tiers.trim(key, full)
         if self.journal is not None:
@@ -406,9 +421,22 @@ class BlockPool:
         before.after = after
         after.before = before
 
+    def _name(self, key: Any, first: i64) -> Chain:
+        """A new chain that requests find by its key."""
+        chain = Chain(key, first)
+        chain.is_named = True
+        self._chains[key] = chain
+        return chain
+
     def _forget(self, chain: Chain) -> None:
-        if self._chains.get(chain.key) is chain:
+        if chain.is_named:
+            chain.is_named = False
             del self._chains[chain.key]
+
+    @property
+    def chains(self) -> i64:
+        """How many prefixes are known by their keys."""
+        return len(self._chains)
 
     def pinned(self) -> i64:
         """Shared blocks that requests hold, each counted once."""

@@ -33,8 +33,14 @@ class Decoding:
         request.finish_clock = request.last - request.offset
         self.count += 1
         self.context += request.computed
-        self._residues[request.offset % self._size] += 1
+        self._count_block(request, 1)
         self._push(request)
+
+    def _count_block(self, request: Request, change: i64) -> None:
+        """Counts a request in or out where it needs new blocks."""
+        phase = request.offset % self._size
+        count: i64 = self._residues[phase]  # += would add them as objects
+        self._residues[phase] = count + change
 
     def pass_steps(self, steps: i64, ended: list[Request]) -> None:
         """Lets steps pass; members that end with the last of them leave, in order of admission."""
@@ -45,7 +51,7 @@ class Decoding:
             request = self._pop()
             self.count -= 1
             self.context -= request.last
-            self._residues[request.offset % self._size] -= 1
+            self._count_block(request, -1)
             request.computed = request.last
             request.finish_clock = -1
             ended.append(request)
@@ -56,8 +62,10 @@ class Decoding:
         request.finish_clock = -1
         self.count -= 1
         self.context -= request.computed
-        self._residues[request.offset % self._size] -= 1
-        place = self._ends.index(request)
+        self._count_block(request, -1)
+        place: i64 = 0
+        while self._ends[place] is not request:
+            place += 1
         moved = self._ends.pop()
         if moved is not request:
             self._sink(place, moved)
@@ -74,6 +82,10 @@ class Decoding:
 
     def steps_to_first_end(self) -> i64:
         return self._ends[0].finish_clock - self.clock
+
+    def needs_block(self, request: Request) -> bool:
+        """Whether a member needs a new block in the next step."""
+        return (request.offset + self.clock) % self._size == 0
 
     def blocks_for_next(self) -> i64:
         """New blocks that the members need in the next step."""

@@ -114,6 +114,7 @@ class EngineLimits:
         self.scheduling: Final[i64] = SCHEDULING[options.scheduling]
         self.prefix_caching: Final[bool] = options.prefix_caching
         self.chunked_prefill: Final[bool] = options.chunked_prefill
+        self.mixed_batches: Final[bool] = options.mixed_batches
         self.async_scheduling: Final[bool] = options.async_scheduling
         self.host_overhead_s: Final[float] = options.host_overhead_s
         self.reserve_full_prompt: Final[bool] = options.reserve_full_prompt

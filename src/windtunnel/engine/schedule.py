@@ -1,6 +1,7 @@
 """The schedule of one server: what each request computes in the next step.
 
-Running requests go first, then those whose KV has arrived from elsewhere, then the queue. When all
+Running requests go first, then those whose KV has arrived from elsewhere, then the queue; without
+`mixed_batches` all prompts go first, in steps of their own. When all
 decode and blocks suffice, they are planned together; a step that does more (prompts in chunks that
 are not last in line, preemption, drafts to verify) is planned request by request.
 """
@@ -60,7 +61,9 @@ class Schedule(Actor):
         self._clock: Final = StepClock(limits, model)
         self._decoding: Final = Decoding(limits.block_size)
         self._partial: Final[list[Request]] = []  # prompts that are computed in part
+        self._keeping: i64 = 0  # running requests whose blocks stay held when they end
         self._skipped: i64 = 0  # decoding requests that got no token in the step planned last
+        self._owes_decodes = False  # whether prompts of steps of their own made others lose blocks
         self._transferred: Final = RequestLine()  # waiting with the KV of their prompt
         self._wanting: Final = WaitingQueue(limits.scheduling)  # for blocks, for KV from elsewhere
         self._loads: Final[list[tuple[float, int, Load]]] = []  # a heap of what tiers carry up
@@ -83,27 +86,24 @@ class Schedule(Actor):
         if not (self.running.count or self.waiting.count or self._transferred.count):
             return None
         work = self._work
-        work.chunks.clear()
-        step = self._one if self._current is not self._one else self._other
-        step.clear()
-        step.decodes = self._decoding.count
-        step.context = self._decoding.context
+        step = self._blank()
         preempted = self.preemptions
         loads_s = 0.0
         if self.slots is not None and self._current is not None:
             self.slots.begin(self._current.finishing)
-        budget = self._plan_together(step) if self.drafts is None else -1
-        together = budget >= 0
-        if not together:
-            budget = self._plan_one_by_one(step, start_s)
-        if self.preemptions == preempted:
-            if self._transferred.count:
-                budget = self._admit_transferred(step, budget)
-            if self.waiting.count and self._next_transferred() is None:
-                self._admit(step, budget)
+        if self.limits.mixed_batches:
+            budget = self._plan_together(step) if self.drafts is None else -1
+            together = budget >= 0
+            if not together:
+                budget = self._plan_one_by_one(step, start_s)
+            if self.preemptions == preempted:
+                self._admit_all(step, budget)
+        else:
+            together = self._plan_in_turn(step, start_s)
+        step.factor = self.slowness
         if self.slots is not None:
-            step.factor, loads_s = self.slots.end()
-        step.factor *= self.slowness
+            factor, loads_s = self.slots.end()
+            step.factor *= factor
         if work.chunks or step.prompted or not together:
             if not step.decodes and not work.chunks and not step.prompted:
                 # An empty step takes no time. After a preemption the others deserve another look.
@@ -122,9 +122,78 @@ class Schedule(Actor):
             step.base, step.slope, step.until = self._clock.line(
                 step.decodes, step.context, step.factor
             )
-            step.duration_s = step.base + step.slope * step.context
+            step.duration_s = step.base + step.slope * float(step.context)
             step.pure = not self._partial
         return step
+
+    def _blank(self) -> Step:
+        """The one of two steps that is not under way, with the present decodes."""
+        if self._work.chunks:
+            self._work.chunks.clear()
+        step = self._one if self._current is not self._one else self._other
+        step.clear()
+        step.decodes = self._decoding.count
+        step.context = self._decoding.context
+        return step
+
+    def _plan_in_turn(self, step: Step, start_s: float) -> bool:
+        """Plans prompts alone or, without any, the decodes: whether these were planned at once."""
+        preempted = self.preemptions
+        budget = self.limits.max_num_batched_tokens
+        if self._owes_decodes:
+            self._owes_decodes = False
+            self._plan_one_by_one(step, start_s, prompts=False)
+            if step.decodes or self.preemptions > preempted:
+                return False
+        if self._partial:
+            request = self._partial[0]
+            want = min(request.target - request.computed, budget)
+            alone = len(self._partial) == 1 and not self.limits.long_prefill_threshold
+            if alone and self.drafts is None and self._more_blocks(request, want) <= self.pool.free:
+                self._skip_decodes(start_s, self._admissions)
+                self._prefill(step, self._partial.pop(), want)
+                budget -= want
+            else:
+                budget = self._plan_one_by_one(step, start_s, decodes=False)
+            if self.preemptions == preempted:
+                self._admit_all(step, budget)
+            else:
+                self._owes_decodes = True
+        else:
+            admissions = self._admissions
+            self._admit_all(step, budget)
+            if self._admissions == admissions:
+                if self.drafts is None and self._plan_together(step) >= 0:
+                    return True
+                self._plan_one_by_one(step, start_s)
+                return False
+            self._skip_decodes(start_s, admissions)
+        step.decodes = 0
+        step.context = 0
+        return False
+
+    def _skip_decodes(self, start_s: float, admissions: i64) -> None:
+        """Requests of these admissions that decode get no token in the step that is planned."""
+        skipped: i64 = 0
+        request = self.running.head
+        while request is not None and request.admission < admissions:
+            decodes = request.finish_clock >= 0
+            if self.drafts is not None:
+                decodes = request.target <= request.computed < request.last
+                request.unsettled = 0
+            if decodes:
+                skipped += 1
+                if request.token_s == UNSET:
+                    request.token_s = start_s
+            request = request.behind
+        self._skipped = skipped
+
+    def _admit_all(self, step: Step, budget: i64) -> None:
+        """Takes those with the KV of their prompt, then the queue."""
+        if self._transferred.count:
+            budget = self._admit_transferred(step, budget)
+        if self.waiting.count and self._next_transferred() is None:
+            self._admit(step, budget)
 
     def _plan_together(self, step: Step) -> i64:
         """Plans all decodes at once, then the one unfinished prompt: the budget left, or -1."""
@@ -265,12 +334,16 @@ class Schedule(Actor):
         self.running.append(request)
         step.admitted.append(request)
         request.unsettled = 0
+        if request.keeps_blocks:
+            self._keeping += 1
         if self.slots is not None:
             self.slots.enter(request)
 
     def _leave(self, request: Request) -> None:
         """Takes a request from the running ones."""
         self.running.remove(request)
+        if request.keeps_blocks:
+            self._keeping -= 1
         if self.slots is not None:
             self.slots.leave(request)
 
@@ -295,7 +368,9 @@ class Schedule(Actor):
         """Whether a waiting request would be admitted beside the present decodes."""
         if self.running.count >= self.limits.max_num_seqs:
             return False
-        budget = self.limits.max_num_batched_tokens - self._decoding.count
+        budget = self.limits.max_num_batched_tokens
+        if self.limits.mixed_batches:
+            budget -= self._decoding.count
         request = self._next_transferred()
         if request is not None:
             return self._wanted(request.target - request.computed, budget) > 0
@@ -396,10 +471,56 @@ class Schedule(Actor):
                 request.fetching_s = UNSET
                 self._transferred.append(request)
 
+    # When blocks do not suffice for all
+
+    def _can_preempt_last(self) -> bool:
+        """Whether all that run decode, and give way in reverse order of admission."""
+        return (
+            self.drafts is None
+            and self.tiers is None
+            and not self._skipped
+            and not self._partial
+            and not self._keeping
+            and self.limits.scheduling != PRIORITY
+            and self._decoding.count <= self.limits.max_num_batched_tokens
+        )
+
+    def _plan_without_last(self, step: Step, start_s: float) -> i64:
+        """Preempts the requests admitted last until the others have blocks: the budget left.
+
+        The same as one by one, where the first requests get what is free, and each that lacks a
+        block gets it from the last. An overloaded server does this every few steps.
+        """
+        decoding = self._decoding
+        pool = self.pool
+        needed = decoding.blocks_for_next()
+        while needed > 0:
+            if pool.free:
+                taken = min(pool.free, needed)
+                pool.take(taken)
+                needed -= taken
+                continue
+            victim = self.running.tail
+            assert victim is not None
+            if victim.finish_clock >= 0:
+                if decoding.needs_block(victim):
+                    needed -= 1
+                decoding.leave(victim)
+            self._preempt(victim, 0, start_s)
+        step.decodes = decoding.count
+        step.context = decoding.context
+        if decoding.count:
+            decoding.pass_steps(1, step.finishing)
+        return self.limits.max_num_batched_tokens - step.decodes
+
     # Requests one by one
 
-    def _plan_one_by_one(self, step: Step, start_s: float) -> i64:
+    def _plan_one_by_one(
+        self, step: Step, start_s: float, *, prompts: bool = True, decodes: bool = True
+    ) -> i64:
         """Plans the running requests in order, preempting when blocks run out; the budget left."""
+        if prompts and decodes and self._can_preempt_last():
+            return self._plan_without_last(step, start_s)
         self._decoding.dissolve()
         self._partial.clear()
         order = self.running.requests()
@@ -409,6 +530,8 @@ class Schedule(Actor):
         while position < len(order) and budget > 0:
             request = order[position]
             want = self._wants_more(request, budget)
+            if not (prompts if request.computed < request.target else decodes):
+                want = 0
             blocks = self._more_blocks(request, want)
             if self.drafts is not None:
                 blocks = self._blocks_ahead(request, want)

@@ -12,7 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.histogram import Histogram
+from windtunnel.core.histogram import Histogram, HistogramBuckets
 from windtunnel.core.loop import INFINITY
 from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, EngineLimits
 from windtunnel.engine.schedule import Schedule
@@ -69,13 +69,19 @@ def _end_of(request: Request) -> float:
 class Server(Schedule):
     """One replica. Give it requests with `submit`; call `advance` when `wake_s` has come."""
 
-    def __init__(self, index: int, limits: EngineLimits, model: StepTimeModel) -> None:
+    def __init__(
+        self,
+        index: int,
+        limits: EngineLimits,
+        model: StepTimeModel,
+        token_gaps: HistogramBuckets | None = None,
+    ) -> None:
         super().__init__(index, limits, model)
         self.busy_s = 0.0
         self.steps: i64 = 0
         self.finished: Final[list[Request]] = []
         self.granted: Final[list[Request]] = []  # their blocks are reserved since `await_room`
-        self.token_gaps: Final = Histogram()
+        self.token_gaps: Final = Histogram(token_gaps)  # servers may share its buckets
         self.token_overhead_s = 0.0  # how much longer gaps between tokens are for a client
 
         self._late_arrivals: Final[list[Request]] = []
@@ -515,9 +521,10 @@ class Server(Schedule):
                     self._depart()
                 following = self._plan(step.end_s, step.planned_s)
         self._complete(step, now)
-        for request in self._late_arrivals:
-            self.waiting.push(request)
-        self._late_arrivals.clear()
+        if self._late_arrivals:
+            for request in self._late_arrivals:
+                self.waiting.push(request)
+            self._late_arrivals.clear()
         return following
 
     def _start(self, step: Step) -> None:
@@ -538,8 +545,9 @@ class Server(Schedule):
 
     def _wake(self, at_s: float) -> None:
         """Sets when to look again, at the latest: a closed step or a load may end before."""
-        at_s = min(at_s, self._closing.next_s)
-        if self._loads and self._loads[0][0] < at_s:
+        if not self.limits.last_step_blocks:
+            at_s = min(at_s, self._closing.next_s)
+        if self.tiers is not None and self._loads and self._loads[0][0] < at_s:
             at_s = self._loads[0][0]
         self.wake_s = at_s
 
@@ -644,7 +652,7 @@ class Server(Schedule):
     def queued(self) -> i64:
         """How many requests wait here."""
         lines = self.waiting.count + len(self._late_arrivals) + self._transferred.count
-        return lines + len(self._fetching)
+        return lines + len(self._fetching) if self.tiers is not None else lines
 
     @property
     def load(self) -> i64:

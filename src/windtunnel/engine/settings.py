@@ -204,6 +204,11 @@ class EngineSettings(Section):
         default=True,
         description="Whether a prompt may be split over steps.",
     )
+    mixed_batches: Annotated[bool, Flag(), Added()] = Field(
+        default=True,
+        description="Whether a step may compute prompts and decodes; false, as in SGLang: decodes "
+        "wait while there are prompts to compute.",
+    )
     long_prefill_threshold: Annotated[int, Whole(0, MOST_TOKENS)] = Field(
         default=0,
         description="Most prompt tokens of one request in one step; 0: no limit.",

@@ -27,26 +27,27 @@ class Step:
         self.prompted: Final[list[Request]] = []  # their prompt ends here: they get a token
         self.finishing: Final[list[Request]] = []
         self.pauses: Final[list[float]] = []  # latest tokens of those that missed steps since
-        self.clear()
-
-    def clear(self) -> None:
+        self.decodes: i64 = 0
+        self.context: i64 = 0
         self.duration_s = 0.0  # of the first step
         self.factor = 1.0  # how many times longer it takes than the model says
-        self.decodes = 0
-        self.context = 0
-        self.drafted = 0  # tokens that decodes verify beside their own
-        self.new_tokens = 0  # of prompts and drafts; these two only where large steps are counted
-        self.prompt = 0  # the longest prompt so far, among those that have a chunk
         self.base = 0.0  # the line that times a pure step, from this context on
         self.slope = 0.0
         self.until = 0.0
-        self.pure = False  # every running request decodes, and each follows its latest token
-        self.steps = 1
-        self.passed = False  # whether the state is already that of the last of them
         self.start_s = 0.0
         self.end_s = 0.0
         self.planned_s = 0.0  # when what follows is planned: later arrivals do not count for it
-        self.late_decodes = 0  # decodes that are among the pauses
+        self.clear()
+
+    def clear(self) -> None:
+        """Makes it ready to be planned anew; what every plan sets stays as it was."""
+        self.drafted: i64 = 0  # tokens that decodes verify beside their own
+        self.new_tokens: i64 = 0  # of prompts and drafts; these two where large steps are counted
+        self.prompt: i64 = 0  # the longest prompt so far, among those that have a chunk
+        self.pure = False  # every running request decodes, and each follows its latest token
+        self.steps: i64 = 1
+        self.passed = False  # whether the state is already that of the last of them
+        self.late_decodes: i64 = 0  # decodes that are among the pauses
         # Most are empty most of the time, and asking is cheaper than clearing.
         if self.admitted:
             self.admitted.clear()
@@ -85,7 +86,7 @@ class StepClock:
             return time_s + self._host_s
         return time_s if time_s > self._host_s else self._host_s
 
-    def line(self, decodes: int, context: int, factor: float) -> tuple[float, float, float]:
+    def line(self, decodes: i64, context: i64, factor: float) -> tuple[float, float, float]:
         """The model's line for a decode step, with adapters and the host overhead."""
         base, slope, until = self._model.decode_line(decodes, context)
         if factor != 1.0:
@@ -94,19 +95,18 @@ class StepClock:
         host = self._host_s
         if not self._overlaps:
             return base + host, slope, until
-        if base + slope * context >= host:
+        if base + slope * float(context) >= host:
             return base, slope, until
         if slope <= 0.0:
             return host, 0.0, until
-        return host, 0.0, min(until, max((host - base) / slope, context + 0.5))
+        return host, 0.0, min(until, max((host - base) / slope, float(context) + 0.5))
 
-    def span(self, step: Step, steps: int) -> float:
+    def span(self, step: Step, steps: i64) -> float:
         """How long the first `steps` steps take."""
         decodes = step.decodes
         context = step.context
-        if context + (steps - 1) * decodes < step.until:
-            n = float(steps)
-            return n * (step.base + step.slope * (context + decodes * (n - 1.0) * 0.5))
+        if float(context + (steps - 1) * decodes) < step.until:
+            return series(step.base, step.slope, decodes, context, steps)
         total = 0.0
         while steps > 0:
             base, slope, until = self.line(decodes, context, step.factor)
@@ -116,16 +116,16 @@ class StepClock:
             steps -= count
         return total
 
-    def end_s(self, step: Step, steps: int) -> float:
+    def end_s(self, step: Step, steps: i64) -> float:
         """When the first `steps` steps have ended."""
         return self.on_tick(step.start_s + self.span(step, steps))
 
-    def steps_until(self, step: Step, now: float) -> int:
+    def steps_until(self, step: Step, now: float) -> i64:
         """The fewest steps, at least one, that end now or later."""
         elapsed = now - step.start_s
         decodes = step.decodes
         context = step.context
-        done = 0
+        done: i64 = 0
         total = 0.0
         base, slope, until = step.base, step.slope, step.until
         while True:
@@ -137,15 +137,17 @@ class StepClock:
             done += count
             context += count * decodes
             base, slope, until = self.line(decodes, context, step.factor)
-        guess = steps_to_cover(base + slope * context, slope * decodes, elapsed - total)
-        steps = min(max(done + guess, 1), step.steps)
+        first_s = base + slope * float(context)
+        rest = step.steps - done
+        guess = steps_to_cover(first_s, slope * float(decodes), elapsed - total, rest)
+        steps = max(done + guess, 1)
         while steps > 1 and self.end_s(step, steps - 1) >= now:
             steps -= 1
         while steps < step.steps and self.end_s(step, steps) < now:
             steps += 1
         return steps
 
-    def whole_steps(self, step: Step, now: float) -> int:
+    def whole_steps(self, step: Step, now: float) -> i64:
         """How many of the steps have ended by now, short of the last one."""
         if step.steps == 1:
             return 0
@@ -160,8 +162,8 @@ class StepClock:
         base, slope, until = step.base, step.slope, step.until
         while True:
             count = steps_on_line(steps, decodes, context, until)
-            first_s = base + slope * context + overhead_s
-            gaps.add_series(first_s, slope * decodes, count, decodes)
+            first_s = base + slope * float(context) + overhead_s
+            gaps.add_series(first_s, slope * float(decodes), count, decodes)
             steps -= count
             if not steps:
                 return
@@ -239,24 +241,27 @@ def on_tick(time_s: float, ticks_per_s: float) -> float:
     return math.floor(time_s * ticks_per_s + 0.5) / ticks_per_s
 
 
-def steps_on_line(steps: int, decodes: int, context: int, until: float) -> int:
+def steps_on_line(steps: i64, decodes: i64, context: i64, until: float) -> i64:
     """How many of the steps are timed by a line that holds below the context `until`."""
     if until == NEVER:
         return steps
-    return min(steps, math.ceil((until - context) / decodes))
+    most = (until - float(context)) / float(decodes)
+    return steps if most >= float(steps) else math.ceil(most)
 
 
-def series(base: float, slope: float, decodes: int, context: int, count: int) -> float:
+def series(base: float, slope: float, decodes: i64, context: i64, count: i64) -> float:
     """The sum of base + slope * c over contexts c that grow by `decodes`."""
     n = float(count)
-    return n * (base + slope * (context + decodes * (n - 1.0) * 0.5))
+    return n * (base + slope * (float(context) + float(decodes) * (n - 1.0) * 0.5))
 
 
-def steps_to_cover(first: float, increase: float, elapsed: float) -> int:
-    """About how many terms of an arithmetic series add up to `elapsed`."""
+def steps_to_cover(first: float, increase: float, elapsed: float, most: i64) -> i64:
+    """About how many terms, at most `most`, of an arithmetic series add up to `elapsed`."""
     if elapsed <= 0.0:
         return 0
     if increase <= 0.0:
-        return math.ceil(elapsed / first)
-    half = first - increase / 2
-    return math.ceil((math.sqrt(half * half + 2 * increase * elapsed) - half) / increase)
+        terms = elapsed / first
+    else:
+        half = first - increase / 2.0
+        terms = (math.sqrt(half * half + 2.0 * increase * elapsed) - half) / increase
+    return most if terms >= float(most) else math.ceil(terms)

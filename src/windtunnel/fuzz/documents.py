@@ -4,6 +4,7 @@ A scenario may name files that lie beside it: manifests and traces. Here all is 
 the files have stands in it under `files`, which is no key of a scenario.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +33,32 @@ def _text(documents: list[Any]) -> str:
     return text
 
 
-def write_document(path: Path, document: Values, note: str = "") -> None:
-    """Puts a scenario at its place with a note above it; a torn file is never there."""
+def write_document(
+    path: Path,
+    document: Values,
+    note: str = "",
+    *,
+    put: Callable[[Path, bytes], object] = write_whole,
+) -> None:
+    """Puts a scenario at its place with a note above it; a torn file is never there.
+
+    Another `put` may do with less, in a folder that no other process reads.
+    """
     lines = "".join(f"# {line}".rstrip() + "\n" for line in note.splitlines())
+    texts: dict[Path, str] = {}
     beside = document.get(FILES)
     if isinstance(beside, dict):
         for name, manifests in beside.items():
             listed = manifests if isinstance(manifests, list) else [manifests]
             text = manifests if isinstance(manifests, str) else _text(listed)
-            _write(path.with_name(Path(name).name), text)
-    _write(path, lines + text_of(document))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_whole(path, text.encode())
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise OutputError(f"cannot write a failure: {reason}", where=str(path)) from error
+            texts[path.with_name(Path(name).name)] = text
+    texts[path] = lines + text_of(document)
+    for place, text in texts.items():
+        try:
+            put(place, text.encode())
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise OutputError(f"cannot write a failure: {reason}", where=str(place)) from error
 
 
 def read_document(path: Path) -> Values:

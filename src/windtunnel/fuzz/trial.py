@@ -70,7 +70,7 @@ class TookTooLong(BaseException):
 
 
 def attempt(document: Values, *, twice: bool = False) -> Breach | None:
-    """Runs a scenario as a user's file would be, every invariant after every event.
+    """Runs a scenario as a user's file would be, invariants checked after every event.
 
     With `twice` it is run again, with listeners and without checks: nothing may change by that.
     """
@@ -131,7 +131,7 @@ def loaded(document: Values) -> Iterator[ScenarioPlan]:
     """
     with TemporaryDirectory(prefix="windtunnel-fuzz-") as folder:
         path = Path(folder, "scenario.yaml")
-        write_document(path, document)
+        write_document(path, document, put=Path.write_bytes)
         yield load(path)
 
 

@@ -15,13 +15,45 @@ MOST_ENTRIES: Final = 3_000_000
 """Numbers that a journal holds before indexes that make no decisions must read it as well."""
 
 
+class Holders:
+    """The servers that have some of a segment, and up to which token; most have one."""
+
+    def __init__(self) -> None:
+        self.server: i64 = -1  # one of them
+        self.tokens: i64 = 0
+        self.others: dict[int, int] | None = None
+
+    def put(self, server: i64, tokens: i64) -> None:
+        """This server has it up to there; 0: it has nothing of it."""
+        others = self.others
+        if server == self.server or (
+            self.server < 0 and tokens and (others is None or server not in others)
+        ):
+            self.server = server if tokens else -1
+            self.tokens = tokens
+        elif tokens:
+            if others is None:
+                others = self.others = {}
+            others[server] = tokens
+        elif others is not None and server in others:
+            del others[server]
+
+    def get(self, server: i64) -> i64:
+        if server == self.server:
+            return self.tokens
+        return self.others.get(server, 0) if self.others is not None else 0
+
+    def is_empty(self) -> bool:
+        return self.server < 0 and not self.others
+
+
 class PrefixMap:
     """Tokens of prefix segments by key and server, counted from the start of the prompt."""
 
     def __init__(self, block_sizes: list[int]) -> None:
         self._sizes: Final = block_sizes
         self._largest: i64 = max(block_sizes, default=1)
-        self._by_key: Final[dict[Any, dict[int, int]]] = {}
+        self._by_key: Final[dict[Any, Holders]] = {}
         self.found = [0] * len(block_sizes)  # of the last prompt: tokens by server
         self.holders: Final[list[int]] = []  # the servers for which that is not 0
 
@@ -31,23 +63,21 @@ class PrefixMap:
         self._largest = max(self._largest, block_size)
         self.found.append(0)
 
-    def put(self, server: int, key: Any, tokens: int) -> None:
+    def put(self, server: i64, key: Any, tokens: i64) -> None:
         """The server has the segment up to this many tokens; 0: nothing of it."""
-        servers = self._by_key.get(key)
-        if tokens:
-            if servers is None:
-                self._by_key[key] = {server: tokens}
-            else:
-                servers[server] = tokens
-        elif servers is not None:
-            servers.pop(server, None)
-            if not servers:
-                del self._by_key[key]
+        holders = self._by_key.get(key)
+        if holders is None:
+            if not tokens:
+                return
+            holders = Holders()
+            self._by_key[key] = holders
+        holders.put(server, tokens)
+        if not tokens and holders.is_empty():
+            del self._by_key[key]
 
     def find(self, request: Request) -> None:
         """Fills `found` and `holders` for the prompt of a request that no server has yet."""
         found = self.found
-        sizes = self._sizes
         for server in self.holders:
             found[server] = 0
         self.holders.clear()
@@ -57,22 +87,31 @@ class PrefixMap:
         start: i64 = 0
         for index, key in enumerate(prefix.keys):
             end: i64 = prefix.ends[index]
-            servers = self._by_key.get(key)
+            holders = self._by_key.get(key)
             further = False
-            if servers is not None:
-                for server, tokens in servers.items():
-                    size: i64 = sizes[server]
-                    held: i64 = found[server]
-                    if held == start - start % size:
-                        if held == 0:
-                            self.holders.append(server)
-                        found[server] = min(tokens, end - end % size)
-                        further = True
+            if holders is not None:
+                if holders.server >= 0:
+                    further = self._reaches(holders.server, holders.tokens, start, end)
+                if holders.others:
+                    for server, tokens in holders.others.items():
+                        if self._reaches(server, tokens, start, end):
+                            further = True
             if not further and end // self._largest > start // self._largest:
                 break
             start = end
         if prefix.ends[-1] >= request.prompt_tokens:
             self._exclude_last_token(request)
+
+    def _reaches(self, server: i64, tokens: i64, start: i64, end: i64) -> bool:
+        """Notes what a server has of a segment; False where it lacks some of the one before."""
+        size: i64 = self._sizes[server]
+        held: i64 = self.found[server]
+        if held != start - start % size:
+            return False
+        if held == 0:
+            self.holders.append(int(server))
+        self.found[server] = min(tokens, end - end % size)
+        return True
 
     def _exclude_last_token(self, request: Request) -> None:
         """A prompt's last token is always computed, so its block never counts as cached."""
@@ -97,7 +136,9 @@ class PrefixMap:
         for index, key in enumerate(prefix.keys):
             last = prefix.ends[index] // size * size
             if last > found:
-                found = max(found, min(self._by_key.get(key, {}).get(server, 0), last))
+                holders = self._by_key.get(key)
+                held = int(holders.get(server)) if holders is not None else 0
+                found = max(found, min(held, last))
                 if found < last:
                     break
         return min(found, (request.prompt_tokens - 1) // size * size)
@@ -204,7 +245,7 @@ class CacheIndex(PrefixMap):
     def forget(self, server: int) -> None:
         """The server is gone for good."""
         self._journal.forget(server)
-        for key in [key for key, servers in self._by_key.items() if server in servers]:
+        for key in [key for key, holders in self._by_key.items() if holders.get(server)]:
             self.put(server, key, 0)
 
     def catch_up(self, now_s: float) -> None:

@@ -19,7 +19,8 @@ from windtunnel.routing.scorers import LiveScorer
 class CountLevel:
     """Servers whose counts are equal: a heap of them, the highest fixed sum first."""
 
-    def __init__(self, counts: list[int], slot: int) -> None:
+    def __init__(self, key: int, counts: list[int], slot: int) -> None:
+        self.key: Final = key
         self.counts: Final = counts  # one for each live scorer
         self.heap: Final = NodeHeap()
         self.points: i64 = 0  # what the counts are worth at this decision
@@ -45,7 +46,8 @@ class Ranking(LoadListener):
         self._live: Final = live
         self._levels: Final[list[CountLevel]] = []
         self._by_counts: Final[dict[int, CountLevel]] = {}
-        self._nowhere: Final = CountLevel([], -1)
+        self._nowhere: Final = CountLevel(-1, [], -1)
+        self._valued = False  # whether all levels have their points
         self._servers: Final[list[RankedServer]] = []  # those in no heap are no candidates
         self._choices: i64 = 0
         self.lead_points: i64 = 0
@@ -61,23 +63,27 @@ class Ranking(LoadListener):
         """Ranks the candidates anew by their fixed sums: after a probe, or when they changed."""
         self._levels.clear()
         self._by_counts.clear()
+        self._valued = False
         for one in self._servers:
             one.place = NOWHERE
         for index, number in enumerate(candidates):
             server = self._servers[number]
             server.rank = -fixed[index]
-            self._join(server)
+            self._enter(server, self._key(number))
 
     def moved(self, server: i64) -> None:
         if server < len(self._servers):
             one = self._servers[server]
             if one.place != NOWHERE:
-                self._leave(one)
-                self._join(one)
+                key = self._key(server)
+                if key != one.level.key:
+                    self._leave(one)
+                    self._enter(one, key)
 
     def lead(self) -> i64:
         """The server with the highest sum, which `lead_points` is."""
-        self._value_levels()
+        if not self._valued:
+            self._value_levels()
         levels = self._levels
         best = levels[0].heap.nodes[0]
         most: i64 = levels[0].points - best.rank
@@ -107,6 +113,8 @@ class Ranking(LoadListener):
         one.level.heap.fix(one)
 
     def _value_levels(self) -> None:
+        """Scores depend on all counts: those of every level anew when there is another level."""
+        self._valued = True
         levels = self._levels
         for level in levels:
             level.points = 0
@@ -122,18 +130,21 @@ class Ranking(LoadListener):
             for level in levels:
                 level.points += scorer.points(scorer.score(level.counts[index], low, high))
 
-    def _join(self, server: RankedServer) -> None:
-        number: i64 = server.sequence
+    def _key(self, number: i64) -> int:
+        """The counts of a server as one number, which may outgrow 64 bits."""
         key: int = 0
         for scorer in self._live:
-            count = int(scorer.measure(number))  # a key of several counts outgrows 64 bits
-            key = (key << 32) + count
+            key = (key << 32) + int(scorer.measure(number))
+        return key
+
+    def _enter(self, server: RankedServer, key: int) -> None:
         level = self._by_counts.get(key)
         if level is None:
-            counts = [int(scorer.measure(number)) for scorer in self._live]
-            level = CountLevel(counts, len(self._levels))
+            counts = [int(scorer.measure(server.sequence)) for scorer in self._live]
+            level = CountLevel(key, counts, len(self._levels))
             self._by_counts[key] = level
             self._levels.append(level)
+            self._valued = False
         server.level = level
         level.heap.push(server)
 
@@ -144,10 +155,8 @@ class Ranking(LoadListener):
             self._drop(level)
 
     def _drop(self, level: CountLevel) -> None:
-        key: int = 0
-        for count in level.counts:
-            key = (key << 32) + count
-        del self._by_counts[key]
+        del self._by_counts[level.key]
+        self._valued = False
         last = self._levels.pop()
         if last is not level:
             self._levels[level.slot] = last

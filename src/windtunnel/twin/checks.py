@@ -1,25 +1,74 @@
 """What must hold of a simulation at every event, by name."""
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 from windtunnel.admission.gateway.driver import GatewayDriver
 from windtunnel.core.interrupts import breathe
-from windtunnel.core.invariants import Invariant
+from windtunnel.core.invariants import Invariant, InvariantChecker
+from windtunnel.core.signals import Signals
+from windtunnel.engine.server import Server
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.results.recorder import UNFINISHED
 from windtunnel.twin.servers.cluster import Cluster
-from windtunnel.twin.servers.replicas import DRAINING, READY, STATES
+from windtunnel.twin.servers.replicas import DRAINING, READY, STATES, Replica
 from windtunnel.twin.simulation import Simulation
 from windtunnel.workload.request import AT_GATEWAY, ON_THE_WAY, SPLIT
 
-EVERYTHING_EVERY: Final = 64
-"""Of so many events, one has every server looked at as if it had changed."""
 LISTS_EVERY: Final = 8
-"""Of so many events, one has the lists of free blocks walked, which are as long as a cache is."""
+"""Of so many looks at everything, one walks the lists of free blocks, as long as a cache is."""
+FEW: Final = 8
+"""Requests, prefixes or tickets that are counted one by one after every event; more are left to
+the next whole look."""
+FEW_REPLICAS: Final = 256
+"""Replicas that are all looked at when one has gone to another state."""
 SERVERS_PER_BREATH: Final = 1_024
 INFINITY: Final = math.inf
-UNSEEN: Final = (-1, -1, -1, -1, 0.0)
+
+
+class RunChecker:
+    """Checks a run after every event: what the event changed, and now and then everything.
+
+    Everything is looked at once as many events have passed as there are servers and requests, and
+    after the last event: an event then costs the same in a small run and in a large one.
+    """
+
+    def __init__(self, simulation: Simulation, checker: InvariantChecker[Simulation]) -> None:
+        self._simulation: Final = simulation
+        self._checker: Final = checker
+        self._changes: Final = simulation.cluster.follow_changes()
+        self._whole_at = 0
+
+    def check(self, context: Callable[[], str]) -> None:
+        """After an event; raises InvariantBroken."""
+        simulation = self._simulation
+        changes = self._changes
+        changes.count(simulation.servers)
+        if simulation.events >= self._whole_at:
+            self.check_whole(context)
+            inside = simulation.recorder.arrived - simulation.recorder.ended
+            self._whole_at = simulation.events + len(simulation.servers) + inside
+            changes.looks += 1
+        else:
+            self._checker.run_changed(simulation, context)
+        changes.moves = simulation.cluster.moves
+        changes.clear()
+
+    def check_whole(self, context: Callable[[], str]) -> None:
+        """Everything at once; raises InvariantBroken."""
+        self._checker.run(self._simulation, context)
+
+    def stop(self) -> None:
+        """The run is over: the next look is the last, and at everything."""
+        self._simulation.cluster.changes = None
+
+
+def _changed(simulation: Simulation) -> list[Server]:
+    """Servers that changed since the last look."""
+    changes = simulation.cluster.changes
+    assert changes is not None
+    return [simulation.servers[number] for number in changes.servers]
 
 
 def _requests_are_conserved(simulation: Simulation) -> str | None:
@@ -34,54 +83,61 @@ def _requests_are_conserved(simulation: Simulation) -> str | None:
     return f"{recorder.arrived} arrived, {recorder.ended} ended, {inside} inside"
 
 
+def _requests_stay_conserved(simulation: Simulation) -> str | None:
+    changes, recorder = simulation.cluster.changes, simulation.recorder
+    assert changes is not None
+    inside = len(simulation.requests.in_flight) - simulation.requests.legs + changes.load
+    if recorder.arrived == recorder.ended + inside:
+        return None
+    return _requests_are_conserved(simulation)
+
+
 def _traffic_is_counted(simulation: Simulation) -> str | None:
     taken, arrived = simulation.traffic.taken, simulation.recorder.arrived
     return None if taken == arrived else f"{taken} made, {arrived} arrived"
 
 
 def _blocks_are_conserved(simulation: Simulation) -> str | None:
-    """Counts the blocks of servers that changed since they were counted, and now and then of all.
-
-    To count them takes as long as a server has requests; an event is about one server or two. To
-    walk its list of free blocks takes longer still, and is done less often.
-    """
-    marks = simulation.cluster.marks
-    all_of_them = simulation.events % EVERYTHING_EVERY == 0
-    while len(marks) < len(simulation.servers):
-        marks.append(UNSEEN)
+    changes = simulation.cluster.changes
+    walked = changes is None or changes.looks % LISTS_EVERY == 0
     for server in simulation.servers:
         if server.index % SERVERS_PER_BREATH == 0:
             breathe()
-        mark = marks[server.index]
-        if (
-            mark[4] == server.wake_s
-            and mark[0] == server.load
-            and mark[1] == server.pool.free
-            and mark[2] == server.running.count
-            and mark[3] == server.queued
-            and not all_of_them
-        ):
-            continue
-        walked = simulation.events % LISTS_EVERY == 0 or mark == UNSEEN
-        marks[server.index] = (
-            int(server.load),
-            int(server.pool.free),
-            int(server.running.count),
-            int(server.queued),
-            float(server.wake_s),
-        )
-        free = server.pool.recount()[0] if walked else int(server.pool.free)
-        held = server.blocks_held()
-        leaked = server.pool.leaked
-        if free != server.pool.free or free + held + leaked != server.pool.blocks:
-            counted = f"{free} listed free, {server.pool.free} counted free, {held} held"
-            counted += f", {leaked} leaked"
-            return f"server {server.index}: {counted}, {server.pool.blocks} in all"
+        fault = _block_fault(server, walked)
+        if fault is not None:
+            return fault
     return None
 
 
+def _blocks_stay_conserved(simulation: Simulation) -> str | None:
+    for server in _changed(simulation):
+        if server.running.count <= FEW and server.pool.chains <= FEW:
+            fault = _block_fault(server, False)  # noqa: FBT003
+            if fault is not None:
+                return fault
+    return None
+
+
+def _block_fault(server: Server, walked: bool) -> str | None:  # noqa: FBT001
+    pool = server.pool
+    free = pool.recount()[0] if walked else int(pool.free)
+    held = server.blocks_held()
+    if free == pool.free and free + held + pool.leaked == pool.blocks:
+        return None
+    counted = f"{free} listed free, {pool.free} counted free, {held} held, {pool.leaked} leaked"
+    return f"server {server.index}: {counted}, {pool.blocks} in all"
+
+
 def _no_server_sleeps_on_work(simulation: Simulation) -> str | None:
-    for server in simulation.servers:
+    return _sleeper(simulation.servers)
+
+
+def _no_changed_server_sleeps(simulation: Simulation) -> str | None:
+    return _sleeper(_changed(simulation))
+
+
+def _sleeper(servers: list[Server]) -> str | None:
+    for server in servers:
         if not server.load or server.wake_s != INFINITY:
             continue
         if not (server.queued == server.load and server.holds_apart):
@@ -89,17 +145,40 @@ def _no_server_sleeps_on_work(simulation: Simulation) -> str | None:
     return None
 
 
+def _agenda_is_in_order(simulation: Simulation) -> str | None:
+    return simulation.cluster.agenda.fault()
+
+
+def _changed_servers_are_on_time(simulation: Simulation) -> str | None:
+    for server in _changed(simulation):
+        noted_s = server.appointment.wake_s
+        if server.wake_s != noted_s:
+            return f"server {server.index} acts at {server.wake_s} s, noted is {noted_s} s"
+    return None
+
+
 def _limits_are_kept(simulation: Simulation) -> str | None:
     for server in simulation.servers:
-        if server.running.count > server.limits.max_num_seqs:
-            return f"server {server.index} runs {server.running.count} requests"
-        fault = server.slots.fault() if server.slots is not None else None
-        if fault is not None:
-            return f"server {server.index} has {fault}"
-        fault = server.tiers.fault() if server.tiers is not None else None
+        fault = _limit_fault(server)
+        if fault is None and server.tiers is not None:
+            fault = server.tiers.fault()
         if fault is not None:
             return f"server {server.index} has {fault}"
     return None
+
+
+def _limits_stay_kept(simulation: Simulation) -> str | None:
+    for server in _changed(simulation):
+        fault = _limit_fault(server)
+        if fault is not None:
+            return f"server {server.index} has {fault}"
+    return None
+
+
+def _limit_fault(server: Server) -> str | None:
+    if server.running.count > server.limits.max_num_seqs:
+        return f"{server.running.count} requests that run"
+    return server.slots.fault() if server.slots is not None else None
 
 
 def _gateways_agree(simulation: Simulation) -> str | None:
@@ -129,6 +208,28 @@ def _gateway_fault(simulation: Simulation, model: int, driver: GatewayDriver) ->
     return f"the gateway has {books}, the run {waiting} and {sent}"
 
 
+def _gateways_still_agree(simulation: Simulation) -> str | None:
+    in_flight = simulation.requests.in_flight
+    for model, service in enumerate(simulation.services):
+        if service.gateway is None:
+            continue
+        driver = service.gateway.driver
+        if driver.gateway.queued <= FEW:
+            fault = driver.check()
+            if fault is not None:
+                return fault
+        waiting = in_flight.queued[model] - len(service.unplaced)
+        if driver.gateway.queued != waiting:
+            return _gateway_fault(simulation, model, driver)
+        if len(simulation.services) == 1:
+            changes = simulation.cluster.changes
+            assert changes is not None
+            at_servers = changes.load - simulation.requests.legs
+            if driver.gateway.in_flight != len(in_flight) - waiting + at_servers:
+                return _gateway_fault(simulation, model, driver)
+    return None
+
+
 def _in_flight_is_exact(simulation: Simulation) -> str | None:
     if simulation.recorder.outcomes[UNFINISHED]:
         return None
@@ -151,6 +252,27 @@ def _in_flight_is_exact(simulation: Simulation) -> str | None:
     return None
 
 
+def _in_flight_stays_exact(simulation: Simulation) -> str | None:
+    splitting = simulation.requests.splitting
+    for server in _changed(simulation):
+        number = int(server.index)
+        linked = simulation.requests.in_flight.linked(number)
+        if len(linked) > FEW:
+            continue
+        count = int(server.load)
+        for request in linked:
+            count += request.server == number
+            if request.place == SPLIT:
+                assert splitting is not None
+                leg = splitting.handoff.splits[request.id].leg
+                count += leg.server == number and leg.planned is not None  # on its way there
+        model = simulation.cluster.replicas[number].pool.model
+        known = simulation.services[model].signals.in_flight[number]
+        if count != known:
+            return f"server {number} has {count} requests, or will, and {known} counted"
+    return None
+
+
 def _replicas_are_counted(simulation: Simulation) -> str | None:
     cluster = simulation.cluster
     for pool in cluster.pools:
@@ -166,6 +288,10 @@ def _replicas_are_counted(simulation: Simulation) -> str | None:
             return f"pool {pool.name} pays for {counted_s} s, its replicas for {paid_s} s"
     drains = sum(pool.counts[DRAINING] for pool in cluster.pools)
     return None if drains == cluster.draining else f"{drains} drain, {cluster.draining} counted"
+
+
+def _replicas_stay_counted(simulation: Simulation) -> str | None:
+    return _replicas_are_counted(simulation) if _has_moved(simulation) else None
 
 
 def _at_servers(simulation: Simulation, model: int) -> int:
@@ -184,6 +310,34 @@ def _only_ready_servers_are_chosen(simulation: Simulation) -> str | None:
     return None
 
 
+def _changed_servers_were_chosen(simulation: Simulation) -> str | None:
+    for server in _changed(simulation):
+        replica = simulation.cluster.replicas[server.index]
+        fault = _outcast(replica, simulation.services[replica.pool.model].signals)
+        if fault is not None:
+            return fault
+    if _has_moved(simulation):
+        return _only_ready_servers_are_chosen(simulation)
+    return None
+
+
+def _outcast(replica: Replica, signals: Signals) -> str | None:
+    """A server with requests that should have none."""
+    if replica.state in (READY, DRAINING):
+        return None
+    server = replica.server
+    if not (server.load or server.holds_apart or signals.in_flight[server.index]):
+        return None
+    return f"server {server.index} is {STATES[replica.state]} and has requests"
+
+
+def _has_moved(simulation: Simulation) -> bool:
+    """Whether a replica came, or went to another state, since the last look; few replicas only."""
+    cluster = simulation.cluster
+    assert cluster.changes is not None
+    return len(cluster.replicas) <= FEW_REPLICAS and cluster.changes.moves != cluster.moves
+
+
 def _choice_fault(cluster: Cluster, model: int, service: Service) -> str | None:
     own = [one for one in cluster.replicas if one.pool.model == model]
     ready = [int(one.server.index) for one in own if one.state == READY]
@@ -197,10 +351,9 @@ def _choice_fault(cluster: Cluster, model: int, service: Service) -> str | None:
     if service.router.candidates != answering and not service.is_outdated:
         return f"{answering} answer, the router chooses among {service.router.candidates}"
     for replica in own:
-        server = replica.server
-        busy = server.load or server.holds_apart or signals.in_flight[server.index]
-        if busy and replica.state not in (READY, DRAINING):
-            return f"server {server.index} is {STATES[replica.state]} and has requests"
+        fault = _outcast(replica, signals)
+        if fault is not None:
+            return fault
     return None
 
 
@@ -208,10 +361,28 @@ def _requests_keep_to_their_model(simulation: Simulation) -> str | None:
     if len(simulation.services) == 1:
         return None
     for replica in simulation.cluster.replicas:
-        for request in replica.server.unfinished():
-            if request.model != replica.pool.model:
-                where = f"server {replica.server.index} of model {replica.pool.model}"
-                return f"request {request.id} for model {request.model} is at {where}"
+        fault = _stranger(replica)
+        if fault is not None:
+            return fault
+    return None
+
+
+def _changed_servers_keep_to_their_model(simulation: Simulation) -> str | None:
+    if len(simulation.services) == 1:
+        return None
+    for server in _changed(simulation):
+        if server.load <= FEW:
+            fault = _stranger(simulation.cluster.replicas[server.index])
+            if fault is not None:
+                return fault
+    return None
+
+
+def _stranger(replica: Replica) -> str | None:
+    for request in replica.server.unfinished():
+        if request.model != replica.pool.model:
+            where = f"server {replica.server.index} of model {replica.pool.model}"
+            return f"request {request.id} for model {request.model} is at {where}"
     return None
 
 
@@ -237,51 +408,72 @@ INVARIANTS = (
         "requests-conserved",
         "every request that arrived has ended or is in exactly one place",
         _requests_are_conserved,
+        _requests_stay_conserved,
     ),
-    Invariant("traffic-counted", "every request that was made has arrived", _traffic_is_counted),
+    Invariant(
+        "traffic-counted",
+        "every request that was made has arrived",
+        _traffic_is_counted,
+        _traffic_is_counted,
+    ),
     Invariant(
         "blocks-conserved",
         "every KV block is free, held by requests or leaked",
         _blocks_are_conserved,
+        _blocks_stay_conserved,
     ),
     Invariant(
         "work-conserving",
         "a server with requests has a next event, unless they wait for blocks held for transfers",
         _no_server_sleeps_on_work,
+        _no_changed_server_sleeps,
+    ),
+    Invariant(
+        "agenda-ordered",
+        "of all servers, the one that acts next is first on the agenda",
+        _agenda_is_in_order,
+        _changed_servers_are_on_time,
     ),
     Invariant(
         "sessions-conserved",
         "every session is live or has ended, and in one way",
+        _sessions_are_conserved,
         _sessions_are_conserved,
     ),
     Invariant(
         "gateway-agrees",
         "the gateway knows exactly the requests that are queued there or were admitted",
         _gateways_agree,
+        _gateways_still_agree,
     ),
     Invariant(
         "in-flight-exact",
         "of every server it is known how many requests were sent there and have not ended",
         _in_flight_is_exact,
+        _in_flight_stays_exact,
     ),
     Invariant(
         "replicas-counted",
         "every replica is in one state and paid for from its start-up until it is gone",
         _replicas_are_counted,
+        _replicas_stay_counted,
     ),
     Invariant(
         "ready-chosen",
         "those servers are chosen among that are ready; others have no request or finish theirs",
         _only_ready_servers_are_chosen,
+        _changed_servers_were_chosen,
     ),
     Invariant(
         "model-kept",
         "a request is only ever at a server of the model that it is for",
         _requests_keep_to_their_model,
+        _changed_servers_keep_to_their_model,
     ),
     Invariant(
         "line-moves",
         "an admitted request waits for a server only while none is ready",
+        _nobody_waits_in_vain,
         _nobody_waits_in_vain,
     ),
     Invariant(
@@ -289,5 +481,6 @@ INVARIANTS = (
         "no server runs more than max_num_seqs requests, or has more adapters than slots or "
         "more in a tier than fits",
         _limits_are_kept,
+        _limits_stay_kept,
     ),
 )

@@ -1,14 +1,14 @@
 """Runs a plan and gives its result: what the command, the library and sweeps all call."""
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from windtunnel.core.histogram import Histogram
-from windtunnel.core.invariants import Invariant, InvariantChecker
+from windtunnel.core.histogram import Histogram, merged
+from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.telemetry import Sink, Telemetry
-from windtunnel.twin.checks import INVARIANTS
+from windtunnel.twin.checks import INVARIANTS, RunChecker
 from windtunnel.twin.compose import compose
 from windtunnel.twin.results.recorder import RowSink
 from windtunnel.twin.results.result import result_of
@@ -18,6 +18,7 @@ from windtunnel.twin.simulation import Simulation
 
 if TYPE_CHECKING:
     from windtunnel.scaling.actuation import Ticking
+    from windtunnel.twin.infrastructure.checks import InfrastructureChecker
 
 
 class Run:
@@ -56,45 +57,64 @@ def run(
 
     `rows` receives the ended requests in batches, `events` every decision, and `decisions` those of
     the control plane: all but what concerns single requests. `check` runs every invariant after
-    every event instead of only at the end. `look` is called every thousand events with the
-    simulation, and after each of the control plane. `step_scales` make the steps of some pools
-    longer or shorter. A `scaler` takes the place of the one that the plan's `scaling` asks for.
+    every event, of what it changed and now and then of everything, instead of only at the end.
+    `look` is called every thousand events with the simulation, and after each of the control plane.
+    `step_scales` make the steps of some pools longer or shorter. A `scaler` takes the place of the
+    one that the plan's `scaling` asks for.
     """
-    checker = InvariantChecker(_invariants(plan))
+    checker = InvariantChecker(INVARIANTS)
     telemetry = Telemetry(events) if events is not None else None
     scaling = Telemetry(*[sink for sink in (events, decisions) if sink is not None])
     with _no_collection():
         simulation = compose(plan, rows, telemetry, step_scales, scaler, scaling)
 
-    def check_now(state: Simulation) -> None:
-        checker.run(
-            state,
-            lambda: f"{plan.name}, seed {plan.seed}, event {state.events} at {state.now_s} s",
-        )
+    below = _infrastructure_checker(simulation)
+
+    def context() -> str:
+        event = f"event {simulation.events} at {simulation.now_s} s"
+        return f"{plan.name}, seed {plan.seed}, {event}"
 
     with _no_collection():
-        simulation.run(look or breathe, check_now if check else None)
+        if check:
+            after_event = RunChecker(simulation, checker)
+
+            def check_now(_: Simulation) -> None:
+                after_event.check(context)
+                if below is not None:
+                    below.check(context)
+
+            simulation.run(look or breathe, check_now, lambda _: after_event.check_whole(context))
+            after_event.stop()
+        else:
+            simulation.run(look or breathe)
     if not simulation.is_torn:
-        check_now(simulation)
-    result = result_of(plan, simulation, checker.checked)
+        checker.run(simulation, context)
+        if below is not None:
+            below.check(context, at_once=True)
+    checked = checker.checked + (below.checked if below is not None else 0)
+    result = result_of(plan, simulation, checked)
     return Run(plan, result, simulation.timeline, _token_gaps(simulation))
 
 
-def _invariants(plan: ScenarioPlan) -> Sequence[Invariant[Simulation]]:
-    if not plan.on_machines:
-        return INVARIANTS
-    from windtunnel.twin.infrastructure.checks import EVERY_INVARIANT
+def _infrastructure_checker(simulation: Simulation) -> "InfrastructureChecker | None":
+    """None: servers stand on nothing."""
+    if simulation.lifecycle.infrastructure is None:
+        return None
+    from windtunnel.twin.infrastructure.checks import InfrastructureChecker
+    from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 
-    return EVERY_INVARIANT
+    infrastructure = simulation.lifecycle.infrastructure
+    if not isinstance(infrastructure, Infrastructure):
+        return None
+    return InfrastructureChecker(infrastructure)
 
 
 def _token_gaps(simulation: Simulation) -> dict[str, Histogram]:
     """The gaps between tokens that each pool's servers have made."""
-    gaps = {pool.name: Histogram() for pool in simulation.cluster.pools}
-    for pool in simulation.cluster.pools:
-        for server in pool.servers:
-            gaps[pool.name].merge(server.token_gaps)
-    return gaps
+    return {
+        pool.name: merged(server.token_gaps for server in pool.servers)
+        for pool in simulation.cluster.pools
+    }
 
 
 def breathe(_: Simulation) -> None:

@@ -166,8 +166,10 @@ class Simulation:
         self,
         look: Callable[["Simulation"], None],
         check: Callable[["Simulation"], None] | None = None,
+        ended: Callable[["Simulation"], None] | None = None,
     ) -> None:
-        """Runs to the end. `look` is called now and then, `check` after every event.
+        """Runs to the end. `look` is called now and then, `check` after every event, and `ended`
+        after the last, before unfinished requests are counted.
 
         Signals come through in `look`, which is a function of plain Python.
         """
@@ -176,6 +178,8 @@ class Simulation:
         except NoFixedPoint as endless:
             self.is_torn = True
             self.end_early(NO_PROGRESS, self.progress.standstill(endless.what, self.now_s))
+        if ended is not None and not self.is_torn:
+            ended(self)
         self._finish()
 
     def _run(
@@ -187,18 +191,17 @@ class Simulation:
         timeline = self.timeline
         vacated = self.cluster.vacated
         granting = self.cluster.granting
-        arrivals, timers, steps = self._arrivals, self._timers, self._steps
+        # The times of requests and servers are read where they are kept: most events are theirs.
+        traffic, timers, agenda = self.traffic, self.requests.timers, self.cluster.agenda
         lifecycle = self.lifecycle
         controlled = len(self.control.components) > 1
         while self.early is None:
-            component: Component = arrivals
-            now_s = arrivals.next_s()
-            timers_s = timers.next_s()
-            if timers_s < now_s:
-                component, now_s = timers, timers_s
-            steps_s = steps.next_s()
-            if steps_s < now_s:
-                component, now_s = steps, steps_s
+            component: Component = self._arrivals
+            now_s = traffic.next_s
+            if timers.next_s < now_s:
+                component, now_s = self._timers, timers.next_s
+            if agenda.next_s < now_s:
+                component, now_s = self._steps, agenda.next_s
             first: Component | None = None
             if controlled or lifecycle.next_s() < now_s:
                 first = self._first_of_control(now_s)

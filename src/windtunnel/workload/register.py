@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from mypy_extensions import i64
+
 LARGEST_KEY: Final = 2**62
 """Prefix keys stay below it, so that compiled code never needs more than a word for one."""
 
@@ -41,13 +43,13 @@ class Register:
         self.adapters: Final = NameList()
         self.models: Final = NameList()
         self.priorities: Final[list[int]] = []
-        self._entries: Final = entries
-        self._largest: Final = LARGEST_KEY // entries
+        self._entries: Final[i64] = entries
+        self._largest: Final[i64] = LARGEST_KEY // entries
         for name, priority in priorities.items():
             self.classes.number(name)
             self.priorities.append(priority)
 
-    def own(self, entry: int, number: int) -> int:
+    def own(self, entry: i64, number: i64) -> i64:
         """A number that no other entry of the workload has for anything; needs no memory.
 
         Hashes of more than 62 bits are folded to that: of a million, two meet once in a million

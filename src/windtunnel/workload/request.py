@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from windtunnel.core.loop import Entry
 
@@ -75,7 +75,74 @@ class LostTry:
 class Request:
     """One prompt and its answer. A plain record, changed by the component that has it."""
 
-    def __init__(  # noqa: PLR0915 - one statement a field
+    # As class attributes these cost nothing where a request is made; most are never changed.
+    # The order of ends is by these two: they are first, beside what is read of any object.
+    finish_clock: i64 = -1  # the decode clock at which it ends, while decoding; else -1
+    admission: i64 = -1  # position in the running order of its server
+
+    # A byte each, and eight together: 512 bytes are the most that Python allocates fast.
+    place: u8 = 0  # in the run: one of AT_GATEWAY and so on
+    stage: u8 = AWAY  # on the server that has it
+    keeps_blocks: bool = False  # whether its blocks stay held when it ends, to be moved away
+    followed: bool = False  # whether the traffic wants to hear of its end
+    dropped: bool = False
+    cancelled: bool = False
+    sharing: bool = True  # False from the first shared block that it holds a copy of its own
+    in_slot: bool = False  # whether it keeps its adapter on the accelerator
+
+    slo: i64 = 0  # its class of service and its tenant, by number in the traffic's lists
+    tenant: i64 = 0
+    model: i64 = 0  # the model that it is for, by number in the traffic's list
+    session: i64 = -1  # the conversation that it is a turn of; -1: none
+    turn: i64 = 0
+    deadline_s: float = NEVER  # its client leaves then
+    media_tokens: i64 = 0  # tokens of the prompt that an encoder must make first
+    adapter: i64 = -1  # LoRA adapter by number; -1: the base model
+    answer_key: i64 = -1  # names its output as a segment of prompts to come; -1: none
+    parent: "Request | None" = None  # for the prefill half of a split request: the whole
+    server: i64 = -1
+    prefill_server: i64 = -1  # where the prompt was computed, if not there
+    admitted_s: float = UNSET
+    encoded_s: float = UNSET  # its media were tokens then, where an encoder made them
+    lost_tries: list[LostTry] | None = None  # before the one that these times are of
+    restarted_s: float = UNSET  # the last of those ended
+    routed_s: float = UNSET  # to a server, the prefill half where the request is split
+    pauses: list[float] | None = None  # by turns: preempted at, and running again at
+    sent_s: float = UNSET  # to the server that has it: what that server does counts from here
+    scheduled_s: float = UNSET
+    prefilled_s: float = UNSET  # the prompt was computed there
+    transfer_start_s: float = UNSET  # of its KV, from the prefill server to the other
+    transfer_end_s: float = UNSET
+    first_token_s: float = UNSET
+    finished_s: float = UNSET
+    prefix_hit_tokens: i64 = 0
+    preemptions: i64 = 0
+    reason: str = ""
+    redirects: i64 = 0  # how often a server that was to go sent it back to the router
+    retries: i64 = 0  # how often it began anew because a server was lost with it
+
+    # The twin's own notes: where it is, what is planned for it, and when its client leaves.
+    planned: Entry | None = None
+    alarm: Entry | None = None
+
+    # The server's own notes while it has the request.
+    ahead: "Request | None" = None  # neighbours in the line where it waits or runs
+    behind: "Request | None" = None
+    order: i64 = 0  # in which requests came to the server
+    computed: i64 = 0  # tokens whose KV is scheduled to exist, while not decoding
+    offset: i64 = 0  # computed minus the server's decode clock, while decoding
+    target: i64 = 0  # tokens to prefill: prompt, and what preemption has taken back
+    last: i64 = 0  # the request ends in the step that brings `computed` here
+    shared_blocks: i64 = 0  # full blocks of the prompt that others may share
+    pinned_blocks: i64 = 0  # how many of them this request holds in the shared chains
+    window_blocks: i64 = 0  # held for layers that keep a window of it
+    spare_blocks: i64 = 0  # held ahead of its tokens, for drafts
+    unsettled: i64 = 0  # tokens of the step under way that may prove wrong drafts
+    unheld_blocks: i64 = 0  # of its prompt, when all were cached and it did without them
+    fetching_s: float = UNSET  # since when KV comes from a slower tier for it, while it does
+    token_s: float = UNSET  # its latest token, where the next does not follow a step later
+
+    def __init__(
         self,
         id: int,  # noqa: A002 - it is the request's id
         arrived_s: float,
@@ -92,67 +159,6 @@ class Request:
         self.priority: i64 = priority
         self.source: i64 = source
         self.prefix = prefix
-        self.slo: i64 = 0  # its class of service and its tenant, by number in the traffic's lists
-        self.tenant: i64 = 0
-        self.model: i64 = 0  # the model that it is for, by number in the traffic's list
-        self.session: i64 = -1  # the conversation that it is a turn of; -1: none
-        self.turn: i64 = 0
-        self.deadline_s = NEVER  # its client leaves then
-        self.media_tokens: i64 = 0  # tokens of the prompt that an encoder must make first
-        self.adapter: i64 = -1  # LoRA adapter by number; -1: the base model
-        self.answer_key: i64 = -1  # names its output as a segment of prompts to come; -1: none
-        self.keeps_blocks = False  # whether its blocks stay held when it ends, to be moved away
-        self.followed = False  # whether the traffic wants to hear of its end
-        self.parent: Request | None = None  # for the prefill half of a split request: the whole
-        self.server: i64 = -1
-        self.prefill_server: i64 = -1  # where the prompt was computed, if not there
-        self.admitted_s = UNSET
-        self.encoded_s = UNSET  # its media were tokens then, where an encoder made them
-        self.lost_tries: list[LostTry] | None = None  # before the one that these times are of
-        self.restarted_s = UNSET  # the last of those ended
-        self.routed_s = UNSET  # to a server, the prefill half where the request is split
-        self.pauses: list[float] | None = None  # by turns: preempted at, and running again at
-        self.sent_s = UNSET  # to the server that has it: what that server does counts from here
-        self.scheduled_s = UNSET
-        self.prefilled_s = UNSET  # the prompt was computed there
-        self.transfer_start_s = UNSET  # of its KV, from the prefill server to the other
-        self.transfer_end_s = UNSET
-        self.first_token_s = UNSET
-        self.finished_s = UNSET
-        self.prefix_hit_tokens: i64 = 0
-        self.preemptions: i64 = 0
-        self.reason = ""
-        self.dropped = False
-        self.cancelled = False
-        self.redirects: i64 = 0  # how often a server that was to go sent it back to the router
-        self.retries: i64 = 0  # how often it began anew because a server was lost with it
-
-        # The twin's own notes: where it is, what is planned for it, and when its client leaves.
-        self.place: i64 = 0  # one of AT_GATEWAY and so on
-        self.planned: Entry | None = None
-        self.alarm: Entry | None = None
-
-        # The server's own notes while it has the request.
-        self.stage: i64 = AWAY
-        self.ahead: Request | None = None  # neighbours in the line where it waits or runs
-        self.behind: Request | None = None
-        self.order: i64 = 0  # in which requests came to the server
-        self.admission: i64 = -1  # position in the running order
-        self.computed: i64 = 0  # tokens whose KV is scheduled to exist, while not decoding
-        self.offset: i64 = 0  # computed minus the server's decode clock, while decoding
-        self.target: i64 = 0  # tokens to prefill: prompt, and what preemption has taken back
-        self.last: i64 = 0  # the request ends in the step that brings `computed` here
-        self.finish_clock: i64 = -1  # the decode clock at which that is, while decoding; else -1
-        self.shared_blocks: i64 = 0  # full blocks of the prompt that others may share
-        self.pinned_blocks: i64 = 0  # how many of them this request holds in the shared chains
-        self.window_blocks: i64 = 0  # held for layers that keep a window of it
-        self.spare_blocks: i64 = 0  # held ahead of its tokens, for drafts
-        self.unsettled: i64 = 0  # tokens of the step under way that may prove wrong drafts
-        self.unheld_blocks: i64 = 0  # of its prompt, when all were cached and it did without them
-        self.sharing = True  # False from the first shared block that it holds a copy of its own
-        self.fetching_s = UNSET  # since when KV comes from a slower tier for it, while it does
-        self.in_slot = False  # whether it keeps its adapter on the accelerator
-        self.token_s = UNSET  # its latest token, where the next does not follow a step later
 
     def lose_try(self, server: int, ended_s: float, reason: str) -> None:
         """Keeps what is known of a try that is over, before the next."""

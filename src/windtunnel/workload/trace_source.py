@@ -29,7 +29,13 @@ def product(a: i64, b: i64) -> i64:
     b_high, b_low = b >> 31, b & 0x7FFF_FFFF
     middle = a_low * b_high + a_high * b_low
     low = ((middle & 0x3FFF_FFFF) << 31) + a_low * b_low
-    return (2 * a_high * b_high + (middle >> 30) + low) % PRIME
+    return reduced(2 * a_high * b_high + (middle >> 30) + low)
+
+
+def reduced(number: i64) -> i64:
+    """A number of 63 bits modulo the prime, without a division."""
+    number = (number & PRIME) + (number >> 61)
+    return number - PRIME if number >= PRIME else number
 
 
 class Replay(RequestSource):
@@ -135,7 +141,7 @@ class Replay(RequestSource):
         for at in range(len(keys)):
             key: i64 = keys[at]
             end: i64 = ends[at]
-            joined = (product(joined, FACTOR) + product(key % PRIME, PLACES) + end) % PRIME
+            joined = reduced(product(joined, FACTOR) + product(key % PRIME, PLACES) + end)
             made.append(self._register.own(self._entry, joined))
         return made
 

@@ -107,7 +107,7 @@ class Traffic:
 
     def _look(self) -> None:
         """Sets when the next request arrives; infinity when none is on its way."""
-        next_s = self._agenda.first().wake_s
+        next_s = self._agenda.next_s
         self.next_s = next_s if next_s < self._end_s and not self._stopped else math.inf
 
     def take(self) -> Request:

@@ -57,6 +57,7 @@ class ReferenceServer:
         self.orders = 0
         self.drafts = limits.drafts
         self.drafted = self.accepted = self.verified = 0
+        self.owes_decodes = False  # after a preemption by prompts that have steps of their own
         self.unsettled: dict[int, int] = {}  # drafts of the step planned last that proved wrong
 
     def submit(self, request: Request, now: float) -> None:
@@ -274,20 +275,49 @@ class ReferenceServer:
 
         It is called now, for a step that starts at `start_s`.
         """
-        budget = self.limits.max_num_batched_tokens
         planned: list[tuple[Request, int]] = []
+        admitted: list[Request] = []
+        mixed = self.limits.mixed_batches
+        if self.owes_decodes:
+            self.owes_decodes = False
+            _, preempted = self.plan_running(planned, prompts=False, decodes=True)
+            if planned:
+                return self.as_step(planned, start_s)
+            if preempted:
+                return self.plan(start_s, now)
+        budget, preempted = self.plan_running(planned, prompts=True, decodes=mixed)
+        self.owes_decodes = preempted and not mixed
+        if self.slots is not None:
+            self.slots.look(self.running)
+        if not preempted:
+            self.admit(planned, admitted, budget, now)
+        if not mixed and not planned and not preempted:
+            _, preempted = self.plan_running(planned, prompts=False, decodes=True)
+        if planned:
+            step = self.as_step(planned, start_s)
+            step.admitted = admitted
+            return step
+        return self.plan(start_s, now) if preempted else None  # an empty step takes no time
+
+    def plan_running(
+        self, planned: list[tuple[Request, int]], *, prompts: bool, decodes: bool
+    ) -> tuple[int, bool]:
+        """Running requests in order: the budget left, and whether any were preempted."""
+        budget = self.limits.max_num_batched_tokens
         preempted = False
         position = 0
         while position < len(self.running) and budget > 0:
             request = self.running[position]
             want = self.next_tokens(request, budget)
+            if not (prompts if request.computed < request.target else decodes):
+                want = 0
             while request in self.running and not self.can_hold(request, want):
                 preempted = True
                 victim = self.victim()
                 if self.running.index(victim) < position:
                     position -= 1
                 budget += sum(tokens for other, tokens in planned if other is victim)
-                planned = [entry for entry in planned if entry[0] is not victim]
+                planned[:] = [entry for entry in planned if entry[0] is not victim]
                 self.preempt(victim)
             if request not in self.running:
                 break
@@ -296,16 +326,7 @@ class ReferenceServer:
                 planned.append((request, want))
                 budget -= want
             position += 1
-        admitted: list[Request] = []
-        if self.slots is not None:
-            self.slots.look(self.running)
-        if not preempted:
-            self.admit(planned, admitted, budget, now)
-        if planned:
-            step = self.as_step(planned, start_s)
-            step.admitted = admitted
-            return step
-        return self.plan(start_s, now) if preempted else None  # an empty step takes no time
+        return budget, preempted
 
     def next_tokens(self, request: Request, budget: int) -> int:
         if request.computed < request.target:

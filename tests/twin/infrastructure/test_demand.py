@@ -5,7 +5,7 @@ from windtunnel.fleet.cluster_demand import ClusterDemand
 from windtunnel.fleet.demand import ACCELERATOR, GPU, PATIENCE_S, MachineKind
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import Node
-from windtunnel.gangs.placement.constraints import REQUIRED, node_terms
+from windtunnel.gangs.placement.constraints import REQUIRED, apart_by_host, node_terms
 from windtunnel.gangs.templates import CliqueTemplate, PackDomains, SetSpec
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
@@ -26,6 +26,7 @@ class World:
         gpus: int,
         minimum: int = 1,
         same: bool = False,
+        apart: str = "",
         terms: list[dict[str, object]] | None = None,
     ):
         self.server = ApiServer()
@@ -34,6 +35,10 @@ class World:
         spec: dict[str, object] = {"nodeSelector": {ACCELERATOR: "h200"}}
         if terms is not None:
             spec["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
+        if apart:
+            selector = {"matchLabels": {"grove.io/podclique": f"main-0-{apart}"}}
+            term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+            spec["affinity"] = {"podAntiAffinity": {REQUIRED: [term]}}
         requests = {GPU: float(gpus)}
         role = CliqueTemplate("server", pods, minimum, spec, requests, f"h{gpus}")
         pack = PackDomains("plain", "rack", "") if same else None
@@ -41,7 +46,7 @@ class World:
         self.cluster = SimCluster(self.server)
         self.loop = Loop(Driver(self.cluster, Controller))
         self.loop.wake()
-        self.rows = ClusterDemand(self.view, list(kinds), "c", node_terms)
+        self.rows = ClusterDemand(self.view, list(kinds), "c", node_terms, apart_by_host)
         self.machines = 0
 
     def ask(self, now_s: float = 0.0) -> list[tuple[str, int, int]]:
@@ -64,6 +69,19 @@ def test_pods_share_machines_that_are_on_their_way() -> None:
     world = World(LARGE, pods=5, gpus=2)
     assert world.ask() == [("c.1", 8, 1), ("c.2", 8, 1)]
     assert world.ask(10.0) == [("c.1", 8, 1), ("c.2", 8, 1)], "and do not ask twice"
+
+
+def test_pods_that_keep_away_from_each_other_by_host_get_a_machine_each() -> None:
+    """Of one that they keep away from others by they can share a machine."""
+    world = World(LARGE, pods=3, gpus=2, apart="server")
+    assert world.ask() == [("c.1", 8, 1), ("c.2", 8, 1), ("c.3", 8, 1)]
+    for number in range(3):
+        world.join(f"c.{number + 1}", 8.0, 20.0 + 5.0 * number)
+    assert sorted(pod.node for pod in world.view.pods.values()) == ["m0", "m1", "m2"]
+    assert len(world.ask(40.0)) == 3
+    together = World(LARGE, pods=3, gpus=2, apart="server", same=True)
+    assert together.ask() == [("c.1", 8, 3)], "in one rack, as one row"
+    assert World(LARGE, pods=3, gpus=2, apart="other").ask() == [("c.1", 8, 1)]
 
 
 def test_a_machine_that_the_affinity_of_a_pod_allows() -> None:

@@ -5,8 +5,9 @@ import pytest
 from tests.twin.infrastructure.worlds import FLEET, PLAIN, SCALING, composed, scenario, told
 from windtunnel.core.errors import InputError
 from windtunnel.core.invariants import InvariantChecker
+from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.fleet.pools import initial_machines
-from windtunnel.twin.infrastructure.checks import EVERY_INVARIANT
+from windtunnel.twin.infrastructure.checks import InfrastructureChecker
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text
@@ -159,12 +160,13 @@ scaling: {policy: saturation, interval: 1h, pools: {low: {min: 1, max: 2}, high:
 def test_a_pool_of_higher_priority_takes_a_machine(policy: str) -> None:
     simulation, infrastructure = composed(load_text(PRIORITIES.replace("POLICY", policy)))
     low, high = simulation.cluster.pools
-    checker = InvariantChecker(EVERY_INVARIANT)
+    checker, below = InvariantChecker(INVARIANTS), InfrastructureChecker(infrastructure)
     asked = False
 
     def look(_: object) -> None:
         nonlocal asked
         checker.run(simulation, "test")
+        below.check("test")
         if simulation.now_s > 10.0 and not asked:
             asked = True
             simulation.lifecycle.set_target(high, 1, simulation.now_s, "test")
@@ -185,12 +187,13 @@ def test_a_machine_moves_to_the_cluster_of_higher_priority() -> None:
     text = text.replace("high: {min: 0, max: 1}", "high: {min: 0, max: 2}")
     simulation, infrastructure = composed(load_text(text))
     low, high = simulation.cluster.pools
-    checker = InvariantChecker(EVERY_INVARIANT)
+    checker, below = InvariantChecker(INVARIANTS), InfrastructureChecker(infrastructure)
     asked = False
 
     def look(_: object) -> None:
         nonlocal asked
         checker.run(simulation, "test")
+        below.check("test")
         if simulation.now_s > 10.0 and not asked:
             asked = True
             simulation.lifecycle.set_target(high, 2, simulation.now_s, "test")

@@ -207,7 +207,9 @@ def test_a_gang_that_waits_is_not_tried_again_until_something_is_free() -> None:
     world.cluster.cordon("n1", 20.0)
     assert scheduler.plan(20.0).asks == []
     world.cluster.uncordon("n1", 20.0)
-    assert [ask.name for ask in scheduler.plan(20.0).asks] == ["large", "other"]
+    planned = scheduler.plan(20.0)
+    assert [ask.name for ask in planned.asks] == ["large"]
+    assert [name for name, _ in planned.behind] == ["other"]  # it asks for the same
 
 
 def test_room_is_not_held_for_ever_for_the_sake_of_a_pod_that_does_not_end() -> None:

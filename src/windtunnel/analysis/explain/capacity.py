@@ -379,7 +379,7 @@ def _longest(
     total_s = sum(part.seconds for part in parts)
     longest = max(among or parts, key=lambda part: part.seconds)
     says = (
-        f"{took(longest.seconds)} of the {took(total_s)} until {life.title} was {until}: "
+        f"{life.title} was {until} after {took(total_s)}, of which {took(longest.seconds)} "
         f"{longest.says}"
     )
     seconds = {part.says: part.seconds for part in parts}

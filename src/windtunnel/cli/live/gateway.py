@@ -81,7 +81,8 @@ def gateway(
 
     def ready(url: str, program: GatewayProgram) -> None:
         live = settings.live
-        sources = [f"{len(live.servers)} servers"] if live.servers else []
+        count = len(live.servers)
+        sources = [f"{count} server{'s' if count != 1 else ''}"] if count else []
         sources += [f"servers in {live.servers_file}"] if live.servers_file else []
         sources += [f"servers of {one.name}" for one in live.servers_dns]
         sources += [f"servers of the {one.kind} {one.place}" for one in live.servers_kubernetes]

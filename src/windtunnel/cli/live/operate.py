@@ -96,16 +96,12 @@ def operate(
         return
     from windtunnel.live.admin import log_to_stderr
     from windtunnel.live.kubernetes.config import check_namespace
-    from windtunnel.live.operate.fleet.file import read_fleet_file
-    from windtunnel.live.operate.fleet.program import fleet_log
     from windtunnel.live.operate.program import (
         OperatorOptions,
         OperatorProgram,
         operator_log,
         run_operator,
     )
-    from windtunnel.live.operate.scaling.canary import canary_options
-    from windtunnel.live.operate.scaling.sources import prometheus_server
 
     check_namespace(namespace, "--namespace")
     check_namespace(lease_namespace, "--lease-namespace")
@@ -118,6 +114,20 @@ def operate(
             allowed="--autoscale and --fleet beside it",
         )
     image = os.environ.get(INIT_IMAGE, "") if init_image is None else init_image
+    server = checks = file = None
+    # What is not asked for is not loaded, so that the operator starts sooner.
+    if prometheus or prometheus_token_file is not None:
+        from windtunnel.live.operate.scaling.sources import prometheus_server
+
+        server = prometheus_server(prometheus, prometheus_token_file, autoscale=autoscale)
+    if canary is not None:
+        from windtunnel.live.operate.scaling.canary import canary_options
+
+        checks = canary_options(canary, canary_memory, canary_timeout, autoscale=autoscale)
+    if fleet is not None:
+        from windtunnel.live.operate.fleet.file import read_fleet_file
+
+        file = read_fleet_file(fleet)
     options = OperatorOptions(
         kubeconfig=kubeconfig,
         context=context,
@@ -130,13 +140,12 @@ def operate(
         gangs=not no_gangs,
         placing=place,
         scaling=autoscale,
-        prometheus=prometheus_server(prometheus, prometheus_token_file, autoscale=autoscale),
-        canary=canary_options(canary, canary_memory, canary_timeout, autoscale=autoscale),
-        fleet=None if fleet is None else read_fleet_file(fleet),
+        prometheus=server,
+        canary=checks,
+        fleet=file,
         webhook_port=webhook_port,
     )
     log_to_stderr(operator_log)
-    log_to_stderr(fleet_log)
 
     def ready(program: OperatorProgram) -> None:
         what = "nothing is written (dry run)" if dry_run else f"as {program.identity}"

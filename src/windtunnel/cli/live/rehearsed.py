@@ -24,7 +24,9 @@ from windtunnel.live.emulate.app import build_app
 from windtunnel.live.rehearse.cluster import Manifest, RehearsalObjects, RehearsedObject
 from windtunnel.live.rehearse.control_plane import free_port
 from windtunnel.live.rehearse.program import (
+    MACHINE_LOSSES,
     PLAYED_FAULTS,
+    RESTART,
     JoiningNode,
     LiveRun,
     PlayedChanges,
@@ -38,6 +40,8 @@ from windtunnel.live.rehearse.servers import BuiltServer
 from windtunnel.routing.settings import RouterSettings
 from windtunnel.settings.document import read_text
 from windtunnel.twin.compose import compose
+from windtunnel.twin.faults.kinds.controllers import ControllerRestart
+from windtunnel.twin.faults.world import AUTOSCALER, GANGS
 from windtunnel.twin.infrastructure.cluster import ServingCluster
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.infrastructure.settings import QUICK, GangsSettings
@@ -55,6 +59,9 @@ LONGEST_S = 3600.0
 MOST_NODES = 500
 SCHEDULER = "windtunnel"
 JOINED = "machine.configured"
+FAILED = "machine.failed"
+OPERATED = (AUTOSCALER, GANGS)
+"""Controllers of `operate`, which restarts both."""
 PLAIN_IMAGE = "server"
 LIMITS_NOTE = (
     "manifests request accelerators without a limit, which an API server refuses: the rehearsal "
@@ -90,6 +97,13 @@ class DrawnPace:
 
     def load_s(self, pod_spec: Mapping[str, Any]) -> float:
         return pod_start(pod_spec, self._dice.draw_s("readiness"), serves=True).ready_s
+
+
+def _is_played(fault: object) -> bool:
+    """Whether a fault is injected: of restarts, those of the operator that take no time."""
+    if isinstance(fault, ControllerRestart):
+        return fault.controller in OPERATED and not fault.length_s
+    return getattr(fault, "kind", "") in PLAYED_FAULTS
 
 
 class RehearsedScenario:
@@ -135,8 +149,8 @@ class RehearsedScenario:
     def _look_for_gaps(self) -> None:
         """What of the scenario is not rehearsed, a sentence each."""
         plan = self.plan
-        kinds = dict.fromkeys(one.word() for one in plan.faults)
-        left_out = [kind for kind in kinds if kind not in PLAYED_FAULTS]
+        kinds = dict.fromkeys(one.word() for one in plan.faults if not _is_played(one))
+        left_out = list(kinds)
         if left_out:
             self.notes.append(f"faults that are not injected: {', '.join(left_out)}")
         if plan.sections.fleet is not None:
@@ -372,12 +386,28 @@ class RehearsedScenario:
     def _faults(self) -> list[PlayedFault]:
         found = []
         for one in self._twin_events:
-            if one.kind == vocabulary.FAULT_BEGAN and one.data["kind"] in PLAYED_FAULTS:
-                subjects = one.data["subjects"]
-                assert isinstance(subjects, list)
-                named = [self._labels.get(str(name), str(name)) for name in subjects]
-                found.append(PlayedFault(one.time, str(one.data["kind"]), named))
+            kind = str(one.data["kind"]) if one.kind == vocabulary.FAULT_BEGAN else ""
+            if kind not in PLAYED_FAULTS:
+                continue
+            subjects = one.data["subjects"]
+            assert isinstance(subjects, list)
+            if kind == RESTART:
+                if subjects[0] in OPERATED and one.data["until"] == one.time:
+                    found.append(PlayedFault(one.time, kind, ()))
+                continue
+            named = [self._labels.get(str(name), str(name)) for name in subjects]
+            if kind in MACHINE_LOSSES:
+                named = self._failed_at(one.time)
+            found.append(PlayedFault(one.time, kind, named))
         return found
+
+    def _failed_at(self, at_s: float) -> list[str]:
+        """The machines that a fault of the simulation took at a time."""
+        return [
+            one.subject.removeprefix("machine/")
+            for one in self._twin_events
+            if one.kind == FAILED and (one.time, one.reason) == (at_s, vocabulary.LOST_IN_FAULT)
+        ]
 
     def _joins(self) -> list[JoiningNode]:
         """Machines that the fleet of the simulation gave to the cluster."""

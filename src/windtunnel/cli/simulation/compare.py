@@ -155,7 +155,7 @@ def compare(
 
 def _compare_folders(folders: Sequence[Path], output: str | None, json_to: str | None) -> None:
     """Compares runs that have ended."""
-    from windtunnel.analysis.run_folder import ALL, SCENARIO, result_of, scenario_of
+    from windtunnel.analysis.run_folder import ALL, SCENARIO, result_of, scenario_of, whole
     from windtunnel.report.files.folder import result_bytes
     from windtunnel.report.page.comparison import comparison_page
     from windtunnel.report.terminal.comparison import DATA, PAGE, show
@@ -176,16 +176,20 @@ def _compare_folders(folders: Sequence[Path], output: str | None, json_to: str |
         FinishedRun(name, result_of(path), scenario_of(path / SCENARIO))
         for name, path in zip(names, folders, strict=True)
     ]
-    place = folder_of(output, json_to, f"compare-{runs[0].scenario['name']}", REPLACED)
+    with whole(folders[0]):
+        called = f"compare-{runs[0].scenario['name']}"
+    place = folder_of(output, json_to, called, REPLACED)
     read: dict[str, Place] = {
         f"{name} of the run {path}": path / name for path in folders for name in ALL
     }
     keep_apart(read, {**in_folder(place, (DATA, PAGE)), "--json": json_to})
     with Output(json_to) as out:
         folder = out.folder(place)
-        found = compare_finished(runs)
+        with whole(*folders):
+            found = compare_finished(runs)
+            page = comparison_page(found).encode()
         if folder is not None:
-            folder.put({DATA: result_bytes(found), PAGE: comparison_page(found).encode()})
+            folder.put({DATA: result_bytes(found), PAGE: page})
         out.json(found)
     if not out.alone:
         show(found, folder.path if folder is not None else None, screen())

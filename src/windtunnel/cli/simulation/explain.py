@@ -33,6 +33,7 @@ def explain(
     """
     from windtunnel.analysis.explain.overview import explain_run
     from windtunnel.analysis.explain.run import RunReader
+    from windtunnel.analysis.run_folder import whole
     from windtunnel.report.terminal.explain import show
     from windtunnel.report.terminal.layout import screen
 
@@ -40,7 +41,8 @@ def explain(
     named = [option for option, value in given.items() if value is not None]
     if len(named) > 1:
         raise InputError(f"not together with {named[0]}", where=named[1], hint="give one of them")
-    explained = explain_run(RunReader(folder), request, at, decision)
+    with whole(folder):
+        explained = explain_run(RunReader(folder), request, at, decision)
     if json_to is None:
         show(explained, str(folder), screen())
     with Output(json_to) as out:

@@ -67,7 +67,11 @@ NOT_TEXT = {
 )
 @set_option("Override a field, as in serving.pools.0.replicas=8.")
 @seed_option("Override the scenario's seed.")
-@click.option("--check", is_flag=True, help="Check every invariant after every event (slower).")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Check invariants after every event: what it changed, and everything at intervals.",
+)
 @click.option(
     "--trust",
     is_flag=True,

@@ -22,6 +22,7 @@ SWITCHES = (
     "reserve_full_prompt",
     "unhashed_blocks_first",
     "async_scheduling",
+    "mixed_batches",
 )
 """Options of an engine that fit any other."""
 

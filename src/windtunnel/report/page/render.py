@@ -10,7 +10,7 @@ from windtunnel.analysis.explain.request import SlowRequest, slow_requests
 from windtunnel.analysis.figures import LATENCIES, NOTHING, OUTCOMES
 from windtunnel.analysis.phases import NAMES, PHASES, Owner
 from windtunnel.analysis.run import AnalyzedRun, read_run
-from windtunnel.analysis.run_folder import RESULT
+from windtunnel.analysis.run_folder import whole
 from windtunnel.analysis.saturation import (
     KV_FULL,
     LEAST_SAMPLES,
@@ -21,7 +21,6 @@ from windtunnel.analysis.saturation import (
     stretches_of,
 )
 from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN
-from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration
 from windtunnel.report.page import tables
 from windtunnel.report.page.axes import ACROSS, brief, time_ticks
@@ -42,12 +41,11 @@ def report_page(folder: Path) -> str:
     """The report of the run in a folder, as HTML."""
     from jinja2 import UndefinedError
 
-    try:
-        return render(read_run(folder))
-    except (AttributeError, KeyError, TypeError, UndefinedError, ValueError) as error:
-        what = f"it lacks something that a report shows, or has it in another form: {error}"
-        hint = "another version wrote it: simulate again, or make the report with that version"
-        raise InputError(what, where=str(folder / RESULT), hint=hint) from error
+    with whole(folder):
+        try:
+            return render(read_run(folder))
+        except UndefinedError as error:
+            raise LookupError(error.message) from error
 
 
 def render(run: AnalyzedRun) -> str:

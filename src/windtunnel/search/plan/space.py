@@ -9,6 +9,7 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.routing.settings import RouterSettings
 from windtunnel.search.plan.bounds import EngineBounds, Ruled, fewest_servers, ruled_out
 from windtunnel.search.plan.choices import Choices, PlanBudget, Section, template_of
 from windtunnel.search.plan.demand import ClassDemand
@@ -144,7 +145,9 @@ def frames_of(origin: Origin, base: ScenarioPlan, choices: Choices) -> Iterator[
             *_router_settings(router),
             *_scaling_settings(base, data, scaler),
         ]
-        policy = base.router.policy if router is None else str(router["policy"])
+        policy = base.router.policy
+        if router is not None:
+            policy = str(router.get("policy", RouterSettings.model_fields["policy"].default))
         scaling = _scaling_name(data, scaler)
         try:
             plan = origin.plan(tuple(settings), option="plan")

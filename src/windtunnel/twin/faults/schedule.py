@@ -38,7 +38,7 @@ class FaultSchedule(Component):
     def advance(self, now_s: float) -> None:
         entry = self._queue.pop()
         assert entry is not None
-        due = entry[3]
+        due = entry.payload
         assert isinstance(due, DueFault)
         self._helping -= due.helps
         due.do(now_s)

@@ -133,7 +133,7 @@ class World:
             return None
         self._lifecycle.place(server, now_s, ENGINE_CRASHED)
         assert server.planned is not None
-        return server.planned[0]
+        return server.planned.time_s
 
     def crash_pods(self, servers: list[Replica], now_s: float) -> list[tuple[str, str]]:
         """Pods crash after every start from now on; the pools and cliques that do."""

@@ -341,7 +341,7 @@ class Machines(Component):
         """A lost machine is struck off its cluster, or off the provider's list."""
         entry = self._losses.pop()
         assert entry is not None
-        lost = entry[3]
+        lost = entry.payload
         assert isinstance(lost, tuple)
         cluster, machine = lost
         if cluster:

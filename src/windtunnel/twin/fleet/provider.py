@@ -306,10 +306,10 @@ class SimulatedProvider:
         while self._queue.next_s <= now_s:
             entry = self._queue.pop()
             assert entry is not None
-            due = entry[3]
+            due = entry.payload
             if isinstance(due, UnderWay):
                 del self._under_way[due.machine]
-                answers.append(self._finish(due, entry[0]))
+                answers.append(self._finish(due, entry.time_s))
             else:
                 assert isinstance(due, Completion)
                 answers.append(due)

@@ -283,6 +283,6 @@ class UnreliableProvider(ProviderLink):
         while self._again.next_s <= now_s:
             entry = self._again.pop()
             assert entry is not None
-            assert isinstance(entry[3], Completion)
-            answers.append(entry[3])
+            assert isinstance(entry.payload, Completion)
+            answers.append(entry.payload)
         return answers

@@ -6,19 +6,20 @@ looked last.
 
 from collections.abc import Callable, Iterator
 
-from windtunnel.core.invariants import Invariant
+from windtunnel.core.invariants import Invariant, InvariantChecker
 from windtunnel.fleet.checks import INVARIANTS as FLEET_INVARIANTS
 from windtunnel.fleet.checks import Fleet
 from windtunnel.fleet.states import CONFIGURED, DRAINING, FAILED
-from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.fleet.meter import PAID
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.kubernetes.checks import CLUSTER_INVARIANTS
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.servers.replicas import GONE
-from windtunnel.twin.simulation import Simulation
 
 Check = Callable[[Infrastructure], str | None]
+
+OBJECTS_PER_CHANGE = 32
+"""Pods and machines that one change has looked at."""
 
 
 def _servers_are_backed(infrastructure: Infrastructure) -> str | None:
@@ -70,43 +71,18 @@ def _machines_are_paid(infrastructure: Infrastructure) -> str | None:
     return None
 
 
-def _guarded(name: str, check: Check) -> Callable[[Simulation], str | None]:
-    """The check, where something has moved since it last found all well."""
-
-    def look(simulation: Simulation) -> str | None:
-        infrastructure = simulation.lifecycle.infrastructure
-        if (
-            not isinstance(infrastructure, Infrastructure)
-            or infrastructure.checked.get(name) == infrastructure.version
-        ):
-            return None
-        if not infrastructure.is_settled:
-            return None  # a server ended in this very instant, and its pods hear of it next
-        found = check(infrastructure)
-        if found is None:
-            infrastructure.checked[name] = infrastructure.version
-        return found
-
-    return look
-
-
-def _table() -> Iterator[Invariant[Simulation]]:
-    own: tuple[tuple[str, str, Check], ...] = (
-        (
-            "servers-backed",
-            "every server stands on pods, and is what they are",
-            _servers_are_backed,
-        ),
-        ("pods-on-machines", "every pod is on a machine of its cluster", _pods_are_on_machines),
-        ("machines-paid", "every machine that is there is paid for", _machines_are_paid),
+def _table() -> Iterator[Invariant[Infrastructure]]:
+    yield Invariant(
+        "servers-backed", "every server stands on pods, and is what they are", _servers_are_backed
     )
-    for name, sentence, check in own:
-        yield Invariant(name, sentence, _guarded(name, check))
+    yield Invariant(
+        "pods-on-machines", "every pod is on a machine of its cluster", _pods_are_on_machines
+    )
+    yield Invariant("machines-paid", "every machine that is there is paid for", _machines_are_paid)
     for one in CLUSTER_INVARIANTS:
-        yield Invariant(one.name, one.sentence, _guarded(one.name, _of_clusters(one)))
+        yield Invariant(one.name, one.sentence, _of_clusters(one))
     for two in FLEET_INVARIANTS:
-        name = f"fleet.{two.name}"
-        yield Invariant(name, two.sentence, _guarded(name, _of_fleet(two)))
+        yield Invariant(f"fleet.{two.name}", two.sentence, _of_fleet(two))
 
 
 def _of_clusters(invariant: Invariant[SimCluster]) -> Check:
@@ -130,5 +106,34 @@ def _of_fleet(invariant: Invariant[Fleet]) -> Check:
     return look
 
 
-EVERY_INVARIANT = (*INVARIANTS, *_table())
-"""Of runs whose servers stand on gangs and machines."""
+INFRASTRUCTURE_INVARIANTS = tuple(_table())
+
+
+class InfrastructureChecker:
+    """Checks gangs and machines of a run, where something has changed since all was well.
+
+    A look costs as much as there are pods and machines. After a change few are looked at at once;
+    many, once there were more changes.
+    """
+
+    def __init__(self, infrastructure: Infrastructure) -> None:
+        self._infrastructure = infrastructure
+        self._checker = InvariantChecker(INFRASTRUCTURE_INVARIANTS)
+        self._next = 0  # the version from which on there is something to look at
+
+    @property
+    def checked(self) -> int:
+        return self._checker.checked
+
+    def check(self, context: str | Callable[[], str], *, at_once: bool = False) -> None:
+        """After an event; raises InvariantBroken."""
+        here = self._infrastructure
+        if here.version < self._next and not at_once:
+            return
+        if not here.is_settled:
+            return  # a server ended in this very instant, and its pods hear of it next
+        self._checker.run(here, context)
+        objects = sum(len(one.cluster.view.pods) for one in here.serving_clusters)
+        if here.machines is not None:
+            objects += len(here.machines.provider.records())
+        self._next = here.version + max(1, objects // OBJECTS_PER_CHANGE)

@@ -9,7 +9,7 @@ from windtunnel.fleet.demand import Demand, MachineKind
 from windtunnel.gangs import names
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
-from windtunnel.gangs.placement.constraints import node_terms
+from windtunnel.gangs.placement.constraints import apart_by_host, node_terms
 from windtunnel.gangs.scaling import scale
 from windtunnel.twin.infrastructure.pods import PodCounts
 from windtunnel.twin.infrastructure.replicas import BackedReplicas, PoolBacking
@@ -33,7 +33,7 @@ class ServingCluster:
         self.cluster: Final = cluster
         self.driver: Final = Driver(cluster, Controller)
         self.units: Final = BackedReplicas(cluster, backings, lifecycle)
-        self._demand: Final = ClusterDemand(cluster.view, kinds, name, node_terms)
+        self._demand: Final = ClusterDemand(cluster.view, kinds, name, node_terms, apart_by_host)
         self.pods: Final = PodCounts(cluster.view)
 
     def next_s(self) -> float:

@@ -44,8 +44,6 @@ class Infrastructure(ReplicaBacking):
         """What of the manifests may surprise."""
         self.version = 0
         """Changes whenever something here may have."""
-        self.checked: Final[dict[str, int]] = {}
-        """By invariant: the version that it was last found to hold of."""
         self.on_round: Callable[[float], None] = _nothing
         """Called after every round: what is to be told of it."""
 

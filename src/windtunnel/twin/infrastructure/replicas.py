@@ -131,7 +131,7 @@ class BackedReplicas:
         while self._deadlines.next_s <= now_s:
             entry = self._deadlines.pop()
             assert entry is not None
-            unit = self.servers.units.get(str(entry[3]))
+            unit = self.servers.units.get(str(entry.payload))
             if unit is None or self._state(unit) != DRAINING:
                 continue
             self._lifecycle.lose(self.replicas[unit.key], now_s, NO_GRACE_LEFT)

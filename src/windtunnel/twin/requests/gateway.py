@@ -139,7 +139,7 @@ class SimGateway:
         next_s = self.clock.when(self.driver.next_s)
         planned = self._planned
         if planned is not None:
-            if planned[0] == next_s:
+            if planned.time_s == next_s:
                 return
             self._queue.cancel(planned)
             self._planned = None

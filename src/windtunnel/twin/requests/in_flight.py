@@ -6,8 +6,9 @@ its way. A request with KV on the way to the server, or already there, has begun
 it ends there. When a server is lost, every request that is linked to it is lost with it.
 """
 
-from typing import Final
+from typing import Any, Final
 
+from windtunnel.engine.queue import RequestLine
 from windtunnel.engine.server import Server
 from windtunnel.twin.requests.handoff import Handoff
 from windtunnel.workload.request import (
@@ -32,7 +33,8 @@ class InFlight:
         self.queued: Final = [0] * models  # by model: at the gateway, or without a server
         self.queued_prompt_tokens: Final = [0] * models
         self._handoff: Final = handoff
-        self._linked: Final[dict[int, dict[int, Request]]] = {}  # by server
+        self._coming: Final[list[RequestLine]] = []  # by server: requests on the way to it
+        self._linked: Final[dict[int, dict[int, Request]]] = {}  # by server: split requests
         self._servers: Final[dict[int, tuple[int, int]]] = {}  # by request: as it was linked
 
     def __len__(self) -> int:
@@ -40,15 +42,19 @@ class InFlight:
 
     def keep(self, request: Request, place: int) -> None:
         """Notes where a request is from now on."""
-        assert request.id not in self.requests
+        number: Any = request.id  # looked up as the object that it is
+        assert number not in self.requests
         request.place = place
-        self.requests[request.id] = request
+        self.requests[number] = request
         if place in (AT_GATEWAY, UNPLACED):
             self.queued[request.model] += 1
             self.queued_prompt_tokens[request.model] += request.prompt_tokens
-        elif place in (ON_THE_WAY, SPLIT):
-            server = int(request.server)
-            other = int(request.prefill_server) if place == SPLIT else server
+        elif place == ON_THE_WAY:
+            while len(self._coming) <= request.server:
+                self._coming.append(RequestLine())
+            self._coming[request.server].append(request)
+        elif place == SPLIT:
+            server, other = int(request.server), int(request.prefill_server)
             self._servers[request.id] = (server, other)
             self._link(server, request)
             if other != server:
@@ -60,7 +66,9 @@ class InFlight:
         if request.place in (AT_GATEWAY, UNPLACED):
             self.queued[request.model] -= 1
             self.queued_prompt_tokens[request.model] -= request.prompt_tokens
-        elif request.place in (ON_THE_WAY, SPLIT):
+        elif request.place == ON_THE_WAY:
+            self._coming[request.server].remove(request)
+        elif request.place == SPLIT:
             server, other = self._servers.pop(request.id)
             del self._linked[server][request.id]
             if other != server:
@@ -77,24 +85,33 @@ class InFlight:
             linked = self._linked[server] = {}
         linked[request.id] = request
 
+    def linked(self, server: int) -> list[Request]:
+        """Requests on their way to a server, or split over it and another."""
+        return [*self._on_the_way(server), *self._linked.get(server, {}).values()]
+
+    def _on_the_way(self, server: int) -> list[Request]:
+        """Requests that are sent to a server, and not in its queue yet."""
+        return self._coming[server].requests() if server < len(self._coming) else []
+
     def redirected(self, server: Server, begun: bool) -> list[Request]:  # noqa: FBT001
         """Requests that go back to the router when a server drains; with `begun`, started ones."""
         found: dict[int, Request] = {}
         for one in server.unfinished():
             if one.stage not in {ENDING, CLOSING} and (begun or _not_begun(one)):
                 found[one.id] = one if one.parent is None else one.parent
+        for request in self._on_the_way(int(server.index)):
+            found[request.id] = request
         for request in self._linked.get(int(server.index), {}).values():
-            if request.place == ON_THE_WAY:
+            assert self._handoff is not None
+            if begun or _not_begun(self._handoff.splits[request.id].leg):
                 found[request.id] = request
-            else:
-                assert self._handoff is not None
-                if begun or _not_begun(self._handoff.splits[request.id].leg):
-                    found[request.id] = request
         return [found[number] for number in sorted(found)]
 
     def lost(self, server: Server) -> list[Request]:
         """Requests that are at a server or linked to it, whole ones, by id."""
         found = dict(self._linked.get(int(server.index), {}))
+        for request in self._on_the_way(int(server.index)):
+            found[request.id] = request
         for one in server.unfinished():
             found[one.id] = one if one.parent is None else one.parent
         return [found[number] for number in sorted(found)]
@@ -114,7 +131,10 @@ class InFlight:
                 linked.setdefault(server, {})[request.id] = request
         if (queued, tokens) != (self.queued, self.queued_prompt_tokens):
             return f"{queued} requests with {tokens} tokens are queued, {self.queued} are counted"
-        known = {server: found for server, found in self._linked.items() if found}
+        known = {server: dict(found) for server, found in self._linked.items() if found}
+        for server, line in enumerate(self._coming):
+            for request in line.requests():
+                known.setdefault(server, {})[request.id] = request
         if linked != known:
             return f"requests are linked to servers {sorted(linked)}, known of {sorted(known)}"
         return None

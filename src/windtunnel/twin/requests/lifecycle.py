@@ -396,7 +396,7 @@ class RequestLifecycle(RequestPort):
         again = request.again()
         if request.alarm is not None:
             self.timers.cancel(request.alarm)
-            again.alarm = self.timers.push(request.alarm[0], TIMEOUT, again)
+            again.alarm = self.timers.push(request.alarm.time_s, TIMEOUT, again)
         gateway = self.services[request.model].gateway
         if gateway is not None:
             gateway.replace(again)
@@ -635,13 +635,13 @@ class RequestTimers(Component):
     def advance(self, now_s: float) -> None:
         entry = self._timers.pop()
         assert entry is not None
-        payload = entry[3]
-        if entry[1] == DISPATCH:
+        payload = entry.payload
+        if entry.priority == DISPATCH:
             assert isinstance(payload, SimGateway)
             payload.due(now_s)
         else:
             assert isinstance(payload, Request)
-            self._requests.due(entry[1], payload)
+            self._requests.due(entry.priority, payload)
 
 
 class ServerSteps(Component):
@@ -653,7 +653,7 @@ class ServerSteps(Component):
         self._agenda: Final = requests.cluster.agenda
 
     def next_s(self) -> float:
-        return self._agenda.first().wake_s
+        return self._agenda.next_s
 
     def advance(self, now_s: float) -> None:  # noqa: ARG002 - the clock has it
         actor = self._agenda.first()

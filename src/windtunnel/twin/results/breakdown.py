@@ -5,7 +5,7 @@ from typing import Any
 
 from windtunnel.admission.gateway.tickets import KIND_NAMES
 from windtunnel.core.distribution import Distribution, summary
-from windtunnel.core.histogram import Histogram
+from windtunnel.core.histogram import merged
 from windtunnel.engine.server import Server
 from windtunnel.engine.tiers import Tier
 from windtunnel.twin.requests.gateway import SimGateway
@@ -236,9 +236,7 @@ def throughput_of(account: WorkAccount, seconds: float) -> dict[str, float | Non
 
 def latency_of(latencies: LatencyAccount, servers: Iterable[Server]) -> dict[str, Any]:
     """Latencies of requests, and gaps between tokens as the servers made them."""
-    gaps = Histogram()
-    for server in servers:
-        gaps.merge(server.token_gaps)
+    gaps = merged(server.token_gaps for server in servers)
     return {
         "ttft": summary(latencies.ttft),
         "tpot": summary(latencies.tpot),

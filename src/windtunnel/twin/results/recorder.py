@@ -209,7 +209,8 @@ class Recorder:
         if self._inner is not None and self._is_measured(request):
             self._inner.has_gateway = self.has_gateway
             self._inner.end(request, outcome)
-        self.outcomes[outcome] += 1
+        ended: i64 = self.outcomes[outcome]  # += would add them as objects
+        self.outcomes[outcome] = ended + 1
         if request.server >= 0:
             self.servers[request.server].requests += 1
         if request.prefill_server >= 0 and request.prefill_server != request.server:

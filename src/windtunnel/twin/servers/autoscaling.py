@@ -62,15 +62,15 @@ class Autoscaling(Component):
     def advance(self, now_s: float) -> None:
         entry = self._planned.pop()
         assert entry is not None
-        payload = entry[3]
-        if entry[1] == TICK:
+        payload = entry.payload
+        if entry.priority == TICK:
             self._planned.push(self.loop.tick(now_s), TICK, None)
             true, seen = self._observer.look(now_s)
             self._measures.look(true)
             arrives_s = self.loop.arrival_s(now_s, self.lag_s)
             if not self.dark and arrives_s is not None:
                 self._planned.push(arrives_s, DECIDE, seen)
-        elif entry[1] == DECIDE:
+        elif entry.priority == DECIDE:
             assert isinstance(payload, Snapshot)
             self._decide(payload, now_s)
         else:

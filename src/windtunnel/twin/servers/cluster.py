@@ -6,8 +6,10 @@ its place on the agenda must follow.
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from windtunnel.core.loop import Actor, Agenda
-from windtunnel.core.signals import Signals
+from windtunnel.core.signals import LoadListener, Signals
 from windtunnel.engine.server import Server
 from windtunnel.engine.views import probe
 from windtunnel.twin.requests.kv_link import KvNetwork
@@ -54,8 +56,38 @@ class Roster:
         self.ready.insert(place, server)
 
 
-Mark = tuple[int, int, int, int, float]
-"""Requests, free blocks, requests that run and that wait, and the next event of a server."""
+class ServerChanges(LoadListener):
+    """Servers that changed since they were last checked, in a run that is checked as it goes."""
+
+    def __init__(self) -> None:
+        self.servers: Final[list[int]] = []  # each once
+        self.load = 0  # of all servers, as last counted
+        self.looks = 0  # at everything
+        self.moves = 0  # of replicas to other states, that were looked at
+        self._loads: Final[list[int]] = []  # by server, as last counted
+        self._has: Final[list[bool]] = []  # by server: whether it is listed
+
+    def moved(self, server: i64) -> None:
+        """A server has changed, or how many requests are known to be on their way there."""
+        while len(self._has) <= server:
+            self._has.append(False)
+            self._loads.append(0)
+        if not self._has[server]:
+            self._has[server] = True
+            self.servers.append(int(server))
+
+    def count(self, servers: list[Server]) -> None:
+        """Counts the requests at those that have changed."""
+        for number in self.servers:
+            load = int(servers[number].load)
+            self.load += load - self._loads[number]
+            self._loads[number] = load
+
+    def clear(self) -> None:
+        """What has changed was checked."""
+        for number in self.servers:
+            self._has[number] = False
+        self.servers.clear()
 
 
 class Cluster:
@@ -75,7 +107,7 @@ class Cluster:
         self.owners: Final = Owners([pool.name for pool in pools])
         self.rosters: Final = [Roster(staleness_s) for _ in range(models)]
         self.draining = 0
-        self.marks: Final[list[Mark]] = []  # by server: how it was when it was last checked
+        self.changes: ServerChanges | None = None  # where a run is checked as it goes
         self.vacated: Final[list[int]] = []  # draining servers that may have nothing left to do
         self.granting: Final[list[Server]] = []  # with requests that have got the room they awaited
         self._journals = False
@@ -85,7 +117,7 @@ class Cluster:
         """A server more, which gets no requests yet."""
         for roster in self.rosters:  # numbers count over all models
             roster.signals.join(int(pool.limits.max_num_seqs))
-        server = Server(len(self.servers), pool.limits, pool.step_time)
+        server = Server(len(self.servers), pool.limits, pool.step_time, pool.token_gaps)
         server.token_overhead_s = pool.overheads.accumulating_s
         replica = Replica(server, pool, len(pool.replicas))
         self.owners.add(self.pools.index(pool), replica.number)
@@ -103,6 +135,14 @@ class Cluster:
         self._journals = True
         for server in self.servers:
             _keep_journals(server)
+
+    def follow_changes(self) -> ServerChanges:
+        """From now on it is noted which servers change."""
+        changes = ServerChanges()
+        for roster in self.rosters:
+            roster.signals.listen(changes)
+        self.changes = changes
+        return changes
 
     def begin_with(self, pool: Pool, replicas: int) -> None:
         """Servers that are ready when the run begins."""
@@ -123,6 +163,11 @@ class Cluster:
         """Its servers at a site that compute prompts for others now, by the way or alone."""
         pools = [(self.replicas[one.index].pool, one) for one in self.rosters[model].visible()]
         return [int(one.index) for pool, one in pools if pool.prefills and pool.site == site]
+
+    @property
+    def moves(self) -> int:
+        """How often a replica came, or went to another state."""
+        return sum([int(pool.moves) for pool in self.pools])
 
     @property
     def starting(self) -> int:
@@ -147,6 +192,8 @@ class Cluster:
         server.submit(request, now_s)
         if server.wake_s != wake_s:
             self.agenda.moved(server)
+        if self.changes is not None:
+            self.changes.moved(server.index)
 
     def advance(self, server: Server, now_s: float) -> None:
         server.advance(now_s)
@@ -163,29 +210,31 @@ class Cluster:
     def leak(self, server: Server, blocks: int, now_s: float) -> int:
         """How many KV blocks of a server became unusable."""
         leaked = server.leak(blocks, now_s)
-        self.agenda.moved(server)
+        self._moved(server)
         return int(leaked)
 
     def slow_down(self, server: Server, factor: float, now_s: float) -> None:
         """From the next step that it plans on."""
         server.slow_down(factor, now_s)
-        self.agenda.moved(server)
+        self._moved(server)
 
     def crash(self, server: Server, now_s: float) -> None:
         """Ends a server that no longer has any request."""
         server.crash(now_s)
-        self.agenda.moved(server)
+        self._moved(server)
 
     def reserve(self, request: Request, tokens: int, now_s: float) -> int:
         """Tokens that must be moved to the request's server; -1: its blocks are short."""
         server = self.servers[request.server]
         missing = server.reserve(request, tokens, now_s)
-        self.agenda.moved(server)
+        self._moved(server)
         return missing
 
     def await_room(self, request: Request, tokens: int) -> None:
         """Queues a request at its server until there are blocks for its prompt."""
-        self.servers[request.server].await_room(request, tokens)
+        server = self.servers[request.server]
+        server.await_room(request, tokens)
+        self._moved(server)
 
     def forgo(self, request: Request, now_s: float) -> None:
         """A request that awaits room wants it no longer."""
@@ -193,9 +242,15 @@ class Cluster:
         server.forgo(request, now_s)
         self._changed(server)
 
+    def _moved(self, server: Server) -> None:
+        """A server has changed: it may act next at another time."""
+        self.agenda.moved(server)
+        if self.changes is not None:
+            self.changes.moved(server.index)
+
     def _changed(self, server: Server) -> None:
         """A server acts next at another time; freed blocks may have been granted."""
-        self.agenda.moved(server)
+        self._moved(server)
         if server.granted:
             self.granting.append(server)
 
@@ -208,12 +263,12 @@ class Cluster:
         signals.sent(request.server, request.prompt_tokens)
         server = self.servers[request.server]
         server.adopt(request, kept, now_s)
-        self.agenda.moved(server)
+        self._moved(server)
 
     def submit_arrived(self, request: Request, now_s: float) -> None:
         server = self.servers[request.server]
         server.submit_arrived(request, now_s)
-        self.agenda.moved(server)
+        self._moved(server)
 
     def let_go(self, request: Request, now_s: float) -> None:
         server = self.servers[request.server]

@@ -70,7 +70,7 @@ class Lifecycle(Component):
     def advance(self, now_s: float) -> None:
         entry = self._startups.pop()
         assert entry is not None
-        replica = entry[3]
+        replica = entry.payload
         assert isinstance(replica, Replica)
         self.ready(replica, now_s)
 

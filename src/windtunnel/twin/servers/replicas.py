@@ -9,6 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from windtunnel.core.histogram import HistogramBuckets
 from windtunnel.core.loop import Entry
 from windtunnel.core.vocabulary import REPLICA_STATES
 from windtunnel.engine.limits import EngineLimits
@@ -83,10 +84,12 @@ class Pool:
         self.limits: Final = limits
         self.step_time: Final = step_time
         self.overheads: Final = overheads
+        self.token_gaps: Final = HistogramBuckets()  # of its servers
         self.target = 0  # replicas that should be there
         self.replicas: Final[list[Replica]] = []  # all that ever were
         self.here: Final[list[Replica]] = []  # those that are not gone
         self.counts: Final = [0] * len(STATES)
+        self.moves: i64 = 0  # so often a replica came, or went to another state
         self.most = 0  # that cost money at one time
         self.started: i64 = 0  # after the beginning
         self.drained: i64 = 0
@@ -142,6 +145,7 @@ class Pool:
         self.replicas.append(replica)
         self.here.append(replica)
         self.counts[PENDING] += 1
+        self.moves += 1
 
     def move(self, replica: Replica, state: int, now_s: float) -> None:
         """Counts a replica in another state from now on."""
@@ -151,6 +155,7 @@ class Pool:
         self.counts[replica.state] -= 1
         self.counts[state] += 1
         replica.state = state
+        self.moves += 1
         if state == STARTING:
             replica.started_s = now_s
         elif state == READY:
