@@ -9,9 +9,9 @@ from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text
 
 WEIGHTED_US = 12.0
-GROWTH = 1.5
+GROWTH = 1.3
 HOUR_S = 15.0
-MOONCAKE_S = 2.0
+MOONCAKE_S = 0.6
 AZURE_S = 0.15
 TRACES = Path(os.environ.get("WINDTUNNEL_TRACES", "../shared/data/traces"))
 

@@ -21,8 +21,8 @@ from windtunnel.twin.run import simulate
 from windtunnel.workload.traffic import Traffic
 
 REQUESTS = 100_000
-COMPILED_US = 6.0
-INTERPRETED_US = 40.0
+COMPILED_US = 4.0
+INTERPRETED_US = 35.0
 LONG_OUTPUT_RATIO = 1.3
 STEPPED_REQUESTS = 300
 

@@ -22,7 +22,7 @@ def ours(delays: list[float]) -> int:
         if number >= PENDING:
             next_event = queue.pop()
             assert next_event is not None
-            now = next_event[0]
+            now = next_event.time_s
             popped += 1
     return popped
 

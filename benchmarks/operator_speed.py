@@ -38,6 +38,7 @@ ON_A_NODE: Final = 100
 LOST: Final = 100
 IDLE_S: Final = 30.0
 CALM_S: Final = 10
+RESTARTS: Final = 3
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -82,7 +83,7 @@ class Process:
                     r"windtunnel_operator_passes_total [1-9]", text
                 ):
                     return
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)  # to answer costs the operator, too
 
     async def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -204,12 +205,19 @@ async def measure(plane: KubernetesControlPlane, sets: int) -> None:
             await asyncio.sleep(IDLE_S)
             idle = cpu_of(operator.pid) - idle
             claim(f"operator, idle on {pods} pods", idle, IDLE_S, 0.01, "CPU s", "a core's")
-            await operator.stop()
-            began_s = monotonic_s()
-            operator = await started(plane)
-            await operator.until_leading()
-            claim(f"operator, restart on {pods} pods to caught up", monotonic_s() - began_s, 5.0,
-                  1.0, "s", f"target; {cpu_of(operator.pid):.2f} s of CPU")  # fmt: skip
+            restarts: list[tuple[float, float, float]] = []
+            for _ in range(RESTARTS):
+                await operator.stop()
+                served, began_s = sum(map(cpu_of, others)), monotonic_s()
+                operator = await started(plane)
+                await operator.until_leading()
+                took_s = monotonic_s() - began_s
+                served = sum(map(cpu_of, others)) - served
+                restarts.append((took_s, cpu_of(operator.pid), served))
+            took_s, own_s, served = (median(each) for each in zip(*restarts, strict=True))
+            claim(f"operator, restart on {pods} pods to caught up", took_s, 5.0, 1.0, "s",
+                  f"target; {own_s:.2f} s of CPU, {served:.2f} s of API server, etcd and "
+                  "controllers")  # fmt: skip
         finally:
             await operator.stop()
             watching.cancel()

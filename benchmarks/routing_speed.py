@@ -7,7 +7,8 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 
 REQUESTS = 100_000
 COMPILED_US = 12.0
-MORE_SERVERS_RATIO = 1.5
+MORE_SERVERS_RATIO = 1.3
+MANY_SERVERS_US = 15.0
 PER_SERVER = 30
 
 SCENARIO = """
@@ -79,6 +80,16 @@ def main() -> None:
             most=MORE_SERVERS_RATIO,
             unit="us",
             against="4 servers, as many requests to each a second",
+        )
+    )
+    report(
+        Claim(
+            f"{name}, 1,000 servers, CPU per request",
+            ours=us_per_request(chat(1_000), 1),
+            baseline=MANY_SERVERS_US,
+            most=1.0,
+            unit="us",
+            against="the target",
         )
     )
 
