@@ -15,6 +15,7 @@ from benchmarks.claim import Claim, report
 from windtunnel.admission.reasons import Domain, Outcome
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.endpoint import QueueTicket, RequestAsk, RequestLease
+from windtunnel.admission.requests.headers import refusal_delay_s
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.random import Stream, Streams
 
@@ -181,10 +182,13 @@ class Client:
         self.admission = RequestAdmission("quality", Streams(seed))
         self.admission.register("p", "m", "m", cap, 0.0)
         self.ask = RequestAsk("p", "m", Domain.CHAT)
+        self.again = RequestAsk("p", "m", Domain.CHAT, is_again=True)
         self.events: list[tuple[float, int, RequestLease, Outcome, float]] = []
         self.sequence = self.answered = self.refused = self.started = 0
-        self.waits: list[tuple[float, int]] = []
-        """When refused calls come again that were told to wait."""
+        self.waits: list[tuple[float, int, int]] = []
+        """When refused calls come again, and how often they were refused."""
+        self.refusals: dict[str, int] = {}
+        self.stream = Stream(seed, "retries")
         self.limits: list[int] = []
         self.answered_s: list[float] = []
         self.now = 0.0
@@ -195,8 +199,8 @@ class Client:
         while self.answered < self.times.requests:
             wake_s = self.admission.next_wake_s()
             if self.waits and self.waits[0][0] <= min(wake_s, self.next_event_s()):
-                self.now, _ = heappop(self.waits)
-                self.call()
+                self.now, _, refusals = heappop(self.waits)
+                self.call(refusals)
             elif self.events and self.events[0][0] <= wake_s:
                 self.now, _, lease, outcome, retry_after_s = heappop(self.events)
                 self.end(lease, outcome, retry_after_s)
@@ -210,28 +214,34 @@ class Client:
     def next_event_s(self) -> float:
         return self.events[0][0] if self.events else NEVER
 
-    def call(self) -> None:
-        self.started += 1
-        got = self.admission.acquire(self.ask, self.now)
+    def call(self, refusals: int = 0) -> None:
+        if refusals == 0:
+            self.started += 1
+        ask = self.ask if refusals == 0 else self.again
+        got = self.admission.acquire(ask, self.now)
         if isinstance(got, RequestLease):
+            self.refusals[got.work_id] = refusals
             self.send(got)
         else:
             assert isinstance(got, QueueTicket)
+            self.refusals[got.id] = refusals
 
     def end(self, lease: RequestLease, outcome: Outcome, retry_after_s: float) -> None:
+        refusals = self.refusals.pop(lease.work_id)
+        self.admission.release(lease, outcome, self.now, retry_after_s=retry_after_s)
+        limiter = lease.domain.limiter
+        self.limits.append(limiter.limit)
         if outcome is Outcome.SUCCESS:
             self.answered += 1
             self.answered_s.append(self.now)
             self.provider.finished()
-        else:
-            self.refused += 1
-        self.admission.release(lease, outcome, self.now, retry_after_s=retry_after_s)
-        self.limits.append(lease.domain.limiter.limit)
-        if outcome is not Outcome.SUCCESS and retry_after_s > 0.0:
-            self.sequence += 1
-            heappush(self.waits, (self.now + retry_after_s, self.sequence))
-        elif outcome is not Outcome.SUCCESS or self.started < self.times.requests + self.refused:
-            self.call()
+            if self.started < self.times.requests:
+                self.call()
+            return
+        self.refused += 1
+        own_s = refusal_delay_s(refusals + 1, limiter.pace.share, self.stream)
+        self.sequence += 1
+        heappush(self.waits, (self.now + max(retry_after_s, own_s), self.sequence, refusals + 1))
 
     def send_resolved(self) -> None:
         for ticket in self.admission.take_resolved():

@@ -98,6 +98,26 @@ def test_a_call_waits_for_its_retry_after_and_gives_up_in_the_end() -> None:
     assert times == pytest.approx([0.0, 7.0, 14.0], abs=0.3)
 
 
+def test_a_refusal_by_chance_is_retried_soon() -> None:
+    """It waited for 1 to 9 s, and so did the job that it was the last of."""
+    tries = 0
+
+    async def send(_: int) -> Reply:
+        nonlocal tries
+        tries += 1
+        await asyncio.sleep(0.1)
+        return Reply(429 if tries % 33 == 0 else 200)
+
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        replies = await call_all(send, range(500), at_once=32)
+        assert {reply.status for reply in replies} == {200}
+        return loop.time() - began_s
+
+    assert run(main()) <= 2.2
+
+
 def test_threads_register_and_ask_several_endpoints() -> None:
     front = ThreadLimiter(admission())
     front.register("p", "m", "alias", 1)

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
         TokenEstimate,
     )
     from windtunnel.admission.requests.gradient import GradientLimiter
-    from windtunnel.admission.requests.headers import read_limits, retry_after_s, retry_delay_s
+    from windtunnel.admission.requests.headers import (
+        read_limits,
+        refusal_delay_s,
+        retry_after_s,
+        retry_delay_s,
+    )
     from windtunnel.admission.requests.limiter import AimdLimiter, AimdSettings, RequestLimiter
     from windtunnel.admission.tasks.admission import (
         LLM_WAIT,
@@ -86,6 +91,7 @@ __all__ = [
     "ObservedLimit",
     "ObservedLimits",
     "read_limits",
+    "refusal_delay_s",
     "retry_after_s",
     "retry_delay_s",
     # Both.
@@ -114,7 +120,7 @@ _PLACES = {
     "requests.budgets": "Budget ObservedLimit ObservedLimits",
     "requests.endpoint": "QueueTicket RequestAsk RequestDenied RequestLease TokenEstimate",
     "requests.gradient": "GradientLimiter",
-    "requests.headers": "read_limits retry_after_s retry_delay_s",
+    "requests.headers": "read_limits refusal_delay_s retry_after_s retry_delay_s",
     "requests.limiter": "AimdLimiter AimdSettings RequestLimiter",
     "tasks.admission": "LLM_WAIT SUBMISSION TaskAdmission TaskDenied",
     "tasks.metadata": "SchedulingMetadata WorkKind resolve task_limits",

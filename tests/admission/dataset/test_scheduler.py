@@ -75,14 +75,28 @@ def test_a_failure_rests_longer_each_time_and_then_the_cell_is_salvaged_last() -
     assert tries[5:] == [100.0]
 
 
-def test_a_rate_limited_call_is_queued_again_at_once_and_uses_up_no_retry() -> None:
+def test_a_rate_limited_call_is_tried_again_soon_and_uses_up_no_retry() -> None:
     def answer(cell: DatasetCell, now: float) -> str:
-        return RATE_LIMITED if cell.tries <= 20 else OK
+        return RATE_LIMITED if cell.row.seed.row == 0 and cell.tries <= 6 else OK
 
-    bench = Bench({"a": []}, seeds(4), answer)
+    bench = Bench({"a": []}, seeds(1), answer)
     bench.run()
-    assert sorted(bench.complete) == [0, 1, 2, 3]
-    assert bench.now == pytest.approx(21.0)
+    assert bench.complete == [0]
+    tries = [time for time, _, _ in bench.started]
+    rests = [later - before - 1.0 for before, later in pairwise(tries)]
+    for rest_s, full_s in zip(rests, (0.05, 0.2, 0.8, 3.2, 12.8, 51.2), strict=True):
+        assert full_s / 2 <= rest_s <= full_s
+
+
+def test_a_refused_call_has_its_next_turn_before_calls_that_had_none() -> None:
+    """At the end of its group, all refused calls of a job were its tail."""
+
+    def answer(cell: DatasetCell, now: float) -> str:
+        return RATE_LIMITED if cell.row.seed.row == 1 and cell.tries == 1 else OK
+
+    bench = Bench({"a": []}, seeds(100), answer, cap=4)
+    bench.run()
+    assert [row for _, row, _ in bench.started].index(1, 2) < 12
 
 
 @pytest.mark.parametrize("said", [FAILS, RATE_LIMITED])

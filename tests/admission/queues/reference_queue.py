@@ -21,10 +21,10 @@ class ReferenceQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def enqueue(self, item: QueuedWork) -> bool:
+    def enqueue(self, item: QueuedWork, *, is_again: bool = False) -> bool:
         if any(waiting.id == item.id for waiting in self._waiting):
             return False
-        self._waiting.append(item)
+        self._waiting.insert(0 if is_again else len(self._waiting), item)
         self._spec[item.group.key] = item.group
         self.version += 1
         if item.group.key not in self._activation:

@@ -245,16 +245,25 @@ class QueueMachine(RuleBasedStateMachine):
         weight=st.integers(1, 4),
         lane=st.integers(0, 2),
         cost=st.sampled_from([1.0, 1.0, 0.5, 3.0]),
+        is_again=st.booleans(),
     )
     def enqueue(
-        self, number: int, group: tuple[str, int], weight: int, lane: int, cost: float
+        self,
+        number: int,
+        group: tuple[str, int],
+        weight: int,
+        lane: int,
+        cost: float,
+        is_again: bool,
     ) -> None:
         spec = GroupShare(group[0], weight, group[1] // 2)
         one, other = (QueuedWork(str(number), spec, self.lanes[lane], None, cost) for _ in range(2))
         state = self.fast.groups.get(spec.key)
         known = state is not None and state.lane is not None and state.spec.weight == weight
-        accepted = self.fast.enqueue(one)
-        assert accepted == self.slow.enqueue(other)
+        if state is not None and is_again and state.lane is not self.lanes[lane]:
+            known = False  # its head is another's, which the policy has not looked at
+        accepted = self.fast.enqueue(one, is_again)
+        assert accepted == self.slow.enqueue(other, is_again=is_again)
         if accepted and not known:
             self.standing.pop(spec.key, None)
 

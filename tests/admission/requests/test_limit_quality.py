@@ -42,6 +42,21 @@ def test_refusals_by_chance_do_not_stop_a_fast_server(times: Times, retry_after_
 
 
 @pytest.mark.parametrize("retry_after_s", [0.0, 1.0])
+@pytest.mark.parametrize(("service_s", "rows"), [(0.5, 200), (0.5, 500), (0.1, 2000)])
+def test_whole_jobs_with_refusals_by_chance(
+    service_s: float, rows: int, retry_after_s: float
+) -> None:
+    """To the last row: retries of 1 to 9 s at the end took half of the time of a small job."""
+    times, seeds = Times(service_s, 0.005, rows), range(60, 80)
+    ours = [
+        Client(Chance(0.03, retry_after_s, seed), seed=seed, times=times, callers=rows).run().now
+        for seed in seeds
+    ]
+    plain = [semaphore_s(Chance(0.03, retry_after_s, seed), times, seed=seed) for seed in seeds]
+    assert sum(plain) / sum(ours) >= CHANCE_LEAST
+
+
+@pytest.mark.parametrize("retry_after_s", [0.0, 1.0])
 def test_a_chance_run_of_refusals_is_not_taken_for_a_limit(retry_after_s: float) -> None:
     """Runs of three, and 4.5 % in one second, come by chance: each cost up to half of the rate.
 

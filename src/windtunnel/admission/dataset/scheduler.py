@@ -4,7 +4,7 @@ Rows come in groups, and groups are admitted as the models have room. A cell is 
 columns it needs are there; it then waits in task admission's fair queue until it gets a lease. A
 call that fails is tried again after a rest that grows and is never in step; one that failed too
 often is parked until the rest of its group is done, and salvaged then. A refused call (a rate
-limit) waits for as long as it was told to, and else goes back to the queue at once.
+limit) waits for as long as it was told to, and else for a moment, longer each time.
 
 Everything ends: a cell that has been failing for `retry_time_s` is given up. What counts is its
 calls and the waits that it was told to make, from its first failure on, and not what it stood in
@@ -27,7 +27,7 @@ from windtunnel.admission.dataset.cells import (
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.admission.events import Correlation, EventKind, EventReporter
 from windtunnel.admission.queues.groups import DemandLane, GroupShare, SharedResource
-from windtunnel.admission.requests.headers import retry_delay_s
+from windtunnel.admission.requests.headers import refusal_delay_s, retry_delay_s
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.admission.tasks.admission import LLM_WAIT, TaskAdmission
 from windtunnel.admission.tasks.pressure import PressureAdvisory
@@ -39,8 +39,6 @@ from windtunnel.core.telemetry import Plain
 
 SALVAGE_ROUNDS: Final = 2
 """How often the parked cells of a group are tried once more."""
-REFUSALS_AT_ONCE: Final = 20
-"""So many rate limits in a row, and a cell rests as after a failure: it may be alone with them."""
 
 
 class CellRetries(NamedTuple):
@@ -179,9 +177,17 @@ class DatasetScheduler:
         self._failing_since_s = NEVER
         return self._give_up(cell, reason, now)
 
-    def rate_limited(self, cell: DatasetCell, now: float, wait_s: float = 0.0) -> FailureAction:
-        """A call was refused for now, and told to wait; others go on meanwhile."""
-        return self._failed(cell, "rate_limited", now, wait_s)
+    def rate_limited(
+        self, cell: DatasetCell, now: float, wait_s: float = 0.0, share: float = 0.0
+    ) -> FailureAction:
+        """A call was refused for now, as a `share` of all are; others go on meanwhile.
+
+        It waits for as long as it was told to, and longer where that was wrong several times.
+        """
+        # The last try is made when its time is up, not a rest later.
+        left_s = max(0.0, self._settings.retry_time_s - cell.failing_s)
+        own_s = min(left_s, refusal_delay_s(cell.refusals + 1, share, self._stream))
+        return self._failed(cell, "rate_limited", now, max(wait_s, own_s))
 
     def failed(self, cell: DatasetCell, reason: str, now: float) -> FailureAction:
         """A call failed in a way that may pass."""
@@ -262,17 +268,12 @@ class DatasetScheduler:
             self.parked += 1
             self._count_deferred(cell, 1)
         else:
-            rest_s = wait_s if is_refusal else 0.0
-            before = cell.refusals - REFUSALS_AT_ONCE if is_refusal else cell.attempts
-            if before > 0:
-                # The last try is made when its time is up, not a rest later.
+            rest_s = wait_s
+            if not is_refusal:
                 left_s = self._settings.retry_time_s - cell.failing_s
-                rest_s = max(rest_s, min(retry_delay_s(before - 1, self._stream), left_s))
-            if rest_s > 0.0:
-                numbers["rest_s"] = rest_s
-                self._rest(cell, now, rest_s)
-            else:
-                self._enqueue(cell, now)
+                rest_s = min(retry_delay_s(cell.attempts - 1, self._stream), left_s)
+            numbers["rest_s"] = rest_s
+            self._rest(cell, now, rest_s)
         self._report(now, EventKind.TASK_DEFERRED, cell, reason, numbers)
         self._settle(cell.row.group, now)
         return verdict
@@ -323,7 +324,8 @@ class DatasetScheduler:
     def _enqueue(self, cell: DatasetCell, now: float) -> None:
         queue = self._queue_of(cell)
         cost = self._cost(cell) if self._cost is not None else 1.0
-        accepted = self.tasks.enqueue(cell.id, queue.spec, queue.lane, now, cell, cost)
+        is_again = cell.refusals > 0
+        accepted = self.tasks.enqueue(cell.id, queue.spec, queue.lane, now, cell, cost, is_again)
         assert accepted, "a cell waits once"
         cell.row.group.queued += 1
 

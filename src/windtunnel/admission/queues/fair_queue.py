@@ -86,8 +86,11 @@ class FairQueue:
         self._bays.append(bay)
         return bay
 
-    def enqueue(self, item: QueuedWork) -> bool:
-        """Adds work at the end of its group; an id that already waits is left alone, as False."""
+    def enqueue(self, item: QueuedWork, is_again: bool = False) -> bool:  # noqa: FBT001, FBT002 - compiled calls are cheaper by place
+        """Adds work to its group, at the end, or first of all if it was queued before.
+
+        An id that already waits is left alone, as False.
+        """
         if item.id in self._items:
             return False
         spec = item.group
@@ -101,12 +104,16 @@ class FairQueue:
         self.version += 1
         group.queued += 1
         self._count(group, item.lane, 1)
-        last = group.last
-        group.last = item
-        if last is None:
-            group.first = item
+        first, last = group.first, group.last
+        if first is None or last is None:
+            group.first = group.last = item
             self._activate(group, item.lane)
+        elif is_again:
+            group.first = first.ahead = item
+            item.after = first
+            self._reorder(group, item)
         else:
+            group.last = item
             last.after = item
             item.ahead = last
         return True

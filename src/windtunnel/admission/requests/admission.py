@@ -320,7 +320,7 @@ class RequestAdmission:
         endpoint = state.endpoint
         ticket = QueueTicket(f"wait-{self._tickets}", ask, state, now)
         spec, cost = endpoint.spec(ask, state), endpoint.cost_of(ask)
-        endpoint.queue.enqueue(QueuedWork(ticket.id, spec, state.lane, ticket, cost))
+        endpoint.queue.enqueue(QueuedWork(ticket.id, spec, state.lane, ticket, cost), ask.is_again)
         self.waiting += 1
         waiters = len(endpoint.queue)
         if waiters > endpoint.peak_waiters:

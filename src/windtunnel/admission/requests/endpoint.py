@@ -46,6 +46,8 @@ class RequestAsk:
     priority: int = 0
     tokens: int | TokenEstimate = 0
     correlation: Correlation | None = None
+    is_again: bool = False
+    """Whether it was refused before, and so goes before others of its group."""
 
     def __post_init__(self) -> None:
         if isinstance(self.tokens, int) and self.tokens < 0:

@@ -22,10 +22,14 @@ from windtunnel.admission.requests.budgets import (
     ObservedLimit,
     ObservedLimits,
 )
+from windtunnel.admission.requests.pace import TOLERATED
 from windtunnel.core.random import Stream
 
 FIRST_RETRY_S = 2.0
 LONGEST_RETRY_S = 60.0
+FIRST_REFUSAL_S = 0.05
+REFUSAL_GROWTH = 4.0
+"""A call that was refused waits so long, and so many times longer when it is refused again."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _WHOLE = re.compile(r"\s*(\d{1,15})")
@@ -167,4 +171,15 @@ def _moment(text: str) -> float | None:
 def retry_delay_s(attempt: int, stream: Stream) -> float:
     """The wait after the `attempt`-th failure, from 0: half to all of a delay that doubles."""
     full_s = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(attempt, 10))
+    return stream.between(0.5 * full_s, full_s)
+
+
+def refusal_delay_s(refusals: int, share: float, stream: Stream) -> float:
+    """The wait after the `refusals`-th refusal in a row that did not say how long.
+
+    The limiter spaces all calls; this keeps one call from spending its tries at once. It is short
+    where few of all calls are refused (`share`), and half to all of itself by chance.
+    """
+    full_s = FIRST_REFUSAL_S * REFUSAL_GROWTH ** min(refusals - 1, 10)
+    full_s = min(LONGEST_RETRY_S, full_s * max(1.0, share / TOLERATED))
     return stream.between(0.5 * full_s, full_s)

@@ -134,7 +134,8 @@ class Pace:
         self.next_s = 0.0
         self.chance = 0.0
         """The share of starts that is refused at any rate, as far as is known."""
-        self._share = TOLERATED
+        self.share = TOLERATED
+        """The share of recent starts that was refused."""
         self._state = _FREE
         self._patience_s = 0.0
         self._is_used = False
@@ -171,13 +172,13 @@ class Pace:
         Chance brings every run, given enough starts: the more of them, the longer it has to be.
         """
         rare = min(_RARE, _RARE_AMONG - math.log(max(1, self._through)))
-        return max(3, math.ceil(rare / math.log(max(self.chance, self._share, TOLERATED))))
+        return max(3, math.ceil(rare / math.log(max(self.chance, self.share, TOLERATED))))
 
     def start(self, now: float, refusal_s: float) -> None:
         """A request starts; a refusal would be known after about `refusal_s`."""
         self._patience_s = 1.2 * refusal_s
         self._through += 1
-        self._share -= _SHARE_GAIN * self._share
+        self.share -= _SHARE_GAIN * self.share
         self._is_used = (now - self.next_s) * self.per_s < 0.5
         if now >= self._counted_from_s:
             self._pending.append(now)
@@ -203,7 +204,7 @@ class Pace:
         """A start was refused for its rate, or by chance."""
         # Those that started before it would have been refused before it.
         self._settle(now, at_s)
-        self._share += _SHARE_GAIN
+        self.share += _SHARE_GAIN
         if at_s < self._counted_from_s:
             return
         self._refusals += 1.0

@@ -106,9 +106,11 @@ class TaskAdmission:
         now: float,
         payload: object = None,
         cost: float = 1.0,
+        is_again: bool = False,  # noqa: FBT001, FBT002 - compiled calls are cheaper by place
     ) -> bool:
-        """Adds a ready task; False when that id waits already."""
-        accepted = self.queue.enqueue(QueuedWork(task_id, group, lane, payload, cost))
+        """Adds a ready task, before others of its group if it had its turn; False: it waits."""
+        work = QueuedWork(task_id, group, lane, payload, cost)
+        accepted = self.queue.enqueue(work, is_again)
         if accepted and self._reports:
             self._report(now, EventKind.TASK_ENQUEUED, task_id, group.key)
         return accepted

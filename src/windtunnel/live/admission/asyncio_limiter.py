@@ -50,12 +50,12 @@ class AsyncLimiter(LeaseLimiter):
         Each try has a lease of its own. In between it waits for its Retry-After, or for a delay
         that doubles. The last reply is returned, and the last error raised, whatever it is.
         """
-        made = Tries(tries, self._stream)
+        made = Tries(asks, tries, self._stream)
         wait_s: float | None = 0.0
         while wait_s is not None:
             if wait_s > 0.0:
                 await asyncio.sleep(wait_s)
-            async with self.acquire(*asks, timeout=timeout) as held:
+            async with self.acquire(*made.asks, timeout=timeout) as held:
                 try:
                     made.said, made.error = await send(), None
                 except Exception as fault:  # noqa: BLE001 - judged, and raised at the end

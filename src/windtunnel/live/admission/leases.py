@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from windtunnel.admission.reasons import Outcome, RequestDenial
@@ -14,7 +15,7 @@ from windtunnel.admission.requests.endpoint import (
     RequestDenied,
     RequestLease,
 )
-from windtunnel.admission.requests.headers import read_limits, retry_delay_s
+from windtunnel.admission.requests.headers import read_limits, refusal_delay_s, retry_delay_s
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import WindtunnelError
@@ -255,23 +256,31 @@ _STATUSES: Final = {
 class Tries:
     """The tries of one call: what came of the last, and whether there is another."""
 
-    def __init__(self, most: int, stream: Stream) -> None:
+    def __init__(self, asks: tuple[RequestAsk, ...], most: int, stream: Stream) -> None:
+        self.asks = asks
         self.said: object = None
         self.error: Exception | None = None
         self._left = most
-        self._made = 0
+        self._refusals = 0
+        self._failures = 0
         self._stream: Final = stream
 
     def ended(self, held: HeldLease) -> float | None:
-        """How long to wait before the next: as it was told, or a delay that doubles; None: over."""
+        """How long to wait before the next: as it was told, or a delay that grows; None: over."""
         verdict = judge(self.said if self.error is None else self.error)
         held.ended(verdict.outcome, observed=verdict.observed)
         self._left -= 1
         if not verdict.may_pass or self._left <= 0:
             return None
         told_s = verdict.observed.retry_after_s if verdict.observed is not None else 0.0
-        self._made += 1
-        return told_s or retry_delay_s(self._made - 1, self._stream)
+        if verdict.outcome is Outcome.RATE_LIMITED:
+            self._refusals += 1
+            self.asks = tuple(replace(ask, is_again=True) for ask in self.asks)
+            assert held.lease is not None
+            share = held.lease.domain.limiter.pace.share
+            return max(told_s, refusal_delay_s(self._refusals, share, self._stream))
+        self._failures += 1
+        return told_s or retry_delay_s(self._failures - 1, self._stream)
 
     def result(self) -> object:
         """The last reply; the last error is raised."""

@@ -45,12 +45,12 @@ class ThreadLimiter(LeaseLimiter):
         timeout: float | None = None,
     ) -> Said:
         """What `send` returns, under a lease; made again after a refusal or what may pass."""
-        made = Tries(tries, self._stream)
+        made = Tries(asks, tries, self._stream)
         wait_s: float | None = 0.0
         while wait_s is not None:
             if wait_s > 0.0:
                 threading.Event().wait(wait_s)
-            with self.acquire(*asks, timeout=timeout) as held:
+            with self.acquire(*made.asks, timeout=timeout) as held:
                 try:
                     made.said, made.error = send(), None
                 except Exception as fault:  # noqa: BLE001 - judged, and raised at the end

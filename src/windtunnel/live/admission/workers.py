@@ -37,6 +37,7 @@ class CellWorkers:
         self._look: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_s = NEVER
+        self._rung_s = 0.0
         self._fault: Exception | None = None
 
     async def run(self, stalled: Callable[[], None]) -> None:
@@ -99,7 +100,8 @@ class CellWorkers:
     def _start(self) -> None:
         """Starts what may start, and plans when to look again although no call ends."""
         assert self._tasks is not None
-        scheduler, now = self._scheduler, self._now()
+        # Rounding may show a time just before the one that was armed: it is that time.
+        scheduler, now = self._scheduler, max(self._now(), self._rung_s)
         while (cell := scheduler.next_cell(now)) is not None:
             worker = self._tasks.create_task(self._work(cell))
             self._workers[worker] = None
@@ -116,5 +118,5 @@ class CellWorkers:
 
     def _ring(self) -> None:
         self._timer = None
-        self._armed_s = NEVER
+        self._rung_s, self._armed_s = self._armed_s, NEVER
         self._idle.set()

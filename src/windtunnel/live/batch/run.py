@@ -17,6 +17,7 @@ from windtunnel.admission.dataset.scheduler import DatasetScheduler
 from windtunnel.admission.events import Correlation
 from windtunnel.admission.reasons import Outcome, RequestDenial
 from windtunnel.admission.requests.endpoint import RequestAsk, TokenEstimate
+from windtunnel.admission.requests.limiter import RequestLimiter
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import OutputError
 from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
@@ -147,7 +148,7 @@ class Runner:
 
     async def _call(self, cell: DatasetCell) -> None:
         try:
-            judged, blocked_until_s = await self._ask(cell)
+            judged, limiter = await self._ask(cell)
         except asyncio.CancelledError:
             self._scheduler.put_back(cell, self.limiter.now())
             raise
@@ -156,16 +157,16 @@ class Runner:
                 raise
             self._scheduler.put_back(cell, self.limiter.now())
         else:
-            self._settle(cell, judged, blocked_until_s)
+            self._settle(cell, judged, limiter)
 
-    async def _ask(self, cell: DatasetCell) -> tuple[RowAnswer | Failure, float]:
-        """What came of a call, and until when nothing may be asked where it was made."""
+    async def _ask(self, cell: DatasetCell) -> tuple[RowAnswer | Failure, RequestLimiter | None]:
+        """What came of a call, and the limiter of where it was made."""
         row, route = _row_of(cell), self._route_of(cell)
         self._refused.asked(row.row)
         try:
             body = self._work.body(cell.column, row.fields, row.values)
         except Unfilled as fault:
-            return Failure(FailureMeaning.DROP, "template", str(fault)), 0.0
+            return Failure(FailureMeaning.DROP, "template", str(fault)), None
         body["model"] = route.model
         data = self._encode(body)
         asks = self._asks(cell, route, len(data) // BYTES_PER_TOKEN, _most_tokens(body))
@@ -176,7 +177,7 @@ class Runner:
             judged = await self._exchange(held, lease.ask.provider, route, data)
         is_failed = isinstance(judged, Failure) and judged.means is FailureMeaning.AGAIN
         row.failed_at = lease.ask.provider if is_failed else ""
-        return judged, lease.domain.limiter.blocked_until_s
+        return judged, lease.domain.limiter
 
     async def _exchange(
         self, held: HeldLease, endpoint: str, route: Route, data: bytes
@@ -236,6 +237,7 @@ class Runner:
                 priority=priority,
                 tokens=estimate,
                 correlation=correlation,
+                is_again=cell.refusals > 0,
             )
             for name in others or route.endpoints
         ]
@@ -243,7 +245,7 @@ class Runner:
     # What came back.
 
     def _settle(
-        self, cell: DatasetCell, judged: RowAnswer | Failure, blocked_until_s: float
+        self, cell: DatasetCell, judged: RowAnswer | Failure, limiter: RequestLimiter | None
     ) -> None:
         if isinstance(judged, RowAnswer) and self.parts.has_columns and judged.content is None:
             judged = Failure(
@@ -262,8 +264,9 @@ class Runner:
         else:
             self._last_failure = f"{judged.code}: {judged.message}".rstrip(": ")
             if judged.means is FailureMeaning.WAIT:
-                wait_s = max(judged.retry_after_s, blocked_until_s - now, 0.0)
-                verdict = scheduler.rate_limited(cell, now, wait_s)
+                assert limiter is not None, "a refusal is an answer to a call"
+                wait_s = max(judged.retry_after_s, limiter.blocked_until_s - now, 0.0)
+                verdict = scheduler.rate_limited(cell, now, wait_s, limiter.pace.share)
             else:
                 verdict = scheduler.failed(cell, judged.code, now)
             if verdict is FailureAction.GAVE_UP:
