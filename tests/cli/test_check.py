@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -299,3 +300,53 @@ def test_the_latest_part_of_a_gateways_trace_is_replayed(check: Run) -> None:
     code, _, err = check("base.yaml", "slow.yaml", "--trace", "base.yaml", "--last", "1h")
     assert code == 2
     assert "base.yaml:1: this is not a row of a gateway's trace" in err
+
+
+def without_classes() -> None:
+    kept = [{k: v for k, v in json.loads(row).items() if k != "slo"} for row in rows().splitlines()]
+    Path("plain.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in kept))
+
+
+OUTAGE = SLOW.replace("fixed: ", "fixed: 90")
+"""Every step takes at least 900 ms."""
+
+
+def test_a_trace_without_classes_has_that_of_the_traffic_it_replaces(check: Run) -> None:
+    without_classes()
+    Path("outage.yaml").write_text(OUTAGE)
+    code, out, _ = check("base.yaml", "outage.yaml", "--trace", "plain.jsonl", "--json", "-")
+    found = json.loads(out)
+    assert code == 1
+    assert [one["path"] for one in found["limits"]][:1] == ["slo.critical.attained"]
+    assert "no-targets" not in [one["code"] for one in found["notes"]]
+
+
+def test_where_no_request_has_targets_an_outage_still_fails(check: Run) -> None:
+    without_classes()
+    Path("outage.yaml").write_text(OUTAGE)
+    none = ("--set", "workload.0.default_slo=standard", "--trace", "plain.jsonl")
+    code, out, _ = check("base.yaml", "outage.yaml", *none)
+    assert code == 1
+    said = " ".join(out.split())
+    assert "% (at most +10%), TPOT p99 +" in said.partition("regression:")[2]
+    assert "No request has a latency target, so every completed request counts as" in said
+    assert "`--set workload.0.slo=critical`" in said
+    # A limit that nothing could break is not met.
+    code, out, _ = check("base.yaml", "outage.yaml", *none, "--min-attainment", "99%")
+    assert code == 1
+    assert "standard attained no targets (at least 99%)" in " ".join(out.split())
+
+
+def test_a_reader_that_leaves_changes_no_exit_status(check: Run) -> None:
+    """As in `windtunnel check ... | head -1`, with output beyond what the pipe holds."""
+    assert check(*ON_TRACE, "--max", "latency.ttft.p99=+1%", "--block", "4s")[0] == 1
+    for limit, status in (("+1%", 1), ("+9000%", 0)):
+        for form in (("--json", "-"), ("--markdown", "-"), ()):
+            options = ("--max", f"latency.ttft.p99={limit}", "--block", "4s", *form)
+            command = [sys.executable, "-m", "windtunnel", "check", *ON_TRACE, *options]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as left:
+                assert left.stdout is not None
+                assert left.stderr is not None
+                left.stdout.close()
+                said = left.stderr.read()
+            assert (left.returncode, said) == (status, b"")

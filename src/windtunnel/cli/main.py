@@ -10,6 +10,7 @@ import io
 import os
 import re
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -105,17 +106,6 @@ class LazyGroup(click.Group):
             with formatter.section(title):
                 formatter.write_dl(list(section.items()))
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """A reader that leaves early, as `head` does, ends a command and is no failure."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
-        except SystemExit as left:
-            # rich sees a closed pipe before anyone else, and leaves with 1.
-            sys.exit(0 if isinstance(left.__context__, BrokenPipeError) else left.code)
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -161,7 +151,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except FormRefused as refused:
         click.echo(f"windtunnel: {refused}", err=True)
         sys.exit(EXIT_USAGE)
-    _replace_unencodable()
+    _tolerate_streams()
     _spare_address_space()
     try:
         with _orderly_termination():
@@ -220,11 +210,41 @@ def _spare_address_space() -> None:
             os.environ.setdefault(name, "1")
 
 
-def _replace_unencodable() -> None:
-    """A terminal that lacks a letter shows a question mark; no command fails over it."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+class _PatientFile(io.FileIO):
+    """Discards what is written once its reader has left, as `head` does.
+
+    A command then goes on to its end, and exits with the status that it has without a pipe.
+    """
+
+    def write(self, data: Any, /) -> int | None:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return memoryview(data).nbytes
+
+
+def _tolerate_streams() -> None:
+    """No command fails over a letter that a terminal lacks, or over a reader that has left."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        stream.reconfigure(errors="replace")
+        raw = getattr(stream.buffer, "raw", stream.buffer)
+        if type(raw) is io.FileIO and stat.S_ISFIFO(os.fstat(raw.fileno()).st_mode):
+            stream.flush()
+            patient = _PatientFile(raw.fileno(), "w", closefd=False)
+            text = io.TextIOWrapper(
+                io.BufferedWriter(patient),
+                encoding=stream.encoding,
+                errors="replace",
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )
+            setattr(sys, name, text)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from windtunnel.core.random import Streams
 from windtunnel.workload.lengths import TimeDraw
 from windtunnel.workload.register import NAMELESS, Register
-from windtunnel.workload.request import DEFAULT_SLO, DEFAULT_TENANT, PrefixChain, Request
+from windtunnel.workload.request import DEFAULT_TENANT, PrefixChain, Request
 from windtunnel.workload.sessions import Sessions
 from windtunnel.workload.settings.sources import ReplaySettings
 from windtunnel.workload.sources import RequestSource
@@ -58,7 +58,7 @@ class Replay(RequestSource):
         if plan.tenant is not None:
             self._tenant = register.tenants.number(plan.tenant)
         self._own_classes: Final = plan.slo is None
-        self._slo: Final = register.classes.number(plan.slo or DEFAULT_SLO)
+        self._slo: Final = register.classes.number(plan.slo or plan.default_slo)
         self._timeout_s: Final[float] = plan.timeout_s if plan.timeout_s is not None else -1.0
         self._model: Final = register.models.number(plan.model or NAMELESS)
         self._models: Final[dict[str, int]] = {

@@ -286,7 +286,7 @@ TRACE_FAULTS = {
     "{trace: {path: x}, slo: vip}": "slo: 'vip' is not a class of service; allowed: critical, "
     "standard, batch, sheddable, background",
     "{trace: {path: x}, prompt_tokens: 5}": "prompt_tokens: unknown key; "
-    "allowed: trace, name, model, tenant, slo, count, timeout",
+    "allowed: trace, name, model, tenant, slo, default_slo, count, timeout",
     "{trace: {path: x, format: asure}}": "trace.format: 'asure' is not known here; allowed: azure, "
     "burstgpt, mooncake, blis, servegen, inference-perf, windtunnel, csv, jsonl, parquet "
     "(did you mean 'azure'?)",

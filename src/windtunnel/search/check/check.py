@@ -34,6 +34,7 @@ from windtunnel.search.check.limits import (
     FAILED,
     TOTAL_COST,
     UNCERTAIN,
+    WITHOUT_TARGETS,
     FigureLimit,
     judge,
     spread,
@@ -144,6 +145,10 @@ def _found(
 ) -> dict[str, Any]:
     runs = [_figures([pair[side] for pair in pairs]) for side in range(2)]
     classes = list(dict.fromkeys(name for own in runs for name in own[0]["classes"]))
+    without = [name for name in classes if not _has_targets(sides, name)]
+    no_targets = without == classes
+    if no_targets and not ask.limits:
+        limits = [*limits, *WITHOUT_TARGETS]
     limits = spread(limits, classes)
     several = len(seeds) > 1
     metrics = compared(runs, [several] * 2, [_figure(limit.path) for limit in limits])
@@ -152,7 +157,10 @@ def _found(
     if blocks is not None:
         metrics = [_with_blocks(metric, blocks) for metric in metrics]
     by_path = {metric["path"]: metric for metric in metrics}
-    judgements = [judge(limit, by_path[limit.path]) for limit in limits]
+    measurable = not no_targets or not ask.limits
+    judgements = [
+        judge(limit, by_path[limit.path], has_targets=measurable) for limit in limits
+    ]
     differences = _together([decision_differences(*pair) for pair in pairs])
     verdicts = [one["verdict"] for one in judgements]
     end_s = _end_s(pairs[0])
@@ -178,7 +186,10 @@ def _found(
         "decisions": [_plain_difference(one) for one in differences.kinds],
         "limits": judgements,
         "default_limits": not ask.limits,
-        "notes": _notes(sides, differences, verdicts, blocks, several=several, end_s=end_s),
+        "notes": [
+            *_target_notes(sides, classes, without, asked=bool(ask.limits)),
+            *_notes(sides, differences, verdicts, blocks, several=several, end_s=end_s),
+        ],
         "metrics": metrics,
     }
 
@@ -252,6 +263,36 @@ def _together(found: Sequence[DecisionDifferences]) -> DecisionDifferences:
 def _plain_difference(one: DecisionDifference) -> dict[str, Any]:
     first = None if one.first is None else one.first._asdict()
     return {**one._asdict(), "first": first}
+
+
+def _has_targets(sides: Sequence[CheckSide], name: str) -> bool:
+    found = (side.plan.slos.get(name) for side in sides)
+    return any(
+        one is not None and (one.ttft_s, one.tpot_s, one.e2e_s) != (None, None, None)
+        for one in found
+    )
+
+
+def _target_notes(
+    sides: Sequence[CheckSide], classes: Sequence[str], without: Sequence[str], *, asked: bool
+) -> list[dict[str, str]]:
+    """Says which requests have no latency target, so that no latency misses their SLO."""
+    if not without:
+        return []
+    named = dict.fromkeys(name for side in sides for name in side.plan.slos)
+    known = [name for name in named if _has_targets(sides, name)]
+    if without == classes:
+        says = "No request has a latency target, so every completed request counts as attained"
+        says += "." if asked else "; TTFT p99 and TPOT p99 may rise by 10% instead."
+    else:
+        says = f"Requests of class {', '.join(without)} have no latency target: every completed "
+        says += "one counts as attained."
+    if known:
+        says += f" Classes with targets: {', '.join(known)}; `--set workload.0.slo={known[0]}` "
+        says += "gives the requests of a trace that class."
+    else:
+        says += " Targets are set under `slo`."
+    return [{"code": "no-targets", "says": says}]
 
 
 def _notes(

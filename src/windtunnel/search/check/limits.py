@@ -1,6 +1,7 @@
 """Limits of a check: how much a figure may be, or may change, before it is a regression."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from windtunnel.core.units import parse_duration, parse_share
 TOTAL_COST = "cost.total"
 ATTAINED = "slo.CLASS.attained"
 """Of every class of service."""
+ATTAINED_PATH = re.compile(r"slo\..+\.attained")
 PASSED, FAILED, UNCERTAIN = "passed", "failed", "uncertain"
 ALLOWED = "a value such as 800ms, 99% or 12, or a change such as +5% or -0.5%"
 ROUNDING = 1e-9
@@ -34,6 +36,11 @@ DEFAULTS = (
     FigureLimit(TOTAL_COST, is_most=True, value=0.01, is_change=True, text="+1%"),
 )
 """Where no limits are given."""
+WITHOUT_TARGETS = tuple(
+    FigureLimit(path, is_most=True, value=0.1, is_change=True, text="+10%")
+    for path in ("latency.ttft.p99", "latency.tpot.p99")
+)
+"""Beside the defaults where no request has a target, so that attainment says nothing of latency."""
 
 
 def limits_of(
@@ -104,11 +111,14 @@ def spread(limits: Sequence[FigureLimit], classes: Sequence[str]) -> list[Figure
     ]
 
 
-def judge(limit: FigureLimit, metric: Mapping[str, Any]) -> dict[str, Any]:
+def judge(
+    limit: FigureLimit, metric: Mapping[str, Any], *, has_targets: bool = True
+) -> dict[str, Any]:
     """A limit against a compared figure: what it allows, what there is, and the verdict.
 
     What is measured is a fact of this traffic, so a value decides by itself. A change may also be
-    chance: it fails only if its confidence interval excludes zero.
+    chance: it fails only if its confidence interval excludes zero. A limit on attainment that was
+    asked for fails where no request has targets: nothing could break it.
     """
     base, changed = (side["values"] for side in metric["designs"])
     own = metric["designs"][1]["mean"]
@@ -121,12 +131,15 @@ def judge(limit: FigureLimit, metric: Mapping[str, Any]) -> dict[str, Any]:
         found = own
         within = own is not None and _within(limit, own)
         status = PASSED if within else FAILED
+    found_text = _found_text(limit, metric["unit"], found)
+    if not has_targets and ATTAINED_PATH.fullmatch(limit.path):
+        status, found, found_text = FAILED, None, "no targets"
     return {
         "path": limit.path,
         "name": metric["name"],
         "limit": _words(limit, metric["unit"]),
         "found": found,
-        "found_text": _found_text(limit, metric["unit"], found),
+        "found_text": found_text,
         "verdict": status,
     }
 
@@ -180,4 +193,4 @@ def _found_text(limit: FigureLimit, unit: str, found: float | None) -> str:
         return text_of(unit, found)
     if math.isinf(found):
         return "from none to some"
-    return f"{100 * found:+.2f} points" if unit == SHARE else f"{100 * found:+.1f}%"
+    return f"{100 * found:+.2f} points" if unit == SHARE else f"{100 * found:+,.1f}%"

@@ -236,12 +236,19 @@ def _replay(document: Document, trace: Path, place: str) -> None:
     """The whole trace in the place of the scenario's traffic.
 
     How the scenario reads a trace of its own, and whose its requests are, holds for this one too.
+    So do the model and the class of generated traffic, where all of it has the same: without them
+    requests would have no latency targets, and an outage would pass.
     """
     old = document.data.get("workload")
-    first = old[0] if isinstance(old, list) and old else None
+    entries = [one for one in old if isinstance(one, dict)] if isinstance(old, list) else []
     entry: dict[str, Plain] = {}
-    if isinstance(first, dict) and isinstance(first.get("trace"), dict):
-        entry = dict(first)
+    if entries and isinstance(entries[0].get("trace"), dict):
+        entry = dict(entries[0])
+    elif entries:
+        for key, inherited in (("slo", "default_slo"), ("model", "model")):
+            first = entries[0].get(key)
+            if first is not None and all(one.get(key) == first for one in entries):
+                entry[inherited] = first
     options = entry.get("trace")
     read = options if isinstance(options, dict) else {}
     entry["trace"] = {**read, "path": os.path.abspath(trace)}

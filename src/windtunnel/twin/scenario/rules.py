@@ -59,10 +59,12 @@ def workload_faults(spec: Scenario) -> Iterator[Fault]:
             hint = "give it a name" if entry.name is None else None
             yield Fault(("workload", index, "name"), what, hint=hint)
         first.setdefault(name, index)
-        if entry.slo is not None and entry.slo not in known:
-            what = f"{entry.slo!r} is not a class of service"
-            hint = nearest(entry.slo, known)
-            yield Fault(("workload", index, "slo"), what, ", ".join(known), hint)
+        for key in ("slo", "default_slo"):
+            named = getattr(entry, key, None)
+            if named is not None and named not in known:
+                what = f"{named!r} is not a class of service"
+                hint = nearest(named, known)
+                yield Fault(("workload", index, key), what, ", ".join(known), hint)
 
 
 def asked_by(entry: WorkloadEntry, spec: Scenario) -> list[str | None]:

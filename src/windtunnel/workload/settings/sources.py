@@ -390,7 +390,13 @@ class ReplaySettings(Section):
         default=None, description="The tenant. Default: as in the trace, or `default`."
     )
     slo: Annotated[str, Name()] | None = Field(
-        default=None, description="Class of service. Default: as in the trace, or `standard`."
+        default=None,
+        description="Class of service of all its requests. Default: as in the trace, or "
+        "`default_slo`.",
+    )
+    default_slo: Annotated[Annotated[str, Name()], Added()] = Field(
+        default=DEFAULT_SLO,
+        description="Class of service of requests that have none in the trace.",
     )
     count: Annotated[int, Whole(1, MOST_REQUESTS)] | None = Field(
         default=None, description="Only its first requests. Default: all."
