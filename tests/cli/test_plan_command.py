@@ -16,6 +16,7 @@ from windtunnel.search.execution.workers import Outcome
 from windtunnel.search.plan import planner
 
 Run = Callable[..., tuple[int, str, str]]
+EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICK = ("--seeds", "2", "--jobs", "1")
 
 
@@ -147,6 +148,21 @@ def test_nothing_is_good_enough(plan: Run) -> None:
     code, out, _ = plan("--replicas", "1", "--attained", "99%", *QUICK)
     assert code == 1
     assert out.startswith("None of 1 candidate attains critical 99%.\nClosest: 1 server, ")
+
+
+def test_a_budget_that_no_candidate_fits_names_what_is_nearest_to_it(plan: Run) -> None:
+    """Of each kind the cheapest that could carry the load, not the dearest; of all, how far off."""
+    (Path("shop.yaml")).write_text((EXAMPLES / "plan.yaml").read_text())
+    code, out, _ = plan("--set", "plan.dollars_per_hour=4", *QUICK)
+    assert code == 1
+    nearest = "2 x h100-sxm (2 servers, tp 1), round-robin"
+    said = f"Beyond the budget, the cheapest that could carry the load is {nearest}, $5.20/h."
+    assert said in " ".join(out.split())
+    table = [line for line in out.partition("why not")[2].splitlines() if " x " in line]
+    assert table[0].split() == [*nearest.split(), "5.20", "$5.20", "an", "hour", "is", "more", "than"]
+    costs = [float(re.sub(r".*tp \d\), \S+ +([\d.]+) .*", r"\1", line)) for line in table]
+    assert costs == sorted(costs)
+    assert costs[-1] < 14
 
 
 def test_no_load_is_light_enough(plan: Run) -> None:

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -145,7 +145,11 @@ def _deployment_lines(found: Mapping[str, Any]) -> list[str]:
     if closest is None:
         why = next((row["why"] for row in found["candidates"] if row["why"]), "")
         return [first, f"None of them could be simulated: {why}"]
-    return [first, _closest(found)]
+    beyond = _cheapest_over(found["candidates"])
+    if beyond is None:
+        return [first, _closest(found)]
+    said = f"Beyond the budget, the cheapest that could carry the load is {beyond['label']}"
+    return [first, _closest(found), f"{said}, {cost(beyond, found)}."]
 
 
 def _closest(found: Mapping[str, Any]) -> str:
@@ -267,7 +271,8 @@ def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The best candidate for less of each kind of deployment; the closest first.
 
     That is the one with the most servers of those that cost no more than the answer; else the
-    cheapest, unless it is a runner-up. Where there is no answer, the one that attained most.
+    cheapest, unless it is a runner-up. Where there is no answer, the one that attained most; else
+    the cheapest that only the budget rules out.
     """
     best = found["best"]
     taken = {row["number"] for row in [best, *found["runners_up"]] if row is not None}
@@ -277,7 +282,8 @@ def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     chosen = []
     for rows in kinds.values():
         if best is None:
-            chosen.append(max(rows, key=lambda row: (row["attained"] or 0.0, row["number"])))
+            most = max(rows, key=lambda row: (row["attained"] or 0.0, row["number"]))
+            chosen.append(most if most["attained"] else _cheapest_over(rows) or most)
             continue
         others = [row for row in rows if row["number"] not in taken]
         below = [row for row in others if row["cost_per_hour"] <= best["cost_per_hour"]]
@@ -288,6 +294,12 @@ def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return sorted(
         chosen, key=lambda row: (-(row["attained"] or 0.0), row["cost_per_hour"], row["number"])
     )
+
+
+def _cheapest_over(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Of those that no bound rules out, only the budget."""
+    over = (row for row in rows if row["reason"] == "over-budget")
+    return min(over, key=lambda row: (row["cost_per_hour"], row["number"]), default=None)
 
 
 def _why_tables(

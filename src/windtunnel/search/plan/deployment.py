@@ -391,9 +391,9 @@ def _ruled(candidate: Candidate) -> CandidateVerdict:
         return CandidateVerdict(DOES_NOT_FIT, sentence=kind.sentence)
     if kind.ruled is not None:
         return CandidateVerdict(kind.ruled.reason)
-    if candidate.over:
-        return CandidateVerdict(OVER_BUDGET, sentence=candidate.over)
-    return CandidateVerdict(TOO_SLOW)
+    if not candidate.carries:
+        return CandidateVerdict(TOO_SLOW)
+    return CandidateVerdict(OVER_BUDGET, sentence=candidate.over)
 
 
 def _not_tried(space: DeploymentSpace, ended: RaceResult) -> list[str]:

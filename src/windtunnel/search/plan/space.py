@@ -98,9 +98,14 @@ class Candidate(NamedTuple):
 
     @property
     def possible(self) -> bool:
+        """Whether neither a bound nor the budget rules it out."""
+        return self.carries and not self.over
+
+    @property
+    def carries(self) -> bool:
         """Whether no bound rules it out; what scales may have more servers than at first."""
         kind = self.kind
-        if kind.plan is None or kind.ruled is not None or self.over:
+        if kind.plan is None or kind.ruled is not None:
             return False
         enough = self.total >= kind.fewest and self.servers[-1] >= kind.fewest_decode
         return kind.scales or enough
