@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import windtunnel as wt
+from tests.search.test_comparison import SHARED
 from tests.twin.runs import BUSY
 from windtunnel.api.figure import FigurePage
 from windtunnel.cli.main import main
@@ -110,6 +111,23 @@ def test_an_explanation_is_that_of_the_command(
     assert str(result.explain(at="1s")) == str(result.explain(at=1.0)) != str(slow)
     with pytest.raises(wt.WindtunnelError, match="one at a time"):
         result.explain(request=0, at=1.0)
+
+
+def test_a_difference_is_that_of_the_means_beside_it(tmp_path: Path) -> None:
+    """Of every unit, with several seeds and with one, and its sign is that of the verdict."""
+    path = tmp_path / "scenario.yaml"
+    path.write_text(SHARED)
+    plans = [wt.load(path, sets=[f"serving.pools.0.replicas={count}"]) for count in (1, 2, 3)]
+    for seeds in (1, 4):
+        found = wt.compare(*plans, names=["one", "two", "three"], seeds=seeds, jobs=1)
+        rows = list(found)
+        assert len(rows) > 30
+        for at, row in enumerate(rows):
+            base = rows[at - at % 3]["mean"]
+            if at % 3 and row["difference"] is not None:
+                assert row["difference"] == pytest.approx(row["mean"] - base, rel=1e-9, abs=1e-9)
+                if row["verdict"] in ("better", "worse"):
+                    assert row["low"] * row["high"] > 0
 
 
 def test_designs_are_compared_on_the_same_traffic(tmp_path: Path) -> None:

@@ -159,7 +159,16 @@ def test_a_budget_that_no_candidate_fits_names_what_is_nearest_to_it(plan: Run) 
     said = f"Beyond the budget, the cheapest that could carry the load is {nearest}, $5.20/h."
     assert said in " ".join(out.split())
     table = [line for line in out.partition("why not")[2].splitlines() if " x " in line]
-    assert table[0].split() == [*nearest.split(), "5.20", "$5.20", "an", "hour", "is", "more", "than"]
+    assert table[0].split() == [
+        *nearest.split(),
+        "5.20",
+        "$5.20",
+        "an",
+        "hour",
+        "is",
+        "more",
+        "than",
+    ]
     costs = [float(re.sub(r".*tp \d\), \S+ +([\d.]+) .*", r"\1", line)) for line in table]
     assert costs == sorted(costs)
     assert costs[-1] < 14

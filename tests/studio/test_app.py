@@ -1,6 +1,7 @@
 """What the studio's server answers, and whom."""
 
 import asyncio
+import json
 import os
 import re
 from pathlib import Path
@@ -133,6 +134,25 @@ def test_a_process_that_cannot_be_followed_ends_its_run(
             return [line async for line in run.watch()][-1]
 
         assert "cannot be followed" in asyncio.run(last())["failed"]
+
+
+def test_a_run_says_that_it_has_ended_before_it_writes_its_results(folder: Path) -> None:
+    """The status then is that of the end, and not up to a fifth of a second behind it."""
+
+    async def lines() -> list[dict[str, Any]]:
+        text = (folder / "busy.yaml").read_text()
+        run = await LiveRuns().start(text, folder / "busy.yaml", folder / "runs" / "x")
+        return [line async for line in run.watch()]
+
+    *before, last, done = asyncio.run(lines())
+    requests = json.loads((folder / "runs" / "x" / "result.json").read_bytes())["requests"]
+    assert done == {"done": None}
+    assert last["at"]["writing"]
+    assert last["at"]["arrived"] == requests["arrived"]
+    assert last["at"]["ended"] == requests["arrived"] - requests["unfinished"]
+    assert not any(line["at"]["writing"] for line in before)
+    samples = [one for line in (*before, last) for one in line["at"]["samples"]]
+    assert samples[-1]["completed"] == requests["completed"]
 
 
 def test_a_finished_run_is_shown_as_its_files_say(client: TestClient, folder: Path) -> None:

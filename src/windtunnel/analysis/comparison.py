@@ -126,13 +126,22 @@ def _metric(
     metric: ComparedFigure, runs: Sequence[Sequence[Figures]], chance: Sequence[bool]
 ) -> dict[str, Any]:
     values = [[run["figures"].get(metric.path) for run in own] for own in runs]
+    # Of all designs or of none: means are compared that are means of the same kind.
+    known = [one for own in values for one in own if one is not None]
+    spreads = metric.unit in RATIOS and min(known, default=0.0) > 0.0
     return {
         **metric._asdict(),
         "designs": [
             {
                 "values": own,
-                **ends(_own_interval(metric, own), sure=varies),
-                "difference": _against(metric, own, values[0], one_sample=not (varies or chance[0]))
+                **ends(_own_interval(own, spreads=spreads), sure=varies),
+                "difference": _against(
+                    metric,
+                    own,
+                    values[0],
+                    spreads=spreads,
+                    one_sample=not (varies or chance[0]),
+                )
                 if place
                 else None,
             }
@@ -141,14 +150,25 @@ def _metric(
     }
 
 
-def _own_interval(metric: ComparedFigure, values: list[float | None]) -> Interval | None:
+def in_unit(difference: Mapping[str, Any], base: float | None) -> dict[str, float | None]:
+    """A difference with its interval in the figure's unit, for a table beside the means.
+
+    The mean of what spreads by factors is a geometric one, and so the difference of two means is
+    not the mean of the differences: it comes from the ratio, which also decides the verdict.
+    """
+    ratio, names = difference["ratio"], ("mean", "low", "high")
+    if ratio is None or base is None:
+        return {name: difference[name] for name in names}
+    return {name: None if ratio[name] is None else base * (ratio[name] - 1.0) for name in names}
+
+
+def _own_interval(values: list[float | None], *, spreads: bool) -> Interval | None:
     """How a design does by itself."""
     whole = _all_known(values)
     if whole is None:
         return None
     if len(whole) == 1:
         return Interval(*whole * 3)
-    spreads = metric.unit in RATIOS and min(whole) > 0.0
     return ratio_interval(whole) if spreads else mean_interval(whole)
 
 
@@ -157,6 +177,7 @@ def _against(
     values: list[float | None],
     base: list[float | None],
     *,
+    spreads: bool,
     one_sample: bool,
 ) -> dict[str, Any]:
     """How a design does against the first."""
@@ -164,13 +185,12 @@ def _against(
     if ours is None or theirs is None:
         return {"verdict": UNKNOWN, **ends(None), "ratio": None}
     if one_sample:
-        return _one_difference(metric, ours[0], theirs[0])
-    return _difference(metric, ours, theirs)
+        return _one_difference(ours[0], theirs[0], spreads=spreads)
+    return _difference(metric, ours, theirs, spreads=spreads)
 
 
-def _one_difference(metric: ComparedFigure, our: float, their: float) -> dict[str, Any]:
+def _one_difference(our: float, their: float, *, spreads: bool) -> dict[str, Any]:
     """The difference of two single runs; how much of it is chance is unknown."""
-    spreads = metric.unit in RATIOS and min(our, their) > 0.0
     middle = our - their
     ratio = Interval(*[our / their] * 3) if spreads else None
     return {
@@ -180,14 +200,15 @@ def _one_difference(metric: ComparedFigure, our: float, their: float) -> dict[st
     }
 
 
-def _difference(metric: ComparedFigure, ours: list[float], theirs: list[float]) -> dict[str, Any]:
+def _difference(
+    metric: ComparedFigure, ours: list[float], theirs: list[float], *, spreads: bool
+) -> dict[str, Any]:
     """Ours minus theirs; times, rates and costs also as a ratio, which then decides.
 
     They spread by factors: one slow seed among five makes an interval of differences reach below
     what any time can fall to.
     """
     interval = paired_interval(ours, theirs)
-    spreads = metric.unit in RATIOS and min(*ours, *theirs) > 0.0
     ratio = paired_ratio(ours, theirs) if spreads else None
     found = judged(metric.unit, metric.better, interval, ratio)
     if found["verdict"] == UNSEEN and _is_too_wide(metric.unit, interval, ratio):

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windtunnel.analysis.comparison import in_unit
 from windtunnel.api.figure import FigurePage
 from windtunnel.api.inputs import Sets, file_of, plain_of, set_texts
 from windtunnel.core.errors import InputError
@@ -182,7 +183,7 @@ class ComparisonTable(ResultTable):
     def __init__(self, found: dict[str, Any]) -> None:
         names = [design["name"] for design in found["designs"]]
         rows = [
-            {"figure": metric["path"], "design": name, **_value(design)}
+            {"figure": metric["path"], "design": name, **_value(design, metric["designs"][0])}
             for metric in found["metrics"]
             for name, design in zip(names, metric["designs"], strict=True)
         ]
@@ -197,12 +198,17 @@ class ComparisonTable(ResultTable):
         return FigurePage(comparison_page(self.found))
 
 
-def _value(design: Mapping[str, Any]) -> dict[str, Any]:
-    difference = design.get("difference") or {}
+def _value(design: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    difference = design["difference"]
+    if difference is None:
+        return {"mean": design["mean"], **dict.fromkeys(("difference", "low", "high", "verdict"))}
+    apart = in_unit(difference, base["mean"])
     return {
         "mean": design["mean"],
-        "difference": difference.get("mean"),
-        **{name: difference.get(name) for name in ("low", "high", "verdict")},
+        "difference": apart["mean"],
+        "low": apart["low"],
+        "high": apart["high"],
+        "verdict": difference["verdict"],
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from windtunnel.analysis.comparison import in_unit
 from windtunnel.api.figure import FigurePage
 from windtunnel.api.inputs import Sets, file_of, mapping_of, plain_of, set_texts
 from windtunnel.core.errors import InputError
@@ -279,14 +280,14 @@ class CheckTable(ResultTable):
 def _row_of(metric: Mapping[str, Any]) -> dict[str, Any]:
     base, changed = metric["designs"]
     difference = changed["difference"]
-    ends = {name: difference[name] for name in ("low", "high")}
-    middle = difference["mean"]
+    apart = in_unit(difference, base["mean"])
     return {
         "figure": metric["path"],
         "base": base["mean"],
         "changed": changed["mean"],
-        "difference": middle,
-        **ends,
+        "difference": apart["mean"],
+        "low": apart["low"],
+        "high": apart["high"],
         "verdict": difference["verdict"],
     }
 

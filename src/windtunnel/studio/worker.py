@@ -1,7 +1,7 @@
 """One run in a process of its own: the scenario comes on standard input, progress in lines.
 
-Each line is a JSON object: `at` has the samples taken since the last line, `done` or `failed` is
-the last one. An interrupt ends the run early and keeps its results.
+Each line is a JSON object: `at` has the samples taken since the last line, and says when nothing is
+left but `writing` the results; `done` or `failed` is the last one. An interrupt ends the run early and keeps its results.
 """
 
 import signal
@@ -16,8 +16,8 @@ from windtunnel.core.errors import WindtunnelError
 from windtunnel.core.units import format_duration
 from windtunnel.report.files.folder import RunFolder
 from windtunnel.twin.ceiling import MemoryCeiling
-from windtunnel.twin.results.timeline import Sample
-from windtunnel.twin.run import run
+from windtunnel.twin.results.timeline import Sample, Timeline
+from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import document_of, load_document
 from windtunnel.twin.simulation import Simulation
 
@@ -61,16 +61,29 @@ class SampleLines:
         if now < self._next:
             return
         self._next = now + BETWEEN_LINES_S
-        fresh = [one for one in simulation.timeline.samples if one.time_s > self._until_s]
+        recorder = simulation.recorder
+        self._tell(simulation.now_s, recorder.arrived, recorder.ended, simulation.timeline)
+
+    def finish(self, done: Run) -> None:
+        """The run has ended, and its results are to be written."""
+        requests, seconds = done.result["requests"], done.result["simulated_seconds"]
+        ended = requests["arrived"] - requests["unfinished"]
+        self._tell(seconds, requests["arrived"], ended, done.timeline, writing=True)
+
+    def _tell(
+        self, now_s: float, arrived: int, ended: int, timeline: Timeline, *, writing: bool = False
+    ) -> None:
+        fresh = [one for one in timeline.samples if one.time_s > self._until_s]
         if fresh:
             self._until_s = fresh[-1].time_s
         tell(
             at={
-                "now": simulation.now_s,
+                "now": now_s,
                 "of": self._duration_s,
-                "arrived": simulation.recorder.arrived,
-                "ended": simulation.recorder.ended,
+                "arrived": arrived,
+                "ended": ended,
                 "samples": [_figures(one) for one in fresh],
+                "writing": writing,
             }
         )
 
@@ -106,6 +119,7 @@ def main() -> None:
                 lines(simulation)
 
             done = run(plan, rows=files.rows(), decisions=files.control(), look=look)
+            lines.finish(done)
             files.finish(done)
     except WindtunnelError as error:
         tell(failed=str(error))

@@ -158,9 +158,7 @@ def _found(
         metrics = [_with_blocks(metric, blocks) for metric in metrics]
     by_path = {metric["path"]: metric for metric in metrics}
     measurable = not no_targets or not ask.limits
-    judgements = [
-        judge(limit, by_path[limit.path], has_targets=measurable) for limit in limits
-    ]
+    judgements = [judge(limit, by_path[limit.path], has_targets=measurable) for limit in limits]
     differences = _together([decision_differences(*pair) for pair in pairs])
     verdicts = [one["verdict"] for one in judgements]
     end_s = _end_s(pairs[0])

@@ -47,7 +47,7 @@ def compare(
     for seed in numbers:
         for own, varies in zip(runs, chance, strict=True):
             own.append(next(found) if varies or seed == first else own[0])
-    metrics = compared(runs, chance)
+    metrics = compared(runs, [varies and len(numbers) > 1 for varies in chance])
     return {
         "windtunnel": windtunnel.__version__,
         "seeds": numbers,

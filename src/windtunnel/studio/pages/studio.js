@@ -140,6 +140,12 @@ function watchRun(id) {
     if (line.at) {
       for (const sample of line.at.samples) { pushSample(sample, before); before = sample; }
       state.group.draw();
+      if (line.at.writing) {
+        $("bar").value = 1;
+        $("stop").disabled = true;
+        say(`${id} has ended after ${duration(line.at.now)}: writing its results`);
+        return;
+      }
       if (line.at.of) $("bar").value = Math.min(1, line.at.now / line.at.of);
       say(`${id}: ${duration(line.at.now)} simulated, ${line.at.ended.toLocaleString("en")} of ${line.at.arrived.toLocaleString("en")} requests ended`);
       return;
