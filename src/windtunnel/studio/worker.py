@@ -1,7 +1,8 @@
 """One run in a process of its own: the scenario comes on standard input, progress in lines.
 
 Each line is a JSON object: `at` has the samples taken since the last line, and says when nothing is
-left but `writing` the results; `done` or `failed` is the last one. An interrupt ends the run early and keeps its results.
+left but `writing` the results; `done` or `failed` is the last one. An
+interrupt ends the run early and keeps its results.
 """
 
 import signal
