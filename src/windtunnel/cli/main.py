@@ -216,7 +216,7 @@ class _PatientFile(io.FileIO):
     A command then goes on to its end, and exits with the status that it has without a pipe.
     """
 
-    def write(self, data: Any, /) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:
