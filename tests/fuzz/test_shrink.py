@@ -3,12 +3,13 @@
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.mangle import mangle
-from windtunnel.fuzz.shrink import shrink
+from windtunnel.fuzz.shrink import LONGEST_S, shrink
 from windtunnel.fuzz.trial import Breach, probe
 
 ODD = Breach("invariant", "odd", "it is odd")
@@ -44,6 +45,24 @@ def test_only_what_it_takes_is_left() -> None:
     small, breach = shrink(document, ODD, two_pools)
     assert small == {"name": "fuzz-7", "seed": 7, "serving": {"pools": [{}, {"replicas": 1}]}}
     assert breach == ODD
+
+
+def test_it_ends_in_time_with_the_smallest_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that never end take all the time they have, and there are hundreds of tries."""
+    now_s = 0.0
+    monkeypatch.setattr("windtunnel.fuzz.shrink.monotonic_s", lambda: now_s)
+
+    def slow(document: dict[str, Any]) -> Breach | None:
+        nonlocal now_s
+        now_s += LONGEST_S / 10
+        return two_pools(document)
+
+    document = {"seed": 7, "serving": {"pools": [{"replicas": 1}, {"replicas": 1}]}}
+    document |= {f"key-{n}": n for n in range(100)}
+    small, breach = shrink(document, ODD, slow)
+    assert breach == ODD
+    assert size(small) == size(document) - 11
+    assert now_s <= 1.2 * LONGEST_S
 
 
 def test_who_is_left_out_is_forgotten_by_name() -> None:

@@ -71,6 +71,19 @@ def test_by_default_a_livelock_ends_too() -> None:
     assert "request 0 (and 2 more) was restarted 1,001 times" in result["partial"]
 
 
+def test_a_run_with_events_for_ever_ends_whatever_repeats() -> None:
+    """No kind of loop is at its limit: events alone end it, and the loops are named."""
+    result = flap("progress.events=100")
+    assert result["ended_by"] == NO_PROGRESS
+    assert "events; request 0 was restarted" in result["partial"]
+    assert result["partial"].endswith("(progress.events: 100)")
+
+
+def test_requests_that_arrive_or_finish_are_progress() -> None:
+    sets = ("workload.0.output_tokens=4", "workload.0.arrivals.rate=1/s", "workload.0.count=200")
+    assert flap(*sets, "progress.events=20")["ended_by"] == "last request"
+
+
 def test_every_view_of_a_run_tells_that_it_ended_early(tmp_path: Path) -> None:
     (tmp_path / "lost.yaml").write_text(LOST)
     folder = str(tmp_path / "run")

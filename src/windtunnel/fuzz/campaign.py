@@ -14,7 +14,17 @@ from windtunnel.fuzz.documents import read_document, write_document
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.mangle import mangle
 from windtunnel.fuzz.shrink import MOST_TRIES, shrink
-from windtunnel.fuzz.trial import DIED, INVARIANT, OUT_OF_TIME, REFUSED, Breach, escaped, probe
+from windtunnel.fuzz.trial import (
+    DIED,
+    ENDLESS,
+    INVARIANT,
+    LIMITS,
+    OUT_OF_TIME,
+    REFUSED,
+    Breach,
+    escaped,
+    probe,
+)
 from windtunnel.fuzz.worker import (
     CAN_FORK,
     attempt_apart,
@@ -111,7 +121,9 @@ class Campaign:
             note = f"{breach.what}: {breach.name}\n{breach.sentence}"
             write_document(path, found.document, note)
             write_document(self._corpus / path.name, found.document, note)
-        option = f" --seed {seed}" if isinstance(seed, int) else ""
+        options = [f"--seed {seed}"] if isinstance(seed, int) else []
+        if breach.what == ENDLESS:
+            options += [f"--set {limit}" for limit in LIMITS]
         key = (-1, task) if isinstance(task, str) else (task, "")
         self._failures[key] = {
             "seed": seed if isinstance(seed, int) else task,
@@ -119,7 +131,9 @@ class Campaign:
             "invariant": breach.name if breach.what == INVARIANT else None,
             "error": breach.sentence,
             "file": str(path),
-            "command": f"windtunnel simulate {shlex.quote(str(path))} --check{option}",
+            "command": " ".join(
+                ("windtunnel simulate", shlex.quote(str(path)), "--check", *options)
+            ),
         }
 
 

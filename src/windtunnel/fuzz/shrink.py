@@ -4,12 +4,15 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from windtunnel.core.clock import monotonic_s
 from windtunnel.fuzz.documents import FILES
 from windtunnel.fuzz.trial import Breach
 from windtunnel.settings.drawing import Values
 
 MOST_TRIES = 400
 """Runs that one failure may take."""
+LONGEST_S = 120.0
+"""After so long the smallest scenario by then is taken: a run that does not end takes a minute."""
 
 KEPT = ("name", "seed")
 """Of the whole scenario: nothing would become simpler without them."""
@@ -34,10 +37,14 @@ class Shrunk:
         self.breach = breach
         self._attempt = attempt
         self.tries_left = tries
+        self._until_s = monotonic_s() + LONGEST_S
 
     def takes(self, candidate: Values) -> bool:
         """Whether a smaller scenario breaks for the same cause; it then takes the place."""
         if self.tries_left <= 0 or candidate == self.document:
+            return False
+        if monotonic_s() > self._until_s:
+            self.tries_left = 0
             return False
         self.tries_left -= 1
         breach = self._attempt(candidate)
@@ -52,7 +59,7 @@ def shrink(
 ) -> tuple[Values, Breach]:
     """A scenario that breaks as this one does and from which nothing more can be taken.
 
-    It depends on nothing but the scenario: no clock, no chance.
+    Unless that takes `LONGEST_S`, it depends on nothing but the scenario.
     """
     best = Shrunk(document, breach, attempt, tries)
     smaller = True

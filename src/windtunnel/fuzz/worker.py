@@ -22,6 +22,8 @@ LONGEST_TRIAL_S = 60.0
 """CPU time of one run; drawn scenarios take less than one."""
 KILLED_AFTER = 2.0
 """Times as long: then the system ends a process that did not hear."""
+HUNG_AFTER = 20.0
+"""Times as long on the clock: then the system ends a process that waits, and uses no CPU time."""
 MOST_MEMORY = 4 << 30
 """Bytes that a worker may add to its address space: a run that wants more gets a MemoryError."""
 COLLECT_AFTER = 200_000
@@ -56,9 +58,11 @@ def bounded_time(limit_s: float = LONGEST_TRIAL_S) -> Iterator[None]:
     heard = signal.signal(signal.SIGPROF, _too_long)
     before = signal.setitimer(signal.ITIMER_PROF, limit_s)
     signal.setitimer(signal.ITIMER_VIRTUAL, KILLED_AFTER * limit_s)
+    signal.setitimer(signal.ITIMER_REAL, HUNG_AFTER * limit_s)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         signal.setitimer(signal.ITIMER_PROF, *before)
         signal.signal(signal.SIGPROF, heard)
@@ -102,4 +106,6 @@ def death(status: int) -> Breach:
             why = signal.Signals(-status).name
     if sys.platform != "win32" and status == -signal.SIGVTALRM:
         why = f"a run took {KILLED_AFTER * LONGEST_TRIAL_S:g} s of CPU time, and was ended"
+    if sys.platform != "win32" and status == -signal.SIGALRM:
+        why = f"a run took {HUNG_AFTER * LONGEST_TRIAL_S:g} s, most of them waiting, and was ended"
     return Breach(DIED, why, f"the process died: {why}")

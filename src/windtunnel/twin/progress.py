@@ -70,6 +70,7 @@ class RunProgress:
         self._recorder: Final = recorder
         self._limits: Final[list[int]] = [getattr(limits, name) for name in NAMES]
         self._instant: Final[int] = limits.instant
+        self._events: Final[int] = limits.events
         self.idle: Final[int] = limits.idle
         self._counts: Final[dict[tuple[int, str], LoopCount]] = {}
         self._ended = 0  # requests that had finished when the counts began
@@ -77,6 +78,8 @@ class RunProgress:
         self._looked_s = -1.0  # the time of the last look, and the requests and events by then
         self._looked = 0
         self._looked_events = 0
+        self._moved_s = 0.0  # when a request was last seen to arrive or to finish
+        self._moved_events = 0
         self.end_run: EarlyEnding = _nowhere
         """How a run is ended, by a word and a sentence; its loop sets it."""
 
@@ -101,18 +104,27 @@ class RunProgress:
             self.end_run(NO_PROGRESS, self._sentence(count, now_s))
 
     def look(self, events: int, servers: int, now_s: float) -> None:
-        """Called now and then: ends a run whose time stands still while it has events."""
+        """Called now and then: ends a run that has events for ever, at one instant or over time."""
         recorder = self._recorder
         ended = recorder.ended
+        inside = recorder.arrived - ended
         moved = recorder.arrived + ended
+        if moved != self._looked or inside == 0:
+            self._moved_s, self._moved_events = now_s, events
+        elif events - self._moved_events > self._events * (inside + 1):
+            self._endless(events - self._moved_events, now_s)
         if now_s > self._looked_s or moved != self._looked:
             self._looked_s, self._looked, self._looked_events = now_s, moved, events
-            return
-        inside = recorder.arrived - ended
-        if events - self._looked_events > self._instant * (inside + servers + 1):
+        elif events - self._looked_events > self._instant * (inside + servers + 1):
             self.end_run(
                 NO_PROGRESS, self.standstill(f"{events - self._looked_events:,} events", now_s)
             )
+
+    def _endless(self, events: int, now_s: float) -> None:
+        """Nothing is counted often enough by itself, and yet no request arrives or finishes."""
+        loops = [f"{events:,} events", *[one.sentence() for one in self._members()]]
+        said = self._no_request(now_s, self._moved_s) + "; ".join(loops)
+        self.end_run(NO_PROGRESS, f"{said} (progress.events: {self._events})")
 
     def standstill(self, what: str, now_s: float) -> str:
         """The sentence of a run whose time does not go on, with what was counted in it."""
@@ -124,7 +136,7 @@ class RunProgress:
         """Nothing but the control plane has acted for long, and it is not done."""
         what = f"{events:,} events of the control plane alone, and no server for the requests"
         loops = [what, *[one.sentence() for one in self._members()]]
-        self.end_run(NO_PROGRESS, self._no_request(now_s) + "; ".join(loops))
+        self.end_run(NO_PROGRESS, self._no_request(now_s, self._since_s) + "; ".join(loops))
 
     def _sentence(self, over: LoopCount, now_s: float) -> str:
         alike = [
@@ -135,11 +147,11 @@ class RunProgress:
         loops = [over.sentence(len(alike))]
         loops += [one.sentence() for one in self._members() if one.kind != over.kind]
         limit = f"{NAMES[over.kind]}: {self._limits[over.kind]}"
-        return f"{self._no_request(now_s)}{'; '.join(loops)} (progress.{limit})"
+        return f"{self._no_request(now_s, self._since_s)}{'; '.join(loops)} (progress.{limit})"
 
-    def _no_request(self, now_s: float) -> str:
+    def _no_request(self, now_s: float, since_s: float) -> str:
         inside = self._recorder.arrived - self._recorder.ended
-        lasted = format_duration(now_s - self._since_s)
+        lasted = format_duration(now_s - since_s)
         if inside == 1:
             return f"the one request inside did not finish in {lasted}: "
         return f"none of the {inside:,} requests inside finished in {lasted}: "

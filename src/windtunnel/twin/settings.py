@@ -466,6 +466,10 @@ class ProgressSettings(Section):
         default=1_000,
         description="Events at one instant, per server and request in the system.",
     )
+    events: Rounds = Field(
+        default=1_000_000,
+        description="Events while no request arrives or finishes, per request in the system.",
+    )
 
 
 class ServingSettings(Section):
