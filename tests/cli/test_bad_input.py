@@ -364,6 +364,8 @@ FULL_DISK_BYTES = 4096
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("simulate", "good.yaml", "-o", "out"),
+        ("sweep", "good.yaml", *VARY, "-o", "out"),
         ("compare", "good.yaml", "good.yaml", "-o", "out"),
         ("compare", "good.yaml", "good.yaml", "--json", "/dev/full"),
         ("plan", "good.yaml", "-o", "out"),
@@ -381,6 +383,7 @@ def test_a_full_disk_is_a_sentence(arguments: tuple[str, ...], tmp_path: Path) -
     assert "Traceback" not in done.stderr
     said = done.stderr.splitlines()[-1]
     assert "cannot write results: " in said
+    assert "draft" not in said  # the folder that was asked for
     assert "file too large" in said or "no space left on device" in said
     assert not list(tmp_path.rglob("*.html"))
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]

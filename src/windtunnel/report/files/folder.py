@@ -101,6 +101,11 @@ class WholeFolder:
         self._drafts.remove()
         if kind is not None:
             self._unmake()
+        if isinstance(error, OutputError) and error.where is not None:
+            draft = Path(error.where)
+            if draft.is_relative_to(self._draft):  # nobody asked for it by this name
+                where = self.path / draft.relative_to(self._draft)
+                raise OutputError(error.what, where=str(where), hint=ANOTHER_FOLDER) from error
 
     def _beside(self) -> Draft:
         """A draft in the same folder as this one; in this one where that is another's."""

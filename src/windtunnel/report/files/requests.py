@@ -1,6 +1,7 @@
 """`requests.parquet`: a row per request, written as requests end, in constant memory."""
 
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,9 @@ class RequestRows:
                 self._file = file
             self._writer.write_table(table)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise OutputError(f"cannot write requests: {reason}", where=str(self._path)) from error
+            # The text of pyarrow's is not the system's.
+            reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
+            raise OutputError(f"cannot write results: {reason}", where=str(self._path)) from error
 
     def close(self) -> None:
         if self._writer is None or self._columns.rows:
