@@ -30,6 +30,16 @@ def test_the_loader_takes_what_is_drawn(seed: int) -> None:
 
 
 @given(SEEDS)
+def test_a_scenario_is_the_same_without_its_text(seed: int) -> None:
+    """Most trials leave out YAML, which would change nothing."""
+    document = draw(seed)
+    before = json.dumps(document)
+    with loaded(document) as written, loaded(document, as_text=False) as plain:
+        assert plain.sha256 == written.sha256
+    assert json.dumps(document) == before
+
+
+@given(SEEDS)
 def test_a_seed_is_a_scenario(seed: int) -> None:
     assert json.dumps(draw(seed)) == json.dumps(draw(seed))
 

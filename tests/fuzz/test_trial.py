@@ -8,7 +8,7 @@ from windtunnel.core.errors import InvariantBroken
 from windtunnel.fuzz import trial
 from windtunnel.fuzz.documents import FILES
 from windtunnel.fuzz.draw import draw
-from windtunnel.fuzz.trial import attempt, loaded, probe
+from windtunnel.fuzz.trial import attempt, loaded, probe, with_limits
 from windtunnel.twin.progress import NO_PROGRESS
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -71,11 +71,15 @@ def test_a_livelock_is_a_breach_unless_the_scenario_asks_for_it() -> None:
             "triggers": [{"type": "prometheus", "metadata": trigger}],
         },
     }
-    serving = {**SMALL["serving"], "drain": {"policy": "immediate"}, "startup": {"load": {"mean": "5s"}}}
+    serving = {
+        **SMALL["serving"],
+        "drain": {"policy": "immediate"},
+        "startup": {"load": {"mean": "5s"}},
+    }
     scaling = {"manifests": ["keda.yml"], "interval": "100ms", "wake": False}
     endless = {**SMALL, "serving": serving, "scaling": scaling, FILES: {"keda.yml": [scaled]}}
     endless["workload"] = [{**SMALL["workload"][0], "count": 1, "output_tokens": 200}]
-    with loaded(endless) as plan:
+    with loaded(with_limits(endless)) as plan:
         result = run(plan).result
     assert result["ended_by"] == NO_PROGRESS
     assert "request 0 was restarted 101 times" in result["partial"]

@@ -31,6 +31,7 @@ from windtunnel.fuzz.worker import (
     attempt_in_time,
     bound_memory,
     bounded_time,
+    collect_cycles,
     death,
 )
 from windtunnel.settings.drawing import Values
@@ -123,7 +124,7 @@ class Campaign:
             write_document(self._corpus / path.name, found.document, note)
         options = [f"--seed {seed}"] if isinstance(seed, int) else []
         if breach.what == ENDLESS:
-            options += [f"--set {limit}" for limit in LIMITS]
+            options += [f"--set progress.{name}={limit}" for name, limit in LIMITS.items()]
         key = (-1, task) if isinstance(task, str) else (task, "")
         self._failures[key] = {
             "seed": seed if isinstance(seed, int) else task,
@@ -175,9 +176,11 @@ def examine(seed: int) -> FuzzFinding | None:
     twice = seed % TWICE_EVERY == 0
 
     def run(scenario: Values) -> Breach | None:
+        collect_cycles()
         return attempt_in_time(scenario, twice=twice)
 
-    breach = run(document)
+    collect_cycles()
+    breach = attempt_in_time(document, twice=twice, as_text=twice)
     if breach is not None:
         tries = MOST_TRIES_APART if breach.name == OUT_OF_TIME else MOST_TRIES
         document, breach = shrink(document, breach, run, tries)
@@ -186,7 +189,7 @@ def examine(seed: int) -> FuzzFinding | None:
         return None
     document = mangle(document, seed)
     with bounded_time():
-        breach = probe(document)
+        breach = probe(document, as_text=twice)
     if breach is None:
         return None
     document, breach = shrink(document, breach, probe)

@@ -33,32 +33,33 @@ def _text(documents: list[Any]) -> str:
     return text
 
 
-def write_document(
-    path: Path,
-    document: Values,
-    note: str = "",
-    *,
-    put: Callable[[Path, bytes], object] = write_whole,
-) -> None:
-    """Puts a scenario at its place with a note above it; a torn file is never there.
+Put = Callable[[Path, bytes], object]
+"""Writes a file. One that may leave it torn will do in a folder that no other process reads."""
 
-    Another `put` may do with less, in a folder that no other process reads.
-    """
+
+def write_document(path: Path, document: Values, note: str = "", *, put: Put = write_whole) -> None:
+    """Puts a scenario at its place with a note above it, and files that it names beside it."""
+    write_beside(path, document, put=put)
     lines = "".join(f"# {line}".rstrip() + "\n" for line in note.splitlines())
-    texts: dict[Path, str] = {}
+    _write(path, lines + text_of(document), put)
+
+
+def write_beside(path: Path, document: Values, *, put: Put = write_whole) -> None:
+    """Puts the files beside a scenario at `path` that it names."""
     beside = document.get(FILES)
     if isinstance(beside, dict):
         for name, manifests in beside.items():
             listed = manifests if isinstance(manifests, list) else [manifests]
             text = manifests if isinstance(manifests, str) else _text(listed)
-            texts[path.with_name(Path(name).name)] = text
-    texts[path] = lines + text_of(document)
-    for place, text in texts.items():
-        try:
-            put(place, text.encode())
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise OutputError(f"cannot write a failure: {reason}", where=str(place)) from error
+            _write(path.with_name(Path(name).name), text, put)
+
+
+def _write(place: Path, text: str, put: Put) -> None:
+    try:
+        put(place, text.encode())
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise OutputError(f"cannot write a failure: {reason}", where=str(place)) from error
 
 
 def read_document(path: Path) -> Values:

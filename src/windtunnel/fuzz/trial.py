@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Final
 
 import msgspec
@@ -14,12 +14,13 @@ import msgspec
 from windtunnel.core.errors import InputError, InvariantBroken, NoFixedPoint
 from windtunnel.core.telemetry import CountingSink
 from windtunnel.core.vocabulary import general
-from windtunnel.fuzz.documents import write_document
+from windtunnel.fuzz.documents import FILES, write_beside, write_document
+from windtunnel.settings.document import Document
 from windtunnel.settings.drawing import Values
 from windtunnel.twin.progress import NO_PROGRESS
 from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import Run, run
-from windtunnel.twin.scenario.load import load
+from windtunnel.twin.scenario.load import load, load_document
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.simulation import Simulation
 from windtunnel.workload.request import Request
@@ -36,14 +37,18 @@ OUT_OF_TIME: Final = "out of time"
 ENOUGH_EVENTS = 10_000
 """Drawn scenarios end within some thousands of events. One that has had so many is cut off when a
 request of it finished in the second half of them: it is long, and not endless."""
-LIMITS: Final = ("progress.restarts=100", "progress.resizes=1000", "progress.events=10000")
-"""Drawn scenarios are small: what repeats so often while no request finishes will not end."""
+LIMITS: Final = {"restarts": 100, "resizes": 1_000, "idle": 30_000, "events": 10_000}
+"""`progress` of a trial where its scenario has none. Drawn scenarios are small: what repeats so
+often while no request finishes will not end."""
 
 LIMIT = re.compile(r"\(progress\.(\w+)")
 """The limit that a sentence about a livelock names."""
 OURS = "windtunnel"
 FOLDER = re.compile(r"\S*windtunnel-fuzz-[^/\\]+[/\\]")
 """The folder of a trial in a sentence, where it is another every time."""
+NOWHERE = Path(gettempdir(), "windtunnel-fuzz-nowhere")
+"""The folder of a scenario that names no files."""
+SCENARIO = "scenario.yaml"
 
 
 class Breach(msgspec.Struct, frozen=True):
@@ -65,13 +70,13 @@ class TookTooLong(BaseException):
     """A run takes more time than it has. No `Exception`: what is interrupted must not handle it."""
 
 
-def attempt(document: Values, *, twice: bool = False) -> Breach | None:
+def attempt(document: Values, *, twice: bool = False, as_text: bool = True) -> Breach | None:
     """Runs a scenario as a user's file would be, invariants checked after every event.
 
     With `twice` it is run again, with listeners and without checks: nothing may change by that.
     """
     try:
-        with loaded(document) as plan:
+        with loaded(with_limits(document), as_text=as_text) as plan:
             return _run(plan, twice=twice)
     except InputError as refusal:
         return Breach(REFUSED, _without_place(refusal), FOLDER.sub("", str(refusal)))
@@ -116,10 +121,16 @@ def _livelock(sentence: str) -> Breach:
     return Breach(ENDLESS, name, sentence)
 
 
-def probe(document: Values) -> Breach | None:
+def with_limits(document: Values) -> Values:
+    """The scenario with limits of progress where it has none of its own."""
+    own = document.get("progress")
+    return {**document, "progress": {**LIMITS, **(own if isinstance(own, dict) else {})}}
+
+
+def probe(document: Values, *, as_text: bool = True) -> Breach | None:
     """Only loads a scenario that may be nonsense: a refusal is right, if it is a sentence."""
     try:
-        with loaded(document):
+        with loaded(document, as_text=as_text):
             return None
     except InputError:
         return None
@@ -128,15 +139,25 @@ def probe(document: Values) -> Breach | None:
 
 
 @contextmanager
-def loaded(document: Values) -> Iterator[ScenarioPlan]:
+def loaded(document: Values, *, as_text: bool = True) -> Iterator[ScenarioPlan]:
     """By way of a file, so that everything is looked up that a user's file has looked up.
 
-    Files beside it are there until the end of the block: a run reads its traces as it goes.
+    Writing YAML and reading it again takes as long as checking it: without `as_text` only files
+    beside the scenario are written. They are there until the end of the block: a run reads its
+    traces as it goes.
     """
+    if not as_text and FILES not in document:
+        yield load_document(Document(str(Path(NOWHERE, SCENARIO)), {**document}, {}))
+        return
     with TemporaryDirectory(prefix="windtunnel-fuzz-") as folder:
-        path = Path(folder, "scenario.yaml")
-        write_document(path, document, put=Path.write_bytes)
-        yield load(path, LIMITS)
+        path = Path(folder, SCENARIO)
+        if as_text:
+            write_document(path, document, put=Path.write_bytes)
+            yield load(path)
+            return
+        write_beside(path, document, put=Path.write_bytes)
+        scenario = {key: value for key, value in document.items() if key != FILES}
+        yield load_document(Document(str(path), scenario, {}))
 
 
 def digest_of(done: Run) -> str:

@@ -6,6 +6,7 @@ its own, one for each run, where it can be made small.
 """
 
 import gc
+import itertools
 import os
 import pickle
 import signal
@@ -26,16 +27,17 @@ HUNG_AFTER = 20.0
 """Times as long on the clock: then the system ends a process that waits, and uses no CPU time."""
 MOST_MEMORY = 4 << 30
 """Bytes that a worker may add to its address space: a run that wants more gets a MemoryError."""
-COLLECT_AFTER = 200_000
-"""Objects that a worker may add before cycles are looked for: runs leave few, and looking for them
-among those of a run that has just ended takes a tenth of the time."""
+COLLECT_EVERY = 16
+"""Runs after which a worker looks for cycles. Python would look while objects of a run are alive,
+and among all that is imported: a tenth of the time."""
 
 CAN_FORK = hasattr(os, "fork")
+
+_runs = itertools.count(1)
 
 
 def bound_memory() -> None:
     """From now on this process gets no more than `MOST_MEMORY`; one that is bounded stays so."""
-    gc.set_threshold(COLLECT_AFTER)
     with suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -72,10 +74,20 @@ def _too_long(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a
     raise TookTooLong
 
 
-def attempt_in_time(document: Values, *, twice: bool = False) -> Breach | None:
+def collect_cycles() -> None:
+    """Called after every run: frees what runs left, and looks never again at what is left then."""
+    gc.disable()
+    if next(_runs) % COLLECT_EVERY == 0:
+        gc.collect()
+        gc.freeze()
+
+
+def attempt_in_time(
+    document: Values, *, twice: bool = False, as_text: bool = True
+) -> Breach | None:
     """Runs a scenario within its time."""
     with bounded_time():
-        return attempt(document, twice=twice)
+        return attempt(document, twice=twice, as_text=as_text)
 
 
 def attempt_apart(document: Values, *, twice: bool = False) -> Breach | None:
