@@ -103,7 +103,7 @@ class WholeFolder:
             self._unmake()
         if isinstance(error, OutputError) and error.where is not None:
             draft = Path(error.where)
-            if draft.is_relative_to(self._draft):  # nobody asked for it by this name
+            if draft.is_relative_to(self._draft):  # the user knows the folder by another name
                 where = self.path / draft.relative_to(self._draft)
                 raise OutputError(error.what, where=str(where), hint=ANOTHER_FOLDER) from error
 
