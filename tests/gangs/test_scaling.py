@@ -5,6 +5,8 @@ import pytest
 from tests.gangs.manifests import the_clique, workload
 from tests.gangs.world import World
 from windtunnel.core.errors import InputError
+from windtunnel.gangs.commands import Scale
+from windtunnel.gangs.controllers.controller import SET_REPLICA_DELETED
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET
 from windtunnel.gangs.scaling import scale
 
@@ -101,3 +103,30 @@ def test_scaling_a_set_in_takes_everything_of_the_replica_also_its_service() -> 
     assert list(world.view.gangs) == ["web-0"]
     assert all(clique.replica == 0 for clique in world.view.cliques.values())
     assert world.running() == 10
+
+
+@pytest.mark.parametrize(("kind", "name"), [(CLIQUE, "web-0-pc-a"), (GROUP, "web-0-sg-x")])
+@pytest.mark.parametrize("before", [0, 2])
+def test_below_its_minimum_a_gang_waits(kind: str, name: str, before: int) -> None:
+    """Past what refuses such a scale: half of a gang neither runs on nor starts."""
+    world = World(10, workload(1, terminationDelay="1m")).run()
+    world.scale(name, before)
+    world.run(100_000.0)
+    world.server.apply(Scale(kind, name, 1), world.now_s)
+    world.run(1.0)
+    breached = "True" if before else "False"
+    assert world.condition(name) == (breached, "ReplicasBelowMinAvailable")
+    thing = world.view.find(kind, name)
+    assert thing is not None
+    says = thing.conditions["MinAvailableBreached"].message
+    assert says == "Scaled to 1, which is no whole gang: it waits until that is 0, or 2 and more"
+    assert world.view.sets["web"].status.available == 0
+    world.run(100_000.0)
+    # It was terminated once where it ran; its pods are held: there is no whole gang to place.
+    assert world.told(SET_REPLICA_DELETED) == (1 if before else 0)
+    assert world.running() == (0 if before else 2 if name == "web-0-sg-x" else 8)
+    assert all(pod.gates for pod in world.pods() if not pod.node)
+    world.scale(name, 2)
+    assert world.run().running() == 10
+    assert world.condition(name)[0] == "False"
+    assert world.view.sets["web"].status.available == 1

@@ -102,7 +102,10 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
         AUTOSCALER + "test_a_foreign_change_is_reported_and_stays",
         "gangs/test_scaling.py::test_what_is_scaled_is_not_put_back",
     ),
-    "scaled below the minimum": (OPERATOR + "test_below_its_minimum_there_is_no_gang",),
+    "scaled below the minimum": (
+        OPERATOR + "test_below_its_minimum_there_is_no_gang",
+        "gangs/test_scaling.py::test_below_its_minimum_a_gang_waits",
+    ),
     "scaled during an update": (
         "gangs/test_scenarios_updates.py::test_ru14_a_group_scaled_out_during_its_update",
         "gangs/test_scenarios_updates.py::test_ru18_to_ru21_a_clique_scaled_in_an_update",

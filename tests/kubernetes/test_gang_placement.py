@@ -10,11 +10,11 @@ import pytest
 from tests.gangs.manifests import clique, pod_clique_set
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import Stage, stage
-from windtunnel.live.kubernetes.resources import NODES, PODS, Plain, Resource, Unstructured
+from windtunnel.live.kubernetes.resources import NODES, PODS, Plain, Unstructured
+from windtunnel.live.operate.evictions import BUDGETS
 from windtunnel.live.operate.mirror import RESOURCES, TOPOLOGY
 from windtunnel.live.rehearse.kubelets import add_node
 
-BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 CPUS = "4"
 
 
@@ -86,7 +86,7 @@ async def test_another_operator_counts_what_was_bound_before_it(cluster: Cluster
         await on.client.delete(NODES, "", name)
 
 
-@pytest.mark.parametrize("kept", ["all", "one"])
+@pytest.mark.parametrize("kept", ["all", "one", "some"])
 async def test_a_gang_makes_way_when_its_disruption_budgets_allow_it(
     cluster: Cluster, kept: str
 ) -> None:
@@ -97,13 +97,13 @@ async def test_a_gang_makes_way_when_its_disruption_budgets_allow_it(
         await on.client.create(RESOURCES["PriorityClass"], urgent, Plain)
         await on.apply(placed(on, 4, "low"))
         await on.until(lambda: on.kubelets.ready("low-0-a") == 4)
-        pods = 4 if kept == "all" else 1
+        pods, least = {"all": (4, 4), "one": (1, 1), "some": (4, 3)}[kept]
         labels = {"app.kubernetes.io/part-of": "low"}
         if kept == "one":
             labels["grove.io/podclique-pod-index"] = "2"
         meta = {"name": "keep", "namespace": on.space}
         chosen = {"matchLabels": labels}
-        budget = {"metadata": meta, "spec": {"minAvailable": pods, "selector": chosen}}
+        budget = {"metadata": meta, "spec": {"minAvailable": least, "selector": chosen}}
         await on.client.create(BUDGETS, budget, Plain)
 
         async def counted() -> bool:

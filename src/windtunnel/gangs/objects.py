@@ -427,6 +427,11 @@ class PodClique(GangMember):
         self.pod_index: Final = PodIndex()
         self._turns = 0  # pods that it got so far
 
+    @property
+    def needed(self) -> int:
+        """How many replicas make it whole: its minimum, or none where it was scaled to zero."""
+        return self.min_available if self.replicas else 0
+
     def anew(self) -> Thing:
         after, number = self.starts_after, self.incarnation
         return PodClique(self.name, self.place, self.template, self.replicas, after, number)
@@ -493,6 +498,11 @@ class ScalingGroup(Owned):
         """Its cliques by replica and role; kept by the view."""
         self.extent = 0
         """One more than the highest replica of which there is a clique; kept by the view."""
+
+    @property
+    def needed(self) -> int:
+        """How many replicas make it whole: its minimum, or none where it was scaled to zero."""
+        return self.min_available if self.replicas else 0
 
     def anew(self) -> Thing:
         return ScalingGroup(self.name, self.set_name, self.replica, self._made_of)

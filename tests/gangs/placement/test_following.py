@@ -280,3 +280,37 @@ def test_gangs_get_room_behind_one_that_is_no_longer_of_their_kind() -> None:
     world.run()
     assert len(world.pods()) == 6
     assert world.pending() == 0
+
+
+def test_a_gang_for_which_others_may_not_make_way_holds_no_room() -> None:
+    """Others of a lower priority use it meanwhile; what says why it waits names who is kept."""
+    world = PlacedWorld(3, pod_clique_set([clique("a", 2)], name="low"), stumbles=False)
+    world.view.priorities["urgent"] = 10
+    world.run()
+    urgent = pod_clique_set([clique("a", 6)], name="high", priorityClassName="urgent")
+    for manifest in (urgent, pod_clique_set([clique("a", 2)], name="late")):
+        one = load(manifest).sets[0]
+        world.server.add_set(one.name, one.spec, world.now_s)
+    while len(world.pods()) < 10 or any(pod.gated for pod in world.pods()):
+        world.reconcile()
+    following, now_s = world.following, world.now_s
+    following.follow()
+    planned = following.plan(now_s)
+    kept = [one.pod for one in planned.done.evictions]
+    assert len(kept) == 2
+    following.not_evicted(planned, "high-0", kept, now_s + 5.0, "a budget says no")
+    for command in following.report(planned, now_s):
+        world.server.apply(command, now_s)
+    says = "pods of low-0 would make way, and may not be evicted: a budget says no"
+    high = world.view.gangs["high-0"]
+    assert high.why_pending == says
+    assert following.is_due(now_s)
+    world.run()
+    assert [world.running(f"{name}-0-a") for name in ("low", "late", "high")] == [2, 2, 0]
+    assert high.why_pending == says
+    # They are asked again later, and so are those that came in between.
+    assert following.again_s == now_s + 5.0
+    world.now_s = now_s + 5.0
+    following.follow()
+    assert following.is_due(world.now_s)
+    assert len(following.plan(world.now_s).done.evictions) == 4

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from tests.gangs.manifests import clique, load_set, pod_clique_set
 from windtunnel.gangs.objects import Pod, PodClique
 from windtunnel.gangs.placement.asks import GangAsk
+from windtunnel.gangs.placement.gang_pods import GangPods
 from windtunnel.gangs.placement.placer import GangPlacer
-from windtunnel.gangs.placement.scheduler import GangScheduler, _GangPods
+from windtunnel.gangs.placement.scheduler import GangScheduler
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.roster import roster_of
 from windtunnel.gangs.templates import CliquePlace, PodGroup
@@ -52,7 +53,7 @@ def test_following_pods_one_by_one_is_looking_at_all_of_them(
     view = View()
     tested = scheduler(view)
     home = dict(zip(NAMES, "aabb", strict=True))
-    known = regrouped(_GangPods(0), view, home)
+    known = regrouped(GangPods(0), view, home)
     topology = "t"
     for name, state, scored in steps:
         if state == "rearrange":  # other levels than at the last score
@@ -69,7 +70,7 @@ def test_following_pods_one_by_one_is_looking_at_all_of_them(
             moved = known.follow(name, view.pods.get(name))
             after = [one for group in known.by_group.values() for _, _, one in group.waiting]
             assert moved == (set(before) != set(after))
-        fresh = regrouped(_GangPods(0), view, home)
+        fresh = regrouped(GangPods(0), view, home)
         for group in "ab":
             kept, made = known.by_group[group], fresh.by_group[group]
             assert (kept.waiting, kept.bound, kept.nodes) == (made.waiting, made.bound, made.nodes)
@@ -83,7 +84,7 @@ def test_following_pods_one_by_one_is_looking_at_all_of_them(
             assert tested._score(ask, known) == score(topology, known.nodes())
 
 
-def regrouped(known: _GangPods, view: View, home: dict[str, str]) -> _GangPods:
+def regrouped(known: GangPods, view: View, home: dict[str, str]) -> GangPods:
     groups = (PodGroup("a", 1), PodGroup("b", 1))
     for group in groups:
         group.pods = roster_of(name for name in NAMES if home[name] == group.name)

@@ -3,8 +3,9 @@
 import asyncio
 from unittest.mock import AsyncMock
 
+from tests.gangs.manifests import binding, clique, pod_clique_set
 from tests.live.operate.test_operator_log import SPEC
-from windtunnel.gangs.objects import GANG, POD
+from windtunnel.gangs.objects import GANG, POD, SET
 from windtunnel.gangs.placement.placer import Binding
 from windtunnel.live.kubernetes.errors import error_of
 from windtunnel.live.kubernetes.resources import Meta, OwnerReference
@@ -86,3 +87,21 @@ def test_a_pod_that_goes_before_its_binding_was_seen() -> None:
     assert mirrored.view.pods["p"].node == "n1"
     cache.replace([], "2")
     assert not mirrored.view.pods
+
+
+def test_a_set_that_lacked_its_topology_is_read_when_that_comes() -> None:
+    mirrored = mirror()
+    for name in ("other", "cluster"):
+        manifest = pod_clique_set([clique("a", 2)])
+        pack = {"topologyName": name, "pack": {"required": "rack"}}
+        manifest["spec"]["template"]["topologyConstraint"] = pack
+        meta = Meta(name=f"of-{name}", namespace="default", uid=name, generation=1)
+        levels = binding(name)["spec"]
+        if name == "other":  # without any topology, sets are not checked against them
+            mirrored.take(TOPOLOGY, name, Received(metadata=Meta(name=name), spec=levels))
+        mirrored.take(SET, f"of-{name}", Received(metadata=meta, spec=manifest["spec"]))
+    assert list(mirrored.view.sets) == ["of-other"]
+    assert "cluster" in mirrored.invalid["of-cluster"].says
+    mirrored.take(TOPOLOGY, "cluster", Received(metadata=Meta(name="cluster"), spec=levels))
+    assert list(mirrored.view.sets) == ["of-other", "of-cluster"]
+    assert not mirrored.invalid

@@ -16,7 +16,7 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
     The status is written last: as long as it is not, the conditions are worked out again.
     """
     before, tally = clique.status, clique.tally
-    minimum = min(clique.min_available, clique.replicas)
+    minimum = clique.needed
     if _is_written(owner, clique, before, minimum):
         return tally.ended > 0 or tally.gated > 0 or tally.active != clique.replicas
     status, lost = made_status(owner, clique, now_s)
@@ -26,7 +26,7 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
         fit = status.scheduled - status.erroneous - status.unready
         says = conditions.breach(clique, status, fit)
         conditions.put(commands, clique, conditions.BREACHED, says, now_s)
-        says = conditions.clique_scheduled(status.scheduled, minimum)
+        says = conditions.clique_scheduled(clique, status.scheduled)
         conditions.put(commands, clique, conditions.CLIQUE_SCHEDULED, says, now_s)
         commands.append(PatchStatus(clique, status))
     return (
@@ -40,7 +40,7 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
 def made_status(owner: PodCliqueSet, clique: PodClique, now_s: float) -> tuple[CliqueStatus, bool]:
     """What is seen of a clique, and whether it just lost everything."""
     before, tally = clique.status, clique.tally
-    minimum = min(clique.min_available, clique.replicas)
+    minimum = clique.needed
     status = CliqueStatus(
         replicas=tally.active,
         updated=tally.updated,

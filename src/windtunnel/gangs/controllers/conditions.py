@@ -10,7 +10,8 @@ The rules in order; the first that fits wins. S is what is scheduled, M the mini
 | S >= M, and fewer than M of those are ready or still starting | True | InsufficientReadyPods |
 | else | False | SufficientReadyPods, SufficientAvailablePodCliqueScalingGroupReplicas |
 
-With `onAllScheduledLost: Terminate`, S = 0 counts as below the minimum once it had been above zero.
+Where S is too low because the scale is below M, the reason is ReplicasBelowMinAvailable. With
+`onAllScheduledLost: Terminate`, S = 0 counts as below the minimum once it had been above zero.
 """
 
 from typing import Final
@@ -48,6 +49,7 @@ PAUSES: Final = (PAUSED, PAUSED_PAST_DEADLINE)
 UPDATE_IN_PROGRESS: Final = "UpdateInProgress"
 NONE_SCHEDULED: Final = "InsufficientScheduledPods"
 BELOW_MINIMUM: Final = "ScheduledReplicasBelowMinAvailable"
+SCALED_BELOW_MINIMUM: Final = "ReplicasBelowMinAvailable"
 TOO_FEW_READY: Final = "InsufficientReadyPods"
 ENOUGH_READY: Final = "SufficientReadyPods"
 ENOUGH_AVAILABLE: Final = "SufficientAvailablePodCliqueScalingGroupReplicas"
@@ -139,18 +141,23 @@ def breach(
 
     `besides` is what a message about nothing scheduled ends with.
     """
-    scheduled, minimum = status.scheduled, min(thing.min_available, thing.replicas)
+    scheduled, minimum = status.scheduled, thing.needed
     if thing.replicas == 0:
         return FALSE, SCALED_TO_ZERO, "It was scaled to zero"
     if status.excused:
         return UNKNOWN, UPDATE_IN_PROGRESS, "Update is in progress"
+    below = _scaled_below(thing)
     if scheduled == 0 and not (status.first_scheduled_s >= 0.0 and status.lost_rule == TERMINATE):
+        if below:
+            return FALSE, SCALED_BELOW_MINIMUM, below
         return (
             FALSE,
             NONE_SCHEDULED,
             f"No replica is scheduled (MinAvailable {minimum}); gang termination is suppressed, "
             f"since recreating the pods would only make the same pending pods{besides}",
         )
+    if scheduled < minimum and below:
+        return TRUE, SCALED_BELOW_MINIMUM, below
     if scheduled < minimum:
         what = f"Scheduled replicas ({scheduled}) below MinAvailable ({minimum})"
         return TRUE, BELOW_MINIMUM, what
@@ -160,10 +167,21 @@ def breach(
     return FALSE, enough, f"{fit} replicas are ready or starting, at least {minimum} are needed"
 
 
-def clique_scheduled(scheduled: int, minimum: int) -> Says:
+def _scaled_below(thing: PodClique | ScalingGroup) -> str:
+    """What is said of something that was scaled below its minimum, past what refuses that."""
+    if thing.replicas >= thing.needed:
+        return ""
+    allowed = f"0, or {thing.min_available} and more"
+    return f"Scaled to {thing.replicas}, which is no whole gang: it waits until that is {allowed}"
+
+
+def clique_scheduled(clique: PodClique, scheduled: int) -> Says:
+    minimum, below = clique.needed, _scaled_below(clique)
     what = f"{scheduled} of at least {minimum} are scheduled"
     if scheduled >= minimum:
         return TRUE, ENOUGH_SCHEDULED, what
+    if below:
+        return FALSE, SCALED_BELOW_MINIMUM, below
     return FALSE, NONE_SCHEDULED, what
 
 

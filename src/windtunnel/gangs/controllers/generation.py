@@ -111,6 +111,14 @@ def group_replicas(view: View, name: str, template: GroupTemplate) -> int:
     return template.replicas if group is None else group.replicas
 
 
+def in_base(template: GroupTemplate, replicas: int) -> int:
+    """How many replicas of a group the base gang waits for; of one that was scaled to zero, none.
+
+    Also where it was scaled below its minimum, past what refuses that: there is no half of a gang.
+    """
+    return 0 if replicas == 0 else template.min_available
+
+
 def extent(view: View, name: str, template: GroupTemplate) -> int:
     """Replicas of a group that exist or ought to; some above its scale may be on their way out."""
     group = view.groups.get(name)
@@ -143,12 +151,11 @@ def pod_groups(
         clique = spec.roles[role]
         live = view.cliques.get(name)
         minimum = clique.min_available
-        if live is not None and live.replicas < minimum:
-            minimum = live.replicas
+        if live is not None and live.replicas == 0:
+            minimum = 0
         found.append(PodGroup(name, minimum, pack_of(view, clique.pack)))
     for template, name in outline.groups:
-        awake = min(template.min_available, group_replicas(view, name, template))
-        for index in range(awake):
+        for index in range(in_base(template, group_replicas(view, name, template))):
             found += [_member_group(view, owner, name, index, role) for role in template.roles]
     return found
 
@@ -195,7 +202,7 @@ def new_gang(
         pack = pack_of(view, template.pack)
         if pack is None:
             continue
-        for index in range(min(template.min_available, group_replicas(view, group, template))):
+        for index in range(in_base(template, group_replicas(view, group, template))):
             members = tuple(names.member(group, index, role) for role in template.roles)
             packed.append(PackGroup(f"{group}-{index}", members, pack))
     gang.pack_groups = tuple(packed)

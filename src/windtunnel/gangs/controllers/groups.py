@@ -239,7 +239,7 @@ def observe(
     )
     lost = conditions.follow_parts(owner, group, status, now_s)
     complete, old = tally.complete == group.replicas, tally.old > 0
-    enough = status.updated >= min(group.min_available, group.replicas)
+    enough = status.updated >= group.needed
     conditions.follow_update(
         owner,
         before,

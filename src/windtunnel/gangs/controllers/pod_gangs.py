@@ -4,7 +4,7 @@ from typing import Final
 
 from windtunnel.gangs.commands import Command, PatchGang, PatchGangPhase
 from windtunnel.gangs.controllers import conditions
-from windtunnel.gangs.controllers.generation import Outline, pod_groups
+from windtunnel.gangs.controllers.generation import Outline, in_base, pod_groups
 from windtunnel.gangs.objects import (
     FALSE,
     PENDING,
@@ -50,7 +50,7 @@ def keep(
             if clique is None or clique.set_name != gang.set_name or clique.terminating:
                 complete = False
                 break
-            if clique.tally.active < clique.replicas:
+            if not _has_all(clique):
                 complete = False
                 break
             group.pods = clique.pod_index.roster
@@ -58,6 +58,11 @@ def keep(
             commands.append(PatchGang(gang, tuple(groups)))
     _initialized(view, gang, now_s, commands, complete=complete)
     _progress(view, gang, now_s, commands)
+
+
+def _has_all(clique: PodClique) -> bool:
+    """Whether all pods of a clique exist; where it was scaled below its minimum, they never do."""
+    return clique.replicas <= clique.tally.active and clique.needed <= clique.replicas
 
 
 def _refers_to_all(
@@ -77,10 +82,8 @@ def _refers_to_all(
         return False
     for at, clique in enumerate(found):
         known, newest = groups[at], roles[clique.role]
-        minimum = newest.min_available
-        if not clique.group and clique.replicas < minimum:
-            minimum = clique.replicas
-        if clique.tally.active < clique.replicas or known.min_replicas != minimum:
+        minimum = 0 if clique.replicas == 0 and not clique.group else newest.min_available
+        if not _has_all(clique) or known.min_replicas != minimum:
             return False
         if newest.pack is not None or known.pack is not None or known.name != clique.name:
             return False
@@ -111,7 +114,7 @@ def _cliques_of(
         group = view.groups.get(name)
         if group is None or group.set_name != gang.set_name:
             return []
-        first, end = 0, min(template.min_available, group.replicas)
+        first, end = 0, in_base(template, group.replicas)
         if scaled is not None:
             first, end = scaled[1], scaled[1] + 1
         for index in range(first, end):

@@ -144,7 +144,7 @@ def standing(owner: PodCliqueSet, outline: Outline, tallies: dict[str, GroupTall
         return ReplicaState(available=False, updated=False, breached=False, idle=True)
     available, updated, breached, idle = True, True, False, True
     for clique in part.cliques.values():
-        status, minimum = clique.status, min(clique.min_available, clique.replicas)
+        status, minimum = clique.status, clique.needed
         idle = idle and status.scheduled == 0
         breached = breached or conditions.breached(clique)
         if not status.observed or status.ready < minimum:
@@ -158,7 +158,7 @@ def standing(owner: PodCliqueSet, outline: Outline, tallies: dict[str, GroupTall
         ):
             updated = False
     for group in part.groups.values():
-        state, minimum = group.status, min(group.min_available, group.replicas)
+        state, minimum = group.status, group.needed
         idle = idle and state.scheduled == 0
         breached = breached or conditions.breached(group)
         if not state.observed or state.available < minimum:

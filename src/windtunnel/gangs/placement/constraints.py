@@ -162,9 +162,7 @@ def _term(
         raise InputError("a term has no topologyKey", where=where)
     if not isinstance(term.get("labelSelector"), Mapping):
         return AffinityTerm(key, (), (NO_NAMESPACE,), required, near)
-    selector = _mapping(term, "labelSelector")
-    wanted = _equal(_mapping(selector, "matchLabels"))
-    wanted += _requirements(selector, "matchExpressions", where)
+    wanted = requirements_of(_mapping(term, "labelSelector"), where)
     same = [str(label) for label in _plain_list(term, "matchLabelKeys")]
     wanted += _equal({label: own[label] for label in same if label in own})
     spaces = tuple(str(one) for one in _plain_list(term, "namespaces"))
@@ -172,6 +170,12 @@ def _term(
         spaces = (namespace,)
     plain = tuple((one.key, one.operator, tuple(one.values)) for one in wanted)
     return AffinityTerm(key, plain, spaces, required, near)
+
+
+def requirements_of(selector: Fields, where: str) -> list[Requirement]:
+    """What a label selector asks for: all of it must hold."""
+    wanted = _equal(_mapping(selector, "matchLabels"))
+    return wanted + _requirements(selector, "matchExpressions", where)
 
 
 def _common(spaces: list[tuple[str, ...]]) -> tuple[str, ...]:

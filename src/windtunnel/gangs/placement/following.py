@@ -5,6 +5,7 @@ been seen to end, and may be on nodes that are not known yet. A node that comes 
 (other labels, other room) makes all of it be counted anew, which is rare.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from windtunnel.core.loop import INFINITY
@@ -201,15 +202,17 @@ class FollowingScheduler:
             self._space.give(self._space.by_name[binding.node], shape)
         self._scheduler.look_again()
 
-    def not_evicted(self, planned: Planned, gang: str, why: str) -> None:
-        """Not all pods that would make way for a gang may be evicted: none of them is."""
+    def not_evicted(
+        self, planned: Planned, gang: str, kept: Iterable[str], until_s: float, why: str
+    ) -> None:
+        """Not all pods that would make way for a gang may be evicted: none of them is, and those
+        that are kept are not asked again for a while."""
         done = planned.done
         held = [one for one in done.evictions if one.in_favour_of == gang]
         done.evictions = [one for one in done.evictions if one.in_favour_of != gang]
         names = ", ".join(dict.fromkeys(one.gang for one in held))
-        for verdict in done.verdicts:
-            if verdict.gang == gang:
-                verdict.says = f"pods of {names} would make way, and may not be evicted: {why}"
+        says = f"pods of {names} would make way, and may not be evicted: {why}"
+        self._scheduler.keep(gang, kept, until_s, says)
 
     def look_again(self) -> None:
         self._scheduler.look_again()

@@ -5,7 +5,6 @@ the cache too, and `report` then says what is to be written of it. What it keeps
 by changes, so that absorbing a change costs what changed.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
@@ -34,6 +33,8 @@ from windtunnel.gangs.placement.constraints import (
     spread_of,
     terms_of,
 )
+from windtunnel.gangs.placement.gang_pods import Closeness, GangPods, GroupPods
+from windtunnel.gangs.placement.parking import ParkedGangs, Rank
 from windtunnel.gangs.placement.placer import (
     Binding,
     GangKind,
@@ -44,10 +45,9 @@ from windtunnel.gangs.placement.placer import (
     VictimsBelow,
     kind_of,
 )
-from windtunnel.gangs.placement.space import Space, Tree
+from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.units import keys_of
 from windtunnel.gangs.placement.why import Waiting
-from windtunnel.gangs.roster import NameRoster
 from windtunnel.gangs.statuses import Condition, ObjectEvent
 from windtunnel.gangs.templates import Pack as PackKeys
 from windtunnel.gangs.templates import PodGroup
@@ -60,11 +60,6 @@ SAY_AGAIN_S: Final = 60.0
 to write the room that is left of all that wait, each time a node joins, is work without end."""
 DISRUPTION: Final = "DisruptionTarget"
 
-Rank = tuple[int, float, Tie, str]
-"""Orders gangs: see `GangAsk.rank`."""
-Place = tuple[int, float, str]
-"""Orders the pods of a group: index, creation, name."""
-
 
 class Placer(Protocol):
     """Decides who goes where: gangs whole, or one pod at a time."""
@@ -74,164 +69,6 @@ class Placer(Protocol):
     def full(self, kind: GangKind) -> PlacementVerdict | None: ...
 
     def gone(self, gang: str, family: str) -> None: ...
-
-
-class _GroupPods:
-    """The pods of a group that wait and that are bound, each in order."""
-
-    __slots__ = ("asks", "bound", "listed", "nodes", "waiting")
-
-    def __init__(self) -> None:
-        self.listed = NameRoster()
-        """The pods that the gang refers to."""
-        self.waiting: Final[list[Place]] = []
-        self.asks: list[PodAsk] | None = None
-        """What the pods that wait ask for, in their order; None: to be looked up."""
-        self.bound: Final[list[Place]] = []
-        self.nodes: Final[list[str]] = []  # of the pods that are bound, in their order
-
-    def add(self, place: Place, node: str) -> None:
-        """A pod is bound to a node, or ("") waits."""
-        if node:
-            at = bisect_left(self.bound, place)
-            self.bound.insert(at, place)
-            self.nodes.insert(at, node)
-        else:
-            insort(self.waiting, place)
-            self.asks = None
-
-    def remove(self, place: Place, *, bound: bool) -> None:
-        if bound:
-            at = bisect_left(self.bound, place)
-            del self.bound[at]
-            del self.nodes[at]
-        else:
-            at = bisect_left(self.waiting, place)
-            del self.waiting[at]
-            if self.asks is not None:
-                del self.asks[at]
-
-
-class _Closeness:
-    """In which domains of a topology the bound pods of a gang are, as of the last score."""
-
-    __slots__ = ("_counts", "_pods", "moved", "tree")
-
-    def __init__(self, tree: Tree, nodes: list[str]) -> None:
-        self.tree: Final = tree
-        self._counts: Final[list[dict[int, int]]] = [{} for _ in tree.keys]
-        """By level, and by number of the domain: pods."""
-        self._pods = 0
-        self.moved: Final = [(node, 1) for node in nodes]
-        """Nodes of pods that were bound since (1), and of those that have left (-1)."""
-
-    def level(self, space: Space) -> int:
-        """The narrowest level of which one domain holds all of them; -1: none does."""
-        for name, by in self.moved:
-            self._pods += by
-            place = self.tree.leaves[space.by_name[name].number].parent
-            while place is not None and place.level >= 0:
-                counts = self._counts[place.level]
-                counts[place.number] = counts.get(place.number, 0) + by
-                if not counts[place.number]:
-                    del counts[place.number]
-                place = place.parent
-        self.moved.clear()
-        for level in range(len(self._counts) - 1, -1, -1):
-            if list(self._counts[level].values()) == [self._pods]:
-                return level
-        return -1
-
-
-class _GangPods:
-    """The pods that a gang refers to, as last seen."""
-
-    __slots__ = (
-        "by_group",
-        "closeness",
-        "group_of",
-        "groups",
-        "kind",
-        "kind_of",
-        "places",
-        "priority",
-        "said_s",
-        "stands_for",
-        "version",
-    )
-
-    def __init__(self, priority: int) -> None:
-        self.groups: tuple[PodGroup, ...] = ()
-        self.priority: Final = priority
-        self.by_group: Final[dict[str, _GroupPods]] = {}
-        self.group_of: Final[dict[str, str]] = {}  # by pod
-        self.places: Final[dict[str, tuple[Place, str]]] = {}
-        """By pod that waits or is bound: its place, and its node ("": it waits)."""
-        self.closeness: _Closeness | None = None
-        self.version = 0  # counts the changes of what is kept here
-        self.kind: GangKind | None = None
-        self.kind_of = -1
-        """The version whose kind that is."""
-        self.said_s = -INFINITY
-        """When it was last said why it waits."""
-        self.stands_for = -1
-        """The version that the last verdict holds for, as long as nothing becomes free."""
-
-    def regroup(self, groups: tuple[PodGroup, ...]) -> tuple[list[str], list[str], bool]:
-        """Takes over the groups of the gang: gives the pods that it no longer refers to, those that
-        are new, which are to be followed, and whether one that waited has left."""
-        self.groups = groups
-        self.version += 1
-        names = [group.name for group in groups]
-        left: list[str] = []
-        for name in [name for name in self.by_group if name not in names]:
-            left += self.by_group[name].listed
-        new: list[tuple[str, str]] = []
-        for group in groups:
-            known = self.by_group.setdefault(group.name, _GroupPods())
-            if known.listed is not group.pods:
-                gone, come = known.listed.until(group.pods)
-                left += gone
-                new += [(pod, group.name) for pod in come]
-                known.listed = group.pods
-        moved = False
-        for pod in left:
-            moved = self.follow(pod, None) or moved
-            del self.group_of[pod]
-        for name in [name for name in self.by_group if name not in names]:
-            del self.by_group[name]
-        self.group_of.update(new)
-        return left, [pod for pod, _ in new], moved
-
-    def follow(self, name: str, pod: Pod | None) -> bool:
-        """Looks at one pod; says whether it waits and did not, or the other way round."""
-        group = self.by_group.get(self.group_of.get(name, ""))
-        if group is None:
-            return False
-        known = self.places.get(name)
-        now: tuple[Place, str] | None = None
-        if pod is not None and pod.active and (pod.node or not pod.gates):
-            now = ((pod.index, pod.created_s, name), pod.node)
-        if known == now:
-            return False
-        self.version += 1
-        if known is not None:
-            del self.places[name]
-            group.remove(known[0], bound=known[1] != "")
-            if known[1] and self.closeness is not None:
-                self.closeness.moved.append((known[1], -1))
-        if now is not None:
-            self.places[name] = now
-            group.add(now[0], now[1])
-            if now[1] and self.closeness is not None:
-                self.closeness.moved.append((now[1], 1))
-        waited = known is not None and not known[1]
-        waits = now is not None and not now[1]
-        return waited != waits
-
-    def nodes(self) -> list[str]:
-        """Where its bound pods are."""
-        return [node for group in self.by_group.values() for node in group.nodes]
 
 
 class Planned:
@@ -270,15 +107,16 @@ class GangScheduler:
         self._only: Final = only  # places gangs of this `schedulerName`; empty: all
         self.space: Final = space
         self._placer: Final = placer
-        self._gangs: Final[dict[str, _GangPods]] = {}
+        self._gangs: Final[dict[str, GangPods]] = {}
         self._gang_of: Final[dict[str, str]] = {}  # by pod that a gang refers to
         self._by_priority: Final[dict[int, dict[str, None]]] = {}
         self._waiting: Final[dict[str, None]] = {}  # gangs with pods to place, or that just had
         self._active: Final[dict[str, None]] = {}  # of those: gangs that a pass has to look at
-        self._parked: Final[dict[GangKind, list[Rank]]] = {}  # the others, as heaps
-        self._parked_in: Final[dict[str, GangKind]] = {}
+        self._parked: Final = ParkedGangs()  # the others
         self._unparked_s = -INFINITY
         self._news = False
+        self._kept: Final[dict[str, float]] = {}  # pods that cannot make way, and until when
+        self._refused: Final[dict[str, str]] = {}  # by gang: who would have made way for it
         self._ending: Final[dict[str, dict[str, float]]] = {}  # by gang: pods about to end, since
         self._releasing: Final[dict[str, PodShape]] = {}  # pods whose room is counted as free soon
         self.again_s = INFINITY
@@ -332,7 +170,7 @@ class GangScheduler:
             pods = touched.get(name, [])
             if known is None:
                 priority = self._view.priorities.get(gang.priority_class, 0)
-                known = self._gangs[name] = _GangPods(priority)
+                known = self._gangs[name] = GangPods(priority)
                 self._by_priority.setdefault(priority, {})[name] = None
             if known.groups is not gang.groups:
                 self._unpark(name)
@@ -348,36 +186,25 @@ class GangScheduler:
                 self._waiting[name] = self._active[name] = None
                 self._news = True
 
-    def _park(self, rank: Rank, kind: GangKind) -> None:
-        """A gang waits behind one of its kind: no pass looks at it before that one fits."""
-        heappush(self._parked.setdefault(kind, []), rank)
-        self._parked_in[rank[3]] = kind
-        del self._active[rank[3]]
-
     def _unpark(self, name: str) -> None:
-        if self._parked_in.pop(name, None) is not None:
+        if self._parked.remove(name):
             self._active[name] = None
 
     def _unpark_all(self) -> None:
-        self._active.update(dict.fromkeys(self._parked_in))
-        self._parked_in.clear()
-        self._parked.clear()
+        self._active.update(dict.fromkeys(self._parked.clear()))
 
     def _first_parked(self, kind: GangKind, due: list[Rank]) -> None:
         """The first of a kind that is parked is due."""
-        parked = self._parked.get(kind)
-        while parked:
-            rank = heappop(parked)
-            if self._parked_in.get(rank[3]) == kind:
-                self._unpark(rank[3])
-                heappush(due, rank)
-                return
-        self._parked.pop(kind, None)
+        rank = self._parked.pop(kind)
+        if rank is not None:
+            self._active[rank[3]] = None
+            heappush(due, rank)
 
     def _forget(self, name: str) -> None:
         self._waiting.pop(name, None)
         self._active.pop(name, None)
-        self._parked_in.pop(name, None)
+        self._parked.remove(name)
+        self._refused.pop(name, None)
         self.verdicts.pop(name, None)
         known = self._gangs.pop(name, None)
         if known is not None:
@@ -461,13 +288,31 @@ class GangScheduler:
         self._news = True
         self._freed = -1
 
+    def keep(self, gang: str, pods: Iterable[str], until_s: float, says: str) -> None:
+        """Pods cannot be evicted for now: until then a gang looks for others that make way, and
+        holds no room where there are none."""
+        self._kept.update(dict.fromkeys(pods, until_s))
+        self._refused[gang] = says
+        self.again_s = min(self.again_s, until_s)
+        self._news = True
+
+    def _release_kept(self, now_s: float) -> None:
+        """Whoever was kept for long enough is asked to make way again."""
+        over = [name for name, until_s in self._kept.items() if until_s <= now_s]
+        for name in over:
+            del self._kept[name]
+        if over:
+            self._refused.clear()
+            self._freed = -1
+        self.again_s = min(self._kept.values(), default=INFINITY)
+
     # One pass.
 
     def plan(self, now_s: float) -> Planned:
         """Decides which pods get which nodes, and which pods must make way."""
         self._learn_levels()
         self._news = False
-        self.again_s = INFINITY
+        self._release_kept(now_s)
         freed = self._freed != self.space.freed
         if now_s >= self._unparked_s + SAY_AGAIN_S:
             self._unparked_s = now_s
@@ -483,7 +328,7 @@ class GangScheduler:
                 due.append((-known.priority, gang.created_s, _tie(gang), name))
         asks, behind = list[GangAsk](), list[tuple[str, PlacementVerdict]]()
         heapify(due)
-        for kind in list(self._parked) if freed else []:
+        for kind in self._parked.kinds() if freed else []:
             self._first_parked(kind, due)
         in_order = self._in_order(due, now_s, asks, behind)
         done = self._placer.plan_in_order(in_order, self._victims)
@@ -506,7 +351,8 @@ class GangScheduler:
                 if full is not None:
                     behind.append((name, full))
                     if full.stands:
-                        self._park(rank, known.kind)
+                        self._parked.add(rank, known.kind)
+                        del self._active[name]
                     continue
             ask = self._ask(gang, known, now_s)
             before = known.kind
@@ -599,7 +445,7 @@ class GangScheduler:
 
     # Asks.
 
-    def _ask(self, gang: PodGang, known: _GangPods, now_s: float) -> GangAsk:
+    def _ask(self, gang: PodGang, known: GangPods, now_s: float) -> GangAsk:
         """What a gang wants now."""
         view = self._view
         groups = []
@@ -641,13 +487,13 @@ class GangScheduler:
             preempts=self._preempts(gang),
         )
 
-    def _pod_asks(self, group: _GroupPods) -> list[PodAsk]:
+    def _pod_asks(self, group: GroupPods) -> list[PodAsk]:
         if group.asks is None:
             pods = [self._view.pods[name] for _, _, name in group.waiting]
             group.asks = [PodAsk(pod.name, self.shape_of(pod)) for pod in pods]
         return list(group.asks)
 
-    def _base_nodes(self, gang: PodGang, known: _GangPods) -> list[str]:
+    def _base_nodes(self, gang: PodGang, known: GangPods) -> list[str]:
         """Where the base gang is: a scaled gang that begins is placed as close as can be."""
         base = self._gangs.get(gang.base) if gang.base else None
         if base is None or any(group.bound for group in known.by_group.values()):
@@ -676,11 +522,18 @@ class GangScheduler:
             for name in self._by_priority[priority]:
                 gang, known = self._view.gangs[name], self._gangs[name]
                 members = [one for group in gang.groups for one in self._members(group, known)]
+                if self._kept:
+                    members = self._may_go(members)
                 if members:
                     found.append(Victim(name, priority, gang.created_s, members, _tie(gang)))
         return found
 
-    def _members(self, group: PodGroup, known: _GangPods) -> list[Member]:
+    def _may_go(self, members: list[Member]) -> list[Member]:
+        """The pods of a gang that can make way: of its minimum, all or none."""
+        whole = not any(one.pod in self._kept and not one.extra for one in members)
+        return [one for one in members if one.pod not in self._kept and (whole or one.extra)]
+
+    def _members(self, group: PodGroup, known: GangPods) -> list[Member]:
         pods = [self._view.pods[name] for _, _, name in known.by_group[group.name].bound]
         return [
             Member(pod.name, pod.node, self.shape_of(pod), extra=place >= group.min_replicas)
@@ -695,7 +548,9 @@ class GangScheduler:
         gang = self._view.gangs.get(name)
         if verdict is None:
             self.verdicts.pop(name, None)
+            self._refused.pop(name, None)
         else:
+            verdict = (verdict[0], self._refused.get(name, verdict[1]))
             self.verdicts[name] = verdict
             known = self._gangs.get(name)
             if known is not None:
@@ -726,12 +581,12 @@ class GangScheduler:
             key = f"Scheduled/{gang.uid}"
             commands.append(_event(gang, key, NORMAL, "Scheduled", says, now_s))
 
-    def _score(self, ask: GangAsk, known: _GangPods) -> float:
+    def _score(self, ask: GangAsk, known: GangPods) -> float:
         """How close its pods are: 1 in one domain of the narrowest level, 0 in none."""
         tree = self.space.tree(ask.topology, keys_of(ask))
         close = known.closeness
         if close is None or close.tree is not tree:
-            close = known.closeness = _Closeness(tree, known.nodes())
+            close = known.closeness = Closeness(tree, known.nodes())
         level = close.level(self.space)
         return (level + 1) / len(tree.keys) if tree.keys else 0.0
 

@@ -269,6 +269,8 @@ class Mirror:
                 for one in (levels if isinstance(levels, list) else [])
                 if isinstance(one, dict) and "domain" in one and "key" in one
             }
+        for set_name, found in list(self.invalid.items()):  # it may be what they lacked
+            self._put(SET, set_name, found.received)
 
 
 def _fault_of(error: Exception) -> str:

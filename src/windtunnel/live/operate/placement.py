@@ -17,11 +17,12 @@ from windtunnel.gangs.commands import Command, Delete, PatchGangPlacement
 from windtunnel.gangs.kubernetes.reading import name_of
 from windtunnel.gangs.objects import POD
 from windtunnel.gangs.placement.following import FollowingScheduler
-from windtunnel.gangs.placement.placer import Binding, Eviction
+from windtunnel.gangs.placement.placer import Binding
 from windtunnel.gangs.placement.scheduler import Planned
 from windtunnel.live.kubernetes.client import STRATEGIC_PATCH, Client
-from windtunnel.live.kubernetes.errors import ApiError, KubernetesError, NotFound, NotLeader
+from windtunnel.live.kubernetes.errors import KubernetesError, NotLeader
 from windtunnel.live.kubernetes.resources import PODS, Meta, Object
+from windtunnel.live.operate.evictions import Evictions
 from windtunnel.live.operate.mirror import Mirror
 from windtunnel.live.operate.received import Received
 
@@ -40,6 +41,7 @@ class Placement:
         """None: a dry run."""
         self._now_s: Final = now_s
         self._scheduler: Final = FollowingScheduler(mirror.view, SCHEDULER)
+        self._evictions: Final = Evictions(mirror)
         self._retry_s = float("inf")
         self.bound = 0
         self.refused = 0
@@ -94,9 +96,13 @@ class Placement:
                 self._scheduler.not_bound(planned, binding)
                 self._retry_s = self._now_s() + RETRY_S
         await self._check_evictions(self._client, planned)
+        for_whom = {one.pod: one.in_favour_of for one in planned.done.evictions}
         commands = self._scheduler.report(planned, self._now_s())
         evictions = [one for one in commands if isinstance(one, Delete)]
-        await asyncio.gather(*(self._evict(self._client, one) for one in evictions))
+        refused = await self._evictions.carry_out(self._client, evictions, for_whom)
+        if refused:
+            self.refused += refused
+            self._retry_s = self._now_s() + RETRY_S
         says = [one for one in commands if isinstance(one, PatchGangPlacement) and one.why_pending]
         for one in says:
             await self._tell_pods(self._client, one)
@@ -137,46 +143,13 @@ class Placement:
         return True
 
     async def _check_evictions(self, client: Client, planned: Planned) -> None:
-        """Asks first whether each pod that would make way for a gang may be evicted: to lose only
-        some of them would help no gang. A budget that allows some of them says yes to each."""
-        for gang in dict.fromkeys(one.in_favour_of for one in planned.done.evictions):
-            found = [one for one in planned.done.evictions if one.in_favour_of == gang]
-            answers = await asyncio.gather(*(self._may_not_evict(client, one) for one in found))
-            says = next((one for one in answers if one), "")
-            if says:
-                self.refused += sum(bool(one) for one in answers)
-                self._retry_s = self._now_s() + RETRY_S
-                self._scheduler.not_evicted(planned, gang, says)
-
-    async def _may_not_evict(self, client: Client, eviction: Eviction) -> str:
-        """Why a pod cannot be evicted now; empty where it can, or is gone."""
-        meta = self._meta(eviction.pod)
-        if meta is None:
-            return ""
-        try:
-            await client.evict(meta, dry_run=True)
-        except NotLeader:
-            raise
-        except NotFound:
-            return ""
-        except ApiError as error:
-            return error.message
-        except KubernetesError as error:
-            return str(error)
-        return ""
-
-    async def _evict(self, client: Client, command: Delete) -> None:
-        """A disruption budget may say no: then the victim stays, and it is tried again."""
-        meta = self._meta(command.name)
-        if meta is None or meta.uid != command.uid:
-            return
-        try:
-            await client.evict(meta)
-        except NotLeader:
-            raise
-        except KubernetesError:
+        """To lose some of the pods that would make way for a gang would help no gang."""
+        for one in await self._evictions.check(client, planned.done.evictions):
+            now_s = self._now_s()
             self.refused += 1
-            self._retry_s = self._now_s() + RETRY_S
+            until_s = now_s + RETRY_S
+            self._scheduler.not_evicted(planned, one.in_favour_of, one.kept, until_s, one.why)
+            self._retry_s = now_s  # others may take the room that it held, or make way for it
 
     async def _tell_pods(self, client: Client, command: PatchGangPlacement) -> None:
         """Every pod that waits says why, as `kubectl describe pod` shows it."""

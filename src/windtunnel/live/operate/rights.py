@@ -18,6 +18,7 @@ from windtunnel.live.kubernetes.resources import (
     NODE_CLAIMS,
     Resource,
 )
+from windtunnel.live.operate.evictions import BUDGETS
 from windtunnel.live.operate.mirror import LEASE, PRIORITY, RESOURCES, TOPOLOGY
 from windtunnel.live.operate.scaling.caches import AUTOSCALERS, HPAS, KTHENA
 from windtunnel.live.operate.webhooks import CONFIGURATIONS, NAME, SECRET
@@ -105,6 +106,7 @@ RIGHTS: Final = (
     Right(PLACE, RESOURCES[POD], "list watch", everywhere=True),
     Right(PLACE, RESOURCES[POD], "create", "binding"),
     Right(PLACE, RESOURCES[POD], "create", "eviction"),
+    Right(PLACE, BUDGETS, "list"),
     Right(PLACE, RESOURCES[POD], "patch", "status"),
     *(Right(AUTOSCALE, one, "list watch") for one in (AUTOSCALERS, HPAS, *KTHENA)),
     *(Right(AUTOSCALE, one, "patch", "status") for one in (AUTOSCALERS, *KTHENA)),

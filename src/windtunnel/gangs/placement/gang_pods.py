@@ -1,0 +1,173 @@
+"""The pods of a gang as its scheduler last saw them: which wait, which are bound, and where."""
+
+from bisect import bisect_left, insort
+from typing import Final
+
+from windtunnel.core.loop import INFINITY
+from windtunnel.gangs.objects import Pod
+from windtunnel.gangs.placement.asks import PodAsk
+from windtunnel.gangs.placement.placer import GangKind
+from windtunnel.gangs.placement.space import Space, Tree
+from windtunnel.gangs.roster import NameRoster
+from windtunnel.gangs.templates import PodGroup
+
+Place = tuple[int, float, str]
+"""Orders the pods of a group: index, creation, name."""
+
+
+class GroupPods:
+    """The pods of a group that wait and that are bound, each in order."""
+
+    __slots__ = ("asks", "bound", "listed", "nodes", "waiting")
+
+    def __init__(self) -> None:
+        self.listed = NameRoster()
+        """The pods that the gang refers to."""
+        self.waiting: Final[list[Place]] = []
+        self.asks: list[PodAsk] | None = None
+        """What the pods that wait ask for, in their order; None: to be looked up."""
+        self.bound: Final[list[Place]] = []
+        self.nodes: Final[list[str]] = []  # of the pods that are bound, in their order
+
+    def add(self, place: Place, node: str) -> None:
+        """A pod is bound to a node, or ("") waits."""
+        if node:
+            at = bisect_left(self.bound, place)
+            self.bound.insert(at, place)
+            self.nodes.insert(at, node)
+        else:
+            insort(self.waiting, place)
+            self.asks = None
+
+    def remove(self, place: Place, *, bound: bool) -> None:
+        if bound:
+            at = bisect_left(self.bound, place)
+            del self.bound[at]
+            del self.nodes[at]
+        else:
+            at = bisect_left(self.waiting, place)
+            del self.waiting[at]
+            if self.asks is not None:
+                del self.asks[at]
+
+
+class Closeness:
+    """In which domains of a topology the bound pods of a gang are, as of the last score."""
+
+    __slots__ = ("_counts", "_pods", "moved", "tree")
+
+    def __init__(self, tree: Tree, nodes: list[str]) -> None:
+        self.tree: Final = tree
+        self._counts: Final[list[dict[int, int]]] = [{} for _ in tree.keys]
+        """By level, and by number of the domain: pods."""
+        self._pods = 0
+        self.moved: Final = [(node, 1) for node in nodes]
+        """Nodes of pods that were bound since (1), and of those that have left (-1)."""
+
+    def level(self, space: Space) -> int:
+        """The narrowest level of which one domain holds all of them; -1: none does."""
+        for name, by in self.moved:
+            self._pods += by
+            place = self.tree.leaves[space.by_name[name].number].parent
+            while place is not None and place.level >= 0:
+                counts = self._counts[place.level]
+                counts[place.number] = counts.get(place.number, 0) + by
+                if not counts[place.number]:
+                    del counts[place.number]
+                place = place.parent
+        self.moved.clear()
+        for level in range(len(self._counts) - 1, -1, -1):
+            if list(self._counts[level].values()) == [self._pods]:
+                return level
+        return -1
+
+
+class GangPods:
+    """The pods that a gang refers to, as last seen."""
+
+    __slots__ = (
+        "by_group",
+        "closeness",
+        "group_of",
+        "groups",
+        "kind",
+        "kind_of",
+        "places",
+        "priority",
+        "said_s",
+        "stands_for",
+        "version",
+    )
+
+    def __init__(self, priority: int) -> None:
+        self.groups: tuple[PodGroup, ...] = ()
+        self.priority: Final = priority
+        self.by_group: Final[dict[str, GroupPods]] = {}
+        self.group_of: Final[dict[str, str]] = {}  # by pod
+        self.places: Final[dict[str, tuple[Place, str]]] = {}
+        """By pod that waits or is bound: its place, and its node ("": it waits)."""
+        self.closeness: Closeness | None = None
+        self.version = 0  # counts the changes of what is kept here
+        self.kind: GangKind | None = None
+        self.kind_of = -1
+        """The version whose kind that is."""
+        self.said_s = -INFINITY
+        """When it was last said why it waits."""
+        self.stands_for = -1
+        """The version that the last verdict holds for, as long as nothing becomes free."""
+
+    def regroup(self, groups: tuple[PodGroup, ...]) -> tuple[list[str], list[str], bool]:
+        """Takes over the groups of the gang: gives the pods that it no longer refers to, those that
+        are new, which are to be followed, and whether one that waited has left."""
+        self.groups = groups
+        self.version += 1
+        names = [group.name for group in groups]
+        left: list[str] = []
+        for name in [name for name in self.by_group if name not in names]:
+            left += self.by_group[name].listed
+        new: list[tuple[str, str]] = []
+        for group in groups:
+            known = self.by_group.setdefault(group.name, GroupPods())
+            if known.listed is not group.pods:
+                gone, come = known.listed.until(group.pods)
+                left += gone
+                new += [(pod, group.name) for pod in come]
+                known.listed = group.pods
+        moved = False
+        for pod in left:
+            moved = self.follow(pod, None) or moved
+            del self.group_of[pod]
+        for name in [name for name in self.by_group if name not in names]:
+            del self.by_group[name]
+        self.group_of.update(new)
+        return left, [pod for pod, _ in new], moved
+
+    def follow(self, name: str, pod: Pod | None) -> bool:
+        """Looks at one pod; says whether it waits and did not, or the other way round."""
+        group = self.by_group.get(self.group_of.get(name, ""))
+        if group is None:
+            return False
+        known = self.places.get(name)
+        now: tuple[Place, str] | None = None
+        if pod is not None and pod.active and (pod.node or not pod.gates):
+            now = ((pod.index, pod.created_s, name), pod.node)
+        if known == now:
+            return False
+        self.version += 1
+        if known is not None:
+            del self.places[name]
+            group.remove(known[0], bound=known[1] != "")
+            if known[1] and self.closeness is not None:
+                self.closeness.moved.append((known[1], -1))
+        if now is not None:
+            self.places[name] = now
+            group.add(now[0], now[1])
+            if now[1] and self.closeness is not None:
+                self.closeness.moved.append((now[1], 1))
+        waited = known is not None and not known[1]
+        waits = now is not None and not now[1]
+        return waited != waits
+
+    def nodes(self) -> list[str]:
+        """Where its bound pods are."""
+        return [node for group in self.by_group.values() for node in group.nodes]
