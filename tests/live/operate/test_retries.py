@@ -8,8 +8,8 @@ import pytest
 
 from tests.live.operate.test_malformed import mirror
 from windtunnel.gangs.commands import Delete, PatchGangPlacement
-from windtunnel.gangs.kubernetes.calls import DELETE, ApiCall
-from windtunnel.gangs.objects import Attachment, PodGang
+from windtunnel.gangs.kubernetes.calls import CREATE, DELETE, STATUS, ApiCall
+from windtunnel.gangs.objects import CLIQUE, POD, Attachment, PodGang
 from windtunnel.live.kubernetes.resources import Meta
 from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import InvalidSet
@@ -126,3 +126,25 @@ def test_what_placement_says_of_a_gang_is_said_again_until_it_is_written() -> No
         assert not loop._placed, "it is gone"
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("made", "at_once"), [(POD, True), (CLIQUE, False)])
+def test_a_pod_is_created_beside_the_statuses_before_it(made: str, at_once: bool) -> None:
+    """A clique is not: the status of its set says which incarnation it is of."""
+    created = asyncio.Event()
+    waited: list[bool] = []
+
+    async def carry_out(call: ApiCall, versions: Versions) -> CallAnswer:
+        if call.verb == CREATE:
+            created.set()
+        else:
+            await asyncio.sleep(0)
+            waited.append(created.is_set())
+        return DONE
+
+    writer = AsyncMock()
+    writer.carry_out = carry_out
+    calls = [ApiCall(STATUS, CLIQUE, "web-0-a", ()), ApiCall(CREATE, made, "web-0-a-x", ())]
+    calls += [ApiCall(STATUS, CLIQUE, "web-0-b", ())]
+    asyncio.run(operator(writer)._carry_out(calls))
+    assert waited == [at_once, True]

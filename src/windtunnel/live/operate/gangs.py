@@ -25,6 +25,7 @@ from windtunnel.gangs.kubernetes.calls import (
     CREATE,
     DELETE,
     EVENT,
+    STATUS,
     ApiCall,
     Translator,
     api_names,
@@ -250,7 +251,7 @@ class GangOperator:
         heappush(self._retries, (due_s, next(self._numbers), command))
 
     async def _carry_out(self, calls: list[ApiCall]) -> None:
-        """Calls of one verb at once, one verb after the other: as the commands were ordered."""
+        """Calls of a batch at once, one batch after the other: as the commands were ordered."""
         assert self._writer is not None
         versions: Versions = {}
         delays: dict[str, float] = {}
@@ -393,14 +394,32 @@ async def _until(event: asyncio.Event, delay_s: float) -> None:
 
 
 def _batches(calls: Sequence[ApiCall]) -> Iterator[list[ApiCall]]:
-    """Runs of one verb. Tokens come after the accounts that they are for, or Kubernetes deletes
-    them again; bindings after their roles, or it refuses them."""
-    for _, batch in groupby(calls, key=lambda call: call.verb):
+    """Runs of one verb, and pods together with the statuses before them: no status says of a pod
+    that it is to come, so that one that takes the place of a lost one need not wait for any.
+
+    Tokens come after the accounts that they are for, or Kubernetes deletes them again; bindings
+    after their roles, or it refuses them.
+    """
+    written: list[ApiCall] = []
+    for verb, run in groupby(calls, key=lambda call: call.verb):
+        batch = list(run)
+        if verb == STATUS:
+            written = batch
+            continue
+        if written and verb == CREATE and all(call.kind == POD for call in batch):
+            yield [*written, *batch]
+            written = []
+            continue
+        if written:
+            yield written
+            written = []
         late: list[ApiCall] = []
         early: list[ApiCall] = []
         for call in batch:
             (late if call.verb == CREATE and call.kind in LATE else early).append(call)
         yield from [part for part in (early, late) if part]
+    if written:
+        yield written
 
 
 def _invalid_call(name: str, found: InvalidSet, now_s: float) -> ApiCall:

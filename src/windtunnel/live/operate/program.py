@@ -33,7 +33,7 @@ from windtunnel.live.operate.gangs import GangOperator
 from windtunnel.live.operate.mirror import LEASE, Mirror
 from windtunnel.live.operate.redaction import redacted
 from windtunnel.live.operate.writer import CallAnswer, Writer
-from windtunnel.live.system import run_until_stopped, unwrapped
+from windtunnel.live.system import run_until_stopped, settle_memory, unwrapped
 
 if TYPE_CHECKING:  # what an operator does not run is not loaded: a restart takes half a second less
     from windtunnel.fleet.kubernetes.controller import FleetDecision
@@ -238,7 +238,7 @@ class OperatorProgram:
             for one in self.reflectors.values():
                 await one.synced.wait()
             operator_log.info("caches are filled: %d sets", len(mirror.view.sets))
-            gc.freeze()  # what they hold is not looked through for garbage
+            settle_memory()
             if self.fleet is not None:
                 tasks.create_task(self.fleet.run())
             if self.options.dry_run:
