@@ -69,6 +69,9 @@ PAUSED_TRIES: Final = 10
 """How often a request is repeated that the server sheds (429)."""
 MOST_PAUSE_S: Final = 60.0
 LONGEST_EVENT: Final = 8 << 20
+MOST_BROKEN: Final = 32
+COLLECT_S: Final = 10.0
+"""After so many broken connections, and so long, memory is looked through for what they left."""
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -179,6 +182,18 @@ class _Wire:
         self.stream = Streams(seed)["kubernetes.client"]
         self.requests = 0
         self.shed = 0
+        self._broken = 0
+        self._collected_s = monotonic_s()
+
+    def broke(self) -> None:
+        """A connection broke, or its request was given up. What is left of it is held by cycles,
+        and is large: 256 KiB to read into, and OpenSSL's, which Python's collector does not count.
+        """
+        self._broken += 1
+        now_s = monotonic_s()
+        if self._broken >= MOST_BROKEN and now_s >= self._collected_s + COLLECT_S:
+            self._broken, self._collected_s = 0, now_s
+            gc.collect()
 
 
 class Client:
@@ -569,9 +584,14 @@ class Client:
                 if response.status == 401:
                     credentials.refused(token)
                 yield response
+        except asyncio.CancelledError:
+            self._wire.broke()
+            raise
         except TimeoutError:
+            self._wire.broke()
             raise NoAnswer("no answer in time", where=request) from None
         except (aiohttp.ClientError, OSError) as error:
+            self._wire.broke()
             # Its own text may hold the request with its headers.
             what = f"no answer: the connection failed ({type(error).__name__})"
             raise NoAnswer(what, where=request) from None
