@@ -17,7 +17,6 @@ from tests.gangs.manifests import clique, pod_clique_set
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.gang_stage import Stage, stage
 from tests.kubernetes.karpenter import Karpenter, install_node_claims
-from tests.kubernetes.test_gang_placement import BUDGETS
 from tests.kubernetes.test_operate_command import operate, text_of
 from tests.kubernetes.test_rights import ACCOUNT, account, asked_of
 from windtunnel.fleet.demand import GPU
@@ -32,6 +31,7 @@ from windtunnel.live.kubernetes.resources import (
     Plain,
     Unstructured,
 )
+from windtunnel.live.operate.evictions import BUDGETS
 from windtunnel.live.operate.rights import FLEET, GANGS, PLACE, RIGHTS
 from windtunnel.live.rehearse.kubelets import add_node
 
