@@ -297,7 +297,7 @@ class GangScheduler:
         self._news = True
 
     def _release_kept(self, now_s: float) -> None:
-        """Whoever was kept for long enough is asked to make way again."""
+        """Pods that were kept for long enough may be chosen to make way again."""
         over = [name for name, until_s in self._kept.items() if until_s <= now_s]
         for name in over:
             del self._kept[name]
