@@ -70,7 +70,7 @@ def test_with_a_token_budget_tenants_take_turns_by_tokens(tmp_path: Path) -> Non
     plan = BatchSettings(tmp_path / "in.jsonl", tmp_path / "out", {}, tenant_field="tenant")
     opened = open_rows(plan)
     by_rows = list(opened.in_fair_order({}))[:40]
-    by_tokens = list(opened.in_fair_order({}, answer_tokens=512))[:40]
+    by_tokens = list(opened.in_fair_order({}, answer_tokens=lambda: 512))[:40]
     opened.close()
     assert sum(row < 20 for row in by_rows) == 20
     assert 6 <= sum(row < 20 for row in by_tokens) <= 10

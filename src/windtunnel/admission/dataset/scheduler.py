@@ -37,6 +37,8 @@ from windtunnel.core.loop import EventQueue
 from windtunnel.core.random import Stream
 from windtunnel.core.telemetry import Plain
 
+STARVED_LOOKS: Final = 8
+"""How many of the groups that have rows next are looked at before each call."""
 SALVAGE_ROUNDS: Final = 2
 """How often the parked cells of a group are tried once more."""
 
@@ -107,10 +109,17 @@ class DatasetScheduler:
         self._deferred: Final[dict[str, int]] = {}
         roots = [queue.lane for column in work.graph.roots for queue in work.queues[column]]
         self._first: Final = list({lane.name: lane for lane in roots}.values())
+        self._is_shared: Final = any(
+            len({queue.spec.key for queue in work.queues[column]}) > 1
+            for column in work.graph.roots
+        )
+        """Whether rows belong to several groups that are to have their shares."""
         self._failing_since_s = NEVER
         self._out: Final[dict[str, float]] = {}
         """When each call that is out was sent, the earliest first."""
-        self._next: Sequence[RowSeed] = next(self._groups, ())
+        self._next: Sequence[RowSeed] = ()
+        self._next_keys: list[list[str]] = []
+        self._take_next()
 
     @property
     def is_done(self) -> bool:
@@ -124,11 +133,16 @@ class DatasetScheduler:
     def next_cell(self, now: float) -> DatasetCell | None:
         """A cell to call for, with its lease; None when nothing may start now."""
         self._end_rests(now)
+        while self._is_starved():
+            self._open_group(now)
         while not self.is_stopping:
             selection = self._advisory.select(now) if self._advisory else self.tasks.select()
             if selection is not None:
                 cell = selection.item.payload
                 assert isinstance(cell, DatasetCell)
+                if self._cost is not None:
+                    # Better known than when it was queued, and perhaps in tokens only since then.
+                    selection.item.cost = self._cost(cell)
                 cell.lease = self.tasks.admit(selection, now)
                 cell.tries += 1
                 group = cell.row.group
@@ -323,9 +337,8 @@ class DatasetScheduler:
 
     def _enqueue(self, cell: DatasetCell, now: float) -> None:
         queue = self._queue_of(cell)
-        cost = self._cost(cell) if self._cost is not None else 1.0
         is_again = cell.refusals > 0
-        accepted = self.tasks.enqueue(cell.id, queue.spec, queue.lane, now, cell, cost, is_again)
+        accepted = self.tasks.enqueue(cell.id, queue.spec, queue.lane, now, cell, 1.0, is_again)
         assert accepted, "a cell waits once"
         cell.row.group.queued += 1
 
@@ -401,6 +414,25 @@ class DatasetScheduler:
         self.row_groups.decide(view, now)
         if not self.row_groups.may_admit(view):
             return False
+        self._open_group(now)
+        return True
+
+    def _is_starved(self) -> bool:
+        """Whether a group whose rows are next has nothing queued, while others have."""
+        if not self._is_shared or not self._next or len(self.tasks.queue) == 0:
+            return False
+        limits = self.row_groups
+        if len(self._active) >= limits.hard_cap or self.is_stopping:
+            return False
+        if self.open_rows + len(self._next) > limits.rows_guard:
+            return False
+        known = self.tasks.queue.groups
+        return any(
+            all(key not in known or known[key].queued == 0 for key in keys)
+            for keys in self._next_keys
+        )
+
+    def _open_group(self, now: float) -> None:
         group = RowGroup(self._admitted, len(self._next), now)
         self._admitted += 1
         self._active[group.id] = group
@@ -409,8 +441,14 @@ class DatasetScheduler:
         self._reporter.report(now, kind, f"row group {group.id}", numbers=numbers)
         for seed in self._next:
             self._start_row(seed, group, now)
+        self._take_next()
+
+    def _take_next(self) -> None:
         self._next = next(self._groups, ())
-        return True
+        kinds = list(dict.fromkeys(seed.kind for seed in self._next))[:STARVED_LOOKS]
+        self._next_keys = [
+            [self._queues[column][kind].spec.key for column in self._graph.roots] for kind in kinds
+        ]
 
     def _start_row(self, seed: RowSeed, group: RowGroup, now: float) -> None:
         graph, there = self._graph, seed.finished

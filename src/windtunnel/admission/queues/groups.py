@@ -128,7 +128,8 @@ class QueuedWork:
         self.group: Final = group
         self.lane: Final = lane
         self.payload: Final = payload
-        self.cost: Final = cost
+        self.cost = cost
+        """What its turn counts; it may be set until then."""
         self.ahead: QueuedWork | None = None
         self.after: QueuedWork | None = None
 

@@ -319,8 +319,8 @@ class RequestAdmission:
         self._tickets += 1
         endpoint = state.endpoint
         ticket = QueueTicket(f"wait-{self._tickets}", ask, state, now)
-        spec, cost = endpoint.spec(ask, state), endpoint.cost_of(ask)
-        endpoint.queue.enqueue(QueuedWork(ticket.id, spec, state.lane, ticket, cost), ask.is_again)
+        work = QueuedWork(ticket.id, endpoint.spec(ask, state), state.lane, ticket)
+        endpoint.queue.enqueue(work, ask.is_again)
         self.waiting += 1
         waiters = len(endpoint.queue)
         if waiters > endpoint.peak_waiters:
@@ -362,6 +362,7 @@ class RequestAdmission:
             if ready_s > now:
                 wake_s = min(wake_s, ready_s)
                 break
+            selection.item.cost = endpoint.cost_of(ticket.ask)
             queue.commit(selection)
             self._stop_waiting(ticket)
             ticket.lease = self._grant(ticket.domain, ticket.ask, ticket.id, now)

@@ -22,6 +22,8 @@ from windtunnel.live.batch.work import WantedServer, Work, build_work, is_reques
 
 LONGEST_LINE = 16 << 20
 BYTES_PER_TOKEN = 4
+_ANSWER_CHANGED = 0.25
+"""Answers that differ by more than this part change whose turn it is."""
 ANSWER_TOKENS = 512
 """What an answer is taken for before any came, if the request has no limit."""
 MOST_FAULTS = 20
@@ -95,10 +97,13 @@ class Rows:
         """How long a row is, about."""
         return (self._starts[row + 1] - self._starts[row]) // BYTES_PER_TOKEN
 
-    def in_fair_order(self, weights: Mapping[str, int], answer_tokens: int = 0) -> Iterator[int]:
+    def in_fair_order(
+        self, weights: Mapping[str, int], answer_tokens: Callable[[], int] = int
+    ) -> Iterator[int]:
         """Row numbers, the urgent first; among equals each beginning has each tenant's share.
 
-        A share is one of rows; with `answer_tokens`, of tokens, each answer taken for so many.
+        A share is one of rows, or of tokens when answers are taken for some: asked for each row,
+        since the size of answers, and that tokens are limited, may be learned meanwhile.
         """
         levels = sorted({kind.priority for kind in self.kinds}, reverse=True)
         tenants = self.tenants()
@@ -112,33 +117,44 @@ class Rows:
             of_kind[self._kind_of[row]].append(row)
         each = [weights.get(tenant, 1) for tenant in tenants]
         for level in levels:
-            yield from _in_turns(theirs[level], each, self._cost(answer_tokens))
+            yield from self._in_turns(theirs[level], each, answer_tokens)
 
-    def _cost(self, answer_tokens: int) -> Callable[[int], int]:
-        return lambda row: self.tokens(row) + answer_tokens if answer_tokens else 1
+    def _in_turns(
+        self,
+        theirs: Sequence[Sequence[int]],
+        each: Sequence[int],
+        answer_tokens: Callable[[], int],
+    ) -> Iterator[int]:
+        """All rows, such that every beginning has of each list its part by weight."""
+        taken, prompts, answer = [0] * len(theirs), [0] * len(theirs), answer_tokens()
+
+        def turn(whose: int) -> tuple[float, int]:
+            number = taken[whose]
+            cost = number + 1
+            if answer:
+                cost = prompts[whose] + self.tokens(theirs[whose][number]) + cost * answer
+            return cost / each[whose], whose
+
+        turns = [turn(whose) for whose, rows in enumerate(theirs) if rows]
+        heapify(turns)
+        while turns:
+            learned = answer_tokens()
+            if abs(learned - answer) > _ANSWER_CHANGED * answer:
+                answer = learned
+                turns = [turn(whose) for _, whose in turns]
+                heapify(turns)
+            whose = turns[0][1]
+            row = theirs[whose][taken[whose]]
+            yield row
+            taken[whose] += 1
+            prompts[whose] += self.tokens(row)
+            if taken[whose] == len(theirs[whose]):
+                heappop(turns)
+            else:
+                heapreplace(turns, turn(whose))
 
     def close(self) -> None:
         os.close(self._file)
-
-
-def _in_turns(
-    theirs: Sequence[Sequence[int]], each: Sequence[int], cost: Callable[[int], int]
-) -> Iterator[int]:
-    """All rows, such that every beginning has of each list its part by weight."""
-    turns = [(cost(rows[0]) / each[whose], whose, 0) for whose, rows in enumerate(theirs) if rows]
-    spent = [0] * len(theirs)
-    heapify(turns)
-    while turns:
-        _, whose, taken = turns[0]
-        rows = theirs[whose]
-        yield rows[taken]
-        spent[whose] += cost(rows[taken])
-        taken += 1
-        if taken == len(rows):
-            heappop(turns)
-        else:
-            turn = (spent[whose] + cost(rows[taken])) / each[whose]
-            heapreplace(turns, (turn, whose, taken))
 
 
 class _Found:

@@ -1,6 +1,6 @@
 """The scheduler of a batch: its rows in groups, each cell with the resources that it asks for."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from windtunnel.admission.dataset.cells import DatasetCell, RowSeed
@@ -96,9 +96,18 @@ def build_scheduler(
                 return float(rows.tokens(row.payload.row) + likely)
         return 1.0
 
+    asked = [requests.endpoint(name, model) for name, model in caps_of(routes, plan.endpoints)]
+
+    def answer_tokens() -> int:
+        """What an answer counts where an endpoint has a budget of tokens, given or learned."""
+        for endpoint in asked:
+            if endpoint is not None and endpoint.tokens.limit > 0:
+                return endpoint.answers.likely if endpoint.answers.is_known else ANSWER_TOKENS
+        return 0
+
     guard = rows_guard(max(1, len(rows)), plan.group_rows)
     return DatasetScheduler(
-        Dataset(rows.work.graph, queues, _groups(plan, rows, resumed), cost),
+        Dataset(rows.work.graph, queues, _groups(plan, rows, resumed, answer_tokens), cost),
         tasks,
         RowGroupAdmission(GROUPS_MAX, slots, guard, reporter=reporter),
         stream,
@@ -118,12 +127,13 @@ def complete_rows(rows: Rows, resumed: Resumed) -> Iterator[RowData]:
             del resumed.cells[number]
 
 
-def _groups(plan: BatchSettings, rows: Rows, resumed: Resumed) -> Iterator[Sequence[RowSeed]]:
+def _groups(
+    plan: BatchSettings, rows: Rows, resumed: Resumed, answer_tokens: Callable[[], int]
+) -> Iterator[Sequence[RowSeed]]:
     """What is left to do, in fair order, read as it is asked for."""
     numbers = {name: number for number, name in enumerate(rows.work.graph.names)}
     group: list[RowSeed] = []
-    has_tokens = any(one.tokens_per_minute for one in plan.endpoints.values())
-    for number in rows.in_fair_order(plan.tenant_weights, ANSWER_TOKENS if has_tokens else 0):
+    for number in rows.in_fair_order(plan.tenant_weights, answer_tokens):
         if resumed.is_over[number]:
             continue
         cells = resumed.cells.pop(number, [])
