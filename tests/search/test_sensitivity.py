@@ -165,6 +165,19 @@ def test_sobol_with_too_few_samples_says_how_vague_its_shares_are() -> None:
     assert "2 samples are too few: shares are known to ±0.34; try --samples 8" in said
 
 
+def test_samples_that_show_no_share_are_too_few_where_the_figure_changes() -> None:
+    """With two samples an index can be zero for a setting that decides everything."""
+    study = a_study("sobol", 2)
+    found = indices_of(study, outcomes_of(study, lambda s: float(s[PROMPT])))
+    none = {"total": 0.0, "total_confidence": 0.0, "first": 0.0, "first_confidence": 0.0}
+    settings = [{**one, **none} for one in found["settings"]]
+    said = text({**found, "settings": settings})
+    assert "2 samples are too few: try --samples 8" in said
+    assert "Nothing that was varied" not in said
+    flat = {**found, "settings": settings, "low": 1.0, "high": 1.0}
+    assert "Nothing that was varied changes it" in text(flat)
+
+
 def test_too_few_samples_are_said() -> None:
     study = a_study("morris", 2)
     found = indices_of(study, outcomes_of(study, lambda s: float(s[PROMPT] > 75)))

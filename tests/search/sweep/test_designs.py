@@ -41,6 +41,7 @@ def test_values_are_listed_or_a_range(text: str, levels: tuple[object, ...]) -> 
         ("a=", "there is no value after the '='"),
         ("a=1,,2", "a value is empty"),
         ("a=7", "one value is nothing to vary"),
+        ("a=1..x", "'1..x' is not a range of numbers"),
         ("a=1,2,1", "the value 1 is there twice"),
         ("a=16..2", "the range is empty"),
         ("a=2..2", "the range is empty"),

@@ -31,7 +31,7 @@ LEAST_LINK = 0.01
 
 
 HEADLINES = {
-    GOOD: "Nothing speaks against these figures",
+    GOOD: "These figures can be trusted",
     CAUTION: "Take these figures with caution",
     DOUBT: "Doubt these figures",
 }

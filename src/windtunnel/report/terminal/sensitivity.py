@@ -102,7 +102,7 @@ def doubt_of(study: Mapping[str, Any]) -> str | None:
     if study["method"] != MORRIS:
         weight, sure = ("total", "total_confidence")
     first = study["settings"][0]
-    if first[weight] == 0.0:
+    if study["low"] == study["high"]:
         return "Nothing that was varied changes it."
     more, few = 4 * study["samples"], f"{study['samples']} samples are too few"
     if first[sure] >= first[weight]:

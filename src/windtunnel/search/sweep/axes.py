@@ -34,6 +34,8 @@ _RANGE = re.compile(
     rf"(?P<low>{_NUMBER})(?P<unit_low>[^\d.,:\s]*)\s*\.\.\s*"
     rf"(?P<high>{_NUMBER})(?P<unit_high>[^\d.,:\s]*)(?::(?P<step>.+))?"
 )
+_RANGE_LIKE = re.compile(r"\d[^,/]*\.\.[^,/]*|[^,/]*\.\.\s*\d[^,/]*")
+"""What was meant as a range, and is none."""
 _STEP = re.compile(rf"(?P<times>x?)(?P<number>{_NUMBER})(?P<unit>[^\d.,:\s]*)")
 
 
@@ -110,6 +112,8 @@ def axis_of(text: str) -> Axis:
     found = _RANGE.fullmatch(listed)
     if found is not None:
         return _range(path, found, where)
+    if _RANGE_LIKE.fullmatch(listed):
+        raise InputError(f"{listed!r} is not a range of numbers", where=where, allowed=EXAMPLES)
     texts = [value.strip() for value in split_values(listed)]
     if not all(texts):
         what = "there is no value after the '='" if not listed else "a value is empty"

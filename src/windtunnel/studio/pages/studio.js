@@ -100,7 +100,7 @@ const start = guarded(async () => {
 
 const CHARTS = [
   ["Requests per second", [["arrived", "arrived", true], ["completed", "completed", true]]],
-  ["Requests inside", [["waiting", "waiting", false], ["running", "running", false]]],
+  ["Requests queued and running", [["waiting", "queued", false], ["running", "running", false]]],
   ["Output tokens per second", [["output_tokens", "tokens", true]]],
   ["Replicas", [["replicas_ready", "ready", false], ["replicas_wanted", "wanted", false]]],
 ];

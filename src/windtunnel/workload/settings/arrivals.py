@@ -211,7 +211,8 @@ class Points(Leaf):
         points: list[tuple[float, float]] = []
         for number, item in enumerate(value, 1):
             if not isinstance(item, list) or len(item) != 2:
-                self.fail(f"point {number} is {shown(item)}")
+                many = f"a list of {len(item)}" if isinstance(item, list) else shown(item)
+                self.fail(f"point {number} is {many}")
             time_s, factor = self._time(number, item[0]), self._factor(number, item[1])
             if points and time_s < points[-1][0]:
                 what = f"point {number} is at {shown(item[0])}, before the one that precedes it"
