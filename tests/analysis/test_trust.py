@@ -115,6 +115,13 @@ def test_kernels_alone_leave_something_out(tmp_path: Path) -> None:
     assert found[0] == "good"
 
 
+def test_percentiles_of_a_window_are_of_the_requests_in_it() -> None:
+    found = trust(one_server(count=1200, rate="10/s"), "measure={from: 30s, to: 60s}")
+    ((severity, says),) = about(found, "sample-size")
+    assert severity == "caution"
+    assert "of 3" in says.partition(" completed")[0]  # some 300, and not 1,200
+
+
 def test_steps_beyond_what_was_measured_are_told_with_their_sizes() -> None:
     found = trust(physics(count=30, prompt=20_000))
     ((severity, says),) = about(found, "extrapolation")

@@ -305,10 +305,10 @@ def _tail(run: RunFacts) -> Iterator[TrustFinding]:
 
 def _sample_sizes(run: RunFacts) -> Iterator[TrustFinding]:
     """Whether percentiles have enough requests beyond them: in all, and class by class."""
-    if not run.outcomes["completed"]:
-        return
-    yield _sample_size(run.outcomes["completed"], "")
     classes = {name: count for name, count in run.completed.items() if count}
+    if not classes:
+        return
+    yield _sample_size(sum(classes.values()), "")
     for name, count in classes.items() if len(classes) > 1 else ():
         found = _sample_size(count, f" of {name}")
         if found.severity != GOOD:
