@@ -361,6 +361,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
                 self.expert_ffn if whole_experts else -(-self.expert_ffn // (tp * data_parallel))
             ),
             shared_ffn=-(-self.shared_ffn // tp),
+            encoder_params=-(-self.encoder_params // tp),
             state_heads=self.state_heads // tp,
             state_key_heads=max(1, self.state_key_heads // tp) if self.recurrent_layers else 0,
         )
