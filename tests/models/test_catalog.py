@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.core.errors import InputError
+from windtunnel.models.catalog.models import _VARIANTS as VARIANTS
 from windtunnel.models.catalog.models import MODELS, resolve_model
 
 # Billions, as published: model cards, technical reports, and the checkpoints' own tensor counts.
@@ -112,6 +113,7 @@ def test_the_published_list_and_the_catalog_hold_the_same_models() -> None:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
+        ("nvidia/Nemotron-H-56B-Base-8K", "nemotron-h-56b"),
         ("LLAMA-3.1-8B", "llama-3.1-8b"),
         ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
         ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
@@ -155,6 +157,16 @@ def test_quantised_checkpoints_are_known_by_name(
     assert found.embedding_bytes == 2.0
 
 
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+def test_every_variant_can_be_named(name: str) -> None:
+    assert resolve_model(name).layers == MODELS[VARIANTS[name][0]].layers
+
+
+def test_checkpoints_of_eight_bits_need_no_suffix() -> None:
+    """The recipe plans 154 GB for its native fp8 weights."""
+    assert resolve_model("mistralai/Mistral-Medium-3.5-128B").total_weight_bytes < 130e9
+
+
 def test_dated_names_have_their_own_context() -> None:
     assert resolve_model("Qwen/Qwen3-30B-A3B-Thinking-2507-FP8").max_context == 262_144
     assert resolve_model("Qwen/Qwen3-30B-A3B").max_context == 40_960
@@ -170,7 +182,7 @@ def test_dated_names_have_their_own_context() -> None:
     ],
 )
 def test_models_that_follow_other_laws_are_refused(text: str, why: str) -> None:
-    with pytest.raises(InputError, match=f"{why}.*not modelled"):
+    with pytest.raises(InputError, match=f"is not modelled: it has .*{why}"):
         resolve_model(text)
 
 

@@ -162,6 +162,7 @@ _DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention and precisi
         "experts_per_token": 8, "expert_ffn": 1536,
     },
     "qwen3-coder-480b-a35b": {"experts": 160, "experts_per_token": 8, "expert_ffn": 2560},
+    "mistral-medium-3.5-128b": {"weight_bytes": 1.0, "matmul_precision": "fp8"},
     "mistral-small-4-119b": {
         "weight_bytes": 1.0, "expert_weight_bytes": 1.0, "matmul_precision": "fp8", "experts": 128,
         "experts_per_token": 4, "expert_ffn": 2048, "shared_ffn": 2048, "q_lora_rank": 1024,
@@ -336,7 +337,7 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "nemotron-3-nano": ("nemotron-3-nano-30b-a3b", {}),
     "nvidia-nemotron-3-nano-30b-a3b": ("nemotron-3-nano-30b-a3b", {}),
     "nvidia-nemotron-3-super-120b-a12b": ("nemotron-3-super-120b-a12b", {}),
-    "nemotron-h-56b-base-8k": ("nemotron-h-56b", {}),
+    "nemotron-h-56b-8k": ("nemotron-h-56b", {}),
     "qwen3.6-27b": ("qwen3.5-27b", {}),
     "qwen3.6-35b-a3b": ("qwen3.5-35b-a3b", {}),
     "qwen3.8-27b": ("qwen3.5-27b", {}),
@@ -386,7 +387,7 @@ def resolve_model(text: str) -> ModelShape:
     key = _key(text.strip().lower())
     for family, layers in _REFUSED.items():
         if key.startswith(family) or f"-{family}" in key:
-            what = f"model {text!r:.80} has {layers}, which are not modelled"
+            what = f"model {text!r:.80} is not modelled: it has {layers}"
             raise InputError(
                 what,
                 allowed="models of full, windowed or latent attention, or of full attention "
