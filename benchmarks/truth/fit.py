@@ -61,6 +61,7 @@ NEWER = {"b300": "b300_sxm", "gb300": "gb300"}
 LARGE = {"h200": "h200_sxm", "b200": "b200_sxm"}
 
 VLLM = ("vllm", "0.24.0")
+NCCL = "2.29.2"  # what all of them call for large messages
 OTHER_ENGINES = {
     "sglang": ("0.5.14", {"h100": "h100_sxm", **LARGE, "b300": "b300_sxm"}),
     "trtllm": ("1.3.0rc20", LARGE),
@@ -128,7 +129,8 @@ def packaged(gpu: str, engine: str, release: str, to: Path) -> Path | None:
     folder = to / f"{gpu}-{engine}"
     folder.mkdir()
     root = Path(found.origin).parent / "systems" / "data" / gpu
-    for path in sorted(root.glob(f"*/{engine}/{release}/*_perf.parquet")):
+    own = sorted(root.glob(f"*/{engine}/{release}/*_perf.parquet"))
+    for path in [*own, root / "comm" / "nccl" / NCCL / "nccl_perf.parquet"]:
         (folder / path.name).symlink_to(path)
     return folder
 

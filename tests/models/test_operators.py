@@ -50,6 +50,40 @@ def test_operator_timings_give_back_what_made_them(tmp_path: Path) -> None:
     assert fitted.measured == {"tokens": 8192}
 
 
+def test_an_all_reduce_is_nccls_where_that_is_faster(tmp_path: Path) -> None:
+    """As on GB200s, where it takes a third of the time of the kernel for small messages."""
+    made = load_profile("a100")
+    write_tables(tmp_path, made)
+    path = tmp_path / "custom_allreduce_perf.parquet"
+    messages = pq.read_table(path).to_pylist()
+    of_nccl = [
+        {
+            "op_name": name,
+            "nccl_dtype": dtype,
+            "num_gpus": row["num_gpus"],
+            "message_size": row["message_size"],
+            "latency": row["latency"] if usual else 1e-3,
+        }
+        for row in messages
+        for name, dtype, usual in (
+            ("all_reduce", "half", True),
+            ("all_reduce", "int8", False),
+            ("all_gather", "half", False),
+        )
+        if row["message_size"] > 1024
+    ]
+    pq.write_table(pa.Table.from_pylist(of_nccl), tmp_path / "nccl_perf.parquet")
+    slow = [
+        {**row, "latency": row["latency"] * (3.0 if row["message_size"] > 1024 else 1.0)}
+        for row in messages
+    ]
+    pq.write_table(pa.Table.from_pylist(slow), path)
+    fitted = fit_operators(tmp_path, A100, load_profile("generic"), name="a", origin="made up")
+    wanted = made.parameters["all_reduce_efficiency"]
+    assert fitted.parameters["all_reduce_efficiency"] == pytest.approx(wanted, rel=0.02)
+    assert fitted.errors["operators"]["all-reduce"].points == len(messages)
+
+
 def test_kernels_of_recurrent_layers_give_back_what_made_them(tmp_path: Path) -> None:
     made = load_profile("h200")
     h200 = resolve_accelerator("h200")

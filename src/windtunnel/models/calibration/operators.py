@@ -61,6 +61,7 @@ class _Class(msgspec.Struct, frozen=True):
     precision: str = "bf16"
     kv_bytes: float = 2.0
     one_kernel: bool = False
+    beside: str = ""  # another table of the same columns: the fastest row of each shape counts
 
 
 def fit_operators(
@@ -99,8 +100,24 @@ def fit_operators(
 
 
 def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:
-    """Rows of one table that the class is about, thinned evenly to what a fit needs."""
-    path = folder / f"{kind.table}.parquet"
+    """Rows that the class is about, thinned evenly to what a fit needs."""
+    rate = FROM_MEMORY * accelerator.hbm_bytes_per_s * 1e-3
+    found = [
+        row
+        for row in _table(folder / f"{kind.table}.parquet", kind)
+        if kind.read_bytes(row) < rate * row["latency"]
+    ]
+    if found and kind.beside:
+        others = _table(folder / f"{kind.beside}.parquet", kind)
+        found = list(_fastest([*found, *others], kind.columns).values())
+    if kind.one_kernel:
+        found = _of_main_kernel(found, kind.columns)
+    stride = max(1, math.ceil(len(found) / ROWS_PER_FIT))
+    return found[::stride]
+
+
+def _table(path: Path, kind: _Class) -> list[Row]:
+    """The usable rows of one table; none where it does not exist."""
     if not path.exists():
         return []
     if not path.is_file():
@@ -121,19 +138,22 @@ def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:
         if column not in WORDS and not (pa.types.is_integer(held) or pa.types.is_floating(held)):
             what = f"the column {column!r} holds {held}"
             raise InputError(what, where=str(path), allowed="numbers")
-    rate = FROM_MEMORY * accelerator.hbm_bytes_per_s * 1e-3
-    found = [
+    return [
         row
         for row in table.to_pylist()
-        if _whole(row, kind.columns)
-        and kind.keep(row)
-        and _timed(row)
-        and kind.read_bytes(row) < rate * row["latency"]
+        if _whole(row, kind.columns) and kind.keep(row) and _timed(row)
     ]
-    if kind.one_kernel:
-        found = _of_main_kernel(found, kind.columns)
-    stride = max(1, math.ceil(len(found) / ROWS_PER_FIT))
-    return found[::stride]
+
+
+def _fastest(rows: list[Row], columns: Sequence[str]) -> dict[tuple[object, ...], Row]:
+    """The fastest row of each shape."""
+    found: dict[tuple[object, ...], Row] = {}
+    for row in rows:
+        shape = tuple(row[column] for column in columns)
+        known = found.get(shape)
+        if known is None or row["latency"] < known["latency"]:
+            found[shape] = row
+    return found
 
 
 def _of_main_kernel(rows: list[Row], columns: Sequence[str]) -> list[Row]:
@@ -141,12 +161,7 @@ def _of_main_kernel(rows: list[Row], columns: Sequence[str]) -> list[Row]:
 
     A framework has others for a few shapes, and slower ones to choose from.
     """
-    fastest: dict[tuple[object, ...], Row] = {}
-    for row in rows:
-        shape = tuple(row[column] for column in columns)
-        known = fastest.get(shape)
-        if known is None or row["latency"] < known["latency"]:
-            fastest[shape] = row
+    fastest = _fastest(rows, columns)
     counts = Counter(row.get("kernel_source") for row in fastest.values())
     most = max(counts.values(), default=0)
     return [row for row in fastest.values() if counts[row.get("kernel_source")] == most]
@@ -404,9 +419,14 @@ def _convolution_s(kernels: Kernels, row: Row) -> float:
     return kernels.convolution_s(_convolved(row))
 
 
-def _graphed(row: Row) -> bool:
+def _reduced(row: Row) -> bool:
+    """Whether a row is an all-reduce in 16 bits as a step has it, by a kernel or by NCCL."""
     usual = 1024 <= row["message_size"] <= MOST_SENT
-    return str(row.get("backend", GRAPH)).endswith(GRAPH) and usual
+    named = row.get("op_name", "all_reduce") == "all_reduce" and row.get("nccl_dtype") in (
+        None,
+        "half",
+    )
+    return named and str(row.get("backend", GRAPH)).endswith(GRAPH) and usual
 
 
 def _all_reduce_s(kernels: Kernels, row: Row) -> float:
@@ -570,7 +590,7 @@ _CLASSES: dict[str, _Class] = {
     "all-reduce": _Class(
         "custom_allreduce_perf",
         ("num_gpus", "message_size"),
-        _graphed,
+        _reduced,
         (
             "all_reduce_s",
             "all_reduce_small_efficiency",
@@ -579,6 +599,7 @@ _CLASSES: dict[str, _Class] = {
         ),
         _all_reduce_s,
         _nothing,
+        beside="nccl_perf",
     ),
 }
 
