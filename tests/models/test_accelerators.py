@@ -29,6 +29,15 @@ def test_figures_have_plausible_sizes(accelerator: Accelerator) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "gib"),
+    [("h100", 79.19), ("b200", 178.35), ("rtx-5090", 31.4), ("mi300x", 192), ("mi355x", 287.98)],
+)
+def test_memory_is_what_servers_see(name: str, gib: float) -> None:
+    """As vLLM or PyTorch printed it: 80 GB of NVIDIA's are fewer GiB, 288 GB of AMD's are not."""
+    assert resolve_accelerator(name).memory_bytes == gib * 2.0**30
+
+
+@pytest.mark.parametrize(
     ("text", "name"),
     [
         ("h100", "h100-sxm"),

@@ -99,8 +99,8 @@ _TABLE: tuple[_Row, ...] = (
     ("b300",            75,  1125,   2250,   4500,      0,  13500, 267.7, 7750, _NV5,  160,  6.60),
     ("gb300",           80,  1250,   2500,   5000,      0,  15000, 277.5, 8000, _NV5,  160, 12.60),
     ("rtx-5090",     104.8, 104.8,  209.5,    419,    838,   1676,  31.4, 1792, _PCI5, 170,  0.90),
-    ("mi350x",       144.2,     0,   2306,   4613,   4613,   9227, 268.2, 8000, _FAB4, 256,  3.40),
-    ("mi355x",       157.3,     0,   2516,   5033,   5033,  10066, 268.2, 8000, _FAB4, 256,  3.60),
+    ("mi350x",       144.2,     0,   2306,   4613,   4613,   9227, 287.98, 8000, _FAB4, 256,  3.40),
+    ("mi355x",       157.3,     0,   2516,   5033,   5033,  10066, 287.98, 8000, _FAB4, 256,  3.60),
     ("tpu-v5e",          0,     0,    197,      0,    393,      0,    16,  820, _ICI5E, 1, 1.20),
     ("tpu-v5p",          0,     0,    459,      0,    918,      0,    95, 2765, _ICI, 2, 4.20),
     ("tpu-v6e",          0,     0,    918,    918,   1836,      0,    32, 1640, _ICI6E, 1, 2.70),
@@ -113,7 +113,7 @@ _TABLE: tuple[_Row, ...] = (
 
 _SOURCES = {  # by the start of a name
     "mi": "AMD data sheet",
-    "mi35": "InferenceX table of GPUs",
+    "mi35": "InferenceX table of GPUs; memory as PyTorch reports it",
     "h20-141": "vLLM's recipes; memory and bandwidth as of the H200",
     "b300": "InferenceX table of GPUs; memory as vLLM reports it",
     "gb300": "InferenceX table of GPUs; memory as aiconfigurator has it",
