@@ -422,11 +422,9 @@ def _convolution_s(kernels: Kernels, row: Row) -> float:
 def _reduced(row: Row) -> bool:
     """Whether a row is an all-reduce in 16 bits as a step has it, by a kernel or by NCCL."""
     usual = 1024 <= row["message_size"] <= MOST_SENT
-    named = row.get("op_name", "all_reduce") == "all_reduce" and row.get("nccl_dtype") in (
-        None,
-        "half",
-    )
-    return named and str(row.get("backend", GRAPH)).endswith(GRAPH) and usual
+    named = (row.get("op_name", "all_reduce"), row.get("nccl_dtype", "half"))
+    graphed = str(row.get("backend", GRAPH)).endswith(GRAPH)
+    return graphed and named == ("all_reduce", "half") and usual
 
 
 def _all_reduce_s(kernels: Kernels, row: Row) -> float:
