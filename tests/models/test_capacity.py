@@ -125,7 +125,7 @@ def test_memory_is_divided_as_vllm_printed(
     ],
 )
 def test_every_gpu_loads_the_rotations_of_all_positions(model: str, gpus: int, gib: float) -> None:
-    """32 MiB of Llama 3.1, 2.5 GiB of Llama 4 Scout, of which each GPU has a part of the encoder."""
+    """32 MiB of Llama 3.1, 2.5 GiB of Llama 4 Scout; of its encoder each GPU has a part."""
     assert on_h100(model, gpus).weight_bytes / GIB == pytest.approx(gib, rel=0.001)
 
 
