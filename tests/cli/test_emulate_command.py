@@ -18,7 +18,7 @@ from windtunnel.cli.main import main
         (["--model", "llama-3.1-8b", "--speedup", "0"], "--speedup: a speedup of 0; allowed"),
         (["--model", "llama-3.1-8b", "--speedup", "nan"], "--speedup"),
         (["--model", "llama-3.1-8b", "--rate-limit", "some"], "--rate-limit: 'some' is not a rate"),
-        (["--model", "llama-3.1-8b", "--fault", "500=2"], "--fault 500=2: '2' is no share"),
+        (["--model", "llama-3.1-8b", "--fault", "500=2"], "--fault 500=2: '2' is not a share"),
         (["--model", "llama-3.1-8b", "--set", "serving.pools.0.engine.max_seqs=2"], "max_seqs"),
         (["--model", "llama-3.1-405b"], "does not fit"),
         (

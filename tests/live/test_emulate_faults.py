@@ -35,18 +35,18 @@ def test_faults_are_read_as_they_are_written() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("500", "'' is no share"),
-        ("500=often", "'often' is no share"),
-        ("500=1.5", "'1.5' is no share"),
-        ("500=nan", "'nan' is no share"),
-        ("500=-0.1", "'-0.1' is no share"),
-        ("200=0.1", "'200' is no fault"),
-        ("teapot=0.1", "'teapot' is no fault"),
+        ("500", "'' is not a share"),
+        ("500=often", "'often' is not a share"),
+        ("500=1.5", "'1.5' is not a share"),
+        ("500=nan", "'nan' is not a share"),
+        ("500=-0.1", "'-0.1' is not a share"),
+        ("200=0.1", "'200' is not a kind of fault"),
+        ("teapot=0.1", "'teapot' is not a kind of fault"),
         ("500=0.1:2s", "only latency has a duration"),
         ("latency=0.1", "is not a duration"),
         ("latency=0.1:-2s", "negative"),
         ("500=0.6,503=0.6", "add up to more than 1"),
-        ("500=0.1,,", "is no share"),
+        ("500=0.1,,", "is not a share"),
     ],
 )
 def test_a_bad_fault_is_a_sentence(text: str, says: str) -> None:

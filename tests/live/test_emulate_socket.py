@@ -107,7 +107,7 @@ def test_a_port_that_is_taken_is_a_sentence() -> None:
         port = bound.getsockname()[1]
         with pytest.raises(InputError, match=f"127.0.0.1:{port}: cannot listen there"):
             listen("127.0.0.1", port)
-    with pytest.raises(InputError, match="no address"):
+    with pytest.raises(InputError, match="not an address"):
         listen("no such host.invalid", 80)
 
 

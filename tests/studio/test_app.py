@@ -58,7 +58,7 @@ def test_with_a_token_only_its_owner_is_let_in(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/api/text?file=../../etc/passwd", "no scenario below this folder"),
+        ("/api/text?file=../../etc/passwd", "not a scenario below this folder"),
         ("/api/text?file=missing.yaml", "cannot read it"),
         ("/api/runs/..%2Fx", None),
         ("/api/runs/missing", "there is no run 'missing' here"),
@@ -81,7 +81,7 @@ def test_what_is_not_there_is_a_sentence(client: TestClient, path: str, says: st
         (b"{", JSON, "not what the editor sends"),
         (b"{}", {"content-type": "text/plain"}, "the editor sends JSON"),
         (b'{"text": "' + b"x" * 3_000_000 + b'"}', JSON, "over a mebibyte"),
-        (b'{"text": "a: 1", "file": "/etc/x.yaml"}', JSON, "no scenario below"),
+        (b'{"text": "a: 1", "file": "/etc/x.yaml"}', JSON, "not a scenario below"),
     ],
 )
 def test_what_the_editor_would_not_send_is_a_sentence(
@@ -108,7 +108,7 @@ def test_two_runs_of_one_scenario_have_folders_of_their_own(folder: Path) -> Non
 def test_what_is_no_file_or_no_result_is_a_sentence(client: TestClient, folder: Path) -> None:
     os.mkfifo(folder / "pipe.yaml")
     assert client.get("/api/files").json()["files"] == ["busy.yaml"]
-    assert "no regular file" in client.get("/api/text?file=pipe.yaml").json()["error"]
+    assert "not a regular file" in client.get("/api/text?file=pipe.yaml").json()["error"]
     assert client.get("/api/text?file=busy.yaml%00").status_code == 400
     body = b'{"text":"\xff"}'
     assert client.post("/api/check", content=body, headers=JSON).status_code == 400
@@ -142,7 +142,9 @@ def test_a_run_says_that_it_has_ended_before_it_writes_its_results(folder: Path)
     async def lines() -> list[dict[str, Any]]:
         text = (folder / "busy.yaml").read_text()
         run = await LiveRuns().start(text, folder / "busy.yaml", folder / "runs" / "x")
-        return [line async for line in run.watch()]
+        found = [line async for line in run.watch()]
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+        return found
 
     *before, last, done = asyncio.run(lines())
     requests = json.loads((folder / "runs" / "x" / "result.json").read_bytes())["requests"]

@@ -18,7 +18,7 @@ def set_texts(sets: Sets | None) -> list[str]:
     if isinstance(sets, Sequence) and not isinstance(sets, str):
         for text in sets:
             if not isinstance(text, str):
-                raise InputError(f"{shown(text)} is no text", where="sets", allowed="PATH=VALUE")
+                raise InputError(f"{shown(text)} is not text", where="sets", allowed="PATH=VALUE")
         return list(sets)
     given = mapping_of(sets or {}, "sets", '{"serving.pools.0.replicas": 2}')
     return [
@@ -29,7 +29,7 @@ def set_texts(sets: Sets | None) -> list[str]:
 def file_of(given: Any, where: str) -> Path:
     """The path of a file or a folder, or a sentence."""
     if not isinstance(given, str | Path) or "\0" in str(given):
-        raise InputError(f"{shown(given)} is no path", where=where, allowed="the path of a file")
+        raise InputError(f"{shown(given)} is not a path", where=where, allowed="the path of a file")
     return Path(given)
 
 

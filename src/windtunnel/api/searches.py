@@ -315,7 +315,7 @@ def check(
     """
     for name, limit in (("max_cost", max_cost), ("min_attainment", min_attainment)):
         if not isinstance(limit, str | None):
-            raise InputError(f"{shown(limit)} is no text", where=name, allowed="such as '+5%'")
+            raise InputError(f"{shown(limit)} is not text", where=name, allowed="such as '+5%'")
     limits = limits_of(max_cost, min_attainment, *(_limit_texts(part) for part in (most, least)))
     given = CheckInput(
         [file_of(file, "check") for file in files],

@@ -88,7 +88,7 @@ def _check_name(name: str, where: str) -> None:
     """Fingerprints are made of names; a name with their punctuation could pass for two."""
     if not name or any(mark in name for mark in "|;:,"):
         raise InputError(
-            f"{name!r} is no name", where=where, allowed="names without | ; : , and not empty"
+            f"{name!r} is not a name", where=where, allowed="names without | ; : , and not empty"
         )
 
 

@@ -179,7 +179,7 @@ def draws(settings: "RouterSettings", folder: Path) -> bool:
 
 
 def unknown_policy(policy: str) -> InputError:
-    what = f"{policy!r} is no policy"
+    what = f"{policy!r} is not a policy"
     allowed = f"{', '.join(POLICIES)}, or a class of your own as package.module:Class"
     return InputError(what, allowed=allowed, hint=nearest(policy, POLICIES))
 

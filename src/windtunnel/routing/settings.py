@@ -65,7 +65,7 @@ class PolicyName(Text):
     def check(self, value: object) -> str:
         name = super().check(value)
         if name not in POLICIES and not is_custom(name):
-            self.fail(f"{name!r} is no policy", nearest(name, POLICIES))
+            self.fail(f"{name!r} is not a policy", nearest(name, POLICIES))
         return name
 
 

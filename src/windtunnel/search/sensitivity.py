@@ -69,7 +69,9 @@ def plan_study(
 ) -> Study:
     """The points that a method needs, checked as those of a sweep are."""
     if method not in METHODS:
-        raise InputError(f"{method!r} is no method", where="--method", allowed=", ".join(METHODS))
+        raise InputError(
+            f"{method!r} is not a method", where="--method", allowed=", ".join(METHODS)
+        )
     count = USUAL_SAMPLES[method] if samples is None else samples
     _refuse_samples(method, count, len(axes))
     need("SALib", None, "search", "SALib is not installed, which works out indices")
@@ -94,7 +96,7 @@ def _refuse_samples(method: str, count: int, axes: int) -> None:
         raise InputError(f"{count:,} samples", where="--samples", allowed=allowed)
     if method == SOBOL and count & (count - 1):
         below = 2 ** (count.bit_length() - 1)
-        what = f"{count} is no power of two, which the method needs"
+        what = f"{count} is not a power of two, which the method needs"
         allowed = f"{below} or {2 * below}"
         raise InputError(what, where="--samples", allowed=allowed)
 

@@ -35,13 +35,13 @@ class ScenarioFiles:
         """A file below the folder; a name that leads elsewhere is refused."""
         path = (self.root / name).resolve()
         if self.root not in path.parents or path.suffix not in (".yaml", ".yml"):
-            raise InputError(f"{name[:200]!r} is no scenario below this folder", where="file")
+            raise InputError(f"{name[:200]!r} is not a scenario below this folder", where="file")
         return path
 
     def text_of(self, name: str) -> str:
         path = self.path_of(name)
         if path.exists() and not path.is_file():
-            raise InputError("this is no regular file", where=name)
+            raise InputError("this is not a regular file", where=name)
         try:
             with path.open(encoding="utf-8") as file:
                 text = file.read(MOST_TEXT_BYTES + 1)

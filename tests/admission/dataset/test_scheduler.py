@@ -343,7 +343,7 @@ def test_every_row_ends_once_whatever_happens(
         ({"a": ["a"]}, "in a circle: a needs a"),
         ({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}, "a needs b, b needs c, c needs a"),
         ({"x": [], "d": ["a"], "a": ["b"], "b": ["a"]}, "in a circle: a needs b, b needs a"),
-        ({"title": [], "b": ["titel"]}, "column b: needs 'titel', which is no column"),
+        ({"title": [], "b": ["titel"]}, "column b: needs 'titel', which is not a column"),
     ],
 )
 def test_columns_that_cannot_be(needs: dict[str, list[str]], sentence: str) -> None:

@@ -133,7 +133,7 @@ def test_a_field_may_be_left_out_where_the_template_says_so(tmp_path: Path, serv
         ("- a", "columns.yaml:1: the file is a list"),
         ("columns:\n  a: {promt: x}", "columns.yaml:2: columns.a.promt: unknown key (did you"),
         ("columns:\n  a: {}", "columns.yaml:2: columns.a.prompt: missing"),
-        ('columns: {a: {prompt: "{{ x"}}', "columns.a.prompt: this is no template: unexpected"),
+        ('columns: {a: {prompt: "{{ x"}}', "columns.a.prompt: this is not a template: unexpected"),
         ('columns: {a b: {prompt: "x"}}', "'a b' is not a name for a column"),
         (
             "columns: {a: {prompt: x, body: {messages: []}}}",
@@ -177,10 +177,13 @@ def test_a_bad_columns_file(tmp_path: Path, text: str, sentence: str) -> None:
         (["--set", "stream=true"], "--set stream=true: a request's stream is not for --set"),
         (["--template", " "], "--template: the text is blank"),
         (["--template", "@gone.txt"], "gone.txt: the template cannot be read: no such file"),
-        (["--template", "{% if %}"], "--template: this is no template: "),
+        (["--template", "{% if %}"], "--template: this is not a template: "),
         (["--system", "x"], "--system: there is no template to go with it"),
         (["--tenant-weight", "a=2"], "--tenant-weight: no field names the tenant of a row"),
-        (["--tenant-field", "x", "--tenant-weight", "a"], "this is no weight; allowed: TENANT=N"),
+        (
+            ["--tenant-field", "x", "--tenant-weight", "a"],
+            "this is not a weight; allowed: TENANT=N",
+        ),
         (
             ["--tenant-field", "x", "--tenant-weight", "a=2"],
             "--tenant-field: no row has a field 'x'",

@@ -163,7 +163,7 @@ def test_without_ray_the_line_that_installs_it(
 
 @pytest.mark.parametrize("on", ["rai", "", "127.0.0.1:6379"])
 def test_a_place_that_is_none(on: str) -> None:
-    with pytest.raises(WindtunnelError, match="is no place to run; allowed: local, ray"):
+    with pytest.raises(WindtunnelError, match="is not a place to run; allowed: local, ray"):
         Workers(on=on)
 
 
@@ -179,7 +179,7 @@ def test_an_unreachable_cluster_is_a_sentence_and_ray_is_not_asked(
     assert str(raised.value).startswith(f"--on {on}: the cluster cannot be reached: ")
     assert ray.inits == []
     for wrong in ("ray://", "ray://:9", "ray://there:port"):
-        with pytest.raises(WindtunnelError, match="this is no address"), Workers(on=wrong):
+        with pytest.raises(WindtunnelError, match="this is not an address"), Workers(on=wrong):
             pass
 
 

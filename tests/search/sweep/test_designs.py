@@ -46,7 +46,7 @@ def test_values_are_listed_or_a_range(text: str, levels: tuple[object, ...]) -> 
         ("a=16..2", "the range is empty"),
         ("a=2..2", "the range is empty"),
         ("a=1s..4ms", "the range begins in s and ends in ms; allowed: 1..4ms"),
-        ("a=1..4:fast", "'fast' is no step"),
+        ("a=1..4:fast", "'fast' is not a step"),
         ("a=1..4:0", "a step is above 0"),
         ("a=1..4:9", "its step leads out of it"),
         ("a=0..8:x2", "begins above 0"),

@@ -56,7 +56,7 @@ def test_all_that_can_be_said() -> None:
 
 ALL = "prefix-cache, queue-depth, kv-utilization"
 FAULTS = {
-    "{policy: least-laoded}": ".policy: 'least-laoded' is no policy; allowed: "
+    "{policy: least-laoded}": ".policy: 'least-laoded' is not a policy; allowed: "
     + ", ".join(POLICIES)
     + ", or a class of your own as package.module:Class (did you mean 'least-loaded'?)",
     "{policy: weighted, scorers: {prefix-cahce: 1}}": ".scorers.prefix-cahce: "
@@ -79,7 +79,7 @@ FAULTS = {
 def test_an_unknown_policy_is_told_beside_faults_of_other_sections() -> None:
     with pytest.raises(InputError) as caught:
         load_text(SMALL + "colour: red\n", sets=["serving.router.policy=best"])
-    assert "'best' is no policy" in str(caught.value)
+    assert "'best' is not a policy" in str(caught.value)
     assert "colour: unknown key" in str(caught.value)
 
 

@@ -186,7 +186,7 @@ def test_formats_are_recognised(tmp_path: Path, text: str, name: str, ending: st
         ('{"timestamp": 1}', "mooncake would need input_length, output_length too"),
         ("{\n", "not a whole JSON object"),
         ("", "the file is empty"),
-        ("\x00\x01\xff", "the first line is no text"),
+        ("\x00\x01\xff", "the first line is not text"),
         (AZURE.replace(",", ";"), "this azure file have ';' between them; allowed: commas"),
         (BURSTGPT.replace(",", "\t"), "this burstgpt file have tabs between them"),
         ("PK\x03\x04 and so on", "this is a zip file, which is not read"),

@@ -112,7 +112,7 @@ def test_only_a_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     loop.symlink_to(loop)
     before = sorted(tmp_path.iterdir())
     for path, sentence in (
-        (pipe, "no plain file"),
+        (pipe, "not a plain file"),
         (folder, "a folder"),
         (loop, "leads to itself"),
         (Path("-"), "not to the terminal"),
@@ -137,7 +137,7 @@ def test_the_same_trace_is_the_same_bytes(tmp_path: Path) -> None:
     ("file", "name", "sentence"),
     [
         ("out.txt", None, "the format to write is not clear"),
-        ("out.csv", "sharegpt", "no format that can be written; allowed: azure"),
+        ("out.csv", "sharegpt", "not a format that can be written; allowed: azure"),
         ("out.parquet.gz", None, "Parquet is packed already"),
     ],
 )

@@ -21,7 +21,7 @@ class ColumnGraph:
             for other in wanted:
                 if other not in numbers:
                     raise InputError(
-                        f"needs {other!r}, which is no column",
+                        f"needs {other!r}, which is not a column",
                         where=f"column {name}",
                         allowed=", ".join(self.names),
                         hint=nearest(other, self.names),

@@ -258,7 +258,7 @@ def _weights(options: Mapping[str, Any]) -> dict[str, int]:
         tenant, _, number = text.rpartition("=")
         if not number.isdecimal() or not 1 <= int(number) <= 1_000_000:
             where = f"--tenant-weight {text[:60]}"
-            raise InputError("this is no weight", where=where, allowed="TENANT=N, N from 1")
+            raise InputError("this is not a weight", where=where, allowed="TENANT=N, N from 1")
         if tenant in weights:
             what = f"the weight of {tenant!r} is given twice"
             raise InputError(what, where=f"--tenant-weight {text[:60]}")

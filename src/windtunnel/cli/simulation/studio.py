@@ -45,7 +45,7 @@ def studio(folder: Path, runs: Path, port: int, host: str, attached: tuple[str, 
     token = os.environ.get(TOKEN)
     if token is not None and not WELL_FORMED.fullmatch(token):
         allowed = "16 to 200 letters of A-Z, a-z, 0-9, - and _"
-        raise InputError("this is no token", where=TOKEN, allowed=allowed)
+        raise InputError("this is not a token", where=TOKEN, allowed=allowed)
     if token is None and not is_loopback(host):
         token = new_token()
     served = Studio(folder, runs, attached)

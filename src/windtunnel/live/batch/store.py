@@ -289,7 +289,7 @@ def _check_header(path: Path, wanted: Header, output: Path) -> None:
     try:
         found = msgspec.json.decode(line, type=Header)
     except msgspec.MsgspecError:
-        raise OutputError("this is no journal of a batch", where=str(path)) from None
+        raise OutputError("this is not a journal of a batch", where=str(path)) from None
     changed = ""
     if (found.journal, found.version) != (wanted.journal, wanted.version):
         changed = "it was written by another version of windtunnel"

@@ -35,7 +35,7 @@ class PromptTemplate:
             tree = environment.parse(text)
             self._filled = environment.from_string(text)
         except TemplateSyntaxError as error:
-            what = f"this is no template: {error.message} (line {error.lineno} of it)"
+            what = f"this is not a template: {error.message} (line {error.lineno} of it)"
             raise InputError(what, where=where) from None
         self.names = tuple(sorted(meta.find_undeclared_variables(tree)))
         self._plain = "" if self.names or "{" in text else text

@@ -48,7 +48,10 @@ def _fault(text: str) -> ResponseFault:
         share = math.nan
     if not 0.0 <= share <= 1.0:
         raise InputError(
-            f"{written!r} is no share", where=where, allowed="a number from 0 to 1", hint=_EXAMPLE
+            f"{written!r} is not a share",
+            where=where,
+            allowed="a number from 0 to 1",
+            hint=_EXAMPLE,
         )
     if kind == LATENCY:
         try:
@@ -64,7 +67,9 @@ def _fault(text: str) -> ResponseFault:
     if kind == BREAK:
         return ResponseFault(share, breaks=True)
     if not (kind.isdecimal() and len(kind) == 3 and kind[0] in "45"):
-        raise InputError(f"{kind!r} is no fault", where=where, allowed=_ALLOWED, hint=_EXAMPLE)
+        raise InputError(
+            f"{kind!r} is not a kind of fault", where=where, allowed=_ALLOWED, hint=_EXAMPLE
+        )
     return ResponseFault(share, status=int(kind))
 
 

@@ -636,7 +636,7 @@ async def _events(request: str, response: aiohttp.ClientResponse) -> AsyncIterat
             try:
                 event = _EVENTS.decode(line)
             except msgspec.DecodeError:
-                raise NoAnswer("the watch sent what is no event", where=request) from None
+                raise NoAnswer("the watch sent what is not an event", where=request) from None
             if event.type == "ERROR":
                 raise error_of(request, 0, bytes(event.object))
             yield event

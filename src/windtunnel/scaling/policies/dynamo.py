@@ -162,7 +162,7 @@ class Dynamo(Analyzer):
             return [unknown(group, "Nothing was answered in the interval.") for group in groups]
         rate = flow.arrived / flow.interval_s
         if not rate < MOST_RATE:
-            return [unknown(group, "The rate of requests is no number.") for group in groups]
+            return [unknown(group, "The rate of requests is not a number.") for group in groups]
         seen.requests.see(rate)
         seen.prompt.see(flow.lengths.prompt_tokens)
         seen.answer.see(flow.lengths.output_tokens)

@@ -35,7 +35,7 @@ def check_place(on: str) -> None:
     if on == LOCAL:
         return
     if on not in (RAY, AUTO) and not on.startswith(ADDRESS):
-        raise InputError(f"{on!r} is no place to run", where="--on", allowed=ALLOWED)
+        raise InputError(f"{on!r} is not a place to run", where="--on", allowed=ALLOWED)
     needed = ["ray", "grpc"] if on.startswith(ADDRESS) else ["ray"]
     for name in needed:
         need(name, f"--on {on}", "ray", "Ray is not installed")
@@ -157,7 +157,7 @@ def _refuse_the_unreachable(on: str) -> None:
     host, _, port = on.removeprefix(ADDRESS).partition(":")
     where = f"--on {on}"
     if not host or not (port or str(USUAL_PORT)).isdecimal():
-        raise InputError("this is no address", where=where, allowed="ray://HOST:PORT")
+        raise InputError("this is not an address", where=where, allowed="ray://HOST:PORT")
     try:
         socket.create_connection((host, int(port or USUAL_PORT)), timeout=PATIENCE_S).close()
     except OSError as error:

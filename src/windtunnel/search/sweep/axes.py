@@ -165,7 +165,7 @@ def _range(path: str, found: "re.Match[str]", where: str) -> Axis:
     parsed = _STEP.fullmatch(step.strip())
     if parsed is None or parsed["unit"] not in ("", unit):
         allowed = "2..16:2 for steps, 2..16:x2 for factors, 2..16:log to draw by factors"
-        raise InputError(f"{step.strip()!r} is no step", where=where, allowed=allowed)
+        raise InputError(f"{step.strip()!r} is not a step", where=where, allowed=allowed)
     size = float(parsed["number"])
     if parsed["times"]:
         return _factors(path, low, high, size, unit, where)

@@ -50,7 +50,7 @@ def _pods_are_on_machines(infrastructure: Infrastructure) -> str | None:
             if not pod.node or machines.is_struck_off(pod.node):
                 continue
             if record is None or record.state not in (CONFIGURED, DRAINING, FAILED):
-                where = f"{pod.node}, which is no machine of {serving_cluster.name}"
+                where = f"{pod.node}, which is not a machine of {serving_cluster.name}"
                 return f"the pod {pod.name} is on {where}"
             if record.cluster not in (serving_cluster.name, ""):
                 return f"the pod {pod.name} is on {pod.node}, a machine of {record.cluster}"

@@ -36,7 +36,7 @@ def written_format(name: str | None, path: Path) -> str:
         name = own
     assert name is not None
     if name not in WRITABLE:
-        what = f"{name[:60]!r} is no format that can be written"
+        what = f"{name[:60]!r} is not a format that can be written"
         raise InputError(what, allowed=", ".join(WRITABLE), hint=nearest(name, WRITABLE))
     packed = path.suffix.lower() in (".gz", ".zst")
     if name == "parquet" and packed:
@@ -95,7 +95,7 @@ def place_of(path: Path, *, replace: bool) -> Path:
     if path.is_dir():
         raise OutputError("cannot be written: this is a folder", where=where)
     if path.exists() and not path.is_file():
-        raise OutputError("cannot be written: this is no plain file", where=where)
+        raise OutputError("cannot be written: this is not a plain file", where=where)
     if path.exists() and not replace:
         raise OutputError("the file already exists", where=where, hint="--force replaces it")
     return place

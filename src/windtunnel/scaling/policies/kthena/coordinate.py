@@ -199,7 +199,7 @@ def _usable_bands(
             ignored.append(f"preferredRatio.{name}: {what}.")
         elif band.min > band.max:
             text = f"{band.min} to {band.max}"
-            ignored.append(f"preferredRatio.{name}: {text} is no band within 0 to 100 percent.")
+            ignored.append(f"preferredRatio.{name}: {text} is not a band within 0 to 100 percent.")
         else:
             bands[name] = band
     for what, _ in _sum_faults(bands, names):

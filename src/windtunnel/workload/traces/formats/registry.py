@@ -76,7 +76,9 @@ def named(name: str | None, path: Path) -> str:
     """The format that was named, or else the one that the file has."""
     if name is not None and name not in NAMES:
         hint = nearest(name, NAMES)
-        raise InputError(f"{name[:60]!r} is no trace format", allowed=", ".join(NAMES), hint=hint)
+        raise InputError(
+            f"{name[:60]!r} is not a trace format", allowed=", ".join(NAMES), hint=hint
+        )
     try:
         found = detected(path)
     except InputError as error:
@@ -137,7 +139,7 @@ def _of_columns(text: bytes, path: Path) -> str:
     except UnicodeDecodeError:
         line = "\0"
     if "\0" in line:
-        raise InputError("the first line is no text", where=f"{path}:1", allowed="text in UTF-8")
+        raise InputError("the first line is not text", where=f"{path}:1", allowed="text in UTF-8")
     found = [name.strip().strip('"') for name in line.split(",")]
     for name, needed in CSV_COLUMNS.items():
         if needed <= set(found):
