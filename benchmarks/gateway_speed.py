@@ -4,7 +4,8 @@ Eight fake servers stream an answer of `PIECES` events from another process; a t
 requests over keep-alive connections. Only the CPU time of the proxy between them is counted. The
 routers of vLLM and SGLang (PyPI `vllm-router`, `sglang-router`), LiteLLM's proxy (`litellm[proxy]`)
 and nginx are measured where their commands are installed, or `VLLM_ROUTER`, `SGLANG_ROUTER`,
-`LITELLM` and `NGINX` name them.
+`LITELLM` and `NGINX` name them. A tunnel on the same event loop, which passes bytes and looks at
+none, shows what reading and writing alone cost.
 """
 
 import asyncio
@@ -90,6 +91,57 @@ class Silent(Upstream):
         self._transport.write(b"%x\r\n%b\r\n" % (len(EVENT), EVENT))  # type: ignore[attr-defined]
 
 
+class TunnelEnd(asyncio.Protocol):
+    """An end of a tunnel: what comes goes to the other end."""
+
+    other: "TunnelEnd | None" = None
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            self.other.transport.write(data)
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        if self.other is not None:
+            self.other.transport.close()
+
+
+class TunnelStart(TunnelEnd):
+    """The clients' end. What comes before the connection to a server is made waits for it."""
+
+    ports: tuple[int, ...] = ()
+    made = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._early = b""
+        port = self.ports[TunnelStart.made % len(self.ports)]
+        TunnelStart.made += 1
+        self._connecting = asyncio.ensure_future(self._connect(port))
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is None:
+            self._early += data
+        else:
+            self.other.transport.write(data)
+
+    async def _connect(self, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        _, end = await loop.create_connection(TunnelEnd, "127.0.0.1", port)
+        end.other = self
+        self.other = end
+        end.transport.write(self._early)
+
+
+async def tunnel(port: int, ports: tuple[int, ...]) -> None:
+    TunnelStart.ports = ports
+    await asyncio.get_running_loop().create_server(TunnelStart, "127.0.0.1", port)
+    await asyncio.Event().wait()
+
+
 async def serve(kind: type[Upstream]) -> None:
     loop = asyncio.get_running_loop()
     servers = [await loop.create_server(kind, "127.0.0.1", 0) for _ in range(SERVERS)]
@@ -161,8 +213,14 @@ async def drive(port: int, requests: int, prompt: int) -> None:
 
 def cpu_of(pid: int) -> float:
     """CPU seconds of a process and its threads."""
+    return sum(cpu_parts_of(pid))
+
+
+def cpu_parts_of(pid: int) -> tuple[float, float]:
+    """Its own CPU seconds, and those of the kernel for it."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    per_s = os.sysconf("SC_CLK_TCK")
+    return int(fields[11]) / per_s, int(fields[12]) / per_s
 
 
 def run_loop(coroutine: object) -> None:
@@ -180,17 +238,30 @@ def wait_for(port: int) -> None:
     sys.exit(f"nothing answers at port {port}")
 
 
-def measure(command: list[str], port: int, prompt: int, folder: str, requests: int) -> float:
-    """Microseconds of CPU a request of a proxy that listens on a port."""
+class RequestCpu(NamedTuple):
+    """Microseconds of CPU a request."""
+
+    own_us: float
+    kernel_us: float
+
+    @property
+    def us(self) -> float:
+        return self.own_us + self.kernel_us
+
+
+def measure(command: list[str], port: int, prompt: int, folder: str, requests: int) -> RequestCpu:
+    """What a proxy that listens on a port costs."""
     log = Path(folder, "proxy.log")
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=folder) as one:
         try:
             wait_for(port)
             driver = [sys.executable, "-m", __spec__.name, "drive", str(port)]
             subprocess.run([*driver, str(min(WARM_UP, requests)), str(prompt)], check=True)
-            before = cpu_of(one.pid)
+            before = cpu_parts_of(one.pid)
             subprocess.run([*driver, str(requests), str(prompt)], check=True)
-            return (cpu_of(one.pid) - before) / requests * 1e6
+            after = cpu_parts_of(one.pid)
+            own, kernel = ((b - a) / requests * 1e6 for a, b in zip(before, after, strict=True))
+            return RequestCpu(own, kernel)
         finally:
             one.terminate()
 
@@ -319,18 +390,23 @@ def main() -> None:
                 assert upstream.stdout is not None
                 ports = [int(text) for text in upstream.stdout.readline().split()]
                 port = free_port()
-                own_us = measure(ours(ports, port), port, PROMPT, folder, REQUESTS)
+                own = measure(ours(ports, port), port, PROMPT, folder, REQUESTS)
                 port = free_port()
-                large_us = measure(ours(ports, port), port, LARGE_PROMPT, folder, REQUESTS // 6)
-                peers_us = {}
+                bare = [sys.executable, "-m", __spec__.name, "tunnel", str(port), *map(str, ports)]
+                floor = measure(bare, port, PROMPT, folder, REQUESTS)
+                port = free_port()
+                large_us = measure(ours(ports, port), port, LARGE_PROMPT, folder, REQUESTS // 6).us
+                peers = {}
                 for peer, (_, _, requests) in PEERS.items():
                     port = free_port()
-                    found = theirs(peer, ports, port, folder)
-                    if found is not None:
-                        peers_us[peer] = measure(found, port, PROMPT, folder, requests)
+                    started = theirs(peer, ports, port, folder)
+                    if started is not None:
+                        peers[peer] = measure(started, port, PROMPT, folder, requests)
             finally:
                 upstream.terminate()
         idle_kb = measure_idle(folder)
+    for name, found in {"gateway": own, "a tunnel on its event loop": floor, **peers}.items():
+        print(f"{name}: {found.us:.0f} us a request, {found.kernel_us:.0f} us of it the kernel's")
     report(
         Claim(
             "gateway: memory of a stream that stands still",
@@ -344,7 +420,7 @@ def main() -> None:
     report(
         Claim(
             "gateway: CPU per streaming request",
-            ours=own_us,
+            ours=own.us,
             baseline=TARGET_US,
             most=1.0,
             unit="us",
@@ -361,12 +437,12 @@ def main() -> None:
             against="target",
         )
     )
-    for peer, peer_us in peers_us.items():
+    for peer, found in peers.items():
         report(
             Claim(
                 f"gateway: CPU per streaming request beside {peer}",
-                ours=own_us,
-                baseline=peer_us,
+                ours=own.us,
+                baseline=found.us,
                 most=1.0,
                 unit="us",
                 against=f"{peer}, {PEERS[peer].routes}",
@@ -380,6 +456,8 @@ if __name__ == "__main__":
             run_loop(serve(Upstream))
         case ["serve", "silent"]:
             run_loop(serve(Silent))
+        case ["tunnel", port, *ports]:
+            run_loop(tunnel(int(port), tuple(map(int, ports))))
         case ["hold", port, pid]:
             run_loop(hold(int(port), int(pid)))
         case ["drive", port, requests, prompt]:

@@ -111,12 +111,13 @@ _UNPRINTABLE: Final = re.compile(
 )
 
 
-def printable(text: str) -> str:
+def printable(text: str, backslash: str = "\\") -> str:
     """Text that others wrote, for a terminal: what would steer it is written out, as in JSON.
 
     Whatever a server, a trace or a folder of results says is shown through this. Lines stay.
+    `backslash` is how the format of the text writes one.
     """
-    return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return _UNPRINTABLE.sub(lambda found: backslash + json.dumps(found[0])[2:-1], text)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -13,16 +13,24 @@ import msgspec
 from windtunnel.core.errors import printable
 
 
+def metrics_page(registry: Any) -> bytes:
+    """All metrics in Prometheus' text format. Names that others gave, such as those of models, may
+    have characters that steer a terminal: those are written out.
+    """
+    from prometheus_client import generate_latest
+
+    return printable(generate_latest(registry).decode(), "\\\\").encode()
+
+
 def admin_app(registry: Any, why_not_ready: Callable[[], str], more: Sequence[Any] = ()) -> Any:
     """`/metrics`, `/healthz`, `/readyz` (503 with the reason while there is one), and more."""
-    from prometheus_client import generate_latest
     from starlette.applications import Starlette
     from starlette.requests import Request as WebRequest
     from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
 
     async def metrics(_: WebRequest) -> Response:
-        return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
+        return Response(metrics_page(registry), media_type="text/plain; version=0.0.4")
 
     async def healthz(_: WebRequest) -> Response:
         return PlainTextResponse("ok\n")

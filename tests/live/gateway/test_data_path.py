@@ -1,6 +1,7 @@
 """Bytes in and out: answers pass unchanged, bad requests are refused, nothing leaks."""
 
 import asyncio
+import contextlib
 import json
 
 import pytest
@@ -275,6 +276,88 @@ def test_a_large_head_and_many_headers_are_refused() -> None:
             assert (await it.raw(start + many + b"\r\n")).startswith(b"HTTP/1.1 431 ")
             long = b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"
             assert (await it.raw(long)).startswith(b"HTTP/1.1 431 ")
+
+    run(test())
+
+
+@pytest.mark.parametrize(("size", "status"), [(65_000, 200), (66_000, 431), (120_000, 431)])
+@pytest.mark.parametrize("headers", [1, 100])
+@pytest.mark.parametrize("first", [100, 60_000, 200_000])
+def test_a_head_over_its_limit_never_passes_however_it_is_cut(
+    size: int, status: int, headers: int, first: int
+) -> None:
+    async def test() -> None:
+        async with bed() as it:
+            asked = large_head(size, headers)
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+            writer.write(asked[:first])
+            await asyncio.sleep(0.02)
+            writer.write(asked[first:])
+            assert (await read_answer(reader)).status == status
+            writer.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("size", [65_000, 66_000])
+def test_a_head_that_was_sent_ahead_has_the_same_limit(size: int) -> None:
+    async def test() -> None:
+        async with bed() as it:
+            got = await it.raw(request() + large_head(size, 1, b"connection: close\r\n"))
+            assert got.count(b"HTTP/1.1 200 ") == (2 if size < 65_536 else 0)
+            assert it.program.proxy.metrics.bugs == 0
+
+    run(test())
+
+
+def large_head(size: int, headers: int, more: bytes = b"") -> bytes:
+    line = b"x-%d: " + b"y" * (size // headers - 10) + b"\r\n"
+    many = b"".join(line % number for number in range(headers))
+    return b"GET /v1/models HTTP/1.1\r\nHost: a\r\n" + many + more + b"\r\n"
+
+
+def test_a_head_that_was_sent_ahead_is_not_kept_without_end() -> None:
+    async def test() -> None:
+        go = asyncio.Event()
+
+        async def waits(_: Received, writer: asyncio.StreamWriter, __: FakeServer) -> None:
+            await go.wait()
+            writer.write(whole(answer()))
+
+        async with bed(waits) as it:
+            reader, writer = await it.open()
+            await it.until(lambda: it.core.servers[0].in_flight == 1)
+            writer.write(b"GET /v1/models HTTP/1.1\r\nHost: a\r\nx: ")
+            with contextlib.suppress(ConnectionError):
+                for _ in range(100):
+                    writer.write(b"y" * 10_000)
+                    await writer.drain()
+                    await asyncio.sleep(0.001)
+                assert await reader.read() == b""
+            await it.until(lambda: it.core.servers[0].in_flight == 0)
+            assert writer.transport.is_closing()
+            it.settled()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v1/chat/completions", "POST"),
+        ("PUT", "/v1/embeddings", "POST"),
+        ("POST", "/v1/models", "GET"),
+        ("PUT", "/v1/responses/resp_1", "GET, DELETE"),
+    ],
+)
+def test_a_method_that_a_path_does_not_have_is_answered_with_those_it_has(
+    method: str, path: str, allowed: str
+) -> None:
+    async def test() -> None:
+        async with bed() as it:
+            got = await it.ask(method=method, path=path)
+            assert (got.status, got.headers["allow"]) == (405, allowed)
+            assert got.json["error"]["type"] == "invalid_request_error"
 
     run(test())
 

@@ -4,7 +4,9 @@ import asyncio
 import json
 from pathlib import Path
 
+import aiohttp
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.live.gateway.bed import (
     DONE,
@@ -21,6 +23,7 @@ from tests.live.gateway.bed import (
     run,
     whole,
 )
+from windtunnel.live.admin import JsonLines
 from windtunnel.live.gateway.audit import audit
 from windtunnel.live.gateway.probes import ServerProbe
 
@@ -355,6 +358,76 @@ def test_a_server_that_leaves_the_list_is_drained_and_one_that_joins_is_used(
         await new.stop()
 
     run(test())
+
+
+def test_an_emptied_list_leaves_no_server_at_once_and_a_half_written_one_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    listed = tmp_path / "servers"
+
+    async def test() -> None:
+        server = await FakeServer().start()
+        listed.write_text(f"{server.url}\n")
+        async with bed(sets=(f"live.servers_file={listed}",), ready=False) as it:
+            await it.servers[0].stop()
+            await it.until(
+                lambda: len(it.core.servers) == 2 and it.core.servers[1].availability.healthy
+            )
+            await it.until(lambda: not it.core.servers[0].availability.healthy)
+            state = it.core.servers[1].availability
+            listed.write_text("")
+            await asyncio.sleep(0)
+            listed.write_text(f"{server.url}\n# as it was\n")
+            for _ in range(60):
+                await asyncio.sleep(0.01)
+                assert not state.draining
+            listed.write_text("")
+            await it.until(lambda: state.draining, seconds=1.0)
+            assert (await it.ask(method="GET", path="/v1/models")).json["data"] == []
+            async with aiohttp.ClientSession() as session:
+                got = await session.get(f"{it.program.admin_url}/readyz")
+                assert (got.status, await got.text()) == (503, "no server is ready\n")
+            listed.write_text(f"{server.url}\n")
+            await it.until(lambda: not state.draining, seconds=1.0)
+            assert (await it.ask()).status == 200
+            it.settled()
+        await server.stop()
+
+    run(test())
+
+
+def test_names_that_servers_give_do_not_steer_a_terminal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Control characters are written out in metrics and in both logs; labels stay valid."""
+    name = 'm\x1b[31m\x9b\x7f\u202e\\"\n\t'
+    access = tmp_path / "access"
+
+    async def test() -> None:
+        async with bed(sets=(f"live.access_log={access}",), ready=False) as it:
+            it.servers[0].models = [{"id": name}]
+            await it.until(lambda: it.core.knows(name))
+            assert (await it.ask(chat(model=name))).status == 200
+            assert (await it.ask(chat(model=name + "?"))).status == 404
+            async with aiohttp.ClientSession() as session:
+                got = await session.get(f"{it.program.admin_url}/metrics")
+                page = await got.text()
+        assert not controls(page)
+        families = text_string_to_metric_families(page)
+        labels = [one.labels for family in families for one in family.samples]
+        shown = 'm\\u001b[31m\\u009b\\u007f\\u202e\\"\n\\t'
+        assert shown in {one.get("model") for one in labels}
+        lines = access.read_text()
+        assert not controls(lines)
+        assert json.loads(lines.splitlines()[0])["model"] == name
+        logged = [JsonLines().format(record) for record in caplog.records]
+        assert not controls("\n".join(logged))
+
+    run(test())
+
+
+def controls(text: str) -> list[str]:
+    return [letter for letter in text if not letter.isprintable() and letter != "\n"]
 
 
 def test_a_name_is_resolved_to_servers_and_a_name_without_addresses_stops_nothing() -> None:

@@ -225,6 +225,27 @@ def test_a_frame_does_not_copy_what_is_held_of_its_message() -> None:
     assert peer.seen == [sent]
 
 
+def test_room_for_a_byte_does_not_copy_the_rest_of_an_answer() -> None:
+    """The memory at its peak shows a copy, were it made for one frame only."""
+    peer = Peer()
+    peer.begin()
+    sent = bytes(range(256)) * (1 << 12)
+    tracemalloc.start()
+    try:
+        peer.calls[0].write(sent)
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(100):
+            peer.give(window(1) + frame(h2.WINDOW_UPDATE, 0, 0, (1).to_bytes(4, "big")))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < len(sent) // 4
+    peer.give(window(1 << 30) + frame(h2.WINDOW_UPDATE, 0, 0, (1 << 30).to_bytes(4, "big")))
+    got = b"".join(one[3] for one in peer.wire.frames() if one[0] == h2.DATA)
+    assert got[5:] == sent
+
+
 def test_a_finished_call_whose_answer_waits_gets_no_more_messages() -> None:
     seen: list[bytes] = []
     closed: list[int] = []

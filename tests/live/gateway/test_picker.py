@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -37,10 +37,48 @@ import grpc  # noqa: E402
 from envoy.config.core.v3.base_pb2 import HeaderMap, HeaderValue  # noqa: E402
 
 from windtunnel.live.gateway.picker import grpc_server, service  # noqa: E402
-from windtunnel.live.gateway.picker.service import PickerStream  # noqa: E402
+from windtunnel.live.gateway.picker.pieces import (  # noqa: E402
+    REQUEST_BODY,
+    RESPONSE_BODY,
+    answer_piece,
+    piece_response,
+)
+from windtunnel.live.gateway.picker.service import PROCESS  # noqa: E402
 
 PICKER = ("live.picker={listen: '127.0.0.1:0'}",)
 DESTINATION = "x-gateway-destination-endpoint"
+
+
+@given(st.binary(max_size=300) | st.binary(min_size=20_000, max_size=20_100), st.booleans())
+def test_pieces_are_read_and_written_as_the_library_does(data: bytes, last: bool) -> None:
+    body = messages.HttpBody(body=data, end_of_stream=last)
+    sent = messages.ProcessingRequest(response_body=body).SerializeToString()
+    assert answer_piece(sent) == (data, last)
+    piece = messages.StreamedBodyResponse(body=data, end_of_stream=last)
+    mutation = messages.BodyMutation(streamed_response=piece)
+    common = messages.CommonResponse(body_mutation=mutation)
+    part = messages.BodyResponse(response=common)
+    for field, name in ((REQUEST_BODY, "request_body"), (RESPONSE_BODY, "response_body")):
+        wanted = messages.ProcessingResponse(**{name: part}).SerializeToString()
+        assert piece_response(field, data, last) == wanted
+
+
+@given(st.binary(max_size=40), st.binary(max_size=4), st.integers(0, 44), st.booleans())
+def test_what_is_read_as_a_piece_is_one_for_the_library(
+    data: bytes,
+    more: bytes,
+    place: int,
+    last: bool,
+) -> None:
+    """Any message that is damaged or longer is the same for both, or left to the library."""
+    body = messages.HttpBody(body=data, end_of_stream=last)
+    sent = messages.ProcessingRequest(response_body=body).SerializeToString()
+    damaged = sent[:place] + more + sent[place + len(more) :]
+    found = answer_piece(damaged)
+    if found is not None:
+        wanted = messages.ProcessingRequest.FromString(damaged)
+        assert wanted.WhichOneof("request") == "response_body"
+        assert found == (wanted.response_body.body, wanted.response_body.end_of_stream)
 
 
 class FakeEnvoy:
@@ -51,16 +89,24 @@ class FakeEnvoy:
         self.over = asyncio.Event()
         service = it.program.picker
         assert service is not None
-        self._stream = PickerStream(service, self.out.put_nowait, self.leave)
+        handler = service.handler_of(PROCESS, cast("grpc_server.GrpcCall", self))
+        assert handler is not None
+        self._message, self._closed = handler
+
+    def write(self, data: bytes) -> None:
+        self.out.put_nowait(messages.ProcessingResponse.FromString(data))
+
+    def finish(self) -> None:
+        self.leave()
 
     def leave(self) -> None:
         """Either side ends the stream."""
         if not self.over.is_set():
             self.over.set()
-            self._stream.closed()
+            self._closed()
 
     def send(self, **message: Any) -> None:
-        self._stream.message(messages.ProcessingRequest(**message))
+        self._message(messages.ProcessingRequest(**message).SerializeToString())
 
     def head(
         self,
@@ -79,7 +125,7 @@ class FakeEnvoy:
         if subset is not None:
             hint = message.metadata_context.filter_metadata["envoy.lb.subset_hint"]
             hint["x-gateway-destination-endpoint-subset"] = subset
-        self._stream.message(message)
+        self._message(message.SerializeToString())
 
     def body(self, data: bytes, *, last: bool = True) -> None:
         self.send(request_body=messages.HttpBody(body=data, end_of_stream=last))

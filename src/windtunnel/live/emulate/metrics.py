@@ -10,6 +10,7 @@ from typing import Any
 
 from windtunnel.core.histogram import GROWTH, Histogram
 from windtunnel.engine.server import Server
+from windtunnel.live.admin import metrics_page
 from windtunnel.workload.request import Request
 
 STOP, LENGTH, ABORT = "stop", "length", "abort"
@@ -139,7 +140,7 @@ class Metrics:
 
     def page(self, now_s: float, lag_s: float) -> bytes:
         """All of it in Prometheus' text format; `now_s` is emulated time, `lag_s` is not."""
-        from prometheus_client import CollectorRegistry, generate_latest
+        from prometheus_client import CollectorRegistry
         from prometheus_client.registry import Collector
 
         families = list(self._families(now_s, lag_s))
@@ -150,7 +151,7 @@ class Metrics:
 
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Look())
-        return generate_latest(registry)
+        return metrics_page(registry)
 
     def _families(self, now_s: float, lag_s: float) -> Iterator[Any]:
         from prometheus_client.core import (

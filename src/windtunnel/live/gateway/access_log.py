@@ -9,8 +9,10 @@ from typing import IO, Any, Final
 import msgspec
 
 from windtunnel.core.clock import unix_s
-from windtunnel.core.errors import OutputError
+from windtunnel.core.errors import OutputError, printable
 from windtunnel.live.lines import LineBuffer
+
+DELETE: Final = 127
 
 
 class AccessLog:
@@ -28,7 +30,10 @@ class AccessLog:
 
     def add(self, line: dict[str, Any]) -> None:
         """A request that has ended; the time of its end comes first."""
-        self._lines.add(self._encode({"time": round(unix_s(), 3), **line}) + b"\n")
+        data = self._encode({"time": round(unix_s(), 3), **line})
+        if not data.isascii() or DELETE in data:  # JSON writes out all other control characters
+            data = printable(data.decode()).encode()
+        self._lines.add(data + b"\n")
 
     def flush(self) -> None:
         self._lines.flush()

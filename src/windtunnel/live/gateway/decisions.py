@@ -277,7 +277,7 @@ class GatewayCore:
         found = {
             card.name: card
             for one in self.servers
-            if one.availability.healthy
+            if one.availability.healthy and not one.availability.draining
             for card in one.models
         }
         return [found[name] for name in sorted(found)]

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 MOST_LISTED: Final = 4096
 LARGEST_LIST: Final = 1 << 20
-FILE_EVERY_S: Final = 1.0
+FileStamp = tuple[int, int, int] | None
+"""What differs once a file was written or replaced; None: there is no file."""
+FILE_EVERY_S: Final = 0.2
 
 _log = logging.getLogger("windtunnel.gateway")
 
@@ -77,7 +79,9 @@ class Discovery:
             self._cluster = load_config(environment=environment)
         self._changed: Final = changed
         self._lists: Final[dict[str, list[ServerEntry]]] = {}
+        self._stamp: FileStamp = None
         if self._path is not None:
+            self._stamp = _stamp(self._path)
             self._lists[self._path] = _plain(read_list(self._path, self._fault_of))
 
     def servers(self) -> dict[str, ServerEntry]:
@@ -103,16 +107,20 @@ class Discovery:
             self._changed()
 
     async def _watch_file(self, path: str) -> None:
-        """Reads the file again whenever it changes; one that cannot be read changes nothing."""
-        stamp = _stamp(path)
+        """Reads the file again whenever it has changed, and is still the same one look later: it
+        may be half written. One that cannot be read changes nothing.
+        """
+        taken = seen = self._stamp
         while True:
             await asyncio.sleep(FILE_EVERY_S)
-            if _stamp(path) != stamp:
-                stamp = _stamp(path)
-                try:
-                    self._take(path, _plain(read_list(path, self._fault_of)))
-                except InputError as error:
-                    _log.error("%s", error)
+            before, seen = seen, _stamp(path)
+            if seen == taken or seen != before:
+                continue
+            taken = seen
+            try:
+                self._take(path, _plain(read_list(path, self._fault_of)))
+            except InputError as error:
+                _log.error("%s", error)
 
     async def _watch_name(self, number: int) -> None:
         """Resolves a name again and again; a failure changes nothing."""
@@ -145,9 +153,9 @@ def _plain(urls: Sequence[str]) -> list[ServerEntry]:
     return [ServerEntry(url=url) for url in urls]
 
 
-def _stamp(path: str) -> tuple[int, int] | None:
+def _stamp(path: str) -> FileStamp:
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -9,6 +9,7 @@ import msgspec
 
 from windtunnel.analysis.shadow.shadow import OF_THE_RUN, Shadow, ShadowTick
 from windtunnel.core.clock import cpu_s
+from windtunnel.live.admin import metrics_page
 from windtunnel.live.emulate.serving import serve
 from windtunnel.live.shadow.cluster import ClusterSource
 from windtunnel.live.shadow.following import TrafficSource
@@ -104,7 +105,7 @@ class ShadowProgram:
         }
 
     def _pages(self) -> Any:
-        from prometheus_client import CollectorRegistry, generate_latest
+        from prometheus_client import CollectorRegistry
         from starlette.applications import Starlette
         from starlette.requests import Request as WebRequest
         from starlette.responses import HTMLResponse, PlainTextResponse, Response
@@ -114,7 +115,7 @@ class ShadowProgram:
         registry.register(_Figures(self))
 
         async def metrics(_: WebRequest) -> Response:
-            return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
+            return Response(metrics_page(registry), media_type="text/plain; version=0.0.4")
 
         async def healthz(_: WebRequest) -> Response:
             return PlainTextResponse("ok\n")

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MOST_PIPELINED: Final = 16
 HEAD_END: Final = b"\r\n\r\n"
 LARGE_BODY: Final = 32 << 10
+HEADER_BYTES: Final = 4
+"""Of a header beside its name and value: a colon, a space and the end of the line."""
+HEAD_TOO_LARGE: Final = "The head of the request is too large."
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON: Final = b"content-type: application/json\r\n"
 CLOSE: Final = b"connection: close\r\n"
@@ -48,7 +51,8 @@ class ClientConnection:
         self.state = IDLE
         self.paused = False  # its socket takes no more for now
         self._parser = httptools.HttpRequestParser(self)
-        self._head_bytes = 0
+        self._head_bytes = 0  # of the address and headers of the request that is being read
+        self._unread_bytes = 0  # since the last end of a head, of a request, or piece of a body
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
@@ -105,8 +109,7 @@ class ClientConnection:
                 data = self._take_body(data)
                 if not data:
                     return
-            if self.state <= HEAD:
-                self._head_bytes += len(data)
+            self._unread_bytes += len(data)
             if self._between and (len(data) > LARGE_BODY or data.endswith(HEAD_END)):
                 data = self._feed_large(data)
             if data:
@@ -121,8 +124,8 @@ class ClientConnection:
         except httptools.HttpParserError:
             self._refuse(ClientError(400, "The request is not valid HTTP/1.1."))
         else:
-            if self.state == HEAD and self._head_bytes > self.proxy.limits.head_bytes:
-                self._refuse(ClientError(431, "The head of the request is too large."))
+            if self._unread_bytes > self.proxy.limits.head_bytes:
+                self._refuse(ClientError(431, HEAD_TOO_LARGE))
 
     def _take_body(self, data: bytes) -> bytes:
         """A piece of a body that goes past the parser; what follows it."""
@@ -167,6 +170,7 @@ class ClientConnection:
 
     def on_message_begin(self) -> None:
         self._between = False
+        self._head_bytes = 0
         self._url = b""
         self._headers = []
         self._body = []
@@ -180,16 +184,23 @@ class ClientConnection:
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        if len(self._url) > self.proxy.limits.head_bytes:
-            raise ClientError(431, "The address of the request is too long.")
+        self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         headers = self._headers
         headers.append((name.lower(), value))
         if len(headers) > MOST_HEADERS:
             raise ClientError(431, f"The request has more than {MOST_HEADERS} headers.")
+        self._count_head(len(name) + len(value) + HEADER_BYTES)
+
+    def _count_head(self, size: int) -> None:
+        """Trailers count as well; a request that was sent ahead has a limit like any other."""
+        self._head_bytes += size
+        if self._head_bytes > self.proxy.limits.head_bytes:
+            raise ClientError(431, HEAD_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
+        self._unread_bytes = 0
         parser = self._parser
         head = RequestHead(
             parser.get_method(),
@@ -219,6 +230,7 @@ class ClientConnection:
             self.transport.write(CONTINUE)
 
     def on_body(self, data: bytes) -> None:
+        self._unread_bytes = 0
         self._body_bytes += len(data)
         most = self.proxy.limits.body_bytes
         if self._body_bytes > most:
@@ -235,7 +247,7 @@ class ClientConnection:
         assert head is not None
         self._between = True
         self._body = []
-        self._head_bytes = 0
+        self._unread_bytes = 0
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         if self.state == ANSWER:
             if len(self._next) >= MOST_PIPELINED:

@@ -1,6 +1,6 @@
 """What a gateway says when it cannot answer: OpenAI's error objects, with the right status."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -57,8 +57,22 @@ class ClientError(Exception):
     """A request that is refused before anything is decided about it."""
 
     def __init__(
-        self, status: int, message: str, *, code: str | None = None, param: str | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        headers: bytes = b"",
     ) -> None:
         super().__init__(message)
         self.status: Final = status
         self.body: Final = error_body(status, message, code, param)
+        self.headers: Final = headers
+        """Lines of the answer's head that belong to the status."""
+
+
+def method_error(allowed: Sequence[str]) -> ClientError:
+    """405: the path exists, and has these methods."""
+    message = f"Use {' or '.join(allowed)} for this path."
+    return ClientError(405, message, headers=f"allow: {', '.join(allowed)}\r\n".encode())

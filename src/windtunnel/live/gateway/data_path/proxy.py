@@ -24,7 +24,7 @@ from windtunnel.live.gateway.data_path.bodies import (
     without_fields,
 )
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
-from windtunnel.live.gateway.data_path.errors import ClientError
+from windtunnel.live.gateway.data_path.errors import ClientError, method_error
 from windtunnel.live.gateway.data_path.exchange import COMPLETED, RESPONSES, Exchange
 from windtunnel.live.gateway.data_path.http import RequestHead
 from windtunnel.live.gateway.data_path.prompts import PromptReader
@@ -211,7 +211,8 @@ class Proxy:
         except ClientError as error:
             given = self._id_of(head)
             self.refused_early(error, given, head.path)
-            client.reply(error.status, error.body, b"x-request-id: %b\r\n" % given)
+            own = b"x-request-id: %b\r\n%b" % (given, error.headers)
+            client.reply(error.status, error.body, own)
         except Exception as error:  # noqa: BLE001 - one request must not take down the others
             self.bug(error)
             client.abort()
@@ -234,14 +235,14 @@ class Proxy:
         self, client: ClientConnection, head: RequestHead, path: bytes, body: bytes, began_s: float
     ) -> None:
         holder = self.identify(head)
-        fields = self.read(head, path, body)
+        fields = self.read(head, body)
         exchange = Exchange(self, client, head, fields, self.arrived, began_s)
         self.start(exchange, path, body, holder, ())
 
-    def read(self, head: RequestHead, path: bytes, body: bytes) -> BodyFields:
+    def read(self, head: RequestHead, body: bytes) -> BodyFields:
         """What decisions need of a request for a model that there is; else a ClientError."""
         if head.method != b"POST":
-            raise ClientError(405, f"Use POST for {path.decode()}.")
+            raise method_error(("POST",))
         kind = head.get(b"content-type")
         if kind is not None and not kind.lower().startswith(b"application/json"):
             raise ClientError(415, "The content type must be application/json.")
@@ -418,7 +419,7 @@ class Proxy:
             self.core.tick(now_s)
             self.pump()
         for pool in self.pools:
-            pool.sweep(asyncio.get_running_loop().time())
+            pool.sweep(lap_s())
         if self.trace is not None:
             self.trace.flush()
             self.metrics.lost["trace"] = self.trace.lost
@@ -625,7 +626,7 @@ class Proxy:
         if path == b"/v1/models" or path.startswith(b"/v1/models/"):
             self.identify(head)
             if head.method != b"GET":
-                raise ClientError(405, "Models are asked for with GET.")
+                raise method_error(("GET",))
             name = path[len(b"/v1/models/") :].decode("utf-8", "replace")
             client.reply(200, self._models(name), own)
             return
@@ -644,7 +645,7 @@ class Proxy:
         """The server that has a stored answer; what may not be asked of it is a ClientError."""
         allowed = [method.decode() for method, ends in METHODS.items() if what in ends]
         if head.method.decode("latin-1") not in allowed:
-            raise ClientError(405, f"This is asked with {' or '.join(allowed)}.")
+            raise method_error(allowed)
         owner = self.responses.find(name, tenant)
         if owner is None:
             message = f"The response `{name.decode()}` does not exist."

@@ -6,6 +6,7 @@ from typing import Final, cast
 
 import httptools
 
+from windtunnel.core.clock import lap_s
 from windtunnel.live.gateway.data_path.chunks import LAST_CHUNK, ChunkDecoder
 from windtunnel.live.gateway.data_path.http import BODILESS
 from windtunnel.live.gateway.data_path.timing import Progress
@@ -341,7 +342,7 @@ class ServerPool:
 
     def release(self, connection: ServerConnection) -> None:
         if len(self._idle) < MOST_IDLE and connection.transport is not None:
-            connection.idle_since_s = asyncio.get_running_loop().time()
+            connection.idle_since_s = lap_s()  # asking for the loop is a system call
             self._idle.append(connection)
         elif connection.transport is not None:
             connection.transport.close()

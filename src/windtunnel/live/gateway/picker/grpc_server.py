@@ -6,6 +6,7 @@ its connection get room to send more.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -86,7 +87,8 @@ class GrpcCall:
         self.received = 0  # bytes since room was last given
         self.held: Final = bytearray()  # the start of a message
         self.needed = 0  # bytes that must be held before more of it can be read
-        self.waiting: Final[list[bytes]] = []  # messages that the peer has no room for
+        self.waiting: Final[deque[bytes]] = deque()  # messages that the peer has no room for
+        self.waiting_sent = 0  # bytes of the first of them that went out
         self.begun = False  # the head of the answer was sent
         self.peer_ended = False
         self.status = -1  # with which it ends once nothing waits
@@ -468,12 +470,12 @@ class GrpcConnection:
             if room <= 0:
                 self._blocked[call] = None
                 return
-            message = waiting[0]
-            piece = message[:room]
-            if len(piece) < len(message):
-                waiting[0] = message[len(piece) :]
-            else:
-                waiting.pop(0)
+            message, place = waiting[0], call.waiting_sent
+            piece = message[place : place + room]
+            call.waiting_sent = place + len(piece)
+            if call.waiting_sent == len(message):
+                waiting.popleft()
+                call.waiting_sent = 0
             call.window -= len(piece)
             self._window -= len(piece)
             self._write(frame(DATA, 0, call.number, piece))

@@ -14,13 +14,19 @@ from envoy.type.v3.http_status_pb2 import HttpStatus
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct
 
-from windtunnel.live.gateway.data_path.errors import KEPT_BODY, ClientError, redacted
+from windtunnel.live.gateway.data_path.errors import KEPT_BODY, ClientError, method_error, redacted
 from windtunnel.live.gateway.data_path.http import RequestHead
 from windtunnel.live.gateway.data_path.picked import PICKED, STOPPED, UNDECIDED, PickedRequest
 from windtunnel.live.gateway.data_path.proxy import ANSWERED_BY_SERVERS, KeyHolder
 from windtunnel.live.gateway.data_path.responses import ASKED
 from windtunnel.live.gateway.data_path.timing import Deadlines
 from windtunnel.live.gateway.picker.grpc_server import OK, CallHandler, GrpcCall, GrpcService
+from windtunnel.live.gateway.picker.pieces import (
+    REQUEST_BODY,
+    RESPONSE_BODY,
+    answer_piece,
+    piece_response,
+)
 
 if TYPE_CHECKING:
     from windtunnel.live.gateway.data_path.proxy import Proxy
@@ -85,12 +91,13 @@ class PickerService:
         if path != PROCESS:
             return None
 
-        def write(message: Any) -> None:
-            call.write(message.SerializeToString())
-
-        stream = PickerStream(self, write, call.finish)
+        stream = PickerStream(self, call.write, call.finish)
 
         def message(data: bytes) -> None:
+            piece = answer_piece(data)
+            if piece is not None:
+                stream.answer_piece(*piece)
+                return
             try:
                 found = messages.ProcessingRequest.FromString(data)
             except DecodeError:
@@ -156,11 +163,11 @@ class PickerStream:
     """One request in Envoy: its messages in, ours out, in the order that the protocol has."""
 
     def __init__(
-        self, service: PickerService, write: Callable[[Any], None], finish: Callable[[], None]
+        self, service: PickerService, write: Callable[[bytes], None], finish: Callable[[], None]
     ) -> None:
         self._service: Final = service
         self._proxy: Final = service.proxy
-        self._write: Final = write
+        self._write_bytes: Final = write
         self._finish: Final = finish
         self._state = REQUEST
         self._trailers = False  # the request has some: they end it
@@ -179,6 +186,16 @@ class PickerStream:
         except Exception as error:  # noqa: BLE001 - one request must not take down the others
             self._proxy.bug(error)
             self._finish()
+
+    def answer_piece(self, data: bytes, last: bool) -> None:  # noqa: FBT001
+        try:
+            self._response_body(data, last=last)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._proxy.bug(error)
+            self._finish()
+
+    def _write(self, message: Any) -> None:
+        self._write_bytes(message.SerializeToString())
 
     def closed(self) -> None:
         """Envoy has ended the stream, or is gone."""
@@ -200,7 +217,7 @@ class PickerStream:
             if self._state == ANSWER and self._request is not None:
                 self._request.answer_ended()
             if self._error:
-                self._write(Response(response_body=_body(self._shown(), last=False)))
+                self._write_bytes(piece_response(RESPONSE_BODY, self._shown(), last=False))
             self._write(Response(response_trailers=messages.TrailersResponse()))
         elif kind is not None and self._state == REQUEST:
             self._of_request(kind, message)
@@ -285,7 +302,7 @@ class PickerStream:
         proxy = self._proxy
         among: tuple[int, ...] = ()
         holder = self._service.holder_of(head)
-        fields = proxy.read(head, path, body)
+        fields = proxy.read(head, body)
         if self._subset is not None:
             among = tuple(self._service.servers_at(self._subset))
             if not among:
@@ -329,8 +346,10 @@ class PickerStream:
         if stored is not None:
             return proxy.owner_of(head, stored.group(1), stored.group(2) or b"", tenant)
         is_models = path == b"/v1/models" or path.startswith(b"/v1/models/")
-        if head.method != b"GET" or not (is_models or path == b"/health"):
+        if not (is_models or path == b"/health"):
             raise ClientError(404, "There is nothing at this path.")
+        if head.method != b"GET":
+            raise method_error(("GET",))
         among = None
         if self._subset is not None:
             among = self._service.servers_at(self._subset)
@@ -372,7 +391,7 @@ class PickerStream:
             start += PIECE
             last = start >= len(body)
             ends = last and not self._trailers
-            self._write(Response(request_body=_body(piece, last=ends)))
+            self._write_bytes(piece_response(REQUEST_BODY, piece, last=ends))
             if last:
                 break
         if self._trailers:
@@ -407,7 +426,7 @@ class PickerStream:
             self._error += data[: KEPT_BODY - len(self._error)]
             data = self._shown() if last else b""
         if data or last:
-            self._write(Response(response_body=_body(data, last=last)))
+            self._write_bytes(piece_response(RESPONSE_BODY, data, last=last))
 
     def _shown(self) -> bytes:
         """The server's error without its key, which it may repeat."""
@@ -417,7 +436,7 @@ class PickerStream:
     def _refuse(self, error: ClientError) -> None:
         head = self._head
         self._proxy.refused_early(error, b"", head.path if head is not None else b"")
-        self._stop(_immediate(error.status, error.body, b""))
+        self._stop(_immediate(error.status, error.body, error.headers))
 
     def _stop(self, message: Any) -> None:
         """Envoy answers the client with this, and the stream is over."""
@@ -449,12 +468,6 @@ def _headers(lines: bytes) -> list[HeaderValueOption]:
         if colon:
             found.append(_header(name.decode("latin-1"), value))
     return found
-
-
-def _body(data: bytes, *, last: bool) -> Any:
-    piece = messages.StreamedBodyResponse(body=data, end_of_stream=last)
-    mutation = messages.BodyMutation(streamed_response=piece)
-    return messages.BodyResponse(response=messages.CommonResponse(body_mutation=mutation))
 
 
 def _immediate(status: int, body: bytes, lines: bytes) -> Any:
