@@ -4,7 +4,7 @@ Rows come in groups, and groups are admitted as the models have room. A cell is 
 columns it needs are there; it then waits in task admission's fair queue until it gets a lease. A
 call that fails is tried again after a rest that grows and is never in step; one that failed too
 often is parked until the rest of its group is done, and salvaged then. A refused call (a rate
-limit) waits for as long as it was told to, and else for a moment, longer each time.
+limit) waits for as long as it was told to; else it is next, and rests when it is refused again.
 
 Everything ends: a cell that has been failing for `retry_time_s` is given up. What counts is its
 calls and the waits that it was told to make, from its first failure on, and not what it stood in
@@ -198,10 +198,12 @@ class DatasetScheduler:
 
         It waits for as long as it was told to, and longer where that was wrong several times.
         """
-        # The last try is made when its time is up, not a rest later.
-        left_s = max(0.0, self._settings.retry_time_s - cell.failing_s)
-        own_s = min(left_s, refusal_delay_s(cell.refusals + 1, share, self._stream))
-        return self._failed(cell, "rate_limited", now, max(wait_s, own_s))
+        if cell.refusals > 0:
+            # The last try is made when its time is up, not a rest later.
+            left_s = max(0.0, self._settings.retry_time_s - cell.failing_s)
+            own_s = refusal_delay_s(cell.refusals, share, self._stream)
+            wait_s = max(wait_s, min(left_s, own_s))
+        return self._failed(cell, "rate_limited", now, wait_s)
 
     def failed(self, cell: DatasetCell, reason: str, now: float) -> FailureAction:
         """A call failed in a way that may pass."""
@@ -286,8 +288,11 @@ class DatasetScheduler:
             if not is_refusal:
                 left_s = self._settings.retry_time_s - cell.failing_s
                 rest_s = min(retry_delay_s(cell.attempts - 1, self._stream), left_s)
-            numbers["rest_s"] = rest_s
-            self._rest(cell, now, rest_s)
+            if rest_s > 0.0:
+                numbers["rest_s"] = rest_s
+                self._rest(cell, now, rest_s)
+            else:
+                self._enqueue(cell, now)
         self._report(now, EventKind.TASK_DEFERRED, cell, reason, numbers)
         self._settle(cell.row.group, now)
         return verdict

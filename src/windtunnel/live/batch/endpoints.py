@@ -43,8 +43,7 @@ class EndpointClient:
 
     async def post(self, endpoint: str, api: Api, body: bytes) -> Reply:
         """The reply to a request, or NoReply."""
-        async with self.endpoints[endpoint].post(api, body) as incoming:
-            return Reply(incoming.status, incoming.headers, await incoming.whole())
+        return await self.endpoints[endpoint].ask(api, body)
 
 
 @asynccontextmanager

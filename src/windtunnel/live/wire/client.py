@@ -101,6 +101,23 @@ class Endpoint:
     def get(self, end: str) -> AbstractAsyncContextManager[Incoming]:
         return self._exchange("GET", end, self._headers, None)
 
+    async def ask(self, end: str, body: bytes) -> Reply:
+        """The whole reply to a request; the same as `post`, at half the cost."""
+        import aiohttp
+
+        response = None
+        try:
+            response = await self._session.request(
+                "POST", self._urls[end], headers=self._bodies, data=body, allow_redirects=False
+            )
+            incoming = _incoming(response)
+            return Reply(incoming.status, incoming.headers, await incoming.whole())
+        except (aiohttp.ClientError, OSError) as error:
+            raise _no_reply(error) from None
+        finally:
+            if response is not None:
+                response.release()  # closed, where it was not read to its end
+
     @asynccontextmanager
     async def _exchange(
         self, method: str, end: str, headers: dict[str, str], body: bytes | None
@@ -111,23 +128,32 @@ class Endpoint:
             async with self._session.request(
                 method, self._urls[end], headers=headers, data=body, allow_redirects=False
             ) as response:
-                packing = response.headers.get("content-encoding", "identity")
-                if packing.strip().lower() not in ("", "identity"):
-                    response.close()
-                    raise NoReply(PACKED, "the reply is compressed, which was not requested")
-                yield Incoming(response)
-        except aiohttp.ClientConnectorError as error:
-            number = error.os_error.errno
-            reason = os.strerror(number) if number and number > 0 else "it is not to be found"
-            raise NoReply(CANNOT_CONNECT, f"no connection: {reason.lower()}") from None
-        except aiohttp.ConnectionTimeoutError:
-            raise NoReply(TIMEOUT, "no connection in the time that it may take") from None
-        except TimeoutError:
-            raise NoReply(TIMEOUT, "no reply in the time that a call may take") from None
+                yield _incoming(response)
         except (aiohttp.ClientError, OSError) as error:
-            # Its own text may hold the request with its headers.
-            what = f"the connection broke ({type(error).__name__})"
-            raise NoReply(CONNECTION_BROKEN, what) from None
+            raise _no_reply(error) from None
+
+
+def _incoming(response: aiohttp.ClientResponse) -> Incoming:
+    packing = response.headers.get("content-encoding", "identity")
+    if packing.strip().lower() not in ("", "identity"):
+        response.close()
+        raise NoReply(PACKED, "the reply is compressed, which was not requested")
+    return Incoming(response)
+
+
+def _no_reply(error: aiohttp.ClientError | OSError) -> NoReply:
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        reason = os.strerror(number) if number and number > 0 else "it is not to be found"
+        return NoReply(CANNOT_CONNECT, f"no connection: {reason.lower()}")
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return NoReply(TIMEOUT, "no connection in the time that it may take")
+    if isinstance(error, TimeoutError):
+        return NoReply(TIMEOUT, "no reply in the time that a call may take")
+    # Its own text may hold the request with its headers.
+    return NoReply(CONNECTION_BROKEN, f"the connection broke ({type(error).__name__})")
 
 
 @asynccontextmanager
