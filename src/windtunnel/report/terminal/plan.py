@@ -145,8 +145,8 @@ def _deployment_lines(found: Mapping[str, Any]) -> list[str]:
     if closest is None:
         why = next((row["why"] for row in found["candidates"] if row["why"]), "")
         return [first, f"None of them could be simulated: {why}"]
-    beyond = _cheapest_over(found["candidates"])
-    if beyond is None:
+    searched, beyond = found["searched"], _cheapest_over(found["candidates"])
+    if beyond is None or searched["ruled_out_by_bounds"] < searched["candidates"]:
         return [first, _closest(found)]
     said = f"Beyond the budget, the cheapest that could carry the load is {beyond['label']}"
     return [first, _closest(found), f"{said}, {cost(beyond, found)}."]
