@@ -53,6 +53,8 @@ from windtunnel.fleet.planner.costs import (
     preemption_grace_s,
     victim_score,
 )
+from windtunnel.fleet.planner.entries import Sizing
+from windtunnel.fleet.planner.trading import MOST_TRADERS, Trader, Ware, trade
 from windtunnel.fleet.shape import IDLE_HOLD_S, Resources
 from windtunnel.fleet.states import (
     CONFIGURED,
@@ -351,10 +353,15 @@ class _Cycle:
                 (row, taken)
                 for row, taken in self.acquired
                 if not row.domain_key
-                and len(row.need.sizes()) == 1
+                and (len(row.need.sizes()) == 1 or self.is_new(row, taken))
                 and row not in changed
                 and all(one.kind == kind for one in taken)
             ]
+            if any(len(row.need.sizes()) > 1 for row, _ in asking):
+                if len(asking) <= MOST_TRADERS:
+                    changed += self.trade(asking, state)
+                    continue
+                asking = [one for one in asking if len(one[0].need.sizes()) == 1]
             if any(row.whole for row, _ in asking):
                 rows = self.exchange_some(asking, state)
                 rows = rows or self.exchange_some([one for one in asking if one[0].whole], state)
@@ -365,8 +372,34 @@ class _Cycle:
         self, asking: Sequence[tuple[ReferenceRow, list[Action]]], state: int
     ) -> list[ReferenceRow]:
         """The needs that have other machines now."""
+        kinds, pools = self.pools(asking, state)
+        asks = [
+            self.ask(row, kinds.index(kind), actions, pools)
+            for (row, actions), kind in zip(asking, kinds, strict=True)
+        ]
+        free = [len(pool) for pool in pools]
+        is_short = not all(row.whole for row, _ in asking)
+        if not is_worth_it(free, together(asks), is_short=is_short):
+            return []
+        shares = share_out(free, asks)
+        if shares is None:
+            return []
+        moved = [at for at, share in enumerate(shares) if share != asks[at].has]
+        chosen = [
+            [(pools[choice.stock], count) for choice, count in zip(ask.choices, share, strict=True)]
+            for ask, share in zip(asks, shares, strict=True)
+        ]
+        return self.move(asking, chosen, moved)
+
+    def pools(
+        self, asking: Sequence[tuple[ReferenceRow, list[Action]]], state: int
+    ) -> tuple[list[tuple[object, ...]], list[list[Machine]]]:
+        """The kind of each need, and machines that are alike to all of them."""
         taken = {one.machine: row for row, actions in asking for one in actions}
-        kinds = [(row.need.profile.fingerprint(), row.need.min_unit) for row, _ in asking]
+        kinds: list[tuple[object, ...]] = [
+            (row.need.profile.fingerprint(), tuple(size for size, _ in row.need.sizes()))
+            for row, _ in asking
+        ]
         pools: dict[tuple[object, ...], list[Machine]] = {}
         for machine in sorted(self.machines.values(), key=lambda m: (m.shape.key(), m.id)):
             users = [
@@ -377,18 +410,15 @@ class _Cycle:
             available = is_free(machine) or machine.id in taken
             if users and machine.state == state and available:
                 pools.setdefault((*alike, *users), []).append(machine)
-        asks = [
-            self.ask(row, kinds.index(kind), actions, list(pools.values()))
-            for (row, actions), kind in zip(asking, kinds, strict=True)
-        ]
-        free = [len(pool) for pool in pools.values()]
-        is_short = not all(row.whole for row, _ in asking)
-        if not is_worth_it(free, together(asks), is_short=is_short):
-            return []
-        shares = share_out(free, asks)
-        if shares is None:
-            return []
-        moved = [at for at, share in enumerate(shares) if share != asks[at].has]
+        return kinds, list(pools.values())
+
+    def move(
+        self,
+        asking: Sequence[tuple[ReferenceRow, list[Action]]],
+        chosen: Sequence[Sequence[tuple[list[Machine], int]]],
+        moved: Sequence[int],
+    ) -> list[ReferenceRow]:
+        """Some needs give back what they took, and take so many of each pool."""
         for at in moved:
             row, actions = asking[at]
             for one in actions:
@@ -397,12 +427,65 @@ class _Cycle:
                 self.actions.remove(one)
         for at in moved:
             row, _ = asking[at]
-            for choice, count in zip(asks[at].choices, shares[at], strict=True):
-                pool = [self.machines[m.id] for m in list(pools.values())[choice.stock]]
-                for machine in [m for m in pool if is_free(m)][:count]:
+            for pool, count in chosen[at]:
+                current = [self.machines[m.id] for m in pool]
+                for machine in [m for m in current if is_free(m)][:count]:
                     self.take(row, machine)
             row.whole = not self.left(row)
         return [asking[at][0] for at in moved]
+
+    def is_new(self, row: ReferenceRow, actions: list[Action]) -> bool:
+        """Whether a need has nothing but what it just took."""
+        taken = [one.machine for one in actions]
+        return all(m.id in taken for m in self.machines.values() if m.holder == row.key)
+
+    def trade(
+        self, asking: Sequence[tuple[ReferenceRow, list[Action]]], state: int
+    ) -> list[ReferenceRow]:
+        """The needs that have other machines now, after every two could trade."""
+        kinds, pools = self.pools(asking, state)
+        if len(set(kinds)) < 2:
+            return []
+        numbers = {
+            resources: at for at, resources in enumerate({p[0].shape.resources: 0 for p in pools})
+        }
+        traders = [self.trader(row, actions, pools, numbers) for row, actions in asking]
+        before = [one.has for one in traders]
+        free = [len(pool) for pool in pools]
+        for one in traders:
+            for ware, count in zip(one.wares, one.has, strict=True):
+                free[ware.pool] -= count
+        if not trade(free, traders):
+            return []
+        moved = [at for at, one in enumerate(traders) if one.has != before[at]]
+        chosen = [
+            [(pools[ware.pool], count) for ware, count in zip(one.wares, one.has, strict=True)]
+            for one in traders
+        ]
+        return self.move(asking, chosen, moved)
+
+    def trader(
+        self,
+        row: ReferenceRow,
+        actions: list[Action],
+        pools: list[list[Machine]],
+        numbers: dict[Resources, int],
+    ) -> Trader:
+        taken = [one.machine for one in actions]
+        names = sorted(row.want)
+        sizes = [[dict(size).get(name, 0) for name in names] for size, _ in row.need.sizes()]
+        usable = [at for at, pool in enumerate(pools) if row.matches(pool[0])]
+        usable.sort(key=lambda at: (row.unit_cost(pools[at][0]), pools[at][0].shape.key()))
+        wares = []
+        for at in usable:
+            offered = dict(pools[at][0].shape.resources)
+            amounts = [offered.get(name, 0) for name in names]
+            number = numbers[pools[at][0].shape.resources]
+            wares.append(Ware(at, number, amounts, row.cost(pools[at][0])))
+        has = [sum(m.id in taken for m in pools[at]) for at in usable]
+        left = row.unplaced([m for m in self.has(row) if m.id not in taken])
+        counts = tuple(left.count(size) for size, _ in row.need.sizes())
+        return Trader(Sizing(list(range(len(names))), sizes), counts, wares, has)
 
     def ask(
         self, row: ReferenceRow, kind: int, actions: list[Action], pools: list[list[Machine]]

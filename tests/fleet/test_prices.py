@@ -1,6 +1,13 @@
 """What a need pays for its units, beside a bound that nothing beats."""
 
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
 import pytest
+from scipy.optimize import LinearConstraint, milp
+from scipy.sparse import coo_array
 
 from tests.fleet.worlds import idle
 from windtunnel.core.loop import Loop
@@ -94,6 +101,75 @@ def test_a_mix_with_scarce_machines_costs_little_more(seed: int, plenty: float) 
     assert gap.gap <= 0.03
     again = planner.cycle(1.0)
     assert (again.actions, again.withdrawn) == ([], [])
+
+
+@pytest.mark.parametrize("plenty", [2.0, 0.3, 0.2])
+@pytest.mark.parametrize("seed", range(8))
+def test_needs_of_several_unit_sizes_cost_little_more(seed: int, plenty: float) -> None:
+    """Where cheap machines are scarce, needs with units of two or three sizes trade them: served
+    one after the other, some mixes cost more than that."""
+    mix, planner, draw = Mix(300 + seed), Planner(), Stream(seed, "sizes")
+    mix.needs = [_with_smaller_units(one, draw) for one in mix.needs]
+    machines = mix.machines(mix.shapes, plenty)
+    planner.inventory.load(machines)
+    for cluster, some in mix.wanted().items():
+        planner.needs.replace(cluster, some)
+    plan = planner.cycle(0.0)
+    assert not plan.shortfalls
+    shapes = {one.id: one.shape for one in machines}
+    cost = sum(shapes[action.machine].price_per_hour for action in plan.actions)
+    assert cost <= 1.05 * _filled_bound(mix.needs, Counter(one.shape for one in machines))
+    again = planner.cycle(1.0)
+    assert (again.actions, again.withdrawn) == ([], [])
+
+
+def _with_smaller_units(one: Need, draw: Stream) -> Need:
+    """A need with a second size of units, and often a third."""
+    ((largest, count),) = one.sizes()
+    units, gpus = {largest: count}, dict(largest)["gpu"]
+    for _ in range(2):
+        part = draw.integer(1, gpus)
+        smaller = tuple((name, amount * part // gpus) for name, amount in largest)
+        units.setdefault(smaller, draw.integer(20, 120))
+    amounts = {
+        name: sum(dict(size)[name] * times for size, times in units.items()) for name, _ in largest
+    }
+    sizes = tuple(sorted(units.items(), key=lambda pair: dict(pair[0])["gpu"], reverse=True))
+    return msgspec.structs.replace(one, aggregate=tuple(amounts.items()), units=sizes)
+
+
+def _filled_bound(needs: list[Need], available: Counter[MachineShape]) -> float:
+    """The least cost where needs may have parts of machines, each filled with whole units."""
+    shapes = list(available)
+    limits = [float(available[like]) for like in shapes]
+    costs: list[float] = []
+    entries: list[tuple[int, int, float]] = []
+    for one in needs:
+        first = len(limits)
+        limits += [-float(count) for _, count in one.sizes()]
+        for at, like in enumerate(shapes):
+            for filled in _fillings(dict(like.resources), [dict(size) for size, _ in one.sizes()]):
+                entries.append((at, len(costs), 1.0))
+                entries += [(first + n, len(costs), -float(k)) for n, k in enumerate(filled)]
+                costs.append(like.price_per_hour)
+    at_row, at_column, values = zip(*entries, strict=True)
+    matrix = coo_array((values, (at_row, at_column)), shape=(len(limits), len(costs))).tocsr()
+    limit = LinearConstraint(matrix, np.full(len(limits), -np.inf), np.array(limits))
+    done = milp(np.array(costs), constraints=limit)
+    assert done.status == 0
+    return float(done.fun)
+
+
+def _fillings(free: dict[str, int], sizes: list[dict[str, int]]) -> Iterator[tuple[int, ...]]:
+    """Every number of units of each size that fills a machine."""
+    room = min(free[name] // amount for name, amount in sizes[0].items())
+    if len(sizes) == 1:
+        yield (room,)
+        return
+    for count in range(room + 1):
+        left = {name: amount - count * sizes[0].get(name, 0) for name, amount in free.items()}
+        for rest in _fillings(left, sizes[1:]):
+            yield (count, *rest)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,9 +1,10 @@
 """Machines that were taken in this cycle go to other needs where the sum is cheaper, or where one
 that is short gets some.
 
-Nothing of it has begun. Needs with units of one size take part, wherever their machines are; gangs,
-spreads and needs with several sizes keep what they took. Idle machines and places in quotas are
-exchanged apart from each other, so that no need waits for a machine that it could have at once.
+Nothing of it has begun. Needs with units of one size bid for machines, wherever these are. Where
+there are few needs and some have several sizes, they trade two at a time instead. Gangs and spreads
+keep what they took. Idle machines and places in quotas are exchanged apart from each other, so that
+no need waits for a machine that it could have at once.
 """
 
 from typing import Final
@@ -13,6 +14,7 @@ from windtunnel.fleet.planner.auction import Ask, Choice, is_worth_it, share_out
 from windtunnel.fleet.planner.entries import NeedRow, Stock, Supply
 from windtunnel.fleet.planner.moves import Moves
 from windtunnel.fleet.planner.packing import add
+from windtunnel.fleet.planner.trading import MOST_TRADERS, Trader, Ware, trade
 from windtunnel.fleet.states import IDLE, SPECULATIVE
 
 
@@ -34,8 +36,10 @@ class MachineExchange:
     def note(self, row: NeedRow, began: int) -> None:
         """A need that lacked something has taken what it could; what it took are the last actions,
         from one on."""
-        if row.domain_key or len(row.counts) > 1:
+        if row.domain_key:
             return
+        if len(row.counts) > 1 and len(row.held) > len(self._moves.actions) - began:
+            return  # how what it had is filled depends on what it takes
         actions, number = self._moves.actions, len(self._rows)
         self._rows.append(row)
         self._begins.append(began)
@@ -71,6 +75,12 @@ class MachineExchange:
         return True
 
     def _run(self, numbers: list[int], state: int) -> None:
+        several = [number for number in numbers if len(self._rows[number].counts) > 1]
+        if several:
+            if len(numbers) <= MOST_TRADERS:
+                self._trade(numbers, state)
+                return
+            numbers = [number for number in numbers if len(self._rows[number].counts) == 1]
         whole = [number for number in numbers if self._rows[number].whole]
         if whole and not self._try(numbers, state) and len(whole) < len(numbers):
             self._try(whole, state)
@@ -98,6 +108,31 @@ class MachineExchange:
                 self._take(row, pools.pools[choice.stock], count, state)
             row.whole = not any(row.left)
         return True
+
+    def _trade(self, numbers: list[int], state: int) -> None:
+        """Lets needs trade machines in a state, two at a time."""
+        rows = self._rows
+        pools = MachinePools(state)
+        for number in numbers:
+            pools.join(rows[number], self._taken(number))
+        if not pools.divide():
+            return
+        traders = [pools.trader(rows[number], self._taken(number)) for number in numbers]
+        before = [one.has for one in traders]
+        free = list(pools.free)
+        for one in traders:
+            for at, ware in enumerate(one.wares):
+                free[ware.pool] -= one.has[at]
+        if not trade(free, traders):
+            return
+        changed = [at for at, one in enumerate(traders) if one.has != before[at]]
+        for at in changed:
+            self._give_back(numbers[at])
+        for at in changed:
+            row = rows[numbers[at]]
+            for ware, count in zip(traders[at].wares, traders[at].has, strict=True):
+                self._take(row, pools.pools[ware.pool], count, state)
+            row.whole = not any(row.left)
 
     def _taken(self, number: int) -> dict[Stock, int]:
         """What a need took, by stock."""
@@ -206,11 +241,36 @@ class MachinePools:
         assert supply is not None
         return self._ask(self._kinds[id(supply)], _units(row, supply, taken), taken)
 
-    def _ask(self, kind: int, units: int, taken: dict[Stock, int]) -> Ask:
+    def trader(self, row: NeedRow, taken: dict[Stock, int]) -> Trader:
+        """A need that trades what it took."""
+        supply = row.supply
+        assert supply is not None
+        ranked: list[tuple[int, int]] = []
+        for number, some in enumerate(self.pools):
+            rank = supply.rank.get(some[0])
+            if rank is not None:
+                ranked.append((rank, number))
+        ranked.sort()
+        by_pool = self._by_pool(taken)
+        wares: list[Ware] = []
+        has: list[int] = []
+        for rank, number in ranked:
+            stock = self.pools[number][0]
+            wares.append(Ware(number, stock.kind, stock.amounts, supply.costs[rank]))
+            has.append(by_pool.get(number, 0))
+        if len(row.counts) == 1:
+            return Trader(row.sizing, (_units(row, supply, taken),), wares, has)
+        return Trader(row.sizing, row.counts, wares, has)
+
+    def _by_pool(self, taken: dict[Stock, int]) -> dict[int, int]:
         by_pool: dict[int, int] = {}
         for stock, count in taken.items():
             number = self._number[stock]
             by_pool[number] = by_pool.get(number, 0) + count
+        return by_pool
+
+    def _ask(self, kind: int, units: int, taken: dict[Stock, int]) -> Ask:
+        by_pool = self._by_pool(taken)
         choices = self._choices[kind]
         return Ask(kind, units, choices, [by_pool.get(one.stock, 0) for one in choices])
 

@@ -16,16 +16,22 @@ MOST_PATTERNS: Final = 10_000
 
 def pattern(row: NeedRow, left: tuple[int, ...], stock: Stock) -> UnitPattern:
     """What one machine takes of the units that are left; worked out once for all that are alike."""
-    sizing = row.sizing
-    known = sizing.patterns.get(stock.kind)
+    return pattern_of_kind(row.sizing, left, stock.kind, stock.amounts)
+
+
+def pattern_of_kind(
+    sizing: Sizing, left: tuple[int, ...], kind: int, amounts: list[int]
+) -> UnitPattern:
+    """The same for a machine with some amounts."""
+    known = sizing.patterns.get(kind)
     if known is None:
         known = {}
-        sizing.patterns[stock.kind] = known
+        sizing.patterns[kind] = known
     found = known.get(left)
     if found is None:
         if len(known) >= MOST_PATTERNS:
             known.clear()
-        found = _pattern(sizing, left, stock.amounts)
+        found = _pattern(sizing, left, amounts)
         known[left] = found
     return found
 
@@ -50,8 +56,15 @@ def _pattern(sizing: Sizing, left: tuple[int, ...], amounts: list[int]) -> UnitP
 
 def fill(row: NeedRow, left: tuple[int, ...], stock: Stock, most: int) -> tuple[int, ...]:
     """What is left after up to so many machines of a stock are filled."""
+    return fill_kind(row.sizing, left, stock.kind, stock.amounts, most)
+
+
+def fill_kind(
+    sizing: Sizing, left: tuple[int, ...], kind: int, amounts: list[int], most: int
+) -> tuple[int, ...]:
+    """The same for machines with some amounts."""
     while most > 0 and any(left):
-        taken = pattern(row, left, stock).taken
+        taken = pattern_of_kind(sizing, left, kind, amounts).taken
         times = most
         for at in range(len(taken)):
             if taken[at]:
