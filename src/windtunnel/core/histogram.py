@@ -76,7 +76,14 @@ class Histogram:
         if value <= 0.0:
             self.zeros += times
             return
-        self.bucket_counts.put(math.floor(math.log(value) / _LOG_GROWTH), times)
+        buckets = self.bucket_counts
+        bucket: i64 = math.floor(math.log(value) / _LOG_GROWTH)
+        index = bucket - buckets.lowest
+        if 0 <= index < len(buckets.counts):  # as `put` does, without a call
+            count: i64 = buckets.counts[index]
+            buckets.counts[index] = count + times
+        else:
+            buckets.put(bucket, times)
 
     @property
     def buckets(self) -> dict[int, int]:

@@ -207,6 +207,8 @@ class BlockPool:
 
     def for_windows(self, request: Request) -> i64:
         """Blocks that a request takes when it is admitted, for layers that keep a window of it."""
+        if self._limits.windows is None:
+            return 0
         held = request.window_blocks
         return held if held > 0 else self._limits.window_blocks(request.last)
 
@@ -318,7 +320,8 @@ class BlockPool:
     def release(self, request: Request, computed: i64, *, preempted: bool) -> None:
         """Frees a request's blocks, tail first; full ones stay findable until they are taken."""
         held = -(-computed // self.block_size)
-        self._close_window(request)
+        if request.window_blocks:
+            self._close_window(request)
         if request.spare_blocks:
             self._free_unhashed(request.spare_blocks)
             request.spare_blocks = 0
@@ -332,7 +335,8 @@ class BlockPool:
             self._free_unhashed(held)
             return
         full = computed // self.block_size
-        self._free_unhashed(held - full)
+        if held > full:
+            self._free_unhashed(held - full)
         if full > request.shared_blocks:
             chain: Chain | None = None
             if preempted:
@@ -342,7 +346,8 @@ class BlockPool:
             elif request.answer_key >= 0 and computed == request.last:
                 chain = self._answer(request, full)
             self._list(chain, request.shared_blocks, full, True)  # noqa: FBT003
-        self._free_unhashed(min(full, request.shared_blocks) - request.pinned_blocks)
+        if request.shared_blocks:
+            self._free_unhashed(min(full, request.shared_blocks) - request.pinned_blocks)
         if request.pinned_blocks:
             self._release_shared(request)
             request.pinned_blocks = 0

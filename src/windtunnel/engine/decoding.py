@@ -33,14 +33,19 @@ class Decoding:
         request.finish_clock = request.last - request.offset
         self.count += 1
         self.context += request.computed
-        self._count_block(request, 1)
-        self._push(request)
-
-    def _count_block(self, request: Request, change: i64) -> None:
-        """Counts a request in or out where it needs new blocks."""
         phase = request.offset % self._size
-        count: i64 = self._residues[phase]  # += would add them as objects
-        self._residues[phase] = count + change
+        needing: i64 = self._residues[phase]  # += would add them as objects
+        self._residues[phase] = needing + 1
+        self._ends.append(request)
+        self._rise(len(self._ends) - 1, request)
+
+    def _count_out(self, request: Request) -> None:
+        self.count -= 1
+        self.context -= request.computed
+        phase = request.offset % self._size
+        needing: i64 = self._residues[phase]
+        self._residues[phase] = needing - 1
+        request.finish_clock = -1
 
     def pass_steps(self, steps: i64, ended: list[Request]) -> None:
         """Lets steps pass; members that end with the last of them leave, in order of admission."""
@@ -48,21 +53,18 @@ class Decoding:
         self.context += self.count * steps
         ends = self._ends
         while ends and ends[0].finish_clock <= self.clock:
-            request = self._pop()
-            self.count -= 1
-            self.context -= request.last
-            self._count_block(request, -1)
+            request = ends[0]
+            moved = ends.pop()
+            if moved is not request:
+                self._sink(0, moved)
             request.computed = request.last
-            request.finish_clock = -1
+            self._count_out(request)
             ended.append(request)
 
     def leave(self, request: Request) -> None:
         """Counts a request out that will not be computed to its end."""
         request.computed = request.offset + self.clock
-        request.finish_clock = -1
-        self.count -= 1
-        self.context -= request.computed
-        self._count_block(request, -1)
+        self._count_out(request)
         place: i64 = 0
         while self._ends[place] is not request:
             place += 1
@@ -119,10 +121,6 @@ class Decoding:
 
     # A binary heap, written out: compiled, comparing two numbers in place beats comparing tuples.
 
-    def _push(self, request: Request) -> None:
-        self._ends.append(request)
-        self._rise(len(self._ends) - 1, request)
-
     def _rise(self, place: i64, request: Request) -> None:
         heap = self._ends
         clock = request.finish_clock
@@ -137,13 +135,6 @@ class Decoding:
             heap[place] = parent
             place = above
         heap[place] = request
-
-    def _pop(self) -> Request:
-        first = self._ends[0]
-        moved = self._ends.pop()
-        if moved is not first:
-            self._sink(0, moved)
-        return first
 
     def _sink(self, place: i64, moved: Request) -> None:
         heap = self._ends

@@ -180,7 +180,8 @@ class EngineLimits:
         ahead = tokens
         if self.drafts is not None:
             ahead = max(tokens, min(tokens + self.drafts.most_ahead, self.max_model_len))
-        return (ahead + self.block_size - 1) // self.block_size + self.window_blocks(tokens)
+        blocks = (ahead + self.block_size - 1) // self.block_size
+        return blocks if self.windows is None else blocks + self.window_blocks(tokens)
 
     def window_blocks(self, tokens: i64) -> i64:
         """Blocks that a request of so many tokens holds for layers with a window."""

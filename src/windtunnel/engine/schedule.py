@@ -86,7 +86,12 @@ class Schedule(Actor):
         if not (self.running.count or self.waiting.count or self._transferred.count):
             return None
         work = self._work
-        step = self._blank()
+        if work.chunks:
+            work.chunks.clear()
+        step = self._one if self._current is not self._one else self._other
+        step.clear()
+        step.decodes = self._decoding.count
+        step.context = self._decoding.context
         preempted = self.preemptions
         loads_s = 0.0
         if self.slots is not None and self._current is not None:
@@ -96,7 +101,7 @@ class Schedule(Actor):
             together = budget >= 0
             if not together:
                 budget = self._plan_one_by_one(step, start_s)
-            if self.preemptions == preempted:
+            if (self.waiting.count or self._transferred.count) and self.preemptions == preempted:
                 self._admit_all(step, budget)
         else:
             together = self._plan_in_turn(step, start_s)
@@ -124,16 +129,6 @@ class Schedule(Actor):
             )
             step.duration_s = step.base + step.slope * float(step.context)
             step.pure = not self._partial
-        return step
-
-    def _blank(self) -> Step:
-        """The one of two steps that is not under way, with the present decodes."""
-        if self._work.chunks:
-            self._work.chunks.clear()
-        step = self._one if self._current is not self._one else self._other
-        step.clear()
-        step.decodes = self._decoding.count
-        step.context = self._decoding.context
         return step
 
     def _plan_in_turn(self, step: Step, start_s: float) -> bool:
@@ -192,25 +187,28 @@ class Schedule(Actor):
         """Takes those with the KV of their prompt, then the queue."""
         if self._transferred.count:
             budget = self._admit_transferred(step, budget)
-        if self.waiting.count and self._next_transferred() is None:
+        if self.waiting.count and (not self._transferred.count or self._next_transferred() is None):
             self._admit(step, budget)
 
     def _plan_together(self, step: Step) -> i64:
         """Plans all decodes at once, then the one unfinished prompt: the budget left, or -1."""
-        partial = len(self._partial)
-        if self._skipped or (partial and self.limits.long_prefill_threshold):
+        if self._skipped or (self._partial and self.limits.long_prefill_threshold):
             return -1
-        blocks = self._decoding.blocks_for_next()
-        budget = self.limits.max_num_batched_tokens - self._decoding.count
+        decoding = self._decoding
+        blocks = decoding.blocks_for_next()
+        decode_blocks = blocks
+        budget = self.limits.max_num_batched_tokens - decoding.count
         want: i64 = 0
-        if partial:
+        if self._partial:
             request = self._partial[0]
             want = min(request.target - request.computed, budget)
             blocks += self._more_blocks(request, want)
         if blocks > self.pool.free:
             return -1
-        if self._decoding.count:
-            self._pass_steps(step, 1)
+        if decode_blocks:
+            self.pool.take(decode_blocks)
+        if decoding.count:
+            decoding.pass_steps(1, step.finishing)
         if want:
             self._prefill(step, self._partial.pop(), want)
         return budget - want
@@ -257,7 +255,7 @@ class Schedule(Actor):
         """Takes requests from the queue, in its order, until budget, slots or blocks run out."""
         waiting = self.waiting
         most = self.limits.max_num_seqs
-        while budget > 0 and self.running.count < most:
+        while budget > 0 and waiting.count and self.running.count < most:
             request = waiting.head()
             if request is None or (self._wanting.count and self._wanted_before(request)):
                 return

@@ -91,6 +91,8 @@ class Server(Schedule):
         self._wanted_tokens: Final[dict[int, int]] = {}  # that come from elsewhere, by request
         self._orders: i64 = 0
         self._overlaps: Final = limits.async_scheduling
+        # Whether nothing happens within a step, unless a request is cancelled.
+        self._whole_steps: Final = limits.last_step_blocks and self.tiers is None
         self._ahead = False  # whether what follows the current step is planned already
         self._following: Step | None = None  # that plan; None: nothing follows
 
@@ -300,7 +302,7 @@ class Server(Schedule):
 
     def advance(self, now: float) -> None:
         """Ends the step that ends now and plans what follows. Ended requests are in `finished`."""
-        if self._is_within_step(now):
+        if (self._leaving or not self._whole_steps) and self._is_within_step(now):
             return
         step = self._current
         following: Step | None = None
@@ -534,21 +536,23 @@ class Server(Schedule):
                 request.scheduled_s = step.start_s
             elif request.pauses is not None:
                 request.resume(step.start_s)
-        step.end_s = self._clock.on_tick(step.start_s + step.duration_s)
+        steps: i64 = 0
         if step.pure and not step.finishing and not self._somebody_enters():
             ends = self._decoding.steps_to_first_end()
             steps = self._decoding.affordable(ends, self.pool.free)
-            if steps > 0:
-                step.steps = 1 + steps
-                self._time(step)
+        if steps > 0:
+            step.steps = 1 + steps
+            self._time(step)
+        else:
+            step.end_s = self._clock.on_tick(step.start_s + step.duration_s)
         self._wake(step.end_s)
 
     def _wake(self, at_s: float) -> None:
         """Sets when to look again, at the latest: a closed step or a load may end before."""
-        if not self.limits.last_step_blocks:
+        if not self._whole_steps:
             at_s = min(at_s, self._closing.next_s)
-        if self.tiers is not None and self._loads and self._loads[0][0] < at_s:
-            at_s = self._loads[0][0]
+            if self._loads and self._loads[0][0] < at_s:
+                at_s = self._loads[0][0]
         self.wake_s = at_s
 
     def _somebody_enters(self) -> bool:

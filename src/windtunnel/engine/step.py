@@ -81,7 +81,9 @@ class StepClock:
 
     def one(self, work: StepWork, factor: float, loads_s: float) -> float:
         """The time of a step, made longer by adapters that are used and loaded in it."""
-        time_s = self.on_tick(self._model.step_s(work) * factor + loads_s)
+        time_s = self._model.step_s(work) * factor + loads_s
+        if self._ticks_per_s:
+            time_s = on_tick(time_s, self._ticks_per_s)
         if not self._overlaps:
             return time_s + self._host_s
         return time_s if time_s > self._host_s else self._host_s
@@ -105,8 +107,6 @@ class StepClock:
         """How long the first `steps` steps take."""
         decodes = step.decodes
         context = step.context
-        if float(context + (steps - 1) * decodes) < step.until:
-            return series(step.base, step.slope, decodes, context, steps)
         total = 0.0
         while steps > 0:
             base, slope, until = self.line(decodes, context, step.factor)
@@ -118,7 +118,11 @@ class StepClock:
 
     def end_s(self, step: Step, steps: i64) -> float:
         """When the first `steps` steps have ended."""
-        return self.on_tick(step.start_s + self.span(step, steps))
+        if float(step.context + (steps - 1) * step.decodes) < step.until:
+            end_s = step.start_s + series(step.base, step.slope, step.decodes, step.context, steps)
+        else:
+            end_s = step.start_s + self.span(step, steps)
+        return on_tick(end_s, self._ticks_per_s) if self._ticks_per_s else end_s
 
     def steps_until(self, step: Step, now: float) -> i64:
         """The fewest steps, at least one, that end now or later."""
@@ -194,6 +198,14 @@ class Extrapolation:
         bounds = self.bounds
         decodes: i64 = step.decodes
         tokens: i64 = step.new_tokens + decodes
+        last: i64 = max(steps, begun) - 1
+        if (  # almost always
+            step.context + last * decodes <= bounds.context * decodes
+            and step.prompt <= bounds.prompt
+            and tokens <= bounds.tokens
+            and decodes <= bounds.decodes
+        ):
+            return
         within = self._within(step, decodes)
         if within < steps:
             self.over_context += steps - within

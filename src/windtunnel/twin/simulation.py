@@ -193,7 +193,7 @@ class Simulation:
         granting = self.cluster.granting
         # The times of requests and servers are read where they are kept: most events are theirs.
         traffic, timers, agenda = self.traffic, self.requests.timers, self.cluster.agenda
-        lifecycle = self.lifecycle
+        startups = self.lifecycle.startups
         controlled = len(self.control.components) > 1
         while self.early is None:
             component: Component = self._arrivals
@@ -203,7 +203,7 @@ class Simulation:
             if agenda.next_s < now_s:
                 component, now_s = self._steps, agenda.next_s
             first: Component | None = None
-            if controlled or lifecycle.next_s() < now_s:
+            if controlled or startups.next_s < now_s:
                 first = self._first_of_control(now_s)
                 if first is not None:
                     component, now_s = first, first.next_s()

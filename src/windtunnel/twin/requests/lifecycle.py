@@ -248,7 +248,7 @@ class RequestLifecycle(RequestPort):
         request.place = AT_SERVER
         if request.parent is not None:
             self.legs += 1
-        self.cluster.submit(request, server, self.now_s)
+        self.cluster.submit(request, server, self.clock.now_s)
         if server.finished:
             self._collect(server)
 
@@ -406,7 +406,8 @@ class RequestLifecycle(RequestPort):
         """A request, or a half of one, that was sent to a server is there no more."""
         signals = self.services[request.model].signals
         signals.ended(request.server, request.prompt_tokens)
-        self.cluster.left(request.server)
+        if self.cluster.draining:
+            self.cluster.left(request.server)
 
     def due(self, kind: int, request: Request) -> None:
         """What was planned for a request is due."""

@@ -36,7 +36,6 @@ OUTCOMES: Final = (COMPLETED, REJECTED, TIMED_OUT, DROPPED, UNFINISHED)
 
 ROWS_PER_BATCH: Final = 1_024
 """Few, so that a sink finds them in the processor's cache, and they need not all be kept."""
-NO_ACCOUNTS: Final[list[Account]] = []
 
 
 class RowSink(Protocol):
@@ -180,8 +179,9 @@ class Recorder:
         self.total.arrive(request)
         self.sources[request.source].arrive(request)
         self._tenant(request).arrive(request)
-        for account in self._optional_accounts(request):
-            account.arrive(request)
+        if request.adapter >= 0 or self.models:
+            for account in self._optional_accounts(request):
+                account.arrive(request)
         if request.session >= 0:
             self.sessions.arrive(request)
 
@@ -195,8 +195,6 @@ class Recorder:
 
     def _optional_accounts(self, request: Request) -> list[Account]:
         """Those of its adapter and its model, where there are any."""
-        if request.adapter < 0 and not self.models:
-            return NO_ACCOUNTS
         found: list[Account] = []
         if request.adapter >= 0:
             found.append(self.adapters.of(int(request.adapter)))
@@ -284,11 +282,12 @@ class Recorder:
         tenant.complete(request, good)
         tenant.ttft.add(ttft_s)
         tenant.e2e.add(e2e_s)
-        for one in self._optional_accounts(request):
-            one.complete(request, good)
-            if isinstance(one, TenantAccount):
-                one.ttft.add(ttft_s)
-                one.e2e.add(e2e_s)
+        if request.adapter >= 0 or self.models:
+            for one in self._optional_accounts(request):
+                one.complete(request, good)
+                if isinstance(one, TenantAccount):
+                    one.ttft.add(ttft_s)
+                    one.e2e.add(e2e_s)
         if self.models:
             self.models[request.model].latencies.add(request, ttft_s, tpot_s, e2e_s)
         self._count_servers(request, ttft_s, e2e_s)

@@ -250,7 +250,9 @@ class Cluster:
 
     def _changed(self, server: Server) -> None:
         """A server acts next at another time; freed blocks may have been granted."""
-        self._moved(server)
+        self.agenda.moved(server)
+        if self.changes is not None:
+            self.changes.moved(server.index)
         if server.granted:
             self.granting.append(server)
 

@@ -53,7 +53,7 @@ class Lifecycle(Component):
         self._drain: Final = drain  # what it does to requests
         self._streams: Final = streams
         self.replica_log: Final = replica_log
-        self._startups: Final = EventQueue()
+        self.startups: Final = EventQueue()
         self._settling = False  # before the run: nothing is routed yet
         self._changed: Final[dict[int, Pool]] = {}  # by model: a pool that changed meanwhile
         self.inside = RequestPort()  # the loop itself, once it is there
@@ -65,10 +65,10 @@ class Lifecycle(Component):
 
     def next_s(self) -> float:
         """When the next start-up ends."""
-        return self._startups.next_s
+        return self.startups.next_s
 
     def advance(self, now_s: float) -> None:
-        entry = self._startups.pop()
+        entry = self.startups.pop()
         assert entry is not None
         replica = entry.payload
         assert isinstance(replica, Replica)
@@ -138,7 +138,7 @@ class Lifecycle(Component):
         pool = replica.pool
         stream = self._streams[f"startup.{pool.name}.{replica.number}"]
         load_s = max(0.0, stream.normal(self._load_mean_s, self._load_stddev_s))
-        replica.planned = self._startups.push(now_s + load_s, 0, replica)
+        replica.planned = self.startups.push(now_s + load_s, 0, replica)
 
     def begin_loading(self, replica: Replica, now_s: float, reason: str) -> None:
         """It has a machine and loads the model: from here on it costs money."""
@@ -167,7 +167,7 @@ class Lifecycle(Component):
         pool.drained += 1
         if replica.state != READY:
             if replica.planned is not None:
-                self._startups.cancel(replica.planned)
+                self.startups.cancel(replica.planned)
                 replica.planned = None
             self._bury(replica, now_s, reason)
             return
@@ -193,7 +193,7 @@ class Lifecycle(Component):
         replica.pool.lost += 1
         self.progress.note(LOSSES, replica.pool.name, reason, now_s)
         if replica.planned is not None:
-            self._startups.cancel(replica.planned)
+            self.startups.cancel(replica.planned)
             replica.planned = None
         if replica.state == READY:
             self.shun([replica])
