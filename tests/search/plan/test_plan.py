@@ -122,6 +122,8 @@ def test_candidates_over_the_budget_are_never_the_answer(
     assert all(row["runs"] == 0 for row in over)
     if "plan.machine" in budget:
         assert {row["cost_per_hour"] for row in table if row["servers"][0] <= 4} == {24.0}
+        dearer = {row["why"] for row in table if row["reason"] == "dearer"}
+        assert dearer == {"costs as much as the answer"}
     three = next(row["label"] for row in table if row["servers"] == [3])
     assert re.fullmatch(r"(\d+) x h100-sxm \(3 servers, tp (\d+)\), .+", three)
     assert three.startswith(f"{3 * int(three.partition('tp ')[2][0])} x ")

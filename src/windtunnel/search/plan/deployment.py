@@ -13,6 +13,7 @@ from windtunnel.search.plan.demand import demands_of
 from windtunnel.search.plan.goal import TARGETS, Goal, as_data, trial_of
 from windtunnel.search.plan.labels import CandidateLabels, percent
 from windtunnel.search.plan.race import (
+    DEARER,
     CandidateVerdict,
     Entrant,
     Race,
@@ -283,6 +284,8 @@ def answer_of(
         _row(space, candidate, ended.verdicts.get(candidate.number), labels, by_target)
         for candidate in space.candidates
     ]
+    if ended.best is not None:
+        _name_equal_costs(rows, rows[ended.best]["cost_per_hour"])
     base, goal, lengths = space.base, space.goal, space.lengths
 
     def row(number: int | None) -> dict[str, Any] | None:
@@ -315,6 +318,13 @@ def answer_of(
         "not_tried": _not_tried(space, ended),
         "candidates": rows,
     }
+
+
+def _name_equal_costs(rows: Sequence[dict[str, Any]], best: float) -> None:
+    """More servers may cost the same, where machines are paid for as a whole."""
+    for row in rows:
+        if row["reason"] == DEARER and row["cost_per_hour"] <= best:
+            row["why"] = "costs as much as the answer"
 
 
 def _trust(
