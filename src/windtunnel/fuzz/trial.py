@@ -37,7 +37,7 @@ OUT_OF_TIME: Final = "out of time"
 ENOUGH_EVENTS = 10_000
 """Drawn scenarios end within some thousands of events. One that has had so many is cut off when a
 request of it finished in the second half of them: it is long, and not endless."""
-LIMITS: Final = {"restarts": 100, "resizes": 1_000, "idle": 30_000, "events": 10_000}
+LIMITS: Final = {"restarts": 100, "resizes": 1_000, "events": 50_000}
 """`progress` of a trial where its scenario has none. Drawn scenarios are small: what repeats so
 often while no request finishes will not end."""
 

@@ -27,7 +27,7 @@ HUNG_AFTER = 20.0
 """Times as long on the clock: then the system ends a process that waits, and uses no CPU time."""
 MOST_MEMORY = 4 << 30
 """Bytes that a worker may add to its address space: a run that wants more gets a MemoryError."""
-COLLECT_EVERY = 16
+COLLECT_EVERY = 64
 """Runs after which a worker looks for cycles. Python would look while objects of a run are alive,
 and among all that is imported: a tenth of the time."""
 
