@@ -1,11 +1,17 @@
 """Leader election as a state machine: at most one leader whatever is late, lost or repeated."""
 
+import asyncio
+import gc
+from unittest.mock import MagicMock
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.random import Streams
+from windtunnel.live.kubernetes.errors import NotLeader
 from windtunnel.live.kubernetes.leader import (
     Election,
+    LeaderElector,
     LeaseObject,
     LeaseSpec,
     Timing,
@@ -207,3 +213,23 @@ def test_the_epoch_grows_where_the_lease_is_deleted() -> None:
     server.lease = None
     lead(second, server, 6.0)
     assert second.epoch == 3
+
+
+def test_a_write_that_is_refused_while_a_term_ends_is_no_error() -> None:
+    told: list[object] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise NotLeader("not sent")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what))
+        elector = LeaderElector(MagicMock(), "default", "lease", "me")
+        elector.lost.set()
+        await elector._term(work)
+        gc.collect()
+
+    asyncio.run(main())
+    assert told == []

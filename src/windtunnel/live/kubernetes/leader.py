@@ -282,6 +282,9 @@ class LeaderElector:
             for task in (lost, working):
                 task.cancel()
             await asyncio.wait([lost, working])
+            ended = None if working.cancelled() else working.exception()
+        if ended is not None and not isinstance(ended, NotLeader):
+            raise ended  # it failed while it was stopped
 
     async def _round(self) -> float:
         """One look at the Lease; how long until the next."""
