@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,6 +50,31 @@ def test_a_machine_goes_to_the_need_that_gains_most_by_it() -> None:
     poor, rich = ask("poor", 8, 1, 32, priority=2), ask("rich", 8, 2, 128, priority=1)
     assert first_cycle(machines, poor)[1] == {"poor": "r"}
     assert first_cycle(machines, poor, rich)[1] == {"poor": "l", "rich": "r"}
+
+
+def test_no_need_is_short_after_a_trade() -> None:
+    """Machines are filled in the order of the supply: `y` would have small units on the first one
+    where large ones had to be, and lack room on the other one."""
+    rich = shape("rich", "a", {"gpu": 16, "memory": 100}, price_per_hour=3.5)
+    poor = shape("poor", "a", {"gpu": 16, "memory": 20}, price_per_hour=2.0)
+    machines = [*(idle(f"r{n}", rich) for n in range(2)), *(idle(f"p{n}", poor) for n in range(2))]
+    x = _sized("x", {(2, 10): 2, (1, 1): 3}, priority=2)
+    y = _sized("y", {(2, 5): 3, (1, 50): 2}, priority=1)
+    plan, taken = first_cycle(machines, x, y)
+    assert not plan.shortfalls
+    assert taken == {"x": "pp", "y": "rr"}
+
+
+def _sized(cluster: str, counts: dict[tuple[int, int], int], priority: int) -> Need:
+    """A need for units of so many GPUs and so much memory, the largest first."""
+    names = ("gpu", "memory")
+    units = tuple((tuple(zip(names, size, strict=True)), count) for size, count in counts.items())
+    total = {
+        name: sum(size[at] * count for size, count in counts.items())
+        for at, name in enumerate(names)
+    }
+    one = need(cluster, profile(priority=priority), total, dict(units[0][0]))
+    return msgspec.structs.replace(one, units=units)
 
 
 def test_one_that_is_short_gets_a_machine_that_another_can_do_without() -> None:

@@ -53,7 +53,8 @@ class Trader:
 
     def choose(self, free: list[int]) -> list[int] | None:
         """What it would take of free machines: each time those that take the largest unit which is
-        left for the least; then without what the rest makes needless. None where that is short."""
+        left for the least; then without what the rest makes needless. None where that is short,
+        or would be filled in the order of the supply."""
         left = self.counts
         bag = [0] * len(self.wares)
         while any(left):
@@ -75,6 +76,8 @@ class Trader:
                     times = min(times, left[at] // taken[at])
             bag[best] += times
             left = tuple([left[at] - times * taken[at] for at in range(len(taken))])
+        if not self._covers(bag):
+            return None
         self._tidy(bag)
         return bag
 
