@@ -43,8 +43,8 @@ def page() -> str:
 
 def _row(one: Figure) -> str:
     null = f" (null: {one.null_when})" if one.null_when else ""
-    unit = one.unit.replace("$", "US$")
-    shown = f" ({unit})" if unit and not one.meaning.startswith(unit) else ""
+    told = one.unit in ("s", "$") or re.search(rf"\b{one.unit}\b", one.meaning)
+    shown = f" ({one.unit})" if one.unit and not told else ""
     return f"- `{one.path}`{shown}: {one.meaning}{null}"
 
 
