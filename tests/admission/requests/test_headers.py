@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.admission.requests.budgets import Budget, ObservedLimit, WindowFinder
+from windtunnel.admission.requests.budgets import MINUTE_S, Budget, ObservedLimit, WindowFinder
 from windtunnel.admission.requests.headers import read_limits, retry_after_s
 
 NOON = 1_767_182_400.0  # 2025-12-31T12:00:00Z
@@ -142,6 +142,13 @@ def test_the_window_is_found_where_it_comes_back_steadily(window_s: float, limit
     for used in (1, 2, 4, 8):
         finder.saw(limit, limit - used, round(used * window_s / limit, 4))
     assert finder.window_s == window_s
+
+
+def test_a_fresh_minute_that_is_used_fast_is_no_hour() -> None:
+    finder = WindowFinder()
+    for call in range(1, 200):
+        finder.saw(60_000, 60_000 - 50 * call, 60.0 - 0.005 * call)
+    assert finder.window_s == MINUTE_S
 
 
 def test_the_last_second_of_a_minute_is_no_window_of_a_second_for_long() -> None:

@@ -70,7 +70,7 @@ class Dataset(NamedTuple):
     groups: Iterator[Sequence[RowSeed]]
     """The rows of one group after another, asked for as they are admitted."""
     cost: Callable[[DatasetCell], float] | None = None
-    """What a cell counts against its group's share; each the same where it is not given."""
+    """What a cell takes of a budget that groups share; 0 where its model has none."""
 
 
 class DatasetScheduler:
@@ -141,8 +141,10 @@ class DatasetScheduler:
                 cell = selection.item.payload
                 assert isinstance(cell, DatasetCell)
                 if self._cost is not None:
-                    # Better known than when it was queued, and perhaps in tokens only since then.
-                    selection.item.cost = self._cost(cell)
+                    # Better known than when it was queued, and perhaps a budget only since then.
+                    cost = self._cost(cell)
+                    selection.item.lane.is_rationed = cost > 0.0
+                    selection.item.cost = cost or 1.0
                 cell.lease = self.tasks.admit(selection, now)
                 cell.tries += 1
                 group = cell.row.group

@@ -99,6 +99,8 @@ class DemandLane(HeapNode):
             alone or not resource.universal for resource in resources
         ]
         self.groups: Final = NodeHeap()
+        self.is_rationed = False
+        """Whether a budget is what is short: turns share it by their cost, not slots by number."""
         self.blocks = 0
         self.members = 0
         self.weight = 0

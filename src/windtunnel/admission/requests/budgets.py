@@ -80,6 +80,7 @@ class WindowFinder:
         self._longest_reset_s = 0.0
         self._suspected_s = 0.0
         self._suspected_used = 0
+        self._suspected_reset_s = 0.0
 
     def saw(self, limit: int, left: int, reset_s: float) -> None:
         """A reply said so; negative is unknown."""
@@ -98,10 +99,14 @@ class WindowFinder:
             if self._longest_reset_s <= SECOND_S * _SLACK:
                 self.window_s = SECOND_S
         elif whole_s > MINUTE_S * _SLACK:
-            self._suspect(whole_s, used)
+            self._suspect(whole_s, used, reset_s)
 
-    def _suspect(self, whole_s: float, used: int) -> None:
-        """Believes in a long window when it follows from few used and from many alike."""
+    def _suspect(self, whole_s: float, used: int, reset_s: float) -> None:
+        """Believes in a long window when it follows from few used and from many alike.
+
+        The reset must have grown with what is used: early in a minute that comes back at once, it
+        stays the same while more and more is used.
+        """
         found_s = 0.0
         for known_s in (HOUR_S, DAY_S):
             if known_s <= whole_s * _SLACK and whole_s <= known_s * _SLACK:
@@ -109,7 +114,10 @@ class WindowFinder:
         if found_s == 0.0 or found_s != self._suspected_s:
             self._suspected_s = found_s
             self._suspected_used = used
-        elif max(used, self._suspected_used) >= 2 * min(used, self._suspected_used):
+            self._suspected_reset_s = reset_s
+        elif max(used, self._suspected_used) >= 2 * min(used, self._suspected_used) and max(
+            reset_s, self._suspected_reset_s
+        ) >= _SLACK * min(reset_s, self._suspected_reset_s):
             self.window_s = max(self.window_s, found_s)
 
 

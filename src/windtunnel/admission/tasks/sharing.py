@@ -60,7 +60,7 @@ class StrictFair(SharePolicy):
 
     def judge(self, group: QueueGroup, lane: DemandLane, accounts: list[GroupAccount]) -> int:  # noqa: ARG002
         limit = group.spec.admitted_limit
-        if limit == 0 or group.running < limit:
+        if limit == 0 or lane.is_rationed or group.running < limit:
             return READY
         for number, resource in enumerate(lane.resources):
             if lane.considered[number] and resource.contenders > 1:
@@ -77,6 +77,9 @@ class BoundedBorrow(SharePolicy):
     A group beyond its share of a contended resource, or still in debt for it, yields. Debt is
     repaid by group (every returned lease pays back, up to what is owed) or by lease (only a
     borrowed lease pays back what it borrowed).
+
+    Where a budget is what is short, an equal part of the slots would be a larger share of it for
+    long calls than for short ones: there each group goes in its turn.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class BoundedBorrow(SharePolicy):
 
     def judge(self, group: QueueGroup, lane: DemandLane, accounts: list[GroupAccount]) -> int:
         spec = group.spec
-        if spec.admitted_limit == 0:
+        if spec.admitted_limit == 0 or lane.is_rationed:
             return READY
         for number, resource in enumerate(lane.resources):
             account = accounts[number]
@@ -130,7 +133,7 @@ class BoundedBorrow(SharePolicy):
     def borrowed(
         self, group: QueueGroup, lane: DemandLane, accounts: list[GroupAccount]
     ) -> list[int] | None:
-        if group.spec.admitted_limit == 0:
+        if group.spec.admitted_limit == 0 or lane.is_rationed:
             return None
         amounts: list[int] | None = None
         for number, resource in enumerate(lane.resources):

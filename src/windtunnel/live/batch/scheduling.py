@@ -84,7 +84,7 @@ def build_scheduler(
         queues.append(of_kinds)
 
     def cost(cell: DatasetCell) -> float:
-        """Tokens, where an endpoint has a budget of them, given or learned; else each the same."""
+        """Tokens, where an endpoint has a budget of them, given or learned; else 0."""
         row = cell.row.seed
         route = routes[cell.column][row.kind]
         for one in route.endpoints:
@@ -94,7 +94,7 @@ def build_scheduler(
                 answers = endpoint.answers
                 likely = answers.likely if answers.is_known else ANSWER_TOKENS
                 return float(rows.tokens(row.payload.row) + likely)
-        return 1.0
+        return 0.0
 
     asked = [requests.endpoint(name, model) for name, model in caps_of(routes, plan.endpoints)]
 
