@@ -127,6 +127,15 @@ def test_the_command_of_a_file_without_a_seed_has_none(tmp_path: Path) -> None:
     assert failure["command"] == f"windtunnel simulate '{file}' --check"
 
 
+def test_the_command_of_a_livelock_has_the_limits_of_its_trial(tmp_path: Path) -> None:
+    campaign, breach = Campaign(tmp_path, tmp_path), Breach("endless", "progress.resizes", "it is")
+    document = {"seed": 3, "progress": {"resizes": 100, "idle": 2000}}
+    campaign.take("old.yaml", Returned(FuzzFinding("old.yaml", breach, document)))
+    (failure,) = campaign.result()["failures"]
+    limits = "--set progress.restarts=100 --set progress.resizes=100 --set progress.events=50000"
+    assert failure["command"] == f"windtunnel simulate old.yaml --check --seed 3 {limits}"
+
+
 @pytest.mark.once
 def test_a_campaign_runs_in_workers(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path / "failures", tmp_path / "corpus")

@@ -24,6 +24,7 @@ from windtunnel.fuzz.trial import (
     Breach,
     escaped,
     probe,
+    with_limits,
 )
 from windtunnel.fuzz.worker import (
     CAN_FORK,
@@ -124,7 +125,8 @@ class Campaign:
             write_document(self._corpus / path.name, found.document, note)
         options = [f"--seed {seed}"] if isinstance(seed, int) else []
         if breach.what == ENDLESS:
-            options += [f"--set progress.{name}={limit}" for name, limit in LIMITS.items()]
+            limits = with_limits(found.document)["progress"]
+            options += [f"--set progress.{name}={limits[name]}" for name in LIMITS]
         key = (-1, task) if isinstance(task, str) else (task, "")
         self._failures[key] = {
             "seed": seed if isinstance(seed, int) else task,

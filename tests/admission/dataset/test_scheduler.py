@@ -88,6 +88,23 @@ def test_a_rate_limited_call_is_tried_again_soon_and_uses_up_no_retry() -> None:
         assert full_s / 2 - 1e-9 <= rest_s <= full_s + 1e-9
 
 
+def test_the_last_try_of_a_refused_call_is_made_when_its_time_is_up() -> None:
+    def answer(cell: DatasetCell, now: float) -> str:
+        return OK if cell.row.seed.row else RATE_LIMITED
+
+    bench = Bench(
+        {"a": []},
+        seeds(2),
+        answer,
+        settings=CellRetries(4, 40.0),
+        service_s=lambda cell: 500.0 if cell.row.seed.row else 4.0,
+    )
+    bench.run()
+    assert bench.gave_up == [0]
+    last_s = [time for time, row, _ in bench.started if row == 0][-1]
+    assert last_s == pytest.approx(4.0 + 40.0), "40 s after its first refusal"
+
+
 def test_a_refused_call_has_its_next_turn_before_calls_that_had_none() -> None:
     """At the end of its group, all refused calls of a job were its tail."""
 

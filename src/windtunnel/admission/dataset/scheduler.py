@@ -200,12 +200,7 @@ class DatasetScheduler:
 
         It waits for as long as it was told to, and longer where that was wrong several times.
         """
-        if cell.refusals > 0:
-            # The last try is made when its time is up, not a rest later.
-            left_s = max(0.0, self._settings.retry_time_s - cell.failing_s)
-            own_s = refusal_delay_s(cell.refusals, share, self._stream)
-            wait_s = max(wait_s, min(left_s, own_s))
-        return self._failed(cell, "rate_limited", now, wait_s)
+        return self._failed(cell, "rate_limited", now, wait_s, share)
 
     def failed(self, cell: DatasetCell, reason: str, now: float) -> FailureAction:
         """A call failed in a way that may pass."""
@@ -260,7 +255,9 @@ class DatasetScheduler:
             return NEVER
         return stalls_at_s
 
-    def _failed(self, cell: DatasetCell, reason: str, now: float, wait_s: float) -> FailureAction:
+    def _failed(
+        self, cell: DatasetCell, reason: str, now: float, wait_s: float, share: float = 0.0
+    ) -> FailureAction:
         """A call failed; a finite wait is that of a rate limit, which counts as no failure."""
         if self._failing_since_s == NEVER:
             self._failing_since_s = now
@@ -287,9 +284,13 @@ class DatasetScheduler:
             self._count_deferred(cell, 1)
         else:
             rest_s = wait_s
+            # The last try is made when its time is up, not a rest later.
+            left_s = self._settings.retry_time_s - cell.failing_s
             if not is_refusal:
-                left_s = self._settings.retry_time_s - cell.failing_s
-                rest_s = min(retry_delay_s(cell.attempts - 1, self._stream), left_s)
+                rest_s = min(left_s, retry_delay_s(cell.attempts - 1, self._stream))
+            elif cell.refusals > 1:
+                own_s = refusal_delay_s(cell.refusals - 1, share, self._stream)
+                rest_s = max(wait_s, min(left_s, own_s))
             if rest_s > 0.0:
                 numbers["rest_s"] = rest_s
                 self._rest(cell, now, rest_s)
