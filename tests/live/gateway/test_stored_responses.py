@@ -99,7 +99,7 @@ def test_unknown_responses_and_those_of_another_tenant_do_not_exist(tmp_path: Pa
             wrong = await it.ask(b"", path=path, method="POST", headers=mine)
             assert (wrong.status, wrong.json["error"]["message"]) == (
                 405,
-                "This is asked with GET or DELETE.",
+                "Use GET or DELETE for this path.",
             )
             assert len(it.servers[0].requests) == 2
 
