@@ -26,7 +26,7 @@ PAGE = Path(__file__).parent / "reference" / "fleet.md"
 INTRODUCTION = f"""\
 # The fleet on Kubernetes
 
-What [`windtunnel operate --fleet FILE`](../how-to/get-machines-on-kubernetes.md) reads and writes. The file has `fleet`, as in a [scenario](scenario.md), and `live.fleet`, below. `machines.initial`, `provisioning` and `replaced_after` have no effect; `machines.min` are kept once they were needed; `machines.max` limits NodeClaims, not existing nodes.
+What [`windtunnel operate --fleet FILE`](../how-to/get-machines-on-kubernetes.md) reads and writes. The file has `fleet`, as in a [scenario](scenario.md), and `live.fleet`, below (`*`: required). `machines.initial`, `provisioning` and `replaced_after` have no effect; `machines.min` are kept once they were needed; `machines.max` limits NodeClaims, not existing nodes.
 
 ## States of a machine
 

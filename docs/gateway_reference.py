@@ -20,7 +20,7 @@ INTRODUCTION = """\
 
 `windtunnel gateway --help` lists the options; [how to use it](../how-to/put-a-gateway-in-front-of-servers.md).
 
-In the file, `serving.router`, `serving.admission` and `slo` are those of a [scenario](scenario.md); `live` is below. `--set` overrides any key. Without a file routing is `weighted`, and every request is admitted.
+In the file, `serving.router`, `serving.admission` and `slo` are those of a [scenario](scenario.md); `live` is below (`*`: required). `--set` overrides any key. Without a file routing is `weighted`, and every request is admitted.
 
 ## Paths
 

@@ -78,7 +78,7 @@ Each key is followed by its values, in brackets:
 - bool: `true` or `false`
 - `[X]`, `{name: X}`: a list of X, a mapping of names to X
 
-A key is required, has a default (`=5s`), or may be omitted.
+A key is required (`*`), has a default (`=5s`), or may be omitted.
 """
 
 
@@ -180,7 +180,8 @@ class Writer:
             if _explained(field) or value == "mapping" or given_away:
                 value = ""
             given = f"{value}{_default(field)}".strip(" ,")
-            rows[key] = f" ({given})" * bool(given) + f": {field.description}"
+            star = "*" * field.is_required()
+            rows[key] = f"{star} ({given})".removesuffix(" ()") + f": {field.description}"
             rows |= {f"{key}{below}": cells for below, cells in small.items()}
         return rows
 
@@ -236,7 +237,11 @@ class Writer:
 
 
 def _items(rows: Mapping[str, str]) -> list[str]:
-    return [f"- `{key}`{row}" for key, row in rows.items()]
+    """An item per row; keys with the same row share one."""
+    alike: dict[str, list[str]] = {}
+    for key, row in rows.items():
+        alike.setdefault(row, []).append(f"`{key}`")
+    return [f"- {', '.join(keys)}{row}" for row, keys in alike.items()]
 
 
 def _word(chooser: str) -> str:
@@ -278,9 +283,7 @@ def _short(text: str) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return ", required"
-    if field.default_factory is not None or field.default is None:
+    if field.is_required() or field.default_factory is not None or field.default is None:
         return ""
     return f", `={as_written(field.default, leaf_of(field))}`"
 
