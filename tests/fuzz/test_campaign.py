@@ -1,5 +1,6 @@
 """A short campaign finds nothing; what one finds is kept, told and repeated."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -22,6 +23,12 @@ CORPUS = Path(__file__).parent / "corpus"
 @pytest.mark.parametrize("first", range(0, 100, 20))
 def test_a_short_campaign_finds_nothing(first: int) -> None:
     assert [found for seed in range(first, first + 20) if (found := examine(seed))] == []
+
+
+def test_examining_a_seed_leaves_the_collection_of_garbage_as_it_was() -> None:
+    assert gc.isenabled()
+    assert examine(1) is None
+    assert gc.isenabled()
 
 
 FRESH = 200

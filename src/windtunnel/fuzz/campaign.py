@@ -162,6 +162,7 @@ class _Agenda(Iterator[Task]):
 def work(task: Task) -> FuzzFinding | None:
     """What a worker does with a task, within its time and memory."""
     bound_memory()
+    collect_cycles()
     return look_into(task)
 
 
@@ -181,7 +182,6 @@ def examine(seed: int) -> FuzzFinding | None:
         collect_cycles()
         return attempt_in_time(scenario, twice=twice)
 
-    collect_cycles()
     breach = attempt_in_time(document, twice=twice, as_text=twice)
     if breach is not None:
         tries = MOST_TRIES_APART if breach.name == OUT_OF_TIME else MOST_TRIES

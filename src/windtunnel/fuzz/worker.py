@@ -37,7 +37,11 @@ _runs = itertools.count(1)
 
 
 def bound_memory() -> None:
-    """From now on this process gets no more than `MOST_MEMORY`; one that is bounded stays so."""
+    """From now on this process gets no more than `MOST_MEMORY`; one that is bounded stays so.
+
+    Only `collect_cycles` looks for cycles in it.
+    """
+    gc.disable()
     with suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -75,8 +79,7 @@ def _too_long(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a
 
 
 def collect_cycles() -> None:
-    """Called after every run: frees what runs left, and looks never again at what is left then."""
-    gc.disable()
+    """Called between runs: frees what they left, and never looks again at what is left then."""
     if next(_runs) % COLLECT_EVERY == 0:
         gc.collect()
         gc.freeze()

@@ -4,7 +4,7 @@ Understood: `retry-after` (seconds or an HTTP date) and `retry-after-ms`; `x-rat
 and most compatible servers send them; the same with the window in the name, as in
 `x-ratelimit-limit-tokens-minute`; `anthropic-ratelimit-*`; and the `ratelimit-*` of the IETF draft,
 with the window in `ratelimit-policy` or behind the limit. What cannot be read is taken as not said:
-a provider's mistake must not stop a run. Where nothing is said, waits double and are never in step.
+a provider's mistake must not stop a run. Where nothing is said, waits grow and are never in step.
 """
 
 import re

@@ -48,7 +48,7 @@ class AsyncLimiter(LeaseLimiter):
         """What `send` returns, under a lease; made again after a refusal or what may pass.
 
         Each try has a lease of its own. In between it waits for its Retry-After, or for a delay
-        that doubles. The last reply is returned, and the last error raised, whatever it is.
+        that grows. The last reply is returned, and the last error raised, whatever it is.
         """
         made = Tries(asks, tries, self._stream)
         wait_s: float | None = 0.0
