@@ -337,6 +337,17 @@ def test_where_no_request_has_targets_an_outage_still_fails(check: Run) -> None:
     assert "standard attained no targets (at least 99%)" in " ".join(out.split())
 
 
+def test_answers_of_one_token_need_no_tpot(check: Run) -> None:
+    without_classes()
+    trace = Path("plain.jsonl")
+    short = [json.loads(row) | {"output_tokens": 1} for row in trace.read_text().splitlines()]
+    trace.write_text("".join(f"{json.dumps(row)}\n" for row in short))
+    none = ("--set", "workload.0.default_slo=standard", "--trace", "plain.jsonl")
+    code, out, _ = check("base.yaml", "base.yaml", *none, "--json", "-")
+    paths = [one["path"] for one in json.loads(out)["limits"]]
+    assert (code, paths[-1:]) == (0, ["latency.ttft.p99"])
+
+
 def test_a_reader_that_leaves_changes_no_exit_status(check: Run) -> None:
     """As in `windtunnel check ... | head -1`, with output beyond what the pipe holds."""
     assert check(*ON_TRACE, "--max", "latency.ttft.p99=+1%", "--block", "4s")[0] == 1

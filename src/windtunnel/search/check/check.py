@@ -1,6 +1,6 @@
 """`check`: runs both sides on the same traffic and says what differs, and what is a regression."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -148,7 +148,7 @@ def _found(
     without = [name for name in classes if not _has_targets(sides, name)]
     no_targets = without == classes
     if no_targets and not ask.limits:
-        limits = [*limits, *WITHOUT_TARGETS]
+        limits = [*limits, *_latency_limits(runs)]
     limits = spread(limits, classes)
     several = len(seeds) > 1
     metrics = compared(runs, [several] * 2, [_figure(limit.path) for limit in limits])
@@ -195,6 +195,20 @@ def _found(
 def _figures(runs: Sequence[Observation]) -> list[dict[str, Any]]:
     """Every figure by its path, those of comparisons and those of sweeps."""
     return [{**run.figures, "figures": {**run.metrics, **run.figures["figures"]}} for run in runs]
+
+
+def _latency_limits(runs: Sequence[Sequence[Mapping[str, Any]]]) -> Sequence[FigureLimit]:
+    """Limits where no request has targets: answers of one token have no TPOT, and need none.
+
+    Where nothing was completed there is no latency at all, and each of them fails.
+    """
+    figures = [run["figures"] for own in runs for run in own]
+    known = [
+        limit
+        for limit in WITHOUT_TARGETS
+        if any(one.get(limit.path) is not None for one in figures)
+    ]
+    return known or WITHOUT_TARGETS
 
 
 def _figure(path: str) -> ComparedFigure:
