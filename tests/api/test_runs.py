@@ -73,6 +73,29 @@ def test_values_of_a_wrong_kind_are_sentences(wrong: Callable[[], object]) -> No
         wrong()
 
 
+def test_wrong_input_names_every_form_that_is_accepted(tmp_path: Path) -> None:
+    forms = "allowed: the path of a file, its content as a dictionary, or what wt.load returned"
+    with pytest.raises(wt.WindtunnelError, match=forms):
+        wt.simulate(None)  # type: ignore[arg-type]
+    with pytest.raises(wt.WindtunnelError, match=r"is not a path.*by yaml\.safe_load"):
+        wt.simulate(BUSY)
+    with pytest.raises(wt.WindtunnelError, match=r'or \["serving.pools.0.replicas=2"\]'):
+        wt.simulate({}, sets="serving.pools.0.replicas=2")
+    path = tmp_path / "scenario.yaml"
+    path.write_text(BUSY)
+    with pytest.raises(wt.WindtunnelError, match="compare: only one scenario was given"):
+        wt.compare(path)
+    with pytest.raises(wt.WindtunnelError, match="names: 1 for 2 scenarios"):
+        wt.compare(path, path, names=["a"])
+
+
+def test_a_loaded_scenario_shows_itself_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(BUSY)
+    shown = repr(wt.load(path, seed=5))
+    assert shown == "<scenario busy, seed 5: workload chat, nightly; pools main, spare>"
+
+
 def test_a_loaded_scenario_takes_no_more_settings(tmp_path: Path) -> None:
     path = tmp_path / "scenario.yaml"
     path.write_text(BUSY)
@@ -111,6 +134,8 @@ def test_an_explanation_is_that_of_the_command(
     assert str(result.explain(at="1s")) == str(result.explain(at=1.0)) != str(slow)
     with pytest.raises(wt.WindtunnelError, match="one at a time"):
         result.explain(request=0, at=1.0)
+    assert "explain(request=ID)" in str(result.explain())
+    assert str(tmp_path) not in str(result.explain())
 
 
 def test_a_difference_is_that_of_the_means_beside_it(tmp_path: Path) -> None:
@@ -143,9 +168,9 @@ def test_designs_are_compared_on_the_same_traffic(tmp_path: Path) -> None:
     assert difference < 0
     assert found.caption == "three against one"
     assert "three" in found.plot().html
-    with pytest.raises(wt.WindtunnelError, match="there are 1 scenarios"):
+    with pytest.raises(wt.WindtunnelError, match="only one scenario was given"):
         wt.compare(path)
-    with pytest.raises(wt.WindtunnelError, match="one for each scenario"):
+    with pytest.raises(wt.WindtunnelError, match="one name per scenario"):
         wt.compare(*plans, names=["one"])
 
 

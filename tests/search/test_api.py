@@ -60,9 +60,9 @@ def test_what_is_wrong_is_said_as_by_the_command(busy: Path) -> None:
         ({REPLICAS: []}, {}, "the list of values is empty"),
         ({REPLICAS: [1, object()]}, {}, "a scenario cannot have the value"),
         ({7: [1, 2]}, {}, "7 is not a path"),
-        ([REPLICAS], {}, "has no paths with their values"),
+        ([REPLICAS], {}, "is not a dictionary of values by path"),
         ({REPLICAS: [1, 2]}, {"sets": {"duration": object()}}, "sets duration: a scenario cannot"),
-        ({REPLICAS: [1, 2]}, {"sets": 5}, "sets: .* has no paths with their values"),
+        ({REPLICAS: [1, 2]}, {"sets": 5}, "sets: 5 is not a dictionary of values by path"),
         ({REPLICAS: [1, 2]}, {"sets": {3: 1}}, "sets: 3 is not a path"),
     ],
 )

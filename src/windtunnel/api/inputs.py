@@ -11,6 +11,7 @@ from windtunnel.settings.fields import shown
 
 Sets = Mapping[str, Plain] | Sequence[str]
 """Overrides: values by path, or texts as `--set` takes them."""
+SETS_ALLOWED = '{"serving.pools.0.replicas": 2} or ["serving.pools.0.replicas=2"]'
 
 
 def set_texts(sets: Sets | None) -> list[str]:
@@ -20,23 +21,26 @@ def set_texts(sets: Sets | None) -> list[str]:
             if not isinstance(text, str):
                 raise InputError(f"{shown(text)} is not text", where="sets", allowed="PATH=VALUE")
         return list(sets)
-    given = mapping_of(sets or {}, "sets", '{"serving.pools.0.replicas": 2}')
+    given = mapping_of(sets or {}, "sets", SETS_ALLOWED)
     return [
         f"{path}={json.dumps(plain_of(value, f'sets {path}'))}" for path, value in given.items()
     ]
 
 
-def file_of(given: Any, where: str) -> Path:
+def file_of(given: Any, where: str, allowed: str = "the path of a file") -> Path:
     """The path of a file or a folder, or a sentence."""
     if not isinstance(given, str | Path) or "\0" in str(given):
-        raise InputError(f"{shown(given)} is not a path", where=where, allowed="the path of a file")
+        raise InputError(f"{shown(given)} is not a path", where=where, allowed=allowed)
+    if "\n" in str(given):
+        hint = "a text in YAML becomes a dictionary by yaml.safe_load"
+        raise InputError(f"{shown(given)} is not a path", where=where, allowed=allowed, hint=hint)
     return Path(given)
 
 
 def mapping_of(given: Any, where: str, allowed: str) -> Mapping[str, Any]:
     """Settings by path, or a sentence."""
     if not isinstance(given, Mapping):
-        what = f"{shown(given)} has no paths with their values"
+        what = f"{shown(given)} is not a dictionary of values by path"
         raise InputError(what, where=where, allowed=allowed)
     for path in given:
         if not isinstance(path, str):

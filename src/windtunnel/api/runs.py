@@ -31,6 +31,7 @@ FOLDER_OF_A_DICT = "scenario.yaml"
 
 Scenario = str | Path | Mapping[str, Any] | ScenarioPlan
 """A file, its content as a dictionary, or what `wt.load` returned."""
+SCENARIO_ALLOWED = "the path of a file, its content as a dictionary, or what wt.load returned"
 
 
 class RunResult(dict[str, Any]):
@@ -171,7 +172,7 @@ def plan_of(scenario: Scenario, sets: Sets = (), seed: int | None = None) -> Sce
     if isinstance(scenario, Mapping):
         text = json.dumps(plain_of(scenario, "scenario"))
         return load_document(document_of(text, FOLDER_OF_A_DICT, set_texts(sets), seed))
-    return load(file_of(scenario, "scenario"), set_texts(sets), seed)
+    return load(file_of(scenario, "scenario", SCENARIO_ALLOWED), set_texts(sets), seed)
 
 
 class ComparisonTable(ResultTable):
@@ -228,7 +229,7 @@ def compare(
     from windtunnel.search.repeats.comparison import compare as hold_against
 
     if len(scenarios) < 2:
-        what = f"there are {len(scenarios)} scenarios"
+        what = f"{'only one' if scenarios else 'no'} scenario was given"
         raise InputError(what, where="compare", allowed="two or more")
     if seeds < 1:
         raise InputError(f"{seeds} is too few", where="seeds", allowed="1 or more")
@@ -236,8 +237,8 @@ def compare(
     plans = [plan.changed(seed=plans[0].seed) for plan in plans]
     called = list(names) if names is not None else [plan.name for plan in plans]
     if len(called) != len(plans):
-        what = f"there are {len(called)} names for {len(plans)} scenarios"
-        raise InputError(what, where="names", allowed="one for each scenario")
+        what = f"{len(called)} for {len(plans)} scenarios"
+        raise InputError(what, where="names", allowed="one name per scenario")
     if len(set(called)) < len(called):
         called = [f"{number}: {name}" for number, name in enumerate(called, start=1)]
     designs = [Design(name, plan) for name, plan in zip(called, plans, strict=True)]
@@ -286,5 +287,6 @@ def explain(
     at_s = parse_duration(at) if isinstance(at, str) else at
     found = explain_run(RunReader(folder), request, at_s, decision)
     text = StringIO()
-    show(found, str(folder), Screen(file=text, width=100, force_jupyter=False))
+    more = "for more: explain(request=ID), explain(decision=ID) or explain(at=TIME)"
+    show(found, more, Screen(file=text, width=100, force_jupyter=False))
     return Explanation(found, text.getvalue().rstrip())

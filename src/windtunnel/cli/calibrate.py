@@ -44,13 +44,13 @@ OF_REPLAY = ("replay", "tables", "model", "kv_blocks", "scheduling")
 
 @click.command(short_help="Fit the step-time model to measurements, or check it against them.")
 @click.argument("measurements", required=False, type=FILE)
-@click.option("--accelerator", metavar="NAME", help="What was measured. [default: h200]")
+@click.option("--accelerator", metavar="NAME", help="Measured accelerator. [default: h200]")
 @click.option("--operators", metavar="DIR", type=FILE,
               help="Fit tables of operator timings (Parquet, as in aiconfigurator).")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", type=FILE,
               help="Write the fitted profile here.")  # fmt: skip
 @click.option("--evaluate", "evaluated", metavar="FILE", type=FILE,
-              help="Fit nothing: check a profile against these measurements.")  # fmt: skip
+              help="Check a profile against these measurements, without fitting.")  # fmt: skip
 @click.option("--profile", "profile_name", metavar="NAME|FILE",
               help="The profile to evaluate. [default: the accelerator's]")  # fmt: skip
 @click.option("--replay", metavar="DIR", type=FILE,
@@ -65,7 +65,8 @@ OF_REPLAY = ("replay", "tables", "model", "kv_blocks", "scheduling")
 @json_option("the errors as JSON")
 @click.option("--report", type=PLACE, is_flag=False, flag_value=STANDARD_OUTPUT,
               metavar="[PAGE.html]",
-              help="Errors by kind of step; with a path, also a page with a scatter.")  # fmt: skip
+              help="Show errors by kind of step; with a path, also write a page with a scatter "
+              "plot.")  # fmt: skip
 def calibrate(*, json_to: str | None, **asked: Any) -> None:
     """Fit the step-time model to measurements, or check it against them.
 

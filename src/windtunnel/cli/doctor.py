@@ -24,12 +24,12 @@ NAME = re.compile(r"[ <>=!~\[(]")
 """What ends the name of a package in a requirement."""
 
 
-@click.command(short_help="Show what is installed and in which form it runs.")
+@click.command(short_help="Show which packages are installed, and which modules run compiled.")
 @json_option("the findings as JSON")
 def doctor(json_to: str | None) -> None:
-    """Show what is installed and in which form it runs.
+    """Show which packages are installed, and which modules run compiled.
 
-    Each hot module is imported to see how it loads.
+    Each module that can be compiled is imported to see which form loads.
     """
     findings = examine()
     if json_to is None:

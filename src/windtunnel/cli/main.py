@@ -47,9 +47,9 @@ SECTIONS = {
         "check": "Try a changed configuration on recorded traffic before it is applied.",
         "sweep": "Run a scenario at many settings, and show which are best.",
         "sensitivity": "Rank the settings that a figure depends on.",
-        "plan": "Find the cheapest deployment that attains an SLO, or the load that one carries.",
+        "plan": "Find the cheapest deployment that attains an SLO, or the load that one can carry.",
         "capacity": "Show how a GPU's memory is divided, and how many tokens of KV it holds.",
-        "report": "Write the report of a run again.",
+        "report": "Regenerate the report of a run.",
         "explain": "Explain a slow request or a scaling decision.",
         "studio": "Edit scenarios, watch runs and compare them in a browser.",
         "trace": "Describe, convert and fit traces of requests.",
@@ -68,13 +68,13 @@ SECTIONS = {
     "Controllers": {
         "gangs": "Check and explain gang manifests, and show how their pods are placed.",
         "fleet": "Measure the decision cycle of the fleet controller.",
-        "fuzz": "Search for failures: run scenarios drawn from seeds, checking every invariant.",
+        "fuzz": "Run random scenarios and check every invariant.",
     },
     "Set-up and measurement": {
         "calibrate": "Fit the step-time model to measurements, or check it against them.",
-        "profile": "Measure this machine's GPU: the times of inference steps of every size.",
+        "profile": "Measure the step times of this machine's GPU.",
         "schema": "Print the JSON Schema of scenario files.",
-        "doctor": "Show what is installed and in which form it runs.",
+        "doctor": "Show which packages are installed, and which modules run compiled.",
     },
 }
 """What each command does, in one line; it is the function of its name in the module of its name."""

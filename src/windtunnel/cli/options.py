@@ -63,12 +63,14 @@ class QuantityOption(click.ParamType):  # type: ignore[type-arg]  # generic sinc
         return number
 
 
-TIME = QuantityOption(parse_duration, lambda time_s: time_s > 0.0, "is no time", "more than 0s")
+TIME = QuantityOption(
+    parse_duration, lambda time_s: time_s > 0.0, "is not a positive time", "more than 0s"
+)
 MOMENT = QuantityOption(parse_duration, lambda time_s: time_s >= 0.0, "is before the start")
 
 
 MEMORY = QuantityOption(
-    parse_size, lambda size: size > 0, "is no memory", "a size such as 4GiB or 512MiB"
+    parse_size, lambda size: size > 0, "is not a size of memory", "a size such as 4GiB or 512MiB"
 )
 
 
@@ -140,7 +142,7 @@ class FiniteRange(click.FloatRange):
 
 
 def json_option(what: str) -> Option:
-    says = f"Write {what} to FILE; `-` prints it alone on standard output."
+    says = f"Write {what} to FILE; `-` prints only that, on standard output."
     return option("--json json_to", PLACE, says, metavar="FILE")
 
 
@@ -153,7 +155,7 @@ def set_option(says: str = "Override a field of the scenario.") -> Option:
     return option("--set sets", None, says, multiple=True, metavar="PATH=VALUE")
 
 
-def seed_option(says: str = "The first seed. [default: that of the scenario]") -> Option:
+def seed_option(says: str = "First seed. [default: the scenario's]") -> Option:
     return option("--seed", Seed(), says)
 
 
@@ -162,7 +164,7 @@ def seeds_option(fewest: int, default: int | None, says: str) -> Option:
 
 
 def jobs_option(
-    says: str = "How many processes. [default: by load and cores]", most: int = MOST_JOBS
+    says: str = "Number of processes. [default: by load and cores]", most: int = MOST_JOBS
 ) -> Option:
     """`--workers` is a second name of it in every command."""
     return option("--jobs --workers", click.IntRange(1, most), says)
@@ -182,23 +184,23 @@ def time_option(name: str, default: str, says: str) -> Option:
 
 
 def key_option() -> Option:
-    says = "The environment variable with the key. [default: OPENAI_API_KEY]"
+    says = "Environment variable with the API key. [default: OPENAI_API_KEY]"
     return option("--key-env", None, says, metavar="NAME")
 
 
 run_options = together(
-    jobs_option("How many runs at once. [default: by load and cores]"),
+    jobs_option("Number of runs at once. [default: by load and cores]"),
     option(
         "--on",
         None,
-        "Where runs go: local, ray, auto or ray://HOST:PORT.",
+        "Where to run: local, ray, auto or ray://HOST:PORT.",
         default="local",
         metavar="PLACE",
     ),
     option(
         "--cache",
         PLACE,
-        "Where finished runs are kept. [default: points in the folder of -o]",
+        "Folder that keeps finished runs. [default: points in the folder of -o]",
         metavar="DIR",
     ),
     memory_option(),
@@ -210,7 +212,7 @@ def point_options(seeds: int, output: str, values: str) -> Option:
     """Of commands that run a scenario at many settings, each with the same seeds."""
     return together(
         option("--vary varied", None, values, multiple=True, metavar="PATH=VALUES"),
-        seeds_option(1, seeds, "How many seeds every point runs with, the same for all."),
+        seeds_option(1, seeds, "Number of seeds per point, the same for all."),
         seed_option(),
         output_option(output),
         set_option("Override a field in all runs."),

@@ -12,19 +12,19 @@ from windtunnel.live.profile_gpu import DecoderShape, measure
 from windtunnel.models.catalog.models import resolve_model
 
 
-@click.command(short_help="Measure this machine's GPU.")
+@click.command(short_help="Measure the step times of this machine's GPU.")
 @click.option("--shapes", default="llama-3.1-8b", show_default=True, metavar="NAME,...",
-              help="Dense models, or slices such as llama-3.1-70b-tp8-slice.")  # fmt: skip
+              help="Dense models or slices, such as llama-3.1-70b-tp8-slice.")  # fmt: skip
 @click.option("-o", "--output", default="step_times.jsonl", show_default=True, metavar="FILE",
-              type=click.Path(path_type=Path), help="Where to write.")  # fmt: skip
+              type=click.Path(path_type=Path), help="Output file.")  # fmt: skip
 @click.option("--limit-minutes", type=FiniteRange(min=0, min_open=True), metavar="MINUTES",
               help="Stop after this long, with partial results.")  # fmt: skip
 def profile(shapes: str, output: Path, limit_minutes: float | None) -> None:
-    """Measure this machine's GPU: the times of inference steps of every size.
+    """Measure the step times of this machine's GPU.
 
-    A model with random weights runs prompts, decodes and mixtures of both. Needs PyTorch
-    (the extra `profile`) and a GPU; a full profile of an 8B model takes some two
-    minutes. `windtunnel calibrate` fits the step-time model to the result.
+    A model with random weights runs prefills, decodes and mixed steps of many sizes. Needs PyTorch
+    (the extra `profile`) and a GPU; a full profile of an 8B model takes about two minutes.
+    `windtunnel calibrate` fits the step-time model to the result.
     """
     decoders = [decoder_shape(name.strip()) for name in shapes.split(",")]
     limit_s = None if limit_minutes is None else 60.0 * limit_minutes

@@ -192,7 +192,7 @@ def test_a_bad_columns_file(tmp_path: Path, text: str, sentence: str) -> None:
         (["--priority-field", "x"], "--priority-field: no row has a field 'x'"),
         (["--priority-field", "prompt"], "the priority 'say 0' is not a whole number from -1000"),
         (["--retry-time", "soon"], "--retry-time: 'soon' is not a duration"),
-        (["--timeout", "0s"], "--timeout: 0s is no time"),
+        (["--timeout", "0s"], "--timeout: 0s is not a positive time"),
         (["--concurrency", "0"], "--concurrency"),
     ],
 )

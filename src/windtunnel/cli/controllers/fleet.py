@@ -27,23 +27,23 @@ def fleet() -> None:
 
 
 @fleet.command(short_help="Time the decision cycle over a fleet.")
-@option("--machines", click.IntRange(1, MOST), "How many.", default=50_000)
+@option("--machines", click.IntRange(1, MOST), "Number of machines.", default=50_000)
 @option(
     "--needs",
     click.IntRange(1, MOST),
-    "Units that clusters request; equal ones are merged.",
+    "Number of units that clusters request; equal ones are merged.",
     default=50_000,
 )
 @option(
     "--cap",
     click.IntRange(0),
-    "Actions that may begin in one cycle; 0: all.",
+    "Maximum actions started in one cycle; 0: no limit.",
     default=1000,
 )
 @click.option(
     "--contention",
     is_flag=True,
-    help="Time cycles again beside event folding, provider calls and metric scrapes.",
+    help="Also time cycles while events, provider calls and metric scrapes compete for the CPU.",
 )
 @figures_options
 def bench(
@@ -51,10 +51,10 @@ def bench(
 ) -> None:
     """Time the decision cycle over a fleet.
 
-    Seven kinds of workloads, on matching machines. A whole step is a full list, a cycle that sees
-    all needs for the first time, and the resulting orders; before a warm cycle, 1% of needs
-    and machines changed. Urgent needs take machines that are all held by others. Times are CPU
-    time, except with --contention, which compares wall time.
+    The fleet has seven kinds of workloads on matching machines. A whole step is a full list, a
+    first cycle over all needs, and the resulting orders; a warm cycle follows a change of 1% of
+    needs and machines. Urgent needs preempt others on a full fleet. Times are CPU time;
+    --contention compares wall time.
     """
     from windtunnel.cli.controllers.fleet_bench import measure, table
 
@@ -65,24 +65,24 @@ def bench(
         click.echo(table(figures))
 
 
-@fleet.command(short_help="Run a whole fleet for a while, with failures, and judge it.")
+@fleet.command(short_help="Run a whole fleet with failures, and check it against limits.")
 @click.option("--profile", default="50k", show_default=True, help="3k, 50k, 100k or 500k machines.")
 @option(
     "--minutes",
     FiniteRange(0, MOST_MINUTES, min_open=True),
-    "Simulated, after the fleet has converged; at most 30 days.",
+    "Simulated minutes after the fleet has converged; at most 30 days.",
     default=30.0,
 )
 @option(
     "--churn",
     FiniteRange(0, 1),
-    "The share of units that leave in a minute; as many arrive.",
+    "Share of units that leave per minute; as many arrive.",
     default=0.02,
 )
 @option(
     "--losses-per-day",
     FiniteRange(0),
-    "The share of configured machines that are lost in a day; at most 24.",
+    "Share of configured machines lost per day; at most 24.",
     default=0.01,
 )
 @click.option(
@@ -99,14 +99,14 @@ def bench(
 @option(
     "--urgent",
     FiniteRange(0, 0.05),
-    "The share of the machines that urgent needs ask for, in bursts: they preempt batch work.",
+    "Share of the machines that bursts of urgent needs request; they preempt batch work.",
     default=0.02,
 )
 @option(
     "--process-losses-per-hour",
     FiniteRange(0, 60),
-    "How often each process of a shard, or the coordinator, dies or stalls; default: 6 with "
-    "several shards, else 0.",
+    "How often each shard's process, or the coordinator, dies or stalls. [default: 6 with "
+    "several shards, else 0]",
 )
 @option(
     "--cycle-limit-s",
@@ -116,11 +116,11 @@ def bench(
 )
 @figures_options
 def soak(*, profile: str, json_to: str | None, **asked: Any) -> int:
-    """Run a whole fleet for a while, with failures, and judge it.
+    """Run a whole fleet with failures, and check it against limits.
 
-    Seven kinds of workloads come and go on machines that fail, and a provider that forgets orders,
-    answers twice and lists false records. With --shards, processes die or stall and others take
-    over. Exit 1: a limit was exceeded.
+    Seven kinds of workloads come and go. Machines fail; the provider loses orders, answers twice
+    and lists false records. With --shards, processes die or stall and others take over. Exit 1: a
+    limit was exceeded.
     """
     from windtunnel.cli.controllers.fleet_soak import soak_fleet, table
 

@@ -37,31 +37,31 @@ EXIT_INTERRUPTED = 130
 @option(
     "--seeds",
     click.IntRange(1, MOST_SEEDS),
-    f"How many scenarios are drawn. [default: {USUAL_SEEDS}; with --hours, as many as fit]",
+    f"Number of random scenarios. [default: {USUAL_SEEDS}; with --hours, as many as fit]",
 )
 @option(
     "--hours",
     FiniteRange(0, MOST_HOURS, min_open=True),
-    "Stop drawing scenarios after this many hours.",
+    "Start no new scenario after this many hours.",
 )
 @option(
     "--first-seed",
     click.IntRange(0, LARGEST_SEED - MOST_SEEDS),
-    "The seed of the first one; the others follow it.",
+    "Seed of the first scenario; the next ones count up from it.",
     default=0,
 )
-@jobs_option("How many processes. [default: one for each processor]", MOST_JOBS)
+@jobs_option("Number of processes. [default: one per processor]", MOST_JOBS)
 @option(
     "-o --output",
     PLACE,
-    "Where a failure is written, as SEED.yaml.",
+    "Folder for failures, as SEED.yaml.",
     default=USUAL_OUTPUT,
     metavar="DIR",
 )
 @option(
     "--corpus",
     PLACE,
-    "Scenarios that failed once: they run first, and new ones are added. "
+    "Folder of scenarios that failed before: they run first, and new failures are added. "
     f"[default: {USUAL_CORPUS} beside the output]",
     metavar="DIR",
 )
@@ -75,13 +75,13 @@ def fuzz(
     corpus: str | None,
     json_to: str | None,
 ) -> None:
-    """Search for failures: run scenarios drawn from seeds, checking every invariant.
+    """Run random scenarios and check every invariant.
 
-    Every seed is a whole scenario, with some features and without others. A run is broken when an
-    invariant breaks, an exception escapes, it does not end, a second run differs, or the scenario
-    is refused. A failure is shrunk, and written with the command that repeats it.
+    Every seed gives a whole scenario with a random selection of features. A run fails if an
+    invariant is broken, an exception escapes, it does not end, a second run differs, or the
+    scenario is refused. A failure is shrunk, and written with the command that repeats it.
 
-    Exit 0: nothing is broken; 3: something is; 130: interrupted, with the failures found.
+    Exit codes: 0 no failure, 3 failures found, 130 interrupted (failures found so far are kept).
     """
     from windtunnel.core.clock import monotonic_s
     from windtunnel.core.processes import processors

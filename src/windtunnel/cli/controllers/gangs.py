@@ -25,16 +25,16 @@ def gangs() -> None:
 @gangs.command(short_help="Check a file of manifests.")
 @click.argument("file", type=FILE)
 @click.option("--was", type=FILE, metavar="FILE",
-              help="The applied version: also check fields that cannot change.")  # fmt: skip
+              help="The applied version: also report changes of immutable fields.")  # fmt: skip
 @click.option("--cluster", type=click.Path(path_type=Path), metavar="FILE",
-              help="A cluster file: warn of gangs that would never get ready.")  # fmt: skip
+              help="Cluster file: warn about gangs that would never become ready.")  # fmt: skip
 @click.option("--grove", is_flag=True,
-              help="Also refuse what Grove's API server would refuse.")  # fmt: skip
+              help="Also apply the checks of Grove's own API.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
 def validate(
     file: Path, was: Path | None, cluster: Path | None, *, grove: bool, as_json: bool
 ) -> None:
-    """Check a file of Grove's manifests, and list all errors at once."""
+    """Check a file of Grove manifests, and list all errors."""
     from windtunnel.twin.kubernetes.probes import start_warnings
 
     found = _load(file, None if was is None else _load(was), grove=grove)
@@ -60,16 +60,16 @@ def validate(
     click.echo(f"{file}: {', '.join(found.kinds)}: nothing is wrong")
 
 
-@gangs.command(short_help="Show the tree of what a file of manifests would create.")
+@gangs.command(short_help="Show the objects that a file of manifests creates, as a tree.")
 @click.argument("file", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
 @click.option("--yaml", "as_yaml", is_flag=True,
               help="Print the manifests of gangs, groups, cliques and pods.")  # fmt: skip
 def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
-    """Show the tree of what a file of manifests would create.
+    """Show the objects that a file of manifests creates, as a tree.
 
-    Gangs with what is placed together, cliques with their pods and the order that they start in,
-    scaling groups, services, claims. The controllers make it, on an empty cluster.
+    The tree has gangs and their placement constraints, cliques with their pods and startup order,
+    scaling groups, services and claims, as the controllers create them on an empty cluster.
     """
     from windtunnel.twin.kubernetes.render import lines_of, manifests_of, tree_of
 
@@ -98,15 +98,15 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
 @gangs.command(short_help="Show gangs and why they wait: simulated from manifests, or live.")
 @click.argument("file", type=FILE, required=False)
 @click.option("--live", is_flag=True,
-              help="Show the gangs of a Kubernetes cluster instead, as they are now.")  # fmt: skip
+              help="Show the gangs of a Kubernetes cluster; nothing is simulated.")  # fmt: skip
 @click.option("--kubeconfig", type=FILE, metavar="FILE",
-              help="With --live: the cluster. [default: as kubectl]")  # fmt: skip
+              help="With --live: access to the cluster. [default: as kubectl]")  # fmt: skip
 @click.option("--context", default="", metavar="NAME",
-              help="With --live: a context of the kubeconfig.")  # fmt: skip
+              help="With --live: context of the kubeconfig.")  # fmt: skip
 @click.option("--namespace", default="", metavar="NAME",
-              help="With --live: gangs of this namespace. [default: all]")  # fmt: skip
+              help="With --live: only gangs of this namespace. [default: all]")  # fmt: skip
 @click.option("--cluster", type=FILE, metavar="FILE",
-              help="Description of a cluster: machines, times, events.")  # fmt: skip
+              help="Cluster file: machines, delays, events.")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N",
               help="Instead of --cluster: number of machines. [default: 16]")  # fmt: skip
 @click.option("--gpus", type=click.IntRange(0, 1024), metavar="N",
@@ -115,11 +115,11 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
               help="Instead of --cluster: machines per rack. [default: 4]")  # fmt: skip
 @click.option("--at", "at_s", type=MOMENT, metavar="TIME",
               help="Show the state at this time, such as 10m. [default: when nothing changes "
-                   "any more]")  # fmt: skip
+                   "anymore]")  # fmt: skip
 @click.option("--seed", type=int, default=0, metavar="N", help="Seed of random draws. [default: 0]")
 @click.option("--check", is_flag=True, help="Check the cluster's invariants after every event.")
-@click.option("--wide", is_flag=True, help="Show every pod and machine, too.")
-@json_option("all of it as JSON")
+@click.option("--wide", is_flag=True, help="Also show every pod and machine.")
+@json_option("everything as JSON")
 def status(
     file: Path | None,
     cluster: Path | None,
@@ -137,9 +137,9 @@ def status(
 ) -> None:
     """Show gangs and why they wait: simulated from manifests, or live.
 
-    Sets, gangs, the tree of what belongs together with its conditions, events, and for each gang
-    that waits a sentence that says why. With --live, they are those of a Kubernetes cluster as they
-    are now, and nothing is simulated.
+    Lists PodCliqueSets, gangs, their objects as a tree with conditions, events, and the reason why
+    each waiting gang waits. With --live, shows the current state of a Kubernetes cluster instead
+    of simulating one.
     """
     if live:
         _live_status(file, kubeconfig, context, namespace, json_to, wide=wide)

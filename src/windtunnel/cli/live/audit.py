@@ -14,9 +14,9 @@ from windtunnel.core.errors import InputError, printable
 def audit(context: click.Context, *, log: Path) -> None:
     """Replay an event log and check every decision in it.
 
-    LOG is the file that `live.log` of a gateway or `--log` of `windtunnel operate` named. Its
-    observations are replayed through the same controllers; exit 1 if a decision differs. Of an
-    operator, the decisions of the autoscaler are replayed.
+    LOG is the event log of a gateway (`live.log`) or of an operator (`windtunnel operate --log`).
+    Its observations are replayed through the same controllers. For an operator, only autoscaling
+    decisions are replayed. Exit 1 if a decision differs.
     """
     from windtunnel.live.event_log import OPERATOR_STARTED, STARTED
     from windtunnel.live.gateway.audit import audit as replay_gateway

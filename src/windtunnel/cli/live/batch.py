@@ -33,53 +33,53 @@ EXIT_STALLED = 5
 
 options = together(
     click.option("--endpoint", "endpoints", multiple=True, metavar="[NAME=]URL",
-                 help="A server; several share the work."),
+                 help="Server to send to; repeat it to share the work among several."),
     click.option("--model", metavar="NAME",
-                 help="The model. [default: as in rows or columns, or the server's only one]"),
+                 help="Model name. [default: from rows or columns, or the server's only model]"),
     click.option("-o", "--output", required=True, type=FILE, metavar="FILE",
-                 help="Where finished rows go, a line each."),
+                 help="Output file: one line per finished row."),
     click.option("--resume", is_flag=True,
-                 help="Resume an output that was begun; begin one where none exists."),
+                 help="Continue an unfinished output; start a new one if none exists."),
     click.option("--template", metavar="TEXT|@FILE",
-                 help="The prompt, with {{ fields }} of each row in it."),
-    click.option("--system", metavar="TEXT|@FILE", help="The system message, likewise."),
+                 help="Prompt template; {{ field }} stands for that field of the row."),
+    click.option("--system", metavar="TEXT|@FILE", help="System message, also a template."),
     click.option("--columns", "columns_file", type=FILE, metavar="FILE",
-                 help="Several prompts for each row, which may need each other's answers."),
+                 help="Several prompts per row; a prompt may use the answers of others."),
     click.option("--completions", is_flag=True,
                  help="Use /completions, for models without a chat template."),
     click.option("--set", "sets", multiple=True, metavar="KEY=VALUE",
-                 help="Another field of every request, as in max_tokens=200."),
+                 help="Set a field of every request, as in max_tokens=200."),
     key_option(),
-    concurrency_option(64, "Calls in flight at most, to each model of each endpoint."),
+    concurrency_option(64, "Maximum calls in flight, per model and endpoint."),
     click.option("--limiter", type=click.Choice(["aimd", "gradient", "fixed"]), default="aimd",
                  show_default=True,
-                 help="How the concurrency limit is found: from refusals, from latency, or "
-                      "fixed. All obey Retry-After."),
+                 help="How to set the concurrency limit: from refusals (aimd), from latency "
+                      "(gradient), or fixed. All obey Retry-After."),
     click.option("--requests-per-minute", type=click.IntRange(1), metavar="N",
-                 help="A budget for each endpoint. [default: from rate-limit headers]"),
+                 help="Request budget per endpoint. [default: from rate-limit headers]"),
     click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N",
-                 help="A budget for each endpoint. [default: from rate-limit headers]"),
+                 help="Token budget per endpoint. [default: from rate-limit headers]"),
     click.option("--tenant-field", metavar="FIELD",
-                 help="The field with the tenant of a row; tenants share fairly."),
+                 help="Field that names the tenant of a row; tenants share fairly."),
     click.option("--tenant-weight", "tenant_weights", multiple=True, metavar="TENANT=N",
-                 help="A larger share for a tenant. [default: 1]"),
+                 help="Weight of a tenant's share. [default: 1]"),
     click.option("--priority-field", metavar="FIELD",
-                 help="The field with the priority of a row: a whole number, largest first. "
+                 help="Field with the priority of a row: an integer, highest first. "
                       "[default: all 0]"),
     click.option("--group-rows", type=click.IntRange(1, 1_000_000), default=256,
-                 show_default=True, metavar="N", help="Rows that are started together."),
+                 show_default=True, metavar="N", help="Number of rows started together."),
     click.option("--skip-bad", type=click.IntRange(0, 1_000_000), default=19,
                  show_default=True, metavar="N",
                  help="Stop when more than N rows are refused before any succeeds."),
     click.option("--retries", type=click.IntRange(0, 1000), default=4, show_default=True,
-                 metavar="N", help="Retries of a call before it is deferred to the end."),
+                 metavar="N", help="Retries before a call is deferred to the end of the run."),
     time_option("--retry-time", "10m",
-                "How long a row, or the whole run, may keep failing before it is given up; "
-                "queueing does not count."),
-    time_option("--timeout", "10m", "How long one call may take."),
+                "Give up a row, or the whole run, after it has failed for this long; queueing "
+                "does not count."),
+    time_option("--timeout", "10m", "Time limit of one call."),
     time_option("--wait", "10s", "How long to wait for an endpoint at the start."),
     click.option("--events", type=FILE, metavar="FILE",
-                 help="Write every decision with its reason, a line each."),
+                 help="Write every decision and its reason, one per line."),
     click.option("--perfetto", type=FILE, metavar="FILE",
                  help="Write a trace for ui.perfetto.dev."),
     click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT",
@@ -95,13 +95,13 @@ options = together(
 def batch(prompts: Path, **asked: Any) -> int:
     """Send a file of prompts to OpenAI-compatible servers.
 
-    PROMPTS has a JSON object on each line: a request in OpenAI's Batch format, or a row with a
-    `prompt`, with `messages`, or with fields for --template or --columns. The output has a line
-    for each row in the format of OpenAI's Batch; failed rows are listed beside it.
+    PROMPTS has one JSON object per line: a request in OpenAI's Batch format, or a row with a
+    `prompt`, with `messages`, or with fields for --template or --columns. The output has one line
+    per row, in OpenAI's Batch format; failed rows go to a file beside it.
 
-    Ctrl-C stops cleanly, and --resume continues: no finished row is sent again. Exit codes: 0 all
-    rows finished, 4 some were dropped or given up, 5 nothing succeeded for --retry-time, 2 bad
-    input or a server that refuses, 130 interrupted.
+    Ctrl-C stops cleanly, and --resume continues without sending a finished row again. Exit codes:
+    0 all rows finished, 4 some rows were dropped or given up, 5 nothing succeeded for
+    --retry-time, 2 bad input or refused by the server, 130 interrupted.
     """
     from windtunnel.cli.live.batch_run import run
 

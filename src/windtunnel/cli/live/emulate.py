@@ -48,26 +48,26 @@ class EmulateOptions(NamedTuple):
 @click.command(short_help="Serve OpenAI's interface with the timing of a simulated server.")
 @click.argument("scenario", required=False, type=FILE)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
-              help="Where to listen; 0 takes a free port and says which.")  # fmt: skip
-@click.option("--host", default="127.0.0.1", show_default=True, help="On which address.")
-@click.option("--model", metavar="NAME", help="The model: a catalog name or a config.json.")
-@click.option("--accelerator", metavar="NAME", help="The accelerator. [default: h200]")
+              help="Port to listen on; 0 takes a free port and prints it.")  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--model", metavar="NAME", help="Catalog name, or path of a config.json.")
+@click.option("--accelerator", metavar="NAME", help="Accelerator of the servers. [default: h200]")
 @click.option("--replicas", type=click.IntRange(1, MOST_REPLICAS), metavar="N",
-              help="How many servers share the requests. [default: 1]")  # fmt: skip
+              help="Number of servers. [default: 1]")  # fmt: skip
 @click.option("--tensor-parallel", type=click.IntRange(min=1), metavar="N",
-              help="Accelerators of each server. [default: 1]")  # fmt: skip
-@set_option("Any other field of a scenario, as in serving.pools.0.engine.max_num_seqs=64.")
+              help="Accelerators per server. [default: 1]")  # fmt: skip
+@set_option("Set any other scenario field, as in serving.pools.0.engine.max_num_seqs=64.")
 @click.option("--speedup", type=float, default=1.0, show_default=True, metavar="X",
               help="Speed-up factor; inf answers at once.")  # fmt: skip
 @click.option("--rate-limit", metavar="RATE",
-              help="Answer 429 beyond it, as in 400/s.")  # fmt: skip
+              help="Answer 429 above this rate, as in 400/s.")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="KIND=SHARE,...",
               help="Random faults: 500=0.01,429=0.05,latency=0.1:2s,break=0.01.")  # fmt: skip
 @click.option("--answer-tokens", type=click.IntRange(1, LONGEST_ANSWER), default=ANSWER_MEAN,
               show_default=True, metavar="MEAN",
-              help="Answers without max_tokens have this length on average.")  # fmt: skip
+              help="Mean length of answers to requests without max_tokens.")  # fmt: skip
 @click.option("--served-model-name", metavar="NAME",
-              help="What clients call the model. [default: as it was named]")  # fmt: skip
+              help="Name of the model in the API. [default: as in --model]")  # fmt: skip
 @seed_option("Random seed of faults and lengths. [default: 0]")
 def emulate(
     *,
@@ -88,8 +88,8 @@ def emulate(
 ) -> None:
     """Serve OpenAI's interface with the timing of a simulated server.
 
-    Answers are filler words; tokens are timed by the engine model, for the servers of a SCENARIO
-    or for one server of --model. Metrics are vLLM's. Ctrl-C stops it.
+    Answers are filler text. The engine model times each token, for the servers of SCENARIO or for
+    one server of --model. Metrics have vLLM's names. Ctrl-C stops it.
     """
     from windtunnel.live.emulate.app import build_app
     from windtunnel.live.emulate.faults import parse_faults, parse_rate_limit

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 @click.command(short_help="Put admission and routing in front of OpenAI-compatible servers.")
 @click.argument("config", required=False, type=FILE)
 @click.option("--server", "servers", multiple=True, metavar="URL",
-              help="A server, as in http://10.0.0.7:8000; may be given several times.")  # fmt: skip
-@click.option("--host", default=None, help="Where to listen. [default: 127.0.0.1]")
+              help="Server to route to, as in http://10.0.0.7:8000; may be repeated.")  # fmt: skip
+@click.option("--host", default=None, help="Address to listen on. [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), default=None,
-              help="Where to listen; 0 takes a free port. Metrics and /servers are on the port "
-              "after it, unless `live.admin` says where. [default: 8080]")  # fmt: skip
+              help="Port to listen on; 0 takes a free port. Metrics and /servers are on the next "
+              "port, unless `live.admin` sets another. [default: 8080]")  # fmt: skip
 @click.option("--picker-port", type=click.IntRange(1, 65535), default=None,
-              help="Answer Envoy as an Endpoint Picker on this port, too.")  # fmt: skip
-@set_option("Any field of CONFIG, as in serving.router.policy=least-loaded.")
-@click.option("--check", is_flag=True, help="Check the configuration, and start nothing.")
+              help="Also serve as Envoy's Endpoint Picker on this port.")  # fmt: skip
+@set_option("Override a field of CONFIG, as in serving.router.policy=least-loaded.")
+@click.option("--check", is_flag=True, help="Check the configuration without starting.")
 def gateway(
     *,
     config: Path | None,
@@ -40,10 +40,10 @@ def gateway(
 
     CONFIG has the sections `serving.router`, `serving.admission`, `serving.disaggregation` and
     `slo` of a scenario, with the same effect as in a simulation, and `live` with addresses, keys
-    and limits. SIGHUP reads it again; SIGTERM or Ctrl-C lets answers end and stops.
+    and limits. SIGHUP reloads it; SIGTERM or Ctrl-C finishes running answers, then stops.
 
-    A request may name its class of service, as in `x-slo-class: interactive`, and has its key, if
-    CONFIG lists keys, as OpenAI's clients send it: `authorization: Bearer KEY`.
+    A request may name its class of service in a header, as in `x-slo-class: interactive`. If
+    CONFIG lists keys, it must send one as OpenAI's clients do: `authorization: Bearer KEY`.
     """
     from windtunnel.live.admin import log_to_stderr
     from windtunnel.live.gateway.program import check_start, gateway_log, run_gateway

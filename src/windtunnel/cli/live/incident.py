@@ -16,8 +16,8 @@ EXIT_DIFFERS = 1
 @option("--from begin", None, "Start: 1h30m after the gateway's start, or "
                               "2026-11-16T10:00:00Z. [default: start]", metavar="TIME")  # fmt: skip
 @option("--to end", None, "End of the range. [default: the end of the log]", metavar="TIME")
-@option("--trace", FILE, "The folder of the gateway's trace, or a file of it. "
-        "[default: where its settings say]", metavar="PATH")  # fmt: skip
+@option("--trace", FILE, "Folder of the gateway's trace, or one file of it. "
+        "[default: from the gateway's settings]", metavar="PATH")  # fmt: skip
 @option("-o --output", FILE, "Where to write the folder.", default="incident", metavar="DIR")
 @click.pass_context
 def incident(
@@ -32,10 +32,10 @@ def incident(
 ) -> None:
     """Extract a time range of a gateway's log and trace, as a folder that replays.
 
-    LOG is the file that `live.log` of a gateway named. The folder has gateway.jsonl, which
-    `windtunnel audit` replays exactly, trace.jsonl and scenario.yaml, which `windtunnel simulate`
-    runs with whatever --set changes. It holds no prompts and no keys. Exit 1: the decisions do not
-    follow from the log.
+    LOG is the gateway's event log (`live.log`). The folder has gateway.jsonl, which `windtunnel
+    audit` replays exactly, and trace.jsonl with scenario.yaml, which `windtunnel simulate` runs,
+    also with changes by --set. It contains no prompts and no keys. Exit 1: the replayed decisions
+    differ from the log.
     """
     import yaml
 

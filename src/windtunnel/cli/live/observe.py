@@ -44,20 +44,20 @@ KEPT_EVERY_S = 1.0
 @click.command(short_help="Send a scenario's traffic to a real server, and measure it.")
 @click.argument("scenario", type=FILE)
 @click.option("--endpoint", required=True, metavar="URL",
-              help="Where the server is; /v1 is added to an address without a path.")  # fmt: skip
+              help="URL of the server; /v1 is added if it has no path.")  # fmt: skip
 @click.option("-o", "--output", default="trace.parquet", show_default=True, metavar="FILE",
               type=FILE, help="Where to write the trace.")  # fmt: skip
 @click.option("--model", metavar="NAME",
-              help="What the server calls it. [default: the only one that it has]")  # fmt: skip
+              help="Model name on the server. [default: the server's only model]")  # fmt: skip
 @click.option("--api", type=click.Choice(["completions", "tokens", "chat"]), default="completions",
               show_default=True,
               help="Send prompts as text, as token ids, or as messages.")  # fmt: skip
 @click.option("--pin-length/--no-pin-length", default=True, show_default=True,
-              help="Ask for answers of exactly the wanted length (ignore_eos).")  # fmt: skip
+              help="Request answers of exactly the scenario's length (ignore_eos).")  # fmt: skip
 @click.option("--speedup", type=float, default=1.0, show_default=True, metavar="X",
-              help="Send X times as fast, to an equally faster server.")  # fmt: skip
-@concurrency_option(1024, "Requests in flight at most.")
-@time_option("--timeout", "10m", "Timeout of requests without their own.")
+              help="Send X times as fast, to a server that is X times as fast.")  # fmt: skip
+@concurrency_option(1024, "Maximum requests in flight.")
+@time_option("--timeout", "10m", "Timeout of requests that have none in the scenario.")
 @time_option("--wait", "10s", "How long to wait for the server at the start.")
 @key_option()
 @set_option()
@@ -84,10 +84,10 @@ def observe(
 ) -> None:
     """Send a scenario's traffic to a real server, and measure it.
 
-    The server must speak OpenAI's interface and stream. What is written is a trace: it replays in
-    a simulation, and `windtunnel compare --real` compares a scenario with it. Ctrl-C ends it early
-    and keeps what was measured. Exit codes: 0 measured, 4 no request was completed, 2 bad input or
-    no server, 130 interrupted.
+    The server must have an OpenAI-compatible API with streaming. The output is a trace: replay it
+    in a simulation, or compare a scenario with it by `windtunnel compare --real`. Ctrl-C ends the
+    measurement early and keeps the results. Exit codes: 0 measured, 4 no request completed, 2 bad
+    input or no server, 130 interrupted.
     """
     from windtunnel.core.clock import unix_s
     from windtunnel.live.observe.observer import SendOptions

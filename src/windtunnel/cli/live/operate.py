@@ -17,47 +17,47 @@ INIT_IMAGE = "GROVE_INIT_CONTAINER_IMAGE"
              short_help="Run gangs, placement, autoscaling and machines on "
              "Kubernetes.")  # fmt: skip
 @click.option("--kubeconfig", type=FILE, metavar="FILE",
-              help="The cluster. [default: KUBECONFIG, the pod's service account, "
+              help="Access to the cluster. [default: KUBECONFIG, the pod's service account, "
               "~/.kube/config]")  # fmt: skip
 @click.option("--context", default="", metavar="NAME",
-              help="A context of the kubeconfig. [default: its current one]")  # fmt: skip
+              help="Context of the kubeconfig. [default: the current context]")  # fmt: skip
 @click.option("--namespace", default="", metavar="NAME",
               help="Only this namespace. [default: all]")  # fmt: skip
 @click.option("--lease-namespace", default="", metavar="NAME",
-              help="Where the Lease of the leader and the certificate of the webhooks are. "
-              "[default: the namespace of the kubeconfig or of the service account]")  # fmt: skip
+              help="Namespace of the leader's Lease and the webhooks' certificate. [default: that "
+              "of the kubeconfig or the service account]")  # fmt: skip
 @click.option("--init-image", default=None, metavar="IMAGE",
-              help="Of the init container that enforces the startup order of cliques. "
+              help="Image of the init container that enforces the startup order of cliques. "
               f"[default: ${INIT_IMAGE}]")  # fmt: skip
 @click.option("--no-gangs", is_flag=True,
               help="Do not manage PodCliqueSets: for --autoscale and --fleet on clusters "
                    "without Grove's kinds.")  # fmt: skip
 @click.option("--place", is_flag=True,
-              help="Also bind pods of `schedulerName: windtunnel`, by whole gangs.")  # fmt: skip
+              help="Also bind pods with `schedulerName: windtunnel`, gang by gang.")  # fmt: skip
 @click.option("--autoscale", is_flag=True,
               help="Also scale the targets of Autoscalers and Kthena policies.")  # fmt: skip
 @click.option("--prometheus", default="", metavar="URL",
-              help="The Prometheus server of Autoscalers with `metrics.source: "
+              help="Prometheus server for Autoscalers with `metrics.source: "
               "prometheus`.")  # fmt: skip
 @click.option("--prometheus-token-file", type=FILE, metavar="FILE",
-              help="A bearer token for that server, and for no other.")  # fmt: skip
+              help="Bearer token, sent to that server only.")  # fmt: skip
 @option("--canary", FILE, "Folder with the scenarios and recorded traffic for checks of changed"
                           " policies (`canary`).", metavar="FOLDER")  # fmt: skip
-@option("--canary-memory", MEMORY, "Memory limit of such a check.", "768MiB", metavar="SIZE")
-@option("--canary-timeout", TIME, "Time limit of such a check.", "10min", metavar="TIME")
+@option("--canary-memory", MEMORY, "Memory limit of a canary check.", "768MiB", metavar="SIZE")
+@option("--canary-timeout", TIME, "Time limit of a canary check.", "10min", metavar="TIME")
 @click.option("--fleet", type=FILE, metavar="FILE",
-              help="Also get machines for unschedulable pods: the sections `fleet` of a "
-                   "scenario and `live.fleet`.")  # fmt: skip
+              help="Also get machines for unschedulable pods; FILE has the sections `fleet` (as "
+                   "in a scenario) and `live.fleet`.")  # fmt: skip
 @click.option("--webhook-port", type=click.IntRange(0, 65535), default=None, metavar="PORT",
-              help="Serve validation and defaults of sets as webhooks on this port, with "
-              "certificates of its own; a dry run does not. [default: no webhooks]")  # fmt: skip
+              help="Serve the validating and defaulting webhooks of PodCliqueSets on this port, "
+              "with generated certificates; not in a dry run. [default: no webhooks]")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(0, 65535), default=9445, metavar="PORT",
-              help="/metrics, /healthz and /readyz; 0 takes a free port. "
+              help="Port of /metrics, /healthz and /readyz; 0 takes a free port. "
               "[default: 9445]")  # fmt: skip
 @click.option("--log", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Write what is observed and decided to this event log.")  # fmt: skip
+              help="Write observations and decisions to this event log.")  # fmt: skip
 @click.option("--dry-run", is_flag=True,
-              help="Observe and decide, and write nothing to the cluster.")  # fmt: skip
+              help="Observe and decide without writing to the cluster.")  # fmt: skip
 @click.pass_context
 def operate(
     context_of: click.Context,
@@ -85,12 +85,12 @@ def operate(
 
     The gang controllers manage PodCliqueSets as in a simulation: create pods behind gates, start
     them in order, terminate gangs that stay below their minimum, roll out changes. With --place,
-    pods are bound to nodes by whole gangs. With --autoscale, policies of Autoscalers and of Kthena
-    change the scale of gangs, Deployments and others. With --fleet, unschedulable pods get
-    machines, and unneeded machines are given back.
+    pods are bound to nodes gang by gang. With --autoscale, Autoscalers and Kthena policies scale
+    gangs, Deployments and other targets. With --fleet, unschedulable pods get machines, and
+    machines that are no longer needed are given back.
 
-    Of several operators the one that holds the Lease acts. SIGHUP reads the kubeconfig again;
-    SIGTERM or Ctrl-C ends the last writes, gives the Lease back and stops.
+    If several operators run, only the holder of the Lease acts. SIGHUP reloads the kubeconfig;
+    SIGTERM or Ctrl-C finishes pending writes, releases the Lease and stops.
     """
     if context_of.invoked_subcommand is not None:
         return

@@ -28,8 +28,8 @@ LOGS = ("operator.jsonl", "gateway.jsonl", "gateway.yaml", "operate.stderr", "ga
 @click.command(short_help="Run a scenario on a real API server, and compare with its simulation.")
 @click.argument("scenario", type=FILE)
 @click.option("--apiserver", type=FILE, metavar="FILE",
-              help="The API server to start, as `make apiserver` builds it. "
-              "[default: the newest that it has built]")  # fmt: skip
+              help="API server binary to start. [default: the newest one that `make apiserver` "
+              "has built]")  # fmt: skip
 @click.option("--kubeconfig", type=FILE, metavar="FILE",
               help="Use this cluster instead. Simulated nodes are added to it: use a test "
                    "cluster.")  # fmt: skip
@@ -51,13 +51,13 @@ def rehearse(
 ) -> None:
     """Run a scenario on a real API server, and compare with its simulation.
 
-    `operate` and `gateway` run as they do in production, on nodes and kubelets that are simulated
-    through the API, in front of emulated servers. The scenario's requests are sent in real time
-    and its faults are injected. Then decisions are compared with the simulation one by one, and
-    latencies and SLO attainment. Without --kubeconfig an API server is started on loopback.
+    `operate` and `gateway` run as in production, with simulated nodes and kubelets and emulated
+    servers. The scenario's requests are sent in real time and its faults are injected. Then every
+    decision, the latencies and SLO attainment are compared with the simulation. Without
+    --kubeconfig, an API server is started on loopback.
 
-    Exit codes: 0 everything is the same or explained by what was measured, 1 something differs,
-    2 bad input.
+    Exit codes: 0 no difference, or all explained by measured delays; 1 something differs; 2 bad
+    input.
     """
     from windtunnel.analysis.rehearsal import compare
     from windtunnel.cli.live.rehearsed import RehearsedScenario

@@ -44,22 +44,22 @@ _twin_options = together(
     time_option("--horizon", "10m", "How far to look ahead."),
 )  # fmt: skip
 _sources_options = together(
-    option("--trace", FILE, "The folder of the gateway's trace, or a file of it.", metavar="PATH"),
-    option("--log", FILE, "Its event log: requests in flight and healthy servers are known with "
-           "it.", metavar="FILE"),
-    option("--prometheus", None, "In place of a trace: a Prometheus server with metrics of vLLM.",
+    option("--trace", FILE, "Folder of the gateway's trace, or one file of it.", metavar="PATH"),
+    option("--log", FILE, "The gateway's event log; adds requests in flight and healthy "
+           "servers.", metavar="FILE"),
+    option("--prometheus", None, "Instead of a trace: a Prometheus server with vLLM's metrics.",
            metavar="URL"),
-    option("--prometheus-token-file", FILE, "The token for it.", metavar="FILE"),
-    option("--prometheus-selector selector", None, "Which series count, as in "
+    option("--prometheus-token-file", FILE, "Bearer token for Prometheus.", metavar="FILE"),
+    option("--prometheus-selector selector", None, "Series to read, as in "
            "'namespace=\"chat\",model_name=\"m\"'.", default="", metavar="LABELS"),
-    option("--operator-log", FILE, "The event log of an operator: replicas, pods, gangs and "
-           "machines are known with it.", metavar="FILE"),
-    click.option("--kubernetes", is_flag=True, help="Read them from the API server: lists pods, "
-                 "gangs and nodes, and nothing else."),
+    option("--operator-log", FILE, "Event log of an operator; adds replicas, pods, gangs and "
+           "machines.", metavar="FILE"),
+    click.option("--kubernetes", is_flag=True, help="Instead of --operator-log: read pods, gangs "
+                 "and nodes from the API server."),
     option("--kubeconfig", FILE, "For --kubernetes. [default: KUBECONFIG, ~/.kube/config or the "
            "service account]", metavar="FILE"),
-    option("--context", None, "A context of the kubeconfig.", default="", metavar="NAME"),
-    option("--namespace", None, "Pods of this namespace alone. [default: all]", default="",
+    option("--context", None, "Context of the kubeconfig.", default="", metavar="NAME"),
+    option("--namespace", None, "Only pods of this namespace. [default: all]", default="",
            metavar="NAME"),
 )  # fmt: skip
 
@@ -69,15 +69,16 @@ _sources_options = together(
 @_sources_options
 @_twin_options
 @time_option("--tick", "30s", "Time between forecasts.")
-@option("--other", None, "Forecast with another setting, too, as in "
-        "'p2c: serving.router.policy=power-of-two'; a name may have several.", multiple=True,
-        metavar="NAME:PATH=VALUE")  # fmt: skip
-@option("--regret", TIME, "Also compare with foresight over this much recent traffic, as in 1h;"
-                          " repeated every quarter of it.", metavar="TIME")  # fmt: skip
-@option("--host", None, "Where to listen.", default="127.0.0.1")
-@option("--port", click.IntRange(0, 65535), "Where to listen; 0 takes a free port.",
+@option("--other", None, "Also forecast with another setting, as in "
+        "'p2c: serving.router.policy=power-of-two'; repeat a name to change several.",
+        multiple=True, metavar="NAME:PATH=VALUE")  # fmt: skip
+@option("--regret", TIME, "Also compute regret (against known future traffic) over this much"
+                          " recent traffic, as in 1h; updated every quarter of it.",
+        metavar="TIME")  # fmt: skip
+@option("--host", None, "Address to listen on.", default="127.0.0.1")
+@option("--port", click.IntRange(0, 65535), "Port to listen on; 0 takes a free port.",
         default=DEFAULT_PORT)  # fmt: skip
-@click.option("--once", is_flag=True, help="Print one forecast, and end.")
+@click.option("--once", is_flag=True, help="Print one forecast and exit.")
 def run(
     *,
     scenario: Path,
@@ -93,8 +94,9 @@ def run(
 ) -> None:
     """Follow a gateway and publish forecasts.
 
-    Each tick forecasts TTFT, TPOT, queued requests and arrivals, with intervals once enough
-    forecasts have been compared with what happened. A page, /metrics and /forecast have them.
+    Every tick forecasts TTFT, TPOT, queued requests and arrivals, with intervals once enough
+    forecasts have been compared with what happened. See them on a web page, at /metrics and at
+    /forecast.
     """
     from windtunnel.analysis.shadow.shadow import ShadowTick
     from windtunnel.live.emulate.serving import listen
@@ -163,7 +165,7 @@ def ask(
 ) -> None:
     """Ask what would happen now if something were different.
 
-    Prints the forecast as things are, and as they would be.
+    Prints two forecasts: without the change, and with it.
     """
     from windtunnel.analysis.shadow.window import TrafficWindow
     from windtunnel.report.terminal.layout import screen
@@ -203,8 +205,8 @@ def test(
 ) -> None:
     """Measure the accuracy of forecasts on a recorded trace.
 
-    The shadow follows the trace in the time of the trace; each forecast is made from what was
-    known at its time, and compared with what happened.
+    The shadow follows the trace in the trace's own time. Each forecast uses only what was known at
+    that time, and is compared with what happened.
     """
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.shadow import show_accuracy

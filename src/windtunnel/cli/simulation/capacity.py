@@ -40,25 +40,27 @@ def _count(name: str, most: int, says: str) -> Option:
 
 @click.command(short_help="Show how a GPU's memory is divided.")
 @click.argument("model")
-@click.option("--accelerator", "-a", required=True, metavar="NAME", help="Such as h100 or b200.")
+@click.option(
+    "--accelerator", "-a", required=True, metavar="NAME", help="GPU, such as h100 or b200."
+)
 @click.option("--tensor-parallel", type=click.IntRange(1, MOST_TENSOR_PARALLEL), default=1,
               show_default=True, metavar="N", help="GPUs that share each layer.")  # fmt: skip
 @click.option("--data-parallel", type=click.IntRange(1, MOST_TENSOR_PARALLEL), default=1,
               show_default=True, metavar="N",
-              help="Ranks that share experts; blocks are those of one.")  # fmt: skip
+              help="Ranks that share experts; the result is for one rank.")  # fmt: skip
 @click.option("--pipeline-parallel", type=click.IntRange(1, MOST_TENSOR_PARALLEL), default=1,
-              show_default=True, metavar="N", help="Stages of layers.")  # fmt: skip
+              show_default=True, metavar="N", help="Pipeline stages.")  # fmt: skip
 @click.option("--expert-parallel", is_flag=True, help="Distribute whole experts over these GPUs.")
 @click.option("--version", default=NEWEST, show_default=True, metavar="RELEASE",
-              help="The release of vLLM.")  # fmt: skip
+              help="Release of vLLM.")  # fmt: skip
 @click.option("--kv-cache-dtype", type=click.Choice(["auto", "fp8"]), default="auto",
-              show_default=True, help="Type of cached keys and values.")  # fmt: skip
+              show_default=True, help="Data type of the KV cache.")  # fmt: skip
 @click.option("--memory-utilization", type=FiniteRange(0, 1, min_open=True), metavar="SHARE",
-              help="Share of the memory that the server may use; default: vLLM's.")  # fmt: skip
-@_count("--max-num-seqs", MOST_SEQUENCES, "Requests in a batch; default: vLLM's for the GPU.")
-@_count("--max-num-batched-tokens", MOST_TOKENS, "Tokens in a step; default: vLLM's.")
-@_count("--max-model-len", MOST_TOKENS, "Longest request; default: the model's.")
-@_count("--block-size", LARGEST_BLOCK, "Tokens in a block; default: 16.")
+              help="Share of memory that the server may use. [default: vLLM's]")  # fmt: skip
+@_count("--max-num-seqs", MOST_SEQUENCES, "Maximum requests in a batch. [default: vLLM's]")
+@_count("--max-num-batched-tokens", MOST_TOKENS, "Maximum tokens in a step. [default: vLLM's]")
+@_count("--max-model-len", MOST_TOKENS, "Maximum tokens of a request. [default: the model's]")
+@_count("--block-size", LARGEST_BLOCK, "Tokens in a block. [default: 16]")
 @json_option("the budget as JSON")
 def capacity(
     model: str,

@@ -44,6 +44,7 @@ def explain(
     with whole(folder):
         explained = explain_run(RunReader(folder), request, at, decision)
     if json_to is None:
-        show(explained, str(folder), screen())
+        more = f"windtunnel explain {folder} --request ID, --decision ID or --at TIME"
+        show(explained, more, screen())
     with Output(json_to) as out:
         out.json(explained)

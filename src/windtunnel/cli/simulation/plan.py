@@ -71,7 +71,7 @@ SPACE = ("accelerators", "tensor_parallel", "replicas", "routers")
 @json_option("plan.json")
 @output_option("runs/plan-NAME, with -load or -knee for these")
 def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) -> int:
-    """Find the cheapest deployment that attains an SLO, or the load that one carries.
+    """Find the cheapest deployment that attains an SLO, or the load that one can carry.
 
     The choices are under `plan` in the scenario, or in options; the rest is derived from the
     scenario. Prints the answer, the runners-up and why the others fail, and writes a folder with

@@ -17,7 +17,7 @@ from windtunnel.cli.places import keep_apart, write_file
     metavar="FILE",
 )
 def report(folder: Path, output: str | None) -> None:
-    """Write the report of a run again.
+    """Regenerate the report of a run.
 
     Reads the files that `windtunnel simulate` left in FOLDER and writes report.html: one file that
     opens in any browser, offline.

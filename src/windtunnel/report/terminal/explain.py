@@ -19,7 +19,7 @@ from windtunnel.analysis.phases import NAMES, LostTryRow
 from windtunnel.report.terminal.layout import INDENT, NARROW, print_table, say
 
 
-def show(explained: Explained, folder: str, console: Console) -> None:
+def show(explained: Explained, more: str, console: Console) -> None:
     """Prints any explanation."""
     if isinstance(explained, ExplainedRequest):
         _request(explained, console)
@@ -28,7 +28,7 @@ def show(explained: Explained, folder: str, console: Console) -> None:
     elif isinstance(explained, ExplainedDecision):
         _decision(explained, console)
     else:
-        _overview(explained, folder, console)
+        _overview(explained, more, console)
 
 
 def _request(one: ExplainedRequest, console: Console) -> None:
@@ -98,7 +98,7 @@ def _decision(one: ExplainedDecision, console: Console) -> None:
         _line("nothing", console)
 
 
-def _overview(one: Overview, folder: str, console: Console) -> None:
+def _overview(one: Overview, more: str, console: Console) -> None:
     if one.partial:
         say(console, "the run ended early", "bold")
         _line(one.partial, console)
@@ -122,7 +122,7 @@ def _overview(one: Overview, folder: str, console: Console) -> None:
     if one.cut:
         _line(one.cut, console)
     console.print()
-    say(console, f"windtunnel explain {folder} --request ID, --decision ID or --at TIME")
+    say(console, more)
 
 
 def _step(step: CauseStep, console: Console) -> None:

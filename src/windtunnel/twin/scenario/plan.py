@@ -45,6 +45,11 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     overrides: tuple[str, ...] = ()
     """What was set beside the file, as `PATH=VALUE`; the seed is not among them."""
 
+    def __repr__(self) -> str:
+        pools = ", ".join(pool.name for pool in self.sections.serving.pools)
+        sources = ", ".join(entry.name for entry in self.workload)
+        return f"<scenario {self.name}, seed {self.seed}: workload {sources}; pools {pools}>"
+
     @property
     def name(self) -> str:
         assert self.sections.name is not None

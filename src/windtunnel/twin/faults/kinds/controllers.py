@@ -45,8 +45,8 @@ class ClockSkew(LastingFault):
         context = context_of(where.root)
         yield from _missing(self.controller, context, where)
         if self.controller == GATEWAY and not context.queues:
-            what = "a gateway that admits every request looks at no clock"
-            yield where.fault("controller", what, hint="another serving.admission")
+            what = "has no effect: a gateway that admits every request uses no clock"
+            yield where.fault("controller", what, hint="set another serving.admission.policy")
 
     @classmethod
     def applies(cls, context: FaultContext) -> bool:
