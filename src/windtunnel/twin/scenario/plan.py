@@ -47,7 +47,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         pools = ", ".join(pool.name for pool in self.sections.serving.pools)
-        sources = ", ".join(entry.name for entry in self.workload)
+        sources = ", ".join(entry.name or "trace" for entry in self.workload)
         return f"<scenario {self.name}, seed {self.seed}: workload {sources}; pools {pools}>"
 
     @property
