@@ -245,7 +245,9 @@ def test_a_server_that_answers_429_for_ever_ends_the_run_with_a_report(
     write_rows(tmp_path / "in.jsonl", prompts(1000))
     done = batch(tmp_path, "--endpoint", server.url, "--retry-time", "300ms", "--limiter", limiter)
     assert done.code == 5, done.said
-    assert len(server.asked) <= 70
+    # 64 at first, and one for each reply until four that began in a row are known to be refused;
+    # replies come in any order.
+    assert len(server.asked) < 64 + 64 * 3 / 4
     assert done.errors == [], "refused once, and waiting: nothing was given up"
     assert "It ended because nothing has succeeded for as long as --retry-time says" in done.said
     assert "; the last failure was rate_limited: no." in done.said
