@@ -324,6 +324,22 @@ def test_a_reload_says_which_changes_need_a_restart(
     assert "a restart is needed for live.retries.attempts" in caplog.text
 
 
+def test_a_reload_names_servers_whose_settings_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        listed = "  servers:\n    - {url: 'http://127.0.0.1:1', slots: %d}\n"
+        file = config(tmp_path, "live:\n" + listed % 4)
+        async with bed(config=file, ready=False) as it:
+            await it.until(lambda: len(it.core.servers) == 2)
+            file.write_text("live:\n" + listed % 5)
+            os.kill(os.getpid(), signal.SIGHUP)
+            await it.until(lambda: "reload" in caplog.text)
+
+    run(test())
+    assert "a restart is needed for live.servers[0]" in caplog.text
+
+
 async def hangs(_: Received, __: asyncio.StreamWriter, ___: FakeServer) -> None:
     await asyncio.sleep(100)
 

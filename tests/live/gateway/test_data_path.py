@@ -174,6 +174,25 @@ def test_an_adapter_is_routed_to_its_base_model_under_its_own_name() -> None:
     run(test())
 
 
+def test_an_adapter_goes_to_the_servers_that_list_it() -> None:
+    async def test() -> None:
+        sets = ("serving.router.policy=round-robin",)
+        async with bed(friendly, friendly, friendly, sets=sets, ready=False) as it:
+            tuned = [{"id": "m"}, {"id": "tuned", "parent": "m"}]
+            it.servers[0].models = it.servers[2].models = tuned
+            await it.until(lambda: sum("tuned" in one.listed for one in it.core.servers) == 2)
+            await it.until(lambda: len(it.core.planes["m"].candidates) == 3)
+            for _ in range(4):
+                assert (await it.ask(chat() | {"model": "tuned"})).status == 200
+            assert [len(one.requests) for one in it.servers] == [2, 0, 2]
+            for _ in range(3):
+                assert (await it.ask()).status == 200
+            assert len(it.servers[1].requests) == 1
+            it.settled()
+
+    run(test())
+
+
 def test_models_of_servers_that_differ_are_listed_once_each() -> None:
     async def test() -> None:
         async with bed(friendly, friendly, ready=False) as it:
@@ -485,6 +504,50 @@ def test_many_requests_use_one_connection_and_pipelined_ones_are_answered_in_ord
             got = [await read_answer(reader) for _ in range(10)]
             assert [one.headers["x-request-id"] for one in got] == [f"r{n}" for n in range(10)]
             assert all(one.body == answer() for one in got)
+            writer.close()
+            it.settled()
+
+    run(test())
+
+
+def test_the_time_of_a_request_that_was_begun_ahead_counts_from_the_answer_before_it() -> None:
+    async def test() -> None:
+        async with bed(sets=("live.limits.request=300ms", "live.limits.idle=60s")) as it:
+            whole_one = request()
+            got = await it.raw(whole_one + whole_one[:50])
+            assert got.count(b"HTTP/1.1 200 ") == 1
+            assert b"HTTP/1.1 408 " in got
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+            writer.write(whole_one + whole_one[:-5])
+            assert (await read_answer(reader)).status == 200
+            await asyncio.sleep(0.1)
+            writer.write(whole_one[-5:])
+            assert (await read_answer(reader)).status == 200
+            await asyncio.sleep(0.5)
+            writer.write(whole_one)
+            assert (await read_answer(reader)).status == 200
+            writer.close()
+            it.settled()
+
+    run(test())
+
+
+def test_requests_that_are_sent_ahead_have_one_limit_for_all_their_bodies() -> None:
+    async def test() -> None:
+        async def waits(_: Received, __: asyncio.StreamWriter, ___: FakeServer) -> None:
+            await asyncio.sleep(100)
+
+        async with bed(waits, sets=("live.limits.body=64KiB",)) as it:
+            large = request(chat(user="x" * 40_000))
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+            writer.write(request() + large)
+            await it.until(lambda: len(it.core.requests) == 1)
+            await asyncio.sleep(0.05)
+            assert len(it.core.requests) == 1
+            writer.write(large)
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            await it.until(lambda: not it.core.requests)
             writer.close()
             it.settled()
 

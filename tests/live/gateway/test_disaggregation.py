@@ -146,6 +146,24 @@ def test_a_prefill_that_fails_is_not_seen_by_the_client(tmp_path: Path, broken: 
     run(pair.run(test))
 
 
+def test_the_prompt_of_a_response_is_computed_with_one_token_at_most(tmp_path: Path) -> None:
+    pair = Pair(prefills, friendly, tmp_path, "decider: always")
+
+    async def test(it: Bed) -> None:
+        asked = {"model": "m", "input": "hi", "max_output_tokens": 50}
+        assert (await it.ask(asked, path="/v1/responses")).status == 200
+        sent = pair.prefill.requests[0].json
+        assert sent["max_output_tokens"] == 1
+        assert "max_tokens" not in sent
+        assert pair.decode.requests[0].json["max_output_tokens"] == 50
+        assert (await it.ask(chat(max_tokens=9, max_completion_tokens=9))).status == 200
+        sent = pair.prefill.requests[1].json
+        assert (sent["max_tokens"], "max_completion_tokens" in sent) == (1, False)
+
+    run(pair.run(test))
+
+
+
 def test_a_prefill_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     pair = Pair(hangs, friendly, tmp_path)
 

@@ -474,6 +474,50 @@ def test_requests_wait_for_the_first_server_and_then_for_no_longer_than_they_may
     run(test())
 
 
+def test_requests_before_any_server_was_ready_wait_as_long() -> None:
+    async def test() -> None:
+        sets = ("live.no_server_ttl=500ms",)
+        async with bed(sets=sets, ready=False) as it:
+            it.servers[0].healthy = False
+            await asyncio.sleep(0.1)
+            assert not it.core.planes
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            got = await it.ask()
+            assert (got.status, got.json["error"]["code"]) == (503, "no-server")
+            assert "retry-after" in got.headers
+            assert 0.4 < loop.time() - began_s < 3.0
+            _, writer = await it.open()
+            await it.until(lambda: it.program.proxy.under_way == 1)
+            writer.close()
+            await it.until(lambda: it.program.proxy.under_way == 0)
+            waiting = [asyncio.ensure_future(it.ask(chat(stream=bool(n)))) for n in range(3)]
+            unknown = asyncio.ensure_future(it.ask(chat() | {"model": "other"}))
+            await it.until(lambda: it.program.proxy.under_way == 4)
+            it.servers[0].healthy = True
+            assert [(await one).status for one in waiting] == [200] * 3
+            assert (await unknown).status == 404
+            assert len(it.servers[0].requests) == 3
+            it.settled()
+
+    run(test())
+
+
+def test_a_stop_refuses_requests_that_wait_for_the_first_server() -> None:
+    async def test() -> None:
+        async with bed(sets=("live.drain=20s",), ready=False) as it:
+            it.servers[0].healthy = False
+            waiting = asyncio.ensure_future(it.ask())
+            await it.until(lambda: it.program.proxy.under_way == 1)
+            it.program.proxy.stopping = True
+            it.program.proxy.refuse_queued()
+            got = await waiting
+            assert (got.status, got.json["error"]["code"]) == (503, "stopping")
+            assert "retry-after" in got.headers
+
+    run(test())
+
+
 def test_a_client_that_leaves_while_its_request_waits_is_sent_nowhere() -> None:
     async def test() -> None:
         async with bed(sets=("live.health.failures=1",)) as it:

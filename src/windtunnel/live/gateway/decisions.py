@@ -71,13 +71,14 @@ SERVER_FAILED: Final = "server-failed"
 class LiveServer:
     """A server as the decisions know it. Its number is never given to another."""
 
-    __slots__ = ("availability", "in_flight", "models", "name", "observed_s", "role")
+    __slots__ = ("availability", "in_flight", "listed", "models", "name", "observed_s", "role")
 
     def __init__(self, name: str, role: str, availability: Availability) -> None:
         self.name: Final = name
         self.role: Final = role
         self.availability: Final = availability
         self.models: tuple[ModelCard, ...] = ()
+        self.listed: frozenset[str] = frozenset()  # names of its models and adapters
         self.observed_s = -math.inf  # when its load was last read
         self.in_flight = 0
 
@@ -180,6 +181,7 @@ class GatewayCore:
         one = self.servers[server]
         was = one.availability.healthy
         one.models = tuple(models)
+        one.listed = frozenset(card.name for card in models)
         self._know(one.models)
         if not was:
             others = any(other.availability.healthy for other in self.servers)
@@ -572,7 +574,7 @@ class GatewayCore:
         """Sends an admitted request to a server that it was not sent to before, if there is one."""
         plane, record = one.plane, one.record
         choice: Routed | NoServer
-        if not one.tried and one.holder < 0 and not one.among:
+        if not one.tried and one.holder < 0 and not one.among and record.adapter < 0:
             choice = plane.router.choose(record, now_s)
         else:
             choice = self._choose_among(one, now_s)
@@ -602,13 +604,15 @@ class GatewayCore:
         if not live.availability.allows(live.in_flight, now_s):
             self._reconsider(now_s)
 
-    @staticmethod
-    def _choose_among(one: LiveRequest, now_s: float) -> Routed | NoServer:
+    def _choose_among(self, one: LiveRequest, now_s: float) -> Routed | NoServer:
         """For a request that not every candidate may have, or that one should have."""
         router, candidates = one.plane.router, one.plane.candidates
         allowed = [n for n in candidates if n in one.among] if one.among else candidates
         if not allowed:
             return NoServer(NO_SERVER_READY)
+        if one.record.adapter >= 0:
+            adapter = self._adapters[one.record.adapter]
+            allowed = [n for n in allowed if adapter in self.servers[n].listed] or allowed
         others = [n for n in allowed if n not in one.tried] or allowed
         if one.holder in others:
             return Routed(one.holder, HOLDS_STATE)

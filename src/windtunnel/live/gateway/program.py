@@ -265,7 +265,7 @@ class GatewayProgram:
         except (InputError, OutputError) as error:
             gateway_log.error("the configuration was not reloaded: %s", error)
             return
-        waiting = _not_reloaded(self._started, settings)
+        waiting = _not_reloaded(self._started, settings) + self._changed_servers(settings.live)
         self.settings = settings
         if waiting:
             gateway_log.warning(
@@ -273,6 +273,15 @@ class GatewayProgram:
             )
         else:
             gateway_log.warning("the configuration was reloaded")
+
+    def _changed_servers(self, live: LiveSettings) -> list[str]:
+        """Servers that stay, with other settings than those they joined with."""
+        known = {url: one.entry for url, one in self._watched.items() if one.tasks}
+        return [
+            f"live.servers[{number}]"
+            for number, entry in enumerate(live.servers)
+            if known.get(entry.url.rstrip("/"), entry) != entry
+        ]
 
     def _use_keys(self, live: LiveSettings) -> None:
         _check_keys(live, self._environment)

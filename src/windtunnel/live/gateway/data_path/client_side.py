@@ -66,6 +66,7 @@ class ClientConnection:
         self._next: Final[
             list[tuple[RequestHead, bytes, float]]
         ] = []  # sent before the last was answered
+        self._next_bytes = 0  # of their bodies
         self._chunked = False
         self._closes = False  # after the answer that is being written
         self._refused = False
@@ -250,8 +251,9 @@ class ClientConnection:
         self._unread_bytes = 0
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         if self.state == ANSWER:
-            if len(self._next) >= MOST_PIPELINED:
-                raise ClientError(400, "Too many requests were sent before the last was answered.")
+            self._next_bytes += len(body)
+            if len(self._next) >= MOST_PIPELINED or self._next_bytes > self.proxy.limits.body_bytes:
+                raise ClientError(400, "Too much was sent before the last request was answered.")
             self._next.append((head, body, self.proxy.now_s()))
             return
         self._take(head, body, self._began_s)
@@ -335,10 +337,16 @@ class ClientConnection:
             return
         if self._next:
             head, body, began_s = self._next.pop(0)
+            self._next_bytes -= len(body)
             asyncio.get_running_loop().call_soon(self._take, head, body, began_s)
             return
-        self.state = IDLE
-        self.proxy.idle.add(self, self.proxy.now_s())
+        if self._between:
+            self.state = IDLE
+            self.proxy.idle.add(self, self.proxy.now_s())
+        else:
+            self.state = HEAD if self._head is None else BODY
+            self._began_s = self.proxy.now_s()
+            self.proxy.heads.add(self, self._began_s)
 
     def close_when_idle(self) -> None:
         """The gateway stops: no further request on this connection."""
@@ -356,7 +364,7 @@ class ClientConnection:
             self.transport.abort()
 
     def _take(self, head: RequestHead, body: bytes, began_s: float) -> None:
-        if self.transport is None:
+        if self.transport is None or self._refused:
             return
         self.state = ANSWER
         self._answered = head

@@ -72,6 +72,15 @@ class ClientError(Exception):
         """Lines of the answer's head that belong to the status."""
 
 
+class NoServerYet(ClientError):
+    """There is no model to ask for; the first server that is ready may bring it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            503, "No server is ready.", code="no-server", headers=b"retry-after: 1\r\n"
+        )
+
+
 def method_error(allowed: Sequence[str]) -> ClientError:
     """405: the path exists, and has these methods."""
     message = f"Use {' or '.join(allowed)} for this path."

@@ -49,7 +49,6 @@ FAILED_WITH: Final = {
 """Statuses of the last server that was tried that its client gets as well."""
 PREFILL_FIELDS: Final = {
     "stream": False,
-    "max_tokens": 1,
     "kv_transfer_params": {
         "do_remote_decode": True,
         "do_remote_prefill": False,
@@ -60,7 +59,7 @@ PREFILL_FIELDS: Final = {
     },
 }
 """What vLLM's NixlConnector wants from a request that only computes a prompt."""
-NOT_PREFILLED: Final = ("stream_options", "min_tokens", "max_completion_tokens")
+NOT_PREFILLED: Final = ("stream_options", "min_tokens", "max_completion_tokens", "max_tokens")
 RESPONSES: Final = b"/v1/responses"
 PIECES_WITH_ID: Final = 16
 """Of an answer that its server stores: the first that may name it."""
@@ -99,6 +98,30 @@ MESSAGES: Final = {
     "server-failed": "No server could answer.",
     "stopping": "The gateway is stopping.",
 }
+
+
+class EarlyRequest(AnswerReceiver):
+    """A request that came before any server was ready."""
+
+    __slots__ = ("body", "client", "head_in", "proxy")
+
+    def __init__(
+        self,
+        proxy: "Proxy",
+        client: ClientConnection,
+        head: RequestHead,
+        body: bytes,
+        began_s: float,
+    ) -> None:
+        super().__init__()
+        self.proxy: Final = proxy
+        self.client: Final = client
+        self.head_in: Final = head
+        self.body: Final = body
+        self.last_s = began_s
+
+    def client_left(self) -> None:
+        self.proxy.early.remove(self)
 
 
 class Exchange(AnswerReceiver):
@@ -196,7 +219,9 @@ class Exchange(AnswerReceiver):
         self.reason = reason
         self._prefill = prefill
         if prefill >= 0:
-            body = with_fields(without_fields(self._body, NOT_PREFILLED), PREFILL_FIELDS)
+            limit = "max_output_tokens" if self.api == RESPONSES else "max_tokens"
+            body = without_fields(self._body, NOT_PREFILLED)
+            body = with_fields(body, {**PREFILL_FIELDS, limit: 1})
             self._collects = True
             self._send(prefill, body)
         else:

@@ -24,8 +24,13 @@ from windtunnel.live.gateway.data_path.bodies import (
     without_fields,
 )
 from windtunnel.live.gateway.data_path.client_side import ClientConnection
-from windtunnel.live.gateway.data_path.errors import ClientError, method_error
-from windtunnel.live.gateway.data_path.exchange import COMPLETED, RESPONSES, Exchange
+from windtunnel.live.gateway.data_path.errors import ClientError, NoServerYet, method_error
+from windtunnel.live.gateway.data_path.exchange import (
+    COMPLETED,
+    RESPONSES,
+    EarlyRequest,
+    Exchange,
+)
 from windtunnel.live.gateway.data_path.http import RequestHead
 from windtunnel.live.gateway.data_path.prompts import PromptReader
 from windtunnel.live.gateway.data_path.responses import ASKED, METHODS, ResponseOwners, Retrieval
@@ -120,6 +125,7 @@ class Proxy:
         self.lingering: Final = Deadlines[ClientConnection](LINGER_S)
         self.first_bytes: Final = Deadlines[AnswerReceiver](limits.first_byte_s)
         self.streams: Final = ProgressDeadlines[AnswerReceiver](limits.silence_s)
+        self.early: Final = Deadlines[EarlyRequest](core.policies.unplaced_ttl_s)
         self.connections: Final[set[ClientConnection]] = set()
         self.retrievals: Final[dict[Retrieval, None]] = {}  # about stored answers, under way
         self._asks_usage: Final = asks_usage
@@ -208,14 +214,29 @@ class Proxy:
                 self._begin(client, head, path, body, began_s)
             else:
                 self._own_answer(client, head, path)
+        except NoServerYet:
+            early = EarlyRequest(self, client, head, body, began_s)
+            client.exchange = early
+            self.early.add(early, self.now_s())
         except ClientError as error:
-            given = self._id_of(head)
-            self.refused_early(error, given, head.path)
-            own = b"x-request-id: %b\r\n%b" % (given, error.headers)
-            client.reply(error.status, error.body, own)
+            self._refuse(client, head, error)
         except Exception as error:  # noqa: BLE001 - one request must not take down the others
             self.bug(error)
             client.abort()
+
+    def _refuse(self, client: ClientConnection, head: RequestHead, error: ClientError) -> None:
+        given = self._id_of(head)
+        self.refused_early(error, given, head.path)
+        own = b"x-request-id: %b\r\n%b" % (given, error.headers)
+        client.reply(error.status, error.body, own)
+
+    def _look_at_early(self, now_s: float) -> None:
+        """Requests that no server was ready for: their turn has come, or their time is over."""
+        if self.stopping or self.core.models():
+            for one in list(self.early.expired(math.inf)):
+                self.handle(one.client, one.head_in, one.body, one.last_s)
+        for one in self.early.expired(now_s):
+            self._refuse(one.client, one.head_in, NoServerYet())
 
     def refused_early(self, error: ClientError, given: bytes = b"", path: bytes = b"") -> None:
         """A request that was not valid, or that found no server ready before its admission."""
@@ -247,13 +268,14 @@ class Proxy:
         if kind is not None and not kind.lower().startswith(b"application/json"):
             raise ClientError(415, "The content type must be application/json.")
         if self.stopping:
-            raise ClientError(503, "The gateway is stopping.")
+            after = b"retry-after: %d\r\n" % AFTER_STOPPING_S
+            raise ClientError(503, "The gateway is stopping.", code="stopping", headers=after)
         fields = read_body(body)
         if fields.model is None:
             raise ClientError(400, "The request names no model.", param="model")
         if not self.core.knows(fields.model):
             if not self.core.models():
-                raise ClientError(503, "No server is ready.", code="no-server")
+                raise NoServerYet
             message = f"The model `{fields.model[:200]}` does not exist."
             raise ClientError(404, message, code="model_not_found", param="model")
         return fields
@@ -411,6 +433,8 @@ class Proxy:
             connection.close_when_idle()
         for connection in (*self.stalled.expired(now_s), *self.lingering.expired(now_s)):
             connection.abort()
+        if len(self.early):
+            self._look_at_early(now_s)
         for exchange in self.first_bytes.expired(now_s):
             exchange.late()
         for exchange in self.streams.expired(now_s):
@@ -429,7 +453,7 @@ class Proxy:
 
     @property
     def under_way(self) -> int:
-        return len(self._exchanges) + len(self.retrievals)
+        return len(self._exchanges) + len(self.retrievals) + len(self.early)
 
     def give_up(self) -> None:
         """The time to stop has come: what is under way is cut."""
@@ -443,6 +467,7 @@ class Proxy:
         for exchange in list(self._exchanges.values()):
             if exchange.server < 0:
                 exchange.stop("stopping")
+        self._look_at_early(self.now_s())
 
     # Parts of a request.
 
