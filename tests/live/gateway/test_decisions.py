@@ -303,11 +303,15 @@ sglang:cache_config_info{page_size="16",num_pages="1000"} 1
 trtllm_num_requests_waiting 7
 trtllm_num_requests_running 10
 trtllm_kv_cache_utilization 0.5
+trtllm_kv_cache_tokens_per_block 16
+trtllm_kv_cache_max_blocks 1000
 """,
     "triton": """\
-nv_trt_llm_request_metrics{request_type="waiting",model="m"} 7
-nv_trt_llm_request_metrics{request_type="scheduled",model="m"} 10
-nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="m"} 0.5
+nv_trt_llm_request_metrics{model="m",request_type="waiting",version="1"} 7
+nv_trt_llm_request_metrics{model="m",request_type="scheduled",version="1"} 10
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="m",version="1"} 0.5
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="m",version="1"} 16
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="m",version="1"} 1000
 """,
 }
 
@@ -318,8 +322,7 @@ def test_the_load_of_each_engine_is_read_from_its_own_names(engine: str) -> None
     assert (load.waiting, load.running, load.kv_used) == (7, 10, 0.5)
     if engine == "vllm":
         assert load.adapters == ("a", "b")
-    if engine in ("vllm", "sglang"):
-        assert load.cache_tokens == 16_000
+    assert load.cache_tokens == 16_000
     assert not load.asleep
 
 

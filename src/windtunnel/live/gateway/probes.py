@@ -27,6 +27,14 @@ MODELS_EVERY: Final = 15
 CACHE_INFO: Final = re.compile(
     rb"^(?:vllm|sglang):cache_config_info\{([^}\n]{0,4000})\}", re.MULTILINE
 )
+CACHE_SIZES: Final = (
+    ("trtllm_kv_cache_tokens_per_block", "trtllm_kv_cache_max_blocks"),
+    (
+        'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per"',
+        'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max"',
+    ),
+)
+"""Tokens of a KV block, and blocks, where they are metrics of their own."""
 LORA_INFO: Final = re.compile(
     rb'^vllm:lora_requests_info\{[^}\n]{0,4000}?running_lora_adapters="([^"\n]*)"[^}\n]*\} (\S+)',
     re.MULTILINE,
@@ -51,11 +59,14 @@ class ServerLoad(NamedTuple):
 def _values(page: bytes, names: tuple[str, ...]) -> list[float]:
     """The values of the first of these metrics that the page has, one for each engine."""
     for name in names:
-        if name.encode() not in page:
+        metric, _, label = name.partition("{")
+        if metric.encode() not in page:
             continue
-        start = re.escape(name.encode())
-        tail = rb"[^}\n]*\}" if "{" in name else rb"(?:\{[^}\n]*\})?"
-        found = re.findall(rb"^" + start + tail + rb"\s+(\S+)", page, re.MULTILINE)
+        labels = rb"(?:\{[^}\n]*\})?"
+        if label:
+            labels = rb"\{(?:[^}\n]*,)?" + re.escape(label.encode()) + rb"[^}\n]*\}"
+        start = re.escape(metric.encode())
+        found = re.findall(rb"^" + start + labels + rb"\s+(\S+)", page, re.MULTILINE)
         values = []
         for text in found[:1024]:
             try:
@@ -100,6 +111,9 @@ def _cache_tokens(page: bytes) -> int | None:
         blocks = values.get(b"num_gpu_blocks") or values.get(b"num_pages")
         if size and blocks:
             total += int(size) * int(blocks)
+    for sizes, most in CACHE_SIZES:
+        if not total:
+            total = int(sum(_values(page, (most,))) * max(_values(page, (sizes,)), default=0.0))
     return total or None
 
 

@@ -232,6 +232,8 @@ class Proxy:
 
     def _look_at_early(self, now_s: float) -> None:
         """Requests that no server was ready for: their turn has come, or their time is over."""
+        if not len(self.early):
+            return
         if self.stopping or self.core.models():
             for one in list(self.early.expired(math.inf)):
                 self.handle(one.client, one.head_in, one.body, one.last_s)
@@ -433,8 +435,7 @@ class Proxy:
             connection.close_when_idle()
         for connection in (*self.stalled.expired(now_s), *self.lingering.expired(now_s)):
             connection.abort()
-        if len(self.early):
-            self._look_at_early(now_s)
+        self._look_at_early(now_s)
         for exchange in self.first_bytes.expired(now_s):
             exchange.late()
         for exchange in self.streams.expired(now_s):
