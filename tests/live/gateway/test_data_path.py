@@ -490,8 +490,16 @@ def test_a_trace_context_gets_a_span_of_the_gateway() -> None:
             sent = it.servers[0].requests[0].headers["traceparent"].split("-")
             assert (sent[0], sent[1], sent[3]) == ("00", trace, "01")
             assert sent[2] != span
-            await it.ask(headers={"traceparent": f"00-{'0' * 32}-{span}-01"})
-            assert "traceparent" not in it.servers[0].requests[1].headers
+            zeros = "0" * 32
+            invalid = (
+                f"00-{zeros}-{span}-01",
+                f"00-{trace}-{zeros[:16]}-01",
+                f"ff-{trace}-{span}-01",
+                f"00-{trace}-{span}-zz",
+            )
+            for given in invalid:
+                await it.ask(headers={"traceparent": given})
+                assert "traceparent" not in it.servers[0].requests[-1].headers
 
     run(test())
 

@@ -163,7 +163,6 @@ def test_the_prompt_of_a_response_is_computed_with_one_token_at_most(tmp_path: P
     run(pair.run(test))
 
 
-
 def test_a_prefill_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     pair = Pair(hangs, friendly, tmp_path)
 

@@ -560,7 +560,8 @@ class Proxy:
         parts = given.split(b"-")
         if len(parts) != 4 or [len(part) for part in parts] != [2, 32, 16, 2]:
             return b""
-        if not _is_hex(parts[1]) or not _is_hex(parts[2]) or not int(parts[1], 16):
+        valid = all(_is_hex(part) for part in parts) and parts[0] != b"ff"
+        if not valid or not int(parts[1], 16) or not int(parts[2], 16):
             return b""
         span = b"%016x" % (fresh_seed() or 1)
         return b"traceparent: 00-%b-%b-%b\r\n" % (parts[1], span, parts[3])
