@@ -13,6 +13,21 @@ LIST = re.compile(r"(?<=\n\n)- `name`: .*?(?=\n\n)", re.DOTALL)
 PART = re.compile(r"(\w+(?:\.[A-Z]+)?)\.(.+)")
 """A figure of a part, or of each class, source, tenant or pool."""
 
+OF_NOTHING = (
+    "nothing completed",
+    "none arrived",
+    "none ended",
+    "none did",
+    "no output",
+    "no gap was seen",
+    "no first turn completed",
+    "no later turn completed",
+    "nothing was drafted",
+    "nothing was measured",
+    "the same",
+)
+"""Why a mean or a share is null, where the page's introduction says so for all of them."""
+
 
 def page() -> str:
     """The whole page, with the list as it should be."""
@@ -42,7 +57,7 @@ def page() -> str:
 
 
 def _row(one: Figure) -> str:
-    null = f" (null: {one.null_when})" if one.null_when else ""
+    null = f" (null: {one.null_when})" if one.null_when and one.null_when not in OF_NOTHING else ""
     told = one.unit in ("s", "$") or re.search(rf"\b{one.unit}\b", one.meaning)
     shown = f" ({one.unit})" if one.unit and not told else ""
     return f"- `{one.path}`{shown}: {one.meaning}{null}"

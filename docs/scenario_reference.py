@@ -159,12 +159,16 @@ class Writer:
         self.parts.append("\n".join([*lines, ""]))
         if common:
             self.parts += ["For all:\n", "\n".join([*_items(common), ""])]
+        last: tuple[str, ...] = ()
         for words, rows in shared.items():
             others = [f"`{word}`" for word in choosers if word not in words]
             scope = [f"`{word}`" for word in words]
-            if len(others) < len(scope):
+            if last and set(last) < set(words):
+                scope = ["these and " + ", ".join(f"`{one}`" for one in words if one not in last)]
+            elif len(others) < len(scope):
                 scope = ["all but " + ", ".join(others)]
             self.parts.append(f"For {', '.join(scope)}:\n")
+            last = words
             self.parts.append("\n".join([*_items(rows), ""]))
 
     def rows(self, section: type[BaseModel], path: str, word: str = "") -> dict[str, str]:
