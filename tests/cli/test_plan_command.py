@@ -55,7 +55,7 @@ def test_the_answer_comes_first(plan: Run) -> None:
     assert "trust  caution" in rest
     assert any(line.startswith("  caution: The step times of ") for line in rest)
     assert any(line.startswith("8 candidates of 2 kinds: ") for line in rest)
-    assert "  autoscalers: plan.autoscalers is left out" in rest
+    assert "  autoscalers: plan.autoscalers is not set" in rest
     assert rest[-1] == "open runs/plan-shop/report.html"
     assert all(len(line) <= 80 for line in rest)
     folder = Path("runs/plan-shop")

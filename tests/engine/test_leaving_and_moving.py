@@ -358,16 +358,19 @@ def test_a_request_with_its_kv_goes_before_those_without(engine: Make) -> None:
     assert [request.id for request in server.finished] == [0, 1, 2]
 
 
-def test_who_gave_its_blocks_back_comes_before_kv_from_elsewhere(engine: Make) -> None:
-    """Otherwise those that arrive take each block that becomes free, and it never runs again."""
-    server = engine(0, settings(kv_blocks=7), ONE_SECOND)
-    older, newer = asks(0, 32, 40), asks(1, 32, 40)
+@pytest.mark.parametrize("scheduling", ["fcfs", "priority"])
+def test_a_preempted_request_gets_blocks_before_kv_from_elsewhere(
+    engine: Make, scheduling: str
+) -> None:
+    """Also where the KV is of a more urgent request, which would go first otherwise."""
+    server = engine(0, settings(kv_blocks=7, scheduling=scheduling), ONE_SECOND)
+    older, newer = asks(0, 32, 40, priority=2), asks(1, 32, 40, priority=0)
     server.submit(older, 0.0)
     server.submit(newer, 0.0)
     until(server, 25.0)
     assert newer.preemptions == 1
     assert free_blocks(server) >= 1
-    assert server.reserve(asks(2, 16, 4), 16, 25.0) == -1
+    assert server.reserve(asks(2, 16, 4, priority=1), 16, 25.0) == -1
     until(server, math.inf)
     assert [request.id for request in server.finished] == [0, 1]
     assert server.reserve(asks(2, 16, 4), 16, 100.0) == 16

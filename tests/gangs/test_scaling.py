@@ -119,7 +119,7 @@ def test_below_its_minimum_a_gang_waits(kind: str, name: str, before: int) -> No
     thing = world.view.find(kind, name)
     assert thing is not None
     says = thing.conditions["MinAvailableBreached"].message
-    assert says == "Scaled to 1, which is no whole gang: it waits until that is 0, or 2 and more"
+    assert says == "Scaled to 1, which is not a whole gang: it waits until it is 0, or 2 and more"
     assert world.view.sets["web"].status.available == 0
     world.run(100_000.0)
     # It was terminated once where it ran; its pods are held: there is no whole gang to place.

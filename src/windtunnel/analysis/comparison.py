@@ -44,7 +44,7 @@ SMALLEST_SHARE = 0.001
 """The same of shares, as a tenth of a point: from 99.9 % to 99 % is ten times as many too late."""
 
 WIDEST_FACTOR = 10.0
-"""An interval that reaches from a tenth to ten times its middle, or further, is no information."""
+"""An interval from a tenth to ten times its middle, or wider, says nothing."""
 WIDEST_SHARE = 1.0
 """So does one that reaches further than from none to all."""
 
@@ -234,7 +234,7 @@ def judged(unit: str, better: str, interval: Interval, ratio: Interval | None) -
 def verdict(better: str, interval: Interval, same: float, smallest: float) -> str:
     """What an interval says of ours against theirs; `same` is where neither is better.
 
-    A difference that is certain, but smaller than the smallest that matters, is no difference.
+    A certain difference below the smallest that matters counts as none.
     """
     if interval.low == interval.high == same:
         return SAME

@@ -33,7 +33,7 @@ NO_MEMORY = (
 """What the system and libraries say when memory is short, in exceptions of many kinds."""
 
 NOT_A_NUMBER = re.compile(r"is not a valid (integer|float)(?: range)?\b")
-"""What click says of a word that is no number."""
+"""What click says of a word that is not a number."""
 
 EXIT_USAGE = 2
 EXIT_EARLY = 3

@@ -164,5 +164,5 @@ def traces_of(plan: "ScenarioPlan") -> dict[str, Place]:
 
 
 def _is_no_file(path: Path) -> bool:
-    """Devices and pipes may be written to by several; that a folder is no file is said later."""
+    """Devices and pipes may have several writers; a folder in place of a file is refused later."""
     return path.exists() and not path.is_file()

@@ -305,7 +305,7 @@ class BlockPool:
             index += 1
 
     def _segment_of(self, prefix: PrefixChain, block: i64) -> i64:
-        """The first segment that reaches beyond the first so many blocks of a prompt."""
+        """The first segment that reaches beyond this many blocks of a prompt."""
         tokens = (block + 1) * self.block_size
         low: i64 = 0
         high: i64 = len(prefix.ends) - 1

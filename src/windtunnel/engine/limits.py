@@ -176,7 +176,7 @@ class EngineLimits:
         return ""
 
     def blocks_of(self, tokens: i64) -> i64:
-        """The most blocks that a request holds which grows to so many tokens."""
+        """The most blocks that a request holds if it grows to this many tokens."""
         ahead = tokens
         if self.drafts is not None:
             ahead = max(tokens, min(tokens + self.drafts.most_ahead, self.max_model_len))
@@ -184,7 +184,7 @@ class EngineLimits:
         return blocks if self.windows is None else blocks + self.window_blocks(tokens)
 
     def window_blocks(self, tokens: i64) -> i64:
-        """Blocks that a request of so many tokens holds for layers with a window."""
+        """Blocks that a request of this many tokens holds for layers with a window."""
         windows = self.windows
         if windows is None:
             return 0

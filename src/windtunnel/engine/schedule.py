@@ -214,7 +214,7 @@ class Schedule(Actor):
         return budget - want
 
     def _more_blocks(self, request: Request, want: i64) -> i64:
-        """Blocks that a request needs beside those it has, to compute so many more tokens."""
+        """Blocks that a request still needs to compute this many more tokens."""
         size = self._size
         return (request.computed + want + size - 1) // size - (request.computed + size - 1) // size
 
@@ -612,7 +612,7 @@ class Schedule(Actor):
         done = request.computed == request.last
         if self.drafts is not None:
             if request.computed >= request.target:
-                want = min(want, 1)  # drafts are no content that could be found again
+                want = min(want, 1)  # drafts are not content that a cache could find again
             self._use_spare(request, want)
             request.unsettled = 0
         self.pool.release(request, request.computed + want, preempted=not done)

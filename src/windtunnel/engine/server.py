@@ -363,7 +363,7 @@ class Server(Schedule):
         return blocks
 
     def slow_down(self, factor: float, now: float) -> None:
-        """Steps that are planned from now on take so many times longer than the model says."""
+        """Steps planned from now on take longer than the model says, by this factor."""
         self._catch_up(now)
         self.slowness = factor
         if self._following is not None:

@@ -3,7 +3,7 @@
 A row asks for so many machines. It is kept while a machine that is counted for it has a pod on it,
 so that the fleet never takes a machine in use instead of an empty one. Pending pods are put where
 there is room, then on machines that are on their way, and only then is another machine asked for.
-Room that a pod has not got within a minute is no room for it, whatever the reason: racks, spreads,
+Room that a pod has not got within a minute does not count, whatever the reason: racks, spreads,
 neighbours. Pods that keep away from each other by host get machines of their own at once.
 
 The driver reports nodes, pods and the row of each machine as they change; `look` costs what changed

@@ -68,7 +68,7 @@ HAS_CLUSTER: Final = (False, False, False, False, True, True, False, False)
 
 
 def is_legal(before: int, after: int) -> bool:
-    """Whether a machine may go from one state to another. To stay is no change, and legal."""
+    """Whether a machine may go from one state to another. Staying in a state is allowed."""
     return before == after or _LEGAL[before * 8 + after]
 
 

@@ -38,9 +38,9 @@ from windtunnel.fuzz.worker import (
 from windtunnel.settings.drawing import Values
 
 TWICE_EVERY = 8
-"""Of so many seeds, one is run a second time and must say the same."""
+"""One in this many seeds is run a second time and must give the same result."""
 MANGLE_EVERY = 2
-"""Of so many seeds, one is also loaded with nonsense in it."""
+"""One in this many seeds is also loaded with nonsense in it."""
 MOST_TRIES_APART = 60
 """Runs that a failure may take whose runs end processes, or take all the time that they have."""
 

@@ -1,7 +1,7 @@
 """Scenarios as files: written as a person would, whole or not at all, and read again.
 
 A scenario may name files that lie beside it: manifests and traces. Here all is one document: what
-the files have stands in it under `files`, which is no key of a scenario.
+the files have stands in it under `files`, which is not a key of a scenario.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ ENDING = ".yaml"
 FILES = "files"
 """Where a document has what lies beside the scenario: by name, a list of manifests, or text."""
 BESIDE = ".yml"
-"""The ending of what is no scenario itself, so that a folder of scenarios can have it too."""
+"""Suffix of files that are not scenarios, so that they can be in a folder of scenarios."""
 
 
 def text_of(document: Values) -> str:
@@ -63,7 +63,7 @@ def _write(place: Path, text: str, put: Put) -> None:
 
 
 def read_document(path: Path) -> Values:
-    """What a file has, unchecked; what is no scenario at all is an InputError."""
+    """The content of a file, unchecked; an InputError if it is not a scenario."""
     document: Values = parse_document(read_text(path), str(path)).data
     files: Values = {}
     for section in ("gangs", "scaling"):
@@ -80,7 +80,7 @@ def read_document(path: Path) -> Values:
 
 
 def _below(value: Any, *keys: str) -> Any:
-    """What is there under these keys; None where something on the way is no mapping."""
+    """The value under these keys; None where a key on the way does not lead to a mapping."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -170,7 +170,7 @@ def _said(done: Run) -> dict[str, Any]:
 
 
 def invariant_of(broken: InvariantBroken) -> str:
-    """The name of the invariant, or what is said of one that has none, without its numbers."""
+    """The name of the invariant, or else its message without numbers."""
     quoted = broken.what.split("'")
     return quoted[1] if len(quoted) > 2 else general(broken.what)
 

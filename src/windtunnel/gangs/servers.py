@@ -230,7 +230,7 @@ class ServerPods:
         del self.units[unit.key]
 
     def pool_of(self, name: str) -> str:
-        """The pool that a pod is a part of; empty for one that is no pool's, or gone."""
+        """The pool that a pod belongs to; empty if it belongs to none, or is gone."""
         pod = self._view.pods.get(name)
         pools = [] if pod is None else self._by_set.get(pod.set_name, [])
         found = (one.pool for one in pools if pod is not None and one.key_of(pod) is not None)

@@ -54,7 +54,7 @@ class PackDomains(StatusValue, frozen=True):
 
 
 class Pack(StatusValue, frozen=True):
-    """A wish to be placed close together, as keys of node labels; an empty one is no wish."""
+    """A preference to be placed close together, as keys of node labels; empty: none."""
 
     required: str = ""
     preferred: str = ""

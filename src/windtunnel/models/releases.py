@@ -112,7 +112,7 @@ class HostTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that vLLM's API server chooses by itself."""
+    """The settings that vLLM's API server chooses on its own."""
 
     max_num_seqs: int
     max_num_batched_tokens: int

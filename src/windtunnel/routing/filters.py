@@ -32,7 +32,7 @@ class ServerFilter:
 
 
 class ActiveRequestsFilter(ServerFilter):
-    """Servers with at most so many requests in flight."""
+    """Servers with at most this many requests in flight."""
 
     def __init__(self, signals: Signals, most: int) -> None:
         super().__init__(signals)
@@ -46,7 +46,7 @@ class ActiveRequestsFilter(ServerFilter):
 
 
 class QueueDepthFilter(ServerFilter):
-    """Servers that reported at most so many queued requests."""
+    """Servers that reported at most this many queued requests."""
 
     def __init__(self, signals: Signals, most: int) -> None:
         super().__init__(signals)

@@ -53,7 +53,7 @@ class LoadOrder(LoadListener):
 
     def __init__(self, candidates: list[int], signals: Signals) -> None:
         self._in_flight: Final = signals.in_flight
-        self._servers: Final[list[HeapNode]] = []  # those in no heap are no candidates
+        self._servers: Final[list[HeapNode]] = []  # those in no heap are not candidates
         self._heap = NodeHeap()
         self._choices: i64 = 0
         self.set_candidates(candidates)

@@ -271,7 +271,7 @@ class CacheIndex(PrefixMap):
 class RouteMemory(PrefixMap):
     """Which prefixes were sent where: a router's own estimate of what is cached there.
 
-    It remembers so many tokens per server, and forgets the segment sent longest ago.
+    It remembers a limited number of tokens per server, and forgets the oldest segment first.
     """
 
     def __init__(self, servers: int, most_tokens: int) -> None:

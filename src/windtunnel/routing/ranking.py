@@ -48,7 +48,7 @@ class Ranking(LoadListener):
         self._by_counts: Final[dict[int, CountLevel]] = {}
         self._nowhere: Final = CountLevel(-1, [], -1)
         self._valued = False  # whether all levels have their points
-        self._servers: Final[list[RankedServer]] = []  # those in no heap are no candidates
+        self._servers: Final[list[RankedServer]] = []  # those in no heap are not candidates
         self._choices: i64 = 0
         self.lead_points: i64 = 0
         self.reach(len(signals.in_flight))

@@ -28,7 +28,7 @@ FREQUENT: Final = {
 }
 FIRST: Final = date(2020, 1, 1)
 MOST_DAYS: Final = 366 * 8 + 1
-"""Within so many days every date comes, 29 February too."""
+"""Days within which every date occurs, 29 February too."""
 
 
 class CronTimes:

@@ -186,7 +186,7 @@ class SustainedLimiter(Limiter):
 
 
 class RateLimiter(Limiter):
-    """At most so many replicas more, and so many fewer, within a period; None: any number.
+    """Maximum replicas added, and removed, within a period; None: any number.
 
     Counted from the smallest (largest) size that was decided within the period.
     """

@@ -212,7 +212,7 @@ def joined(flows: list[Flow]) -> Flow:
 
 @dataclass(frozen=True)
 class Objective:
-    """What the model's users were promised; 0 is no promise."""
+    """The model's latency target; 0: none."""
 
     ttft_s: float = 0.0
     tpot_s: float = 0.0

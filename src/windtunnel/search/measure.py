@@ -116,7 +116,7 @@ Answers = Iterator[tuple[int, Outcome]]
 def measured(plan: ScenarioPlan, memory_bytes: int | None = None, processes: int = 1) -> Outcome:
     """One point, in whatever process this is.
 
-    `memory_bytes` are for so many processes together; None: most of what is available.
+    `memory_bytes` are for all processes together; None: most of what is available.
     """
     try:
         result = run(plan, look=MemoryCeiling.of(memory_bytes, processes).look).result

@@ -304,7 +304,7 @@ class PlanSettings(ModelChoices):
         tried = _catalog_names(listed)
         for name in self.prices:
             if resolve_accelerator(name).name not in tried:
-                what = "it is none of the accelerators to try"
+                what = "it is not among the accelerators to try"
                 yield where.fault(("prices", name), what, ", ".join(dict.fromkeys(listed)))
 
 

@@ -374,7 +374,7 @@ class Chooser(Discriminator):
 
 
 def chosen_by(key: str, *words: str, bare: str | None = None) -> Discriminator:
-    """Chooses the member of a union by the word at `key`; what is no mapping is `bare`."""
+    """Chooses the member of a union by the word at `key`; what is not a mapping is `bare`."""
 
     def choose(value: object) -> str | None:
         word = value.get(key) if isinstance(value, Mapping) else getattr(value, key, bare)

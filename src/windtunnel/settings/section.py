@@ -185,7 +185,7 @@ class Section(BaseModel, metaclass=_UnitsLast):
         return filled
 
     def check(self, where: Context) -> Iterator[Fault]:  # noqa: ARG002 - used where it is overridden
-        """What is wrong although each value is right by itself, defaults filled in."""
+        """Faults of values that are each valid on their own, with defaults filled in."""
         return iter(())
 
 
@@ -230,7 +230,7 @@ def located(value: Anything, folder: Path) -> Anything:
 
 
 class Added:
-    """Marks a field that came after scenarios had digests: with its default, it is no part of one.
+    """Marks a field that came after scenarios had digests: with its default, it is not part of one.
 
     `kv_cache_dtype: Annotated[Literal["auto", "fp8"], Added()] = Field(default="auto", ...)`
     """

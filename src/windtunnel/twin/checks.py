@@ -17,7 +17,7 @@ from windtunnel.twin.simulation import Simulation
 from windtunnel.workload.request import AT_GATEWAY, ON_THE_WAY, SPLIT
 
 LISTS_EVERY: Final = 8
-"""Of so many looks at everything, one walks the lists of free blocks, as long as a cache is."""
+"""One in this many full checks walks the lists of free blocks, which are as long as a cache."""
 FEW: Final = 8
 """Requests, prefixes or tickets that are counted one by one after every event; more are left to
 the next whole look."""

@@ -56,7 +56,7 @@ class ReplicaBacking(Component):
     """Makes replicas come and go where they are pods on machines."""
 
     def wish(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
-        """A pool should have so many."""
+        """Sets the wanted number of replicas of a pool."""
         raise NotImplementedError
 
     def buried(self, replica: Replica, now_s: float) -> None:

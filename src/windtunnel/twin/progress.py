@@ -56,7 +56,7 @@ class LoopCount:
         return (self.last_s - self.first_s) / max(1, self.times - 1)
 
     def sentence(self, more: int = 0) -> str:
-        """What was repeated, how often and why; `more`: so many others of its kind were, too."""
+        """What was repeated, how often and why; `more`: how many others of its kind were, too."""
         member = f"{self.member} (and {more:,} more)" if more else self.member
         every = f"every {format_duration(self.period_s)}"
         why = f" ({self.why})" if self.why else ""
@@ -96,7 +96,7 @@ class RunProgress:
         if count is None:
             count = self._counts[kind, member] = LoopCount(kind, member, now_s)
         elif now_s <= count.last_s:
-            return  # a thousand servers that fail together are no loop
+            return  # a thousand servers that fail together are not a loop
         count.times += 1
         count.last_s = now_s
         count.why = why
@@ -121,7 +121,7 @@ class RunProgress:
             )
 
     def _endless(self, events: int, now_s: float) -> None:
-        """Nothing is counted often enough by itself, and yet no request arrives or finishes."""
+        """No single counter is at its limit, and yet no request arrives or finishes."""
         loops = [f"{events:,} events", *[one.sentence() for one in self._members()]]
         said = self._no_request(now_s, self._moved_s) + "; ".join(loops)
         self.end_run(NO_PROGRESS, f"{said} (progress.events: {self._events})")

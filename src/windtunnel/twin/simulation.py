@@ -79,8 +79,8 @@ class Patience:
         self._progress: Final = progress
         self._latest = -1  # the event of the run that was the control plane's latest
         self._quiet_s = 0.0  # since when all events are the control plane's
-        self._idle = 0  # so many of them
-        self._settled = 0  # and so many with nothing under way
+        self._idle = 0  # how many of them
+        self._settled = 0  # and how many with nothing under way
 
     def ends(self, events: int, now_s: float) -> bool:
         """Whether the next event, again the control plane's, is one too many.

@@ -82,7 +82,7 @@ def _is_header(line: str) -> bool:
 
 
 def _check_header(line: str) -> None:
-    """Refuses a file whose second column is no weight, which would be drawn from quite wrongly."""
+    """Refuses a file whose second column is not weights: draws from it would be wrong."""
     names = [name.strip().strip('"').lower() for name in line.split(",")]
     if len(names) > 2:
         what = f"the file has {len(names)} columns; a length, and perhaps its weight, are wanted"

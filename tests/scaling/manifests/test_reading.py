@@ -129,11 +129,11 @@ def test_queries_that_compare(query: str, name: str, aggregate: str, above: floa
         ("", "the query asks for nothing"),
         (
             "avg(running > bool 3)",
-            "the query compares every replica by itself, which is not simulated",
+            "the query compares each replica separately, which is not simulated",
         ),
         (
             "sum(rate(vllm:request_success_total[1m]) > bool 0)",
-            "the query compares every replica by itself, which is not simulated",
+            "the query compares each replica separately, which is not simulated",
         ),
         ("sum(running) > bool 0 / 3", "the query does more than is simulated: '>'"),
         ("sum(running) * 100", "the query does more than is simulated: '*'"),

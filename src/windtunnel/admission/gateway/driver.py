@@ -60,7 +60,7 @@ class GatewayDriver:
         return self.gateway.next_s
 
     def arrive(self, ticket: Ticket, now_s: float) -> None:
-        """A request has come; its id is no other request's as long as it is known here."""
+        """A request arrived; its id is unique among the requests known here."""
         known = len(self._tickets)
         self._tickets[ticket.id] = ticket
         assert len(self._tickets) > known, f"request {ticket.id} has arrived before"

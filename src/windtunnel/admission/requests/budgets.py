@@ -130,7 +130,7 @@ def _window_of(reset_s: float) -> float:
 
 
 class Budget:
-    """At most `limit` in any window; 0 is no limit. `source` says where the limit came from."""
+    """At most `limit` in any window; 0: no limit. `source` says where the limit came from."""
 
     def __init__(self, limit: int, source: str, window_s: float = MINUTE_S) -> None:
         if limit < 0:

@@ -2,7 +2,7 @@
 
 A limiter is shown each admission and each outcome; it says how many may be in flight now, until
 when none may start, and when that may change by itself. A refusal delays the call that got it. All
-calls wait only after a run of refusals that is no chance: then for the longest Retry-After among
+calls wait only after a run of refusals too long for chance: then for the longest Retry-After among
 them, which is never shortened and which a little chance prolongs. Which refusals are chance and
 which are a limit on the rate of starts is found by `Pace`, a limit of a minute by `Minute`.
 `RequestLimiter` has a fixed limit beside that; `AimdLimiter` learns it:

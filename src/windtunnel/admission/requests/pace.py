@@ -127,7 +127,7 @@ _DEEP: Final = 3
 
 
 class Pace:
-    """At most so many starts a second; infinity is no limit."""
+    """Maximum starts per second; infinity: no limit."""
 
     def __init__(self) -> None:
         self.per_s = NEVER

@@ -33,7 +33,7 @@ WITHOUT_SERVER = {
     GATEWAY: ("at the gateway", "at_gateway"),
     UNPLACED: ("until a server was ready", "in_line"),
 }
-"""Queues that are no server's: where, and the column of their length."""
+"""Queues outside servers: where, and the column of their length."""
 
 
 def sentence(run: ExplainedRun, row: RequestRow, interval: TimeInterval) -> str:

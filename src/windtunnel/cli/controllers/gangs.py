@@ -29,7 +29,7 @@ def gangs() -> None:
 @click.option("--cluster", type=click.Path(path_type=Path), metavar="FILE",
               help="Cluster file: warn about gangs that would never become ready.")  # fmt: skip
 @click.option("--grove", is_flag=True,
-              help="Also apply the checks of Grove's own API.")  # fmt: skip
+              help="Also refuse what Grove's API refuses, such as unknown fields.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
 def validate(
     file: Path, was: Path | None, cluster: Path | None, *, grove: bool, as_json: bool

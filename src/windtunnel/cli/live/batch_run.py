@@ -86,7 +86,7 @@ def _keep_apart(plan: BatchSettings, options: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _events(path: Path, *, append: bool) -> Iterator[JsonlSink]:
-    """A file of events; that it cannot be written to its end is no reason to fail the run."""
+    """A file of events; the run continues when it can no longer be written."""
     is_new = not path.exists()
     sink = JsonlSink(path, append=append)
     try:

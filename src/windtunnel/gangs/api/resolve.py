@@ -76,7 +76,7 @@ def set_spec_of(manifest: SetManifest) -> SetSpec:
 
 
 def set_hash(cliques: tuple[CliqueTemplate, ...]) -> str:
-    """Of all pod templates by role, so that their order is no change."""
+    """Of all pod templates by role, so that a new order is not a change."""
     return stable_hash({clique.name: clique.hash for clique in cliques})
 
 

@@ -238,8 +238,8 @@ class SetTemplateSpec(ApiSection):
         Annotated[tuple[int, float], CountOrShare()] | None, NotOfGrove()
     ] = Field(
         default=None,
-        description="While so many nodes of the cluster are not ready, no gang is terminated: a "
-        "number, or a percentage, which counts from 3 nodes on; default: 50%. 0: they always are. "
+        description="While this many nodes of the cluster are not ready, no gang is terminated: a "
+        "number, or a percentage, which counts from 3 nodes on; default: 50%; 0: off. "
         "Not a field of Grove.",
     )
     resource_claim_templates: list[ClaimTemplateSpec] | None = Field(
@@ -271,7 +271,7 @@ class UpdateSpec(ApiSection):
         "the user deletes (`OnDelete`); or all roles of a set replica in step (`Coherent`).",
     )
     rolling_update: Annotated[RollingSpec | None, NotOfGrove()] = Field(
-        default=None, description="For all that have none of their own. Not a field of Grove."
+        default=None, description="Used where no more specific one is set. Not a field of Grove."
     )
     parallel_replicas: Annotated[Annotated[int, Whole(1, 100_000)] | None, NotOfGrove()] = Field(
         default=None,

@@ -44,7 +44,7 @@ since when, as long as something of it has been broken from then on."""
 PAUSED: Final = "Paused"
 PAUSED_PAST_DEADLINE: Final = "PausedPastDeadline"
 PAUSES: Final = (PAUSED, PAUSED_PAST_DEADLINE)
-"""Reasons of `Progressing`: a pause is no failure of an update, and no excuse for ever either."""
+"""Reasons of `Progressing`: a pause is not a failure of an update, but has a time limit."""
 
 UPDATE_IN_PROGRESS: Final = "UpdateInProgress"
 NONE_SCHEDULED: Final = "InsufficientScheduledPods"
@@ -172,7 +172,7 @@ def _scaled_below(thing: PodClique | ScalingGroup) -> str:
     if thing.replicas >= thing.needed:
         return ""
     allowed = f"0, or {thing.min_available} and more"
-    return f"Scaled to {thing.replicas}, which is no whole gang: it waits until that is {allowed}"
+    return f"Scaled to {thing.replicas}, which is not a whole gang: it waits until it is {allowed}"
 
 
 def clique_scheduled(clique: PodClique, scheduled: int) -> Says:

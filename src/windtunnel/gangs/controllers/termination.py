@@ -1,8 +1,8 @@
 """Gang termination: what cannot serve any more, and stays like that, is torn down and made anew.
 
 There are two triggers, with the same delay. A breach: something fell below its minimum, as its
-condition says. Stranding: a clique or a group lost everything, which is no breach, while other pods
-of its gang hold machines and serve no requests; `onStranded: Hold` switches this one off.
+condition says. Stranding: a clique or a group lost everything, which is not a breach, while other
+pods of its gang hold machines and serve no requests; `onStranded: Hold` switches this one off.
 
 Level A: a replica of a scaling group of which a clique is breached or that is stranded, as long as
 the others are enough for the group's minimum. Level B: a whole set replica, when a group of it is
@@ -36,7 +36,7 @@ from windtunnel.gangs.templates import TERMINATE, GroupTemplate, SetSpec
 
 NEVER_DUE: Final = float("inf")
 FEWEST_NODES: Final = 3
-"""Fewer that are not ready are no disruption of a cluster, as for Kubernetes' node controller."""
+"""Fewer nodes that are not ready are no disruption, as in Kubernetes' node controller."""
 
 
 class NodeCount:

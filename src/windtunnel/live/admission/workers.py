@@ -61,7 +61,7 @@ class CellWorkers:
                     planned.cancel()
 
     def wake(self) -> None:
-        """Looks again: something changed that is no end of a call."""
+        """Looks again: something changed other than the end of a call."""
         self._idle.set()
 
     def abandon(self) -> None:

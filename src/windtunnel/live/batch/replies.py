@@ -127,7 +127,7 @@ def _refusal(status: int, body: Any, *, has_answered: bool) -> tuple[FailureMean
         return FailureMeaning.AGAIN, code, Outcome.PROVIDER_OVERLOADED
     if status >= 500 or status in PASSING:
         return FailureMeaning.AGAIN, code, Outcome.PROVIDER_FAILURE
-    # Where requests are sent on to is no matter of a row: all would be dropped, for good. Nor is a
+    # A redirect does not concern one row: all rows would be dropped, for good. Nor does a
     # model that is not there, or no longer: it was unloaded, or a gateway started anew.
     if status in (401, 402) or code in (REDIRECT, NO_MODEL):
         return FailureMeaning.STOP, code, Outcome.PROVIDER_FAILURE

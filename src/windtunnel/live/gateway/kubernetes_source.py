@@ -1,4 +1,4 @@
-"""Servers that Kubernetes lists: what is found of them, and what is said while it cannot be read.
+"""Servers listed by Kubernetes, and the warnings while they cannot be read.
 
 While the API server cannot be read, the last list stays, and health checks find the servers that
 have gone meanwhile.

@@ -2,12 +2,12 @@
 
 A handler is called as `handler(before, after)`: `before` is None for a new object, `after` for one
 that is gone. An object that was deleted and created again under its name is two calls, never a
-change. The same version of an object again is no call. Handlers run at once and must not fail;
+change. The same version again calls no handler. Handlers run at once and must not fail;
 mostly they mark something to look at.
 
 `written(object)` puts the answer to an own write into the cache, so that the next decision sees it.
 What a watch or a list shows later never goes back behind it. This compares resourceVersions as
-numbers, which Kubernetes guarantees within a kind; versions that are no numbers make `written` do
+numbers, which Kubernetes guarantees within a kind; versions that are not numbers make `written` do
 nothing.
 """
 

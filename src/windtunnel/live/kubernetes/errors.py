@@ -150,7 +150,7 @@ _CLASSES: Final[Mapping[int, type[ApiError]]] = {
 
 
 def error_of(request: str, code: int, body: bytes, retry_after: str = "") -> ApiError:
-    """The exception for an answer that is no success; `request` is its method and path."""
+    """The exception for an answer that is not a success; `request` is its method and path."""
     try:
         status = msgspec.json.decode(body, type=ApiStatus)
     except (msgspec.DecodeError, UnicodeDecodeError):

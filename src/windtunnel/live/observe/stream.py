@@ -42,7 +42,7 @@ class _Event(msgspec.Struct):
 
 
 class BadStream(Exception):
-    """The server sent something that is no stream of completions."""
+    """The server sent something that is not a stream of completions."""
 
 
 class ErrorInStream(Exception):

@@ -190,7 +190,7 @@ def _key(name: str) -> str:
 
 
 def catalog_price(name: str, count: int) -> float | None:
-    """Dollars for an hour of so many accelerators; None where the catalog does not say."""
+    """Dollars per hour for this many accelerators; None where the catalog has no price."""
     try:
         price = resolve_accelerator(name).price_per_hour
     except InputError:

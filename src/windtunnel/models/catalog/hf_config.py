@@ -204,7 +204,7 @@ def _decoded(path: Path) -> Any:
 
 
 def _constant(text: str) -> float:
-    """Files of Mamba layers hold Infinity, which is no JSON, as a limit of time steps."""
+    """Files of Mamba layers have Infinity as a limit of time steps, which is not JSON."""
     if text == "NaN":
         raise ValueError("NaN is not a number")
     return float(text)

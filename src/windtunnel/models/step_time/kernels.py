@@ -308,7 +308,7 @@ class Kernels:
         return GATHER_S + GATHER_GPU_S * gpus + sent_s
 
     def exchange_s(self, backend: str, tokens: float, hidden: int, visits: int, gpus: int) -> float:
-        """Dispatch and combine of DeepEP, for so many tokens of each GPU."""
+        """Dispatch and combine of DeepEP, for this many tokens per GPU."""
         near = (gpus - 1) / gpus
         if backend == LOW_LATENCY:
             copies = near * visits  # a copy for every expert

@@ -197,7 +197,7 @@ class PerfettoTrace:
         name, key = self._sources[request.source], int(request.id)
         arrow: Event = {}
         if any(phase.name == TRANSFER for phase in passed):
-            arrow["bind_id"] = key + 1  # 0 is no arrow
+            arrow["bind_id"] = key + 1  # 0 means no arrow
         events: list[Event] = []
         if split:
             elsewhere = [phase for phase in passed if phase.name in (QUEUE, PREFILL)]

@@ -144,7 +144,7 @@ def charts(
     if whole["at_gateway"].any():
         waiting = {"at the gateway": whole["at_gateway"]}
         drawn.append(draw.levels("At the gateway", "queued requests", waiting))
-    lines, where = {"queued": whole["waiting"]}, "queued at servers"
+    lines, where = {"queued": whole["waiting"]}, "at servers"
     if whole["in_line"].any():
         lines = {"until a server is ready": whole["in_line"], "at servers": whole["waiting"]}
         where = "queued until a server is ready, and at servers"

@@ -42,7 +42,7 @@ def _count(value: int | None) -> str:
 
 
 def _tiles(data: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Label, value, and what is said below it."""
+    """Label, value, and the note below it."""
     scale, ahead = data["step_scale"], f"up to {_count(data['replicas'])} ahead"
     return [
         ("requests in flight", _count(data["in_flight"]), "now"),

@@ -23,7 +23,7 @@ REFRESH_S = 0.25
 LINE_S = 30.0
 """How often a line is written where there is no terminal."""
 WINDOW_S = 10.0
-"""Rates are those of the last so many seconds."""
+"""Seconds over which rates are measured."""
 BAR_COLUMNS = 30
 
 

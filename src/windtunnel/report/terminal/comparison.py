@@ -162,7 +162,7 @@ def doubts(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def shown_metrics(comparison: dict[str, Any]) -> list[dict[str, Any]]:
-    """All but those of which no design has any in any run: a zero everywhere is no information."""
+    """All but those that are zero for every design in every run."""
     return [
         metric
         for metric in comparison["metrics"]

@@ -58,7 +58,7 @@ class StatusLine:
 def status_line(
     stream: TextIO | None, patience_s: float = PATIENCE_S, clock: Clock = monotonic_s
 ) -> Iterator[StatusLine | None]:
-    """A line on a terminal, or None where the stream is none."""
+    """A line on a terminal, or None where the stream is not a terminal."""
     if stream is None or not is_terminal(stream):
         yield None
         return
@@ -73,7 +73,7 @@ def status_line(
 def progress(
     duration_s: float | None, stream: TextIO | None, clock: Clock = monotonic_s
 ) -> Iterator[Callable[[Simulation], None] | None]:
-    """Gives a `look` for a simulation, or None where the stream is no terminal."""
+    """Gives a `look` for a simulation, or None where the stream is not a terminal."""
     with status_line(stream, clock=clock) as line:
         if line is None:
             yield None

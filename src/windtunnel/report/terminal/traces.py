@@ -26,7 +26,7 @@ POOR_KS = 0.2
 POOR = {"prompt": "prompt lengths", "output": "output lengths", "gaps": "gaps"}
 NOT_FITTED = {
     "length_correlation": "prompt and output lengths are correlated",
-    "prefix": "prompts share prefixes that are no plain system prompts",
+    "prefix": "prompts share prefixes that are not plain system prompts",
     "session": "requests belong to sessions",
     "slo": "requests have classes of service",
     "tenant": "requests belong to tenants",

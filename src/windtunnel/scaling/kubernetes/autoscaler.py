@@ -174,7 +174,7 @@ class QueueForm(ApiSection):
 
 
 class ObjectiveForm(ApiSection):
-    """Latency targets; one that is left out is none."""
+    """Latency targets; an omitted one does not apply."""
 
     ttft: Time = Field(default=0.0, description="Time to the first token.")
     tpot: Time = Field(default=0.0, description="Time per output token after it.")

@@ -134,7 +134,7 @@ def number_of(answer: bytes) -> float:
 
 
 def refusal(status: int, body: bytes) -> Unavailable:
-    """Why an answer with another status than 200 is none."""
+    """Why a response with a status other than 200 is not an answer."""
     said = ""
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
         said = _ANSWER.decode(body).error

@@ -169,7 +169,7 @@ class PoolReference(Reference):
 
 
 class ScalingManifest(Manifest):
-    """An object that scales a pool by itself."""
+    """An object that scales a pool on its own."""
 
     def policy(self, names: ScenarioNames) -> PolicySettings:
         """The policy of a manifest without faults."""

@@ -420,7 +420,7 @@ class RatioForm(ApiSection):
 
 
 class DisaggregatedForm(ApiSection):
-    """A target whose roles are scaled each by itself."""
+    """A target whose roles are scaled separately."""
 
     target_ref: ServingReference = Field(description="The ModelServing.")
     roles: dict[str, RoleForm] = Field(description="One or two roles, by name.")

@@ -134,7 +134,7 @@ def _compared(text: str) -> Asked:
     before = text[: found.start()]
     counts_parts = _counts_parts(before)
     if counts_parts and not any(name in GATEWAY_COUNTERS for name in _NAME.findall(before)):
-        what = "the query compares every replica by itself, which is not simulated"
+        what = "the query compares each replica separately, which is not simulated"
         raise InputError(what, allowed="sum(...) > bool NUMBER")
     understood = _understood(before + text[found.end() :])
     if understood.name in DESIRED:

@@ -52,7 +52,7 @@ class KedaMetric(HpaMetric):
 
 
 class KedaSchedule(Section):
-    """A `cron` trigger of KEDA: so many replicas between two times."""
+    """A `cron` trigger of KEDA: a number of replicas between two times."""
 
     start: Annotated[str, Text("a cron expression")] = Field(
         description="When it starts, as in `30 9 * * 1-5`."

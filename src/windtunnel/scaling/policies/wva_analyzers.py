@@ -24,7 +24,7 @@ _DRIFT: Final = 0.1
 _NOISE: Final = 0.05
 """Of parameters per look, and of observations: deviations over their values."""
 _SLOWER: Final = 3.0
-"""Without an SLO: iterations may take so many times what they take without load."""
+"""Without an SLO: how many times longer iterations may take than without load."""
 _SMALLEST: Final = 1e-9
 
 

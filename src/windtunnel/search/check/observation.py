@@ -46,7 +46,7 @@ class ControlDecision(NamedTuple):
     decided: str
     reason: str
     target: int | None = None
-    """Replicas of the pool from then on; None: it is no decision of the autoscaler."""
+    """Replicas of the pool from then on; None: not a decision of the autoscaler."""
 
 
 class Observation(NamedTuple):
@@ -177,7 +177,7 @@ class KeptRequests:
         outcome = ended.column("outcome").astype(np.int8)
         done = outcome == codes[COMPLETED]
         ttft, e2e = first - arrived, finished - arrived
-        # The time after the last token is no part of the time per token.
+        # The time after the last token does not count for the time per token.
         pools = np.array([*names.owners.pools, 0])
         after = np.array(self._completions)[pools[server]]
         several = done & (tokens > 1)

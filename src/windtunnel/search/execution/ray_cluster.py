@@ -31,7 +31,7 @@ AHEAD = 2
 
 
 def check_place(on: str) -> None:
-    """Refuses a place that is none, or Ray where it is not installed, before anything runs."""
+    """Refuses an unknown place, or Ray where it is not installed, before anything runs."""
     if on == LOCAL:
         return
     if on not in (RAY, AUTO) and not on.startswith(ADDRESS):

@@ -169,7 +169,7 @@ KneeAsking = Generator[list[WantedLoad], Mapping[WantedLoad, float | None], None
 
 
 class KneeSearch:
-    """The load at which latency is twice that of a light load, for each seed by itself."""
+    """The load at which latency is twice that of a light load, for each seed."""
 
     def __init__(self, seeds: Sequence[int], budget: float) -> None:
         self._walks = [_LoadWalk(seed) for seed in seeds]

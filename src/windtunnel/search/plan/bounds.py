@@ -31,7 +31,7 @@ class Ruled(NamedTuple):
 
     reason: str
     share: float
-    """Of the requests of a class, at least so many miss a target of it even alone on a server."""
+    """At least this many requests of a class miss a target even alone on a server."""
     slo: str
 
 
@@ -121,7 +121,7 @@ def _at_least(misses: Sequence[bool]) -> float:
 
 
 class DueWork(NamedTuple):
-    """Work of a request: so many seconds of a server, to be done so soon after its arrival."""
+    """Work of a request: seconds of a server, and how soon after its arrival they are due."""
 
     seconds: float
     within_s: float

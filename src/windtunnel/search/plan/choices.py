@@ -105,7 +105,7 @@ def choices_of(plan: ScenarioPlan) -> Choices:
     if split[0] is not None and free:
         notes.append("prefill and decode on different accelerators")
     if split[0] is None:
-        notes.append("prefill and decode on servers of their own: plan.prefill_decode is left out")
+        notes.append("prefill and decode on separate servers: plan.prefill_decode is not set")
     notes += [
         f"{name} other than {getattr(pool.engine, name)}"
         for name in ("max_num_seqs", "max_num_batched_tokens", "memory_utilization")
@@ -219,7 +219,7 @@ def _scalers(
         return (*fixed, *written)
     if plan.scaling is not None:
         return (*fixed, {})
-    notes.append("autoscalers: plan.autoscalers is left out")
+    notes.append("autoscalers: plan.autoscalers is not set")
     return fixed
 
 

@@ -25,7 +25,7 @@ class ShareBounds(NamedTuple):
 
 
 def share_bounds(shares: Sequence[float], counts: Sequence[int], confidence: float) -> ShareBounds:
-    """Of the share over all seeds, from those of some runs with so many requests each."""
+    """Of the share over all seeds, from those of some runs and their numbers of requests."""
     assert shares
     total = sum(counts)
     mean = math.fsum(shares) / len(shares)

@@ -23,7 +23,7 @@ class Goal(msgspec.Struct, frozen=True):
     attained: float
     confidence: float
     targets: tuple[tuple[str, str], ...] = ()
-    """Classes and targets of which each must be kept by itself; none: all of a class together."""
+    """Classes and targets that must each be attained; none: all of a class jointly."""
 
     @property
     def shares(self) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ DECIMALS = 9
 
 
 class Use(NamedTuple):
-    """What a deployment takes: servers of so many accelerators each, and dollars for one of those.
+    """What a deployment takes: servers, accelerators per server, and dollars per accelerator.
 
     Without prices an accelerator costs 1.
     """

@@ -62,7 +62,7 @@ class CandidateLabels:
 
     @staticmethod
     def _varies(name: str, kinds: Sequence[ServerKind]) -> bool:
-        """Whether a setting was chosen: what only follows from the accelerator is no choice."""
+        """Whether a setting was chosen, and does not just follow from the accelerator."""
         found: dict[tuple[str | None, int], object] = {}
         for kind in kinds:
             own = kind.hardware

@@ -38,7 +38,7 @@ WIDTH = 4
 SCREENED = 16
 """Lanes that have their short runs at a time, for the same reason."""
 FAR_DEARER = 2.0
-"""Runners-up cost at most so many times what the answer does."""
+"""Runners-up cost at most this many times as much as the answer."""
 CLEARLY = 0.1
 """A run alone may be this part worse than many: caches are cold at first, and seeds differ."""
 SURE_OF_A_MISS = 0.999

@@ -11,7 +11,7 @@ from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
 
 SHORTEST = 1.0 / 16.0
 LONGER = 4.0
-"""Each stage runs so many times as long as the one before."""
+"""Each stage runs this many times as long as the one before."""
 NEARLY_WHOLE = 0.5
 """A part as long as this is not worth a stage."""
 FEWEST_REQUESTS = 1_000
@@ -35,7 +35,7 @@ class RunLengths(NamedTuple):
 
 
 def lengths_of(plan: ScenarioPlan, seeds: int) -> RunLengths:
-    """For a scenario, with so many seeds in the test."""
+    """For a scenario, with this many seeds in the test."""
     first = plan.seed
     if not draws(plan):
         return RunLengths((Stage(1.0, (first,)),), (), "nothing in it is left to chance")

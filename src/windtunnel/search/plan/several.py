@@ -101,7 +101,7 @@ class _Group:
         return Use(self.accelerator, self.degree, servers, price)
 
     def drop_up_to(self, servers: int) -> None:
-        """With so many or fewer it does not do: it is to be explored again."""
+        """This many or fewer are not enough: explore it again."""
         kept = (
             ServerCounts(tuple(one for one in lane.entrants if sum(one.servers) > servers), rising)
             for lane, rising in ((lane, lane.rising) for lane in self.lanes)
@@ -129,7 +129,7 @@ class _BudgetSpent(Exception):
 def parts_of(
     origin: Origin, base: ScenarioPlan, asked: GoalAsked, seeds: int
 ) -> tuple[list[ModelPart], list[str]]:
-    """Each model by itself, and what a reader might take for tried."""
+    """Each model on its own, and what a reader might believe was tried."""
     notes = _refuse(base)
     data = origin.data()
     parts = []
@@ -217,7 +217,7 @@ def _own_settings(
 
 
 def _own_plan(written: dict[str, Any], model: str | None) -> dict[str, Any]:
-    """The section with what is said of one model; its classes are chosen apart."""
+    """The section for one model; its classes are chosen separately."""
     own = {key: value for key, value in written.items() if key not in ("by_model", "slo")}
     own |= (written.get("by_model") or {}).get(model) or {}
     return own

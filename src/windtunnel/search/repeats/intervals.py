@@ -92,7 +92,7 @@ def add_intervals(
 
 
 def _with_hosts(plan: ScenarioPlan, factor: float) -> ScenarioPlan:
-    """A plan whose assumed host times are so many times what they are."""
+    """A plan with its assumed host times scaled by a factor."""
     pools = [
         _with_host(pool, factor) if pool.has_assumed_overheads else pool for pool in plan.pools
     ]

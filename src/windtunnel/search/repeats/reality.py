@@ -37,7 +37,7 @@ FEWEST_UNQUEUED = 10
 MOST_TOKENISING_S = 20e-6
 """Of a prompt token, on the host; what is slower than that is computed slowly."""
 CLEAR = 3.0
-"""A slope must be so many times its standard error to be more than noise."""
+"""A slope must be this many times its standard error to be more than noise."""
 FEW_TOKENS = 0.05
 """Prefix hits may differ by this share of all prompt tokens without advice."""
 

@@ -35,7 +35,7 @@ _RANGE = re.compile(
     rf"(?P<high>{_NUMBER})(?P<unit_high>[^\d.,:\s]*)(?::(?P<step>.+))?"
 )
 _RANGE_LIKE = re.compile(r"\d[^,/]*\.\.[^,/]*|[^,/]*\.\.\s*\d[^,/]*")
-"""What was meant as a range, and is none."""
+"""Text meant as a range that is not one."""
 _STEP = re.compile(rf"(?P<times>x?)(?P<number>{_NUMBER})(?P<unit>[^\d.,:\s]*)")
 
 

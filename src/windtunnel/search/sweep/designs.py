@@ -107,7 +107,7 @@ def settings_at(axes: Sequence[Axis], shares: Sequence[float]) -> tuple[str, Set
 def _distinct(
     axes: Sequence[Axis], shares: Iterable[Sequence[float]], count: int
 ) -> list[Settings]:
-    """The first so many that are not the same; fewer where hardly any others come."""
+    """The first ones that differ; fewer where hardly any others come."""
     found: dict[str, Settings] = {}
     for row in itertools.islice(shares, count * DRAWS_PER_POINT):
         key, settings = settings_at(axes, row)

@@ -109,9 +109,9 @@ def _refuse_too_many(points: int, seeds: int) -> None:
 def _refuse_bad_values(
     axes: Sequence[Axis], settings: Sequence[Settings], faults: dict[int, InputError]
 ) -> None:
-    """Values of which every point is refused, each with what is said of the first such point.
+    """Values of which every point is refused, each with the error of the first such point.
 
-    What is said of several values alike, such as of a path that is none, is said once.
+    An error that several values share, such as an unknown path, is reported once.
     """
     found: dict[str, InputError] = {}
     for place, axis in enumerate(axes):

@@ -32,7 +32,7 @@ class ByCount(Section):
     )
 
     def number_of(self, count: int | str, existing: int) -> int:
-        """How many that is of so many."""
+        """The number to select out of a total."""
         if self.share is not None:
             return math.ceil(self.share * existing - ROUNDING)
         return existing if isinstance(count, str) else min(count, existing)

@@ -48,7 +48,7 @@ class Delays:
     """Or the grace of the order, where that is shorter."""
     delete_s: float = 10.0
     cv: float = 0.5
-    """The standard deviation over the mean, of a lognormal delay; 0 is no chance at all."""
+    """Coefficient of variation of a lognormal delay; 0 makes it constant."""
 
     def check(self) -> "Delays":
         """Itself, when every delay makes sense."""
@@ -181,7 +181,7 @@ class SimulatedProvider:
             self.open(record.shape)
 
     def lose(self, machine: str, error: str, now_s: float) -> None:
-        """A machine fails by itself, and is listed as failed."""
+        """A machine fails on its own, and is listed as failed."""
         self._cancel(machine)
         self._set(transition(self._machines[machine], FAILED, now_s, error=error))
 

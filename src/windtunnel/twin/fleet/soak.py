@@ -66,12 +66,12 @@ PROFILES: Final = {
 """Fleets by name. Of the machines, about one in seven is to spare; of 500,000, nine in ten are."""
 
 RAMP_CYCLES: Final = 2000
-"""A fleet that has not converged after so many cycles never will."""
+"""A fleet that has not converged after this many cycles never will."""
 CHECK_CYCLES: Final = 20
-"""Invariants look at every machine, so they are looked at after so many cycles."""
+"""Cycles between checks of the invariants, which look at every machine."""
 DAY_S: Final = 86_400.0
 SHORT_CYCLES: Final = 30
-"""With several shards a need counts as short after so many cycles: machines must move first. One
+"""With several shards a need counts as short after this many cycles: machines must move first. One
 that still is keeps no fleet from converging; it is a shortfall of the soak."""
 MOST_PROCESS_LOSSES: Final = 60.0
 MOST_LOSSES_PER_DAY: Final = 24.0

@@ -33,7 +33,7 @@ class DomainOutage(msgspec.Struct, frozen=True):
 
 
 class SlowPeriod(msgspec.Struct, frozen=True):
-    """For a while, all that begins takes so many times as long."""
+    """For a while, everything that begins takes longer by a factor."""
 
     from_s: float
     until_s: float
@@ -130,7 +130,7 @@ class ProviderFaults(msgspec.Struct, frozen=True):
 
 
 def poisson(mean: float, stream: Stream) -> int:
-    """How many events there are where so many are expected: gaps are drawn until they exceed it."""
+    """Number of events for an expected number: gaps are drawn until they exceed it."""
     count, passed = 0, stream.exponential(1.0)
     while passed < mean:
         count += 1

@@ -179,7 +179,7 @@ SPOT_RISK: Final = 0.05
 
 
 def world(machines: int, needs: int, stream: Stream, *, merging: bool = True) -> BenchWorld:
-    """A fleet of so many machines, and so many needs; where `merging` is off, none are alike."""
+    """A fleet with these numbers of machines and needs; without `merging`, no two are alike."""
     if machines < 1 or needs < 1:
         raise InputError(
             f"a fleet of {machines} machines and {needs} needs is too small to measure",
@@ -401,7 +401,7 @@ HELD_TYPE: Final = "a3-highgpu-8g"
 
 
 def held_world(machines: int, needs: int) -> BenchWorld:
-    """Machines that are all held, by so many needs of several low priorities."""
+    """Machines that are all held, by this many needs of several low priorities."""
     shapes = [
         _shape(HELD_TYPE, zone, rack, HELD_RACKS, "")
         for zone in ZONES

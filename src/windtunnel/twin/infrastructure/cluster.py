@@ -45,7 +45,7 @@ class ServingCluster:
     # What a pool wants.
 
     def scale(self, backing: PoolBacking, replicas: int, now_s: float) -> int:
-        """Asks for so many replicas of a pool; gives how many it will be.
+        """Requests a number of replicas of a pool; returns how many it will be.
 
         Between zero and its minimum there is no gang: a pool that asks for that gets the minimum.
         """
@@ -135,5 +135,5 @@ class ServingCluster:
         return self.cluster.is_empty(machine)
 
     def fail(self, machine: str, now_s: float) -> None:
-        if machine in self.cluster.view.nodes:  # one on its way here, or away, is no node of it
+        if machine in self.cluster.view.nodes:  # a machine in transit is not a node
             self.cluster.fail(machine, now_s)

@@ -127,7 +127,7 @@ class SimCluster(Component):
     # The clock.
 
     def next_s(self) -> float:
-        """When something happens by itself; infinity: never."""
+        """Time of the next event; infinity: none is pending."""
         return self._queue.next_s
 
     def advance(self, now_s: float) -> None:

@@ -54,7 +54,7 @@ class Driver(Component):
         self._checker: Final = InvariantChecker(CLUSTER_INVARIANTS) if check else None
 
     def next_s(self) -> float:
-        """When something happens by itself; infinity: all is quiet."""
+        """Time of the next event; infinity: none is pending."""
         due_s = min(self.cluster.next_s(), self.clock.when(self.controller.next_s()))
         return due_s if self._watch is None else min(due_s, self._watch.next_s())
 

@@ -27,7 +27,7 @@ MOST_DRAWN = 200_000
 """Pods of a set replica that the tree is made of, of a whole set that is printed or simulated."""
 
 MOST_NAMED = 3
-"""Of several pods or objects that differ in a number, so many are named."""
+"""How many of several pods or objects that differ in a number are named."""
 
 
 class Branch(NamedTuple):
@@ -44,7 +44,7 @@ class Branch(NamedTuple):
 
 
 def planned(asked: NamedSet, levels: dict[str, dict[str, str]], replicas: int) -> View:
-    """An empty cluster on which a set of so many replicas was made."""
+    """An empty cluster on which a set with this many replicas was created."""
     refuse_too_many(f"the set {asked.name}", replicas * pods_of(asked.spec))
     server = ApiServer()
     view = server.view

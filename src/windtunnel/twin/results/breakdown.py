@@ -161,7 +161,7 @@ def sessions_of(simulation: Simulation) -> dict[str, Any]:
 
 
 def gateway_of(gateways: Sequence[SimGateway | None]) -> dict[str, Any] | None:
-    """What was decided at the gateways; None where there is none, and all may pass."""
+    """Decisions of the gateways; None without a gateway, where every request is admitted."""
     drivers = [gateway.driver for gateway in gateways if gateway is not None]
     if not drivers:
         return None

@@ -81,7 +81,7 @@ class EventLog:
         self.add(now_s, vocabulary.MOVED, request, "stayed" if stayed else "", took_s=took_s)
 
     def stepped(self, now_s: float, server: Server) -> None:
-        """What a server did by itself, beside its steps."""
+        """What a server did on its own, apart from its steps."""
         if server.slots is not None and server.slots.journal:
             self.adapters(now_s, server)
         if server.tiers is not None and server.tiers.journal:

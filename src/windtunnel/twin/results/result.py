@@ -147,7 +147,7 @@ def _routing(simulation: Simulation) -> dict[str, Any] | None:
 
 
 def _encode(simulation: Simulation) -> dict[str, Any] | None:
-    """What making tokens of images and sound took; None where that is no stage of its own."""
+    """Time to encode images and sound; None where encoding is not a separate stage."""
     encoders = simulation.requests.encoders
     if encoders is None:
         return None

@@ -51,7 +51,7 @@ def _tenants(entry: WorkloadEntry) -> list[str]:
 
 
 def _tenant_members(entry: WorkloadEntry) -> int:
-    """How many tenants the population of an entry is; 0: it has one, and that is no member."""
+    """Number of tenants in the population of an entry; 0: one tenant, without a population."""
     population = entry.population if isinstance(entry, SourceSettings) else None
     return population.members if population and population.tenants == "per-member" else 0
 

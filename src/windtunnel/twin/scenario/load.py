@@ -111,7 +111,7 @@ def name_faults(data: Mapping[str, Any]) -> list[Fault]:
 
 
 def _plan(document: Document, beside: Sequence[Fault] = ()) -> ScenarioPlan:
-    """`beside` are faults reported with others, and that the plan finds by itself."""
+    """`beside` are faults to report with others; the plan finds them anyway."""
     try:
         spec = Scenario.read(document.data)
     except ValidationError as error:

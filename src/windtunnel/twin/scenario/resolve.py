@@ -53,7 +53,7 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
 def _digest(spec: Scenario, slos: dict[str, SloClass], folder: Path) -> str:
     """Of the values in force, so that it is the same however they were written or set.
 
-    What a plan would choose from is no part of it: no run depends on that. Manifests decide as
+    The choices of `plan` are not part of it: no run depends on them. Manifests decide as
     much as the scenario does: their bytes are.
     """
     values = digest_data(spec)

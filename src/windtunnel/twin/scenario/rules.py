@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def rule_faults(spec: Scenario, folder: Path) -> list[Fault]:
-    """Everything that is wrong although each value is right by itself."""
+    """Faults of values that are each valid on their own."""
     where = Context(spec, folder)
     return [*faults_of(spec, where), *_all_faults(spec, where)]
 

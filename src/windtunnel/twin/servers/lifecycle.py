@@ -97,7 +97,7 @@ class Lifecycle(Component):
             pool.note_size(0.0)
 
     def set_target(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
-        """Asks for replicas, or lets some go, until so many are there or on their way.
+        """Starts or drains replicas until this many exist or are starting.
 
         Draining ones do not count, and are not called back. Removed first are those not ready
         yet, the newest first; then those with the fewest requests, of equals the newest.

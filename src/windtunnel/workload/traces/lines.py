@@ -104,7 +104,7 @@ class Lines:
         self.number = 0
 
     def texts(self) -> Iterator[str]:
-        """Lines as text. What is no text, or too long, is a bad row."""
+        """Lines as text. A line that is not text, or is too long, is a bad row."""
         for block in self._blocks():
             try:
                 text = block.decode()

@@ -158,7 +158,7 @@ def csv_line(fields: Iterable[object]) -> str:
 def json_requests(
     path: Path, notes: TraceNotes, kind: type[Line], parse: Callable[[Line], TraceRequest]
 ) -> Iterator[TraceRequest]:
-    """The requests of a file; a line that is no `kind`, or no good one, is a bad row."""
+    """The requests of a file; a line that is not a valid `kind` is a bad row."""
     lines = Lines(path, notes)
     decode = msgspec.json.Decoder(kind).decode
     for line in lines.raw():

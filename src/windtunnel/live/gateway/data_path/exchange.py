@@ -501,7 +501,7 @@ class Exchange(AnswerReceiver):
         self._proxy.ended(self, told=told)
 
     def _kept_usage(self) -> TokenUsage | None:
-        """Of an answer that is no stream, and not too large."""
+        """Of an answer that is not a stream, and not too large."""
         return usage_of(b"".join(self._kept)) if self._bytes_kept <= KEPT_BODY else None
 
     def _strand(self) -> None:

@@ -54,7 +54,7 @@ def piece_response(field: int, data: bytes, last: bool) -> bytes:  # noqa: FBT00
 
 
 def _head(tag: int, size: int) -> bytes:
-    """What precedes a field of so many bytes."""
+    """What precedes a field of this many bytes."""
     found = [tag]
     while size > 127:
         found.append(size & 127 | 128)

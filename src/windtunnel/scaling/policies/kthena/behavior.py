@@ -1,7 +1,7 @@
 """How fast a size may follow its recommendation: windows, rates, panic and bounds, each named.
 
 "Or" takes the looser of the two rate limits and "And" the stricter; both count from the extreme
-size of the last period, so that several small steps are no way around them.
+size of the last period, so that several small steps do not get around them.
 """
 
 from dataclasses import dataclass

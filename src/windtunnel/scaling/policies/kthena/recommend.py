@@ -111,7 +111,7 @@ def divided(amount: float, by: float) -> float:
 
 
 def whole_above(amount: float) -> int:
-    """The next whole number; what is no number or below zero is 0, and there is an end.
+    """Rounds up to a whole number; NaN and negative numbers give 0, and the result is bounded.
 
     2.1 / 0.3 is 7, although floats make it a little more: rounding never costs a replica.
     """

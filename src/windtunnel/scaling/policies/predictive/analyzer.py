@@ -47,7 +47,7 @@ _GLANCE_S: Final = 6.0
 _USUAL: Final = 1.4826
 """Standard deviations of a normal distribution in the median of its absolute errors."""
 _DEAREST, _CHEAPEST = 1000.0, 1.5
-"""A miss is worth between so many and so few requests served."""
+"""Bounds on the worth of a miss, in requests served."""
 
 
 Rate = Annotated[float, Number(0, 1e9)]

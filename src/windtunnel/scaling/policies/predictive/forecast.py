@@ -45,7 +45,7 @@ class Method:
         raise NotImplementedError
 
     def foretell(self, bins: int) -> float | None:
-        """The rate so many bins from now; None: it has not seen enough."""
+        """The rate this many bins from now; None: it has not seen enough."""
         raise NotImplementedError
 
 

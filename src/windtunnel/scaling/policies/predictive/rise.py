@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 _WINDOWS_S: Final = (30.0, 60.0, 120.0)
 LONGEST_S: Final = _WINDOWS_S[-1]
 _BY_CHANCE: Final = 4.0
-"""Deviations of a slope: one that is steeper is no accident."""
+"""Deviations of a slope; a steeper one is taken as a real rise."""
 _FEWEST: Final = 5
 """Counts of a line: a policy that looks rarely has too few in a window."""
 _CLEARLY: Final = 0.75
@@ -33,7 +33,7 @@ class Rise(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Arrivals in so many seconds."""
+    """Arrivals in a number of seconds."""
 
     seconds: float
     arrived: int
@@ -71,7 +71,7 @@ def rise_of(counts: Sequence[Count], dispersion: float = 1.0) -> Rise | None:
 
 
 def _last(counts: Sequence[Count], window_s: float) -> Sequence[Count]:
-    """The last counts of so many seconds; none where there are not enough."""
+    """The counts of the last seconds; none where there are not enough."""
     taken_s = 0.0
     for number in range(len(counts) - 1, -1, -1):
         taken_s += counts[number].seconds

@@ -7,7 +7,7 @@ surges before it lasted that long: what is shorter is met by what stands ready, 
 from typing import Any, Final
 
 _BY_CHANCE: Final = 4.0
-"""Deviations above what was expected: a rate further up than this is no accident."""
+"""Deviations above the expected rate; beyond them, a rate is taken as a surge."""
 _FOLLOWED: Final = 0.25
 """The share of surges that must have lasted as long as a start, for one to be followed."""
 _REMEMBERED: Final = 0.9

@@ -34,7 +34,7 @@ class RestartBackoff(Section):
     most_s: Moment = Field(default=300.0, description="Longest wait.")
 
     def after(self, crashes: int) -> float:
-        """The wait after so many crashes before the last one."""
+        """The wait after a crash, given the number of crashes before it."""
         return min(self.first_s * 2.0 ** min(crashes, 60), self.most_s)
 
     def check(self, where: Context) -> Iterator[Fault]:

@@ -89,7 +89,7 @@ Tokens = Annotated[Spread, BeforeValidator(_spread)]
 
 
 class PerfStage(_Part):
-    """A while of load at one rate, or so many requests of so many at once."""
+    """A stage of load: one rate for a time, or a number of requests at a concurrency."""
 
     rate: float | None = Field(default=None, gt=0, le=FASTEST_PER_S)
     duration: float | None = Field(default=None, gt=0, le=LONGEST_TRACE_S)
