@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gangs.manifests import clique, load_set, pod_clique_set
-from windtunnel.gangs.objects import Pod, PodClique
+from windtunnel.gangs.commands import PatchGangPlacement
+from windtunnel.gangs.objects import Pod, PodClique, PodGang
 from windtunnel.gangs.placement.asks import GangAsk
 from windtunnel.gangs.placement.gang_pods import GangPods
 from windtunnel.gangs.placement.placer import GangPlacer
@@ -105,3 +106,40 @@ def score(topology: str, nodes: list[str]) -> float:
         if all(all(head) for head in heads) and all(head == heads[0] for head in heads):
             return level / levels
     return 0.0
+
+
+def test_an_old_reason_that_comes_in_late_is_taken_back() -> None:
+    view = View()
+    tested, changes = scheduler(view), view.watch()
+    tested.space.add_node("big", {"pods": 9.0, "cpu": 9.0, "memory": 2.0**40}, {})
+    gang = PodGang("web-0", "web", 0)
+    gang.groups = (PodGroup("web-0-a", 2, pods=roster_of(["p0", "p1"])),)
+    pods = [pod("p0", "waits"), pod("p1", "gated")]
+    for thing in (gang, *pods):
+        view.put(thing)
+
+    def step() -> list[str]:
+        """What is said of the gang."""
+        tested.absorb(changes)
+        changes.clear()
+        if not tested.has_news:
+            return []
+        planned = tested.plan(0.0)
+        for binding in planned.bindings:
+            view.pods[binding.pod].node = binding.node
+        told = [*planned.settled, *tested.report(planned, 0.0)]
+        return [one.why_pending for one in told if isinstance(one, PatchGangPlacement)]
+
+    (why,) = step()
+    assert why.startswith("1 of at least 2 pods")
+    pods[1].gates = []
+    pods[1].mark(changes)
+    assert "" not in step()  # the reason is not written yet
+    assert [one.node for one in pods] == ["big", "big"]
+    assert step() == []
+    gang.why_pending = why
+    gang.mark(changes)
+    assert step() == [""]
+    gang.why_pending = ""
+    gang.mark(changes)
+    assert step() == []

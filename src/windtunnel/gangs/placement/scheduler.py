@@ -185,6 +185,16 @@ class GangScheduler:
                 self._unpark(name)
                 self._waiting[name] = self._active[name] = None
                 self._news = True
+            elif gang.why_pending != self._says(name):
+                # An older text came in after the newer one was decided.
+                self._unpark(name)
+                self._waiting[name] = self._active[name] = None
+                self._news = True
+
+    def _says(self, name: str) -> str:
+        """Why a gang waits; empty: it does not."""
+        verdict = self.verdicts.get(name)
+        return "" if verdict is None else verdict[1]
 
     def _unpark(self, name: str) -> None:
         if self._parked.remove(name):
@@ -326,6 +336,8 @@ class GangScheduler:
                 self._say(name, None, now_s, settled)
             elif freed or known.stands_for != known.version:
                 due.append((-known.priority, gang.created_s, _tie(gang), name))
+            elif gang.why_pending != self._says(name):
+                self._say(name, self.verdicts.get(name), now_s, settled)
         asks, behind = list[GangAsk](), list[tuple[str, PlacementVerdict]]()
         heapify(due)
         for kind in self._parked.kinds() if freed else []:
@@ -572,10 +584,9 @@ class GangScheduler:
             len(known.by_group[group.name].bound) >= group.min_replicas for group in gang.groups
         )
         if enough:
-            score, verdict = self._score(ask, known), self.verdicts.get(ask.name)
-            says = "" if verdict is None else verdict[1]
+            score = self._score(ask, known)
             if score != gang.placement_score:
-                commands.append(PatchGangPlacement(gang, says, score))
+                commands.append(PatchGangPlacement(gang, self._says(ask.name), score))
             self._condition(gang, DISRUPTION, "", "", "", now_s, commands)
             says = "the minimum of every group has nodes"
             key = f"Scheduled/{gang.uid}"
