@@ -54,6 +54,15 @@ def test_a_set_that_is_wrong_is_refused_in_the_words_of_validate() -> None:
     assert not validated(review({"spec": 7, "metadata": {"name": "x"}}), None)["allowed"]
 
 
+@pytest.mark.parametrize("containers", ["x", [None], [{"name": "m", "resources": "lots"}]])
+def test_containers_of_a_wrong_type_get_no_defaults_and_are_refused(containers: object) -> None:
+    manifest = pod_clique_set([clique("a")])
+    manifest["spec"]["template"]["cliques"][0]["spec"]["podSpec"]["containers"] = containers
+    assert "patch" not in defaulted(review(manifest))
+    response = validated(review(manifest), None)
+    assert "podSpec.containers" in response["status"]["message"]
+
+
 def test_what_may_not_change_is_refused_and_what_did_not_is_not_judged() -> None:
     wrong = pod_clique_set([clique("a")], [group("g", ["x"])])
     labelled = {**wrong, "metadata": {**wrong["metadata"], "labels": {"a": "b"}}}

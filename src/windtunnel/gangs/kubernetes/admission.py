@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import MALFORMED, InputError
 from windtunnel.gangs.api.load import set_rule_faults, set_warnings
 from windtunnel.gangs.api.resolve import set_spec_of
 from windtunnel.gangs.api.set_rules import set_faults
@@ -102,7 +102,7 @@ def defaulted(asked: Review) -> Json:
     try:
         _, manifest = set_manifest(_placed(new, asked.namespace), new.get("spec"))
         patch = list(_defaults(new["spec"], set_spec_of(manifest)))
-    except InputError:
+    except (InputError, *MALFORMED):  # such as containers that are no list
         patch = []
     if not patch:
         return _allowed(asked)
