@@ -10,6 +10,7 @@ from tests.gangs.test_scenarios_updates import ROLES, changed, is_new, is_over
 from tests.gangs.world import World
 from windtunnel.gangs.commands import Create, CreatePod, Delete
 from windtunnel.gangs.controllers.rollout import coherent_steps, takeable
+from windtunnel.gangs.kubernetes.published import published
 from windtunnel.gangs.objects import CLIQUE
 
 
@@ -101,6 +102,28 @@ def test_a_set_replica_stays_at_its_revision_until_its_turn_in_a_coherent_update
     world.run()
     assert is_over(world)
     assert all(is_new(pod) for pod in world.pods())
+
+
+def test_an_update_says_since_when_each_set_replica_is_updated() -> None:
+    manifest = workload(1, replicas=2)
+    world = World(28, manifest).run()
+    world.apply(changed(manifest, *ROLES))
+    began: dict[int, str] = {}
+
+    def look() -> None:
+        world.now_s += 1.0
+        owner = world.view.sets["web"]
+        made = published(world.view, owner, None, {}, {}, 1).get("updateProgress", {})
+        for one in made.get("currentlyUpdating", []):
+            assert (
+                began.setdefault(one["replicaIndex"], one["updateStartedAt"])
+                == one["updateStartedAt"]
+            )
+
+    world.watching.append(look)
+    world.run()
+    assert is_over(world)
+    assert began[0] < began[1]
 
 
 def test_going_back_is_an_update_and_so_many_revisions_are_kept() -> None:

@@ -135,6 +135,8 @@ class SetStatus(Status):
     """How far it had come by then."""
     turns: tuple[int, ...] = ()
     """The replicas that are being updated."""
+    turned_s: dict[int, float] = {}
+    """Since when each of them is."""
     done: tuple[int, ...] = ()
     """The replicas that this update has behind them."""
     incarnations: dict[int, int] = {}

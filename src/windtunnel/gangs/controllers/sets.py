@@ -162,12 +162,12 @@ def _follow_revision(
             return
         status.update_started_s, status.progressed_s = now_s, now_s
         status.update_ended_s = now_s if on_delete else NEVER
-        status.turns, status.done, status.progress = (), (), 0
+        status.turns, status.turned_s, status.done, status.progress = (), {}, (), 0
         how = "goes to pods as they are deleted" if on_delete else "is being rolled out"
         what = f"Revision {number} {how}"
         emit(commands, owner, NORMAL, "UpdateStarted", what, now_s, str(number))
     elif status.updating and on_delete:
-        status.update_ended_s, status.turns = now_s, ()
+        status.update_ended_s, status.turns, status.turned_s = now_s, (), {}
 
 
 def _roll(
@@ -201,6 +201,7 @@ def _roll(
         waiting.sort(key=lambda index: turn_order(standings.get(index), index))
         updating += waiting[:room]
     status.done, status.turns = tuple(done), tuple(updating)
+    status.turned_s = {index: status.turned_s.get(index, now_s) for index in updating}
     if len(behind) >= owner.replicas and not updating:
         status.update_ended_s, status.progressed_s = now_s, now_s
         number = status.revisions[-1].number

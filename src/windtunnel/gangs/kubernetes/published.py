@@ -142,15 +142,19 @@ def _set(owner: PodCliqueSet, status: SetStatus) -> SetFields:
         groups = [one for part in owner.parts.values() for one in part.groups.values()]
         cliques = [one for part in owner.parts.values() for one in part.cliques.values()]
         cliques += [one for group in groups for r in group.cliques.values() for one in r.values()]
-        started = stamp(status.update_started_s)
         progress = SetProgress(
-            started,
+            stamp(status.update_started_s),
             stamp_or_none(status.update_ended_s),
             sum(_is_new(owner, one) for one in cliques),
             len(cliques),
             sum(one.status.revision == status.revision for one in groups),
             len(groups),
-            [ReplicaProgress(started, None, replica) for replica in status.turns],
+            [
+                ReplicaProgress(
+                    stamp(status.turned_s.get(replica, status.update_started_s)), None, replica
+                )
+                for replica in status.turns
+            ],
         )
     return SetFields(
         observed_generation=status.observed_generation,
