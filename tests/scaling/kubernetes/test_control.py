@@ -86,6 +86,15 @@ def test_a_restart_between_any_two_ticks_changes_no_decision(
         assert scales[0].writes == scales[1].writes
 
 
+@pytest.mark.parametrize(("size", "holds"), [(2, False), (0, True)])
+def test_without_a_ready_replica_there_is_no_metric(size: int, holds: bool) -> None:
+    control = ScalingController(plan(SATURATION), 0.0)
+    made = control.decide(TickObservation({"main": PoolObservation(size, [], uid="uid")}, {}), 0.0)
+    active = control.conditions["ScalingActive"]
+    assert (made.orders == [], active.holds) == (size > 0, holds)
+    assert holds or "no replica is ready" in active.message
+
+
 def test_a_window_survives_a_restart() -> None:
     """Without its memory, a restarted autoscaler would shrink at once."""
     control, scale = ScalingController(plan(), 0.0), Scale(8)

@@ -430,12 +430,14 @@ class ScalingController:
         said = " ".join(f"{one.decision.variant}: {_reason_of(one.decision)}" for one in decisions)
         asked = {query.metric for query in self.plan.queries}
         answered = any(one.external for one in variants)
-        silent = ready and missing == ready and not answered
-        # Without its queue, nothing says when to start the first replica.
         sizes = [one.size for one in seen.pools.values() if not isinstance(one, str)]
+        told = answered or (ready == 0 and self.plan.queue is not None)
+        silent = missing == ready and (ready > 0 or any(sizes)) and not told
+        # Without its queue, nothing says when to start the first replica.
         blind = seen.queued is None and not any(sizes)
         if silent or blind or (asked and not answered and why):
-            what = f"No metrics: {why or 'no replica answered'}. {said}"
+            silence = "no replica answered" if ready else "no replica is ready"
+            what = f"No metrics: {why or silence}. {said}"
             self._set_condition(
                 AutoscalerCondition(ACTIVE, holds=False, reason="FailedGetMetrics", message=what)
             )
