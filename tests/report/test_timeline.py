@@ -96,7 +96,7 @@ def test_a_split_run_shows_its_transfers_and_who_left(tmp_path: Path) -> None:
         assert pc.sum(whole[name]).as_py() == requests[name]
     assert whole["in_flight"][-1].as_py() == requests["unfinished"]
     assert set(whole["at_gateway"].to_pylist()) == {0}
-    assert set(whole["in_line"].to_pylist()) == {0}
+    assert set(whole["awaiting_server"].to_pylist()) == {0}
     moved = done.result["disaggregation"]["moved_bytes"]
     carried = pc.sum(whole["transferred_bytes"]).as_py()
     assert moved <= carried * (1 + 1e-9)  # the rest was given up, or still on its way

@@ -49,7 +49,7 @@ PER_RUN = (
     "dropped",
     "output_tokens",
     "at_gateway",
-    "in_line",
+    "awaiting_server",
     "in_flight",
     "transfers",
     "transferred_bytes",
@@ -87,7 +87,7 @@ class Series(msgspec.Struct, frozen=True):
         waiting = self.servers["waiting"][: self.sample_at(time_s) + 1, places]
         total = np.nansum(waiting, axis=1)
         if only_model:
-            total += self.whole["in_line"][: len(total)]
+            total += self.whole["awaiting_server"][: len(total)]
         queued = total >= np.maximum(1, (~np.isnan(waiting)).sum(axis=1))
         short = np.flatnonzero(~queued)
         first = int(short[-1]) if len(short) else 0

@@ -96,7 +96,7 @@ def _figures(sample: Sample) -> dict[str, float]:
         "arrived": sample.arrived,
         "completed": sample.completed,
         "output_tokens": sample.output_tokens,
-        "waiting": sum(sample.waiting) + sample.in_line + sample.at_gateway,
+        "waiting": sum(sample.waiting) + sample.awaiting_server + sample.at_gateway,
         "running": sum(sample.running),
         "replicas_ready": sample.serving,
         "replicas_wanted": sum(sample.wanted),

@@ -182,7 +182,7 @@ def test_a_stuck_pod_holds_its_room_until_it_is_let_go() -> None:
     assert world.nodes("a") == ["n0"]
 
 
-def test_pods_in_line_are_not_looked_at_whenever_another_is_ready() -> None:
+def test_pods_that_start_later_are_not_looked_at_whenever_another_is_ready() -> None:
     """1,500 pods that start after 1,500 others: looking at all of them each time takes minutes."""
     times = QUICK.model_copy(update={"readiness": VaryingTime(mean_s=30.0)})
     world = World(375, gpus=8, times=times)

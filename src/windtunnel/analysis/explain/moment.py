@@ -61,11 +61,11 @@ def _load(run: RunReader, at_s: float) -> list[CauseStep]:
     if run.result["gateway"] is not None:
         waiting = count(int(whole["at_gateway"]), "request")
         steps.append(CauseStep(at_s, GATEWAY, f"{waiting} queued at the gateway"))
-    if whole["in_line"]:
-        for_one = count(int(whole["in_line"]), "request")
+    if whole["awaiting_server"]:
+        for_one = count(int(whole["awaiting_server"]), "request")
         steps.append(CauseStep(at_s, SERVER, f"{for_one} queued until a server is ready"))
     waiting, running = count(int(whole["waiting"]), "request"), int(whole["running"])
-    where = " at servers" if whole["in_line"] else ""
+    where = " at servers" if whole["awaiting_server"] else ""
     says = (
         f"{waiting} queued{where}, {running:,} running; on "
         f"average {whole['kv_used']:.0%} of KV blocks in use, busy {whole['busy']:.0%} of the time"

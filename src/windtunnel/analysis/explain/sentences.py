@@ -31,7 +31,7 @@ SLOW = 1.5
 """Tokens this many times as far apart as the median's are called slow."""
 WITHOUT_SERVER = {
     GATEWAY: ("at the gateway", "at_gateway"),
-    UNPLACED: ("until a server was ready", "in_line"),
+    UNPLACED: ("until a server was ready", "awaiting_server"),
 }
 """Queues outside servers: where, and the column of their length."""
 

@@ -143,7 +143,7 @@ class PerfettoTrace:
         cluster: dict[str, float] = {
             "in flight": sample.in_flight,
             "at the gateway": sample.at_gateway,
-            "queued for a server": sample.in_line,
+            "queued for a server": sample.awaiting_server,
             "KV transfers": sample.transfers,
         }
         yield self._cluster, "cluster", cluster

@@ -11,7 +11,7 @@ from windtunnel.twin.servers.replicas import DRAINING, GONE, PENDING, READY, STA
 
 TOTALS = ("arrived", "completed", "rejected", "timed_out", "dropped", "output_tokens")
 """Counts up to a sample; a row has what came since the sample before."""
-LEVELS = ("at_gateway", "in_line", "in_flight", "transfers")
+LEVELS = ("at_gateway", "awaiting_server", "in_flight", "transfers")
 """Counts at a sample."""
 HERE = (PENDING, STARTING, READY, DRAINING)
 PAYING = (STARTING, READY, DRAINING)

@@ -145,8 +145,11 @@ def charts(
         waiting = {"at the gateway": whole["at_gateway"]}
         drawn.append(draw.levels("At the gateway", "queued requests", waiting))
     lines, where = {"queued": whole["waiting"]}, "at servers"
-    if whole["in_line"].any():
-        lines = {"until a server is ready": whole["in_line"], "at servers": whole["waiting"]}
+    if whole["awaiting_server"].any():
+        lines = {
+            "until a server is ready": whole["awaiting_server"],
+            "at servers": whole["waiting"],
+        }
         where = "queued until a server is ready, and at servers"
     drawn += [
         draw.levels("Queued", where, lines),

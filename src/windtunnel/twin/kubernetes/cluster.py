@@ -98,7 +98,7 @@ class SimCluster(Component):
         self._on: Final[dict[str, dict[str, None]]] = {}  # by node: its pods
         self._images: Final[dict[str, dict[str, None]]] = {}  # by node: what was pulled
         self._ready_count: Final[dict[str, int]] = {}  # by uid of the clique: its ready pods
-        self._in_line: Final[dict[str, dict[int, list[str]]]] = {}
+        self._start_after: Final[dict[str, dict[int, list[str]]]] = {}
         """By clique, and by how many of its pods have to be ready: pods that start after that."""
         self._crashing: Final[dict[str, None]] = {}  # cliques whose containers crash
         self._pass_due = False
@@ -239,7 +239,7 @@ class SimCluster(Component):
         """Containers start once every clique that comes before has its pods ready."""
         for clique, count in pod.waits_for:
             if self._ready_pods(clique) < count:
-                self._in_line.setdefault(clique, {}).setdefault(count, []).append(pod.name)
+                self._start_after.setdefault(clique, {}).setdefault(count, []).append(pod.name)
                 return
         self._plan(pod, STARTED, now_s + self.dice.draw_s("startup"))
 
@@ -297,9 +297,9 @@ class SimCluster(Component):
         self.server.wrote(pod)
         if pod.clique in self._crashing:
             self._plan(pod, CRASHED, now_s + self.times.crash_after_s)
-        in_line, ready = self._in_line.get(pod.clique, {}), self._ready_pods(pod.clique)
-        for count in [count for count in in_line if count <= ready]:
-            for name in in_line.pop(count):
+        start_after, ready = self._start_after.get(pod.clique, {}), self._ready_pods(pod.clique)
+        for count in [count for count in start_after if count <= ready]:
+            for name in start_after.pop(count):
                 waiting = self.view.pods.get(name)
                 if waiting is None or waiting.terminating or self._lives[name].running:
                     continue

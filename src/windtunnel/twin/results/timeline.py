@@ -40,7 +40,7 @@ class Sample:
         self.dropped: Final = outcomes[DROPPED]
         self.output_tokens: Final = int(recorder.total.output_tokens)
         self.at_gateway: Final = waiting_outside(services)
-        self.in_line: Final = waiting_for_servers(services)
+        self.awaiting_server: Final = waiting_for_servers(services)
         self.in_flight: Final = recorder.arrived - recorder.ended - self.at_gateway
         self.transfers: Final = int(network.active) if network is not None else 0
         self.carried_bytes: Final = network.carried_until(time_s) if network is not None else 0.0
