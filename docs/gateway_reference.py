@@ -34,6 +34,8 @@ With `live.picker` or `--picker-port`, gRPC: `envoy.service.ext_proc.v3.External
 
 On `live.admin`: `/metrics` for Prometheus, `/healthz`, `/readyz` (503 until a server is ready, and while stopping), and `/servers`, the state of each, and why it gets no requests.
 
+`--dry-run` sends no request to a server: its answer is the decision (`server`, `reason`, `prefill_server`) or the refusal. It is for mirrored traffic, as by nginx's `mirror`; load is then what servers publish. Not with a picker.
+
 ## What passes, and what does not
 
 - The body passes unchanged, except that `stream_options.include_usage` is added to streams (and the usage chunk removed for clients that did not ask; not with `live.usage: false`) and `kv_transfer_params` is removed.

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
               "port, unless `live.admin` sets another. [default: 8080]")  # fmt: skip
 @click.option("--picker-port", type=click.IntRange(1, 65535), default=None,
               help="Also serve as Envoy's Endpoint Picker on this port.")  # fmt: skip
+@click.option("--dry-run", is_flag=True,
+              help="Send no request to a server: its answer is the decision, with the reason. For "
+              "mirrored traffic.")  # fmt: skip
 @set_option("Override a field of CONFIG, as in serving.router.policy=least-loaded.")
 @click.option("--check", is_flag=True, help="Check the configuration without starting.")
 def gateway(
@@ -33,6 +36,7 @@ def gateway(
     host: str | None,
     port: int | None,
     picker_port: int | None,
+    dry_run: bool,
     sets: tuple[str, ...],
     check: bool,
 ) -> None:
@@ -60,6 +64,8 @@ def gateway(
     def read() -> Configuration:
         listen = f"live.picker.listen={shown_host(host or '127.0.0.1')}:{picker_port}"
         more = () if picker_port is None else (listen,)
+        if dry_run:
+            more = (*more, "live.dry_run=true")
         found = read_settings(config, (*sets, *more), servers)
         if host is None and port is None:
             return found
@@ -89,6 +95,8 @@ def gateway(
         router = settings.serving.router.policy
         admission = settings.serving.admission.policy
         policies = ", ".join((*sources, f"{router} routing", f"{admission} admission"))
+        if live.dry_run:
+            policies += "; dry run: no request is sent to a server"
         click.echo(f"listening on {url}: {policies}; metrics and /servers on {program.admin_url}")
 
     program = run_gateway(configuration, ready, read)

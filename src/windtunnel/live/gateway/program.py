@@ -113,6 +113,7 @@ class GatewayProgram:
             prompts,
             explains=live.explain,
             asks_usage=live.usage,
+            dry_run=live.dry_run,
         )
         if live.trace is not None:
             self.proxy.trace = RequestTrace(

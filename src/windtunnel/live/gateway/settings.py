@@ -439,6 +439,10 @@ class LiveSettings(Section):
         default=True,
         description="Whether the header `x-windtunnel-explain` is answered with server and reason.",
     )
+    dry_run: Annotated[bool, Flag()] = Field(
+        default=False,
+        description="Whether no request is sent to a server: its answer is the decision.",
+    )
 
     def check(self, where: Context) -> Iterator[Fault]:
         for key in ("listen", "admin"):
@@ -454,6 +458,12 @@ class LiveSettings(Section):
                 "kv_events",
                 "events are of tokens, and there is no tokenizer",
                 hint="name them in live.tokenizers",
+            )
+        if self.dry_run and self.picker is not None:
+            yield where.fault(
+                "dry_run",
+                "Envoy sends requests where the picker says: that is no dry run",
+                hint="leave out live.picker",
             )
         places: set[tuple[str, str, int | str | None]] = set()
         for number, source in enumerate(self.servers_kubernetes):

@@ -37,7 +37,9 @@ CUT_OFF: Final = "cut_off"
 LEFT: Final = "client_left"
 TIMED_OUT: Final = "timed_out"
 EVICTED: Final = "evicted"
-OUTCOMES: Final = (COMPLETED, REJECTED, FAILED, CUT_OFF, LEFT, TIMED_OUT, EVICTED)
+DECIDED: Final = "decided"
+"""In a dry run: it would have been sent to a server."""
+OUTCOMES: Final = (COMPLETED, REJECTED, FAILED, CUT_OFF, LEFT, TIMED_OUT, EVICTED, DECIDED)
 
 AGAIN: Final = frozenset((429, 502, 503, 504))
 """Statuses after which another server is asked; so may be 500."""
@@ -543,3 +545,27 @@ def _is_event_stream(headers: list[tuple[bytes, bytes]]) -> bool:
         name == b"content-type" and value.startswith(b"text/event-stream")
         for name, value in headers
     )
+
+
+class DryRunExchange(Exchange):
+    """A request of a dry run: its client gets the decision, and no server the request."""
+
+    __slots__ = ()
+
+    def send(self, server: int, reason: str, prefill: int) -> None:
+        self.server = server
+        self.reason = reason
+        proxy = self._proxy
+        self.sent_s = proxy.now_s()
+        decision = {
+            "object": "windtunnel.decision",
+            "server": proxy.server_name(server),
+            "reason": reason,
+            "prefill_server": proxy.server_name(prefill) if prefill >= 0 else None,
+        }
+        self.said = 200
+        own = self.own_headers(reason)
+        client, self.client = self.client, None
+        self._finish(DECIDED, reason)
+        if client is not None:
+            client.reply(200, msgspec.json.encode(decision), own)

@@ -27,7 +27,9 @@ from windtunnel.live.gateway.data_path.client_side import ClientConnection
 from windtunnel.live.gateway.data_path.errors import ClientError, NoServerYet, method_error
 from windtunnel.live.gateway.data_path.exchange import (
     COMPLETED,
+    DECIDED,
     RESPONSES,
+    DryRunExchange,
     EarlyRequest,
     Exchange,
 )
@@ -105,6 +107,7 @@ class Proxy:
         *,
         explains: bool,
         asks_usage: bool,
+        dry_run: bool,
     ) -> None:
         self.core: Final = core
         self.limits: Final = limits
@@ -129,6 +132,7 @@ class Proxy:
         self.connections: Final[set[ClientConnection]] = set()
         self.retrievals: Final[dict[Retrieval, None]] = {}  # about stored answers, under way
         self._asks_usage: Final = asks_usage
+        self._exchange_type: Final = DryRunExchange if dry_run else Exchange
         self._prompts: Final = prompts
         self._exchanges: Final[dict[int, Exchange]] = {}
         self._arrivals: Final[dict[int, RequestArrival]] = {}
@@ -259,7 +263,7 @@ class Proxy:
     ) -> None:
         holder = self.identify(head)
         fields = self.read(head, body)
-        exchange = Exchange(self, client, head, fields, self.arrived, began_s)
+        exchange = self._exchange_type(self, client, head, fields, self.arrived, began_s)
         self.start(exchange, path, body, holder, ())
 
     def read(self, head: RequestHead, body: bytes) -> BodyFields:
@@ -576,8 +580,8 @@ class Proxy:
         if usage is not None:
             prompt = usage.prompt or prompt
         output = exchange.output_tokens
-        if not output and usage is None and exchange.outcome == COMPLETED:
-            output = arrival.output_tokens  # an answer came, and nothing counted its tokens
+        if not output and usage is None and exchange.outcome in (COMPLETED, DECIDED):
+            output = arrival.output_tokens  # nothing counted its tokens
         policies = self.core.policies
         row = TraceRow(
             exchange.arrived_s,
