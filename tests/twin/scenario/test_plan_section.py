@@ -62,7 +62,7 @@ def test_a_run_does_without_it() -> None:
         ("{replicas: {min: 5, max: 4}}", "5 is more than max, which is 4"),
         ("{accelerators: [h2000]}", "'h2000' is not in the catalog"),
         ("{accelerators: [h200, h200-sxm]}", "plan.accelerators[1]: this is already listed"),
-        ("{accelerators: [h200], prices: {l4: 1}}", "none of the accelerators to try"),
+        ("{accelerators: [h200], prices: {l4: 1}}", "not among the accelerators to try"),
         ("{slo: [critcal]}", "did you mean 'critical'"),
         ("{slo: [batch]}", "'batch' has no targets"),
         ("{together: false}", "there is nothing to try"),
@@ -105,9 +105,9 @@ def test_prices_of_what_an_override_leaves_out_are_not_used() -> None:
 @pytest.mark.parametrize(
     ("sets", "says"),
     [
-        (["plan.accelerators=[h200]", "plan.prices.l40s=1"], "none of the accelerators to try"),
-        (["plan.accelerators=[h200]", "plan.prices={l40s: 1}"], "none of the accelerators to try"),
-        (["plan.prices.l4=1"], "none of the accelerators to try"),
+        (["plan.accelerators=[h200]", "plan.prices.l40s=1"], "not among the accelerators to try"),
+        (["plan.accelerators=[h200]", "plan.prices={l40s: 1}"], "not among the accelerators to try"),
+        (["plan.prices.l4=1"], "not among the accelerators to try"),
         (["plan.accelerators=[h2000]"], "'h2000' is not in the catalog"),
     ],
 )
