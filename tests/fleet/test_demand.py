@@ -236,3 +236,14 @@ def test_a_restart_goes_on_with_the_rows_that_pods_still_need() -> None:
     pods(after, "de")
     after.look(6.0)
     assert [row.name for row in after.rows] == ["c.1", "c.2", "c.4", "c.5"], "no name comes twice"
+
+
+def test_a_row_of_a_machine_in_use_keeps_its_name_where_the_books_were_lost() -> None:
+    demand = Demand("c", KINDS)
+    labels = {ACCELERATOR: "h200"}
+    demand.node("n", {GPU: 8.0}, labels, ready=True, cordoned=False)
+    demand.hold("n", "c.1", 1)
+    demand.pod(PodRequest("a", "a", {GPU: 8.0}, labels), "n", pending=False, gated=False)
+    demand.pod(PodRequest("b", "b", {GPU: 8.0}, labels), "", pending=True, gated=False)
+    demand.look(0.0)
+    assert [row.name for row in demand.rows] == ["c.1", "c.2"]

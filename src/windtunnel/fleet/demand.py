@@ -583,9 +583,8 @@ class Demand:
         if together:
             machines = max(1, -int(-asked.get(GPU, 0.0) // max(1.0, size)))
             machines = max([machines, *[int(asked[f"{APART}{name}"]) for name in pod.apart]])
-        self._issued += 1
         row = DemandRow(
-            f"{self._cluster}.{self._issued}",
+            self._new_name(),
             {key: value for key, value in pod.selector.items() if key in kind.labels},
             int(size) if int(pod.requests.get(GPU, 0.0)) else 0,
             machines,
@@ -599,6 +598,14 @@ class Demand:
         made = self._add(row, (self._looks, 1, self._issued), kind)
         self._await(made, now_s)
         return made.coming[0]
+
+    def _new_name(self) -> str:
+        """A name that no row has; machines still name theirs where the books were lost."""
+        while True:
+            self._issued += 1
+            name = f"{self._cluster}.{self._issued}"
+            if name not in self._rows:
+                return name
 
     def _refused(self, pod: PodRequest) -> NodeTerm:
         """Keeps machines away whose taints a pod does not tolerate."""

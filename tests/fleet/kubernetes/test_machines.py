@@ -424,3 +424,34 @@ def test_killed_between_any_two_calls_nothing_is_created_twice(
     assert end_of(killed) == end_of(calm)
     assert sum(creates(killed.api).values()) == sum(creates(calm.api).values())
     assert books(killed) == books(calm)
+
+
+def test_machines_beyond_a_lowered_maximum_are_given_back() -> None:
+    world = World(fleet_file(places=3))
+    for name in "abc":
+        world.add_pod(name)
+    world.run(60)
+    assert len(world.api.objects[CLAIM]) == 3
+    world.file = fleet_file(places=1)
+    world.start()
+    world.run(60)
+    assert len(world.api.objects[CLAIM]) == 3, "they are in use"
+    for name in "abc":
+        world.api.remove(POD, name)
+    world.run(900)
+    assert world.api.objects[CLAIM] == {}
+    claims = [name for name in world.api.created if "h200" in name]
+    assert sorted(claims) == ["main-h200-0", "main-h200-1", "main-h200-2"], "each once"
+
+
+def test_a_fleet_whose_books_were_lost_gives_no_row_the_name_of_another() -> None:
+    world = World(fleet_file())
+    world.add_pod("a")
+    world.run(60)
+    world.api.remove(CONFIG_MAP, "windtunnel-fleet-main-main")
+    world.start()
+    world.add_pod("b")
+    world.run(60)
+    assert world.node_of("a")
+    assert world.node_of("b")
+    assert len(world.api.objects[CLAIM]) == 2

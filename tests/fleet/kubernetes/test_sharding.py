@@ -80,3 +80,14 @@ def test_a_zone_stays_with_its_shard() -> None:
     data = world.api.objects["ConfigMap"]["windtunnel-fleet-main-coordinator"]["data"]
     with pytest.raises(InputError, match="cannot be given to"):
         FleetCoordinator(data, file.live.fleet)
+
+
+def test_a_shard_tells_of_its_own_machines_only() -> None:
+    world = two()
+    world.add_pod("a", namespace="chat")
+    world.run(60)
+    world.api.remove(POD, "a")
+    world.run(60)
+    told = {one.machine for one in world.controllers["west"].decisions if one.machine}
+    assert told == set()
+    assert "main-h200-0" in {one.machine for one in world.controllers["east"].decisions}

@@ -106,7 +106,10 @@ def test_prices_of_what_an_override_leaves_out_are_not_used() -> None:
     ("sets", "says"),
     [
         (["plan.accelerators=[h200]", "plan.prices.l40s=1"], "not among the accelerators to try"),
-        (["plan.accelerators=[h200]", "plan.prices={l40s: 1}"], "not among the accelerators to try"),
+        (
+            ["plan.accelerators=[h200]", "plan.prices={l40s: 1}"],
+            "not among the accelerators to try",
+        ),
         (["plan.prices.l4=1"], "not among the accelerators to try"),
         (["plan.accelerators=[h2000]"], "'h2000' is not in the catalog"),
     ],

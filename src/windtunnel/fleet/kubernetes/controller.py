@@ -272,7 +272,8 @@ class ShardController:
             for record in page.records:
                 before = self._known.get(record.id)
                 self._known[record.id] = record
-                if before is not None and before.state != record.state:
+                is_news = before is not None and before.state != record.state
+                if is_news and self.provider.owns(record):
                     reason = record.error
                     self._decide(STATES[record.state], record.id, record.holder, reason)
                 self._hold(record.id, record)

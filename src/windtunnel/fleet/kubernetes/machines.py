@@ -69,15 +69,24 @@ class TrackedMachine:
     """One machine: what is observed of it, and the order that is under way."""
 
     __slots__ = (
-        "busy", "claim", "failures", "id", "is_node", "known", "node", "note", "order", "pool",
-        "retry_s", "sent", "shape",
+        "busy", "claim", "failures", "id", "is_beyond", "is_node", "known", "node", "note", "order",
+        "pool", "retry_s", "sent", "shape",
     )  # fmt: skip
 
-    def __init__(self, name: str, pool: SourcedPool, shape: MachineShape, node: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        pool: SourcedPool,
+        shape: MachineShape,
+        node: str = "",
+        *,
+        is_beyond: bool = False,
+    ) -> None:
         self.id: Final = name
         self.pool: Final = pool
         self.shape: Final = shape
         self.is_node: Final = bool(node)
+        self.is_beyond: Final = is_beyond  # of a number that `machines.max` no longer allows
         self.node = node
         self.claim: Received | None = None
         self.note: Note | None = None

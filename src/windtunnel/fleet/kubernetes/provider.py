@@ -144,6 +144,8 @@ class KubernetesProvider:
     def claim(self, name: str, raw: Received | None) -> None:
         """A NodeClaim of the fleet is new, has changed, or (None) is gone."""
         machine = self._machines.get(name)
+        if machine is None and raw is not None:
+            machine = self._beyond(name, raw)
         if machine is None or machine.is_node:
             return
         before = machine.claim
@@ -153,10 +155,28 @@ class KubernetesProvider:
                 self._fail(machine, why_given_up(before), CAPACITY)
             machine.note = None
             self._link(machine, "")
+            if machine.is_beyond:
+                self._remove(name)
+                return
         else:
             machine.note = note_of(raw.metadata)
             self._link(machine, node_name(raw))
         self._dirty[name] = None
+
+    def _beyond(self, name: str, raw: Received) -> TrackedMachine | None:
+        """A machine from before `machines.max` was lowered; it is given back once it is empty.
+
+        None: the claim is of no pool of the file.
+        """
+        labels = raw.metadata.labels
+        for pool in self.pools:
+            stem, _, number = name.rpartition("-")
+            is_named = stem == f"{self._name}-{pool.settings.name}" and number.isdecimal()
+            if pool.live.node_class is not None and is_named and labels.get(MACHINE) == name:
+                machine = TrackedMachine(name, pool, pool.place(int(number)), is_beyond=True)
+                self._add(machine)
+                return machine
+        return None
 
     def _link(self, machine: TrackedMachine, node: str) -> None:
         if machine.node != node:

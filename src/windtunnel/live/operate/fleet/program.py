@@ -29,6 +29,7 @@ from windtunnel.fleet.kubernetes.objects import (
     EVICT,
     FLEET,
     MACHINE,
+    POOL,
     FleetCall,
     ProviderOutcome,
     next_epoch,
@@ -114,6 +115,7 @@ class FleetProgram:
         if any(one.node_class is not None for one in live.pools):
             chosen = ObjectSelection(labels=f"{FLEET}={live.name}")
             self.reflectors[CLAIM] = Reflector(client, NODE_CLAIMS, Received, chosen)
+        self._pools: Final = {one.name for one in live.pools if one.node_class is not None}
         self.on_decision: OnDecision | None = None
         names = [one.name for one in live.shards]
         self.shards: Final = [
@@ -131,10 +133,23 @@ class FleetProgram:
                 tasks.create_task(cache.run())
             for kind, cache in self.reflectors.items():
                 await self._filled(kind, cache)
+                self._note_strays(cache)
             for one in self.shards:
                 tasks.create_task(one.run())
             if self.coordinator is not None:
                 tasks.create_task(self.coordinator.run())
+
+    def _note_strays(self, claims: Reflector[Received]) -> None:
+        """Warns of NodeClaims whose pool is no longer in the file: nothing manages them."""
+        for claim in _by_name(claims.cache):
+            pool = claim.metadata.labels.get(POOL, "")
+            if pool not in self._pools:
+                fleet_log.warning(
+                    "NodeClaim %s is left alone: pool %r is not in the file with a node_class;"
+                    " put it back, or delete the NodeClaim",
+                    claim.metadata.name,
+                    pool,
+                )
 
     async def _filled(self, kind: str, cache: Reflector[Received]) -> None:
         while not cache.synced.is_set():
