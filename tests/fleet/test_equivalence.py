@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fleet import reference
-from tests.fleet.worlds import needs, shapes
+from tests.fleet.worlds import needs, shape_of, shapes
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need
+from windtunnel.fleet.need import Need, profile
 from windtunnel.fleet.planner.actions import (
     BOOTSTRAP,
     NOTHING,
@@ -18,6 +18,8 @@ from windtunnel.fleet.planner.actions import (
 )
 from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.planner.entries import NeedRow
+from windtunnel.fleet.requirements import requirement
+from windtunnel.fleet.shape import INSTANCE_TYPE
 from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
@@ -161,6 +163,24 @@ def test_urgent_needs_take_the_same_from_others(data: st.DataObject) -> None:
         both.now_s += 10.0
         both.happen(data)
         both.cycle()
+
+
+def test_a_need_that_took_a_small_and_a_large_machine_spares_the_small_one() -> None:
+    def asks(priority: int, cpu: int) -> Need:
+        kinds = [requirement(INSTANCE_TYPE, "In", ["gpu", "small"])]
+        unit = (("cpu", 1), ("memory", 4))
+        return Need("east", profile(kinds, priority=priority), (("cpu", cpu), unit[1]), unit)
+
+    low, urgent = asks(1, 11), asks(100, 3)
+    machines = [
+        Machine(name, shape_of(kind), CONFIGURED, "h", "east", low.key())
+        for name, kind in (("m00", "small"), ("m05", "gpu"))
+    ]
+    both = Both(machines, [low, urgent])
+    assert [action.machine for action in both.cycle().actions] == ["m00", "m05"]
+    both.now_s += 10.0
+    adopted = both.cycle().actions
+    assert [(action.machine, action.need) for action in adopted] == [("m00", low.key())]
 
 
 @given(world=worlds())

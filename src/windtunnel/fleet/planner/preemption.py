@@ -224,6 +224,7 @@ class Preemption:
             own[entry.stock].change(loser, -1)
         if loser.cluster is row.cluster:
             moves.adopt(row, entry, supply.costs[supply.rank[entry.stock]], OWN_VICTIM_REASON)
+            moves.inventory.touch(row)  # it may be able to do without something that it had
             return True
         moves.inventory.promise(entry, row)
         grace_s = preemption_grace_s(row.priority - loser.priority)
