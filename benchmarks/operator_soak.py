@@ -30,7 +30,7 @@ from tests.kubernetes.chaos import Chaos, Cut, Delay, Fate, Refuse, Swallow, cha
 from tests.kubernetes.cluster import Cluster, open_cluster
 from tests.kubernetes.control_plane import build, why_not
 from tests.kubernetes.gang_stage import Stage, stage
-from tests.kubernetes.test_side_by_side import FATES, Both, outcome
+from tests.kubernetes.test_side_by_side import FATES, Both
 
 from benchmarks.operator_speed import claim, cpu_of, memory_of
 from windtunnel.core.clock import monotonic_s
@@ -129,7 +129,7 @@ class Soaked(Both):
         # References of gangs to pods come a moment after the pods.
         half = [] if view is self.twin.view else self.half_bound()
         more = {"terminations": sorted(ended), "bound in part": half}
-        return {**outcome(view), **more}
+        return {**super().outcome(view), **more}
 
     async def settle(self, patience_s: float = SETTLED_S) -> None:
         """The same end state, with as many pods made."""
@@ -197,13 +197,11 @@ class Soaked(Both):
                 name = f"{self.on.space}-{number}"
                 if name not in taken:
                     await self._cordon(name, cordoned=True)
+            (same,) = self.counterparts([lost])
             self.twin.kill(lost)
-            for pod in self.on.kubelets.alive():
-                index = int(pod.spec["hostname"].rpartition("-")[2])
-                if (pod.metadata.labels["grove.io/podclique"], index) == (lost.clique, lost.index):
-                    await self._cordon(pod.spec["nodeName"], cordoned=True)
-                    name, uid = pod.metadata.name, pod.metadata.uid
-                    await self.on.client.delete(PODS, self.on.space, name, uid=uid, grace_s=0)
+            await self._cordon(same.spec["nodeName"], cordoned=True)
+            name, uid = same.metadata.name, same.metadata.uid
+            await self.on.client.delete(PODS, self.on.space, name, uid=uid, grace_s=0)
         self.twin.run(DELAY_S + 10.0)
         wanted = self.outcome(self.twin.view)["terminations"]
         found: Any = None
