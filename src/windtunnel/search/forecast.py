@@ -1,8 +1,8 @@
-"""A forecast: recent traffic replayed into the twin up to now, and probable traffic after it.
+"""Forecasts: the twin replays recent traffic up to now, then probable traffic after it.
 
 The twin has no state to load. It reaches the present by serving the requests of the last minutes at
-the times at which they arrived; those that are being answered are in it then, its queues and caches
-are as full. What comes next is what came last: the arrivals of the stretch before now, once more.
+their arrival times, which leaves it with the same requests in flight and similarly full queues and
+caches. Future traffic is a repetition of the arrivals of that period.
 """
 
 import copy
@@ -40,27 +40,27 @@ from windtunnel.workload.traces.formats.windtunnel import line
 from windtunnel.workload.traces.record import LARGEST_KEY, TraceRequest
 
 FEWEST_PAST: Final = 20
-"""Requests that must have ended lately for a forecast."""
+"""Minimum number of recently ended requests for a forecast."""
 MOST_TRAFFIC: Final = 100.0
 GOAL: Final = 0.95
-"""What the fixed pool attains that shows foresight what a replica carries."""
+"""Attainment of the fixed pool from which foresight measures the capacity of a replica."""
 REGRET_JOBS: Final = 2
-"""Processes in which it is found: forecasts go on meanwhile."""
+"""Processes used to compute regret, while forecasts continue."""
 UNKNOWN_OUTPUT: Final = 128
 KEY_STRIDE: Final = 0x9E3779B97F4A7C15
 MOST_DECISIONS: Final = 8
-"""That are shown of those before now, and of those after it."""
+"""Number of decisions shown before now, and again after now."""
 
 
 class WhatIf(NamedTuple):
-    """What is to be different from now on."""
+    """Hypothetical changes from now on."""
 
     sets: Sequence[str] = ()
-    """Settings, as `--set` takes them; they hold for the stretch before now, too."""
+    """Settings, as for `--set`; they also apply to the replayed traffic before now."""
     faults: Sequence[str] = ()
-    """Entries of `faults:` as YAML; their times count from now."""
+    """Entries of `faults:` as YAML, with times relative to now."""
     traffic: float = 1.0
-    """So many times as many requests."""
+    """Factor on the number of requests."""
 
 
 class Forecaster:
@@ -73,7 +73,7 @@ class Forecaster:
         self.horizon_s: Final = max(spans_s.values())
 
     def check(self, others: Mapping[str, WhatIf]) -> None:
-        """Raises InputError where the scenario, or it with other settings, cannot be run."""
+        """Raises InputError if the scenario cannot run, as it is or with other settings."""
         with tempfile.TemporaryDirectory(prefix="windtunnel-") as folder:
             trace = Path(folder) / "traffic.jsonl"
             trace.write_bytes(line(TraceRequest(0.0, 1, 1, id="0")))
@@ -88,7 +88,8 @@ class Forecaster:
     def forecasts(
         self, present: Present, step_scale: float, others: Mapping[str, WhatIf]
     ) -> TwinForecasts:
-        """As things are, and with other settings; what these would have decided otherwise."""
+        """Forecasts with the current and with other settings, and how past decisions would have
+        differed."""
         seen, now = self._run(present, step_scale, WhatIf())
         found, decisions = {}, {}
         for name, what_if in others.items():
@@ -110,7 +111,7 @@ class Forecaster:
     def forecast(
         self, present: Present, step_scale: float = 1.0, what_if: WhatIf | None = None
     ) -> TwinForecast:
-        """One run of the twin; too little traffic is an InputError."""
+        """Forecasts with one run of the twin; raises InputError if there is too little traffic."""
         return self._run(present, step_scale, what_if or WhatIf())[1]
 
     def _run(
@@ -137,7 +138,8 @@ class Forecaster:
     def _coming(
         self, present: Present, past: Sequence[TraceRequest], traffic: float
     ) -> list[TraceRequest]:
-        """Arrivals up to the horizon: those before now, again and again, more or less densely."""
+        """Arrivals up to the horizon: the past ones repeated, with their gaps scaled by
+        `traffic`."""
         if not 0.0 < traffic <= MOST_TRAFFIC:
             what = f"traffic is {traffic:g} times what it was"
             raise InputError(what, allowed=f"more than 0, up to {MOST_TRAFFIC:.0f}")
@@ -169,7 +171,8 @@ class Forecaster:
     def regrets(
         self, present: Present, step_scale: float, others: Mapping[str, WhatIf], span_s: float
     ) -> dict[str, PolicyRegret]:
-        """The settings on the traffic of the last `span_s`, each beside foresight of it."""
+        """Regret of each of the settings against foresight, on the traffic of the last `span_s`
+        seconds."""
         start_s = present.now_s - span_s
         past = [one for one in present.ended if one.arrived_s >= start_s]
         _enough(past, span_s)
@@ -193,7 +196,8 @@ class Forecaster:
             return arena.regret(plans, REGRET_JOBS)
 
     def document(self, trace: Path, present: Present, what_if: WhatIf) -> Document:
-        """The scenario with this traffic, as many servers as there are, and what is asked."""
+        """The scenario with this traffic, the current number of servers, and the requested
+        changes."""
         document = copy.deepcopy(self._document)
         document.data["workload"] = [{"trace": {"path": str(trace), "format": "windtunnel"}}]
         document.data.pop("duration", None)
@@ -249,7 +253,7 @@ class Forecaster:
 
 
 def _set_sizes(data: dict[str, Any], present: Present) -> None:
-    """As many servers and machines as are ready now, as far as is known, within their bounds."""
+    """Sets servers to those ready now and machines to those present, where known, within bounds."""
     cluster = present.cluster
     replicas = {} if cluster is None else cluster.replicas
     match data:
@@ -280,7 +284,7 @@ def _set_sizes(data: dict[str, Any], present: Present) -> None:
 
 
 def _until(time_s: float, seen: Observation) -> Observation:
-    """A run up to a time: the requests that arrived, and what was decided."""
+    """A run up to a time: the requests that had arrived and the decisions made."""
     arrived = seen.requests["arrived"] < time_s
     requests = {name: column[arrived] for name, column in seen.requests.items()}
     control = [one for one in seen.control if one.time_s <= time_s]
@@ -297,7 +301,7 @@ def _enough(past: Sequence[TraceRequest], past_s: float) -> None:
 def most_replicas(
     control: Sequence[ControlDecision], plan: ScenarioPlan, from_s: float, to_s: float
 ) -> int:
-    """Of all pools together, as the autoscaler wants them between two times."""
+    """The most replicas over all pools that the autoscaler wants between two times."""
     sizes = {f"pool {pool.name}": pool.replicas for pool in plan.pools}
     most = 0
     for time_s, group in groupby(control, key=lambda one: one.time_s):
@@ -312,7 +316,7 @@ def most_replicas(
 def most_machines(
     sizes: Sequence[tuple[float, int]] | None, from_s: float, to_s: float
 ) -> int | None:
-    """The most at one time between two times."""
+    """The most machines at any moment between two times."""
     if sizes is None:
         return None
     before = [count for time_s, count in sizes if time_s <= from_s]
@@ -320,7 +324,8 @@ def most_machines(
 
 
 def _estimated(present: Present, past: Sequence[TraceRequest]) -> list[TraceRequest]:
-    """Requests in flight, with outputs as long as those of others that got so far."""
+    """Requests in flight, with output lengths estimated from past requests that got at least as
+    far."""
     per_token = [
         (one.e2e_s - one.ttft_s) / (one.output_tokens - 1)
         for one in past
@@ -338,8 +343,8 @@ def _estimated(present: Present, past: Sequence[TraceRequest]) -> list[TraceRequ
 
 
 def _lasting(requests: Sequence[TraceRequest], least_s: float) -> set[int]:
-    """Prefixes that come again after that long, as system prompts do; others, as those of single
-    conversations, have ended when the same traffic comes again."""
+    """Prefixes that recur over a longer time, such as system prompts. Other prefixes belong to
+    single conversations, which have ended when the traffic is repeated."""
     first_s: dict[int, float] = {}
     found = set()
     for one in requests:
@@ -350,12 +355,12 @@ def _lasting(requests: Sequence[TraceRequest], least_s: float) -> set[int]:
 
 
 def _renamed(key: int, lap: int) -> int:
-    """A prefix of the same length that no server has cached."""
+    """A prefix key of the same length that no server has cached."""
     return (key + lap * KEY_STRIDE) % LARGEST_KEY
 
 
 def _anonymous(request: TraceRequest, number: int, at_s: float) -> TraceRequest:
-    """A row for the twin: numbered in order, since names of the gateway may be there twice."""
+    """A row for the twin, numbered in order, since gateway ids may repeat."""
     return msgspec.structs.replace(
         request, arrived_s=at_s, id=str(number), session=None, ttft_s=None, e2e_s=None, model=None
     )
@@ -378,7 +383,7 @@ def _fault(text: str, past_s: float, horizon_s: float) -> Any:
 
 
 def _step_ratio(columns: Any, rows: Sequence[TraceRequest]) -> float | None:
-    """How observed times per token compare with the twin's, in the median of the same requests."""
+    """Median ratio of observed to simulated time per output token, over the same requests."""
     import numpy as np
 
     observed = np.full(len(columns["id"]), np.nan)

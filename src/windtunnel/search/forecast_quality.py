@@ -1,4 +1,4 @@
-"""How right forecasts are, on a recorded trace: each is made from what was known at its time."""
+"""Forecast accuracy on a recorded trace: each forecast uses only what was known at its time."""
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ def replayed(
     tick_s: float,
     done: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Lets a shadow follow a trace in the time of the trace; gives what it learned of itself."""
+    """Runs a shadow over a trace in the trace's own time; returns the shadow's accuracy figures."""
     window = shadow.window
     ending: list[tuple[float, int, TraceRequest]] = []
     next_s = tick_s
@@ -60,7 +60,7 @@ def shadow_of(
 ) -> Shadow:
     """A shadow that forecasts with the twin, and with other settings of it.
 
-    With `regret_s`, it can hold them against foresight of so much recent traffic.
+    With `regret_s`, it can also compare them with foresight on that much recent traffic.
     """
     window = TrafficWindow(max(forecaster.past_s + 2.0 * forecaster.horizon_s, regret_s or 0.0))
     forecast = partial(forecaster.forecasts, others=others or {})

@@ -1,4 +1,4 @@
-"""What a search keeps of a run: figures by flat names, or why there are none."""
+"""The figures that a search keeps of a run, by flat name, or the reason why there are none."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -20,14 +20,15 @@ KEPT = tuple(
         one.path.partition(".")[0] for one in FIGURES if one.kept and "POOL" not in one.path
     )
 )
-"""Parts of a result. Tenants, sources and servers may be thousands, and stay with their run."""
+"""Parts of a result that are kept. There may be thousands of tenants, sources and servers; they
+stay with their run."""
 KEPT_OF_POOLS = tuple(
     one.path.removeprefix("pools.POOL.") for one in FIGURES if one.kept and "POOL" in one.path
 )
 
 
 def measure(result: Mapping[str, Any]) -> Metrics:
-    """The figures of a result, in its order."""
+    """The figures of a result, in the order of the result."""
     metrics: Metrics = {}
     for part in KEPT:
         if result[part] is not None:
@@ -47,20 +48,20 @@ GLANCE_S = 1e-3
 
 
 def glance(plan: ScenarioPlan) -> dict[str, Any]:
-    """The result of the first millisecond: what is known of a run before any traffic."""
+    """The result of the first millisecond: what is known about a run before any traffic."""
     return run(plan.changed(duration_s=GLANCE_S)).result
 
 
 def names_of(plan: ScenarioPlan) -> list[str]:
-    """The figures that runs of a plan have, from a glance at it.
+    """The names of the figures that runs of a plan have, from a glance at it.
 
-    Rows of a trace may be of further classes of service, which are seen when they come.
+    Rows of a trace may have further SLO classes, which appear only during the run.
     """
     return list(measure(glance(plan)))
 
 
 def check_name(name: str, plan: ScenarioPlan, where: str) -> None:
-    """Refuses the name of a figure that no run of the plan would have."""
+    """Rejects the name of a figure that no run of the plan would have."""
     known = names_of(plan)
     if name in known:
         return
@@ -76,7 +77,7 @@ def check_name(name: str, plan: ScenarioPlan, where: str) -> None:
 
 
 def _families(names: list[str]) -> list[str]:
-    """Names of figures; those of one latency together, as in `latency.ttft.STAT`."""
+    """Names of figures, with the statistics of one latency combined, as in `latency.ttft.STAT`."""
     found: dict[str, None] = {}
     for name in names:
         above, _, last = name.rpartition(".")
@@ -103,20 +104,20 @@ class MeasuredRun(msgspec.Struct, frozen=True, tag=True):
 
 
 class FailedRun(msgspec.Struct, frozen=True, tag=True):
-    """A run that did not, and why: one sentence."""
+    """A run that failed, and why: one sentence."""
 
     sentence: str
 
 
 Outcome = MeasuredRun | FailedRun
 Answers = Iterator[tuple[int, Outcome]]
-"""Outcomes as they come, with the numbers of their plans."""
+"""Outcomes as they are ready, each with the index of its plan."""
 
 
 def measured(plan: ScenarioPlan, memory_bytes: int | None = None, processes: int = 1) -> Outcome:
-    """One point, in whatever process this is.
+    """Runs one point in the current process.
 
-    `memory_bytes` are for all processes together; None: most of what is available.
+    `memory_bytes` is shared by all processes; None: most of what is available.
     """
     try:
         result = run(plan, look=MemoryCeiling.of(memory_bytes, processes).look).result

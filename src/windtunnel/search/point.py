@@ -1,4 +1,5 @@
-"""The scenario that a search begins with, its plans at other settings, and their addresses."""
+"""The scenario that a search starts from, its plans at other settings, and their cache
+addresses."""
 
 import copy
 import hashlib
@@ -18,17 +19,17 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 
 LONGEST_PLACE = 80
 MOST_FILES = 64
-"""Files of a folder that a scenario names, or beside a file of it, that are looked at."""
+"""Limit on the files that are digested in a folder that a scenario names, or beside a file."""
 
 Settings = tuple[tuple[str, Plain], ...]
 """Paths and their values, in the order in which they are set."""
 
 
 class Origin:
-    """The scenario that all points of a search begin with, as it is written."""
+    """The scenario that all points of a search start from, as written."""
 
     def __init__(self, text: str, file: str, sets: Sequence[str] = ()) -> None:
-        """`sets` hold for all points, and are written as for `--set`."""
+        """`sets` apply to all points and are written as for `--set`."""
         self.file = file
         self.document = document_of(text, file, sets, None)
 
@@ -39,12 +40,12 @@ class Origin:
     def plan(
         self, settings: Settings = (), seed: int | None = None, option: str = "--vary"
     ) -> ScenarioPlan:
-        """The plan at some settings. Faults in them are reported at `option`, not at a line."""
+        """The plan at some settings. Errors in them are reported at `option`, not at a line."""
         plan = load_document(self.changed(settings, option).document)
         return plan if seed is None else plan.changed(seed=seed)
 
     def changed(self, settings: Settings, option: str = "--vary") -> "Origin":
-        """The scenario with other values, unchecked."""
+        """The scenario with other values, not validated."""
         changed = copy.copy(self)
         changed.document = copy.deepcopy(self.document)
         for path, value in settings:
@@ -54,7 +55,7 @@ class Origin:
         return changed
 
     def data(self) -> dict[str, Plain]:
-        """What the scenario says, as it is written: a copy."""
+        """A copy of the scenario's data, as written."""
         return copy.deepcopy(self.document.data)
 
 
@@ -67,11 +68,11 @@ def written(value: Plain) -> str:
 
 
 def address_of(plan: ScenarioPlan) -> str:
-    """A name that is the same for the same run, and for no other.
+    """A key that is the same for identical runs and different for all others.
 
     It is a digest of everything that a run depends on: the plan with its seed, the bytes of the
-    files that the plan names, and the code. What things are called does not matter: neither the
-    scenario's name, nor where its files are; nor does what a plan may choose from.
+    files that the plan names, and the code. Names do not count: neither the scenario's name, nor
+    the paths of its files, nor the choices under `plan`.
     """
     values = plan.data()
     for name in ("name", "sha256", "planning"):
@@ -82,7 +83,7 @@ def address_of(plan: ScenarioPlan) -> str:
 
 
 def _with_contents(value: Any, key: str = "") -> Any:
-    """Plain data, with what the files have in place of where they are."""
+    """Plain data with file paths replaced by digests of the contents."""
     if isinstance(value, dict):
         return {name: _with_contents(item, name) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -96,9 +97,9 @@ def _with_contents(value: Any, key: str = "") -> Any:
 
 
 def _content(path: Path) -> list[str]:
-    """Digests of a file and of those of the same name with other endings, or of a folder's files.
+    """Digests of a file and its siblings of the same stem, or of a folder's files.
 
-    A trace may be two files, one of them named; a table may be a folder.
+    A trace may consist of two files, of which one is named; a table may be a folder.
     """
     if path.is_dir():
         found: Iterable[Path] = path.iterdir()
@@ -121,7 +122,7 @@ def _file_digest(path: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001
 
 
 def _policy_digest(plan: ScenarioPlan) -> str | None:
-    """Of the module of a user's router; what it imports is not looked at."""
+    """Digest of the module of a custom router, without its imports."""
     import inspect
 
     from windtunnel.routing.build import POLICIES
@@ -146,13 +147,13 @@ ROOMS = (
     "fleet",
     "twin",
 )
-"""Rooms that a run may import: what the others do changes no result."""
+"""Packages that a run may import; the others cannot change a result."""
 LIBRARIES = ("numpy", "scipy", "msgspec")
 
 
 @cache
 def code_digest() -> str:
-    """A digest of the code that results come from, and of the data that comes with it."""
+    """A digest of the code that produces results, and of the data files shipped with it."""
     digest = hashlib.sha256()
     files = [
         path

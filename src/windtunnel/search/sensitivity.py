@@ -1,8 +1,9 @@
-"""How much each setting matters to a figure: Morris' screening, or Sobol's shares of the variance.
+"""How much each setting affects a figure: Morris screening, or Sobol indices (shares of the
+variance).
 
-SALib chooses the points, and works out Sobol's indices. It sees every setting as a share of its
-range or of its list, from 0 to 1, so that indices of different settings can be compared. Whole
-numbers and lists do not have every share: Morris' effects are per step that was really taken.
+SALib chooses the points and computes Sobol indices. It sees every setting as a position in its
+range or list, from 0 to 1, so that indices of different settings are comparable. Integers and lists
+do not have every position, so Morris effects are divided by the step actually taken.
 """
 
 import math
@@ -25,13 +26,13 @@ from windtunnel.search.sweep.sweep import Sweep, prepare_points
 MORRIS, SOBOL = "morris", "sobol"
 METHODS = (MORRIS, SOBOL)
 USUAL_SAMPLES = {MORRIS: 10, SOBOL: 64}
-"""Morris: paths through the space. Sobol: points that the others are made from."""
+"""Morris: trajectories through the space. Sobol: base points that the others are derived from."""
 MOST_SAMPLES = 4_096
 LEVELS = 4
-"""Steps of a path of Morris': it moves by two thirds of a range."""
+"""Grid levels of a Morris trajectory, which moves by two thirds of a range."""
 CONFIDENCE = 0.95
 RESAMPLES = 1_000
-"""Of effects, for the interval of their mean."""
+"""Bootstrap resamples of effects, for the interval of their mean."""
 MORRIS_INDICES = ("mu_star", "confidence", "mu", "sigma")
 SOBOL_INDICES = {
     "total": "ST",
@@ -43,18 +44,18 @@ SOBOL_INDICES = {
 
 
 class Study(NamedTuple):
-    """What is run for the indices of a figure."""
+    """The runs that the indices of a figure need."""
 
     method: str
     metric: str
     samples: int
     sweep: Sweep
     shares: list[list[float]]
-    """Rows of SALib's design, as far as there are such values."""
+    """Rows of SALib's design, as the positions actually taken."""
     whose: list[int]
-    """Which point of the sweep a row is: rows that come to the same values are run once."""
+    """The point of the sweep for each row; rows with the same values run once."""
     seed: int
-    """Of SALib's draws."""
+    """Seed of SALib's random draws."""
 
 
 def plan_study(
@@ -67,7 +68,7 @@ def plan_study(
     seeds: int = 1,
     seed: int | None = None,
 ) -> Study:
-    """The points that a method needs, checked as those of a sweep are."""
+    """The points that a method needs, checked like those of a sweep."""
     if method not in METHODS:
         raise InputError(
             f"{method!r} is not a method", where="--method", allowed=", ".join(METHODS)
@@ -119,7 +120,7 @@ def _design(method: str, axes: int, count: int, seed: int) -> list[list[float]]:
 
 
 def indices_of(study: Study, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """What a study found, as plain data; settings that matter most come first."""
+    """The indices of a study, as plain data; the settings with the largest effect come first."""
     summary = summary_of(study.sweep, outcomes, [study.metric])
     points = summary["points"]
     _refuse_gaps(study, points)
@@ -156,7 +157,7 @@ def indices_of(study: Study, outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def is_ordered(axis: Axis) -> bool:
-    """Whether its values go up: of words, it makes no sense to say which way a figure goes."""
+    """Whether its values are ordered: for names, a direction of the effect is meaningless."""
     if axis.levels is None:
         return True
     texts = [written(value) for value in axis.levels]
@@ -170,7 +171,7 @@ def _values(axis: Axis) -> str:
 
 
 def _refuse_gaps(study: Study, points: Sequence[dict[str, Any]]) -> None:
-    """An index needs the figure of every point."""
+    """Raises if a point failed or lacks the figure, since indices need all points."""
     failed = [point for point in points if point["failed"] is not None]
     missing = [point for point in points if mean_of(point, study.metric) is None]
     if failed:
@@ -207,10 +208,11 @@ def _analyzed(study: Study, means: list[float]) -> list[dict[str, float]]:
 
 
 def _morris(study: Study, means: list[float]) -> list[dict[str, float]]:
-    """Mean effects of settings, absolute with an interval and signed, and how much they vary.
+    """Mean effects of settings, absolute (with an interval) and signed, and their standard
+    deviation.
 
-    A path has a row more than there are settings, and from row to row one of them moves. Its effect
-    is the change of the figure over the share of the range that it moved by.
+    A trajectory has one row more than there are settings, and one setting moves from row to row.
+    Its effect is the change of the figure divided by the share of the range moved.
     """
     import numpy as np
 

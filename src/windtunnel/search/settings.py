@@ -1,4 +1,4 @@
-"""Settings of a plan: which deployments to try, and what counts as good enough."""
+"""Settings of a plan: the deployments to try, and the goal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,7 +40,7 @@ Stock = dict[AcceleratorName, Annotated[int, Whole(0, MOST_REPLICAS)]]
 
 
 class CountRange(Section):
-    """A range of numbers of servers."""
+    """A range of server counts."""
 
     min: Count = Field(default=1, description="Fewest tried.")
     max: Count = Field(description="Most tried.")
@@ -52,14 +52,14 @@ class CountRange(Section):
 
 
 class PrefillDecodeCounts(Section):
-    """Prompts on some servers, answers on others: how many of each."""
+    """Disaggregated prefill and decode: how many servers of each."""
 
     prefill: CountRange = Field(description="Prefill servers.")
     decode: CountRange = Field(description="Decode servers.")
 
 
 class EngineChoices(Section):
-    """Settings of the engine that are tried; those left out stay as the pool has them."""
+    """Engine settings to try; omitted ones stay as in the pool."""
 
     max_num_seqs: list[Annotated[int, Whole(1, MOST_SEQUENCES)]] | None = Field(
         default=None,
@@ -82,7 +82,7 @@ class EngineChoices(Section):
 
 
 class ModelChoices(Section):
-    """What is chosen for one model. Omitted keys of `by_model` are those of `plan`."""
+    """Choices for one model. Omitted keys of `by_model` default to those of `plan`."""
 
     attained: Below = Field(
         default=ATTAINED,
@@ -129,7 +129,7 @@ class ModelChoices(Section):
     )
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """Unknown names, ranges that contradict each other, and a choice between nothing."""
+        """Reports unknown names, contradictory ranges, and choices without any option."""
         listed: list[KeyPath] = [
             ("accelerators", index, name) for index, name in enumerate(self.accelerators or ())
         ]
@@ -151,7 +151,7 @@ class ModelChoices(Section):
             yield from _repeated(where, path, values)
 
     def _hardware_faults(self, where: Context) -> Iterator[Fault]:
-        """Choices of hardware, where the step time of every pool is the same for all of it."""
+        """Reports hardware choices if the step time of every pool is the same on all hardware."""
         scenario: Scenario = where.root
         own = [
             pool.step_time
@@ -167,7 +167,7 @@ class ModelChoices(Section):
                 yield where.fault(key, f"{what} of them", hint=f"{hint}accelerator")
 
     def _model_faults(self, where: Context) -> Iterator[Fault]:
-        """Names that no catalog has; files are read when a candidate is built."""
+        """Reports names that are not in the catalog; files are read when a candidate is built."""
         for index, name in enumerate(self.models or ()):
             if "/" in name or name.endswith(".json"):
                 continue
@@ -192,10 +192,9 @@ class ModelChoices(Section):
 
 
 class PlanSettings(ModelChoices):
-    """What `windtunnel plan` chooses from: every combination. Omitted keys keep the scenario's
-    values, except the number of servers, and accelerators and tensor_parallel where step times
-    follow from them.
-    """
+    """The choices of `windtunnel plan`, which tries every combination. Omitted keys keep the
+    scenario's values, except the number of servers, and `accelerators` and `tensor_parallel` where
+    step times depend on them."""
 
     slo: list[Annotated[str, Name()]] | None = Field(
         default=None,
@@ -246,26 +245,26 @@ class PlanSettings(ModelChoices):
 
     @property
     def prices_by_name(self) -> dict[str, float]:
-        """The same by catalog name."""
+        """`prices` by catalog name."""
         return {resolve_accelerator(name).name: price for name, price in self.prices.items()}
 
     @property
     def stock_by_name(self) -> dict[str, int]:
-        """The same by catalog name."""
+        """`stock` by catalog name."""
         return {resolve_accelerator(name).name: count for name, count in self.stock.items()}
 
     @property
     def written_routers(self) -> list[dict[str, Any]] | None:
-        """Each as it could be written under `serving.router`."""
+        """Each router as it could be written under `serving.router`."""
         return _written(self.routers)
 
     @property
     def written_autoscalers(self) -> list[dict[str, Any]] | None:
-        """Each as it could be written under `scaling`."""
+        """Each autoscaler as it could be written under `scaling`."""
         return _written(self.autoscalers)
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """What is wrong with its own keys, beside those of every `ModelChoices`."""
+        """Reports faults in its own keys, after those of `ModelChoices`."""
         yield from super().check(where)
         scenario: Scenario = where.root
         yield from self._class_faults(where, scenario.slo)
@@ -293,7 +292,7 @@ class PlanSettings(ModelChoices):
                 yield where.fault(("slo", index), what, hint=f"give it some under slo.{name}")
 
     def _price_faults(self, where: Context) -> Iterator[Fault]:
-        """Unknown names, and prices of what is not tried."""
+        """Reports unknown names, and prices of accelerators that are not tried."""
         of_prices: list[KeyPath] = [("prices", name) for name in self.prices]
         unknown = list(_unknown(where, [*of_prices, *(("stock", name) for name in self.stock)]))
         yield from unknown
@@ -309,7 +308,8 @@ class PlanSettings(ModelChoices):
 
 
 def _unknown(where: Context, listed: Sequence[KeyPath]) -> Iterator[Fault]:
-    """Accelerators that no catalog has; the last key is the name, after an index also a value."""
+    """Reports accelerators not in the catalog; the last key of a path is the name, also after an
+    index."""
     for path in listed:
         try:
             resolve_accelerator(str(path[-1]))
@@ -319,7 +319,7 @@ def _unknown(where: Context, listed: Sequence[KeyPath]) -> Iterator[Fault]:
 
 
 def _repeated(where: Context, path: KeyPath, values: Sequence[Any] | None) -> Iterator[Fault]:
-    """A value that is listed twice would be tried twice."""
+    """Reports a value that is listed twice, since it would be tried twice."""
     seen = list(values or ())
     twice = next((index for index, one in enumerate(seen) if one in seen[:index]), None)
     if twice is not None:
@@ -335,7 +335,7 @@ def _written(sections: Sequence[Section] | None) -> list[dict[str, Any]] | None:
 
 
 def _catalog_names(names: Any) -> list[Any]:
-    """Accelerators by the names of the catalog; what it does not know as it is."""
+    """Accelerators by catalog name; unknown ones unchanged."""
     found = []
     for name in names if isinstance(names, list) else ():
         try:
@@ -349,7 +349,7 @@ def _catalog_names(names: Any) -> list[Any]:
 
 
 def choice_of(data: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Accelerators and prices of the section as it is written, before anything is checked."""
+    """Accelerators and prices of the section as written, before any checks."""
     section = data.get("plan")
     if not isinstance(section, dict):
         return None, {}
@@ -362,9 +362,9 @@ def choice_of(data: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 def drop_unused_prices(
     data: dict[str, Any], written: tuple[Any, dict[str, Any]], sets: Sequence[str]
 ) -> None:
-    """Takes out prices of the file that are unused once an override has changed the choice.
+    """Removes prices of the file that become unused because an override changed the accelerators.
 
-    A price that fitted nothing in the file, or that an override gives, stays, and is a fault.
+    A price that was already unused in the file, or that an override gives, stays and is reported.
     """
     (was, listed), (chosen, prices) = written, choice_of(data)
     paths = [text.partition("=")[0].strip() for text in sets]

@@ -1,4 +1,4 @@
-"""What a search found, as a table: plain rows, and whatever a notebook likes to have them as."""
+"""Search results as a table: plain rows, convertible to Arrow, polars, pandas and Parquet."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_SHOWN = 40
-"""Rows that a notebook shows."""
+"""Limit on the rows shown in a notebook."""
 
 Row = Mapping[str, Any]
 
 
 class ResultTable:
-    """Rows of values under the names of columns; it shows itself in a notebook."""
+    """Rows of values in named columns; displays itself in a notebook."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class ResultTable:
         caption: str = "",
         shown: Sequence[str] | None = None,
     ) -> None:
-        """A value that a row lacks is None. A notebook shows the columns `shown`, else all."""
+        """A value missing from a row is None. A notebook shows the columns `shown`, or all."""
         self.columns = tuple(columns)
         self.rows: list[dict[str, Any]] = [
             {name: row.get(name) for name in self.columns} for row in rows
@@ -53,7 +53,7 @@ class ResultTable:
         return f"<{self.caption or 'table'}: {len(self.rows)} rows, {len(self.columns)} columns>"
 
     def to_arrow(self) -> "pa.Table":
-        """As an Arrow table. Columns with values of several kinds are text."""
+        """As an Arrow table; columns of mixed types become text."""
         import pyarrow as pa
 
         arrays, names = [], []
@@ -72,7 +72,7 @@ class ResultTable:
         return pandas_of(self.to_arrow())
 
     def parquet(self) -> bytes:
-        """As the bytes of a Parquet file, the same for the same rows."""
+        """The bytes of a Parquet file, identical for identical rows."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -93,7 +93,7 @@ class ResultTable:
 
 
 def polars_of(table: "pa.Table") -> Any:
-    """The same as a polars DataFrame."""
+    """The table as a polars DataFrame."""
     try:
         import polars
     except ImportError:
@@ -102,7 +102,7 @@ def polars_of(table: "pa.Table") -> Any:
 
 
 def pandas_of(table: "pa.Table") -> Any:
-    """The same as a pandas DataFrame."""
+    """The table as a pandas DataFrame."""
     try:
         import pandas as pd
     except ImportError:
@@ -117,7 +117,7 @@ def _cell(value: Any) -> str:
 
 
 def _alike(values: list[Any]) -> tuple[list[Any], str]:
-    """Values of one kind, and Arrow's word for it."""
+    """The values converted to one type, and the name of that type in Arrow."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return values, "bool_"

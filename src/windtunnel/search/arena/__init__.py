@@ -1,1 +1,1 @@
-"""Autoscaling policies against each other on one pool: cost, SLO attainment and regret."""
+"""Compares autoscaling policies on one pool: cost, SLO attainment and regret."""

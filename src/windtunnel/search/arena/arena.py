@@ -1,9 +1,10 @@
-"""Every policy on the same traffic: tuned on some cases, judged on others, held against foresight.
+"""Runs every policy on the same traffic: tuned on some cases, judged on others, against foresight.
 
-A case is a scenario with a seed, or with a stretch of a recorded trace. All policies have the same
-bounds and tries the same floors. Each policy runs with its defaults, and with the value of its one
-knob that was the cheapest to attain the goal on the cases of the tuning. Its cost is also given
-over that of foresight at equal attainment: the cheapest schedule found with all arrivals known.
+A case is a scenario with a seed, or with part of a recorded trace. All policies have the same
+bounds, and each tries the same minimum sizes. Each policy runs with its defaults, and with the
+value of its one knob that attained the goal at the lowest cost on the tuning cases. Its cost is
+also reported relative to that of foresight at equal attainment: the cheapest schedule found with
+all arrivals known.
 """
 
 import json
@@ -50,35 +51,38 @@ from windtunnel.twin.settings import PoolSettings
 
 DEFAULT, TUNED = "default", "tuned"
 STANDING: Final = 0.6
-"""Of the fixed pool that attains the goal: the higher of the two floors."""
+"""The higher of the two minimum sizes, as a share of the fixed pool that attains the goal."""
 ROOM: Final = 3
-"""Times that fixed pool: the most replicas, where a scenario does not bound them."""
+"""The maximum size as a multiple of that fixed pool, where the scenario sets no maximum."""
 MOST_REPLICAS: Final = 256
 MISS_PRICES: Final = (1.5, 3.0, 8.0, 20.0, 60.0, 300.0)
-"""What a miss costs foresight, in prices of serving a request: the more, the fewer it has."""
+"""Prices of a missed request for foresight, in multiples of the cost of serving one request. A
+higher price gives a schedule with fewer misses."""
 MINIMUM_RUN_S: Final = 60.0
 LATE_STARTS: Final = 2.0
-"""Standard deviations of the time to start by which foresight orders earlier."""
+"""How much earlier foresight orders replicas, in standard deviations of the startup time."""
 BINS_PER_START: Final = 5
 SHORTEST_BIN_S, LONGEST_BIN_S = 5.0, 30.0
 
 Case = Callable[[Sequence[str]], ScenarioPlan]
-"""A scenario by overrides such as `scaling={...}`."""
+"""Builds a scenario from overrides such as `scaling={...}`."""
 ArenaProgress = Callable[[int, int, str], None]
-"""Called with the runs that have ended, how many there are about, and what runs."""
+"""Called with the number of finished runs, the approximate total, and the name of the current
+work."""
 
 
 class ArenaTask(NamedTuple):
-    """A run, and how long the bins are in which its misses are counted; 0: not at all."""
+    """A run, and the length of the bins in which its misses are counted (0: they are not
+    counted)."""
 
     plan: ScenarioPlan
     bin_s: float
     step_scale: float = 1.0
-    """How long steps take, over what the scenario says."""
+    """Factor on the scenario's step times."""
 
 
 class ArenaOutcome(msgspec.Struct, frozen=True):
-    """What a run attained, what it cost, and how often sizes changed."""
+    """A run's attainment, cost, and number of size changes."""
 
     attained: float
     cost: float
@@ -87,7 +91,8 @@ class ArenaOutcome(msgspec.Struct, frozen=True):
 
 
 class Setting(NamedTuple):
-    """A policy as it runs: its section, and what of it was chosen."""
+    """A policy as it runs: its `scaling` section, and the knob value and minimum size chosen for
+    it."""
 
     kind: str
     section: Section
@@ -96,7 +101,7 @@ class Setting(NamedTuple):
 
 
 def play(task: ArenaTask) -> ArenaOutcome:
-    """One run, in whatever process this is."""
+    """Executes one run in the current process."""
     sink = MissSink(task.plan, task.bin_s) if task.bin_s > 0.0 else None
     (pool,) = task.plan.pools
     scales = None if task.step_scale == 1.0 else {pool.name: task.step_scale}
@@ -131,7 +136,7 @@ def _bins(sink: MissSink, bin_s: float, timeline: Timeline) -> Iterator[LoadBin]
 
 
 class Arena:
-    """One contest: the cases of the tuning and of the judgement, the bounds, what was played."""
+    """One comparison: the tuning and judging cases, the bounds, and the runs so far."""
 
     def __init__(
         self,
@@ -167,7 +172,7 @@ class Arena:
         self._workers: SpreadTasks[ArenaTask, ArenaOutcome]
 
     def contest(self, contestants: Sequence[Contestant], jobs: int | None) -> dict[str, Any]:
-        """All contestants, as plain data."""
+        """Runs all contestants and returns the results as plain data."""
         judged_settings = 2 * len(contestants) + 1
         self._expected = 8 * len(self._tune) + len(self._judge) * (
             judged_settings + 3 + len(MISS_PRICES)
@@ -209,7 +214,8 @@ class Arena:
         }
 
     def regret(self, plans: Mapping[str, ScenarioPlan], jobs: int) -> dict[str, PolicyRegret]:
-        """Plans on the traffic of the one case, each against foresight at equal attainment."""
+        """Runs the plans on the single case and compares each with foresight at equal
+        attainment."""
         with SpreadTasks[ArenaTask, ArenaOutcome](play, jobs) as workers:
             self._workers = workers
             (hull,) = self._foresight(*self._fixed())
@@ -222,9 +228,10 @@ class Arena:
     # One pool of a fixed size
 
     def _fixed(self) -> tuple[int, CapacityCurve]:
-        """The smallest pool that attains the goal on the cases of the tuning, and what it carries.
+        """Finds the smallest pool that attains the goal on the tuning cases, and its capacity
+        curve.
 
-        Sizes are doubled or halved until one attains it and another does not, then bisected.
+        Sizes are doubled or halved until one attains the goal and another does not, then bisected.
         """
         seen: dict[int, float] = {}
         runs: list[FixedRun] = []
@@ -313,7 +320,7 @@ class Arena:
     def _all(
         self, settings: Sequence[Setting], cases: Sequence[Case], name: str
     ) -> list[list[ArenaOutcome]]:
-        """The outcomes of settings on cases."""
+        """Runs each setting on each case; outcomes are grouped by setting."""
         start = min(max(self._base.pools[0].replicas, self._fewest), self._most)
         plans = []
         for setting in settings:
@@ -329,7 +336,8 @@ class Arena:
     # Foresight
 
     def _foresight(self, fixed: int, curve: CapacityCurve) -> list[list[tuple[float, float]]]:
-        """By case, the frontier (attained, cost) of schedules with all arrivals known."""
+        """For each case, the frontier (attained, cost) of schedules computed with all arrivals
+        known."""
         sizes = [size for size in (fixed - 1, fixed, fixed + 1) if 1 <= size <= self._most]
         for size in sizes:
             plans = [self._sized(case, size) for case in self._judge]
@@ -381,7 +389,8 @@ class Arena:
 
 
 def _only_pool(plan: ScenarioPlan) -> PoolSettings:
-    """The pool whose size is decided; anything else is refused, with a reason."""
+    """The one pool whose size is decided. Rejects scenarios with several pools, placed servers, or
+    no target."""
     if len(plan.pools) != 1 or plan.on_machines:
         what = "a cluster or a fleet places its servers"
         if len(plan.pools) != 1:
@@ -399,7 +408,7 @@ def _only_pool(plan: ScenarioPlan) -> PoolSettings:
 
 
 def _price_per_s(pool: PoolSettings) -> float:
-    """Of a replica; without a price, a replica-hour costs one."""
+    """Cost of a replica per second; without a price, a replica-hour costs one."""
     return 1.0 / 3600.0 if price_of(pool) is None else cost_of(pool, 1.0)
 
 
@@ -425,13 +434,13 @@ def _judged(setting: Setting, played: Sequence[ArenaOutcome]) -> dict[str, Any]:
 
 
 def _add_regret(judged: dict[str, Any], foresight: Sequence[Sequence[tuple[float, float]]]) -> None:
-    """Cost over that of foresight at equal attainment, case by case."""
+    """Adds the cost relative to foresight at equal attainment, case by case."""
     pairs = zip(judged["attained"]["values"], judged["cost"]["values"], foresight, strict=True)
     judged["regret"] = _spread([cost / cost_at(hull, attained) for attained, cost, hull in pairs])
 
 
 def _spread(values: Sequence[float]) -> dict[str, Any]:
-    """Values by case, their mean, and where that of all cases is; one case has no interval."""
+    """Values by case, their mean, and its confidence interval; a single case has no interval."""
     interval = mean_interval(values) if len(values) > 1 else None
     return {
         "values": list(values),
@@ -446,5 +455,5 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _short(value: float) -> float:
-    """Three digits: what a person would set."""
+    """Rounds to three significant digits, as a person would write the value."""
     return float(f"{value:.3g}")

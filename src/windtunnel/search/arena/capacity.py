@@ -1,7 +1,7 @@
-"""What a pool carries, measured in the twin: misses by load per replica, in pools of fixed size.
+"""The capacity of a pool, measured in the twin: misses by load per replica, in pools of fixed size.
 
-The arrivals of a run are counted in bins, and so are those of them that missed their targets. A bin
-in which a queue is only worked off says nothing about the load of its own time, and is left out.
+Arrivals and missed targets of a run are counted in bins. A bin in which a queue is only drained
+says nothing about the load of its own time, and is omitted.
 """
 
 import math
@@ -20,26 +20,27 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.request import Request
 
 MISSED = 0.05
-"""The share of misses up to which a load counts as carried."""
+"""The highest share of misses at which a load still counts as carried."""
 FALLING = 0.9
-"""A load that is less than this share of an overload before it may suffer from that one's queue."""
+"""After an overload, a load below this share of it may still suffer from its queue."""
 NEAR = 0.15
-"""Bins within this share of a load tell what a replica looks like under it."""
+"""Bins whose load is within this share of the highest carried load describe a replica under it."""
 
 
 class LoadBin(msgspec.Struct, frozen=True):
-    """What arrived in a while, what of it missed its targets, and how full replicas were."""
+    """Arrivals in one bin of time, how many of them missed their targets, and replica
+    utilization."""
 
     arrived: int
     missed: int
     running: float
-    """Requests on a replica, waiting or not, on average."""
+    """Mean requests per replica, running or queued."""
     kv_used: float
-    """The share of a replica's KV cache in use, on average."""
+    """Mean share of a replica's KV cache in use."""
 
 
 class MissSink:
-    """Counts arrivals and misses by bin, as rows of ended requests come."""
+    """Counts arrivals and misses by bin from the rows of ended requests."""
 
     def __init__(self, plan: ScenarioPlan, bin_s: float) -> None:
         self._bin_s = bin_s
@@ -69,27 +70,28 @@ class FixedRun(NamedTuple):
 
 
 class OperatingPoint(NamedTuple):
-    """A replica under the most that it carries."""
+    """A replica at the highest load that it carries."""
 
     rate: float
     """Requests per second."""
     running: float
-    """Requests on it."""
+    """Mean requests on the replica, running or queued."""
     kv_used: float
 
 
 class CapacityCurve:
-    """The share of requests that miss, by load per replica: never falling."""
+    """The share of requests that miss their targets, as a non-decreasing function of load per
+    replica."""
 
     def __init__(self, runs: Sequence[FixedRun]) -> None:
         telling = [pair for run in runs for pair in _telling(run)]
         self.steps = isotonic([(load, one.missed, one.arrived) for load, one in telling])
-        """Loads, and the share that misses up to each."""
+        """Loads, and the share of misses at each."""
         self._loads = [load for load, _ in self.steps]
         self.point = self._operating_point(telling)
 
     def missed(self, load: float) -> float:
-        """Between two loads that were seen, a straight line; beyond the highest all miss."""
+        """Interpolates linearly between observed loads; above the highest, all requests miss."""
         at = bisect_right(self._loads, load)
         if at == len(self.steps):
             return 1.0
@@ -112,9 +114,10 @@ class CapacityCurve:
 
 
 def _telling(run: FixedRun) -> list[tuple[float, LoadBin]]:
-    """The bins of a run whose misses are those of their own load.
+    """The bins of a run whose misses are due to their own load.
 
-    Of bins in and after an overload, those with about the highest load since it began.
+    From an overload until requests are on time again, only bins with nearly the highest load since
+    it began.
     """
     found = []
     peak = 0.0
@@ -127,9 +130,9 @@ def _telling(run: FixedRun) -> list[tuple[float, LoadBin]]:
 
 
 def isotonic(points: Sequence[tuple[float, int, int]]) -> list[tuple[float, float]]:
-    """Misses of arrivals by load, as shares that never fall: the nearest to what was seen.
+    """Isotonic regression: fits non-decreasing shares to misses of arrivals by load.
 
-    Neighbours whose shares fall, and those of one load, are pooled until there are none.
+    Adjacent blocks of equal load or decreasing share are pooled until none are left.
     """
     blocks: list[tuple[float, int, int]] = []  # its highest load, misses, arrivals
     for load, missed, arrived in sorted(points):

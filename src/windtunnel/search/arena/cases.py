@@ -1,4 +1,4 @@
-"""What policies are tuned on and what they are judged on: seeds, or stretches of a trace."""
+"""Cases for tuning and for judging policies: seeds, or halves of a trace."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,18 +12,18 @@ from windtunnel.workload.settings.sources import ReplaySettings
 from windtunnel.workload.traces.reading import OpenTrace
 
 TUNED_ON: Final = 2
-"""Seeds of the tuning; those of the judgement follow them."""
+"""Number of tuning seeds; the judging seeds follow them."""
 SHORTEST_HALF_S: Final = 60.0
 
 Loader = Callable[[Sequence[str], int | None], ScenarioPlan]
-"""A scenario by overrides and seed."""
+"""Builds a scenario from overrides and a seed."""
 
 
 def cases_of(load: Loader, seeds: int) -> tuple[list[Case], list[Case]]:
-    """The cases of the tuning and of the judgement.
+    """The tuning cases and the judging cases.
 
-    Where nothing depends on the seed, as in a replay, the first half of the traffic is for the
-    tuning and the second for the judgement.
+    Where nothing depends on the seed, as in a replay, the first half of the traffic is for tuning
+    and the second for judging.
     """
     plan = load((), None)
     if draws(plan):
@@ -57,7 +57,7 @@ def _stretch(
 
 
 def _lasts_s(plan: ScenarioPlan) -> float:
-    """How long the traces of a plan arrive, within its duration."""
+    """Time of the last arrival in the plan's traces, at most the plan's duration."""
     last_s = 0.0
     for entry in plan.workload:
         if isinstance(entry, ReplaySettings):

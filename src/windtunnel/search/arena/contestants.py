@@ -1,9 +1,9 @@
-"""The policies that compete, each with the one knob that its users turn, from lax to strict.
+"""The competing policies, each with the one knob that its users turn, from lax to strict.
 
-Values of a knob are in what a replica shows under the most that it carries, so that they fit any
-model: half of the requests that it had there, or of the KV cache; what a miss is worth is in
-prices of serving a request there. Everything else is as a policy
-has it, but windows before shrinking are 2 minutes where the default is 5: that is cheaper.
+Knob values are relative to a replica at the highest load that it carries, so that they fit any
+model: shares of its requests or of its KV cache there; the price of a miss is in multiples of the
+cost of serving a request there. All else is the policy's default, except that the window before
+scaling down is 2 minutes instead of 5, which is cheaper.
 """
 
 from collections.abc import Callable
@@ -21,16 +21,16 @@ STABLE: Final[Section] = {"stabilization": {"up": "0s", "down": "2m"}}
 
 
 class Contestant(NamedTuple):
-    """A policy: its section for a value of its knob, and the values that are tried."""
+    """A policy: its `scaling` section for a knob value, and the values to try."""
 
     name: str
     knob: str
     unit: str
-    """What a value is a share of; empty: it is the setting itself."""
+    """The quantity that values are multiples of; empty: values are used as they are."""
     values: tuple[float, ...]
     section: Callable[[float], Section]
     default: Callable[[float], Section]
-    """With nothing set that need not be; what it is given is one unit."""
+    """The section with required keys only; its argument is one unit."""
 
 
 def _requests(policy: str, **more: Any) -> Callable[[float], Section]:
@@ -86,7 +86,7 @@ def _dynamo_arima(itl_s: float) -> Section:
 
 
 HISTORY: Final = "history"
-"""A key that the arena fills in: the rates of a case of the tuning."""
+"""A key that the arena fills in: the arrival rates of a tuning case."""
 
 
 def _with_history(missed_slo: float) -> Section:
@@ -98,7 +98,8 @@ def _predictive(missed_slo: float) -> Section:
 
 
 SHARES: Final = (1.2, 0.9, 0.65, 0.4)
-"""Of what a replica shows under the most that it carries: beyond it, near it, and well below."""
+"""Shares of a replica's requests or KV cache at its highest carried load: above, near and well
+below it."""
 PANIC: Final[Section] = {"behavior": {"down": {"window": "2m"}, "panic": {"hold": "60s"}}}
 TOTAL: Final[Section] = {"type": "total"}
 _BUDGET: Final[Section] = {"accelerator_budget": 100_000}
@@ -165,4 +166,4 @@ CONTESTANTS: Final = (
         _plain("dynamo", predictor="arima", **_BUDGET),
     ),
 )
-"""All of them; what a pool of one size costs is found beside them."""
+"""All contestants; the fixed pool is evaluated separately."""

@@ -1,8 +1,9 @@
 """The cheapest schedule of replicas when all arrivals are known: dynamic programming over bins.
 
-A replica is paid for from its order on, and serves when it has started; after growth no replica
-goes for the minimum run time. A miss has a price, and a higher one buys a schedule with fewer. The
-queue that a bin leaves to the next is not part of the model: what a schedule attains is simulated.
+A replica is paid for from the time of its order and serves once it has started; after a scale-up no
+replica is removed for the minimum run time. Each miss has a price: the higher it is, the fewer
+misses the schedule has. The model ignores queues carried from bin to bin, so the attainment of a
+schedule is simulated.
 """
 
 import math
@@ -14,13 +15,13 @@ from typing import Final, NamedTuple
 from windtunnel.core.errors import InputError
 
 MOST_CELLS: Final = 20_000_000
-"""Bins times sizes, of eight bytes each."""
+"""Limit on bins times sizes, at eight bytes each."""
 MissShare = Callable[[float], float]
-"""The share of requests that miss, by load per replica."""
+"""The share of requests that miss their targets, by load per replica."""
 
 
 class ReplicaPrice(NamedTuple):
-    """What a replica costs, and how slowly it comes and goes."""
+    """A replica's cost per second, startup time, and minimum run time after a scale-up."""
 
     per_s: float
     startup_s: float
@@ -28,7 +29,7 @@ class ReplicaPrice(NamedTuple):
 
 
 class SizeBounds(NamedTuple):
-    """The sizes that a pool may have."""
+    """The smallest and largest allowed pool size."""
 
     fewest: int
     most: int
@@ -42,7 +43,7 @@ def cheapest_schedule(
     bounds: SizeBounds,
     miss_price: float,
 ) -> list[int]:
-    """The size in each bin: least dollars for replicas, starts and misses together."""
+    """The size in each bin that minimizes the total cost of replicas, startups and misses."""
     fewest = bounds.fewest
     sizes = range(bounds.most - fewest + 1)
     if len(sizes) * len(arrivals) > MOST_CELLS:
@@ -106,7 +107,7 @@ def _offer(costs: list[float], origin: list[int], state: int, cost: float, sourc
 
 
 def entries_of(schedule: Sequence[int], bin_s: float) -> list[list[float]]:
-    """The times at which a schedule changes, and its size from then on."""
+    """The times at which a schedule changes, each with the new size."""
     return [
         [number * bin_s, size]
         for number, size in enumerate(schedule)
@@ -115,7 +116,7 @@ def entries_of(schedule: Sequence[int], bin_s: float) -> list[list[float]]:
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of points (attained, cost) those on the lower hull, from the cheapest on."""
+    """The points (attained, cost) on the lower convex hull, from the cheapest up."""
     hull: list[tuple[float, float]] = []
     for attained, cost in sorted(points, key=lambda one: (one[1], -one[0])):
         if hull and attained <= hull[-1][0]:
@@ -129,13 +130,13 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 def _above(
     first: tuple[float, float], middle: tuple[float, float], last: tuple[float, float]
 ) -> bool:
-    """Whether mixing the first and the last attains the middle's share for no more."""
+    """Whether mixing the first and the last attains the middle's share at no higher cost."""
     part = (middle[0] - first[0]) / (last[0] - first[0])
     return middle[1] >= first[1] + part * (last[1] - first[1])
 
 
 def cost_at(hull: Sequence[tuple[float, float]], attained: float) -> float:
-    """The cost of an attainment on a hull; beyond its ends, that of the end."""
+    """The cost of an attainment on a hull; outside its range, that of the nearer end."""
     for (low, cheap), (high, dear) in pairwise(hull):
         if attained <= high:
             if attained <= low:

@@ -1,1 +1,1 @@
-"""A changed configuration against a base, on the same traffic: decisions, figures, limits."""
+"""Compares a changed configuration with a base on the same traffic: decisions, figures, limits."""

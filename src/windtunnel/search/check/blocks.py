@@ -1,9 +1,9 @@
 """Confidence intervals from one run of each side: a paired bootstrap over blocks of time.
 
-Recorded traffic exists once. It is cut into blocks of equal length, by the arrival of requests, and
-blocks are drawn with replacement, the same ones for both sides: the spread of the differences says
-how much of them is due to the traffic of single blocks. Blocks must be much longer than it takes a
-queue to drain, since they count as independent of each other.
+Recorded traffic exists once. It is cut by arrival time into blocks of equal length, and blocks are
+drawn with replacement, the same ones for both sides: the spread of the differences shows how much
+they depend on the traffic of single blocks. Blocks must be much longer than the time to drain a
+queue, since they are treated as independent.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS: Final = 48
 FEWEST_BLOCKS: Final = 8
-"""Fewer say too little about the spread between them."""
+"""With fewer blocks, their spread cannot be estimated."""
 SHORTEST_BLOCK_S: Final = 60.0
 DRAWS: Final = 500
-"""Their spread is then known to about 3 %."""
+"""Bootstrap resamples; enough to estimate their spread to about 3 %."""
 FEWEST_DRAWS: Final = 450
-"""Draws that have a figure at all; with fewer there is no interval."""
+"""The fewest resamples in which a figure must be defined; with fewer there is no interval."""
 
 LATENCIES: Final = ("ttft", "tpot", "e2e")
 LOWEST_S, GROWTH, BINS = 1e-5, 1.01, 2600
-"""Bins of 1 % from 10 microseconds to 20 days."""
+"""1 % wide bins from 10 microseconds to 20 days."""
 
 
 def block_count(end_s: float, block_s: float | None) -> int:
-    """How many blocks traffic of this length has; 0: too few for intervals."""
+    """The number of blocks for traffic of this length; 0: too few for intervals."""
     most = MOST_BLOCKS if block_s is None else 10 * MOST_BLOCKS
     count = min(most, int(end_s / (SHORTEST_BLOCK_S if block_s is None else block_s)))
     return count if count >= FEWEST_BLOCKS else 0
 
 
 class BlockTotals:
-    """The sums that figures are made of, by block, and latencies counted in bins."""
+    """The per-block sums that figures are computed from, and latency histograms."""
 
     def __init__(self, seen: Observation, end_s: float, count: int) -> None:
         import numpy as np
@@ -83,7 +83,8 @@ class BlockTotals:
             self.sums[f"count {name}"] = sums(known)
 
     def figure(self, path: str, weights: Floats) -> Floats | None:
-        """A figure for each row of weights of blocks; not a number: it has none. None: unknown."""
+        """The figure for each row of block weights (NaN where undefined); None for an unknown
+        figure."""
         import numpy as np
 
         sums = self._ratios().get(path)
@@ -100,7 +101,7 @@ class BlockTotals:
         return _quantiles(np.cumsum(weights @ bins, axis=1), share, first)
 
     def _ratios(self) -> dict[str, tuple[str, str]]:
-        """Figures that are one sum over another, by path."""
+        """Figures that are a ratio of two sums, by path."""
         classes = [name.partition(" ")[2] for name in self.sums if name.startswith("class ")]
         return {
             "throughput.requests_per_s": (COMPLETED, "seconds"),
@@ -122,7 +123,8 @@ def _bins(values: Any) -> Any:
 
 
 def _quantiles(counts: Floats, share: float, first: int) -> Floats:
-    """Of each row of counts up to and with each bin; linear, on a log scale, within a bin."""
+    """The quantile of each row of cumulative bin counts, interpolated within a bin on a log
+    scale."""
     import numpy as np
 
     total = counts[:, -1]
@@ -138,7 +140,7 @@ def _quantiles(counts: Floats, share: float, first: int) -> Floats:
 
 
 def _by_block(times: Floats, spent: Floats, end_s: float, count: int) -> Floats:
-    """What was spent in each block; what came after the last arrival belongs to the last one."""
+    """Spending per block; spending after the last arrival counts in the last block."""
     import numpy as np
 
     edges = np.linspace(0.0, end_s, count + 1)
@@ -148,7 +150,8 @@ def _by_block(times: Floats, spent: Floats, end_s: float, count: int) -> Floats:
 
 
 class FigureIntervals(NamedTuple):
-    """Of a figure of both runs, of changed minus base, and perhaps of changed over base."""
+    """Intervals of a figure in both runs, of changed minus base and, if wanted, of changed over
+    base."""
 
     base: Interval
     changed: Interval
@@ -173,9 +176,9 @@ class BlockIntervals:
         self._sides: Final = base, changed
 
     def of(self, path: str, base: float, changed: float, *, ratio: bool) -> FigureIntervals | None:
-        """Around the figures of both runs; None where blocks do not tell.
+        """Intervals around the figures of both runs; None where the blocks give none.
 
-        With `ratio` those of both sides, too, are on a log scale.
+        With `ratio`, the intervals of both sides are on a log scale, too.
         """
         theirs, ours = (side.figure(path, self._weights) for side in self._sides)
         if theirs is None or ours is None:
@@ -188,7 +191,7 @@ class BlockIntervals:
         return FigureIntervals(own[0], own[1], apart, over)
 
     def _around(self, middle: float, drawn: Floats, *, ratio: bool) -> Interval | None:
-        """Student's t times the spread of what was drawn; of ratios on a log scale."""
+        """Student's t times the standard deviation of the resamples; on a log scale for ratios."""
         import numpy as np
 
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""`check`: runs both sides on the same traffic and says what differs, and what is a regression."""
+"""`check`: runs both sides on the same traffic and reports differences and regressions."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -52,15 +52,15 @@ from windtunnel.twin.servers.pools import price_of
 from windtunnel.workload.settings.sources import ReplaySettings
 
 USUAL_SEEDS = 5
-"""Of generated traffic. Recorded traffic exists once, and is cut into blocks of time instead."""
+"""For generated traffic. Recorded traffic exists once and is cut into blocks of time instead."""
 
 
 GROUP_BY_UNIT = {SECONDS: LATENCY, SHARE: ATTAINMENT, DOLLARS: COST}
-"""Where figures are shown that only limits ask for."""
+"""The group for figures that only limits refer to."""
 
 
 class CheckAsk(NamedTuple):
-    """What is wanted of a check."""
+    """Options of a check."""
 
     limits: Sequence[FigureLimit] = ()
     seeds: int | None = None
@@ -69,14 +69,14 @@ class CheckAsk(NamedTuple):
 
 
 class PairedRuns(NamedTuple):
-    """What came of both sides with one seed."""
+    """The runs of both sides with one seed."""
 
     base: Observation
     changed: Observation
 
 
 def check(given: CheckInput, ask: CheckAsk, done: RepeatProgress) -> dict[str, Any]:
-    """The whole of it, as plain data: `check.json`."""
+    """Runs the whole check and returns the contents of `check.json` as plain data."""
     with ExitStack() as stack:
         sides = sides_of(given, stack)
         limits = _priced(sides, ask.limits or DEFAULTS, asked=bool(ask.limits))
@@ -100,7 +100,7 @@ def _seeds(sides: Sequence[CheckSide], asked: int | None) -> list[int]:
 def _priced(
     sides: Sequence[CheckSide], limits: Sequence[FigureLimit], *, asked: bool
 ) -> list[FigureLimit]:
-    """The limits that can be measured: cost can where servers have a price."""
+    """The limits that can be measured: cost limits need servers with a price."""
     for side in sides:
         plan = side.plan
         if plan.on_machines or any(price_of(pool) for pool in plan.pools):
@@ -193,14 +193,15 @@ def _found(
 
 
 def _figures(runs: Sequence[Observation]) -> list[dict[str, Any]]:
-    """Every figure by its path, those of comparisons and those of sweeps."""
+    """All figures by path: those of comparisons and those of sweeps."""
     return [{**run.figures, "figures": {**run.metrics, **run.figures["figures"]}} for run in runs]
 
 
 def _latency_limits(runs: Sequence[Sequence[Mapping[str, Any]]]) -> Sequence[FigureLimit]:
-    """Limits where no request has targets: answers of one token have no TPOT, and need none.
+    """The limits used when no request has targets. TPOT is left out where all answers have one
+    token.
 
-    Where nothing was completed there is no latency at all, and each of them fails.
+    Where no request completed there is no latency at all: all limits are returned, and fail.
     """
     figures = [run["figures"] for own in runs for run in own]
     known = [
@@ -218,7 +219,7 @@ def _figure(path: str) -> ComparedFigure:
 
 
 def _end_s(pair: PairedRuns) -> float:
-    """When the last request came."""
+    """Arrival time of the last request."""
     return max(
         (float(run.requests["arrived"].max()) for run in pair if len(run.requests["arrived"])),
         default=0.0,
@@ -235,7 +236,7 @@ def _blocks(pair: PairedRuns, block_s: float | None) -> BlockIntervals | None:
 
 
 def _with_blocks(metric: dict[str, Any], blocks: BlockIntervals) -> dict[str, Any]:
-    """The figure with the intervals that blocks of time give it, as far as they do."""
+    """The figure with intervals from blocks of time, where blocks give any."""
     path, unit = metric["path"], metric["unit"]
     (base,), (changed,) = (design["values"] for design in metric["designs"])
     if base is None or changed is None:
@@ -254,7 +255,8 @@ def _with_blocks(metric: dict[str, Any], blocks: BlockIntervals) -> dict[str, An
 
 
 def _together(found: Sequence[DecisionDifferences]) -> DecisionDifferences:
-    """Those of all seeds: counts added up, and the first of the first seed that has one."""
+    """Differences over all seeds: counts summed, and the first difference of the first seed with
+    one."""
     kinds: dict[str, DecisionDifference] = {}
     for one in (kind for seed in found for kind in seed.kinds):
         old = kinds.get(one.kind)
@@ -288,7 +290,7 @@ def _has_targets(sides: Sequence[CheckSide], name: str) -> bool:
 def _target_notes(
     sides: Sequence[CheckSide], classes: Sequence[str], without: Sequence[str], *, asked: bool
 ) -> list[dict[str, str]]:
-    """Says which requests have no latency target, so that no latency misses their SLO."""
+    """Notes which requests have no latency target, so that latency cannot cause an SLO miss."""
     if not without:
         return []
     named = dict.fromkeys(name for side in sides for name in side.plan.slos)
@@ -316,7 +318,7 @@ def _notes(
     several: bool,
     end_s: float,
 ) -> list[dict[str, str]]:
-    """What a reader must know: a code and a sentence each."""
+    """Notes for the reader, each a code and a sentence."""
     notes = []
     for side in sides:
         notes += [

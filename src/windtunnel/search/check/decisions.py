@@ -1,4 +1,4 @@
-"""Which decisions of two runs on the same traffic differ: how many of each kind, and the first."""
+"""Decisions that differ between two runs on the same traffic: counts by kind, and the first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from windtunnel.search.check.observation import ADMISSIONS, ControlDecision, Observation
 
 ADMISSION, ROUTING, PREFILL_ROUTING = "admission", "routing", "prefill routing"
-"""Kinds of decisions about requests; those of the control plane are called after controllers."""
+"""Kinds of decisions about requests; control-plane decisions are named after their controller."""
 NONE = "nothing"
 
 
@@ -23,18 +23,18 @@ class FirstDifference(NamedTuple):
 
 
 class DecisionDifference(NamedTuple):
-    """Decisions of one kind."""
+    """Differing decisions of one kind."""
 
     kind: str
     decided: int
-    """Requests; of the control plane, decisions of either run, one for those that both have at one
-    time on one subject."""
+    """Number of requests; for the control plane, decisions of either run, where two on one subject
+    at one time count once."""
     differ: int
     first: FirstDifference | None
 
 
 class DecisionDifferences(NamedTuple):
-    """All kinds that there were any of, and how many requests were in both runs."""
+    """Differences for every kind that occurred, and the number of requests in both runs."""
 
     kinds: list[DecisionDifference]
     paired: int
@@ -42,7 +42,8 @@ class DecisionDifferences(NamedTuple):
 
 
 def decision_differences(base: Observation, changed: Observation) -> DecisionDifferences:
-    """A request is the same in both runs if it has the same number and the same arrival."""
+    """Compares decisions; a request is the same in both runs if its number and its arrival
+    match."""
     import numpy as np
 
     ours, theirs = changed.requests, base.requests
@@ -83,7 +84,7 @@ class _Pairs:
     def differing(
         self, kind: str, column: str, among: Any, base: Sequence[str], changed: Sequence[str]
     ) -> DecisionDifference:
-        """Compares by name: servers may have other numbers in the other run."""
+        """Compares a column by name, since server numbers may differ between the runs."""
         import numpy as np
 
         names = {name: number for number, name in enumerate(dict.fromkeys((*base, *changed)))}
@@ -125,7 +126,7 @@ def _control(
 
 
 def _in_turn(decisions: Iterable[ControlDecision]) -> dict[tuple[float, str, int], ControlDecision]:
-    """By time and subject, and which of several on that subject at that time."""
+    """Decisions by time, subject, and position among those on that subject at that time."""
     found: dict[tuple[float, str, int], ControlDecision] = {}
     turns: Counter[tuple[float, str]] = Counter()
     for one in decisions:

@@ -1,4 +1,4 @@
-"""Limits of a check: how much a figure may be, or may change, before it is a regression."""
+"""Limits of a check: what a figure may be, or how much it may change, before it is a regression."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from windtunnel.core.units import parse_duration, parse_share
 
 TOTAL_COST = "cost.total"
 ATTAINED = "slo.CLASS.attained"
-"""Of every class of service."""
+"""Stands for the attainment of every SLO class."""
 ATTAINED_PATH = re.compile(r"slo\..+\.attained")
 PASSED, FAILED, UNCERTAIN = "passed", "failed", "uncertain"
 ALLOWED = "a value such as 800ms, 99% or 12, or a change such as +5% or -0.5%"
@@ -19,9 +19,9 @@ ROUNDING = 1e-9
 
 
 class FigureLimit(NamedTuple):
-    """The most or the least that a figure may be, or may change by.
+    """The maximum or minimum of a figure, or of its change.
 
-    A change is a share of the base's figure; of shares themselves it is in points.
+    A change is relative to the base's figure; for shares it is in percentage points.
     """
 
     path: str
@@ -35,18 +35,18 @@ DEFAULTS = (
     FigureLimit(ATTAINED, is_most=False, value=-0.001, is_change=True, text="-0.1%"),
     FigureLimit(TOTAL_COST, is_most=True, value=0.01, is_change=True, text="+1%"),
 )
-"""Where no limits are given."""
+"""Used when no limits are given."""
 WITHOUT_TARGETS = tuple(
     FigureLimit(path, is_most=True, value=0.1, is_change=True, text="+10%")
     for path in ("latency.ttft.p99", "latency.tpot.p99")
 )
-"""Beside the defaults where no request has a target, so that attainment says nothing of latency."""
+"""Added to the defaults where no request has a target, since attainment then ignores latency."""
 
 
 def limits_of(
     max_cost: str | None, min_attainment: str | None, most: Iterable[str], least: Iterable[str]
 ) -> list[FigureLimit]:
-    """What was asked for; `most` and `least` are written `FIGURE=LIMIT`."""
+    """The limits given as options; `most` and `least` are written `FIGURE=LIMIT`."""
     found = []
     if min_attainment is not None:
         found.append(limit_of(ATTAINED, min_attainment, "--min-attainment", is_most=False))
@@ -58,7 +58,7 @@ def limits_of(
 
 
 def limit_of(path: str, text: str, option: str, *, is_most: bool) -> FigureLimit:
-    """The limit that `text` says for a figure."""
+    """Parses the limit `text` for a figure."""
     where = f"{option} {text}"
     written = text.strip()
     if written[:1] in ("+", "-"):
@@ -75,7 +75,7 @@ def limit_of(path: str, text: str, option: str, *, is_most: bool) -> FigureLimit
 
 
 def figure_limit(text: str, option: str, *, is_most: bool) -> FigureLimit:
-    """The limit that `FIGURE=VALUE` says."""
+    """Parses `FIGURE=VALUE` into a limit."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip() or not value.strip():
         allowed = "FIGURE=VALUE, such as latency.ttft.p99=+10%"
@@ -103,7 +103,7 @@ def _plain(text: str) -> float:
 
 
 def spread(limits: Sequence[FigureLimit], classes: Sequence[str]) -> list[FigureLimit]:
-    """A limit for every class of service in place of one for all of them."""
+    """Replaces a limit for all SLO classes with one per class."""
     return [
         limit._replace(path=limit.path.replace("CLASS", name))
         for limit in limits
@@ -114,11 +114,12 @@ def spread(limits: Sequence[FigureLimit], classes: Sequence[str]) -> list[Figure
 def judge(
     limit: FigureLimit, metric: Mapping[str, Any], *, has_targets: bool = True
 ) -> dict[str, Any]:
-    """A limit against a compared figure: what it allows, what there is, and the verdict.
+    """Applies a limit to a compared figure: what is allowed, what was found, and the verdict.
 
-    What is measured is a fact of this traffic, so a value decides by itself. A change may also be
-    chance: it fails only if its confidence interval excludes zero. A limit on attainment that was
-    asked for fails where no request has targets: nothing could break it.
+    A measured value is a fact of this traffic, so an absolute limit is decided by the value itself.
+    A change may be due to chance: it fails only if its confidence interval excludes zero. A
+    requested limit on attainment fails where no request has targets, since nothing could violate
+    it.
     """
     base, changed = (side["values"] for side in metric["designs"])
     own = metric["designs"][1]["mean"]

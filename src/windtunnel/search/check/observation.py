@@ -1,4 +1,4 @@
-"""One run as a check keeps it: its figures, its decisions, and what each request came to."""
+"""A run as a check records it: its figures, its decisions, and the outcome of each request."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 ADMITTED, QUEUED, REFUSED = "admitted", "queued", "rejected"
 ADMISSIONS = (ADMITTED, QUEUED, REFUSED)
-"""What the gateway may decide of a request: let in at once, let in later, or not at all."""
+"""Gateway decisions about a request: admitted at once, admitted later, or rejected."""
 
 NO_ACTION = ("fleet.short", "fleet.met")
-"""Verdicts of the fleet on needs."""
+"""Fleet events that report whether a need is met, and decide nothing."""
 
 ROWS_PER_BATCH = 65_536
 
 Columns = dict[str, Any]
-"""NumPy arrays by name, an entry per request."""
+"""NumPy arrays by name, with one entry per request."""
 
 
 class ControlDecision(NamedTuple):
-    """A decision of the control plane: of which controller, about what, and what it is."""
+    """A decision of the control plane: the controller, the subject, and the decision."""
 
     controller: str
     time_s: float
@@ -46,25 +46,25 @@ class ControlDecision(NamedTuple):
     decided: str
     reason: str
     target: int | None = None
-    """Replicas of the pool from then on; None: not a decision of the autoscaler."""
+    """New number of replicas of the pool; None: not a decision of the autoscaler."""
 
 
 class Observation(NamedTuple):
-    """What is kept of a run. It crosses from one process to another."""
+    """The record of a run, passed between processes."""
 
     figures: dict[str, Any]
     metrics: Metrics
     partial: str | None
     requests: Columns
-    """In the order of their ids."""
+    """Sorted by request id."""
     classes: list[str]
     servers: list[str]
-    """By number: `POOL/REPLICA`."""
+    """Names by server number: `POOL/REPLICA`."""
     control: list[ControlDecision]
     costs: tuple[Floats, Floats]
-    """Times, and dollars spent until then."""
+    """Times, and the dollars spent by each."""
     machines: list[tuple[float, int]] | None = None
-    """How many there were from a time on; None: the scenario has no fleet."""
+    """Times, and the number of machines from each on; None: the scenario has no fleet."""
 
 
 def observe(
@@ -72,7 +72,7 @@ def observe(
 ) -> Observation:
     """Runs a plan; `processes` like this one share the machine's memory.
 
-    `step_scales` make the steps of some pools longer or shorter.
+    `step_scales` scales the step times of some pools.
     """
     rows, log = KeptRequests(plan), _ControlLog()
     ceiling = MemoryCeiling.of(None, processes)
@@ -92,7 +92,7 @@ def observe(
 
 
 def machines_over_time(fleet: Mapping[str, Any] | None) -> list[tuple[float, int]] | None:
-    """Of all pools together: those that exist or are being made, and have not failed."""
+    """Machines of all pools together that exist or are being created, and have not failed."""
     if fleet is None:
         return None
     changes = sorted(
@@ -111,7 +111,8 @@ def machines_over_time(fleet: Mapping[str, Any] | None) -> list[tuple[float, int
 def _costs(
     plan: ScenarioPlan, samples: list[Any], pools: list[int], total: float
 ) -> tuple[Floats, Floats]:
-    """What had been spent at each sample; machines of a fleet by the time of their servers."""
+    """Cumulative cost at each sample; for a fleet, the total is spread by the time of the
+    servers."""
     import numpy as np
 
     rates = np.array([cost_of(plan.pools[pool], 1.0) for pool in pools])
@@ -122,7 +123,8 @@ def _costs(
 
 
 class _ControlLog:
-    """Keeps what autoscaler, gang controllers and fleet decide, as far as it changes something."""
+    """Records decisions of the autoscaler, the gang controllers and the fleet that change
+    something."""
 
     def __init__(self) -> None:
         self.decisions: list[ControlDecision] = []
@@ -142,7 +144,7 @@ class _ControlLog:
 
 
 class KeptRequests:
-    """Keeps some forty bytes of every request that ends."""
+    """Keeps about forty bytes for every request that ends."""
 
     def __init__(self, plan: ScenarioPlan) -> None:
         self._targets = plan.slos
@@ -166,7 +168,7 @@ class KeptRequests:
         self._ended = RequestColumns(OUTCOMES)
 
     def read(self, ended: RequestColumns, names: RecordNames) -> Columns:
-        """What requests came to."""
+        """Outcome, latencies and routing of the ended requests, as columns."""
         import numpy as np
 
         codes = {name: number for number, name in enumerate(OUTCOMES)}
@@ -203,7 +205,7 @@ class KeptRequests:
     def _in_time(
         self, classes: list[str], slo: Any, ttft: Floats, tpot: Floats, e2e: Floats
     ) -> Any:
-        """Which of them met the targets of their class; one of a single token has no TPOT."""
+        """Whether each request met the targets of its class; an answer of one token has no TPOT."""
         import numpy as np
 
         good = np.ones(len(slo), dtype=bool)

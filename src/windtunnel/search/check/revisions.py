@@ -1,4 +1,4 @@
-"""Files as they are at a Git revision: the whole tree, since a scenario names other files."""
+"""Files at a Git revision: the whole tree is unpacked, since a scenario refers to other files."""
 
 import subprocess
 import tarfile
@@ -11,11 +11,11 @@ from windtunnel.core.errors import InputError
 MOST_BYTES = 2 << 30
 MOST_FILES = 200_000
 SHORT = 8
-"""Letters of a commit's name that people read."""
+"""Characters of an abbreviated commit hash."""
 
 
 class Revisions(ExitStack):
-    """Trees of the repository that a file is in, each unpacked once, until the end."""
+    """Trees of the repository that contains a file, each unpacked once and removed at the end."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Revisions(ExitStack):
         self.root = Path(_git(folder, "rev-parse", "--show-toplevel", where=str(file)))
 
     def commit(self, revision: str, option: str) -> str:
-        """The full name of the commit that a revision is."""
+        """The full hash of the commit that a revision names."""
         hint = "`git fetch` brings branches of others; a shallow clone lacks their history"
         what = f"{revision!r} is not a revision of {self.root}"
         arguments = (
@@ -40,7 +40,8 @@ class Revisions(ExitStack):
         return _git(self.root, *arguments, where=option, what=what, hint=hint)
 
     def file(self, commit: str, path: Path, option: str) -> Path:
-        """Where the file is in the tree of a commit; one that it does not have is an InputError."""
+        """The path of the file in the tree of a commit; raises InputError if the commit lacks
+        it."""
         found = self.find(commit, path)
         if found is None:
             what = f"the revision {commit[:SHORT]} has no file {path}"
@@ -48,7 +49,7 @@ class Revisions(ExitStack):
         return found
 
     def find(self, commit: str, path: Path) -> Path | None:
-        """The same; None where the commit does not have it."""
+        """The same; None if the commit lacks it."""
         try:
             place = path.resolve().relative_to(self.root.resolve())
         except ValueError:

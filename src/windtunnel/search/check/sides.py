@@ -1,7 +1,7 @@
-"""The two sides of a check: which files each consists of, and the plan that they make.
+"""The two sides of a check: the files of each, and the plan built from them.
 
-A side is a scenario; or sections of one, as a gateway's configuration has them, or Kubernetes
-manifests, either of them on top of a scenario.
+A side is a scenario, or a file applied on top of one: sections, as in a gateway's configuration, or
+Kubernetes manifests.
 """
 
 import os
@@ -25,31 +25,31 @@ from windtunnel.workload.traces.gateway_folder import one_trace
 
 BASE, HEAD, TRACE, LAST, ON = "--base", "--head", "--trace", "--last", "--scenario"
 LIVE = "live"
-"""The section of a gateway's configuration that says where it listens: no part of a scenario."""
+"""The section of a gateway's configuration that sets where it listens; not part of a scenario."""
 MERGED = ("serving", "slo")
-"""Sections of which a side replaces single keys: pools stay where it names a router."""
+"""Sections in which a side replaces single keys: naming a router keeps the pools."""
 WORKING_TREE = "working tree"
 
 
 class CheckInput(NamedTuple):
-    """What is checked against what."""
+    """The files, revisions and options of a check."""
 
     files: Sequence[Path]
-    """Base and changed; or one, with `base`."""
+    """Base and changed; or a single file, with `base`."""
     base: str | None = None
     """The Git revision whose file is the base."""
     head: str | None = None
-    """The one whose file is the changed one; None: the file as it is."""
+    """The Git revision of the changed file; None: the working tree."""
     scenario: Path | None = None
     trace: Path | None = None
     sets: Sequence[str] = ()
     seed: int | None = None
     last_s: float | None = None
-    """How much of a gateway's trace is replayed, the latest; None: all of it."""
+    """How much of the end of a gateway's trace is replayed; None: all of it."""
 
 
 class CheckSide(NamedTuple):
-    """A plan, and what it is called."""
+    """A plan with its display name."""
 
     name: str
     plan: ScenarioPlan
@@ -60,11 +60,11 @@ class _SideFiles(NamedTuple):
     file: Path
     scenario: Path | None
     tree: Path | None = None
-    """The folder that the files of a revision were unpacked to."""
+    """The folder into which the revision was unpacked."""
 
 
 def sides_of(given: CheckInput, stack: ExitStack) -> tuple[CheckSide, CheckSide]:
-    """Base and changed; what must stay until they have run is left to `stack`."""
+    """Base and changed; `stack` holds the temporary files that their runs need."""
     base, changed = _files(given, stack)
     if given.last_s is not None and given.trace is None:
         raise InputError("there is no recorded traffic to cut", where=LAST, hint=f"add {TRACE}")
@@ -105,7 +105,7 @@ def _files(given: CheckInput, stack: ExitStack) -> tuple[_SideFiles, _SideFiles]
 def _at(
     revisions: Revisions, revision: str, option: str, file: Path, scenario: Path | None
 ) -> _SideFiles:
-    """A side at a revision; a scenario that is not there is taken as it is."""
+    """A side at a revision; a scenario missing there is read from the working tree."""
     commit = revisions.commit(revision, f"{option} {revision}")
     name = revision if commit.startswith(revision) else f"{revision} ({commit[:SHORT]})"
     there = revisions.file(commit, file, f"{option} {revision}")
@@ -136,7 +136,7 @@ def _plan(
 
 
 def _leave_out(folder: str, error: InputError) -> None:
-    """Paths within the folder are shown as relative ones."""
+    """Makes paths within the folder relative in an error's text."""
     for one in (error, *(error.faults if isinstance(error, InputFaults) else ())):
         one.what = one.what.replace(folder, "")
         one.where = one.where and one.where.replace(folder, "")
@@ -164,7 +164,7 @@ def _document(side: _SideFiles) -> Document:
 
 
 def _kinds(text: str, file: str) -> list[str]:
-    """The kinds of the objects that a file has; none: it is not a file of manifests."""
+    """The kinds of the Kubernetes objects in a file; empty if it is not a manifest file."""
     if "apiVersion" not in text:
         return []
     documents = parse_documents(text, file, NOUN, KEYS)
@@ -172,7 +172,7 @@ def _kinds(text: str, file: str) -> list[str]:
 
 
 def _lay_manifests(whole: Document, file: Path, kinds: Sequence[str]) -> None:
-    """The manifests of a file in the place of those that a scenario names."""
+    """Replaces the manifests that a scenario names with those of a file."""
     place = os.path.abspath(file)
     known = {"scaling": SCALING_KINDS, "gangs": GANG_KINDS}
     found = [name for name, table in known.items() if any(kind in table for kind in kinds)]
@@ -188,7 +188,7 @@ def _lay_manifests(whole: Document, file: Path, kinds: Sequence[str]) -> None:
 
 
 def _lay_autoscaler(whole: Document, documents: Sequence[Document], file: Path) -> None:
-    """The `scaling` section of our own kind in the place of the scenario's."""
+    """Replaces the scenario's `scaling` section with that of our own kind of manifest."""
     found = [one for one in documents if one.data.get("kind") in (AUTOSCALER, *SCALING_KINDS)]
     if len(found) > 1:
         kinds = ", ".join(str(one.data["kind"]) for one in found)
@@ -206,7 +206,8 @@ def _lay_autoscaler(whole: Document, documents: Sequence[Document], file: Path) 
 
 
 def _lay_sections(whole: Document, part: Document) -> None:
-    """The sections of a file in the place of the scenario's; of `serving` and `slo` their keys."""
+    """Replaces the scenario's sections with those of a file; in `serving` and `slo`, single
+    keys."""
     for name, value in part.data.items():
         if name == LIVE:
             continue
@@ -222,7 +223,7 @@ def _lay_sections(whole: Document, part: Document) -> None:
 
 
 def start_within_bounds(data: dict[str, Plain]) -> None:
-    """Pools of the scenario start with as many replicas as the bounds on top of it allow."""
+    """Clamps the initial replicas of each pool to the bounds under `scaling`."""
     match data:
         case {"serving": {"pools": list(pools)}, "scaling": {"pools": dict(bounds)}}:
             for pool in pools:
@@ -233,11 +234,11 @@ def start_within_bounds(data: dict[str, Plain]) -> None:
 
 
 def _replay(document: Document, trace: Path, place: str) -> None:
-    """The whole trace in the place of the scenario's traffic.
+    """Replaces the scenario's traffic with the whole trace.
 
-    How the scenario reads a trace of its own, and whose its requests are, holds for this one too.
-    So do the model and the class of generated traffic, where all of it has the same: without them
-    requests would have no latency targets, and an outage would pass.
+    Trace options and request attributes of the scenario's own trace apply to this one too. So do
+    the model and the SLO class of generated traffic where all entries agree: without them requests
+    would have no latency targets, and an outage would pass.
     """
     old = document.data.get("workload")
     entries = [one for one in old if isinstance(one, dict)] if isinstance(old, list) else []

@@ -1,1 +1,1 @@
-"""Runs many plans: in this process, in others of this machine, or on Ray."""
+"""Runs many plans: in this process, in local worker processes, or on Ray."""

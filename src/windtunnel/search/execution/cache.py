@@ -1,8 +1,7 @@
-"""Keeps the figures of finished points in a folder, each under the address of its run.
+"""Stores the figures of finished points in a folder, each under the address of its run.
 
-An entry is written whole and then gets its name, so that half of one is never read, whatever else
-writes the same. What a fault of a disk or a hand has changed is seen by its digest, and the point
-runs again.
+Entries are written to a draft and renamed, so that readers never see a partial one, even with
+several writers. A digest detects entries that were corrupted or edited; their points run again.
 """
 
 import hashlib
@@ -15,26 +14,26 @@ from windtunnel.core.files import write_whole
 from windtunnel.search.measure import Metrics
 
 FOLDED = 2
-"""Letters of an address that name the folder of an entry: a folder of 100,000 files is slow."""
+"""Leading characters of an address that name a subfolder: a folder of 100,000 files is slow."""
 
 
 class CachedPoint(msgspec.Struct, frozen=True):
-    """What a file says."""
+    """The contents of a cache file."""
 
     address: str
     sha256: str
-    """Of the figures as JSON."""
+    """Digest of the figures as JSON."""
     metrics: Metrics
 
 
 class Cache:
-    """A folder of entries; it is made when the first is kept."""
+    """A folder of entries, created when the first one is stored."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def find(self, address: str) -> Metrics | None:
-        """The figures of a run, or None when they are not there or not as they were kept."""
+        """The figures of a run; None if missing or corrupted."""
         try:
             entry = msgspec.json.decode(self._file(address).read_bytes(), type=CachedPoint)
         except (OSError, msgspec.DecodeError):
@@ -43,7 +42,7 @@ class Cache:
         return entry.metrics if sound else None
 
     def keep(self, address: str, metrics: Metrics) -> None:
-        """Keeps the figures of a run."""
+        """Stores the figures of a run."""
         file = self._file(address)
         content = msgspec.json.encode(CachedPoint(address, _digest(metrics), metrics))
         try:

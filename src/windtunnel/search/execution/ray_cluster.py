@@ -1,8 +1,8 @@
-"""Runs plans on Ray: one that is started here, or an existing cluster.
+"""Runs plans on Ray: a local instance started here, or an existing cluster.
 
-A task is one run, and what it gives does not depend on where it ran. Every machine of a cluster
-must have this code, and the files that a scenario names under the same paths; other code is told
-apart by its digest. A task whose worker dies begins anew on another, a few times.
+A task is one run, and its result does not depend on where it ran. Every machine of a cluster needs
+the same code (its digest is checked) and the files that a scenario names, under the same paths. A
+task whose worker dies is retried a few times.
 """
 
 import os
@@ -23,15 +23,15 @@ LOCAL, RAY, AUTO, ADDRESS = "local", "ray", "auto", "ray://"
 ALLOWED = "local, ray (one that is started here), auto (one that runs here), ray://HOST:PORT"
 USUAL_PORT = 10001
 PATIENCE_S = 5.0
-"""How long a cluster has to answer."""
+"""Timeout for reaching a cluster."""
 RETRIES = 3
-"""How often a task begins anew whose worker died."""
+"""How often a task is retried after its worker died."""
 AHEAD = 2
-"""Tasks per processor that are handed over at once, so that no worker waits for us."""
+"""Tasks submitted per processor, so that no worker waits for the next one."""
 
 
 def check_place(on: str) -> None:
-    """Refuses an unknown place, or Ray where it is not installed, before anything runs."""
+    """Rejects an unknown place, or Ray where it is not installed, before anything runs."""
     if on == LOCAL:
         return
     if on not in (RAY, AUTO) and not on.startswith(ADDRESS):
@@ -44,16 +44,17 @@ def check_place(on: str) -> None:
 def run_there(
     code: str, plan: ScenarioPlan, memory_bytes: int | None, processes: int
 ) -> Outcome | str:
-    """One point on a worker: its outcome, or the digest of code that is not the sweep's.
+    """Runs one point on a worker: returns its outcome, or its code digest if that is not the
+    sweep's.
 
-    So many workers of its machine together may use `memory_bytes`, None: most of what it has.
+    The `processes` workers of a machine may together use `memory_bytes` (None: most of its memory).
     """
     ours = code_digest()
     return measured(plan, memory_bytes, processes) if ours == code else ours
 
 
 class RayCluster:
-    """A Ray that is connected."""
+    """A connection to Ray."""
 
     def __init__(self, ray: Any, on: str, jobs: int | None, memory_bytes: int | None) -> None:
         self._ray = ray
@@ -67,7 +68,7 @@ class RayCluster:
         self._code = code_digest()
 
     def evaluate(self, plans: Sequence[ScenarioPlan]) -> Answers:
-        """The outcomes of all plans as they end, each with the number of its plan."""
+        """Yields the outcomes of all plans as they end, each with the index of its plan."""
         flying: dict[Any, int] = {}
         begun = 0
         try:
@@ -112,9 +113,9 @@ class RayCluster:
 
 @contextmanager
 def connected(on: str, jobs: int | None, memory_bytes: int | None = None) -> Iterator[RayCluster]:
-    """A cluster for as long as it is needed; a Ray that was connected before stays so.
+    """Connects to a cluster for the duration of the context; an existing connection is left open.
 
-    Runs on one of its machines together may use `memory_bytes`, None: most of what it has.
+    The runs on one of its machines may together use `memory_bytes` (None: most of its memory).
     """
     check_place(on)
     if on.startswith(ADDRESS):
@@ -153,7 +154,7 @@ def _begin(ray: Any, on: str, jobs: int | None) -> None:
 
 
 def _refuse_the_unreachable(on: str) -> None:
-    """Tries the port first: Ray itself would try for minutes."""
+    """Tries the port first: Ray itself would retry for minutes."""
     host, _, port = on.removeprefix(ADDRESS).partition(":")
     where = f"--on {on}"
     if not host or not (port or str(USUAL_PORT)).isdecimal():

@@ -1,7 +1,8 @@
-"""Runs many plans, here, in processes of this machine or on a Ray cluster, and measures each.
+"""Runs many plans in this process, in local worker processes or on a Ray cluster, and measures
+each.
 
-The result of a plan does not depend on the worker. Answers come as they are ready, with the
-numbers of their plans: for equal bytes, put them in that order.
+The result of a plan does not depend on the worker. Outcomes arrive as they are ready, each with the
+index of its plan; sort by it for byte-identical output.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,17 +22,17 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 __all__ = ["Workers", "SpreadTasks", "Outcome", "MeasuredRun", "FailedRun", "Answers", "LOCAL"]
 
 PAYS_FROM_S = 3.0
-"""CPU time still to come from which on other processes are worth starting."""
+"""The least remaining CPU time for which starting worker processes pays off."""
 
 Task = TypeVar("Task")
 Value = TypeVar("Value")
 
 
 class SpreadTasks(ExitStack, Generic[Task, Value]):
-    """Calls a function for many tasks, in as many processes as given, or as many as pay.
+    """Calls a function for many tasks in the given number of processes, or in as many as pay off.
 
-    Without a number the first task runs here, and its time estimates that of the others. Processes
-    that were started stay until the end, for the next tasks.
+    Without a number, the first task runs in this process, and its time estimates that of the
+    others. Worker processes are kept until the context ends.
     """
 
     def __init__(self, call: Callable[[Task], Value], jobs: int | None) -> None:
@@ -41,7 +42,8 @@ class SpreadTasks(ExitStack, Generic[Task, Value]):
         self._processes: Processes[Task, Value] | None = None
 
     def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Value | Died]]:
-        """Answers as they come, with the numbers of their tasks; what a task raises is raised."""
+        """Yields results as they are ready, each with the index of its task; a task's exception is
+        raised."""
         most = processors() if self._jobs is None else self._jobs
         first = 1 if self._jobs is None and self._processes is None else 0
         here = len(tasks) if most == 1 else min(first, len(tasks))
@@ -64,7 +66,7 @@ class SpreadTasks(ExitStack, Generic[Task, Value]):
 
 
 class Workers(ExitStack):
-    """Runs plans and measures them; a cluster stays connected until the end."""
+    """Runs plans and measures them; a cluster stays connected until the context ends."""
 
     def __init__(
         self,
@@ -74,11 +76,12 @@ class Workers(ExitStack):
         cache: Cache | None = None,
         memory_bytes: int | None = None,
     ) -> None:
-        """`on` is where they run: `local`, or a Ray (`ray`, `auto` or `ray://HOST:PORT`).
+        """`on` is where plans run: `local`, or a Ray cluster (`ray`, `auto` or `ray://HOST:PORT`).
 
-        `jobs` is how many run at once, None: as many as pay. What a `cache` has is not run again,
-        and what ends is kept there; failures are not. All runs on one machine together may use
-        `memory_bytes`, None: most of what is available; one that would use more fails.
+        `jobs` is how many run at once (None: as many as pay off). Runs found in `cache` are not
+        repeated, and finished runs are stored there, except failures. All runs on one machine may
+        together use `memory_bytes` (None: most of what is available); a run that would use more
+        fails.
         """
         if jobs is not None and jobs < 1:
             raise InputError(f"jobs is {jobs}", allowed="1 or more, or None for as many as pay")
@@ -89,7 +92,7 @@ class Workers(ExitStack):
         self._cache = cache
         self._memory_bytes = memory_bytes
         self.found = 0
-        """How many of the last plans the cache had."""
+        """How many of the last plans were found in the cache."""
         most = processors() if jobs is None else jobs
         one_run = partial(measured, memory_bytes=memory_bytes, processes=most)
         self._local = self.enter_context(SpreadTasks[ScenarioPlan, Outcome](one_run, jobs))
@@ -101,7 +104,7 @@ class Workers(ExitStack):
         return self
 
     def evaluate(self, plans: Sequence[ScenarioPlan]) -> Answers:
-        """The outcomes of all plans as they end, each with the number of its plan."""
+        """Yields the outcomes of all plans as they end, each with the index of its plan."""
         cache = self._cache
         if cache is None:
             yield from self._run(plans)

@@ -1,1 +1,2 @@
-"""What to deploy: the cheapest servers that attain the targets, or the load that some carry."""
+"""What to deploy: the cheapest servers that attain the targets, or the load that a deployment
+carries."""

@@ -1,6 +1,6 @@
-"""The searches along the load: how much is carried, and where latency turns, as games of moves.
+"""Searches along the load, as generators of wanted runs: the load carried, and the latency knee.
 
-As in `race`, nothing here runs anything. A load is a factor on the rates of the scenario.
+As in `race`, nothing is run here. A load is a factor on the rates of the scenario.
 """
 
 import math
@@ -22,19 +22,20 @@ from windtunnel.search.plan.trials import (
 )
 
 MOST_DOUBLINGS = 10
-"""From the load of the scenario, up or down: a thousandth of it, and a thousand times as much."""
+"""From the load of the scenario, up or down: about a thousandth and a thousand times of it."""
 PRECISION = 0.02
-"""A load is known well enough when it is known to two parts in a hundred."""
+"""Relative precision of a load that counts as found."""
 MOST_STEPS_DOWN = 12
 DOUBLED = 2.0
 FLAT = 1.05
-"""Latency is that of a light load once half the load takes away no more than this."""
+"""A load may be light if halving it reduces latency by no more than this factor."""
 FAR_LIGHTER, NOT_FLAT = 16.0, 1.25
-"""Far beyond what is carried latency is flat too, as long as the run: so much less load tells."""
+"""Far above capacity latency is flat too, bounded by the length of the run. A load is light only if
+latency at this much less load is not lower by more than this factor."""
 
 
 class WantedLoad(NamedTuple):
-    """A run that is wanted: at this load, of this part of its length, with this seed."""
+    """A wanted run: its load, its share of the full length, and its seed."""
 
     load: float
     share: float
@@ -46,14 +47,14 @@ class WantedLoad(NamedTuple):
 
 
 class LoadResult(msgspec.Struct, frozen=True):
-    """What was found of the load that is carried."""
+    """The result of a search for the highest load that is carried."""
 
     carried: float | None
-    """None: not even the lightest that was tried."""
+    """None: not even the lightest load tried."""
     sure: ShareBounds | None
     confidence: float | None
     missed: float | None
-    """The lightest load above it that is not carried; None: every load that was tried is."""
+    """The lightest load above it that is not carried; None: every load tried was carried."""
     tests: int
     out_of_budget: bool
 
@@ -62,7 +63,8 @@ Asking = Generator[list[WantedLoad], Mapping[WantedLoad, Trial], None]
 
 
 class LoadSearch:
-    """The most traffic that is carried: brackets with short runs, halves with whole ones, tests."""
+    """Finds the highest load carried: brackets with short runs, bisects with whole runs, then
+    tests."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -70,7 +72,7 @@ class LoadSearch:
         self._ended = LoadResult(None, None, None, None, 0, out_of_budget=False)
 
     def moves(self) -> Asking:
-        """Asks for runs until the answer is known, or nothing may be spent any more."""
+        """Yields wanted runs until the answer is known or the budget is spent."""
         try:
             yield from self._search()
         except OutOfBudget:
@@ -101,7 +103,7 @@ class LoadSearch:
     def _bracket(
         self, start: float, by: float, stage: Stage
     ) -> Generator[list[WantedLoad], Mapping[WantedLoad, Trial], tuple[float | None, float | None]]:
-        """A load that is carried and one that is not; None at an end that has none."""
+        """A load that is carried and one that is not; None for an end that was not found."""
         load = start
         good = yield from self._good(load, stage)
         factor = by if good else 1.0 / by
@@ -113,7 +115,7 @@ class LoadSearch:
         return (load, None) if good else (None, load)
 
     def _test(self, load: float) -> Asking:
-        """With seeds that had no part in choosing, from the load that was found downwards."""
+        """Tests with seeds not used in choosing, from the load found downwards."""
         rules = self._rules
         stage = Stage(1.0, rules.test) if rules.test else rules.stages[-1]
         step = 1.0 + PRECISION / 2.0
@@ -145,7 +147,7 @@ def _runs(load: float, stage: Stage) -> list[WantedLoad]:
 
 
 def weight(load: float) -> float:
-    """How many times as many requests a run at that load has."""
+    """Cost of a run at that load, in runs at the scenario's own load."""
     return max(1.0, load)
 
 
@@ -154,14 +156,14 @@ def _within(load: float) -> bool:
 
 
 class Knee(msgspec.Struct, frozen=True):
-    """Where latency turns under one seed."""
+    """The latency knee under one seed."""
 
     seed: int
     light_load: float
     light_s: float
-    """The latency there."""
+    """The latency at the light load."""
     load: float | None
-    """Where it has doubled; None: nowhere, as far as was tried."""
+    """The load at which latency has doubled; None: at no load tried."""
     latency_s: float | None
 
 
@@ -169,7 +171,7 @@ KneeAsking = Generator[list[WantedLoad], Mapping[WantedLoad, float | None], None
 
 
 class KneeSearch:
-    """The load at which latency is twice that of a light load, for each seed."""
+    """Finds the load at which latency is twice that of a light load, for each seed."""
 
     def __init__(self, seeds: Sequence[int], budget: float) -> None:
         self._walks = [_LoadWalk(seed) for seed in seeds]
@@ -177,7 +179,7 @@ class KneeSearch:
         self.out_of_budget = False
 
     def moves(self) -> KneeAsking:
-        """Asks for whole runs, one for every seed at a time."""
+        """Yields whole runs, one for every seed at a time."""
         while True:
             asking = [walk for walk in self._walks if walk.next_load is not None]
             if not asking:
@@ -196,7 +198,7 @@ class KneeSearch:
 
 
 class _LoadWalk:
-    """Down to a light load, up to twice its latency, and then by halves between."""
+    """Descends to a light load, ascends to twice its latency, then bisects between the two."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -239,7 +241,7 @@ class _LoadWalk:
             self.next_load = load / 2.0
 
     def _settle(self, load: float) -> None:
-        """The load is light."""
+        """Takes the load as light and begins to look for the knee."""
         self._light = self._seen[load]
         self._light_load = load
         heavier = [one for one in self._seen if one >= load]
@@ -284,7 +286,7 @@ class _LoadWalk:
 
 
 def knee_interval(knees: Sequence[Knee], confidence: float) -> Interval | None:
-    """Where the knee is over all seeds; None where some seed has none."""
+    """Confidence interval of the knee over all seeds; None if a seed has no knee."""
     loads = [knee.load for knee in knees]
     known = [load for load in loads if load is not None]
     if not known or len(known) < len(loads):

@@ -1,7 +1,7 @@
-"""What no run could do better than: bounds from the step times and the memory of a server alone.
+"""Bounds that no run can beat, from the step times and the memory of a server alone.
 
-Each is an optimist. It leaves out queues, unequal loads, preemptions and everything that a request
-might have to wait for, so that what it rules out no run can bring back.
+Each bound is optimistic: it ignores queues, unequal loads, preemptions and all other waiting, so
+that a candidate it rules out could not attain its targets in any run.
 """
 
 import math
@@ -14,11 +14,12 @@ from windtunnel.search.plan.demand import ClassDemand, KnownRequest
 from windtunnel.workload.settings.sources import SloClass
 
 DOUBT = 0.9
-"""Times are taken for this much of what they are, since a model need not grow with its work."""
+"""Factor on step times, since the time of a step need not grow with its work."""
 DEVIATIONS = 4.0
-"""A part of the requests may by chance be this far from all of them."""
+"""Allowed sampling error, in standard deviations, when only some of the requests are examined."""
 ROOM = 1.5
-"""A cache holds this many times as many requests as of the mean size, since some are just begun."""
+"""A KV cache is assumed to hold this many times the requests of mean size, since some have just
+begun."""
 
 TOO_LONG = "requests-too-long"
 TTFT_FLOOR = "ttft-floor"
@@ -27,16 +28,17 @@ E2E_FLOOR = "e2e-floor"
 
 
 class Ruled(NamedTuple):
-    """Why servers of a kind can never do, however many there are."""
+    """Why servers of a kind cannot attain the targets, however many there are."""
 
     reason: str
     share: float
-    """At least this many requests of a class miss a target even alone on a server."""
+    """A lower bound on the share of requests of a class that miss a target even alone on a
+    server."""
     slo: str
 
 
 class EngineBounds:
-    """Servers of one kind."""
+    """The bounds for servers of one kind."""
 
     def __init__(self, model: StepTimeModel, limits: EngineLimits, queueing_s: float = 0.0) -> None:
         self.model = model
@@ -44,16 +46,16 @@ class EngineBounds:
         self.queueing_s = queueing_s
 
     def new_tokens(self, asked: KnownRequest) -> int:
-        """Of a prompt, those that must be computed when a cache has all that it may have."""
+        """Prompt tokens to compute if everything that may be cached is cached."""
         cached = asked.cached if self.limits.prefix_caching else 0
         return max(asked.prompt - cached, 1 if self.limits.compute_whole_hits else 0)
 
     def answer(self, asked: KnownRequest) -> int:
-        """The tokens that are written; the first of them comes with the prompt."""
+        """Output tokens; the first of them comes with the prompt."""
         return max(1, int(self.limits.answer_tokens(asked.prompt, asked.output)))
 
     def ttft_s(self, asked: KnownRequest) -> float:
-        """Alone on an empty server."""
+        """TTFT alone on an empty server."""
         most = int(self.limits.max_num_batched_tokens)
         if self.limits.long_prefill_threshold:
             most = min(most, int(self.limits.long_prefill_threshold))
@@ -68,14 +70,15 @@ class EngineBounds:
         return time_s
 
     def token_s(self, asked: KnownRequest) -> float:
-        """A further token, alone on an empty server."""
+        """Time of a further token, alone on an empty server."""
         return self.model.step_s(StepWork([], 1, asked.prompt, 1))
 
 
 def ruled_out(
     prefill: EngineBounds, decode: EngineBounds, demand: ClassDemand, attained: float
 ) -> Ruled | None:
-    """Why servers of these kinds never attain the targets of a class; they may be the same."""
+    """Why servers of these kinds (which may be one kind) never attain the targets of a class, if
+    so."""
     slo, asked = demand.slo, demand.asked
     long = [bool(_refusal(prefill, decode, one)) for one in asked]
     ttfts = [DOUBT * prefill.ttft_s(one) for one in asked]
@@ -107,44 +110,44 @@ def ruled_out(
 
 
 def _refusal(prefill: EngineBounds, decode: EngineBounds, asked: KnownRequest) -> str:
-    """Why no server takes it; an answer that is cut short may still be in time."""
+    """Why no server accepts the request; an answer that is cut short may still be in time."""
     return decode.limits.refusal(asked.prompt, asked.output) or prefill.limits.refusal(
         asked.prompt, 1
     )
 
 
 def _at_least(misses: Sequence[bool]) -> float:
-    """The share of all requests that misses, judged by some of them."""
+    """A lower bound on the share of all requests that miss, from a sample."""
     count = len(misses)
     share = sum(misses) / count
     return share - DEVIATIONS * math.sqrt(share * (1.0 - share) / count) - 1.0 / count
 
 
 class DueWork(NamedTuple):
-    """Work of a request: seconds of a server, and how soon after its arrival they are due."""
+    """Work of a request: server seconds, and how soon after arrival they are due."""
 
     seconds: float
     within_s: float
 
 
 class WorkCosts(NamedTuple):
-    """What work costs at least, in seconds of a server."""
+    """Lower bounds on the cost of work, in server seconds."""
 
     token_s: float
-    """Of a new token, in the best step of prompts alone."""
+    """Per new token, in the best prefill-only step."""
     decode_s: float
-    """Of a decode, in the best step of decodes alone."""
+    """Per decode, in the best decode-only step."""
     mixed: float
-    """The least that a step of both takes, of the sum of these."""
+    """The least time of a mixed step, relative to the sum of the two."""
 
 
 def fewest_servers(
     engine: EngineBounds, demands: Sequence[ClassDemand], attained: float, end_s: float
 ) -> tuple[int, int]:
-    """No fewer servers of this kind can do all of this in time: in all, and for answers alone.
+    """Lower bounds on the servers of this kind that finish in time: in all, and for answers alone.
 
-    `end_s` is when the run ends, and infinite when it ends by itself. By any time t, whatever was
-    due by then must be done: n servers have n * t seconds for it, in whatever order.
+    `end_s` is the end of the run, infinite if the run ends by itself. All work due by a time t must
+    be done by t, and n servers have n * t seconds for it, in any order.
     """
     moments = sorted({_moment(demand, part) for demand in demands for part in PARTS})
     if math.isfinite(end_s):
@@ -163,7 +166,7 @@ def fewest_servers(
 
 
 PARTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-"""Of the time in which requests come: moments at which the work is counted."""
+"""Moments at which work is counted, as multiples of the time in which requests arrive."""
 
 
 def _moment(demand: ClassDemand, part: float) -> float:
@@ -173,9 +176,10 @@ def _moment(demand: ClassDemand, part: float) -> float:
 def _due_by(
     moment: float, dues: Sequence[DueWork], demand: ClassDemand, attained: float, end_s: float
 ) -> float:
-    """Seconds of work that is due by a moment, but for the requests that may be late.
+    """Server seconds due by a moment, excluding the requests that may be late.
 
-    Arrivals are spread over the span; those that may be late are the ones with the most work.
+    Arrivals are spread evenly over the span; the requests with the most work are those that may be
+    late.
     """
     span_s = max(demand.span_s, 1e-9)
     parts = []
@@ -187,7 +191,7 @@ def _due_by(
 
 
 def _dues(engine: EngineBounds, demand: ClassDemand) -> list[list[DueWork]]:
-    """Work by each of the bounds that hold for it; the last of them is that of answers alone."""
+    """Work under each applicable bound; the last one covers answers alone."""
     slo = demand.slo
     answered = slo.tpot_s is not None or slo.e2e_s is not None
     requests = [one._replace(output=engine.answer(one)) for one in demand.asked]
@@ -211,7 +215,7 @@ def _dues(engine: EngineBounds, demand: ClassDemand) -> list[list[DueWork]]:
 
 
 def _deadline_s(slo: SloClass, asked: KnownRequest) -> float:
-    """Of its last token, after its arrival; infinite where no target says."""
+    """Deadline of the last token, after arrival; infinite if no target implies one."""
     late_s = math.inf if slo.e2e_s is None else slo.e2e_s
     if slo.tpot_s is not None and slo.ttft_s is not None:
         late_s = min(late_s, slo.ttft_s + (asked.output - 1) * slo.tpot_s)
@@ -219,12 +223,12 @@ def _deadline_s(slo: SloClass, asked: KnownRequest) -> float:
 
 
 def prices_of(engine: EngineBounds, requests: Sequence[KnownRequest]) -> WorkCosts:
-    """The least that work costs, whatever steps an engine makes of it.
+    """The least cost of work, however an engine forms its steps.
 
-    Of any step with t new tokens and d decodes, and any prices a and b of these, the time is at
-    least m * (a * t + b * d), where m is the least of time / (a * t + b * d) over all steps. So all
-    steps together take m * (a * T + b * D). With prices for which pure steps come out even, a mixed
-    step that does both for the time of one has a small m, and one that takes the sum an m of 1.
+    For any step with t new tokens and d decodes, and any prices a and b of these, the time is at
+    least m * (a * t + b * d), where m is the minimum of time / (a * t + b * d) over all steps. So
+    all steps together take at least m * (a * T + b * D). With the prices of the best pure steps, m
+    is small if a mixed step does both in the time of one, and 1 if it takes the sum.
     """
     weight = sum(one.output for one in requests)
     context = sum(one.output * (one.prompt + one.output / 2.0) for one in requests) / weight
@@ -252,7 +256,8 @@ def _most_decodes(engine: EngineBounds, own_context: float) -> int:
 
 
 PIECES = (1, 8, 64)
-"""Into how many prompts the new tokens of a step are cut: short ones have less to attend to."""
+"""Numbers of prompts that the new tokens of a step are split into: attention costs less for short
+ones."""
 
 
 def _step_s(engine: EngineBounds, mean_context: float, new: int, decodes: int) -> float:

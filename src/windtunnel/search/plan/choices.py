@@ -1,4 +1,5 @@
-"""What a plan chooses from: every value of every setting, from the scenario's `plan` or itself."""
+"""The choices of a plan: every value of every setting, from the scenario's `plan` or the
+scenario."""
 
 from typing import Any
 
@@ -14,38 +15,38 @@ from windtunnel.twin.settings import PoolSettings
 
 TENSOR_PARALLEL = (1, 2, 4, 8)
 BY_HARDWARE = ("physics", "roofline", "blis-trained-physics")
-"""Step times that follow from the accelerator."""
+"""Step-time models that depend on the accelerator."""
 SUGGESTED = PlanSettings()
-"""Of a scenario without the section."""
+"""Used for a scenario without the section."""
 
 Section = dict[str, Any]
 
 
 class PlanBudget(msgspec.Struct, frozen=True):
-    """What a deployment may use."""
+    """The resources that a deployment may use."""
 
     stock: dict[str, int]
-    """Accelerators that there are, by name; of others any number."""
+    """Available accelerators by name; unlimited for names not listed."""
     machine: int | None
-    """Accelerators of one machine."""
+    """Accelerators per machine."""
     dollars_per_hour: float | None
 
     def machines(self, servers: int, tensor_parallel: int) -> int:
-        """How many machines servers fill; each server is on as few as it can be."""
+        """Machines that the servers fill; each server is on as few machines as possible."""
         assert self.machine is not None
         if tensor_parallel >= self.machine:
             return servers * -(-tensor_parallel // self.machine)
         return -(-servers // (self.machine // tensor_parallel))
 
     def accelerators(self, servers: int, tensor_parallel: int) -> int:
-        """Accelerators that are taken, those included that a machine has left over."""
+        """Accelerators occupied, including those left idle on a machine."""
         if self.machine is None:
             return servers * tensor_parallel
         return self.machines(servers, tensor_parallel) * self.machine
 
 
 class Choices(msgspec.Struct, frozen=True):
-    """All that is combined. None stands for what the scenario has, whatever that is."""
+    """The values that are combined. None: as in the scenario."""
 
     models: tuple[str | None, ...]
     accelerators: tuple[str | None, ...]
@@ -59,25 +60,26 @@ class Choices(msgspec.Struct, frozen=True):
     decode: CountRange | None
     routers: tuple[Section | None, ...]
     scalers: tuple[Section | None, ...]
-    """None here: a number of servers that never changes."""
+    """None here: a fixed number of servers."""
     prices: dict[str, float]
     """Dollars per accelerator-hour, by name."""
     machine_price: float | None
-    """With a `fleet` of the scenario's own, the least for an accelerator of it in an hour: what a
-    deployment costs is measured then."""
+    """With a `fleet` in the scenario, the lowest price of one of its accelerators per hour; the
+    cost of a deployment is then measured."""
     budget: "PlanBudget"
     not_varied: tuple[str, ...]
-    """Sentences about what might have been tried."""
+    """Sentences about what was not varied."""
 
 
 def template_of(plan: ScenarioPlan) -> PoolSettings:
-    """The pool whose settings servers have but for what is chosen: one that does both, if any."""
+    """The pool that servers take their settings from, apart from what is chosen: one for both
+    prefill and decode, if any."""
     both = [pool for pool in plan.pools if pool.role == "both"]
     return (both or [pool for pool in plan.pools if pool.role == "decode"] or [*plan.pools])[0]
 
 
 def choices_of(plan: ScenarioPlan) -> Choices:
-    """From the section `plan`, and where it is silent from the rest of the scenario."""
+    """Choices from the section `plan`; where it is silent, from the rest of the scenario."""
     planning = plan.sections.plan or SUGGESTED
     pool = template_of(plan)
     _refuse_many_pools(plan)
@@ -147,7 +149,7 @@ OF_HARDWARE = [
 
 
 def _refuse_hardware(planning: PlanSettings) -> None:
-    """Machines and pods of the scenario say what a server is and costs: a plan counts them."""
+    """Rejects hardware choices where machines or gangs define what a server is and costs."""
     for name in OF_HARDWARE:
         if getattr(planning, name):
             raise InputError(
@@ -205,7 +207,7 @@ def _accelerators(
 
 
 def _around(plan: ScenarioPlan, role: str) -> CountRange:
-    """Of a scenario that has such pools: from one server to twice as many as it has."""
+    """For a scenario with such pools: from one server to twice as many as it has."""
     have = sum(pool.replicas for pool in plan.pools if pool.role == role)
     return CountRange(min=1, max=max(2, 2 * have))
 
@@ -224,5 +226,5 @@ def _scalers(
 
 
 def _has_profile(pool: PoolSettings) -> bool:
-    """Whether the scenario names one, which belongs to its accelerator."""
+    """Whether the pool names a profile, which is specific to its accelerator."""
     return isinstance(pool.step_time, PhysicsStepTime) and pool.step_time.profile is not None

@@ -1,8 +1,8 @@
-"""How sure one can be of a share of requests, from a few runs of different seeds.
+"""Confidence bounds on a share of requests, from a few runs with different seeds.
 
 Requests of one run are late together, so a run is one observation, however many requests it has:
-Student's t over the runs gives the bound. Where hardly any request is late all runs are alike, and
-their spread says too little; Wilson's bound for that many requests then holds it down.
+Student's t over the runs gives the bound. Where hardly any request is late, all runs are alike and
+their spread is too small; Wilson's bound for that many requests then widens it.
 """
 
 import math
@@ -13,11 +13,12 @@ from typing import NamedTuple
 from windtunnel.core.intervals import mean_interval
 
 TOGETHER = 8.0
-"""Requests of one run that are late together, at a guess: what one run alone may be taken for."""
+"""Assumed number of requests in one run that are late together; used where there is only one
+run."""
 
 
 class ShareBounds(NamedTuple):
-    """A share, and the bounds that it is above, and below, with the confidence asked for each."""
+    """A share with a lower and an upper bound, each with the requested confidence."""
 
     share: float
     low: float
@@ -25,7 +26,7 @@ class ShareBounds(NamedTuple):
 
 
 def share_bounds(shares: Sequence[float], counts: Sequence[int], confidence: float) -> ShareBounds:
-    """Of the share over all seeds, from those of some runs and their numbers of requests."""
+    """Bounds on the share over all seeds, from the shares and request counts of some runs."""
     assert shares
     total = sum(counts)
     mean = math.fsum(shares) / len(shares)
@@ -38,13 +39,14 @@ def share_bounds(shares: Sequence[float], counts: Sequence[int], confidence: flo
 
 
 def exact_share(shares: Sequence[float]) -> ShareBounds:
-    """Of a run in which nothing is left to chance."""
+    """The share of runs that do not depend on chance."""
     share = math.fsum(shares) / len(shares)
     return ShareBounds(share, share, share)
 
 
 def wilson(share: float, count: float, confidence: float) -> tuple[float, float]:
-    """Bounds of a probability, each with that confidence, when `share` of `count` came true."""
+    """Lower and upper bound of a probability, each with that confidence, given `share` of
+    `count`."""
     if count <= 0.0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf(confidence)
@@ -57,10 +59,10 @@ def wilson(share: float, count: float, confidence: float) -> tuple[float, float]
 
 
 def confidence_of_test(confidence: float, test: int) -> float:
-    """The confidence of the test of that number, from 0, so that all tests together have theirs.
+    """The confidence of test number `test`, from 0, so that all tests together have `confidence`.
 
-    Six tenths of what may go wrong are spent on the first, a quarter of that on the second, a ninth
-    on the third: the squares' reciprocals add up, so that the chance that any of them, however many
-    there are, calls good what is not stays below it.
+    About six tenths of the error probability go to the first test, a quarter of that to the second,
+    a ninth to the third: the reciprocals of squares have a finite sum, so the probability that any
+    test, however many there are, passes wrongly stays below the total.
     """
     return 1.0 - (1.0 - confidence) * 6.0 / (math.pi * (test + 1)) ** 2

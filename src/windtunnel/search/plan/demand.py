@@ -1,4 +1,4 @@
-"""What the traffic of a scenario asks for: its requests as far as they are known before a run."""
+"""The demand of a scenario's traffic: its requests as far as they are known before a run."""
 
 import math
 from typing import NamedTuple
@@ -14,7 +14,7 @@ MOST_KEPT = 1_000
 
 
 class KnownRequest(NamedTuple):
-    """A request: its prompt, the start of it that a cache may have, and its answer."""
+    """A request in tokens: its prompt, the prefix of it that may be cached, and its output."""
 
     prompt: int
     cached: int
@@ -22,7 +22,7 @@ class KnownRequest(NamedTuple):
 
 
 class ClassDemand:
-    """The requests of one class of service, or a fair part of them."""
+    """The requests of one SLO class, or a representative sample of them."""
 
     def __init__(
         self, name: str, slo: SloClass, asked: list[KnownRequest], total: float, span_s: float
@@ -35,16 +35,16 @@ class ClassDemand:
 
 
 class TrafficTraits(NamedTuple):
-    """What may be concluded from a part of a run."""
+    """What part of a run says about the whole."""
 
     steady: bool
-    """Whether its beginning is like the rest: the rate does not change, and no file is replayed."""
+    """Whether the beginning is like the rest: the rate does not change, and no file is replayed."""
     open_loop: bool
-    """Whether all requests come whatever becomes of those before."""
+    """Whether arrivals do not depend on the completion of earlier requests."""
 
 
 def traits_of(plan: ScenarioPlan) -> TrafficTraits:
-    """Of a scenario's traffic."""
+    """The traits of a scenario's traffic."""
     steady = open_loop = True
     for entry in plan.workload:
         if isinstance(entry, ReplaySettings):
@@ -60,10 +60,10 @@ def traits_of(plan: ScenarioPlan) -> TrafficTraits:
 
 
 def demands_of(plan: ScenarioPlan, goals: tuple[str, ...]) -> list[ClassDemand]:
-    """Of the classes of `goals`, as far as they can be told; none of a class that cannot be.
+    """The demand of the classes in `goals`; a class of unknown demand is omitted.
 
-    A closed loop sends as fast as the servers answer, so that nothing is known
-    of such traffic before a run. Of traffic that changes, and is too long to be read, neither.
+    A closed loop sends as fast as the servers answer, so nothing is known about such traffic before
+    a run. The same holds for traffic that changes and is too long to read.
     """
     traits = traits_of(plan)
     if not traits.open_loop:
@@ -96,7 +96,7 @@ def demands_of(plan: ScenarioPlan, goals: tuple[str, ...]) -> list[ClassDemand]:
 
 
 def _length_s(plan: ScenarioPlan, read_s: float) -> float:
-    """How long traffic goes on that was read up to then."""
+    """The length of traffic that was read up to a time."""
     if plan.duration_s is not None:
         return max(plan.duration_s, read_s)
     ends = [

@@ -48,11 +48,11 @@ from windtunnel.workload.settings.sources import SourceSettings
 
 DOLLARS, ACCELERATORS = "$", "accelerators"
 SHOWN_OF_THE_RULED = 4
-"""Candidates that get a short run when bounds rule out all, to tell what comes closest."""
+"""Candidates that get a short run when bounds rule out all, to show which comes closest."""
 
 
 class DeploymentSpace(NamedTuple):
-    """What is chosen from, and what the answer is held to."""
+    """The candidates to choose from, and the goal of the search."""
 
     base: ScenarioPlan
     goal: Goal
@@ -61,11 +61,11 @@ class DeploymentSpace(NamedTuple):
     lengths: RunLengths
     unit: str
     bounded: bool
-    """Whether the traffic told enough of itself for bounds."""
+    """Whether demand is known before a run, so that bounds could be computed."""
 
 
 def space_of(origin: Origin, base: ScenarioPlan, goal: Goal, seeds: int) -> DeploymentSpace:
-    """Everything that may be tried."""
+    """Builds the space of everything that may be tried."""
     choices = choices_of(base)
     demands = demands_of(base, goal.classes)
     kinds = kinds_of(origin, base, choices, demands, goal)
@@ -76,17 +76,17 @@ def space_of(origin: Origin, base: ScenarioPlan, goal: Goal, seeds: int) -> Depl
 
 
 def _unit(kinds: Sequence[ServerKind], choices: Choices) -> str:
-    """Dollars; or accelerators, where no price is known."""
+    """Dollars, or accelerators if no price is known."""
     priced = choices.machine_price is not None or any(kind.prices for kind in kinds)
     return DOLLARS if priced else ACCELERATORS
 
 
 NOTHING = RaceResult(None, (), None, {}, 0, 0.0, out_of_budget=False, tests=0)
-"""Of a search without candidates."""
+"""The result of a search without candidates."""
 
 
 class DeploymentSearch:
-    """Drives a race over a space with workers."""
+    """Runs a race over a space on workers."""
 
     def __init__(self, space: DeploymentSpace, means: SearchResources) -> None:
         self._space = space
@@ -104,7 +104,8 @@ class DeploymentSearch:
         return trial_of(outcome, self._space.goal, _prices(self._space, run.number))
 
     def _doing(self, run: WantedRun, outcome: Outcome) -> str:
-        """Which runs these are, and the cheapest that attained in its last run, or came closest."""
+        """The kind of the current runs, and the best candidate so far: the cheapest that attained,
+        or the closest."""
         space, seen = self._space, self._so_far
         seen[run.number] = self._trial(run, outcome).worst
         good = [number for number, worst in seen.items() if worst >= space.goal.attained]
@@ -120,11 +121,11 @@ class DeploymentSearch:
 
     @property
     def spent(self) -> float:
-        """Whole runs."""
+        """Cost of the runs so far, in whole runs."""
         return self._driver.spent
 
     def run(self) -> dict[str, Any]:
-        """The answer as plain data: what `plan.json` says."""
+        """Returns the answer as plain data: the contents of `plan.json`."""
         space = self._space
         lanes = lanes_of(space)
         ended = self.race(lanes, self._budget) if lanes else self.least_hopeless()
@@ -133,7 +134,7 @@ class DeploymentSearch:
     def race(
         self, lanes: Sequence[ServerCounts], budget: float, runners_up: int = RUNNERS_UP
     ) -> RaceResult:
-        """The cheapest of these lanes that attains the goal; no run is run twice."""
+        """Finds the cheapest entrant of these lanes that attains the goal; no run is repeated."""
         goal, lengths = self._space.goal, self._space.lengths
         rules = Rules(
             attained=goal.attained,
@@ -149,7 +150,8 @@ class DeploymentSearch:
         return race.ended()
 
     def least_hopeless(self) -> RaceResult:
-        """Every candidate is ruled out before any run: short runs tell how far off the best are."""
+        """Short runs of the most promising candidates, to show how far off they are when bounds
+        rule out all."""
         built = [
             one for one in self._space.candidates if one.kind.plan is not None and not one.over
         ]
@@ -186,7 +188,7 @@ class DeploymentSearch:
 
 
 def _reach(candidate: Candidate) -> float:
-    """How near a candidate that is ruled out comes to what bounds ask for."""
+    """How near a ruled-out candidate comes to its bounds."""
     kind = candidate.kind
     if kind.ruled is not None:
         return -kind.ruled.share
@@ -210,14 +212,14 @@ def _prices(space: DeploymentSpace, number: int) -> dict[str, float] | None:
 
 
 def _idle_factor(space: DeploymentSpace, candidate: Candidate) -> float:
-    """Accelerators that are paid for, per one that a server has: whole machines are."""
+    """Accelerators paid for per accelerator used: whole machines are paid for."""
     degree = candidate.kind.hardware.tensor_parallel
     used = candidate.total * degree
     return space.choices.budget.accelerators(candidate.total, degree) / used if used else 1.0
 
 
 def _cost(space: DeploymentSpace, candidate: Candidate) -> float:
-    """Of an hour of its servers; of what scales, of those that it never goes below."""
+    """Cost per hour of its servers; for an autoscaled candidate, of its minimum."""
     kind = candidate.kind
     each = kind.prices if space.unit == DOLLARS else kind.accelerators
     machine = space.choices.machine_price
@@ -232,7 +234,8 @@ def _cost(space: DeploymentSpace, candidate: Candidate) -> float:
 
 
 def lanes_of(space: DeploymentSpace) -> list[ServerCounts]:
-    """Candidates that bounds leave, by kind and, where prompts are apart, by servers for them."""
+    """Candidates that bounds leave, by kind and, for separate prefill, by the number of prefill
+    servers."""
     groups: dict[tuple[int, tuple[int, ...]], list[Candidate]] = {}
     for candidate in space.candidates:
         if candidate.possible:
@@ -253,10 +256,10 @@ def lanes_of(space: DeploymentSpace) -> list[ServerCounts]:
 
 
 def _not_comparable(group: Sequence[Candidate]) -> int:
-    """How many of a lane, from the smallest on, may do better than one with more servers.
+    """How many of a lane's smallest candidates may do better than one with more servers.
 
-    A router of one's own may do anything. Where caches help, one server has all of them, and two
-    that share the traffic have half each: from two on, more servers are never worse.
+    A custom router may do anything. Where prefix caches help, a single server holds all prefixes,
+    while two that share the traffic hold half each: from two on, more servers are never worse.
     """
     plan = group[0].kind.plan
     assert plan is not None
@@ -321,7 +324,7 @@ def answer_of(
 
 
 def _name_equal_costs(rows: Sequence[dict[str, Any]], best: float) -> None:
-    """More servers may cost the same, where machines are paid for as a whole."""
+    """Notes candidates that cost no more than the answer: whole machines are paid for."""
     for row in rows:
         if row["reason"] == DEARER and row["cost_per_hour"] <= best:
             row["why"] = "costs as much as the answer"
@@ -330,7 +333,8 @@ def _name_equal_costs(rows: Sequence[dict[str, Any]], best: float) -> None:
 def _trust(
     space: DeploymentSpace, ended: RaceResult, outcomes: Mapping[WantedRun, Outcome]
 ) -> dict[str, Any] | None:
-    """Of the answer, or of what comes closest; None where nothing could be simulated."""
+    """Trust in the answer or, without one, in the closest candidate; None if nothing was
+    simulated."""
     number = ended.closest if ended.best is None else ended.best
     if number is None:
         return None
@@ -339,7 +343,7 @@ def _trust(
 
 
 def _by_target(goal: Goal, outcomes: Mapping[WantedRun, Outcome]) -> dict[int, dict[str, float]]:
-    """What share kept each target, in the longest runs of each candidate, of its worst class."""
+    """Share of requests within each target, by class, in the longest runs of each candidate."""
     longest: dict[int, float] = {}
     for run in outcomes:
         longest[run.number] = max(longest.get(run.number, 0.0), run.share)
@@ -395,7 +399,7 @@ def _row(
 
 
 def _ruled(candidate: Candidate) -> CandidateVerdict:
-    """Of one that never came to a run."""
+    """The verdict on a candidate that was never run."""
     kind = candidate.kind
     if kind.plan is None:
         return CandidateVerdict(DOES_NOT_FIT, sentence=kind.sentence)
@@ -407,7 +411,7 @@ def _ruled(candidate: Candidate) -> CandidateVerdict:
 
 
 def _not_tried(space: DeploymentSpace, ended: RaceResult) -> list[str]:
-    """What a reader might take for tried."""
+    """Notes what was not tried, though a reader might assume it was."""
     notes = list(space.choices.not_varied)
     if not space.bounded:
         notes.append(

@@ -1,4 +1,4 @@
-"""What a deployment must attain: the classes of service that count, and how surely."""
+"""The goal of a plan: the SLO classes that count, the share to attain, and the confidence."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,24 +17,25 @@ TARGETS = ("ttft", "tpot", "e2e")
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """Each of the classes must attain the share, with the confidence."""
+    """The share that each of the classes must attain, and the confidence required."""
 
     classes: tuple[str, ...]
     attained: float
     confidence: float
     targets: tuple[tuple[str, str], ...] = ()
-    """Classes and targets that must each be attained; none: all of a class jointly."""
+    """Pairs of class and target, each to be attained separately; empty: all targets of a class
+    jointly."""
 
     @property
     def shares(self) -> list[tuple[str, str]]:
-        """The classes, each with the figure that must be as large as `attained`."""
+        """The classes, each with the figure that must be at least `attained`."""
         if not self.targets:
             return [(name, f"slo.{name}.attained") for name in self.classes]
         return [(name, f"slo.{name}.attained_by.{target}") for name, target in self.targets]
 
     @property
     def together(self) -> float:
-        """The least share of a class that keeps all of its targets, if each is attained."""
+        """The least share of a class that meets all of its targets if each target is attained."""
         most = max(sum(one == name for one, _ in self.targets) for name in self.classes)
         return max(0.0, 1.0 - max(1, most) * (1.0 - self.attained))
 
@@ -47,7 +48,7 @@ def goal_of(
     *,
     each_target: bool = False,
 ) -> Goal:
-    """Of a scenario; where no classes are named, all that have targets and requests."""
+    """The goal for a scenario; if no classes are named, all that have targets and requests."""
     used = [entry.slo for entry in plan.workload]
     # The requests of a trace may have any class.
     any_class = any(
@@ -81,14 +82,14 @@ def goal_of(
 
 
 def has_targets(slo: SloClass) -> bool:
-    """Whether a class has a target."""
+    """Whether a class has any target."""
     return any(target is not None for target in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
 
 
 def trial_of(outcome: Outcome, goal: Goal, prices: Mapping[str, float] | None) -> Trial:
-    """What a run says of a goal.
+    """Evaluates a run against a goal.
 
-    `prices` are of an hour of one accelerator, by pool; None: it costs what its machines cost.
+    `prices` are per accelerator-hour, by pool; None: the cost is that of the machines.
     """
     if isinstance(outcome, FailedRun):
         return Trial((), (), 0.0, outcome.sentence)
@@ -103,7 +104,7 @@ def trial_of(outcome: Outcome, goal: Goal, prices: Mapping[str, float] | None) -
 
 
 def cost_per_hour(metrics: Metrics, prices: Mapping[str, float] | None) -> float:
-    """What the servers of a run cost in an hour of it, on average."""
+    """The average hourly cost of the servers of a run."""
     seconds = float(metrics["simulated_seconds"] or 0.0)
     if not seconds:
         return 0.0

@@ -1,7 +1,7 @@
 """The cheapest joint choice of deployments, one for each of several models, within one budget.
 
-It knows no scenario and runs nothing. Models share accelerators and machines: servers of two of
-them may be on one machine.
+It knows no scenario and runs nothing. Models share accelerators and machines: servers of two models
+may be on one machine.
 """
 
 import math
@@ -11,11 +11,11 @@ from typing import NamedTuple
 from windtunnel.search.plan.choices import PlanBudget
 
 DECIMALS = 9
-"""Of a cost."""
+"""Digits to which a cost is rounded."""
 
 
 class Use(NamedTuple):
-    """What a deployment takes: servers, accelerators per server, and dollars per accelerator.
+    """The resources of a deployment: servers, accelerators per server, and dollars per accelerator.
 
     Without prices an accelerator costs 1.
     """
@@ -35,17 +35,18 @@ class Use(NamedTuple):
 
 
 class JointUse(NamedTuple):
-    """What deployments take of one accelerator together."""
+    """The joint use of one type of accelerator by several deployments."""
 
     used: int
-    """By servers."""
+    """Accelerators used by servers."""
     taken: int
-    """With those that whole machines have left over."""
+    """The same with those left idle in whole machines."""
     cost: float
 
 
 def taken_by(uses: Sequence[Use], machine: int | None) -> dict[str, JointUse]:
-    """By accelerator; idle ones of a machine cost what the dearest use of their kind does."""
+    """Joint use by accelerator; idle ones of a machine cost as much as the most expensive use of
+    their type."""
     found = {}
     for name in dict.fromkeys(use.accelerator for use in uses):
         own = [use for use in uses if use.accelerator == name]
@@ -57,14 +58,14 @@ def taken_by(uses: Sequence[Use], machine: int | None) -> dict[str, JointUse]:
 
 
 def cost_of(parts: Iterable[Use | JointUse]) -> float:
-    """The sum; whatever order they are added in, equal costs are equal."""
+    """The total cost, rounded so that it does not depend on the order of summation."""
     return round(math.fsum(one.cost for one in parts), DECIMALS)
 
 
 def machines(uses: Sequence[Use], machine: int) -> int:
-    """How many machines servers fill, the largest first; a server is on as few as it can be.
+    """Machines that the servers fill, largest servers first; a server is on as few as possible.
 
-    The fewest possible where each size divides the next larger one, as powers of two do.
+    This is the minimum where each size divides the next larger one, as powers of two do.
     """
     free = [0] * (machine + 1)  # machines by accelerators that are free
     count = 0
@@ -92,7 +93,7 @@ def machines(uses: Sequence[Use], machine: int) -> int:
 
 
 def usable(budget: PlanBudget, accelerator: str) -> int | None:
-    """Accelerators of the stock that can be used: those in whole machines; None: any number."""
+    """Accelerators of the stock that can be used, those in whole machines; None: unlimited."""
     stock = budget.stock.get(accelerator)
     if stock is None or budget.machine is None:
         return stock
@@ -100,7 +101,7 @@ def usable(budget: PlanBudget, accelerator: str) -> int | None:
 
 
 def fits(taken: Mapping[str, JointUse], budget: PlanBudget) -> bool:
-    """Whether that is within the stock and the money."""
+    """Whether the use is within the stock and the hourly budget."""
     for name, one in taken.items():
         most = usable(budget, name)
         if most is not None and one.taken > most:
@@ -110,7 +111,7 @@ def fits(taken: Mapping[str, JointUse], budget: PlanBudget) -> bool:
 
 
 def _undominated(own: Sequence[Use]) -> list[int]:
-    """Options but those in whose place another one always fits, and costs no more."""
+    """Options without those that another option can always replace at no higher cost."""
 
     def replaces(other: Use, use: Use) -> bool:
         return (
@@ -132,10 +133,10 @@ def _undominated(own: Sequence[Use]) -> list[int]:
 
 
 def cheapest(options: Sequence[Sequence[Use]], budget: PlanBudget) -> list[int | None]:
-    """By model: which of its options; None: it is not served.
+    """The index of the chosen option for each model; None: the model is not served.
 
-    As few models as possible are not served, and of such choices it is the cheapest, with the most
-    of it idle. Exact, by branch and bound; of equals the first.
+    Leaves as few models as possible unserved, then minimizes cost, then prefers more of it to be
+    idle. Exact, by branch and bound; of equal choices, the first one found.
     """
     ranked = []
     for own in options:

@@ -1,4 +1,4 @@
-"""What candidates are called, and why each is not the answer, in words."""
+"""Labels of candidates, and a sentence why each is not the answer."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -34,18 +34,18 @@ FLOORS = {
 
 
 def percent(share: float) -> str:
-    """One decimal, and never 100.0 for less than all."""
+    """Formats a share with one decimal, never as 100.0% if it is less than all."""
     shown = f"{100.0 * share:.1f}"
     return "99.9%" if shown == "100.0" and share < 1.0 else f"{shown}%"
 
 
 def _alone(runs: int) -> str:
-    """What is said of a single run: other seeds may differ more than its bounds say."""
+    """Marks a result from a single run: other seeds may differ by more than its bounds."""
     return " in one run" if runs == 1 else ""
 
 
 class CandidateLabels:
-    """Names say what candidates differ in, and little else."""
+    """Labels that name only what candidates differ in."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._candidates = candidates
@@ -62,7 +62,7 @@ class CandidateLabels:
 
     @staticmethod
     def _varies(name: str, kinds: Sequence[ServerKind]) -> bool:
-        """Whether a setting was chosen, and does not just follow from the accelerator."""
+        """Whether a setting was varied rather than implied by the accelerator."""
         found: dict[tuple[str | None, int], object] = {}
         for kind in kinds:
             own = kind.hardware
@@ -72,7 +72,8 @@ class CandidateLabels:
         return False
 
     def of(self, candidate: Candidate) -> str:
-        """`24 x h100-sxm (6 servers, tp 4), least-loaded`: accelerators, and servers of them."""
+        """`24 x h100-sxm (6 servers, tp 4), least-loaded`: accelerators, then servers and
+        settings."""
         kind = candidate.kind
         hardware, roles = kind.hardware, [""] * len(candidate.servers)
         if kind.frame.shape == SPLIT:
@@ -89,7 +90,7 @@ class CandidateLabels:
         return ", ".join([first, *self._rest(kind)])
 
     def kind(self, kind: ServerKind) -> str:
-        """The same without the servers."""
+        """The same without the number of servers."""
         first = [kind.hardware.accelerator] if kind.hardware.accelerator else []
         if kind.hardware.accelerator:
             first.append(f"tp {kind.hardware.tensor_parallel}")
@@ -106,7 +107,7 @@ class CandidateLabels:
     def why(
         self, candidate: Candidate, verdict: CandidateVerdict, kept: Mapping[str, float]
     ) -> str:
-        """One sentence. `kept` is the share of requests that kept each target."""
+        """One sentence. `kept` is the share of requests that met each target."""
         kind, reason = candidate.kind, verdict.reason
         if reason in FLOORS and kind.ruled is not None:
             who = f"{percent(kind.ruled.share)} or more of {kind.ruled.slo}"

@@ -1,4 +1,5 @@
-"""`plan --find load` and `--find knee`: what one deployment carries, and where latency turns."""
+"""`plan --find load` and `--find knee`: the load that a deployment carries, and its latency
+knee."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -38,10 +39,11 @@ T = TypeVar("T")
 
 
 def loaded(plan: ScenarioPlan, load: float) -> ScenarioPlan:
-    """The scenario with all its rates times `load`.
+    """The scenario with all its rates multiplied by `load`.
 
-    Those are the arrivals of open loops and of sessions, the users of closed loops, the speedup of
-    traces. A heavier load has more requests, so that it lasts as long; a lighter one has no fewer.
+    Rates are the arrivals of open loops and sessions, the users of closed loops, and the speedup of
+    traces. A heavier load has more requests, so that the run lasts as long; a lighter one has no
+    fewer.
     """
     return plan.changed(workload=[_loaded(entry, load) for entry in plan.workload])
 
@@ -55,7 +57,7 @@ def _loaded(entry: WorkloadEntry, load: float) -> WorkloadEntry:
 
 
 def offered(plan: ScenarioPlan) -> float | None:
-    """Requests, or conversations, that begin in a second; None where that changes."""
+    """Requests, or conversations, that begin per second; None if that changes."""
     rates = []
     for entry in plan.workload:
         if not isinstance(entry, SourceSettings) or entry.rate_curve is not None:
@@ -69,7 +71,7 @@ def offered(plan: ScenarioPlan) -> float | None:
 def _driver(
     base: ScenarioPlan, means: SearchResources, seen: Callable[[Outcome], T]
 ) -> RunDriver[WantedLoad, T]:
-    """Runs a scenario at loads."""
+    """A driver that runs the scenario at different loads."""
     return RunDriver(
         means,
         # Cut short first: as many requests at any load.
@@ -82,7 +84,7 @@ def _driver(
 def _curve(
     base: ScenarioPlan, outcomes: Mapping[WantedLoad, Outcome], goal: Goal | None
 ) -> list[dict[str, Any]]:
-    """What was seen at each load, by the longest runs there; from light to heavy."""
+    """The figures at each load, from its longest runs; from light to heavy."""
     loads: dict[float, list[tuple[WantedLoad, Metrics]]] = {}
     for run, outcome in outcomes.items():
         if isinstance(outcome, MeasuredRun):
@@ -118,7 +120,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def find_load(base: ScenarioPlan, goal: Goal, seeds: int, means: SearchResources) -> dict[str, Any]:
-    """The most traffic that the scenario's own servers carry, as plain data."""
+    """Finds the highest load that the scenario's own servers carry; returns plain data."""
     lengths = lengths_of(base, seeds)
     rules = Rules(goal.attained, goal.confidence, lengths.stages, lengths.test, means.budget)
     search = LoadSearch(rules)
@@ -161,7 +163,7 @@ def _carried(base: ScenarioPlan, ended: LoadResult) -> dict[str, Any] | None:
 def find_knee(
     base: ScenarioPlan, goal: Goal | None, confidence: float, seeds: int, means: SearchResources
 ) -> dict[str, Any]:
-    """Where the latency of the scenario's own servers turns, as plain data."""
+    """Finds the latency knee of the scenario's own servers; returns plain data."""
     first = base.seed
     chosen = range(first, first + seeds) if draws(base) else range(first, first + 1)
     # With a duration a light load would have few requests: then count them, where that is the same.
@@ -208,7 +210,7 @@ def _latency(outcome: Outcome) -> float | None:
 def _trust(
     base: ScenarioPlan, outcomes: Mapping[WantedLoad, Outcome], goal: Goal | None
 ) -> dict[str, Any] | None:
-    """Of the scenario's own servers; None where no run of them ended."""
+    """Trust in the scenario's own servers; None if no run of them completed."""
     if not any(isinstance(outcome, MeasuredRun) for outcome in outcomes.values()):
         return None
     runs = ((run.load, outcome) for run, outcome in outcomes.items())

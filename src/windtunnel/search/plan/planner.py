@@ -22,7 +22,7 @@ USUAL_BUDGET = 400
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What is asked. None: as the scenario's `plan` says, or else its defaults."""
+    """The question of a plan. None: as in the scenario's `plan`, or its defaults."""
 
     find: str = DEPLOYMENT
     attained: float | None = None
@@ -34,7 +34,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def answer(origin: Origin, question: Question, workers: Workers, told: Told) -> dict[str, Any]:
-    """What `plan.json` says."""
+    """Returns the contents of `plan.json`."""
     _refuse(question)
     base = origin.plan(seed=question.seed, option="plan")
     means = SearchResources(workers, question.budget, told)
@@ -62,7 +62,7 @@ def _answer_for_several(
 
 
 def _refuse(question: Question) -> None:
-    """Bounds that the command line has checked, for calls from Python."""
+    """Checks the bounds that the command line also checks, for calls from Python."""
     if question.find not in FINDS:
         hint = nearest(question.find, FINDS)
         raise InputError(f"find is {question.find!r}", allowed=", ".join(FINDS), hint=hint)
@@ -94,7 +94,7 @@ def _goal(base: ScenarioPlan, question: Question) -> Goal:
 
 
 def _goal_if_any(base: ScenarioPlan, question: Question) -> Goal | None:
-    """A knee can be found without targets, too."""
+    """The goal, or None: a knee can be found without targets."""
     try:
         return _goal(base, question)
     except InputError:

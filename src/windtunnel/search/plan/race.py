@@ -1,9 +1,9 @@
-"""The search for the cheapest deployment, as a game of moves: what runs next, what is out.
+"""The search for the cheapest deployment, as a generator of wanted runs.
 
-It knows no scenario and runs nothing. It is given lanes of entrants (deployments that differ in
-their number of servers alone), asks for runs in batches, gets their results, and ends with
-a winner and a verdict on all others. What it asks depends on the answers alone, never on when
-they came or which worker ran them.
+It knows no scenario and runs nothing. It is given lanes of entrants (deployments that differ only
+in their number of servers), asks for runs in batches, receives their results, and ends with a
+winner and a verdict on all others. Its requests depend only on the results, never on when they
+arrived or which worker ran them.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -34,21 +34,22 @@ RUNNER_UP = "runner-up"
 BEST = "best"
 
 WIDTH = 4
-"""Entrants that go a stage further at a time: its own number, however many workers there are."""
+"""Entrants that advance a stage at a time; a constant, so that results do not depend on the
+workers."""
 SCREENED = 16
-"""Lanes that have their short runs at a time, for the same reason."""
+"""Lanes that have their short runs at a time; a constant for the same reason."""
 FAR_DEARER = 2.0
-"""Runners-up cost at most this many times as much as the answer."""
+"""Runners-up cost at most this many times the answer."""
 CLEARLY = 0.1
-"""A run alone may be this part worse than many: caches are cold at first, and seeds differ."""
+"""How much lower a single run may attain than many: caches are cold at first, and seeds differ."""
 SURE_OF_A_MISS = 0.999
 
 
 class Entrant(NamedTuple):
-    """A deployment: its number, its servers, and dollars for an hour of them.
+    """A deployment: its number, its servers, and their cost per hour.
 
-    `scales`: an autoscaler changes their number, or a fleet bills its machines, so that this is
-    the least they cost.
+    `scales`: an autoscaler changes the number of servers, or a fleet bills its machines, so that
+    this is their minimum cost.
     """
 
     number: int
@@ -58,14 +59,14 @@ class Entrant(NamedTuple):
 
 
 class ServerCounts(NamedTuple):
-    """Entrants from few servers to many. `rising`: one with more is never worse than with fewer."""
+    """Entrants from few servers to many. `rising`: more servers are never worse than fewer."""
 
     entrants: tuple[Entrant, ...]
     rising: bool
 
 
 class WantedRun(NamedTuple):
-    """A run that is wanted: of an entrant, of this part of its length, with this seed."""
+    """A wanted run: its entrant, its share of the full length, and its seed."""
 
     number: int
     share: float
@@ -77,35 +78,35 @@ class WantedRun(NamedTuple):
 
 
 class CandidateVerdict(msgspec.Struct, frozen=True):
-    """Why an entrant is what it is, with the numbers that said so."""
+    """The verdict on an entrant, with the figures behind it."""
 
     reason: str
     share: float | None = None
-    """Of its length, of the runs that it is judged by."""
+    """Length of the runs it is judged by, as a share of a whole run."""
     runs: int = 0
     attained: float | None = None
-    """By the class that does worst."""
+    """Attainment of the worst class."""
     low: float | None = None
     high: float | None = None
     confidence: float | None = None
     cost: float | None = None
-    """Dollars an hour, as measured where it scales."""
+    """Cost per hour; measured for an entrant that scales."""
     instead: int | None = None
-    """The entrant with more servers that misses too, or the answer that is cheaper."""
+    """The entrant with more servers that misses too, or the cheaper answer."""
     reached: float | None = None
-    """What the former attains."""
+    """The attainment of that entrant with more servers."""
     reached_runs: int = 0
-    """In how many runs."""
+    """The number of its runs."""
     sentence: str = ""
 
 
 class RaceResult(msgspec.Struct, frozen=True):
-    """The end of a search."""
+    """The result of a search."""
 
     best: int | None
     runners_up: tuple[int, ...]
     closest: int | None
-    """The closest entrant, when none is good enough."""
+    """The closest entrant if none attains the goal."""
     verdicts: dict[int, CandidateVerdict]
     runs: int
     whole_runs: float
@@ -117,7 +118,7 @@ Moves = Generator[list[WantedRun], Mapping[WantedRun, Trial], None]
 
 
 class _Standing:
-    """How far a lane has come: its current entrant, and which stage is next."""
+    """The progress of a lane: its current entrant and next stage."""
 
     def __init__(self, lane: ServerCounts) -> None:
         self.lane = lane
@@ -136,7 +137,8 @@ class _Standing:
 
 
 class Seeker:
-    """Looks for the first of many that is enough, where all after it are: at `at` next."""
+    """Finds the first of many that suffices, given that all after it do too; `at` is the next to
+    try."""
 
     def __init__(self, many: int) -> None:
         self._low, self._high = 0, many  # the first is in between, or `many` when none is
@@ -159,13 +161,14 @@ class Seeker:
 
 
 def _runs(entrant: Entrant, stage: Stage) -> list[WantedRun]:
-    """Of an entrant in a stage; one that scales always runs to the end."""
+    """The runs of an entrant in a stage; an entrant that scales always has whole runs."""
     share = 1.0 if entrant.scales else stage.share
     return [WantedRun(entrant.number, share, seed) for seed in stage.seeds]
 
 
 class Race:
-    """The search. `moves` gives batches of wanted runs and takes their trials, up to `ended`."""
+    """The search. `moves` yields batches of wanted runs and is sent their trials; then call
+    `ended`."""
 
     def __init__(self, lanes: Sequence[ServerCounts], rules: Rules) -> None:
         self._rules = rules
@@ -180,14 +183,14 @@ class Race:
         self._out_of_budget = False
 
     def moves(self) -> Moves:
-        """Asks for runs until the answer is known, or nothing may be spent any more."""
+        """Yields wanted runs until the answer is known or the budget is spent."""
         try:
             yield from self._climb()
         except OutOfBudget:
             self._out_of_budget = True
 
     def ended(self) -> RaceResult:
-        """The answer, and a verdict on every entrant."""
+        """Returns the answer, and a verdict on every entrant."""
         for number in self._entrants:
             if number not in self._verdicts:
                 self._verdicts[number] = self._left(number)
@@ -205,7 +208,8 @@ class Race:
     # Short runs of many, longer runs of the cheapest
 
     def _climb(self) -> Moves:
-        """Takes the cheapest a stage further until the cheapest of all has passed the test."""
+        """Advances the cheapest entrants stage by stage until the cheapest of all has passed the
+        test."""
         while True:
             running = self._running()
             if not running or self._has_enough:
@@ -230,7 +234,8 @@ class Race:
         return self._best is not None and len(self._runners_up) >= self._rules.runners_up
 
     def _further(self, ahead: Sequence[_Standing]) -> Moves:
-        """A stage further for each: then it is out, or goes on, or is ready for its test."""
+        """Runs the next stage of each lane: its entrant is then eliminated, advances, or is ready
+        to be tested."""
         last = len(self._rules.stages) - 1
         # The cost of one that scales is measured, and a short run says nothing of a day.
         for one in ahead:
@@ -252,14 +257,16 @@ class Race:
                 self._doubt(one, stage, sure, self._rules.confidence)
 
     def _attained_so_far(self, standing: _Standing) -> tuple[float, int]:
-        """What its whole runs attained, of the seeds that all have run; then the first of them."""
+        """Sort key: attainment in whole runs with the seeds that all entrants have run, then
+        entrant number."""
         trials = self._of(standing.entrant, self._rules.stages[-1])
         return worst_of(trials), -standing.entrant.number
 
     def _doubt(
         self, standing: _Standing, stage: Stage, sure: ShareBounds, confidence: float
     ) -> None:
-        """It is not sure to attain: one with more servers takes its place."""
+        """Records that an entrant may not attain the goal; one with more servers takes its
+        place."""
         entrant = standing.entrant
         reason = MISSES if sure.high < self._rules.attained else NOT_SURE
         said = self._verdict(reason, entrant, stage, sure, confidence)
@@ -268,7 +275,7 @@ class Race:
         standing.stage = len(self._rules.stages) - 1
 
     def _running(self) -> list[_Standing]:
-        """Lanes that may still bring something, the cheapest first."""
+        """Lanes still worth running, the cheapest first."""
         running = [one for one in self._standings if not one.out and not one.done]
         if self._best is not None:
             dear = FAR_DEARER * self._cost(self._entrants[self._best])
@@ -278,7 +285,7 @@ class Race:
     def _screen(self, standings: Sequence[_Standing]) -> Moves:
         """Finds the fewest servers of each lane that are not clearly too few.
 
-        One server more, then three, then seven, until it may be enough; then by halves between.
+        Doubles its steps until the servers may be enough, then bisects.
         """
         stage = self._rules.stages[0]
         seekers = {}
@@ -301,7 +308,7 @@ class Race:
             seekers = {place: seeker for place, seeker in seekers.items() if not seeker.found}
 
     def _test(self, standing: _Standing) -> Moves:
-        """With seeds that had no part in choosing, whether it is sure enough."""
+        """Tests an entrant with seeds that were not used in choosing it."""
         entrant, rules = standing.entrant, self._rules
         stage = Stage(1.0, rules.test) if rules.test else rules.stages[-1]
         yield from self._run([(entrant, stage)])
@@ -337,9 +344,10 @@ class Race:
         return failure_of(self._of(entrant, stage))
 
     def _fails(self, entrant: Entrant, stage: Stage) -> bool:
-        """Whether it is out: all that its runs leave possible is below the target.
+        """Whether an entrant is eliminated: even the upper bound of its attainment is below the
+        target.
 
-        A run alone must say so with more confidence, and by far: it does not know how runs spread.
+        A single run does not show how runs vary, so it needs more confidence and a clear margin.
         """
         if self._failure(entrant, stage):
             return True
@@ -354,7 +362,7 @@ class Race:
         return sure_of(self._of(entrant, stage), confidence, chance=bool(self._rules.test))
 
     def _cost(self, entrant: Entrant) -> float:
-        """As far as it is known: what scales costs what its whole runs did, on average."""
+        """The cost as far as known; for an entrant that scales, the mean of its whole runs."""
         if not entrant.scales:
             return entrant.cost
         costs = [
@@ -381,7 +389,7 @@ class Race:
         )
 
     def _dismiss_up_to(self, standing: _Standing, at: int, stage: Stage) -> None:
-        """The entrant that ran is out, and with it all of its lane with fewer servers."""
+        """Eliminates the entrant that ran and all entrants of its lane with fewer servers."""
         entrants = standing.lane.entrants
         loser = entrants[at]
         failure = self._failure(loser, stage)
@@ -404,7 +412,7 @@ class Race:
         standing.at = at + 1
 
     def _has_more(self, number: int, best: int) -> bool:
-        """Whether an entrant differs from the answer in having more servers."""
+        """Whether an entrant is in the lane of the answer and has more servers."""
         for one in self._standings:
             lane = [entrant.number for entrant in one.lane.entrants]
             if number in lane and best in lane:
@@ -412,7 +420,8 @@ class Race:
         return False
 
     def _left(self, number: int) -> CandidateVerdict:
-        """Of an entrant that was never out: dearer than the answer, or beyond the budget."""
+        """The verdict on an entrant that was not eliminated: costlier than the answer, or out of
+        budget."""
         entrant = self._entrants[number]
         cost = self._cost(entrant)
         seen = self._ledger.seen
@@ -436,7 +445,8 @@ class Race:
 
 
 def closest_of(verdicts: Mapping[int, CandidateVerdict]) -> int | None:
-    """The entrant that attained most, judged by the longest runs of any candidate."""
+    """The entrant with the highest attainment; of equals, the one with longer runs, then the
+    cheaper."""
     known = [
         (said.attained or 0.0, said.share or 0.0, -(said.cost or 0.0), -number)
         for number, said in verdicts.items()

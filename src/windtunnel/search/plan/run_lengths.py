@@ -1,4 +1,4 @@
-"""How long the runs of a search are, and with which seeds: from short runs to whole ones."""
+"""Lengths and seeds of the runs of a search, from short runs to whole ones."""
 
 import math
 from typing import NamedTuple
@@ -11,21 +11,23 @@ from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
 
 SHORTEST = 1.0 / 16.0
 LONGER = 4.0
-"""Each stage runs this many times as long as the one before."""
+"""The ratio of the lengths of consecutive stages."""
 NEARLY_WHOLE = 0.5
-"""A part as long as this is not worth a stage."""
+"""Runs of at least this share of the whole length do not get a stage of their own."""
 FEWEST_REQUESTS = 1_000
-"""Of a short run."""
+"""Minimum number of requests in a short run."""
 CHOOSING = 3
-"""Seeds with which whole runs choose the candidates to test."""
+"""Number of seeds in the whole runs that choose the candidates to test."""
 DOUBTFUL = (6, 12)
-"""Seeds of whole runs for candidates that miss on average but not surely: so many, then more."""
+"""Numbers of seeds, one per stage, in whole runs of candidates that miss on average but not
+certainly."""
 
 
 class RunLengths(NamedTuple):
-    """The stages of a search, the seeds of its test, and why runs are not cut short, if so.
+    """The stages of a search, the seeds of its test, and why runs are not shortened, if they are
+    not.
 
-    `doubtful` are further stages of undecided candidates; their seeds come after those of the test.
+    `doubtful` are further stages for undecided candidates; their seeds follow those of the test.
     """
 
     stages: tuple[Stage, ...]
@@ -35,7 +37,7 @@ class RunLengths(NamedTuple):
 
 
 def lengths_of(plan: ScenarioPlan, seeds: int) -> RunLengths:
-    """For a scenario, with this many seeds in the test."""
+    """The run lengths for a scenario, with this many seeds in the test."""
     first = plan.seed
     if not draws(plan):
         return RunLengths((Stage(1.0, (first,)),), (), "nothing in it is left to chance")
@@ -60,7 +62,7 @@ def lengths_of(plan: ScenarioPlan, seeds: int) -> RunLengths:
 
 
 def why_whole(plan: ScenarioPlan) -> str:
-    """Why the beginning of a run says nothing of the rest; empty where it does."""
+    """Why the beginning of a run does not represent the rest; empty if it does."""
     if plan.scaling is not None:
         return "an autoscaler needs its time"
     if plan.on_machines:
@@ -79,7 +81,7 @@ def why_whole(plan: ScenarioPlan) -> str:
 
 
 def requests_of(plan: ScenarioPlan) -> float:
-    """How many requests, or conversations, the sources of a run begin; about."""
+    """Approximate number of requests, or conversations, that the sources of a run begin."""
     return sum(_count(entry, plan) for entry in plan.workload)
 
 
@@ -93,16 +95,16 @@ def _count(entry: WorkloadEntry, plan: ScenarioPlan) -> float:
 
 
 def shortened(plan: ScenarioPlan, share: float, seed: int) -> ScenarioPlan:
-    """A part of a run, with a seed; all of it is the run as it is."""
+    """A run with this seed, shortened to a share of its requests; 1 leaves it whole."""
     plan = plan.changed(seed=seed)
     return plan if share >= 1.0 else counted(plan, share)
 
 
 def counted(plan: ScenarioPlan, share: float = 1.0) -> ScenarioPlan:
-    """So much of the requests of a steady run, all of which come to their end.
+    """A steady run with a share of its requests, all of which complete.
 
-    A `duration` would cut off those that are under way, which are few in a whole run and many in a
-    short one; so there is none.
+    There is no `duration`: it would cut off requests in flight, which are few in a whole run and
+    many in a short one.
     """
     entries = [
         entry.model_copy(update={"count": max(1, math.ceil(share * _count(entry, plan)))})

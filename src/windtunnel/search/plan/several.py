@@ -1,8 +1,8 @@
-"""`plan` of several models: what to deploy for each, within one budget, at least cost.
+"""`plan` for several models: what to deploy for each, within one budget, at least cost.
 
 Each model is planned on its own traffic and pools, one kind of server (accelerator, degree of
-tensor parallelism, router) at a time, and only where the joint choice may need it: a kind that was
-not looked at yet counts as good as bounds allow. The joint choice is then simulated with all models
+tensor parallelism, router) at a time, and only where the joint choice may need it: an unexplored
+kind counts as good as its bounds allow. The joint choice is then simulated with all models
 together.
 """
 
@@ -52,7 +52,7 @@ UNLIMITED = PlanBudget({}, None, None)
 
 
 class GoalAsked(NamedTuple):
-    """What is asked of every model; None: as the scenario's `plan` says."""
+    """The goal for every model; None: as in the scenario's `plan`."""
 
     attained: float | None
     confidence: float
@@ -60,21 +60,22 @@ class GoalAsked(NamedTuple):
 
 
 class ModelPart(NamedTuple):
-    """One of the models: its part of the scenario, and what may be chosen for it."""
+    """One of the models: its part of the scenario, and its choices."""
 
     name: str
     model: str | None
     origin: Origin
-    """The scenario with its traffic and its pools alone."""
+    """The scenario with only this model's traffic and pools."""
     space: DeploymentSpace
-    """Costs here are of accelerators that servers have, without idle ones of machines."""
+    """Costs here cover the accelerators of servers, without idle ones of machines."""
     pools: tuple[int, ...]
     entries: tuple[int, ...]
-    """Which of the file's they are."""
+    """Its indices into the workload of the file."""
 
 
 class _Group:
-    """Deployments of a model that differ in nothing that the joint choice looks at but servers."""
+    """Deployments of a model that the joint choice distinguishes only by their number of
+    servers."""
 
     def __init__(self, part: int, router: str, name: str, degree: int) -> None:
         self.part = part
@@ -91,7 +92,8 @@ class _Group:
 
     @property
     def use(self) -> Use | None:
-        """Of its best; of a group that is not explored, of the fewest servers that bounds leave."""
+        """The use of its best deployment; for an unexplored group, of the fewest servers that
+        bounds allow."""
         left = [one for one in self.entrants if self.best in (None, one.number)]
         if not left or (self.explored and self.best is None):
             return None
@@ -101,7 +103,7 @@ class _Group:
         return Use(self.accelerator, self.degree, servers, price)
 
     def drop_up_to(self, servers: int) -> None:
-        """This many or fewer are not enough: explore it again."""
+        """Drops deployments of this many servers or fewer, and marks the group as unexplored."""
         kept = (
             ServerCounts(tuple(one for one in lane.entrants if sum(one.servers) > servers), rising)
             for lane, rising in ((lane, lane.rising) for lane in self.lanes)
@@ -111,10 +113,10 @@ class _Group:
 
 
 class JointRun(NamedTuple):
-    """A whole run of all models that is wanted."""
+    """A wanted whole run of all models."""
 
     choice: int
-    """How many joint choices were tested before."""
+    """Index of the joint choice."""
     seed: int
 
     @property
@@ -123,13 +125,13 @@ class JointRun(NamedTuple):
 
 
 class _BudgetSpent(Exception):
-    """No more runs may be spent."""
+    """The run budget is spent."""
 
 
 def parts_of(
     origin: Origin, base: ScenarioPlan, asked: GoalAsked, seeds: int
 ) -> tuple[list[ModelPart], list[str]]:
-    """Each model on its own, and what a reader might believe was tried."""
+    """Each model on its own, and notes on what is not tried."""
     notes = _refuse(base)
     data = origin.data()
     parts = []
@@ -153,7 +155,7 @@ def parts_of(
 
 
 def _refuse(base: ScenarioPlan) -> list[str]:
-    """What a plan of several models does not do."""
+    """Rejects what a plan of several models does not support; returns notes on what it ignores."""
     planning = base.sections.plan or SUGGESTED
     notes = []
     if base.on_machines:
@@ -190,7 +192,7 @@ def _refuse(base: ScenarioPlan) -> list[str]:
 def _own_settings(
     data: dict[str, Any], model: str | None, pools: Sequence[int], entries: Sequence[int]
 ) -> Iterator[tuple[str, Any]]:
-    """What leaves a scenario with one of its models."""
+    """The settings that reduce a scenario to one of its models."""
 
     def without_model(section: Any) -> Any:
         return {key: value for key, value in section.items() if key != "model"}
@@ -217,14 +219,14 @@ def _own_settings(
 
 
 def _own_plan(written: dict[str, Any], model: str | None) -> dict[str, Any]:
-    """The section for one model; its classes are chosen separately."""
+    """The `plan` section for one model, without SLO classes, which are chosen separately."""
     own = {key: value for key, value in written.items() if key not in ("by_model", "slo")}
     own |= (written.get("by_model") or {}).get(model) or {}
     return own
 
 
 def _goal(plan: ScenarioPlan, asked: GoalAsked, name: str, models: int) -> Goal:
-    """Each model has its part of what may go wrong."""
+    """The goal of one model; the error probability is divided equally among the models."""
     planning: ModelChoices = plan.sections.plan or SUGGESTED
     attained = planning.attained if asked.attained is None else asked.attained
     classes = asked.classes
@@ -241,7 +243,8 @@ def _goal(plan: ScenarioPlan, asked: GoalAsked, name: str, models: int) -> Goal:
 
 
 class JointSearch:
-    """Explores groups of deployments until the cheapest joint choice of known ones is the best."""
+    """Explores groups of deployments until the cheapest joint choice consists of explored ones
+    only."""
 
     def __init__(
         self,
@@ -251,7 +254,7 @@ class JointSearch:
         question: tuple[int, float],
         means: SearchResources,
     ) -> None:
-        """`question` has the seeds of a test, and the confidence in all models together."""
+        """`question` holds the number of test seeds, and the confidence for all models together."""
         seeds, self._confidence = question
         self._origin = origin
         self._base = base
@@ -291,7 +294,7 @@ class JointSearch:
         return lambda doing, _spent, _most: told(f"{name}: {doing}", self._spent, budget)
 
     def run(self) -> dict[str, Any]:
-        """The answer as plain data: what `plan.json` says."""
+        """Returns the answer as plain data: the contents of `plan.json`."""
         chosen: list[_Group | None] = [None for _ in self._parts]
         sure: list[ShareBounds] = []
         settings: Settings = ()
@@ -322,7 +325,7 @@ class JointSearch:
     # The joint choice
 
     def _explored_choice(self, served: Sequence[int]) -> list["_Group | None"]:
-        """The cheapest choice for some models, all of whose groups are explored."""
+        """The cheapest choice for the given models; explores its groups first where necessary."""
         while True:
             chosen = self._choice(served)
             unknown = [group for group in chosen if group is not None and not group.explored]
@@ -332,7 +335,7 @@ class JointSearch:
                 self._explore(group)
 
     def _choice(self, served: Sequence[int]) -> list["_Group | None"]:
-        """All models have one router."""
+        """The cheapest choice in which all models have the same router."""
         best: list[_Group | None] = [None for _ in self._parts]
         least = (len(self._parts) + 1, 0.0, 0.0)
         for router in dict.fromkeys(group.router for group in self._groups):
@@ -358,7 +361,7 @@ class JointSearch:
         return taken_by(_uses(chosen), self._budget.machine)
 
     def _explore(self, group: _Group) -> None:
-        """Finds the fewest servers of a group that attain what its model is asked for."""
+        """Finds the fewest servers of a group that attain the goal of its model."""
         search, verdicts = self._searches[group.part], self._verdicts[group.part]
         ended = search.race(group.lanes, self._means.budget - self._spent, runners_up=0)
         verdicts |= {
@@ -372,7 +375,8 @@ class JointSearch:
             raise _BudgetSpent
 
     def _test(self, settings: Settings) -> list[ShareBounds]:
-        """All models together, with seeds that had no part in choosing: what each attains."""
+        """Bounds on each model's attainment when all run together, with seeds not used in
+        choosing."""
         plan = self._origin.plan(settings, seed=self._base.seed, option="plan").changed(plan=None)
         plan, goals = _with_classes_apart(plan, self._parts)
         if self._spent + len(self._seeds) > self._means.budget:
@@ -389,7 +393,8 @@ class JointSearch:
         return found
 
     def _drop(self, group: _Group | None, sure: ShareBounds) -> None:
-        """Beside the others it does not do: more servers take its place."""
+        """Drops a deployment that misses its goal beside the others; more servers take its
+        place."""
         assert group is not None
         assert group.best is not None
         part = self._parts[group.part]
@@ -403,7 +408,7 @@ class JointSearch:
     # The scenario with all of them
 
     def _joined(self, chosen: Sequence["_Group | None"]) -> Settings:
-        """What makes the joint deployment of the scenario."""
+        """The settings that turn the scenario into the joint deployment."""
         data: Any = self._origin.data()
         pools: list[list[Any]] = [[pool] for pool in data["serving"]["pools"]]
         settings: dict[str, Any] = {}
@@ -526,7 +531,8 @@ class JointSearch:
     def _why_unserved(
         self, group: _Group | None, found: dict[str, Any], taken: Mapping[str, JointUse]
     ) -> str:
-        """Of a model that is not served: what it would take alone, or that nothing does."""
+        """Why a model is not served: what it would take alone, or that nothing attains its
+        targets."""
         if found["searched"]["out_of_budget"]:
             return "not known: the budget was spent"
         if group is None or group.best is None:
@@ -601,7 +607,8 @@ class JointSearch:
         return {"model": part.name, **found}
 
     def _trust(self, answers: Sequence[dict[str, Any]], *, sure: bool) -> dict[str, Any] | None:
-        """Of the joint answer; without one, of what comes closest for a model without one."""
+        """Trust in the joint answer or, without one, in the closest candidate of a model that has
+        none."""
         if not sure:
             return next((one["trust"] for one in answers if one["best"] is None), None)
         runs = [
@@ -617,7 +624,7 @@ def _uses(chosen: Sequence[_Group | None]) -> list[Use]:
 
 
 def _groups_of(number: int, part: ModelPart) -> list[_Group]:
-    """Lanes that bounds leave, by what the joint choice looks at."""
+    """Lanes that bounds leave, grouped by what the joint choice distinguishes."""
     groups: dict[tuple[str, str, int], _Group] = {}
     for lane in lanes_of(part.space):
         kind = part.space.candidates[lane.entrants[0].number].kind
@@ -628,7 +635,7 @@ def _groups_of(number: int, part: ModelPart) -> list[_Group]:
 
 
 def _differences(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any]]:
-    """Values of `new` that `old` does not have."""
+    """Values of `new` that differ from `old` or are missing there."""
     for key, value in new.items():
         was = old.get(key)
         if isinstance(value, dict) and isinstance(was, dict):
@@ -640,7 +647,7 @@ def _differences(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any]]:
 def _with_classes_apart(
     plan: ScenarioPlan, parts: Sequence[ModelPart]
 ) -> tuple[ScenarioPlan, list[Goal]]:
-    """A class that several models have is one for each, so that each can be judged."""
+    """Gives each model its own copy of a shared SLO class, so that each can be judged."""
     users = [{plan.workload[n].slo for n in part.entries} for part in parts]
     slos, workload = dict(plan.slos), list(plan.workload)
     goals = []

@@ -1,4 +1,4 @@
-"""All deployments that a plan may choose from, each with what no run could do better than."""
+"""All deployments that a plan may choose from, each with bounds that no run can beat."""
 
 import itertools
 import math
@@ -24,7 +24,7 @@ from windtunnel.twin.settings import PoolSettings
 MOST_CANDIDATES = 50_000
 MOST_LANES = 5_000
 AS_MANY = 8
-"""Servers to try by default: up to this many times the fewest that might do."""
+"""Default limit on servers to try, as a multiple of the fewest that bounds allow."""
 TOGETHER, SPLIT = "together", "prefill-decode"
 SPLIT_ROLES = ("prefill", "decode")
 
@@ -34,11 +34,11 @@ OVER_BUDGET = "over-budget"
 
 
 class Frame(NamedTuple):
-    """A scenario with one shape, router and autoscaler, whose servers may still be any."""
+    """A scenario with one shape, router and autoscaler, and its servers not yet chosen."""
 
     shape: str
     model: str | None
-    """Of several variants; None where there is one."""
+    """The chosen variant; None if there is only one."""
     router: str
     scaling: str | None
     settings: Settings
@@ -47,7 +47,7 @@ class Frame(NamedTuple):
 
 
 class Hardware(NamedTuple):
-    """What every server of a kind is, and what its engine may use."""
+    """The hardware of every server of a kind, and the limits of its engine."""
 
     accelerator: str | None
     tensor_parallel: int
@@ -60,7 +60,7 @@ OF_ENGINE = Hardware._fields[2:]
 
 
 class ServerKind(msgspec.Struct, frozen=True):
-    """Everything about a deployment but the number of its servers."""
+    """A deployment except for its number of servers."""
 
     number: int
     frame: Frame
@@ -68,14 +68,14 @@ class ServerKind(msgspec.Struct, frozen=True):
     settings: Settings
     sentence: str = ""
     plan: ScenarioPlan | None = None
-    """None: it cannot be built, and `sentence` says why."""
+    """None: it cannot be built; `sentence` says why."""
     prices: tuple[float, ...] = ()
-    """Dollars for an hour of one server of each pool; none where no price is known."""
+    """Dollars per hour for one server of each pool; empty if no price is known."""
     accelerators: tuple[int, ...] = ()
-    """Of one server of each pool."""
+    """Accelerators of one server of each pool."""
     ruled: Ruled | None = None
     fewest: int = 1
-    """Servers below which there is too little time for the work, in all."""
+    """The fewest servers in all that have enough time for the work."""
     fewest_decode: int = 1
 
     @property
@@ -84,13 +84,13 @@ class ServerKind(msgspec.Struct, frozen=True):
 
 
 class Candidate(NamedTuple):
-    """A deployment: a kind, and the servers of each of its pools."""
+    """A deployment: a kind, and the number of servers in each of its pools."""
 
     number: int
     kind: ServerKind
     servers: tuple[int, ...]
     over: str = ""
-    """Why it is more than there is."""
+    """Why it exceeds the budget; empty if it does not."""
 
     @property
     def total(self) -> int:
@@ -103,7 +103,8 @@ class Candidate(NamedTuple):
 
     @property
     def carries(self) -> bool:
-        """Whether no bound rules it out; what scales may have more servers than at first."""
+        """Whether no bound rules it out; an autoscaled deployment may grow beyond its first
+        servers."""
         kind = self.kind
         if kind.plan is None or kind.ruled is not None:
             return False
@@ -111,7 +112,7 @@ class Candidate(NamedTuple):
         return kind.scales or enough
 
     def settings(self) -> Settings:
-        """What makes it of the scenario."""
+        """The settings that turn the scenario into this deployment."""
         kind = self.kind
         counts: list[tuple[str, Any]] = []
         pools = next((value for path, value in kind.settings if path == "serving.pools"), None)
@@ -139,7 +140,7 @@ class Candidate(NamedTuple):
 
 
 def frames_of(origin: Origin, base: ScenarioPlan, choices: Choices) -> Iterator[Frame]:
-    """Every combination of what is not about the servers themselves."""
+    """Every combination of the choices that do not concern the servers themselves."""
     data = origin.data()
     shapes = [TOGETHER] * choices.together + [SPLIT] * (choices.prefill is not None)
     combined = itertools.product(shapes, choices.models, choices.routers, choices.scalers)
@@ -201,7 +202,7 @@ def _shape_settings(
 
 
 def _begin(scaler: Section | None, pool: str, replicas: int) -> int:
-    """Any number that the rules allow: how many there really are is chosen later."""
+    """A placeholder within the bounds of the autoscaler; the real number is chosen later."""
     bounds = (scaler or {}).get("pools", {}).get(pool, {})
     least = bounds.get("min", 1)
     return int(min(max(replicas, least), max(least, bounds.get("max", MOST_REPLICAS))))
@@ -225,7 +226,7 @@ def _scaling_settings(
 
 
 Chosen = tuple[Any, ...]
-"""The fields of `Hardware`, each None where it is as its pool has it."""
+"""The fields of `Hardware`; None: as in the pool."""
 
 
 def kinds_of(
@@ -235,7 +236,7 @@ def kinds_of(
     demands: Sequence[ClassDemand],
     goal: Goal,
 ) -> list[ServerKind]:
-    """Every combination, with what its bounds say."""
+    """Every combination of choices, with its bounds."""
     frames = list(frames_of(origin, base, choices))
     hardware = [
         values
@@ -295,7 +296,7 @@ def _kind(
 
 
 def _with(pool: PoolSettings, own: Chosen, prices: dict[str, float]) -> PoolSettings:
-    """A pool on this hardware; blocks that were counted for other hardware are counted anew."""
+    """The pool on this hardware; KV blocks sized for other hardware are recomputed."""
     accelerator, degree, *options = own
     name, engine = _name_of(pool.accelerator), pool.engine
     wanted, degree = accelerator or name, degree or pool.tensor_parallel
@@ -314,12 +315,12 @@ def _with(pool: PoolSettings, own: Chosen, prices: dict[str, float]) -> PoolSett
 
 
 def _name_of(accelerator: str | None) -> str | None:
-    """In the catalog."""
+    """The name in the catalog."""
     return None if accelerator is None else resolve_accelerator(accelerator).name
 
 
 def _changes(old: PoolSettings, pool: PoolSettings) -> dict[str, Any]:
-    """What is written differently in a pool."""
+    """The settings in which two pools differ."""
     own = ("accelerator", "tensor_parallel", "price_per_hour")
     values = [(name, getattr(pool, name), getattr(old, name)) for name in own]
     values += [
@@ -331,7 +332,7 @@ def _changes(old: PoolSettings, pool: PoolSettings) -> dict[str, Any]:
 
 
 def _merged(settings: Settings, changes: Sequence[dict[str, Any]]) -> Settings:
-    """Into the list of pools where it is set as a whole, else key by key."""
+    """Merges the changes into the list of pools if that is set as a whole, else key by key."""
     merged: list[tuple[str, Any]] = []
     whole = False
     for path, value in settings:
@@ -357,7 +358,7 @@ def _put(pool: Any, changes: dict[str, Any]) -> Any:
 
 
 class _Bounds:
-    """What no run could do better than, worked out once for all that have the same servers."""
+    """Bounds that no run can beat, computed once for all kinds with the same servers."""
 
     def __init__(
         self,
@@ -373,7 +374,8 @@ class _Bounds:
         self._known: dict[tuple[str, ...], tuple[Ruled | None, int, int]] = {}
 
     def of(self, pools: Sequence[PoolSettings]) -> tuple[Ruled | None, int, int]:
-        """Why none of these can do, the fewest servers that might, and the fewest that decode."""
+        """Why none of these can attain the targets, if so; the fewest servers in all, and for
+        decode."""
         key = tuple(pool.model_dump_json(exclude={"name", "replicas"}) for pool in pools)
         if key not in self._known:
             self._known[key] = self._of(pools)
@@ -401,7 +403,7 @@ class _Bounds:
 def candidates_of(
     kinds: Sequence[ServerKind], base: ScenarioPlan, choices: Choices
 ) -> list[Candidate]:
-    """Every kind with every number of servers, from few to many."""
+    """Every kind with every number of servers, in increasing order."""
     found: list[Candidate] = []
     for kind in kinds:
         for servers in _counts(kind, base, choices):
@@ -415,7 +417,7 @@ def candidates_of(
 
 
 def _over(kind: ServerKind, servers: tuple[int, ...], budget: PlanBudget) -> str:
-    """Why a deployment is more than there is; empty where it is not."""
+    """Why a deployment exceeds the budget; empty if it does not."""
     plan, name, degree = kind.plan, kind.hardware.accelerator, kind.hardware.tensor_parallel
     count = sum(servers)
     if kind.scales and plan is not None and plan.scaling is not None:
@@ -460,7 +462,8 @@ def _each(counts: CountRange) -> range:
 
 
 def _at_first(kind: ServerKind) -> tuple[int, ...]:
-    """Where an autoscaler begins: with the fewest that might do, as far as it allows."""
+    """The initial servers of an autoscaled deployment: the fewest that bounds allow, within its
+    limits."""
     plan = kind.plan
     if plan is None or plan.scaling is None:
         return (1,) if kind.frame.shape == TOGETHER else (1, 1)

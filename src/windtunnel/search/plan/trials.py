@@ -1,7 +1,7 @@
-"""Runs as a search sees them: what each class of service attained, and what it cost.
+"""Runs as a search sees them: the attainment of each SLO class, and the cost.
 
-A search is a generator: it yields the runs that it wants next, and is sent what came of them. It
-keeps them in a `Ledger`, and a `RunDriver` has workers run them.
+A search is a generator: it yields the runs that it wants next and is sent their results. It keeps
+them in a `TrialLedger`, and a `RunDriver` has workers execute them.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -15,11 +15,11 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 RUNNERS_UP = 3
 
 Told = Callable[[str, float, float], None]
-"""Hears what is being done, and how many whole runs of how many have been spent."""
+"""Called with the current activity, the whole runs spent, and the budget of whole runs."""
 
 
 class AskedRun(Protocol):
-    """A run that is wanted; `cost` is in whole runs."""
+    """A wanted run; `cost` is in whole runs."""
 
     @property
     def cost(self) -> float: ...
@@ -30,13 +30,13 @@ Seen = TypeVar("Seen")
 
 
 class Trial(NamedTuple):
-    """One run: what each class attained of how many requests, and dollars an hour."""
+    """One run: the attainment and number of requests of each class, and the cost per hour."""
 
     attained: tuple[float, ...]
     requests: tuple[int, ...]
     cost: float
     failure: str = ""
-    """Why there is nothing to know of it."""
+    """Why the run has no figures; empty if it succeeded."""
 
     @property
     def worst(self) -> float:
@@ -44,7 +44,7 @@ class Trial(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What part of its length an entrant runs at this point, and with which seeds."""
+    """The length of the runs in a stage, as a share of a whole run, and their seeds."""
 
     share: float
     seeds: tuple[int, ...]
@@ -54,28 +54,29 @@ class Stage(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What counts as good enough, and what may be spent on finding it."""
+    """The goal of a search, its stages, and its budget."""
 
     attained: float
     confidence: float
     stages: tuple[Stage, ...]
     """From short to whole runs. Candidates that attain in the last one are tested."""
     test: tuple[int, ...]
-    """Seeds of the test; none where nothing is left to chance."""
+    """Seeds of the test; empty if nothing depends on chance."""
     budget: float
-    """Whole runs; a run of a quarter of the length is a quarter of one."""
+    """In whole runs; a run of a quarter of the length counts as a quarter."""
     doubtful: tuple[Stage, ...] = ()
-    """Whole runs with more seeds, for candidates that miss on average and may yet attain."""
+    """Whole runs with more seeds, for candidates that miss on average but may still attain the
+    goal."""
     runners_up: int = RUNNERS_UP
-    """How many more kinds are wanted once there is an answer."""
+    """How many further kinds to find after the answer."""
 
 
 class OutOfBudget(Exception):
-    """What is wanted next would cost more than may be spent."""
+    """The next runs would exceed the budget."""
 
 
 class TrialLedger(Generic[Run, Seen]):
-    """The runs that a search has asked for, what came of them, and what they cost."""
+    """The runs that a search has asked for, their results, and their cost."""
 
     def __init__(self, budget: float) -> None:
         self.seen: dict[Run, Seen] = {}
@@ -83,7 +84,7 @@ class TrialLedger(Generic[Run, Seen]):
         self._budget = budget
 
     def ask(self, wanted: Sequence[Run]) -> Generator[list[Run], Mapping[Run, Seen], None]:
-        """Asks for those that are not there yet; `OutOfBudget` if they cost too much."""
+        """Yields the runs that have no result yet; raises `OutOfBudget` if they cost too much."""
         missing = [run for run in wanted if run not in self.seen]
         cost = sum(run.cost for run in missing)
         if self.spent + cost > self._budget + 1e-9:
@@ -98,16 +99,16 @@ class TrialLedger(Generic[Run, Seen]):
 
 
 class SearchResources(NamedTuple):
-    """What a search may use."""
+    """The workers, the budget and the progress callback of a search."""
 
     workers: Workers
     budget: float
-    """Whole runs."""
+    """In whole runs."""
     told: Told
 
 
 class RunDriver(Generic[Run, Seen]):
-    """Has workers run whatever a search wants."""
+    """Executes the runs that a search wants on workers."""
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class RunDriver(Generic[Run, Seen]):
         self.spent = 0.0
 
     def play(self, moves: Generator[list[Run], Mapping[Run, Seen], None]) -> None:
-        """Runs what a search asks for until it ends."""
+        """Executes the runs that a search yields until it ends."""
         try:
             wanted = next(moves)
             while True:
@@ -146,7 +147,7 @@ class RunDriver(Generic[Run, Seen]):
 
 
 def head_of(plan: ScenarioPlan, find: str) -> dict[str, Any]:
-    """What every answer begins with."""
+    """The keys that every answer begins with."""
     return {
         "find": find,
         "name": plan.name,
@@ -157,12 +158,12 @@ def head_of(plan: ScenarioPlan, find: str) -> dict[str, Any]:
 
 
 def failure_of(trials: Sequence[Trial]) -> str:
-    """Why one of them failed; empty where none did."""
+    """Why one of the trials failed; empty if none did."""
     return next((trial.failure for trial in trials if trial.failure), "")
 
 
 def worst_of(trials: Sequence[Trial]) -> float:
-    """The mean over the runs, of the class for which that is least; 0 where one failed."""
+    """Mean attainment over the runs, of the class where it is lowest; 0 if a run failed."""
     if failure_of(trials):
         return 0.0
     classes = range(len(trials[0].attained))
@@ -170,9 +171,10 @@ def worst_of(trials: Sequence[Trial]) -> float:
 
 
 def sure_of(trials: Sequence[Trial], confidence: float, *, chance: bool) -> ShareBounds:
-    """That every class attains: the least share of any, and the least bounds.
+    """The lowest attainment of any class, and the lowest of their bounds.
 
-    Each class has its part of what may go wrong. `chance`: whether other seeds would bring others.
+    The error probability is divided among the classes. `chance`: whether results depend on the
+    seed.
     """
     if failure_of(trials):
         return ShareBounds(0.0, 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""How far to trust the answer of a plan: evidence for step times, requests that were cut off."""
+"""Trust in the answer of a plan: evidence for its step times, and requests that were cut off."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,9 +19,9 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 def trust_of_plan(
     answer: ScenarioPlan, runs: Iterable[tuple[Any, Outcome]], goal: Goal | None, what: str
 ) -> dict[str, Any]:
-    """The section `trust` of an answer, as that of a run that has no intervals.
+    """The section `trust` of an answer, like that of a run without intervals.
 
-    `runs` are the outcomes of a search by the candidate that ran; `what` candidates are called.
+    `runs` are the outcomes of a search, each with its candidate; `what` is the word for candidates.
     """
     seen: dict[Any, list[Metrics]] = {}
     for candidate, outcome in runs:
@@ -37,7 +37,7 @@ def trust_of_plan(
 def _unfinished(
     seen: Mapping[Any, list[Metrics]], goal: Goal | None, what: str
 ) -> list[TrustFinding]:
-    """Candidates with runs that cut off so many requests that attainment is about the cut."""
+    """Reports candidates whose runs cut off so many requests that attainment reflects the cut."""
     shares: list[float] = []
     would = 0
     for runs in seen.values():
@@ -63,7 +63,7 @@ def _share(metrics: Metrics) -> float:
 
 
 def _misled(metrics: Metrics, goal: Goal) -> bool:
-    """Whether the run misses the target, and attains it for the requests that ended."""
+    """Whether the run misses the goal, but attains it among the requests that ended."""
     misses, attains = False, True
     for name, path in goal.shares:
         count = metrics.get(f"slo.{name}.requests") or 0

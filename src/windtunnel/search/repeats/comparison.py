@@ -1,8 +1,8 @@
-"""Runs designs against each other: the same seeds and the same traffic for all.
+"""Compares designs: all run with the same seeds and the same traffic.
 
-Random streams are named, so two designs that differ in a router or in a number of servers get the
-very same requests at the very same times. What a seed does to both cancels in their difference, and
-a few seeds show small differences.
+Random streams are named, so two designs that differ in a router or in a number of servers get
+exactly the same requests at the same times. The effect of a seed on both cancels in their
+difference, so a few seeds reveal small differences.
 
 Where nothing depends on the seed, as with a replay, a design runs once, and one sample has no
 interval.
@@ -19,11 +19,11 @@ from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 MOST_DIFFERENCES = 40
-"""Settings in which designs differ that are listed."""
+"""Limit on the differing settings that are listed."""
 
 
 class Design(NamedTuple):
-    """A plan with the name that a person knows it by."""
+    """A plan with its display name."""
 
     name: str
     plan: ScenarioPlan
@@ -32,7 +32,8 @@ class Design(NamedTuple):
 def compare(
     designs: Sequence[Design], seeds: int, done: RepeatProgress, workers: int | None = None
 ) -> dict[str, Any]:
-    """Runs all designs with as many seeds, from the first one's on, and says how they differ."""
+    """Runs all designs with `seeds` seeds, starting at that of the first design, and compares
+    them."""
     first = designs[0].plan.seed
     chance = [draws(design.plan) for design in designs]
     numbers = [first + number for number in range(seeds if any(chance) else 1)]
@@ -68,7 +69,7 @@ def compare(
 
 
 class FinishedRun(NamedTuple):
-    """A run that has ended: its name, its result, and every setting that was in force."""
+    """A finished run: its name, its result, and all settings in effect."""
 
     name: str
     result: dict[str, Any]
@@ -76,7 +77,7 @@ class FinishedRun(NamedTuple):
 
 
 def compare_finished(runs: Sequence[FinishedRun]) -> dict[str, Any]:
-    """How runs that have ended differ: one sample each, and no intervals."""
+    """Compares finished runs: one sample each, and no intervals."""
     figures = [[figures_of(run.result)] for run in runs]
     seeds = [run.scenario["seed"] for run in runs]
     says = "These are finished runs: one sample each, and no interval."
@@ -111,7 +112,7 @@ def compare_finished(runs: Sequence[FinishedRun]) -> dict[str, Any]:
 
 
 def settings(scenarios: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The settings in which designs differ: path, and the value in each."""
+    """The settings in which designs differ: the path, and the value in each."""
     flat = [_flat(scenario) for scenario in scenarios]
     paths = dict.fromkeys(path for one in flat for path in one)
     found = []
@@ -143,7 +144,7 @@ def _notes(
     chance: Sequence[bool],
     metrics: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, str]]:
-    """What a reader must know of the comparison: a code and a sentence each."""
+    """Notes for the reader of the comparison, each a code and a sentence."""
     notes = []
     base = designs[0].plan
     for (name, plan), own in zip(designs[1:], runs[1:], strict=True):

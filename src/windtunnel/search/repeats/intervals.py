@@ -1,13 +1,13 @@
-"""Intervals for latencies: a plan over several seeds, with step times as far off as they may be.
+"""Intervals for latencies: a plan over several seeds, with step times off by their known error.
 
 Every seed runs three times: as it is, with every step faster by the error of its model, and with
-every step slower by it. That is the worst that errors of this size can do, all in one direction.
-An interval reaches from what the next seed may show with fast steps to what it may show with slow
-ones (19 times in 20). Host time that is not the scenario's own is half with fast steps and twice
-with slow ones: as far apart as published servers are.
+every step slower by it. That is the worst effect of errors of this size, all in one direction. An
+interval reaches from what the next seed may show with fast steps to what it may show with slow ones
+(19 times in 20). Assumed host times are halved with fast steps and doubled with slow ones, which
+covers the range of published servers.
 
-Where nothing is left to chance, as in a replay, other seeds would be the same run again: then one
-seed runs, and an interval reaches from fast steps to slow ones.
+Where nothing depends on chance, as in a replay, other seeds would repeat the same run: one seed
+runs, and an interval reaches from fast steps to slow ones.
 """
 
 import math
@@ -39,7 +39,7 @@ Intervals = dict[str, dict[str, list[float] | None]]
 
 
 def latencies_of(result: dict[str, Any]) -> Latencies:
-    """What a repeat is run for."""
+    """The part of a result that repeats are run for."""
     latency: Latencies = result["latency"]
     return latency
 
@@ -52,9 +52,9 @@ def add_intervals(
     done: RepeatProgress,
     workers: int | None = None,
 ) -> None:
-    """Repeats the run of a result, and puts what comes of it into its `trust` section.
+    """Repeats the run of a result, and adds the intervals to its `trust` section.
 
-    `step_error` stands for the errors of all models where it is given.
+    `step_error`, if given, replaces the errors of all models.
     """
     trust = result["trust"]
     varies = draws(plan)
@@ -118,24 +118,24 @@ def _regrouped(found: Sequence[Latencies], seeds: int) -> list[Sequence[Latencie
 
 
 def _values(group: Sequence[Latencies], kind: str, figure: str) -> list[float] | None:
-    """A figure of every run; nothing where a run has none."""
+    """A figure of every run; None if a run has none."""
     values = [one[kind][figure] for one in group]
     present = [value for value in values if value is not None]
     return present if len(present) == len(values) else None
 
 
 def _each(kinds: Iterable[str], ends: Callable[[str, str], list[float] | None]) -> Intervals:
-    """Something of every figure of some kinds of latencies."""
+    """Applies a function to every figure of the given kinds of latency."""
     return {kind: {figure: ends(kind, figure) for figure in FIGURES} for kind in kinds}
 
 
 def _intervals(group: Sequence[Latencies]) -> Intervals:
-    """What one more run may show, by kind and figure."""
+    """Prediction intervals for one more run, by kind and figure."""
     return _each(group[0], lambda kind, figure: _ends(_values(group, kind, figure)))
 
 
 def _ends(values: list[float] | None) -> list[float] | None:
-    """One run that no seed changes is all that a further one may show."""
+    """The ends of the prediction interval; a single run, which no seed changes, is both ends."""
     if values is None or len(values) == 1:
         return None if values is None else values * 2
     interval = next_positive_interval(values)
@@ -143,7 +143,7 @@ def _ends(values: list[float] | None) -> list[float] | None:
 
 
 def _means(scaled: Sequence[Sequence[Latencies]]) -> Intervals:
-    """From the mean over seeds with fast steps to that with slow ones."""
+    """From the mean over seeds with fast steps to that with slow steps."""
 
     def means(kind: str, figure: str) -> list[float] | None:
         groups = [_values(group, kind, figure) for group in scaled]
@@ -154,7 +154,7 @@ def _means(scaled: Sequence[Sequence[Latencies]]) -> Intervals:
 
 
 def _hull(parts: Sequence[Intervals]) -> Intervals:
-    """The smallest intervals that hold those of all parts."""
+    """The smallest intervals that contain those of all parts."""
 
     def hull(kind: str, figure: str) -> list[float] | None:
         ends = [part[kind][figure] for part in parts]
@@ -167,7 +167,7 @@ def _hull(parts: Sequence[Intervals]) -> Intervals:
 
 
 def _ratio(interval: Sequence[float] | None) -> float:
-    """How many times the low end the high end is."""
+    """The ratio of the high end to the low end."""
     if interval is None or interval[1] <= 0.0:
         return 1.0
     return interval[1] / interval[0] if interval[0] > 0.0 else math.inf
@@ -213,7 +213,7 @@ def _finding(
 
 
 def _cause(chance: Intervals | None, model: Intervals, kind: str, *, has_hosts: bool) -> str:
-    """What makes an interval wide, and what narrows it."""
+    """The cause of a wide interval, and how to narrow it."""
     by_model = _ratio(model[kind]["p99"])
     if chance is not None and _ratio(chance[kind]["p99"]) >= by_model:
         return " Most of that is chance: a longer run, or more seeds, narrows it."

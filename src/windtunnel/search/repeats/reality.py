@@ -1,9 +1,9 @@
-"""A measured server compared with its simulation: how far apart, and what to recalibrate.
+"""Compares a measured server with its simulation: how far apart they are, and what to recalibrate.
 
-The requests of a measured trace are simulated on a scenario's servers as they were sent. Each has
-then two TTFTs and two E2Es, and their differences say more than those of the averages: what every
-request has too much is an overhead, what grows with the prompt is the speed of prefill, what grows
-with the answer is the time of a step.
+The requests of a measured trace are simulated on a scenario's servers as they were sent. Each then
+has two TTFTs and two E2Es, and their differences say more than those of the averages: a constant
+difference is an overhead, one that grows with the prompt is prefill speed, and one that grows with
+the answer is step time.
 """
 
 import math
@@ -30,14 +30,14 @@ from windtunnel.workload.traces.record import TraceRequest
 
 KINDS = ("ttft", "tpot", "e2e")
 WORTH_CORRECTING = 0.03
-"""Smaller errors are within the noise of a measurement."""
+"""Relative errors below this are within the noise of a measurement."""
 UNQUEUED_STEPS = 3
 """A request counts as not queued if it waits no longer than this many median steps."""
 FEWEST_UNQUEUED = 10
 MOST_TOKENISING_S = 20e-6
-"""Of a prompt token, on the host; what is slower than that is computed slowly."""
+"""Limit per prompt token for time on the host; anything slower is attributed to computation."""
 CLEAR = 3.0
-"""A slope must be this many times its standard error to be more than noise."""
+"""A slope must be this many times its standard error to count as significant."""
 FEW_TOKENS = 0.05
 """Prefix hits may differ by this share of all prompt tokens without advice."""
 
@@ -50,7 +50,7 @@ class Pair(NamedTuple):
     e2e_s: float
     queue_s: float
     computed_tokens: int
-    """Of the prompt, without what was cached."""
+    """Prompt tokens that were not cached."""
 
     @property
     def real_ttft_s(self) -> float:
@@ -64,7 +64,7 @@ class Pair(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """What to recalibrate, in a sentence, and fields of the scenario that would do it."""
+    """What to recalibrate, in a sentence, and the scenario settings that would do it."""
 
     about: str
     says: str
@@ -72,7 +72,7 @@ class Advice(NamedTuple):
 
 
 def compare_with_reality(plan: ScenarioPlan, trace: Path) -> dict[str, Any]:
-    """Everything that is to be said of a plan against a measured trace, as plain data."""
+    """Compares a plan with a measured trace; returns plain data."""
     rows = _measured_rows(trace)
     replay = _Replay(plan, trace, rows)
     late = lateness(trace)
@@ -135,7 +135,7 @@ class _Replay:
             raise InputError(what, where=str(trace), hint="is the scenario that of this server?")
 
     def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:  # noqa: ARG002
-        """Takes the rows of the run."""
+        """Pairs the ended requests of the run with their rows."""
         for request, outcome in zip(requests, outcomes, strict=True):
             row = self._rows[request.id]
             if outcome != COMPLETED:
@@ -157,7 +157,7 @@ class _Replay:
             )
 
     def _before_queue_s(self, request: Request) -> float:
-        """What every request waits, however idle its server is."""
+        """The wait of every request, even on an idle server."""
         tokens = float(request.prompt_tokens)
         return min(own.queueing_s + own.per_prompt_token_s * tokens for own in self._overheads)
 
@@ -169,7 +169,7 @@ class _Replay:
 
 
 def _times(pairs: Sequence[Pair]) -> dict[str, list[tuple[float, float]]]:
-    """(measured, simulated) of each kind of latency."""
+    """Pairs (measured, simulated) for each kind of latency."""
     longer = [pair for pair in pairs if pair.row.output_tokens > 1]
     return {
         "ttft": [(pair.real_ttft_s, pair.ttft_s) for pair in pairs],
@@ -179,7 +179,7 @@ def _times(pairs: Sequence[Pair]) -> dict[str, list[tuple[float, float]]]:
 
 
 def _decode_s(pair: Pair, *, real: bool) -> float:
-    """Per token after the first."""
+    """Time per token after the first."""
     span_s = pair.real_e2e_s - pair.real_ttft_s if real else pair.e2e_s - pair.ttft_s
     return span_s / (pair.row.output_tokens - 1)
 
@@ -229,10 +229,10 @@ def _good(pairs: Sequence[Pair], slos: dict[str, SloClass], *, real: bool) -> fl
 
 
 class _Recalibration:
-    """Looks for what is wrong, one thing after the other: what was found is corrected first.
+    """Looks for one error after the other, each in a simulation with the earlier ones corrected.
 
-    Slow steps also delay first tokens, and slow prompts the tokens of others, so each is looked for
-    in a simulation that has the ones before put right.
+    Slow steps also delay first tokens, and slow prompts delay the tokens of others, so the order
+    matters.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class _Recalibration:
         self.corrected = False
 
     def look(self, pairs: list[Pair]) -> list[Pair]:
-        """The pairs with everything corrected that can be."""
+        """Returns the pairs after all possible corrections."""
         for part in (self._steps, self._prefill, self._overheads):
             pool = part(pairs)
             if pool is None:
@@ -263,7 +263,7 @@ class _Recalibration:
         return self.plan.pools[0]
 
     def _parameter(self, name: str) -> float | None:
-        """A step-time parameter, if there is one pool and its model has that."""
+        """A step-time parameter, if there is one pool and its model has that parameter."""
         value = getattr(self._pool.step_time, name, None)
         alone = len(self.plan.pools) == 1
         return float(value) if alone and isinstance(value, int | float) else None
@@ -344,7 +344,7 @@ class _Recalibration:
         return self._pool.model_copy(update={"overheads": changed})
 
     def _unqueued(self, pairs: Sequence[Pair]) -> list[Pair] | None:
-        """Requests that were not queued; None, with advice, if there are few."""
+        """Requests that were not queued; None, with advice, if there are too few."""
         steps = [ours for _, ours in _times(pairs)["tpot"]]
         patience_s = UNQUEUED_STEPS * _median(steps) if steps else 0.0
         unqueued = [pair for pair in pairs if pair.queue_s <= patience_s]
@@ -373,7 +373,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _slope(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
-    """Of the straight line with the least squares, and the standard error of that."""
+    """The slope of the least-squares line, and its standard error."""
     middle_x, middle_y = _mean(xs), _mean(ys)
     spread = math.fsum((x - middle_x) ** 2 for x in xs)
     if spread == 0.0:

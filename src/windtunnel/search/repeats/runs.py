@@ -1,7 +1,7 @@
-"""Runs many plans and keeps what is wanted of each, on more than one processor where that pays.
+"""Runs many plans and keeps part of each result, on several processors where that pays off.
 
-The answers are those of one processor, to the byte: a run depends on its plan alone, and answers
-come back in the order of the plans.
+The results are byte-identical to those of one processor: a run depends on its plan alone, and
+results are returned in the order of the plans.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,19 +17,19 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 
 T = TypeVar("T")
 Want = Callable[[dict[str, Any]], T]
-"""What is kept of a result. A worker imports it, so it must be a function of a module."""
+"""Extracts what to keep of a result. A worker imports it, so it must be a module-level function."""
 RepeatProgress = Callable[[int, int], None]
-"""Called with the number of runs that have ended, and with that of all runs."""
+"""Called with the number of finished runs, and the total."""
 
 
 class RunStopped(WindtunnelError):
-    """A run ended before its time: its figures say nothing beside those of others."""
+    """A run ended early, so its figures cannot be compared with others."""
 
     exit_code = 3
 
 
 class Repeat(NamedTuple):
-    """A plan to run, perhaps with the step times of some pools scaled."""
+    """A plan to run, optionally with the step times of some pools scaled."""
 
     plan: ScenarioPlan
     step_scales: Mapping[str, float] = {}
@@ -43,7 +43,7 @@ def run_all(
     done: RepeatProgress,
     workers: int | None = None,
 ) -> list[T]:
-    """Runs all, with as many `workers` as given, or with as many as pay."""
+    """Runs all, in `workers` processes, or in as many as pay off."""
     answers: dict[int, T] = {}
     one_run = partial(_one, want=want, processes=workers or processors())
     with SpreadTasks[Repeat, T](one_run, workers) as spread:

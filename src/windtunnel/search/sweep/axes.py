@@ -1,12 +1,12 @@
-"""What `--vary PATH=VALUES` says: the values of one setting, listed or as a range.
+"""Parses `--vary PATH=VALUES`: the values of one setting, as a list or a range.
 
 serving.router.policy=round-robin,least-loaded    each of a list
 serving.pools.0.replicas=2..16                    every whole number
 serving.pools.0.replicas=2..16:2                  in steps of 2
 serving.pools.0.engine.max_num_seqs=16..256:x2    each twice the one before
 workload.0.arrivals.rate=10..50/s:10              with a unit
-slo.critical.ttft=0.1..2                          anything between, where points are drawn
-workload.0.prompt_tokens=100..8000:log            the same, small and large alike
+slo.critical.ttft=0.1..2                          any value between, where points are drawn
+workload.0.prompt_tokens=100..8000:log            the same, on a log scale
 """
 
 import math
@@ -22,11 +22,11 @@ from windtunnel.settings.fields import one_line
 OPENING, CLOSING, QUOTES = "[{(", "]})", "\"'"
 EXAMPLES = "PATH=A,B,... or PATH=LOW..HIGH, as in serving.pools.0.replicas=2..16"
 MOST_LEVELS = 1_000
-"""Values of one setting."""
+"""Limit on the values of one setting."""
 DIGITS = 6
-"""Of what is drawn: more would only make names long."""
+"""Significant digits of drawn values: more would only make names long."""
 WHOLE_STEPS = 1e-9
-"""How far the end of a range may be off a step, relative to the step."""
+"""How far the end of a range may be from a step, relative to the step."""
 LONGEST_PLACE = 80
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -35,29 +35,29 @@ _RANGE = re.compile(
     rf"(?P<high>{_NUMBER})(?P<unit_high>[^\d.,:\s]*)(?::(?P<step>.+))?"
 )
 _RANGE_LIKE = re.compile(r"\d[^,/]*\.\.[^,/]*|[^,/]*\.\.\s*\d[^,/]*")
-"""Text meant as a range that is not one."""
+"""Text that looks like a range but is not valid."""
 _STEP = re.compile(rf"(?P<times>x?)(?P<number>{_NUMBER})(?P<unit>[^\d.,:\s]*)")
 
 
 class Axis(NamedTuple):
-    """A setting that is varied: its values, or the range that they are drawn from."""
+    """A setting that is varied: its values, or the range they are drawn from."""
 
     path: str
     levels: tuple[Plain, ...] | None
-    """None: anything in the range."""
+    """None: any value in the range."""
     low: float = 0.0
     high: float = 0.0
     unit: str = ""
     log: bool = False
     whole: bool = False
-    """Whole numbers of the range alone."""
+    """Whether only integers are drawn."""
 
     def _place(self, share: float) -> int:
         assert self.levels is not None
         return min(int(share * len(self.levels)), len(self.levels) - 1)
 
     def at(self, share: float) -> Plain:
-        """The value at a share of the way, from 0 to 1."""
+        """The value at a position, from 0 to 1."""
         if self.levels is not None:
             return self.levels[self._place(share)]
         high = self.high + 1.0 if self.whole else self.high
@@ -70,9 +70,9 @@ class Axis(NamedTuple):
         return _with_unit(float(f"{value:.{DIGITS}g}"), self.unit)
 
     def taken(self, share: float) -> float:
-        """Where the value at a share really is: of whole numbers and lists, beside what was asked.
+        """The position of the value that `at` returns, which differs for integers and lists.
 
-        From 0 to 1 again, and for a list by place.
+        From 0 to 1; for a list, by index.
         """
         if self.levels is not None:
             return self._place(share) / max(len(self.levels) - 1, 1)
@@ -85,12 +85,12 @@ class Axis(NamedTuple):
 
     @property
     def range(self) -> str:
-        """The range as it is written."""
+        """The range as written."""
         return f"{self.low:g}..{self.high:g}{self.unit}"
 
 
 def axes_of(varied: Sequence[str]) -> list[Axis]:
-    """The axes that a command line asks for, each path once."""
+    """Parses the axes of a command line; each path may occur once."""
     axes = [axis_of(text) for text in varied]
     paths = [axis.path for axis in axes]
     for path in paths:
@@ -103,7 +103,7 @@ def axes_of(varied: Sequence[str]) -> list[Axis]:
 
 
 def axis_of(text: str) -> Axis:
-    """One of them, from its text."""
+    """Parses one axis."""
     where = f"--vary {one_line(text, LONGEST_PLACE)}"
     path, equals, listed = (part.strip() for part in text.partition("="))
     if not equals or not path:
@@ -122,7 +122,7 @@ def axis_of(text: str) -> Axis:
 
 
 def listed_axis(path: str, values: Sequence[Plain], where: str) -> Axis:
-    """An axis of values at hand."""
+    """An axis of listed values."""
     refuse_names(path, where)
     names = [written(value) for value in values]
     if len(values) < 2:
@@ -225,7 +225,7 @@ def _is_whole(text: str) -> bool:
 
 
 def split_values(text: str) -> list[str]:
-    """Parts between commas, but for commas inside brackets and quotes."""
+    """Splits at commas, except inside brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:

@@ -1,7 +1,7 @@
-"""Which points of a space are run: all of a grid, or as many as are asked for, drawn or spread.
+"""The points of a space to run: a whole grid, or the requested number, drawn or evenly spread.
 
-A design depends on its axes and a seed alone. Every point runs with the same seeds of traffic, so
-that points differ by their settings and not by their luck.
+A design depends only on its axes and a seed. Every point runs with the same traffic seeds, so that
+points differ by their settings and not by chance.
 """
 
 import itertools
@@ -17,10 +17,10 @@ GRID, RANDOM, SOBOL = "grid", "random", "sobol"
 DESIGNS = (GRID, RANDOM, SOBOL)
 MOST_POINTS = 10_000
 MOST_RUNS = 20_000
-"""Points times seeds."""
+"""Limit on points times seeds."""
 MOST_AXES = 50
 DRAWS_PER_POINT = 64
-"""Draws after which the search for a new point is given up."""
+"""Draws per point after which the search for distinct points is abandoned."""
 USUAL_POINTS = 64
 
 
@@ -81,7 +81,7 @@ def _drawn(dimensions: int, seed: int) -> Iterator[list[float]]:
 
 
 def _spread(dimensions: int, count: int, seed: int) -> Iterable[Sequence[float]]:
-    """Sobol's sequence, moved by a draw: its own first point is a corner of the space."""
+    """A Sobol sequence with a random shift: its own first point is a corner of the space."""
     from scipy.stats import qmc
 
     stream = Stream(seed, "search.design")
@@ -98,7 +98,7 @@ def _spread(dimensions: int, count: int, seed: int) -> Iterable[Sequence[float]]
 
 
 def settings_at(axes: Sequence[Axis], shares: Sequence[float]) -> tuple[str, Settings]:
-    """The settings at shares of axes, and what tells them from others."""
+    """The settings at positions of the axes, and a key that identifies them."""
     values = [axis.at(share) for axis, share in zip(axes, shares, strict=True)]
     settings = tuple((axis.path, value) for axis, value in zip(axes, values, strict=True))
     return repr([written(value) for value in values]), settings
@@ -107,7 +107,7 @@ def settings_at(axes: Sequence[Axis], shares: Sequence[float]) -> tuple[str, Set
 def _distinct(
     axes: Sequence[Axis], shares: Iterable[Sequence[float]], count: int
 ) -> list[Settings]:
-    """The first ones that differ; fewer where hardly any others come."""
+    """The first distinct points; fewer if the draws yield too few."""
     found: dict[str, Settings] = {}
     for row in itertools.islice(shares, count * DRAWS_PER_POINT):
         key, settings = settings_at(axes, row)

@@ -1,4 +1,5 @@
-"""The folder of a sweep: it says of which, so that the same one goes on and no other does."""
+"""The folder of a sweep: it records which sweep it holds, so that only that one can resume
+there."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,18 +16,18 @@ IDENTITY = "sweep.json"
 RESULTS = "results.parquet"
 PAGE = "report.html"
 POINTS = "points"
-"""Where finished points are kept by default."""
+"""Where finished points are stored by default."""
 FILES = (IDENTITY, RESULTS, PAGE)
 ANOTHER = "choose another folder with -o; --cache lets both share finished points"
 
 
 def identity_of(sweep: Sweep, command: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same for a sweep to go on: the scenario, and what is asked of it."""
+    """What must match for a sweep to resume: the scenario and the arguments."""
     return {"scenario": sweep.plan.name, "scenario_sha256": sweep.plan.sha256, **command}
 
 
 def check(folder: Path, identity: dict[str, Any]) -> None:
-    """Refuses a folder of another sweep or of something else, and changes nothing in it."""
+    """Rejects a folder of another sweep or with other content; changes nothing in it."""
     if folder.exists() and not folder.is_dir():
         raise OutputError("is a file, not a folder", where=str(folder), hint=ANOTHER)
     file = folder / IDENTITY
@@ -42,7 +43,7 @@ def check(folder: Path, identity: dict[str, Any]) -> None:
 
 
 def claim(folder: Path, identity: dict[str, Any]) -> None:
-    """Makes the folder and notes whose it is, so that a sweep that is interrupted can go on."""
+    """Creates the folder and records its sweep, so that an interrupted sweep can resume."""
     check(folder, identity)
     content = msgspec.json.format(msgspec.json.encode(identity), indent=2) + b"\n"
     with _sentences(folder):

@@ -1,4 +1,4 @@
-"""What a sweep found, point by point: means over seeds, the best, and the Pareto front."""
+"""The results of a sweep, point by point: means over seeds, the best, and the Pareto front."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,17 +12,17 @@ from windtunnel.search.sweep.sweep import Sweep
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 COSTS = ("cost.total", "accelerator_seconds")
-"""What a point costs: dollars, or where nothing has a price, time on accelerators."""
+"""Cost of a point: dollars or, if nothing has a price, accelerator time."""
 LATENCIES = ("latency.ttft.p95", "latency.e2e.p95", "latency.tpot.p95")
 GOODPUT = "throughput.goodput_requests_per_s"
 MOST_SHOWN = 5
-"""Figures that are shown by default."""
+"""Number of figures shown by default."""
 
 
 def summary_of(
     sweep: Sweep, outcomes: Sequence[Outcome], wanted: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Everything that a table, a page or a program needs to know of a sweep, as plain data."""
+    """The results of a sweep for a table, a page or a program, as plain data."""
     points = [_point(sweep, number) for number in range(len(sweep.points))]
     own: list[list[Outcome]] = [[] for _ in points]
     for run, outcome in zip(sweep.runs, outcomes, strict=True):
@@ -74,7 +74,7 @@ def _point(sweep: Sweep, number: int) -> dict[str, Any]:
 
 
 def _means(runs: Sequence[Metrics]) -> dict[str, dict[str, float | None]]:
-    """Mean and interval of every figure; a figure that a seed lacks is left out."""
+    """Mean and interval of every figure; all None for a figure that a seed lacks."""
     found: dict[str, dict[str, float | None]] = {}
     for name in runs[0]:
         known = [value for value in (run.get(name) for run in runs) if value is not None]
@@ -89,7 +89,7 @@ def _means(runs: Sequence[Metrics]) -> dict[str, dict[str, float | None]]:
 
 
 def _interval(name: str, values: list[float]) -> Interval:
-    """Within what the figure can be: no time is below 0, and no share above 1."""
+    """The interval, limited to possible values: no time is below 0, and no share above 1."""
     middle, low, high = mean_interval(values)
     floor = 0.0 if min(values) >= 0.0 else low
     ceiling = 1.0 if figure(name).unit == "share" else high
@@ -97,19 +97,19 @@ def _interval(name: str, values: list[float]) -> Interval:
 
 
 def mean_of(point: Mapping[str, Any], name: str) -> float | None:
-    """A point's mean of a figure, or None where it has none."""
+    """A point's mean of a figure; None if it has none."""
     found = point["metrics"].get(name)
     mean: float | None = None if found is None else found["mean"]
     return mean
 
 
 def varies(points: Iterable[Mapping[str, Any]], name: str) -> bool:
-    """Whether a figure tells points apart."""
+    """Whether a figure differs between points."""
     return len({mean_of(point, name) for point in points} - {None}) > 1
 
 
 def _attained(plan: ScenarioPlan, names: Sequence[str]) -> list[str]:
-    """How many requests of each class were in time, of classes with times to keep."""
+    """The attainment figures of the classes that have targets."""
     classes = [
         name
         for name, slo in plan.slos.items()
@@ -144,7 +144,7 @@ def _shown(points: list[dict[str, Any]], first: Sequence[str | None]) -> list[st
 
 
 def front_of(points: Sequence[Mapping[str, Any]], cost: str, quality: str) -> list[int]:
-    """The points that no other beats in one figure without losing in the other, by cost."""
+    """The Pareto front of cost and quality, by increasing cost."""
     higher = figure(quality).better == HIGHER
     known = []
     for point in points:
@@ -161,7 +161,7 @@ def front_of(points: Sequence[Mapping[str, Any]], cost: str, quality: str) -> li
 
 
 def best_of(points: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """The best mean of a figure; None where neither way is better, or all are the same."""
+    """The best mean of a figure; None if neither direction is better, or all are equal."""
     better, known = figure(name).better, _known(points, name)
     if better is None or len(set(known)) < 2:
         return None

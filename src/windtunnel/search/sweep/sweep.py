@@ -14,11 +14,11 @@ from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 POINT, SEED, FAILED = "point", "seed", "failed"
-"""Columns beside settings and figures."""
+"""Columns besides settings and figures."""
 MOST_FAULTS = 20
 
 SweepProgress = Callable[[int, int, int], None]
-"""Is told how many runs have ended, of how many, and how many of those had ended before."""
+"""Called with the number of finished runs, the total, and how many were found in the cache."""
 
 
 class SweepRun(NamedTuple):
@@ -30,7 +30,7 @@ class SweepRun(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """What is to be run: points in the order of their design, and the runs of those that can."""
+    """The runs of a sweep: points in the order of their design, and the runs of the valid ones."""
 
     plan: ScenarioPlan
     """The scenario before anything is varied."""
@@ -39,7 +39,7 @@ class Sweep(NamedTuple):
     seeds: tuple[int, ...]
     points: tuple[Settings, ...]
     refused: dict[int, str]
-    """Points whose settings the scenario does not allow together, and what it says of them."""
+    """Points with settings that the scenario does not allow together, and the error of each."""
     runs: tuple[SweepRun, ...]
 
 
@@ -52,7 +52,7 @@ def prepare(
     seeds: int = 1,
     seed: int | None = None,
 ) -> Sweep:
-    """The sweep of a design, checked as far as can be before the first run."""
+    """Builds the sweep of a design, and checks as much as possible before the first run."""
     plan = origin.plan(seed=seed)
     settings = settings_of(axes, design, points, plan.seed)
     return prepare_points(origin, plan, axes, design, settings, seeds)
@@ -66,10 +66,10 @@ def prepare_points(
     settings: Sequence[Settings],
     seeds: int,
 ) -> Sweep:
-    """The sweep of points at hand; `plan` is the scenario before anything is varied.
+    """Builds the sweep of the given points; `plan` is the scenario before anything is varied.
 
-    A value that no point could run with is an error here. A combination of values is a failed point
-    when others can run.
+    A value that no point can run with raises an error. An invalid combination of values is a failed
+    point if other points can run.
     """
     if seeds < 1:
         raise InputError(f"seeds is {seeds}", allowed="1 or more")
@@ -109,7 +109,8 @@ def _refuse_too_many(points: int, seeds: int) -> None:
 def _refuse_bad_values(
     axes: Sequence[Axis], settings: Sequence[Settings], faults: dict[int, InputError]
 ) -> None:
-    """Values of which every point is refused, each with the error of the first such point.
+    """Raises an error for each value that every one of its points rejects, taken from the first
+    point.
 
     An error that several values share, such as an unknown path, is reported once.
     """
@@ -133,7 +134,7 @@ def _apart(fault: InputError) -> Sequence[InputError]:
 
 
 def _without_values(fault: InputError, chosen: Settings) -> str:
-    """What it says, the place without the value that was tried there."""
+    """The error text, without the value in the place."""
     text = str(fault)
     for path, value in chosen:
         text = text.replace(f"{path}={written(value)}", path, 1)
@@ -141,7 +142,7 @@ def _without_values(fault: InputError, chosen: Settings) -> str:
 
 
 def run_sweep(sweep: Sweep, workers: Workers, done: SweepProgress) -> list[Outcome]:
-    """The outcomes of a sweep's runs, in their order."""
+    """Runs a sweep; the outcomes are in the order of its runs."""
     outcomes: dict[int, Outcome] = {}
     done(0, len(sweep.runs), 0)
     for number, outcome in workers.evaluate([run.plan for run in sweep.runs]):
@@ -151,7 +152,7 @@ def run_sweep(sweep: Sweep, workers: Workers, done: SweepProgress) -> list[Outco
 
 
 def table_of(sweep: Sweep, outcomes: Sequence[Outcome]) -> ResultTable:
-    """A row per point and seed: settings, then figures. Points that were refused have one too."""
+    """One row per point and seed: settings, then figures. Rejected points have a row, too."""
     names: dict[str, None] = {}
     rows: list[dict[str, Any]] = []
     for run, outcome in zip(sweep.runs, outcomes, strict=True):
