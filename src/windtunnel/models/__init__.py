@@ -1,1 +1,1 @@
-"""What a server runs on: model shapes, accelerators, step-time models and KV capacity."""
+"""Model shapes, accelerators, step-time models and KV capacity."""

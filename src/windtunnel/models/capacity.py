@@ -1,16 +1,16 @@
-"""How many KV-cache blocks a server has: the GPU memory that vLLM finds left beside the weights.
+"""The KV-cache blocks of a server: the GPU memory that vLLM finds left beside the weights.
 
 Each GPU of a tensor-parallel group holds its own part of every block, so the group has as many
 blocks as one GPU. Latent attention is not divided: every GPU keeps the whole compressed cache.
 
-Layers that attend to everything and layers with a window are groups of one pool of blocks, as in
-vLLM: a block holds tokens of as many layers as the smaller kind has, and a request takes blocks
-of each group, of the windows' no more than the window needs. Recurrent layers are groups of the
-same pool: their state is a page, and tokens are put into blocks that are at least as large.
+Full-attention and sliding-window layers form groups that share one pool of blocks, as in vLLM: a
+block holds tokens of as many layers as the smaller kind has, and a request takes blocks from each
+group, but from a windowed group no more than its window needs. Recurrent layers are groups of the
+same pool: their state is a page, and token blocks are made at least as large.
 
-`blis_kv_blocks` is the BLIS simulator's estimate, to compare with it. It is coarser: working space
-is one number for every model, whatever the batch, and each weight, embeddings included, takes the
-bytes of a matrix weight.
+`blis_kv_blocks` is the BLIS simulator's estimate, for comparison. It is coarser: working space is
+one constant for dense models and one for mixtures, whatever the batch, and each weight, including
+embeddings, takes the bytes of a matrix weight.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MAX_TENSOR_PARALLEL = 64
 
 
 class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's settings that decide how memory is divided."""
+    """Engine settings that determine how memory is divided."""
 
     memory_utilization: float = 0.92
     block_size: int = 16
@@ -76,7 +76,7 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
     version: str = NEWEST
 
     def check(self) -> None:
-        """Refuses what no engine would start with."""
+        """Rejects values with which no engine would start."""
         if not 0.0 < self.memory_utilization <= 1.0:
             what = f"memory_utilization is {self.memory_utilization}"
             raise InputError(what, allowed="above 0, at most 1")
@@ -86,7 +86,7 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits_for(accelerator: Accelerator, version: str = NEWEST) -> MemoryLimits:
-    """With the defaults that vLLM chooses for an accelerator."""
+    """Memory limits with vLLM's defaults for an accelerator."""
     chosen = engine_defaults(accelerator, version)
     return MemoryLimits(version=version, **msgspec.structs.asdict(chosen))
 
@@ -135,7 +135,7 @@ def kv_groups(shape: ModelShape, limits: MemoryLimits | None = None) -> KvGroups
 
 
 def aligned_block_size(part: ModelShape, block_size: int, drafts: int = 0) -> int:
-    """Tokens in a block: as many as were asked for, or multiples of them that hold a state."""
+    """Tokens per block: `block_size`, or the least multiple of it that holds a recurrent state."""
     if not part.recurrent_layers:
         return block_size
     block_bytes = block_size * part.kv_bytes_per_token_layer
@@ -143,7 +143,7 @@ def aligned_block_size(part: ModelShape, block_size: int, drafts: int = 0) -> in
 
 
 class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of one GPU of the group, in bytes, line by line, and the blocks that it leaves."""
+    """The memory of one GPU of the group, in bytes by use, and the blocks that fit."""
 
     memory_bytes: float
     usable_bytes: float
@@ -162,7 +162,7 @@ class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def left_bytes(self) -> float:
-        """What is left for KV blocks."""
+        """Memory left for KV blocks."""
         return self.usable_bytes - (
             self.weight_bytes
             + self.activation_bytes
@@ -173,7 +173,7 @@ class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def blocks(self) -> int:
-        """Blocks of tokens over all layers that attend to the whole context."""
+        """Token blocks, each covering all full-attention layers."""
         return self.pool_blocks // max(1, self.groups.full)
 
     @property
@@ -202,11 +202,11 @@ def kv_capacity(
     pipeline_parallel: int = 1,
     drafter: Drafter | None = None,
 ) -> KvCapacity:
-    """The KV blocks of a server, or an error that says what is missing and what would fit.
+    """The KV blocks of a server; raises an error that says what is missing and what would fit.
 
-    Without `limits`, those that vLLM chooses for the accelerator. A drafter has weights and KV of
-    its own, divided as the model is. Blocks are those of one data-parallel rank; of a pipeline,
-    those of the stage with least room, whose GPUs hold its layers of every block.
+    `limits` default to vLLM's for the accelerator. A drafter has weights and KV of its own, divided
+    like the model's. Blocks are those of one data-parallel rank; in a pipeline, those of the stage
+    with the least memory left, whose GPUs hold its layers of every block.
     """
     limits = limits_for(accelerator) if limits is None else limits
     limits.check()
@@ -271,16 +271,18 @@ def _runtime_bytes(release: EngineRelease, accelerator: Accelerator, gpus: int) 
 
 
 def _block_bytes(part: ModelShape, groups: KvGroups, limits: MemoryLimits) -> float:
-    """Of one block of the pool; layers of a drafter join those that attend to everything."""
+    """Bytes of one block of the pool; the drafter's layers are spread over the full-attention
+    groups."""
     token_bytes = groups.layers * part.kv_bytes_per_token_layer
     token_bytes += limits.drafter_token_bytes / max(1, groups.full)
     return token_bytes * limits.block_size
 
 
 def kv_bytes_per_token(part: ModelShape) -> float:
-    """KV bytes of a token that is moved or offloaded; window layers count the share they keep.
+    """KV bytes of a token that is transferred or offloaded; window layers count by the share they
+    keep.
 
-    Of a model's shape: on all its GPUs together. Of the part that one GPU has: on that one.
+    For a whole model's shape, on all its GPUs together; for one GPU's part, on that GPU.
     """
     share = min(1.0, part.window / WINDOW_SEQUENCE_TOKENS)
     layers = part.full_layers + part.window_layers * share
@@ -288,10 +290,11 @@ def kv_bytes_per_token(part: ModelShape) -> float:
 
 
 def _loaded_bytes(part: ModelShape) -> float:
-    """Weights as loaded: MXFP4 experts are padded to what their kernels want.
+    """Bytes of the weights as loaded: MXFP4 experts are padded to the width that their kernels
+    need.
 
-    A table of the rotation of every position is loaded beside them, whole on each GPU: 2.5 GiB of
-    Llama 4 Scout, whose context is 10 million tokens. Recurrent models rotate little or nothing.
+    A rotary table for every position is loaded as well, whole on each GPU: 2.5 GiB for Llama 4
+    Scout, whose context is 10 million tokens. Recurrent models rotate little or nothing.
     """
     loaded = part.total_weight_bytes
     if not part.recurrent_layers:
@@ -305,7 +308,7 @@ def _loaded_bytes(part: ModelShape) -> float:
 
 
 def _graph_bytes(part: ModelShape) -> float:
-    """Captured graphs: 0.51 to 1.85 GiB were measured, most within 0.15 GiB of this line."""
+    """Captured CUDA graphs: 0.51 to 1.85 GiB were measured, most within 0.15 GiB of this line."""
     return GRAPH_BYTES + part.layers * LAYER_GRAPH_BYTES
 
 
@@ -314,8 +317,9 @@ def _activation_bytes(
 ) -> float:
     """The peak of the profile run: the largest step, or the sampler with the largest batch.
 
-    Of a step are alive together: the residual stream and its normed copy, attention's input or
-    output, and an MLP's gate, up and product. The workspace of experts stays beside the sampler.
+    Live at the same time in a step are the residual stream and its normed copy, attention's input
+    or output, and an MLP's gate, up and product. The workspace of experts stays allocated during
+    sampling.
     """
     width = max(part.ffn if part.dense_layers else 0, part.shared_ffn)
     per_token = (4 * shape.hidden + part.mlp_matrices * width) * shape.activation_bytes
@@ -326,7 +330,7 @@ def _activation_bytes(
 
 
 def _expert_workspace_bytes(shape: ModelShape, part: ModelShape, limits: MemoryLimits) -> float:
-    """What fused experts keep of each token and expert it visits; 4-bit kernels keep none."""
+    """Workspace of fused experts for each token-expert pair; 4-bit kernels need none."""
     if not part.is_mixture or part.expert_weight_bytes < 1.0:
         return 0.0
     into = (part.mlp_matrices - 1) * part.expert_ffn
@@ -338,7 +342,7 @@ def _expert_workspace_bytes(shape: ModelShape, part: ModelShape, limits: MemoryL
 def _wider(
     shape: ModelShape, accelerator: Accelerator, tensor_parallel: int, limits: MemoryLimits
 ) -> list[str]:
-    """The least doubling of tensor_parallel with which the model fits, as a setting."""
+    """The smallest doubling of `tensor_parallel` with which the model fits, as a setting."""
     degree = 2 * tensor_parallel
     while degree <= MAX_TENSOR_PARALLEL:
         try:
@@ -352,7 +356,8 @@ def _wider(
 
 
 def _larger(shape: ModelShape, part: ModelShape, gpus: int, limits: MemoryLimits) -> list[str]:
-    """The smallest accelerator on which the model fits as it is divided now, as a setting."""
+    """The smallest accelerator on which the model fits with its current parallelism, as a
+    setting."""
     by_memory = sorted(ACCELERATORS.values(), key=lambda other: (other.memory_bytes, other.name))
     for other in by_memory:
         if _divide_memory(shape, part, other, gpus, limits).blocks:
@@ -395,7 +400,8 @@ def blis_kv_blocks(
     memory_utilization: float = 0.9,
     block_size: int = 16,
 ) -> int:
-    """The blocks of one server, or an error that says what the model takes and what there is."""
+    """The blocks of one server by BLIS's estimate; raises an error with the memory needed and
+    available."""
     tp = tensor_parallel
     own_gib = accelerator.memory_bytes / GIB
     memory_gib = _PEER_MEMORY_GIB.get(accelerator.name, own_gib) * memory_utilization * tp
@@ -415,16 +421,17 @@ def blis_kv_blocks(
 
 
 def _blis_token_bytes(shape: ModelShape, tp: int) -> float:
-    """KV bytes of a token on one GPU; latent attention keeps its cache whole on each."""
+    """KV bytes of a token on one GPU; latent attention keeps the whole cache on each."""
     if shape.is_latent:
         return shape.layers * (shape.kv_lora_rank + shape.qk_rope_dim) * shape.activation_bytes
     return shape.layers * 2.0 * shape.head_dim * shape.kv_heads * shape.activation_bytes / tp
 
 
 def _blis_weight_bytes(shape: ModelShape) -> int:
-    """Queries are as wide as the model, whatever its heads are.
+    """Weight bytes by BLIS's formula, in which queries are as wide as the model, whatever its
+    heads.
 
-    Every layer of a mixture has experts, but for leading dense ones.
+    Every layer of a mixture has experts, except leading dense ones.
     """
     hidden = shape.hidden
     head_dim = hidden // shape.heads if shape.is_latent else shape.head_dim

@@ -1,10 +1,10 @@
-"""What a simulation takes from a release of vLLM: defaults, memory, host time.
+"""Facts about vLLM releases that a simulation uses: defaults, memory, host time.
 
-Each row holds from its release on. Memory is from vLLM's own start-up lines on H100s (0.15 to
-0.19) and from its sources. Host time is what published first tokens take beyond their kernels: the
-constant that aiconfigurator fitted to its corpus of vLLM runs, and for prompt tokens what remains
-of first tokens of small models on large GPUs; no difference between releases is known. A release
-0.x newer than the table takes its last row; 1.0 and later ones are refused.
+Each row applies from its release on. Memory is from vLLM's own start-up logs on H100s (0.15 to
+0.19) and from its sources. Host time is the part of published TTFTs beyond kernels: the constant
+that aiconfigurator fitted to its corpus of vLLM runs and, per prompt token, the remainder of the
+TTFTs of small models on large GPUs; no difference between releases is known. A release 0.x newer
+than the table takes its last row; 1.0 and later are rejected.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ NEWEST = "0.27"
 OLDEST = "0.8"
 
 LEAST_HOST_S, MOST_HOST_S = 0.015, 0.070
-"""Of a request, whatever its model."""
+"""Limits on the host time of a request, for any model."""
 
 LARGE_MEMORY_BYTES = 70 * GIB
 HUGE_MEMORY_BYTES = 160 * GIB
 
 
 class EngineRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for one release of vLLM."""
+    """Facts about one release of vLLM."""
 
     version: str
     memory_utilization: float  # the default of --gpu-memory-utilization
@@ -76,15 +76,15 @@ _SINCE: tuple[tuple[tuple[int, int], dict[str, float | bool]], ...] = (
 )
 
 PCIE_GROUP_RUNTIME_BYTES = 0.54 * GIB
-"""Of GPUs without NVLink, which get none of its buffers: two RTX 5090 under 0.26 leave as much room
-as H100s did before these buffers came."""
+"""Limit for GPUs without NVLink, which have none of its buffers: two RTX 5090s under 0.26 have as
+much memory left as H100s had before these buffers were introduced."""
 
 _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,4})(\.[0-9]{1,4})?([a-z.+-][0-9a-z.+-]{0,40})?")
 
 
 @cache
 def release_of(version: str) -> EngineRelease:
-    """What holds for a release such as `0.19` or `v0.19.1`."""
+    """The facts about a release such as `0.19` or `v0.19.1`."""
     found = _VERSION.fullmatch(version.strip().lower())
     if found is None or int(found[1]) > 0 or int(found[2]) < 8:
         what = f"engine version {version!r:.60}"
@@ -98,14 +98,14 @@ def release_of(version: str) -> EngineRelease:
 
 
 def host_times(shape: ModelShape, version: str = NEWEST) -> HostTimes:
-    """What the host of a server adds to a first token: API server, tokenisation, IPC, launches."""
+    """Host time added to a first token: API server, tokenisation, IPC, launches."""
     release = release_of(version)
     request_s = min(max(shape.layers * release.launch_s, LEAST_HOST_S), MOST_HOST_S)
     return HostTimes(queueing_s=request_s, per_prompt_token_s=release.prompt_token_s)
 
 
 class HostTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds before a request is in its engine's queue, by the names that `overheads` has."""
+    """Seconds until a request is in the engine's queue, named as in `overheads`."""
 
     queueing_s: float
     per_prompt_token_s: float
@@ -120,7 +120,7 @@ class EngineDefaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def engine_defaults(accelerator: Accelerator, version: str = NEWEST) -> EngineDefaults:
-    """Of a release on an accelerator: larger memories get larger batches, but not on an A100."""
+    """vLLM's defaults on an accelerator: more memory gives larger batches, except on an A100."""
     memory = accelerator.memory_bytes
     seqs, tokens = 256, 2048
     if memory >= LARGE_MEMORY_BYTES and not accelerator.name.startswith("a100"):

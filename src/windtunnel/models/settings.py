@@ -1,4 +1,4 @@
-"""What a scenario says about models: how one is named, and how step times are known."""
+"""Scenario settings of step-time models."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -58,7 +58,7 @@ class LinearStepTime(Section):
 
 
 class TableStepTime(Section):
-    """Step times measured on a grid, and interpolated."""
+    """Step times interpolated from measurements on a grid."""
 
     model: Literal["table"]
     path: Annotated[str, FilePath("the path of a table of step times")] = Field(

@@ -1,1 +1,1 @@
-"""Fitting step-time models to measurements, and how far their predictions are off."""
+"""Fits step-time models to measurements, and reports their prediction errors."""

@@ -1,4 +1,4 @@
-"""Fits the `physics` step-time model to measured steps, and says how far its predictions are off.
+"""Fits the `physics` step-time model to measured steps, and reports its prediction errors.
 
 All errors are fractions: 0.05 is 5 %.
 """
@@ -53,7 +53,7 @@ def regime(row: Measurement) -> str:
 def predictions_ms(
     rows: Sequence[Measurement], accelerator: Accelerator, profile: Profile
 ) -> list[float]:
-    """What the profile predicts for each measurement."""
+    """The profile's prediction for each measurement."""
     models: dict[str, Physics] = {}
     predicted = []
     for row in rows:
@@ -74,7 +74,7 @@ def evaluate(
 
 
 def error_of(errors: Sequence[float]) -> ErrorFigures:
-    """Mean and 90th percentile (between the two nearest) of absolute relative errors."""
+    """Mean and 90th percentile (interpolated) of absolute relative errors."""
     ordered = sorted(errors)
     mape, p90 = math.fsum(ordered) / len(ordered), quantile_of(ordered, 0.9)
     return ErrorFigures(mape=mape, p90=p90, points=len(ordered))
@@ -88,10 +88,10 @@ def fit_profile(
     origin: str,
     rest: Profile | None = None,
 ) -> Profile:
-    """A profile whose parameters explain the measurements; the same rows give the same profile.
+    """Fits a profile to the measurements; the same rows give the same profile.
 
-    What steps on one GPU cannot show (collectives, experts, low precision) is taken from the
-    profile `rest`; without it from the accelerator's bundled profile, or the generic one.
+    Parameters that steps on one GPU cannot show (collectives, experts, low precision) come from the
+    profile `rest`, or else from the accelerator's bundled profile or the generic one.
     """
     if len(rows) < FEWEST_TO_FIT:
         what = f"{len(rows)} measurements are too few to fit"
@@ -132,7 +132,8 @@ def _solve(
     fitted: list[str],
     fixed: dict[str, float],
 ) -> dict[str, float]:
-    """Least squares over logarithms, held near the usual values where the rows do not decide."""
+    """Least squares over log errors, with a prior at the usual values for what the rows do not
+    determine."""
     import numpy as np
     from scipy.optimize import least_squares
 

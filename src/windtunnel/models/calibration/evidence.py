@@ -28,11 +28,11 @@ BASES = {
     LEFT_OUT: "the table's own measurements, each left out and interpolated from its neighbours",
     NONE: "nothing was measured",
 }
-"""What an error was found on, from the best to none at all."""
+"""Bases of an error figure, from the strongest evidence to none."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """How far predictions were off, as fractions of the measured times, and on what."""
+    """How far predictions were off, as fractions of the measured times, and on what basis."""
 
     basis: str
     mape: float | None
@@ -42,25 +42,25 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 def without(why: str) -> Evidence:
-    """There is no measurement, and why."""
+    """Evidence without any measurement, and the reason."""
     return Evidence(NONE, None, None, 0, why)
 
 
 ASSUMED_ERRORS = {"rest": 0.5, "all-to-all": 0.2, "state space": 0.5}
-"""Of small kernels and of time beyond kernels: those of a layer take 10 us in vLLM and 20 us in
-PyTorch, and the time beyond kernels was 0.5 to 1.4 ms in the steps of the one run recorded.
-Of what carries tokens to experts and back: against tables of NCCL and DeepEP, on one node.
-Of Mamba-2, no kernel was timed: its states are read as fast as those of gated DeltaNet, its prompts
-are scanned with the same fraction of the peak."""
+"""Assumed relative errors. `rest`, small kernels and time beyond kernels: small kernels take 10 us
+per layer in vLLM and 20 us in PyTorch, and the time beyond kernels was 0.5 to 1.4 ms in the steps
+of the one recorded run. `all-to-all`, dispatch to experts and back: from tables of NCCL and DeepEP,
+on one node. `state space`, Mamba-2: no kernel was timed; its states are assumed to be read as fast
+as those of gated DeltaNet, and its prompts scanned at the same fraction of the peak."""
 
 
 def profile_evidence(
     profile: Profile, model: Physics, shape: ModelShape, step: StepWork
 ) -> Evidence:
-    """How well a profile fits steps of this model, or the nearest thing that was measured.
+    """How well a profile fits steps of this model, or the closest available measurements.
 
-    Operators count by their share of the time of `step`, a typical one. Their errors have either
-    sign, so they add up as independent ones do.
+    Operators are weighted by their share of the time of `step`, a typical one. Their errors have
+    either sign, so they combine like independent errors.
     """
     if not profile.calibrated and not profile.scaled_from:
         return without(f"the efficiencies of profile {profile.name} are those of other hardware")
@@ -109,10 +109,10 @@ def profile_evidence(
 
 
 IN_STEPS = ("gemm", "prefill attention", "decode attention", "rest")
-"""What whole steps on one GPU, in bf16, of a dense model show already."""
+"""Operators that whole steps of a dense bf16 model on one GPU already cover."""
 
 SMALL_SHARE = 0.1
-"""Of the error of measured steps; an operator that adds less is not worth naming."""
+"""Share of the error of measured steps; an operator that adds less is not mentioned."""
 
 
 def _of_steps(profile: Profile, shape: ModelShape, tensor_parallel: int) -> Evidence | None:
@@ -131,14 +131,15 @@ def _of_steps(profile: Profile, shape: ModelShape, tensor_parallel: int) -> Evid
 
 
 def _pooled(figures: list[ErrorFigures]) -> ErrorFigures:
-    """As if all points were one set; of percentiles, which cannot be joined, the largest."""
+    """The error over all points as one set; percentiles cannot be combined, so the largest is
+    taken."""
     points = sum(one.points for one in figures)
     mape = math.fsum(one.mape * one.points for one in figures) / max(points, 1)
     return ErrorFigures(mape, max(one.p90 for one in figures), points)
 
 
 def table_evidence(table: Table) -> Evidence:
-    """How far measurements are from what their neighbours would have said."""
+    """How far measurements are from an interpolation of their neighbours."""
     errors = [*_along_and_across(table.prompt), *_along_and_across(table.decode)]
     for curve in (table.tokens, table.sequences):
         if curve is not None:
@@ -151,7 +152,7 @@ def table_evidence(table: Table) -> Evidence:
 
 
 def _along_and_across(grid: Grid) -> Iterable[float]:
-    """Errors along each curve of a grid of two axes, and from curve to curve."""
+    """Leave-one-out errors along each curve of a two-axis grid, and across curves."""
     for curve in grid.curves:
         yield from _left_out(curve.knots, curve.times)
     for place in range(1, len(grid.knots) - 1):
@@ -167,7 +168,7 @@ def _covers(curve: TimeCurve, knot: float) -> bool:
 
 
 def _left_out(knots: Sequence[float], times: Sequence[float]) -> Iterable[float]:
-    """The error at each inner knot of the line between its neighbours."""
+    """The relative error, at each inner knot, of the line between its neighbours."""
     for place in range(1, len(knots) - 1):
         share = (knots[place] - knots[place - 1]) / (knots[place + 1] - knots[place - 1])
         guess = times[place - 1] + share * (times[place + 1] - times[place - 1])

@@ -2,10 +2,9 @@
 
 A folder holds Parquet tables in the layout of NVIDIA's aiconfigurator: `gemm_perf`,
 `context_attention_perf`, `generation_attention_perf`, `moe_perf`, `mla_generation_module_perf`,
-`generation_mla_perf`, `gdn_perf` and `custom_allreduce_perf`; latencies are milliseconds, and
-messages are counted in 16-bit numbers.
-Operators alone say nothing of the small kernels between them or of clocks under sustained load:
-those parameters come from another profile.
+`generation_mla_perf`, `gdn_perf` and `custom_allreduce_perf`; latencies are in milliseconds, and
+message sizes in 16-bit numbers. Operator timings say nothing about the small kernels between
+operators or about clocks under sustained load: those parameters come from another profile.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ Timing = Callable[[Kernels, Row], float]
 
 
 class _Class(msgspec.Struct, frozen=True):
-    """One operator class: its table, its rows, the parameters they decide, the formula."""
+    """An operator class: its table, its rows, the parameters fitted to them, and the formula."""
 
     table: str
     columns: tuple[str, ...]
@@ -67,7 +66,7 @@ class _Class(msgspec.Struct, frozen=True):
 def fit_operators(
     folder: Path, accelerator: Accelerator, rest: Profile, *, name: str, origin: str
 ) -> Profile:
-    """A profile from the tables in `folder`; the profile `rest` gives what they cannot show."""
+    """Fits a profile to the tables in `folder`; parameters they do not show come from `rest`."""
     values = {**rest.parameters, "decode_rows": DECODE_ROWS}
     errors: dict[str, ErrorFigures] = {}
     largest: dict[str, int] = {}
@@ -100,7 +99,7 @@ def fit_operators(
 
 
 def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:
-    """Rows that the class is about, thinned evenly to what a fit needs."""
+    """The rows of a class, thinned evenly to the number that a fit needs."""
     rate = FROM_MEMORY * accelerator.hbm_bytes_per_s * 1e-3
     found = [
         row
@@ -117,7 +116,7 @@ def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:
 
 
 def _table(path: Path, kind: _Class) -> list[Row]:
-    """The usable rows of one table; none where it does not exist."""
+    """The usable rows of one table; empty if it does not exist."""
     if not path.exists():
         return []
     if not path.is_file():
@@ -157,9 +156,9 @@ def _fastest(rows: list[Row], columns: Sequence[str]) -> dict[tuple[object, ...]
 
 
 def _of_main_kernel(rows: list[Row], columns: Sequence[str]) -> list[Row]:
-    """The fastest row of each shape, of the kernel that most of these have.
+    """The fastest row of each shape, restricted to the kernel that is fastest for most shapes.
 
-    A framework has others for a few shapes, and slower ones to choose from.
+    A framework has other kernels for a few shapes, and slower alternatives.
     """
     fastest = _fastest(rows, columns)
     counts = Counter(row.get("kernel_source") for row in fastest.values())
@@ -168,7 +167,7 @@ def _of_main_kernel(rows: list[Row], columns: Sequence[str]) -> list[Row]:
 
 
 def _whole(row: Row, columns: Sequence[str]) -> bool:
-    """Whether a row has all that a formula needs: sizes above 0, of no token before it 0."""
+    """Whether a row has all values that a formula needs: sizes above 0, or for `step` 0 or more."""
     sizes = [row[column] for column in columns if column not in WORDS]
     if any(size is None or not math.isfinite(size) or size < 0 for size in sizes):
         return False
@@ -246,7 +245,7 @@ WEIGHT_BYTES = {
     "nvfp4": 0.5625,
     "w4a16_mxfp4": 0.53125,
 }
-"""Of a number, scales of its group included."""
+"""Bytes per weight, including the scales of its group."""
 
 
 def _weight_bytes(row: Row) -> float:
@@ -347,7 +346,7 @@ def _latent_batch(row: Row) -> bool:
 
 
 def _latent_s(kernels: Kernels, row: Row) -> float:
-    """One layer's attention of DeepSeek-V3 with its projections, as `Physics` computes it."""
+    """DeepSeek-V3 attention of one layer with its projections, as `Physics` computes it."""
     heads, batch, p = row["num_heads"], row["batch_size"], kernels.parameters
     part = msgspec.structs.replace(resolve_model("deepseek-v3"), heads=heads, kv_heads=heads)
     rates = kernels.gemm_rates(2.0)
@@ -376,7 +375,7 @@ def _latent_call(row: Row) -> bool:
 
 
 def _latent_call_s(kernels: Kernels, row: Row) -> float:
-    """The same without projections and small kernels, which SGLang's table leaves out."""
+    """The same without projections and small kernels, which SGLang's table omits."""
     heads, batch, p = row["num_heads"], row["batch_size"], kernels.parameters
     part = msgspec.structs.replace(resolve_model("deepseek-v3"), heads=heads, kv_heads=heads)
     return p.decode_call_s + _latent_scan_s(kernels, part, batch, row["step"])
@@ -409,7 +408,8 @@ def _state_scan_s(kernels: Kernels, row: Row) -> float:
 
 
 def _convolved(row: Row) -> float:
-    """Numbers read and written: of tokens, and of decodes what the convolution keeps of them."""
+    """Numbers read and written: those of the tokens and, in decode, those that the convolution
+    keeps."""
     channels = 2 * row["num_k_heads"] * row["head_k_dim"] + row["num_v_heads"] * row["head_v_dim"]
     kept = 0 if row["phase"] == "context" else row["d_conv"] - 1
     return float(2 * row["num_tokens"] * channels * (1 + kept))
@@ -420,7 +420,7 @@ def _convolution_s(kernels: Kernels, row: Row) -> float:
 
 
 def _reduced(row: Row) -> bool:
-    """Whether a row is an all-reduce in 16 bits as a step has it, by a kernel or by NCCL."""
+    """Whether a row is a 16-bit all-reduce as in a step, by a custom kernel or by NCCL."""
     usual = 1024 <= row["message_size"] <= MOST_SENT
     named = (row.get("op_name", "all_reduce"), row.get("nccl_dtype", "half"))
     graphed = str(row.get("backend", GRAPH)).endswith(GRAPH)
@@ -435,7 +435,7 @@ WORDS = (
     *("gemm_dtype", "gemm_type", "kv_cache_dtype", "moe_dtype", "distribution", "backend"),
     *("kernel_source", "phase"),
 )
-"""Columns that hold words; the others hold numbers."""
+"""Text columns; the others are numeric."""
 _GEMM = ("gemm_dtype", "m", "n", "k")
 _ATTENTION = (
     *("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim"),
@@ -602,4 +602,4 @@ _CLASSES: dict[str, _Class] = {
 }
 
 PARAMETERS_OF = {title: kind.fitted for title, kind in _CLASSES.items()}
-"""The parameters that each kind of operator decides."""
+"""The parameters fitted to each kind of operator."""

@@ -1,8 +1,8 @@
 """The accelerators that servers run on: peak rates, memory, links and an example price.
 
-Peaks are the vendors' dense figures (never the "with sparsity" ones) with 32-bit accumulation, at
-boost clock. Memory is what the driver or vLLM reports where that is known, which is often less than
-the number on the box. Each row names where its figures are from.
+Peaks are the vendors' dense figures (never those "with sparsity") with 32-bit accumulation, at
+boost clock. Memory is what the driver or vLLM reports, where known, which is often less than the
+nominal size. Each row names the source of its figures.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # of the figures
 
     def peak_flops(self, precision: str) -> float:
-        """The matrix rate in `precision`; without such units numbers are converted to bf16."""
+        """The matrix rate in `precision`; without such units that of bf16, to which numbers are
+        converted."""
         rate = {
             "fp32": self.fp32_flops,
             "tf32": self.tf32_flops,
@@ -179,7 +180,7 @@ _MAKERS = re.compile(r"^(nvidia-|amd-|intel-|google-|aws-|geforce-|instinct-)+")
 
 
 def is_accelerator(name: str) -> bool:
-    """Whether the catalog has one of that name or alias."""
+    """Whether the catalog has an accelerator of that name or alias."""
     key = _key(name)
     return _ALIASES.get(key, key) in ACCELERATORS
 
@@ -190,7 +191,7 @@ def _key(name: str) -> str:
 
 
 def catalog_price(name: str, count: int) -> float | None:
-    """Dollars per hour for this many accelerators; None where the catalog has no price."""
+    """Dollars per hour for this many accelerators; None if the catalog has no price."""
     try:
         price = resolve_accelerator(name).price_per_hour
     except InputError:
@@ -199,7 +200,7 @@ def catalog_price(name: str, count: int) -> float | None:
 
 
 def resolve_accelerator(name: str) -> Accelerator:
-    """The accelerator of that catalog name or alias; case, spaces and underscores do not matter."""
+    """The accelerator with that catalog name or alias; ignores case, spaces and underscores."""
     key = _key(name)
     found = ACCELERATORS.get(_ALIASES.get(key, key))
     if found is not None:

@@ -15,14 +15,14 @@ EAGLE_GROUP = 8  # query heads to a key-value head, where the model's own are co
 
 
 class Drafter(msgspec.Struct, frozen=True):
-    """What drafts, and the bytes of weights that it has beside the model's."""
+    """A drafter's shape, and the bytes of its weights that it does not share with the model."""
 
     shape: ModelShape
     own_weight_bytes: float
 
 
 def drafter_of(method: str, target: ModelShape, model: str | None) -> Drafter | None:
-    """The drafter of a method for a model; None where the host finds drafts in the prompt."""
+    """The drafter of a method for a model; None if the host finds drafts in the prompt."""
     if method == "ngram":
         return None
     if method == "draft_model":
@@ -41,9 +41,9 @@ def drafter_of(method: str, target: ModelShape, model: str | None) -> Drafter | 
 
 
 def _mtp(target: ModelShape) -> Drafter:
-    """One more layer of the model, with a projection of two vectors into one before it.
+    """One more layer of the model, preceded by a projection of two vectors into one.
 
-    Input table and output head are the model's own.
+    The input table and output head are the model's own.
     """
     layer = msgspec.structs.replace(
         target,
@@ -62,7 +62,7 @@ def _mtp(target: ModelShape) -> Drafter:
 
 
 def _eagle(target: ModelShape) -> Drafter:
-    """One dense decoder layer in 16 bits of the model's width, and a small output head."""
+    """One dense 16-bit decoder layer of the model's width, and a small output head."""
     kv_heads = target.kv_heads
     if target.is_latent:
         kv_heads = max(1, target.heads // EAGLE_GROUP)

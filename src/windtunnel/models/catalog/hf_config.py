@@ -1,7 +1,7 @@
 """Reads a Hugging Face `config.json` into a ModelShape, or says in one sentence what is wrong.
 
-The file is not ours: it may be huge, of another kind of model, or nonsense. Each number is
-checked for type and range, and nothing that decides speed or memory is guessed when it is absent.
+The file is not ours: it may be huge, for another kind of model, or nonsense. Each number is checked
+for type and range, and values that determine speed or memory are never guessed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _DIFFUSION = ("llada", "dream", "sdar")  # texts are not generated token after t
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _FULL = ("full_attention", "attention")
 _RECURRENT = {"linear_attention": GATED_DELTA_NET, "mamba": MAMBA2}
-"""Layer types that keep a state, and what they are in the families that have them."""
+"""Layer types that keep a state, and their kind in the families that have them."""
 
 _STATE_BYTES = {
     "float32": 4.0,
@@ -109,7 +109,7 @@ Value = TypeVar("Value")
 
 
 class _Fields:
-    """One JSON object, read field by field; a fault names file, field and what was found."""
+    """One JSON object, read field by field; an error names the file, the field and its value."""
 
     def __init__(self, values: dict[str, object], where: str) -> None:
         self.values = values
@@ -119,7 +119,7 @@ class _Fields:
         return InputError(f"{field} {what}", where=self.where, allowed=allowed, hint=hint)
 
     def integer(self, names: tuple[str, ...], limit: int, least: int = 1) -> int | None:
-        """The first of these fields that is there and not null."""
+        """The first of these fields that is present and not null."""
         allowed = f"a whole number from {least} to {limit}"
         for name in names:
             value = self.values.get(name)
@@ -144,7 +144,7 @@ class _Fields:
         return value
 
     def typed(self, name: str, kind: type[Value], allowed: str) -> Value | None:
-        """A field that is of one JSON type, or null."""
+        """A field of one JSON type, or null."""
         value = self.values.get(name)
         if value is None or isinstance(value, kind):
             return value
@@ -177,13 +177,13 @@ class _Fields:
 
 
 def shown(value: object) -> str:
-    """A found value as a person can read it, cut to a few words."""
+    """A value in readable form, truncated."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def read_hf_config(path: Path) -> ModelShape:
-    """The shape in the `config.json` at `path`."""
+    """Reads the shape from the `config.json` at `path`."""
     where = str(path)
     values = _decoded(path)
     beside = path.with_name(QUANTIZATION_FILE)
@@ -204,7 +204,8 @@ def _decoded(path: Path) -> Any:
 
 
 def _constant(text: str) -> float:
-    """Files of Mamba layers have Infinity as a limit of time steps, which is not JSON."""
+    """Accepts Infinity, which is not JSON: files with Mamba layers have it as a limit of time
+    steps."""
     if text == "NaN":
         raise ValueError("NaN is not a number")
     return float(text)
@@ -269,7 +270,7 @@ def _shape(name: str, fields: _Fields, sizes: dict[str, int], precisions: Precis
 
 
 def _merged(fields: _Fields) -> _Fields:
-    """A multimodal configuration keeps its language model under another key; that part wins."""
+    """Merges in the language model of a multimodal configuration, whose fields take precedence."""
     values = fields.values
     for key in ("text_config", "llm_config", "language_config"):
         inner = fields.table(key)
@@ -300,7 +301,7 @@ def _refuse_other_architectures(fields: _Fields) -> None:
 
 
 def _tied_by_default(fields: _Fields) -> bool:
-    """Gemma's configurations leave the field out because tying is that family's default."""
+    """Whether embeddings are tied if the file does not say so: the default of these families."""
     return fields.text("model_type").startswith(("gemma", "gpt2", "opt", "bloom", "falcon"))
 
 
@@ -330,7 +331,7 @@ def _head_dim(fields: _Fields, hidden: int, heads: int) -> int:
 
 
 def _latent(fields: _Fields) -> dict[str, int]:
-    """Latent attention, present when the file has a rank for the compressed keys and values."""
+    """Latent attention, present if the file has a rank for the compressed keys and values."""
     rank = fields.integer(("kv_lora_rank",), MAX_WIDTH, least=0)
     if not rank:
         return {}
@@ -345,7 +346,7 @@ def _latent(fields: _Fields) -> dict[str, int]:
 
 
 def _indexer(fields: _Fields) -> dict[str, int]:
-    """Sparse attention, present when the file says how many tokens its indexer picks."""
+    """Sparse attention, present if the file says how many tokens its indexer picks."""
     picked = fields.integer(("index_topk",), MAX_CONTEXT, least=0)
     if not picked:
         return {}
@@ -357,7 +358,8 @@ def _indexer(fields: _Fields) -> dict[str, int]:
 
 
 def _encoder(fields: _Fields) -> int:
-    """Parameters of a vision encoder; one of another form is left out: it is small."""
+    """Parameters of a vision encoder; one in an unknown format is ignored, since encoders are
+    small."""
     vision = fields.table("vision_config")
     if vision is None:
         return 0
@@ -366,7 +368,7 @@ def _encoder(fields: _Fields) -> int:
 
 
 def _mixture(fields: _Fields, layers: int) -> dict[str, int]:
-    """Experts; fewer than two is a dense model, as files of mixed families write it."""
+    """Experts; fewer than two mean a dense model, as in files of families that have both."""
     experts = fields.integer(_EXPERTS, MAX_EXPERTS, least=0) or 0
     if experts < 2:
         return {}
@@ -408,9 +410,9 @@ def _shared_ffn(fields: _Fields, expert_ffn: int) -> int:
 
 
 def _recurrent(fields: _Fields, layers: int) -> dict[str, int]:
-    """Layers that keep a state: from a pattern of letters, the list of layer types, or a period.
+    """Recurrent layers: from a pattern of letters, the list of layer types, or an interval.
 
-    Where MLPs are layers of their own, a layer here is a mixer with the MLP that follows, if any.
+    Where the file counts MLPs as layers, a layer here is a mixer with the MLP that follows, if any.
     """
     pattern = fields.typed("hybrid_override_pattern", str, "a string of M, E, * and -")
     if pattern is not None:
@@ -465,7 +467,7 @@ def _mamba(fields: _Fields) -> dict[str, int]:
 
 
 def _state_numbers(fields: _Fields, sizes: dict[str, int]) -> tuple[str, float]:
-    """The kind of a recurrence, and the bytes that vLLM takes for a number of its state."""
+    """The kind of recurrence, and the bytes per number of its state in vLLM."""
     if not sizes.get("recurrent_layers"):
         return "", _STATE_BYTES["float32"]
     kind = GATED_DELTA_NET if "linear_num_value_heads" in fields.values else MAMBA2
@@ -479,7 +481,8 @@ def _state_numbers(fields: _Fields, sizes: dict[str, int]) -> tuple[str, float]:
 
 
 def _dense_ffn(fields: _Fields, hidden: int, mixture: dict[str, int]) -> int:
-    """Width of the layers without experts; Llama 4's plain field is the experts' instead."""
+    """MLP width of the layers without experts; in Llama 4 the usual field is that of the
+    experts."""
     if mixture:
         width = fields.integer(("intermediate_size_mlp", "intermediate_size"), MAX_WIDTH)
         return width or mixture["expert_ffn"]
@@ -490,7 +493,7 @@ def _dense_ffn(fields: _Fields, hidden: int, mixture: dict[str, int]) -> int:
 
 
 def _windows(fields: _Fields, layers: int) -> dict[str, int]:
-    """How many layers look back only a window: from the list of layer types or the pattern."""
+    """The number of sliding-window layers, from the list of layer types or the pattern."""
     kinds = fields.entries("layer_types")
     if kinds is not None and len(kinds) != layers:
         what = f"has {len(kinds)} entries for {layers} layers"
@@ -519,7 +522,8 @@ def _windows(fields: _Fields, layers: int) -> dict[str, int]:
 
 
 def _max_context(fields: _Fields) -> int:
-    """The longest sequence, stretched by rope scaling unless the file's length already is."""
+    """The longest sequence, extended by rope scaling unless the file's length already includes
+    it."""
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
     longest = fields.required(names, MAX_CONTEXT)
     scaling = fields.table("rope_scaling") or fields.table("rope_parameters")

@@ -22,7 +22,7 @@ _METHODS = "awq, gptq, compressed-tensors, fp8, mxfp4, nvfp4, bitsandbytes, or a
 
 
 class Precisions(msgspec.Struct, frozen=True, kw_only=True):
-    """Stored bytes per weight, and the precision the matrix multiplications run in."""
+    """Stored bytes per weight, and the precision of the matrix multiplications."""
 
     weight_bytes: float = PLAIN_BYTES
     expert_weight_bytes: float = PLAIN_BYTES
@@ -39,7 +39,8 @@ def _everywhere(weight_bytes: float, matmul_precision: str) -> Precisions:
 
 
 def read_precisions(values: dict[str, object], where: str, name: str) -> Precisions:
-    """From the configuration's fields, or else from a name such as `...-w4a16` or `...-fp8`."""
+    """Precisions from the configuration's fields, or else from a name like `...-w4a16` or
+    `...-fp8`."""
     plain = _plain(values, where)
     quantization = values.get("quantization_config")
     if quantization is None:
@@ -53,7 +54,8 @@ def read_precisions(values: dict[str, object], where: str, name: str) -> Precisi
 
 
 def _kv_bytes(config: dict[str, object], where: str) -> float:
-    """Of a cached number, as the checkpoint wants it: ModelOpt's field, or compressed-tensors'."""
+    """Bytes per cached number that the checkpoint asks for, in the field of ModelOpt or of
+    compressed-tensors."""
     field = "kv_cache_quant_algo"
     algorithm = config.get(field)
     if algorithm not in {None, "", "FP8", "fp8"}:
@@ -98,7 +100,7 @@ def _plain(values: dict[str, object], where: str) -> Precisions:
 
 
 def _method(config: dict[str, object], where: str) -> str:
-    """The algorithm where a tool that knows several names it, else the tool."""
+    """The algorithm if the tool names one of several, else the tool."""
     for field in ("quant_algo", "quant_method"):
         method = config.get(field)
         if method is not None and not isinstance(method, str):
@@ -131,7 +133,8 @@ def _from_config(config: dict[str, object], where: str) -> Precisions:
 
 
 def _compressed(config: dict[str, object], where: str) -> Precisions:
-    """compressed-tensors describes groups of layers; the first with weights stands for all."""
+    """Precisions in compressed-tensors, which describes groups of layers; the first with weights
+    applies to all."""
     groups = _object(config.get("config_groups"), "config_groups", where)
     for name, value in groups.items():
         group = _object(value, f"config_groups.{name:.40}", where)
@@ -155,7 +158,7 @@ def _compressed(config: dict[str, object], where: str) -> Precisions:
 
 
 def _grouped(bits: int, config: dict[str, object], where: str) -> float:
-    """Bytes of a weight with its share of its group's 16-bit scale, and of a zero point if any."""
+    """Bytes per weight, including its share of the group's 16-bit scale and of any zero point."""
     group = config.get("group_size", config.get("q_group_size"))
     if group is None or group == -1:
         return bits / 8
@@ -192,7 +195,7 @@ _NAMED: tuple[tuple[str, Precisions], ...] = (
 
 
 def precisions_of_name(name: str) -> tuple[str, Precisions | None]:
-    """A name without what it says of precision at its end (`-FP8`, `-AWQ`, `-w4a16`), and that."""
+    """A name without its precision suffix (`-FP8`, `-AWQ`, `-w4a16`), and that precision."""
     lower = name.lower()
     for pattern, found in _NAMED:
         suffix = re.search(rf"(^|[-_.])({pattern})$", lower)

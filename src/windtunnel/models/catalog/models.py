@@ -293,7 +293,7 @@ def _shape(name: str, sizes: _Sizes) -> ModelShape:
 
 
 def source_of(name: str) -> str:
-    """Where the shape of a model in the catalog is from."""
+    """The source of a catalog model's shape."""
     return _SOURCES[max((start for start in _SOURCES if name.startswith(start)), key=len)]
 
 
@@ -370,12 +370,11 @@ _FP4_HEADS = ("qwen3.6",)
 
 
 def resolve_model(text: str) -> ModelShape:
-    """The shape that `text` names.
+    """Resolves a model's shape.
 
-    That is a catalog name or Hugging Face id in any case (`llama-3.1-8b`,
+    `text` is a catalog name or Hugging Face id in any case (`llama-3.1-8b`,
     `meta-llama/Llama-3.1-8B-Instruct`, `Qwen/Qwen3-32B-FP8`), one GPU's part of such a model under
-    tensor parallelism (`llama-3.1-70b-tp8-slice`), or the path of a `config.json` or of the folder
-    that holds one.
+    tensor parallelism (`llama-3.1-70b-tp8-slice`), or the path of a `config.json` or of its folder.
     """
     found = _by_name(text.strip().lower())
     if found is not None:
@@ -407,7 +406,7 @@ def _key(name: str) -> str:
 
 
 def _by_name(name: str) -> ModelShape | None:
-    """The catalog's model of a name in small letters; None where the catalog has none."""
+    """The catalog's model for a lower-case name; None if the catalog has none."""
     cut = _SLICE.match(name)
     if cut:
         whole = _by_name(cut["model"])
@@ -428,7 +427,7 @@ def _variant(key: str) -> ModelShape | None:
 
 
 def _quantised(shape: ModelShape, found: Precisions, name: str) -> ModelShape:
-    """A checkpoint of this shape in the precision that its name says."""
+    """The shape of a checkpoint in the precision that its name states."""
     values = msgspec.structs.asdict(found)
     if found.matmul_precision == "fp4" and name.startswith(_FP4_EXPERTS_ALONE):
         values["weight_bytes"] = PLAIN_BYTES

@@ -1,4 +1,4 @@
-"""The shape of a transformer language model, and the parameters and bytes that follow from it.
+"""The shape of a transformer language model, and the parameters and bytes derived from it.
 
 A `ModelShape` holds facts only (layers, widths, precisions). What a step-time or capacity model
 needs is derived from them, for the whole model or, through `ModelShape.per_gpu`, for the part that
@@ -15,21 +15,22 @@ __all__ = ["ModelShape", "encoder_params"]
 
 
 GATED_DELTA_NET, MAMBA2 = "gated-delta-net", "mamba2"
-"""Kinds of recurrent layers: they keep a state of fixed size instead of keys and values."""
+"""Kinds of recurrent layers, which keep a state of fixed size instead of keys and values."""
 
 PLAIN_BYTES = 2.0  # of a number that is not quantised; servers load even 32-bit ones as 16-bit
 INDEX_SCALE_BYTES = 4
 
 
 def encoder_params(layers: int, width: int) -> int:
-    """About the parameters of an encoder: four matrices of attention, and an MLP of four widths."""
+    """Approximate parameters of an encoder: four attention matrices, and an MLP of four times the
+    width."""
     return 12 * layers * width * width
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes of one decoder; experts, latent attention, windows and recurrent layers are optional.
 
-    A layer is attention or a recurrence, and an MLP or experts unless it is bare.
+    A layer is attention or a recurrence, followed by an MLP or experts unless it is bare.
     """
 
     name: str
@@ -138,7 +139,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_sparse(self) -> bool:
-        """Sparse attention: an indexer reads the whole context, and attention what it picks."""
+        """Sparse attention: an indexer reads the whole context, and attention the tokens that it
+        picks."""
         return self.index_topk > 0
 
     @property
@@ -178,7 +180,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def index_params(self) -> int:
-        """The indexer of sparse attention: queries, a key and a weight for each of its heads."""
+        """The indexer of sparse attention: queries and a weight for each of its heads, and a
+        key."""
         if not self.is_sparse:
             return 0
         queries = self.q_lora_rank * self.index_heads * self.index_dim
@@ -186,12 +189,14 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def latent_up_params(self) -> int:
-        """The matrices that turn a compressed vector into keys and values; 0 without latents."""
+        """The matrices that expand a compressed vector into keys and values; 0 without latent
+        attention."""
         return self.kv_lora_rank * self.heads * (self.qk_nope_dim + self.v_head_dim)
 
     @property
     def state_channels(self) -> int:
-        """Numbers of a token that pass a recurrent layer's convolution: queries, keys, values."""
+        """Numbers per token that pass through a recurrent layer's convolution: queries, keys,
+        values."""
         keys = self.state_key_heads * self.state_key_dim
         return 2 * keys + self.state_heads * self.state_head_dim
 
@@ -199,7 +204,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     def recurrent_gemms(self) -> list[tuple[int, int]]:
         """(outputs, inputs) of the projections around one layer's recurrence.
 
-        Into it: what is convolved, a gate as wide as the values, and two numbers for each head.
+        The first produces the convolved channels, a gate as wide as the values, and two numbers per
+        head.
         """
         values = self.state_heads * self.state_head_dim
         into = self.state_channels + values + 2 * self.state_heads
@@ -212,9 +218,9 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         return sum(outputs * inputs for outputs, inputs in self.recurrent_gemms)
 
     def state_layer_bytes(self, drafts: int = 0) -> float:
-        """What one sequence keeps in one recurrent layer, however long it is.
+        """Bytes that one sequence keeps in one recurrent layer, whatever its length.
 
-        The convolution keeps its last tokens, and those that are drafted besides.
+        The convolution keeps its last tokens, and the drafted ones.
         """
         state = self.state_heads * self.state_head_dim * self.state_key_dim * self.state_bytes
         kept = self.convolution - 1 + drafts
@@ -222,7 +228,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mixer_params(self) -> int:
-        """Attention and recurrences of all layers."""
+        """Parameters of attention and recurrences in all layers."""
         attention = self.attention_layers * self.attention_params
         return attention + self.recurrent_layers * self.recurrent_params
 
@@ -232,12 +238,13 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expert_params(self) -> int:
-        """One routed expert."""
+        """Parameters of one routed expert."""
         return self.mlp_matrices * (self.expert_hidden or self.hidden) * self.expert_ffn
 
     @property
     def shared_params(self) -> int:
-        """What every token of a mixture layer passes, projections to the experts' width too."""
+        """Parameters that every token of a mixture layer passes, including projections to the
+        experts' width."""
         width = 2 * self.hidden * self.expert_hidden
         return self.mlp_matrices * self.hidden * self.shared_ffn + width
 
@@ -247,22 +254,22 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def head_params(self) -> int:
-        """The output head, whole."""
+        """Parameters of the whole output head."""
         return self.hidden * self.vocab
 
     @property
     def embedding_params(self) -> int:
-        """Input table and output head, once if they are tied."""
+        """Parameters of input table and output head; counted once if they are tied."""
         return self.head_params * (1 if self.tied_embeddings else 2)
 
     @property
     def norm_params(self) -> int:
-        """All norms of the model."""
+        """Parameters of all norms of the model."""
         return (2 * self.layers - self.bare_layers + 1) * self.hidden
 
     @property
     def params(self) -> int:
-        """Parameters in all. Biases are left out: under a thousandth of any model."""
+        """Total parameters. Biases are omitted: under a thousandth of any model."""
         per_moe = self.experts * self.expert_params + self.shared_params + self.router_params
         return (
             self.mixer_params
@@ -274,14 +281,15 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def active_params(self) -> int:
-        """What one token passes through, output head included; the input table is a look-up."""
+        """Parameters that one token passes, including the output head; the input table is a
+        lookup."""
         idle = self.experts - self.experts_per_token
         lookup = 0 if self.tied_embeddings else self.head_params
         return self.params - self.moe_layers * idle * self.expert_params - lookup
 
     @property
     def total_weight_bytes(self) -> float:
-        """What the weights take in memory."""
+        """Bytes of all weights in memory."""
         matrices = (
             self.mixer_params
             + self.dense_layers * self.dense_mlp_params
@@ -298,7 +306,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kv_bytes_per_token_layer(self) -> float:
-        """What one token adds to the KV cache in one layer."""
+        """Bytes that one token adds to the KV cache in one layer."""
         if not self.is_latent:
             return 2 * self.kv_heads * self.head_dim * self.kv_bytes
         if not self.is_sparse or self.kv_bytes >= PLAIN_BYTES:
@@ -311,12 +319,12 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def index_bytes(self) -> int:
-        """Of that, what the indexer of sparse attention reads of every token."""
+        """The bytes among them that the indexer of sparse attention reads for every token."""
         return self.index_dim + INDEX_SCALE_BYTES if self.is_sparse else 0
 
     @property
     def kv_bytes_per_token(self) -> float:
-        """What one token adds to the KV cache, in all layers."""
+        """Bytes that one token adds to the KV cache, in all layers."""
         return self.attention_layers * self.kv_bytes_per_token_layer
 
     @property
@@ -336,11 +344,12 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     def per_gpu(
         self, tensor_parallel: int, expert_parallel: int = 1, data_parallel: int = 1
     ) -> ModelShape:
-        """The part one GPU holds: heads, MLP widths and vocabulary are cut by `tensor_parallel`.
+        """The part that one GPU holds: heads, MLP widths and vocabulary are divided by
+        `tensor_parallel`.
 
-        Key-value heads are replicated once there are more GPUs than heads, and so are the vectors
-        of latent attention. Routed experts are cut by all GPUs, those of other `data_parallel`
-        ranks as well; with `expert_parallel` above 1 they are not cut but dealt out whole.
+        Key-value heads are replicated if there are more GPUs than heads, and so are the vectors of
+        latent attention. Routed experts are divided over all GPUs, including those of other
+        `data_parallel` ranks; with `expert_parallel` above 1 whole experts are distributed instead.
         """
         tp = tensor_parallel
         if tp == 1 and expert_parallel == 1 and data_parallel == 1:

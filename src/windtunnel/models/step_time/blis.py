@@ -1,8 +1,9 @@
-"""The `blis-trained-physics` step-time model: the BLIS simulator's formula, to compare with it.
+"""The `blis-trained-physics` step-time model: the BLIS simulator's formula, for comparison.
 
-Not physical. Its terms are those of a roofline, but fitted weights scale them, one set for all
+It is not physical. Its terms are those of a roofline, but scaled by fitted weights, one set for all
 models and accelerators: prefill arithmetic counts 15%, decode arithmetic nothing, so that a long
-prefill beats the hardware's peak several times over. Hold results against it; do not plan with it.
+prefill exceeds the hardware's peak several times over. Compare results with it; do not plan with
+it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ _PEER_RATES: Final = {
 
 
 class BlisTrainedPhysics(StepTimeModel):
-    """Whole microseconds, cut off as the peer does: a decode step is a staircase in context."""
+    """Step times in whole microseconds, truncated as in BLIS: a decode step is a staircase in
+    context."""
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class BlisTrainedPhysics(StepTimeModel):
         return self.step_us + self.decode_us * decodes + self.context_us * context
 
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
-        """One stair: the same microseconds until the context where the next begins."""
+        """One stair: a constant time up to the context where the next one begins."""
         total_us = self._decode_total_us(decodes, context)
         here = max(1, int(total_us))
         gap_us = here + 1 - total_us
@@ -130,7 +132,7 @@ def _check(tensor_parallel: int, beta: tuple[float, ...]) -> None:
 
 
 def _rates(shape: ModelShape, accelerator: Accelerator) -> tuple[float, float]:
-    """(FLOP/us, HBM bytes/us); the 8-bit rate when weights are exactly a byte each."""
+    """(FLOP/us, HBM bytes/us); the 8-bit rate if weights are exactly one byte each."""
     peer = _PEER_RATES.get(accelerator.name)
     if peer is None:
         rates = accelerator.bf16_flops, accelerator.fp8_flops, accelerator.hbm_bytes_per_s
@@ -141,11 +143,11 @@ def _rates(shape: ModelShape, accelerator: Accelerator) -> tuple[float, float]:
 
 
 def _mixture(shape: ModelShape) -> tuple[int, int]:
-    """(layers with experts, width of the shared ones), as the peer reads a mixture.
+    """(layers with experts, width of the shared ones), as BLIS reads a mixture.
 
-    All layers have experts, dense leading ones included. Only Llama 4 states an interleaving n,
-    which the peer takes for n layers without experts after each that has them; of its shared expert
-    it does not know.
+    All layers have experts, including leading dense ones. Only Llama 4 states an interleaving n,
+    which BLIS takes as n layers without experts after each layer with experts; it ignores the
+    shared expert.
     """
     if not shape.is_mixture:
         return 0, 0

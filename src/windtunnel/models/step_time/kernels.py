@@ -1,7 +1,7 @@
 """The time of single operators: matrix multiplications, expert groups, attention, collectives.
 
-Each has a compute and a memory time at a fitted fraction of the accelerator's peak, never above
-one, and the cost of getting the kernel going.
+Each has a compute time and a memory time, at a fitted fraction (at most one) of the accelerator's
+peak, and a launch cost.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EXCHANGE_LINK: Final = 450e9
 
 
 def touched_experts(tokens: float, experts: int, per_token: int) -> float:
-    """Experts of a layer that a batch visits, on average."""
+    """Mean number of experts of a layer that a batch visits."""
     first = float(min(per_token, experts))
     if tokens <= 1.0:
         return first * tokens
@@ -63,7 +63,7 @@ def touched_experts(tokens: float, experts: int, per_token: int) -> float:
 
 
 class PhysicsParameters:
-    """The fitted numbers of a profile: fractions of peak, seconds, and shape constants."""
+    """The fitted parameters of a profile: fractions of peak, seconds, and shape constants."""
 
     def __init__(self, values: dict[str, float]) -> None:
         self.values: Final = dict(values)
@@ -93,7 +93,7 @@ class PhysicsParameters:
 
 
 class Rates:
-    """How fast multiplications in one precision run: FLOP/s, bytes/s, seconds to start one."""
+    """Speed of multiplications in one precision: FLOP/s, bytes/s, seconds to start one."""
 
     __slots__ = ("bytes_per_s", "convert_per_s", "flops", "launch_s", "visit_s", "width_s")
 
@@ -117,7 +117,7 @@ class Rates:
 
 
 class Kernels:
-    """The time of one operator on one accelerator under given parameters."""
+    """The time of each operator on one accelerator under given parameters."""
 
     def __init__(
         self,
@@ -182,13 +182,13 @@ class Kernels:
         self.slots: float = float(WAVES_PER_UNIT * self.units)
 
     def gemm_rates(self, weight_bytes: float) -> Rates:
-        """Of multiplications by weights of that size; those of no matrix unit are widened."""
+        """Rates for weights of that size; weights without a matching matrix unit are widened."""
         if weight_bytes < FOUR_BIT and (self._four_bit or self._widens):
             return self._fp4 if self._four_bit else self._bf16
         return self._fp8 if self._eight_bit and weight_bytes < EIGHT_BIT else self._bf16
 
     def expert_rates(self, weight_bytes: float) -> Rates:
-        """The same of grouped multiplications, whose kernels are others."""
+        """The same for grouped multiplications, which have their own kernels."""
         return self._experts[self.expert_class(weight_bytes)]
 
     def expert_class(self, weight_bytes: float) -> int:
@@ -200,7 +200,7 @@ class Kernels:
         return 0
 
     def blend(self, compute_s: float, memory_s: float) -> float:
-        """Both at once, but not perfectly: above their maximum, below their sum."""
+        """Combines times that overlap imperfectly: above their maximum, below their sum."""
         high = compute_s if compute_s > memory_s else memory_s
         low = memory_s if compute_s > memory_s else compute_s
         if high <= 0.0:
@@ -212,7 +212,7 @@ class Kernels:
     def gemm_s(
         self, rows: float, outputs: int, inputs: int, weight_bytes: float, rates: Rates
     ) -> float:
-        """A (rows x inputs) by (inputs x outputs) multiplication; activations are 16 bit."""
+        """A (rows x inputs) by (inputs x outputs) multiplication; activations have 16 bits."""
         partial_wave = self.parameters.gemm_wave * self.units * TILE * TILE
         compute = 2.0 * inputs * (rows * outputs + partial_wave) / rates.flops
         traffic = weight_bytes * outputs * inputs + 2.0 * rows * (outputs + inputs)
@@ -232,7 +232,7 @@ class Kernels:
         weight_bytes: float,
         rates: Rates,
     ) -> float:
-        """A mixture layer's grouped multiplications: token-expert pairs over touched experts."""
+        """Grouped multiplications of a mixture layer: token-expert pairs over touched experts."""
         if touched <= 0.0:
             return 0.0
         padded = rows if rows > EXPERT_ROWS * touched else EXPERT_ROWS * touched
@@ -243,7 +243,7 @@ class Kernels:
         return start_s + self.blend(compute, traffic / rates.bytes_per_s)
 
     def splits(self, keys: float, tiles: float) -> float:
-        """Parts that a context is cut into when `tiles` alone would leave the machine empty."""
+        """Parts that a context is split into when `tiles` alone would not fill the GPU."""
         if tiles >= SPLIT_BELOW * self.slots:
             return 1.0
         parts = keys / SPLIT_KEYS
@@ -251,13 +251,14 @@ class Kernels:
         return max(1.0, min(parts, room, float(SPLIT_LIMIT)))
 
     def split_limit(self, decodes: int, kv_heads: int) -> float:
-        """The most parts each context of a decode batch is cut into, however long it grows."""
+        """The most parts that each context of a decode batch is split into, however long it
+        grows."""
         return self.splits(math.inf, float(decodes * kv_heads))
 
     def decode_compute_s(
         self, pair_flops: float, group: float, limit: float, flops: float
     ) -> float:
-        """Seconds per cached token: few query rows still fill a whole tile of rows."""
+        """Seconds per cached token: a few query rows still fill a whole tile of rows."""
         rows = self.parameters.decode_rows
         if limit > 1.0 and rows > SPLIT_ROWS:
             rows = float(SPLIT_ROWS)
@@ -265,14 +266,14 @@ class Kernels:
         return pair_flops * padding / flops
 
     def state_update_s(self, sequences: float, state_bytes: float, queries: float = 1.0) -> float:
-        """One token of each sequence: its state is read once, and written after every token."""
+        """Updates the state of each sequence: it is read once, and written after every token."""
         traffic = sequences * state_bytes * (1.0 + queries)
         return self.parameters.recurrent_call_s + traffic / self.state_rate
 
     def state_scan_s(self, prompts: list[int], heads: int, token_flops: float) -> float:
-        """All tokens of some prompts: heads and prompts side by side, tokens in turn.
+        """Scans all tokens of some prompts: heads and prompts in parallel, tokens in sequence.
 
-        Some kernels prepare chunks of all of them before.
+        Some kernels first prepare chunks of all prompts.
         """
         start_s, token_s = self.parameters.recurrent_start_s, token_flops / self.scan_flops
         longest, together = 0.0, 0.0
@@ -284,11 +285,11 @@ class Kernels:
         return max(longest, together) + chunks_s
 
     def convolution_s(self, numbers: float) -> float:
-        """The convolution before a recurrence: numbers of 16 bits that are read or written."""
+        """The convolution before a recurrence; `numbers` are the 16-bit numbers read or written."""
         return self.parameters.convolution_call_s + 2.0 * numbers / self.convolution_rate
 
     def all_reduce_s(self, message_bytes: float, gpus: int) -> float:
-        """Every GPU sends the message almost twice, by whichever way is faster for its size."""
+        """Each GPU sends the message almost twice, by the faster of two kernels for its size."""
         if gpus == 1:
             return 0.0
         p = self.parameters
@@ -300,7 +301,8 @@ class Kernels:
         return small if small < large else large
 
     def gather_s(self, gathered_bytes: float, gpus: int) -> float:
-        """An all-gather, or a reduce-scatter: every GPU gets the others' share, or sends it."""
+        """An all-gather or a reduce-scatter: each GPU receives the other GPUs' shares, or sends
+        them."""
         if gpus == 1:
             return 0.0
         rate = self.link_bytes_per_s * self.parameters.all_reduce_efficiency * GATHER_SHARE
@@ -321,5 +323,6 @@ class Kernels:
         return time
 
     def _sharing(self, gpus: int) -> float:
-        """Switched links hardly notice how many take part; pairs of GPUs share a PCIe tree."""
+        """Link contention: none on switched links, half the number of GPUs on a shared PCIe
+        tree."""
         return 0.5 * gpus if self.shared_link else 1.0

@@ -1,4 +1,5 @@
-"""The `linear` step-time model: a fixed cost plus a cost per unit of work, and no hardware."""
+"""The `linear` step-time model: a fixed cost plus a cost per unit of work, independent of
+hardware."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ __all__ = ["Linear"]
 class Linear(StepTimeModel):
     """Seconds per step, per new prompt token, per decoding sequence and per token of their context.
 
-    The numbers are the user's own measurements, so nothing here knows of a hardware peak.
+    The numbers are the user's own measurements, so no hardware peak applies.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """One measured step; further fields of the line, such as the spread, are not needed here."""
+    """One measured step; other fields of the line, such as the spread, are ignored."""
 
     shape: str
     ms: float
@@ -45,7 +45,7 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 def read_measurements(path: Path, *, fewest: int = 1) -> list[Measurement]:
-    """The measurements of a file; every bad line is an `InputError` with its number."""
+    """Reads the measurements of a file; an `InputError` names every bad line by number."""
     found = read_lines(path, MOST_BYTES, _read_line)
     if len(found) < fewest:
         what = f"the file holds {len(found)} measurements"

@@ -1,4 +1,4 @@
-"""What a step-time model is asked and must answer: the seam between engine and hardware."""
+"""The interface of step-time models: the seam between engine and hardware."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = [
 ]
 
 NO_BOUND: Final = 1 << 40
-"""More than any step has of anything, and small enough to be multiplied."""
+"""Larger than any count in a step, and small enough to be multiplied."""
 
 
 class StepWork:
-    """What one engine step computes; the engine asks a StepTimeModel how long that takes."""
+    """The work of one engine step; a StepTimeModel says how long it takes."""
 
     __slots__ = ("chunks", "context", "decodes", "drafted", "samples")
 
@@ -52,9 +52,9 @@ def tokens_of(work: StepWork) -> int:
 
 
 def largest_share(work: StepWork, parts: int, longest: int = NO_BOUND) -> StepWork:
-    """The part with most tokens of a step that is divided over so many.
+    """The largest share, by tokens, of a step that is divided into `parts`.
 
-    Decodes are divided evenly; each chunk goes to the part that has least, in pieces of at most
+    Decodes are divided evenly; each chunk goes to the least loaded part, in pieces of at most
     `longest` tokens.
     """
     if parts == 1:
@@ -90,7 +90,8 @@ def largest_share(work: StepWork, parts: int, longest: int = NO_BOUND) -> StepWo
 
 
 class MeasuredBounds:
-    """The largest steps that a model was fitted to or held against; beyond them it extrapolates."""
+    """The largest steps that a model was fitted to or checked against; beyond them it
+    extrapolates."""
 
     __slots__ = ("context", "decodes", "prompt", "tokens")
 
@@ -104,13 +105,14 @@ class MeasuredBounds:
 # A researcher's own model is an ordinary Python class, so a compiled build must let it inherit.
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StepTimeModel:
-    """How long a step takes on the GPU, in seconds. Host time between steps is the engine's."""
+    """How long a step takes on the GPU, in seconds. Host time between steps belongs to the
+    engine."""
 
     def step_s(self, work: StepWork) -> float:
         raise NotImplementedError
 
     def ticks_per_s(self) -> float:
-        """How fine the model's clock is: steps end on its ticks; 0 where time is continuous.
+        """Ticks per second of the model's clock, on which steps end; 0 if time is continuous.
 
         With ticks, every step takes a whole number of them, so decode lines have no slope.
         """
@@ -120,17 +122,17 @@ class StepTimeModel:
         """(base, slope, until): `decodes` sequences without prefill take base + slope * c.
 
         That holds for every total context c in [context, until); `until` is always above `context`,
-        and infinite where the line never changes. It lets the engine sum many steps in closed form.
+        and infinite if the line never changes. It lets the engine sum many steps in closed form.
         """
         raise NotImplementedError
 
     def measured(self) -> MeasuredBounds | None:
-        """The measurements behind the model; None where there are none."""
+        """The range of the measurements behind the model; None if there are none."""
         return None
 
 
 class Longer(StepTimeModel):
-    """Another model with a time added to every step: what its parts do not show."""
+    """Another model with a constant added to every step, for time that its parts do not show."""
 
     def __init__(self, inner: StepTimeModel, extra_s: float) -> None:
         self.inner: Final = inner
@@ -148,7 +150,7 @@ class Longer(StepTimeModel):
 
 
 class Scaled(StepTimeModel):
-    """Another model with every step time multiplied by `factor`: what if its times are off?"""
+    """Another model with every step time multiplied by `factor`, to study errors in them."""
 
     def __init__(self, inner: StepTimeModel, factor: float) -> None:
         assert factor > 0.0

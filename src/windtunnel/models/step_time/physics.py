@@ -1,7 +1,8 @@
-"""Step times from the operators that a step runs, each held against its accelerator's peaks.
+"""Step times from the operators that a step runs, each relative to the accelerator's peaks.
 
-What depends on the number of tokens alone is worked out once per number and kept; what depends on
-the context is a few multiplications. `docs/explanation/step-time-models.md` explains each term.
+Terms that depend only on the number of tokens are computed once per number and cached; terms that
+depend on the context are a few multiplications. `docs/explanation/step-time-models.md` explains
+each term.
 """
 
 from __future__ import annotations
@@ -63,27 +64,27 @@ def attention_gemms(part: ModelShape) -> list[tuple[int, int]]:
 
 
 def mlp_gemms(part: ModelShape, width: int) -> list[tuple[int, int]]:
-    """(outputs, inputs) of one MLP of that width: the matrices into it are one multiplication."""
+    """(outputs, inputs) of one MLP of that width: its input matrices are one multiplication."""
     if width == 0:
         return []
     return [((part.mlp_matrices - 1) * width, part.hidden), (part.hidden, width)]
 
 
 def gemm_kind(part: ModelShape, kernels: Kernels) -> str:
-    """What profiles call multiplications by the weights of this model."""
+    """The name in profiles of multiplications by this model's weights."""
     if not kernels.gemm_rates(part.weight_bytes).convert_per_s:
         return "gemm"
     return "gemm in fp4" if part.weight_bytes < FOUR_BIT else "gemm in fp8"
 
 
 def expert_kind(part: ModelShape, kernels: Kernels) -> str:
-    """The same of its experts."""
+    """The same for its experts."""
     kinds = ("experts", "experts in fp8", "experts in fp4", "experts of 4-bit weights")
     return kinds[kernels.expert_class(part.expert_weight_bytes)]
 
 
 class LinePiece:
-    """The times of decode steps as a line over their total context, as far as it holds."""
+    """The times of decode steps as a line over their total context, up to `until`."""
 
     def __init__(self, line: tuple[float, float, float], further: LinePiece | None) -> None:
         self.base: Final[float] = line[0]
@@ -93,14 +94,14 @@ class LinePiece:
 
 
 class LineTable:
-    """Lines by the number of sequences that decode, and of drafts where there are some."""
+    """Lines by number of decoding sequences and, if there are any, of drafted tokens."""
 
     def __init__(self) -> None:
         self._pieces: Final[list[LinePiece | None]] = []
         self._drafted: Final[dict[tuple[int, int], LinePiece]] = {}
 
     def get(self, decodes: int, drafted: int = 0) -> LinePiece | None:
-        """The first piece; None where there are none yet."""
+        """The first piece; None if there is none yet."""
         if drafted:
             return self._drafted.get((decodes, drafted))
         return self._pieces[decodes] if decodes < len(self._pieces) else None
@@ -108,7 +109,7 @@ class LineTable:
     def put(
         self, decodes: int, lines: list[tuple[float, float, float]], drafted: int = 0
     ) -> LinePiece:
-        """Keeps lines that follow each other, and returns the first."""
+        """Stores consecutive lines, and returns the first piece."""
         piece = linked(lines)
         if drafted:
             if len(self._drafted) >= REMEMBERED:
@@ -122,7 +123,7 @@ class LineTable:
 
 
 def linked(lines: list[tuple[float, float, float]]) -> LinePiece:
-    """Lines that follow each other: the first, which leads to the others."""
+    """Links consecutive lines, and returns the first piece."""
     piece = LinePiece(lines[-1], None)
     for line in reversed(lines[:-1]):
         piece = LinePiece(line, piece)
@@ -130,7 +131,7 @@ def linked(lines: list[tuple[float, float, float]]) -> LinePiece:
 
 
 def line_at(piece: LinePiece, context: int) -> tuple[float, float, float]:
-    """(base, slope, until) of the piece that holds at a total context."""
+    """(base, slope, until) of the piece for a total context."""
     total = float(context)
     while total >= piece.until and piece.further is not None:
         piece = piece.further
@@ -138,7 +139,7 @@ def line_at(piece: LinePiece, context: int) -> tuple[float, float, float]:
 
 
 def known_s(times: list[float], count: int) -> float:
-    """A time that was kept, by number of tokens or sequences; UNKNOWN where it was not."""
+    """A cached time by number of tokens or sequences; UNKNOWN if it is not cached."""
     return times[count] if count < len(times) else UNKNOWN
 
 
@@ -230,7 +231,7 @@ class Physics(StepTimeModel):
         self._steps: Final = LineTable()
 
     def step_s(self, work: StepWork) -> float:
-        """Seconds that the GPU takes for the step."""
+        """GPU seconds of the step."""
         if not work.chunks and not work.drafted:
             if work.decodes == 0:
                 return 0.0
@@ -254,7 +255,8 @@ class Physics(StepTimeModel):
         return time
 
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
-        """See `StepTimeModel`; kinks: where splitting starts and ends, where compute takes over."""
+        """See `StepTimeModel`. Lines change where splitting starts or ends, where compute and
+        memory cross, and where a window fills."""
         piece = self._steps.get(decodes)
         if piece is None:
             if self._ranks == 1:
@@ -270,7 +272,7 @@ class Physics(StepTimeModel):
         return self._bounds
 
     def tokens_s(self, tokens: int) -> float:
-        """Everything of a step but attention and head, for this many tokens in all."""
+        """Everything in a step except attention and head, for this many tokens in all."""
         known = known_s(self._tokens_s, tokens)
         if known == UNKNOWN:
             known = self._layers_s(float(tokens), float(tokens)) + self._reduces_s(tokens)
@@ -279,7 +281,7 @@ class Physics(StepTimeModel):
         return known
 
     def _rank_tokens_s(self, tokens: int, everywhere: int) -> float:
-        """The same on a rank with so many tokens of those that are everywhere."""
+        """The same on a rank that has `tokens` of the tokens on all ranks."""
         key = (tokens, everywhere)
         known = self._shared_s.get(key)
         if known is None:
@@ -291,7 +293,7 @@ class Physics(StepTimeModel):
         return known
 
     def _rank_lines(self, decodes: int) -> list[tuple[float, float, float]]:
-        """Lines of the rank with most sequences, over the sum of contexts on all ranks."""
+        """Lines of the rank with the most sequences, over the total context of all ranks."""
         own = (decodes + self._ranks - 1) // self._ranks
         share = own / decodes
         rest = self._rank_tokens_s(own, decodes) + self.head_s(own)
@@ -314,10 +316,11 @@ class Physics(StepTimeModel):
         return known
 
     def parts_s(self, work: StepWork) -> dict[str, float]:
-        """The seconds of a step by kind of operator; `rest` is starting small kernels, and gaps.
+        """The seconds of a step by kind of operator; `rest` is the launch of small kernels, and
+        gaps.
 
-        Kinds have the names under which profiles keep the errors of operators. The traffic of small
-        kernels and the falling clock count as multiplications, from whose steps they are known.
+        Kinds are named as operator errors are in profiles. The traffic of small kernels and the
+        reduced clock count as multiplications, since they are known from the same measured steps.
         """
         part = self._part
         whole_s = self.step_s(work)
@@ -360,7 +363,7 @@ class Physics(StepTimeModel):
         return found
 
     def _gemms_s(self, rows: float, shapes: list[tuple[int, int]]) -> tuple[float, float]:
-        """(time, the compute part of it at full clock) of these multiplications."""
+        """(time, compute time at full clock) of these multiplications."""
         rates = self._gemm_rates
         weight_bytes = self._part.weight_bytes
         time = 0.0
@@ -371,7 +374,7 @@ class Physics(StepTimeModel):
         return time, compute
 
     def _layers_s(self, rows: float, everywhere: float) -> float:
-        """All layers, for tokens of which experts see those of the other ranks as well."""
+        """All layers, for `rows` tokens; the experts also see those of the other ranks."""
         part = self._part
         p = self.kernels.parameters
         width_s = p.elementwise_passes * rows * part.activation_bytes / self.kernels.hbm
@@ -424,9 +427,10 @@ class Physics(StepTimeModel):
         )
 
     def _reduces_s(self, tokens: int) -> float:
-        """Sums over a tensor-parallel group: after attention, and after MLP or experts.
+        """All-reduces of a tensor-parallel group: after attention, and after MLP or experts.
 
-        Whole experts on the GPUs of one group change nothing: each has all tokens already.
+        Distributing whole experts within the group changes nothing: each GPU has all tokens
+        already.
         """
         if self.tensor_parallel == 1:
             return 0.0
@@ -436,7 +440,7 @@ class Physics(StepTimeModel):
         return sums * self.kernels.all_reduce_s(message, self.tensor_parallel)
 
     def _exchanges_s(self, tokens: int, everywhere: int) -> float:
-        """Tokens of all ranks come to the experts, and their sums back."""
+        """Dispatch of all ranks' tokens to the experts, and combination of the results."""
         part = self._part
         if self._backend in EXCHANGES:
             once = self.kernels.exchange_s(
@@ -448,7 +452,7 @@ class Physics(StepTimeModel):
         return part.moe_layers * once
 
     def _recurrences_s(self, work: StepWork) -> list[tuple[str, float]]:
-        """What recurrent layers do beside their projections, by kind of operator."""
+        """The work of recurrent layers besides their projections, by kind of operator."""
         part = self._part
         layers = part.recurrent_layers
         if layers == 0:
@@ -472,7 +476,7 @@ class Physics(StepTimeModel):
         return found
 
     def _updates_s(self, decodes: int, drafted: int) -> float:
-        """Recurrences of sequences that decode, in all layers."""
+        """Recurrences of decoding sequences, in all layers."""
         parts = self._recurrences_s(StepWork([], decodes, 0, 0, drafted))
         return parts[0][1] + parts[1][1]
 
@@ -504,7 +508,8 @@ class Physics(StepTimeModel):
         return self._layers * (call + index) + whole * full + self._window_layers * windowed
 
     def _chunk_s(self, new: int, cached: int, window: int) -> float:
-        """One layer, where each of the new tokens sees at most `window` others and itself."""
+        """Attention of one layer, where each of the new tokens sees at most `window` others and
+        itself."""
         growing = max(0, min(new, window - cached))
         pairs = growing * cached + 0.5 * growing * (growing + 1) + (new - growing) * float(window)
         seen = min(cached, window)
@@ -523,7 +528,7 @@ class Physics(StepTimeModel):
         return line_at(piece, context)
 
     def _decode_lines(self, decodes: int, drafted: int = 0) -> list[tuple[float, float, float]]:
-        """Decode attention of all layers as lines (base, slope, until) over the sum of contexts.
+        """Decode attention of all layers as lines (base, slope, until) over the total context.
 
         The drafts of a sequence are further query rows over the same keys, which are read once.
         """
@@ -559,7 +564,7 @@ class Physics(StepTimeModel):
     def _decode_segment(
         self, decodes: int, inside: float, limit: float, compute: float, memory: float
     ) -> tuple[float, float]:
-        """The line that holds around the total context `inside`."""
+        """(base, slope) of the line around the total context `inside`."""
         p = self.kernels.parameters
         base = self._layers * p.decode_call_s
         slope = 0.0

@@ -1,8 +1,8 @@
 """Pipeline parallelism: layers in stages, and batches that follow each other through them.
 
-What a server has to do is a round of batches, as many as there are stages and sequences for. Each
-sequence takes part in one of them. While one batch is in the second stage the next is in the first,
-so a round takes as long as its largest batch through all stages.
+A server's work is a round of batches, as many as there are stages, if there are sequences enough.
+Each sequence is in one of them. While one batch is in the second stage the next is in the first, so
+a round takes as long as its largest batch through all stages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HOP_S: Final = 10e-6  # to start a transfer between two stages; aiconfigurator's
 
 
 class Pipelined(StepTimeModel):
-    """Rounds of a pipeline whose stages together take a step of `inner` for each batch."""
+    """Rounds of a pipeline in which all stages together take a step of `inner` for each batch."""
 
     def __init__(
         self, inner: StepTimeModel, stages: int, token_s: float, batch_tokens: int
@@ -61,6 +61,6 @@ class Pipelined(StepTimeModel):
 def pipelined(
     inner: StepTimeModel, shape: ModelShape, gpu: Accelerator, stages: int, batch_tokens: int
 ) -> Pipelined:
-    """A pipeline of such a model, whose stages are joined by the links of the accelerator."""
+    """A pipeline of this model, with stages connected by the accelerator's links."""
     token_s = shape.hidden * shape.activation_bytes / gpu.link_bytes_per_s
     return Pipelined(inner, stages, token_s, batch_tokens)

@@ -1,7 +1,7 @@
-"""Profiles: what a `physics` model was fitted to, how well it fits, and how far it was measured.
+"""Profiles of the `physics` model: its fitted parameters, their origin, errors and measured range.
 
-A profile is a small JSON file. Those in the `profiles` folder beside this module come with the
-package; `windtunnel calibrate` writes others.
+A profile is a small JSON file. Those in the `profiles` folder beside this module are bundled with
+the package; `windtunnel calibrate` writes others.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ LARGEST_FILE_BYTES = 1 << 20
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One number of a profile: its range, where a fit starts, how far from there it may be."""
+    """One parameter of a profile: its range, where a fit starts, and its likely distance from
+    there."""
 
     low: float
     high: float
@@ -199,12 +200,13 @@ _NEW = ("recurrent_", "convolution_", "fp8_convert_")
 ADDED = tuple(
     name for name in PARAMETERS if name.startswith(_NEW) or name.endswith(("_width_s", "_visit_s"))
 )
-"""Files that were written before these existed take their starts."""
+"""Parameters added later; older files without them take their start values."""
 
 RANGES = ("tokens", "decodes", "context")
 
 SCALED_LINKS = ("nvlink", "pcie")
-"""Of accelerators that run the kernels which were timed; others have kernels of their own."""
+"""Links of accelerators that run the kernels that were timed; other accelerators have other
+kernels."""
 
 
 class ErrorFigures(msgspec.Struct, frozen=True):
@@ -215,13 +217,13 @@ class ErrorFigures(msgspec.Struct, frozen=True):
     points: int
 
     def rounded(self) -> ErrorFigures:
-        """To what is worth writing down."""
+        """Rounded for writing to a file."""
         return ErrorFigures(round(self.mape, 4), round(self.p90, 4), self.points)
 
 
 SCALED_ERROR = ErrorFigures(0.089, 0.197, 6030)
-"""Of steps of a measured accelerator under the profile of the nearest one of another chip, each in
-turn; `python -m benchmarks.truth.fit` finds it."""
+"""Error on steps of each measured accelerator in turn, under the profile of the nearest one with
+another chip; `python -m benchmarks.truth.fit` computes it."""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,21 +242,21 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return PhysicsParameters(self.parameters)
 
     def bounds(self) -> MeasuredBounds | None:
-        """The largest measured step; None where nothing was measured."""
+        """The largest measured step; None if nothing was measured."""
         if not self.measured:
             return None
         tokens, decodes, context = (self.measured.get(name, NO_BOUND) for name in RANGES)
         return MeasuredBounds(tokens, decodes, context, context)
 
     def at_bounds(self, names: Iterable[str]) -> list[str]:
-        """Which of these parameters a fit left at an end of the range it may have.
+        """The given parameters that a fit left at an end of their range.
 
-        What is nothing unless a fit finds some may be nothing.
+        A parameter that starts at its low end, since its effect may be absent, may stay there.
         """
         return [name for name in names if _at_end(self.parameters[name], PARAMETERS[name])]
 
     def to_json(self) -> str:
-        """The file's text; the same profile always gives the same bytes."""
+        """The text of the file; the same profile always gives the same bytes."""
         document = {"format": FORMAT, **msgspec.to_builtins(self)}
         return json.dumps(document, indent=2) + "\n"
 
@@ -265,7 +267,7 @@ def _at_end(value: float, rule: Parameter) -> bool:
 
 
 def bundled_profiles() -> list[str]:
-    """Names of the profiles that come with the package."""
+    """Names of the bundled profiles."""
     return sorted(path.stem for path in BUNDLED.glob("*.json"))
 
 
@@ -298,7 +300,7 @@ def profile_for(accelerator: Accelerator) -> Profile:
 
 
 def measured_profiles() -> list[Profile]:
-    """Those of accelerators whose kernels were timed."""
+    """Bundled profiles of accelerators whose kernels were timed."""
     return [_bundled(name) for name in bundled_profiles() if name != GENERIC]
 
 
@@ -308,7 +310,7 @@ def _bundled(name: str) -> Profile:
 
 
 def scaled_profile(accelerator: Accelerator, measured: list[Profile]) -> Profile:
-    """The profile of the nearest of these: its fractions, of this accelerator's own peaks."""
+    """The profile of the nearest of these: its fractions, applied to this accelerator's peaks."""
     near = min(
         measured,
         key=lambda one: (_distance(accelerator, resolve_accelerator(one.accelerator)), one.name),
@@ -324,7 +326,8 @@ def scaled_profile(accelerator: Accelerator, measured: list[Profile]) -> Profile
 
 
 def _distance(one: Accelerator, other: Accelerator) -> float:
-    """How unlike two accelerators are: doublings of their rates; other units, and other links."""
+    """How unlike two accelerators are: doublings of their rates, and differences in units and
+    links."""
     rates = abs(math.log2(one.bf16_flops / other.bf16_flops))
     rates += abs(math.log2(one.hbm_bytes_per_s / other.hbm_bytes_per_s))
     units = ((one.fp8_flops > 0) != (other.fp8_flops > 0)) + (
@@ -356,7 +359,7 @@ def physics_model(
 
 
 def read_profile(path: Path) -> Profile:
-    """The profile in a file; whatever is wrong with it is said in one sentence a fault."""
+    """Reads the profile in a file; reports each fault in one sentence."""
     where = str(path)
     data = read_bounded(path, LARGEST_FILE_BYTES, subject="the profile")
     try:

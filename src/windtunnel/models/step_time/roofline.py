@@ -1,7 +1,9 @@
-"""The `roofline` step-time model: as long as a step's arithmetic or its memory traffic, at peak.
+"""The `roofline` step-time model: the longer of a step's arithmetic and memory traffic, at peak
+rates.
 
-It is a floor: what the hardware could do if kernels were perfect, computing and loading overlapped
-fully, and intermediate results never left the chip. Tensor-parallel all-reduces come on top.
+It is a lower bound: what the hardware could do if kernels were perfect, compute and loads
+overlapped fully, and intermediate results never left the chip. Tensor-parallel all-reduces are
+added.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def all_reduce_latency_s(gpus: int, accelerator: Accelerator) -> float:
 
 
 def all_reduce_s(message_bytes: float, gpus: int, accelerator: Accelerator) -> float:
-    """Latency, plus the least traffic an all-reduce needs at the links' full rate.
+    """Latency, plus the least traffic of an all-reduce at the links' full rate.
 
     Each GPU must send (n-1)/n of the message once to reduce it and once more to share the sum.
     """
@@ -54,14 +56,15 @@ def causal_pairs(new: int, past: int, window: int) -> int:
 
 
 class Roofline(StepTimeModel):
-    """max(arithmetic / peak FLOP/s, bytes / peak bandwidth) + collectives, of one GPU of the group.
+    """max(arithmetic / peak FLOP/s, bytes / peak bandwidth) + collectives, for one GPU of the
+    group.
 
-    Every weight matrix is read once per step, of routed experts only the expected number that any
-    token chose, the output head only if a token is sampled. Matrix work runs at the model's own
-    precision, attention and the head as bf16. A step without chunks is piecewise linear in the
-    total context: it bends where memory traffic and arithmetic overtake each other, and where the
-    mean context outgrows a sliding window (exact when all contexts lie on one side of the window,
-    else a little slow).
+    Every weight matrix is read once per step, but routed experts only in the expected number that
+    any token chose, and the output head only if a token is sampled. Matrix work runs at the model's
+    own precision, attention and the head in bf16. A step without chunks is piecewise linear in the
+    total context: it bends where memory traffic and arithmetic cross, and where the mean context
+    exceeds a sliding window (exact if all contexts are on one side of the window, otherwise
+    slightly slow).
     """
 
     def __init__(
@@ -90,7 +93,8 @@ class Roofline(StepTimeModel):
     def _set_arithmetic(
         self, shape: ModelShape, part: ModelShape, ep: int, matmul_flops: float, bf16_flops: float
     ) -> None:
-        """Seconds of arithmetic: per token, per sample, per (query, key) pair of one layer."""
+        """Sets the seconds of arithmetic: per token, per sample, per (query, key) pair of one
+        layer."""
         routed = shape.experts_per_token / ep * part.expert_params
         per_token = (
             part.mixer_params
@@ -106,7 +110,7 @@ class Roofline(StepTimeModel):
         self.decode_pair_flop_s = part.decode_pair_flops / bf16_flops
 
     def _set_traffic(self, shape: ModelShape, part: ModelShape, bandwidth: float) -> None:
-        """Seconds of memory traffic: weights per step, and KV per token and layer."""
+        """Sets the seconds of memory traffic: weights per step, and KV per token and layer."""
         dense = (
             part.mixer_params
             + part.dense_layers * part.dense_mlp_params
@@ -126,7 +130,7 @@ class Roofline(StepTimeModel):
         self.state_s = 2.0 * part.recurrent_layers * part.state_layer_bytes() / bandwidth
 
     def _shared_s(self, tokens: int, samples: int) -> tuple[float, float]:
-        """(arithmetic, traffic) of all that does not depend on context."""
+        """(arithmetic, traffic) seconds of all work that does not depend on context."""
         compute_s = self.token_flop_s * tokens + self.sample_flop_s * samples
         memory_s = self.weights_s + self.lookup_s * tokens
         memory_s += self.experts_s * (1.0 - self.unwanted ** float(tokens))
@@ -135,7 +139,8 @@ class Roofline(StepTimeModel):
         return compute_s, memory_s
 
     def _decode_keys(self, decodes: int, context: int) -> float:
-        """Keys that decoding sequences look at, summed over layers, their own new ones included."""
+        """Keys that decoding sequences attend to, summed over layers, including their own new
+        ones."""
         keys = self.full_layers * (context + decodes)
         if self.window:
             seen = min(context, decodes * (self.window - 1)) + decodes

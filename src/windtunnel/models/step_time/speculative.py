@@ -1,7 +1,7 @@
-"""Steps of speculative decoding: the drafter's passes beside the pass of the model that verifies.
+"""Steps of speculative decoding: the drafter's passes in addition to the model's verifying pass.
 
 The first pass of a drafter sees every token of the step, prompts and drafts alike, so that its KV
-is complete; each further one adds a token to the draft of every sequence that goes on.
+is complete; each further one adds a token to the draft of every sequence that continues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Speculating"]
 
 
 class Speculating(StepTimeModel):
-    """Another model's steps, and the time of drafting in each of them."""
+    """Another model's steps, plus the time of drafting in each of them."""
 
     def __init__(
         self, inner: StepTimeModel, drafter: StepTimeModel | None, passes: int, fixed_s: float = 0.0
@@ -45,7 +45,8 @@ class Speculating(StepTimeModel):
         return time_s + (self.passes - 1) * (drafter.step_s(next_token) - self._between_s)
 
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
-        """Of steps without drafts; the engine does not ask for steps with them in closed form."""
+        """The line for steps without drafts; the engine does not sum steps with drafts in closed
+        form."""
         return self.inner.decode_line(decodes, context)
 
     def measured(self) -> MeasuredBounds | None:

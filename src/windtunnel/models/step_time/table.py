@@ -1,11 +1,11 @@
-"""The `table` step-time model: interpolates measured times, and knows no hardware.
+"""The `table` step-time model: interpolates measured times, independent of hardware.
 
-It has two kinds of measurements. *Kernel tables* time the layers of a model one by one:
-dense layers by tokens, the output head by sequences, attention by its four sizes. *Whole steps* are
-timed end to end, as `windtunnel profile` writes them. `table_files.py` reads both.
+It takes two kinds of measurements. *Kernel tables* time the layers of a model one by one: dense
+layers by tokens, the output head by sequences, attention by its four sizes. *Whole steps* are timed
+end to end, as `windtunnel profile` writes them. `table_files.py` reads both.
 
-Between knots every time is linear along each axis. Below the smallest knot it stays what it is
-there; beyond the largest it goes on along the last two, but never downwards. So a time is never
+Between knots, times are linear along each axis. Below the smallest knot they are constant; above
+the largest they are extrapolated from the last two, but never decrease. So a time is never
 negative, and rises with an axis wherever the measurements do.
 """
 
@@ -55,8 +55,8 @@ class TimeCurve:
 class Grid:
     """Measured times over several axes, outermost first; each part has knots of its own.
 
-    The innermost axis is a curve. Measurements that are denser in some regions than in others
-    therefore need no filling in.
+    The innermost axis is a curve. Regions that were measured more densely than others therefore
+    need no filling in.
     """
 
     def __init__(self, knots: list[float], parts: list[Grid], curves: list[TimeCurve]) -> None:
@@ -66,7 +66,7 @@ class Grid:
         self.curves = curves
 
     def at(self, place: tuple[float, float, float, float], axis: int) -> float:
-        """The time at the axes from `axis` on of a place."""
+        """The time at a place, using its axes from `axis` on."""
         knots = self.knots
         x = place[axis]
         above = bisect_right(knots, x)
@@ -90,7 +90,7 @@ class Grid:
         return self.parts[index].at(place, axis + 1)
 
     def curve(self, x: float) -> TimeCurve:
-        """The inner axis of a grid of two at `x`: a curve with the knots of both neighbours."""
+        """The inner curve of a two-axis grid at `x`, with the knots of both neighbours."""
         knots = self.knots
         above = min(max(bisect_right(knots, x), 1), len(knots) - 1)
         if len(knots) == 1 or x <= knots[0]:
@@ -114,8 +114,8 @@ class Table(StepTimeModel):
     `prompt` is the time of one chunk over (new tokens, tokens cached before them), `decode` that of
     a decode batch over (sequences, mean context), `mixed` that of both together over all four;
     kernel tables add `tokens` (all layers but attention, by tokens) and `sequences` (the output
-    head). `per_step_s` is added to every step: kernel tables show neither the gaps between kernels
-    nor what the host adds, and a recorded run tells how much that is (`calibrate --replay`).
+    head). `per_step_s` is added to every step: kernel tables include neither the gaps between
+    kernels nor host time, which a recorded run shows (`calibrate --replay`).
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Table(StepTimeModel):
         return curve.line(float(context))
 
     def _decode_curve(self, decodes: int) -> TimeCurve:
-        """The time of a decode batch by the sum of its contexts."""
+        """The time of a decode batch by its total context."""
         mean = self.decode.curve(float(decodes))
         fixed = self.per_step_s
         if self.tokens is not None:
@@ -194,7 +194,8 @@ class Table(StepTimeModel):
         )
 
     def _prompts(self, work: StepWork, new: int) -> float:
-        """The chunks of a step: attention alone in kernel tables, everything in whole steps."""
+        """The time of a step's chunks: attention alone in kernel tables, everything in whole
+        steps."""
         alone = 0.0
         most = 0.0
         pairs = 0.0
@@ -214,7 +215,7 @@ class Table(StepTimeModel):
         return max(joint, most)
 
     def _decodes_beside(self, work: StepWork, new: int) -> float:
-        """What decodes add to a step that has chunks too."""
+        """The time that decodes add to a step with chunks."""
         mean = work.context / work.decodes
         if self.mixed is None:
             beside = self.decode.at((float(work.decodes), mean, 0.0, 0.0), 0)

@@ -1,4 +1,4 @@
-"""Reads the measurements behind the `table` step-time model; a fault is a sentence with its line.
+"""Reads measurements for the `table` step-time model; each fault is reported with its line.
 
 A folder holds *kernel tables*, times of single calls in microseconds:
 
@@ -47,7 +47,7 @@ Rows = dict[Place, float]
 
 
 def read_table(path: Path, shape: ModelShape, *, per_step_s: float = 0.0) -> Table:
-    """The model that a folder of kernel tables, or a file of whole steps, describes."""
+    """Reads the model from a folder of kernel tables, or from a file of whole steps."""
     if path.is_dir():
         return _kernel_tables(path, shape, per_step_s)
     return _whole_steps(path, shape, per_step_s)
@@ -69,14 +69,15 @@ def _kernel_tables(folder: Path, shape: ModelShape, per_step_s: float) -> Table:
 
 
 def _calls(shape: ModelShape) -> dict[str, int]:
-    """How often a step calls each layer of dense.csv; 0: a known layer that the model has not."""
+    """How often a step calls each layer of dense.csv; 0: a known layer that the model does not
+    have."""
     calls = dict.fromkeys(ONCE, 1)
     calls |= {name: count * shape.layers for name, count in PER_LAYER.items()}
     return calls | dict.fromkeys(PER_DENSE_MLP, shape.dense_layers)
 
 
 def _read_layers(path: Path, axis: str, calls: dict[str, int]) -> list[TimeCurve]:
-    """A curve for each layer, times how often a step calls it."""
+    """A curve for each layer, multiplied by its calls per step."""
     tables = _read_csv(path, "layer", (axis,), MICROSECOND)
     for name in tables:
         if name not in calls:
@@ -96,7 +97,8 @@ def _read_layers(path: Path, axis: str, calls: dict[str, int]) -> list[TimeCurve
 
 
 def _experts(path: Path, shape: ModelShape) -> TimeCurve:
-    """The expert layers by tokens, with the experts that even routing touches on average."""
+    """The time of the expert layers by tokens, with the mean number of experts under even
+    routing."""
     rows = _read_csv(path, "", ("tokens", "activated_experts"), shape.moe_layers * MICROSECOND)[""]
     grid = _grid(rows)
     if len(grid.knots) < 2:
@@ -151,9 +153,9 @@ def _model(
     per_step_s: float,
     largest: tuple[float, float] | None = None,
 ) -> Table:
-    """Sorts rows over (new tokens, prior, decodes, context) into prompts, decodes and mixtures.
+    """Sorts rows over (new tokens, prior, decodes, context) into prompts, decodes and mixed steps.
 
-    `largest` are the tokens and the sequences up to which single layers were measured.
+    `largest` are the numbers of tokens and of sequences up to which single layers were measured.
     """
     prompt = {place[:2]: time for place, time in rows.items() if place[0] and not place[2]}
     decode = {place[2:]: time for place, time in rows.items() if place[2] and not place[0]}
@@ -176,7 +178,8 @@ def _model(
 
 
 def _bounds(rows: Rows, largest: tuple[float, float] | None) -> MeasuredBounds:
-    """The largest sizes among the rows; in kernel tables layers bound the tokens of a step."""
+    """The largest sizes among the rows; in kernel tables, single layers limit tokens and
+    sequences."""
     tokens = max(place[0] + place[2] for place in rows)
     decodes = max(place[2] for place in rows)
     if largest is not None:
@@ -209,12 +212,13 @@ def _deep_grid(rows: Rows, axes: int) -> Grid:
 
 
 def _lines(path: Path) -> list[tuple[int, bytes]]:
-    """The numbered lines of a file that is not too large to be a table."""
+    """The numbered lines of a file, which is rejected if too large to be a table."""
     return list(enumerate(read_bounded(path, MOST_BYTES).splitlines(), start=1))
 
 
 def _read_csv(path: Path, key: str, axes: Sequence[str], unit: float) -> dict[str, Rows]:
-    """Times in seconds by the key column (or "") and the axes; all faults of a file at once."""
+    """Times in seconds by the key column (or "") and the axes; all faults of a file are reported at
+    once."""
     lines = _lines(path)
     try:
         header = _cells(lines[0][1].removeprefix(codecs.BOM_UTF8)) if lines else []
