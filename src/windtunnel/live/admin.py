@@ -1,4 +1,4 @@
-"""What every live program has beside its work: probes, metrics, and JSON lines for its log."""
+"""The side services of every live program: probes, metrics, and a log of JSON lines."""
 
 import asyncio
 import contextlib
@@ -14,16 +14,16 @@ from windtunnel.core.errors import printable
 
 
 def metrics_page(registry: Any) -> bytes:
-    """All metrics in Prometheus' text format. Names that others gave, such as those of models, may
-    have characters that steer a terminal: those are written out.
-    """
+    """Returns all metrics in Prometheus' text format. Label values from outside, such as model
+    names, may contain terminal control characters; these are escaped."""
     from prometheus_client import generate_latest
 
     return printable(generate_latest(registry).decode(), "\\\\").encode()
 
 
 def admin_app(registry: Any, why_not_ready: Callable[[], str], more: Sequence[Any] = ()) -> Any:
-    """`/metrics`, `/healthz`, `/readyz` (503 with the reason while there is one), and more."""
+    """Serves `/metrics`, `/healthz` and `/readyz` (503 with the reason while not ready), and the
+    routes in `more`."""
     from starlette.applications import Starlette
     from starlette.requests import Request as WebRequest
     from starlette.responses import PlainTextResponse, Response
@@ -45,7 +45,7 @@ def admin_app(registry: Any, why_not_ready: Callable[[], str], more: Sequence[An
 
 @contextlib.asynccontextmanager
 async def serve_admin(app: Any, bound: socket.socket) -> AsyncIterator[None]:
-    """Serves an application on a socket that is bound, until the end of the block."""
+    """Serves an application on a bound socket until the block ends."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -75,7 +75,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr(log: logging.Logger) -> None:
-    """What a logger says goes to the error stream, as one JSON line each."""
+    """Sends a logger's records to standard error, one JSON line each."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     log.handlers[:] = [handler]

@@ -24,10 +24,12 @@ def log_line(
 
 
 class EventLogFile:
-    """Writes lines; a disk that is full costs lines, which are counted, and nothing else.
+    """Writes the lines of an event log; when the disk is full, lines are lost and counted, nothing
+    else.
 
-    With `largest` bytes, the log of an earlier process becomes `FILE.1`, in place of the one
-    before. So does one that is full: its program calls `begin_anew` and records what it knows.
+    With a limit of `largest` bytes, the log of an earlier process is renamed to `FILE.1`, replacing
+    the previous one. A full log is renamed too: the program calls `begin_anew` and records its
+    current state again.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class EventLogFile:
         try:
             self._file = self._open()
         except OSError:
-            return  # what cannot be written is counted
+            return  # lines that cannot be written are counted as lost
         self._start()
 
     def flush(self) -> None:

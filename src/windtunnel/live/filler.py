@@ -1,7 +1,7 @@
-"""Harmless text of an exact size: words of three letters after a space, a token each.
+"""Harmless text of an exact size: three-letter words after a space, one token each.
 
-Four bytes are a token to an emulated server, which is about what English text has; common words
-of three letters are one token each to the tokenizers of most models too.
+An emulated server counts four bytes as a token, about the average of English text; common
+three-letter words are also one token each to most models' tokenizers.
 """
 
 BYTES_PER_TOKEN = 4
@@ -19,7 +19,7 @@ _TOKENS = len(_SOME) // BYTES_PER_TOKEN
 
 
 def filler(tokens: int, start: int = 0) -> str:
-    """Text of so many tokens; `start` is where in the endless round of words it begins."""
+    """Text of this many tokens, starting at word `start` of the repeating word list."""
     start %= WORDS
     if start + tokens > _TOKENS:
         rounds = (start + tokens) // _TOKENS + 1

@@ -1,4 +1,4 @@
-"""Lines of a file that are written together, by a program that does not stop for a full disk."""
+"""A buffer of lines for a file, written in batches; a full disk does not stop the program."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,7 +7,7 @@ FLUSH_BYTES: Final = 1 << 16
 
 
 class LineBuffer:
-    """Keeps lines until there are enough to write; those that cannot be written are counted."""
+    """Collects lines until there are enough to write; lines that cannot be written are counted."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self.lost = 0
@@ -24,7 +24,7 @@ class LineBuffer:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what there is; called at least once a second."""
+        """Writes the buffered lines; called at least once a second."""
         if not self._lines:
             return
         data, count = b"".join(self._lines), self._count

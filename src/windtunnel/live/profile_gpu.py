@@ -74,7 +74,7 @@ class StepPoint(NamedTuple):
 
 
 def grid() -> Iterator[StepPoint]:
-    """The steps that a full profile measures, so ordered that any beginning has all kinds."""
+    """The steps of a full profile, ordered so that every prefix of the list has all kinds."""
     points = list(_points())
     for first in PASSES:
         yield from points[first :: len(PASSES)]
@@ -125,7 +125,7 @@ def measure(
 
 
 def _silent(_: str) -> None:
-    """Says nothing."""
+    """Ignores progress messages."""
 
 
 def _torch() -> Any:
@@ -232,10 +232,11 @@ def _cache(torch: Any, size: tuple[int, int, int, int]) -> tuple[Any, Any]:
 
 
 class SmallKernels:
-    """What a step runs between its multiplications, each function one compiled kernel."""
+    """The kernels that a step runs between its matrix multiplications, one compiled kernel per
+    function."""
 
     def __init__(self, torch: Any, shape: DecoderShape) -> None:
-        # Compiled code of another width would make this one's width a variable: start afresh.
+        # Code compiled for another width would make this width dynamic: start afresh.
         torch._dynamo.reset()  # noqa: SLF001
 
         def norm(x: Any, weight: Any) -> Any:
@@ -261,7 +262,7 @@ class SmallKernels:
             raise InputError("PyTorch cannot compile kernels here", hint=hint) from error
 
     def _compile(self, torch: Any, shape: DecoderShape) -> None:
-        """Compiles for any number of rows, which the second number makes a variable."""
+        """Compiles for any number of rows: a second row count makes the dimension dynamic."""
 
         def ones(*size: int) -> Any:
             return torch.ones(size, device="cuda", dtype=torch.bfloat16)
@@ -306,7 +307,7 @@ class Decoder:
         return weights.mul_(inputs**-0.5)
 
     def step(self, state: StepState) -> Any:
-        """The token that each sequence produces."""
+        """Runs one step; returns the token that each sequence produces."""
         functional = self.torch.nn.functional
         x = self.embedding[state.tokens]
         normed = self.small.norm(x, self.norms[0])
@@ -343,9 +344,9 @@ class Decoder:
         return out.reshape(-1, shape.heads * shape.head_dim)
 
     def _flash(self, q: Any, k: Any, v: Any, *, causal: bool) -> Any:
-        """PyTorch's flash kernel itself: its causal mask ends at the last cached token.
+        """Calls PyTorch's flash kernel directly: its causal mask ends at the last cached token.
 
-        `scaled_dot_product_attention` aligns that mask with the first one instead, which is wrong
+        `scaled_dot_product_attention` aligns the mask with the first token instead, which is wrong
         behind a cached prefix.
         """
         flash = self.torch.ops.aten._scaled_dot_product_flash_attention  # noqa: SLF001

@@ -1,7 +1,7 @@
-"""Replays an event log through the decisions of its program, in the time of the log.
+"""Replays an event log through its program's decisions, in the log's own time.
 
-A log has every fact that decisions were given, and every decision. The same facts must lead to the
-same lines, byte for byte; the first one that differs is reported.
+A log holds every fact that was given to the decisions, and every decision. The same facts must
+produce the same lines, byte for byte; the first line that differs is reported.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ LONGEST_LINE: Final = 16 << 20
 
 
 class AuditReport(NamedTuple):
-    """What came of a replay."""
+    """The result of a replay."""
 
     facts: int
     decisions: int
     difference: str
-    """The first line that is not as in the log, in words; empty: there is none."""
+    """The first line that differs from the log, in words; empty if none does."""
     cut: bool
-    """Whether the last line of the log is incomplete: the program was killed."""
+    """Whether the last line of the log is incomplete because the program was killed."""
     skipped: int = 0
     """Lines that are not replayed."""
 
@@ -41,7 +41,8 @@ class LogLine(msgspec.Struct):
 
 
 class MadeLines:
-    """Takes what a replay records; the place is that up to which the log has it."""
+    """Collects the lines that a replay records; those before `place` have been matched with the
+    log."""
 
     def __init__(self) -> None:
         self.lines: Final[list[bytes]] = []
@@ -62,22 +63,24 @@ class MadeLines:
 
 
 class Replayed(Protocol):
-    """The decisions of a program, which record facts and decisions as they did for the log."""
+    """A program's decisions, which record facts and decisions as they did for the original log."""
 
     decisions: tuple[str, ...]
     """Kinds of lines that are decisions."""
 
     def skips(self, line: LogLine) -> bool:
-        """Whether a line is neither told nor expected."""
+        """Whether a line is left out of the replay: neither applied as a fact nor expected as a
+        decision."""
         ...
 
     def tell(self, line: LogLine) -> None:
-        """Gives a fact again; one that cannot be is a LookupError, TypeError or ValueError."""
+        """Applies a logged fact; raises LookupError, TypeError or ValueError if it cannot be
+        applied."""
         ...
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file with their numbers, each as far as it is kept."""
+    """The lines of a file with their numbers; a line longer than `LONGEST_LINE` comes in pieces."""
     try:
         with path.open("rb") as file:
             number = 0
@@ -89,7 +92,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def first_line(path: Path) -> LogLine | None:
-    """The line with which a program starts its log; None: this is not a log."""
+    """The first line, with which a program starts its log; None if the file is not a log."""
     raw = next(lines_of(path), (1, b""))[1]
     try:
         return msgspec.json.decode(raw, type=LogLine)
@@ -98,8 +101,8 @@ def first_line(path: Path) -> LogLine | None:
 
 
 def replay(path: Path, program: Replayed, made: MadeLines, since_s: float = 0.0) -> AuditReport:
-    """Tells all facts after the first line; `made` has what the program records. A log that was
-    cut has no decisions before `since_s`."""
+    """Replays all facts after the first line; `made` collects the lines that the program records. A
+    truncated log has no decisions before `since_s`."""
     lines = lines_of(path)
     number = next(lines)[0]
     heard = decided = skipped = 0

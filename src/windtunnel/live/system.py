@@ -1,4 +1,5 @@
-"""What live commands need of the system: a fast event loop, signals to stop, enough open files."""
+"""Operating-system support for live commands: a fast event loop, stop signals, and the open-file
+limit."""
 
 import asyncio
 import gc
@@ -8,11 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 SPARE = 64
-"""Files that are open beside the connections."""
+"""Open files allowed for besides the connections."""
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's event loop where that is installed, else the one of asyncio."""
+    """uvloop's event loop where installed, otherwise asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -21,11 +22,12 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 COLLECT_AFTER = 20_000
-"""Objects that are made before the garbage collector looks for cycles; Python has 700."""
+"""Allocations before the garbage collector looks for cycles; Python's default is 700."""
 
 
 def settle_memory() -> None:
-    """For a program that has started: what is there stays, and is not looked through again."""
+    """For a program that has finished starting: exempts all existing objects from garbage
+    collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
@@ -33,7 +35,7 @@ def settle_memory() -> None:
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Lets the first error of a group of tasks out as itself."""
+    """Raises the first error of an exception group by itself."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -44,7 +46,8 @@ def unwrapped() -> Iterator[None]:
 
 
 def run_until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Runs what ends when its event is set: by Ctrl-C or SIGTERM. A second one ends it at once."""
+    """Runs `work` until it ends; Ctrl-C or SIGTERM sets its event, and a second signal ends it at
+    once."""
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -55,8 +58,8 @@ def run_until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
             if not stop.is_set():
                 stop.set()
                 return
-            # Here and not in a handler of signals: that may be called while an object is
-            # deleted, where exceptions are printed and go no further.
+            # Here and not in a signal handler: that may be called while an object is
+            # deleted, where exceptions are printed but not propagated.
             for other in before:
                 loop.remove_signal_handler(other)
             handler = before[number]
@@ -77,11 +80,12 @@ def run_until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 
 def connections_allowed(wanted: int) -> int:
-    """Raises the system's limit if it must and can; how many connections there may be."""
+    """Raises the system's open-file limit if necessary and possible; returns the connections
+    allowed."""
     try:
         import resource
     except ImportError:
-        return wanted  # a system that has no such limit
+        return wanted  # a system without this limit
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + SPARE
     if soft == resource.RLIM_INFINITY or soft >= needed:

@@ -367,7 +367,7 @@ def test_a_short_file_of_bad_rows_is_listed_whole(tmp_path: Path, serve: Serve) 
     ("status", "body", "sentence"),
     [
         (401, {"error": {"message": "who?"}}, "(http_401): who? (it refused a request without"),
-        (402, {}, "it wants to be paid"),
+        (402, {}, "it requires payment"),
         (403, {"error": "go away"}, "(http_403): go away"),
         (404, {"error": {"message": "no model m"}}, "no model m (is the model's name right"),
         (

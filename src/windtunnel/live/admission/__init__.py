@@ -1,1 +1,2 @@
-"""Drivers of admission in wall-clock time: for asyncio, for threads, for a dataset's cells."""
+"""Drivers of request admission in wall-clock time: for asyncio, for threads, and for a dataset's
+cells."""

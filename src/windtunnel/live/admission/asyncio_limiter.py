@@ -1,8 +1,8 @@
 """Request admission for asyncio: `async with limiter.acquire(ask, timeout=30) as held: ...`.
 
 Nothing polls. A release hands its capacity to the next waiter and wakes it; one timer serves all
-waiters for what only time brings (a deadline, the end of a cooldown, room in a budget). A cancelled
-wait gives up its place, or the lease if that came first.
+waiters for events that depend on time alone (a deadline, the end of a cooldown, a replenished
+budget). A cancelled wait gives up its place in the queue, or its lease if that came first.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 class AsyncLimiter(LeaseLimiter):
-    """Drives one request admission on one event loop; made inside that loop."""
+    """Drives one request admission on one event loop; must be created inside that loop."""
 
     def __init__(self, admission: RequestAdmission) -> None:
         self.loop: Final = asyncio.get_running_loop()
@@ -31,10 +31,10 @@ class AsyncLimiter(LeaseLimiter):
         self._timer: asyncio.TimerHandle | None = None
 
     def acquire(self, *asks: RequestAsk, timeout: float | None = None) -> "AsyncHeld":
-        """A lease while the block runs; of several endpoints asked, the first that has room.
+        """A lease for the duration of the block; of several endpoints, on the first with capacity.
 
-        A call that cannot start waits, at most `timeout` seconds. One that may not start at all,
-        or not in time, gets `Refused`.
+        A call that cannot start waits, at most `timeout` seconds. If it may not start at all, or
+        not in time, `Refused` is raised.
         """
         return AsyncHeld(self, asks, timeout)
 
@@ -45,10 +45,12 @@ class AsyncLimiter(LeaseLimiter):
         tries: int = TRIES,
         timeout: float | None = None,
     ) -> Said:
-        """What `send` returns, under a lease; made again after a refusal or what may pass.
+        """Returns what `send` returns, under a lease; retries after a rate limit or a transient
+        failure.
 
-        Each try has a lease of its own. In between it waits for its Retry-After, or for a delay
-        that grows. The last reply is returned, and the last error raised, whatever it is.
+        Each attempt has a lease of its own. Between attempts it waits for the reply's Retry-After
+        or an increasing delay. The last reply is returned, or the last error raised, whatever it
+        is.
         """
         made = Tries(asks, tries, self._stream)
         wait_s: float | None = 0.0
@@ -71,7 +73,7 @@ class AsyncLimiter(LeaseLimiter):
                 self._wake(ticket)
             resolved = admission.take_resolved()
         wake_s = admission.next_wake_s()
-        # A timer that is too early costs one look; taking it back each time would cost more.
+        # A timer that fires too early costs one check; re-arming it each time would cost more.
         if wake_s < self._armed_s and not self.loop.is_closed():
             if self._timer is not None:
                 self._timer.cancel()
@@ -79,7 +81,7 @@ class AsyncLimiter(LeaseLimiter):
             self._timer = self.loop.call_at(self._origin_s + wake_s, self._time_passed)
 
     def _time_passed(self) -> None:
-        # Rounding may show a time just before the one that was armed: it is that time.
+        # Rounding may give a time just before the armed one: use the armed one.
         self._now_s = max(self.now(), self._armed_s)
         self._armed_s = NEVER
         self._timer = None
@@ -89,7 +91,7 @@ class AsyncLimiter(LeaseLimiter):
     def _wake(self, ticket: QueueTicket) -> None:
         parked = ticket.user
         if not isinstance(parked, _Parked) or parked.future.done() or self.loop.is_closed():
-            # Its waiter was cancelled, has another lease, or went down with its loop.
+            # Its waiter was cancelled, has another lease, or ended with its loop.
             self.admission.cancel(ticket, self._now_s)
         elif (ended := ended_of(parked.tickets)) is not None:
             parked.future.set_result(ended)
@@ -102,7 +104,8 @@ async def call_all(
     *,
     tries: int = TRIES,
 ) -> list[Said]:
-    """What `send` says of each item, in order: limited, retried, and held to what replies say."""
+    """Returns the results of `send` for all items, in order: limited, retried, and adapted to the
+    rate limits in replies."""
     limiter = AsyncLimiter(RequestAdmission("call_all", Streams(0)))
     limiter.register("endpoint", "model", "call_all", at_once)
     ask = RequestAsk("endpoint", "model")
@@ -111,7 +114,7 @@ async def call_all(
 
 
 class _Parked:
-    """A waiter: one future for a place in one queue or in several."""
+    """A waiter: one future for its place in one or more queues."""
 
     __slots__ = ("future", "tickets")
 
@@ -123,7 +126,7 @@ class _Parked:
 
 
 class AsyncHeld(HeldLease):
-    """What `acquire` returns: enter it once."""
+    """The context manager that `acquire` returns; enter it once."""
 
     __slots__ = ("_asks", "_limiter", "_timeout")
 

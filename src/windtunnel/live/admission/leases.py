@@ -1,4 +1,4 @@
-"""What the limiters for asyncio and for threads share: all but how a caller waits and is woken."""
+"""The common part of the limiters for asyncio and threads: all but how a caller waits and wakes."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from windtunnel.core.errors import WindtunnelError
 from windtunnel.core.random import Stream
 
 TRIES: Final = 6
-"""How often a call is made at most."""
+"""Attempts of a call, at most."""
 WHY: Final[dict[RequestDenial, str]] = {
     RequestDenial.NO_CAPACITY: "as many as may be are in flight",
     RequestDenial.COOLDOWN: "the provider asked for a wait that is not over",
@@ -39,7 +39,7 @@ WHY: Final[dict[RequestDenial, str]] = {
 
 
 class Refused(WindtunnelError):
-    """A call may not start; `denied` has the reason as a value."""
+    """A call may not start; `denied` holds the reason as a value."""
 
     def __init__(self, denied: RequestDenied) -> None:
         super().__init__(f"the call may not start: {WHY[denied.reason]}", where=denied.ask.key)
@@ -64,9 +64,10 @@ class HeldLease:
         tokens_used: int = -1,
         observed: ObservedLimits | None = None,
     ) -> None:
-        """Says how the call ended, what it took, and what the reply's headers said of limits.
+        """Records how the call ended, the tokens it used, and the limits in the reply's headers.
 
-        Without it, leaving the block is a success, and an error speaks for itself.
+        If it is not called, leaving the block counts as success, and an error is classified by its
+        type.
         """
         self._ended = (outcome, retry_after_s, tokens_used, observed)
 
@@ -91,7 +92,7 @@ class HeldLease:
             )
 
     def take(self, ticket: QueueTicket, now: float) -> None:
-        """What a wait brought: the lease, or the refusal as an error."""
+        """Takes the result of a wait: stores the lease, or raises the denial as `Refused`."""
         if ticket.lease is None:
             assert ticket.denied is not None, "a wait ends with a lease or a denial"
             raise Refused(ticket.denied)
@@ -100,7 +101,7 @@ class HeldLease:
 
 
 def outcome_of(error: type[BaseException] | None) -> Outcome:
-    """What an error that left the block says of the call."""
+    """The outcome of a call, given the error that left its block."""
     if error is None:
         return Outcome.SUCCESS
     if issubclass(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit):
@@ -111,7 +112,7 @@ def outcome_of(error: type[BaseException] | None) -> Outcome:
 
 
 class LeaseLimiter:
-    """Drives one request admission on a clock; a driver wakes those whose wait is over."""
+    """Drives one request admission on a clock; subclasses wake the callers whose wait is over."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class LeaseLimiter:
         clock: Callable[[], float],
         guard: AbstractContextManager[object],
     ) -> None:
-        """`guard` is held while admission changes."""
+        """`guard` is held while the admission state changes."""
         self.admission: Final = admission
         self._clock: Final = clock
         self._guard: Final = guard
@@ -129,14 +130,15 @@ class LeaseLimiter:
         self._stream: Final = Stream(0, "live.retries")
 
     def now(self) -> float:
-        """Seconds since this was made; it never goes back. Under the guard only."""
+        """Seconds since construction; never decreases. Call only under the guard."""
         now = self._clock() - self._origin_s
         if now > self._now_s:
             self._now_s = now
         return self._now_s
 
     def settle(self) -> None:
-        """Wakes those whose wait is over, and plans the next look; after every change."""
+        """Wakes callers whose wait is over and schedules the next check; called after each
+        change."""
         raise NotImplementedError
 
     def register(
@@ -149,7 +151,7 @@ class LeaseLimiter:
         requests_per_minute: int = 0,
         tokens_per_minute: int = 0,
     ) -> None:
-        """Names an endpoint, or changes its cap; waiters that now may go are woken."""
+        """Registers an endpoint or changes its cap; waiters that may now start are woken."""
         with self._guard:
             self.admission.register(
                 provider,
@@ -163,7 +165,7 @@ class LeaseLimiter:
             self.settle()
 
     def shut_down(self) -> None:
-        """Refuses all that waits and all that comes; leases in flight still come back."""
+        """Refuses all waiting and future calls; leases in flight are still returned."""
         with self._guard:
             self.admission.shut_down(self.now())
             self.settle()
@@ -171,10 +173,10 @@ class LeaseLimiter:
     def ask(
         self, asks: tuple[RequestAsk, ...], timeout: float | None
     ) -> RequestLease | list[QueueTicket]:
-        """A lease where one is to be had, else a place in the queue of every endpoint.
+        """Returns a lease if one is available, otherwise queue tickets, one per endpoint.
 
-        Of several endpoints that would do, the least loaded that has room. A call that may not
-        start at all gets `Refused`.
+        Of several endpoints that could start the call, the least loaded is used. Raises `Refused`
+        for a call that may not start at all.
         """
         assert asks, "there is nothing to ask for"
         admission, now = self.admission, self.now()
@@ -199,14 +201,14 @@ class LeaseLimiter:
         return tickets
 
     def leave(self, tickets: list[QueueTicket], kept: QueueTicket | None) -> None:
-        """Gives up all places but one, and the leases that came for them meanwhile."""
+        """Gives up all tickets except `kept`, and any leases granted to them meanwhile."""
         for ticket in tickets:
             if ticket is not kept:
                 self.admission.cancel(ticket, self.now())
 
 
 def ended_of(tickets: list[QueueTicket]) -> QueueTicket | None:
-    """The ticket that has a lease, or the last when all were denied; None while some wait."""
+    """The ticket with a lease, or the last one if all were denied; None while some are waiting."""
     served = next((ticket for ticket in tickets if ticket.lease is not None), None)
     if served is not None or any(ticket.is_waiting for ticket in tickets):
         return served
@@ -214,7 +216,8 @@ def ended_of(tickets: list[QueueTicket]) -> QueueTicket | None:
 
 
 class Verdict(NamedTuple):
-    """What a call came to: its outcome, whether it may be tried again, and what headers say."""
+    """The result of a call: its outcome, whether a retry may succeed, and the limits in its
+    headers."""
 
     outcome: Outcome
     may_pass: bool
@@ -222,11 +225,11 @@ class Verdict(NamedTuple):
 
 
 def judge(said: object) -> Verdict:
-    """What a reply, or an error, means: by its status and its headers, where it has them.
+    """Classifies a reply or an error by its status and headers, where it has them.
 
-    Replies of aiohttp (`status`), httpx and requests (`status_code`) are understood, and errors
-    that carry one, as those of the openai package do. What has no status is an answer, and an
-    error without one a failure of ours, but for a timeout or a broken connection.
+    Understands replies of aiohttp (`status`), httpx and requests (`status_code`), and errors that
+    carry one, as the openai package's do. Anything else that is not an error is a success; an error
+    without a status is an unexpected local failure, except for a timeout or a broken connection.
     """
     reply = getattr(said, "response", None) or said
     status = getattr(reply, "status_code", None) or getattr(reply, "status", None)
@@ -254,7 +257,7 @@ _STATUSES: Final = {
 
 
 class Tries:
-    """The tries of one call: what came of the last, and whether there is another."""
+    """The attempts of one call: the result of the last, and whether there is another."""
 
     def __init__(self, asks: tuple[RequestAsk, ...], most: int, stream: Stream) -> None:
         self.asks = asks
@@ -266,7 +269,8 @@ class Tries:
         self._stream: Final = stream
 
     def ended(self, held: HeldLease) -> float | None:
-        """How long to wait before the next: as it was told, or a delay that grows; None: over."""
+        """Seconds to wait before the next attempt: the Retry-After, or an increasing delay; None if
+        there is no further attempt."""
         verdict = judge(self.said if self.error is None else self.error)
         held.ended(verdict.outcome, observed=verdict.observed)
         self._left -= 1
@@ -283,7 +287,7 @@ class Tries:
         return told_s or retry_delay_s(self._failures - 1, self._stream)
 
     def result(self) -> object:
-        """The last reply; the last error is raised."""
+        """Returns the last reply, or raises the last error."""
         if self.error is not None:
             raise self.error
         return self.said

@@ -1,7 +1,7 @@
 """Request admission for threads: `with limiter.acquire(ask, timeout=30) as held: ...`.
 
-Each waiter sleeps on a condition of its own until a release hands it a lease. One of the waiters,
-the timekeeper, also wakes for the next thing that only time brings.
+Each waiter sleeps on its own condition until a release hands it a lease. One of the waiters, the
+timekeeper, also wakes for the next event that depends on time alone.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ class ThreadLimiter(LeaseLimiter):
         self._timekeeper = ""
 
     def acquire(self, *asks: RequestAsk, timeout: float | None = None) -> "ThreadHeld":
-        """A lease while the block runs; of several endpoints asked, the first that has room.
+        """A lease for the duration of the block; of several endpoints, on the first with capacity.
 
-        Waits at most `timeout` seconds; one that may not start, or not in time, gets `Refused`.
+        Waits at most `timeout` seconds; raises `Refused` if the call may not start, or not in time.
         """
         return ThreadHeld(self, asks, timeout)
 
@@ -44,7 +44,8 @@ class ThreadLimiter(LeaseLimiter):
         tries: int = TRIES,
         timeout: float | None = None,
     ) -> Said:
-        """What `send` returns, under a lease; made again after a refusal or what may pass."""
+        """Returns what `send` returns, under a lease; retries after a rate limit or a transient
+        failure."""
         made = Tries(asks, tries, self._stream)
         wait_s: float | None = 0.0
         while wait_s is not None:
@@ -67,7 +68,8 @@ class ThreadLimiter(LeaseLimiter):
             self._sleepers[self._timekeeper].notify()
 
     def sleep(self, tickets: list[QueueTicket]) -> QueueTicket:
-        """The ticket that got a lease, or the last denied; called and left with the lock held."""
+        """Waits for the ticket that gets a lease, or the last one denied; the lock is held on entry
+        and exit."""
         mine, ended = threading.Condition(self.lock), None
         names = [ticket.id for ticket in tickets]
         self._sleepers.update(dict.fromkeys(names, mine))
@@ -101,7 +103,7 @@ class ThreadLimiter(LeaseLimiter):
 
 
 class ThreadHeld(HeldLease):
-    """What `acquire` returns: enter it once."""
+    """The context manager that `acquire` returns; enter it once."""
 
     __slots__ = ("_asks", "_limiter", "_timeout")
 

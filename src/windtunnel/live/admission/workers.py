@@ -1,8 +1,8 @@
-"""Workers on asyncio that make the calls for a scheduler's cells.
+"""Asyncio workers that make the calls for a scheduler's cells.
 
 A worker that has finished a call takes the next cell itself: between two calls of a slot there is
-one decision, without waking or creating a task. Whether more calls may start is checked once the
-next call is on its way.
+one decision, and no task is woken or created. Whether more calls may start is checked once the next
+call is under way.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from windtunnel.admission.dataset.scheduler import DatasetScheduler
 from windtunnel.admission.requests.limiter import NEVER
 
 MOST_IN_A_ROW: Final = 32
-"""Calls of one worker before others have their turn, should none of them ever wait."""
+"""Calls of one worker before it yields to the others, in case none of the calls ever waits."""
 
 
 class CellWorkers:
-    """Workers for one scheduler; made on the loop that they run on."""
+    """The workers of one scheduler; must be created on their own event loop."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class CellWorkers:
         now: Callable[[], float],
         call: Callable[[DatasetCell], Awaitable[None]],
     ) -> None:
-        """`call` sees a cell through, and tells the scheduler how it ended; also when cancelled."""
+        """`call` processes a cell and reports its outcome to the scheduler, also when cancelled."""
         self._scheduler: Final = scheduler
         self._now: Final = now
         self._call: Final = call
@@ -41,7 +41,8 @@ class CellWorkers:
         self._fault: Exception | None = None
 
     async def run(self, stalled: Callable[[], None]) -> None:
-        """Until all is done, or stopped and at rest; `stalled` is called when nothing succeeds."""
+        """Runs until all work is done, or stopped with nothing in flight; calls `stalled` when
+        nothing succeeds."""
         scheduler = self._scheduler
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -61,7 +62,7 @@ class CellWorkers:
                     planned.cancel()
 
     def wake(self) -> None:
-        """Looks again: something changed other than the end of a call."""
+        """Checks again for work, after a change other than the end of a call."""
         self._idle.set()
 
     def abandon(self) -> None:
@@ -79,7 +80,7 @@ class CellWorkers:
                     await asyncio.sleep(0)
                 cell = self._scheduler.next_cell(self._now())
                 if cell is not None and self._look is None:
-                    # What has ended may have made room for more than this one.
+                    # The call that ended may have made room for more than this one.
                     self._look = self._loop.call_soon(self._look_again)
         except Exception as fault:
             self._fault = fault
@@ -90,7 +91,7 @@ class CellWorkers:
     def _look_again(self) -> None:
         self._look = None
         if self._fault is not None:
-            return  # all of it is being taken down
+            return  # the run is being shut down
         try:
             self._start()
         except Exception as fault:  # noqa: BLE001 - it would only be logged; the driver raises it
@@ -98,9 +99,10 @@ class CellWorkers:
             self._idle.set()
 
     def _start(self) -> None:
-        """Starts what may start, and plans when to look again although no call ends."""
+        """Starts the calls that may start, and sets a timer for the next check if no call ends
+        before."""
         assert self._tasks is not None
-        # Rounding may show a time just before the one that was armed: it is that time.
+        # Rounding may give a time just before the armed one: use the armed one.
         scheduler, now = self._scheduler, max(self._now(), self._rung_s)
         while (cell := scheduler.next_cell(now)) is not None:
             worker = self._tasks.create_task(self._work(cell))

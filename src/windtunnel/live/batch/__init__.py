@@ -1,1 +1,1 @@
-"""A resumable client for OpenAI-compatible servers that works through a file of rows."""
+"""A resumable client that sends a file of rows to OpenAI-compatible servers."""

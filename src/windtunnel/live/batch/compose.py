@@ -1,4 +1,4 @@
-"""Puts a batch together: the one place that knows all of its parts."""
+"""Wires up a batch; the one place that knows all of its parts."""
 
 import asyncio
 import hashlib
@@ -47,11 +47,11 @@ from windtunnel.live.wire.keys import Keys, read_keys
 RUN = "batch"
 
 Watch = Callable[[Runner], AbstractAsyncContextManager[None]]
-"""Something that goes on beside a run: a progress display, a metrics server."""
+"""Something that runs beside a batch: a progress display, a metrics server."""
 
 
 class Prepared(NamedTuple):
-    """Everything that is known before the first connection."""
+    """Everything that is known before the first connection is opened."""
 
     keys: Keys
     rows: Rows
@@ -60,7 +60,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(plan: BatchSettings, environment: Mapping[str, str]) -> Prepared:
-    """Checks the keys, looks through the input, and opens the output."""
+    """Checks the keys, scans the input, and opens the output."""
     keys = read_keys([one.key_env for one in plan.endpoints.values() if one.key_env], environment)
     if plan.output.exists() and not plan.output.is_file():
         hint = "answers are appended to it, and --resume reads them again"
@@ -75,7 +75,7 @@ def prepare(plan: BatchSettings, environment: Mapping[str, str]) -> Prepared:
 
 
 def work_digest(plan: BatchSettings) -> str:
-    """Of all that decides what is asked; where it is asked may change between runs."""
+    """A digest of everything that determines the requests; endpoints may change between runs."""
     columns = [
         (name, c.prompt, c.system or "", c.model or "", c.interface, c.body)
         for name, c in plan.columns.items()
@@ -92,7 +92,7 @@ async def run_batch(
     watches: Sequence[Watch],
     note: Callable[[str], None],
 ) -> Summary:
-    """Runs to the end, whatever that is; `note` gets messages for the user meanwhile."""
+    """Runs a batch to its end, however it ends; `note` receives messages for the user meanwhile."""
     keys, rows, store = prepared.keys, prepared.rows, prepared.store
 
     def tell(sentence: str) -> None:
@@ -117,7 +117,7 @@ async def run_batch(
         sentence = keys.redact_text(runner.sentence)
         return _summary(plan, runner.ending, sentence, runner.tally.unwritten, view)
     except InputError as error:
-        # What a server said is part of it, and servers repeat what they were sent.
+        # It may quote a server's message, and servers echo what they were sent.
         raise InputError(keys.redact_text(str(error))) from None
     finally:
         store.close(is_complete=is_complete)
@@ -125,7 +125,7 @@ async def run_batch(
 
 
 def _nothing_to_do(plan: BatchSettings, prepared: Prepared) -> Summary:
-    """Of a run that was complete before: no request is sent."""
+    """The summary of a batch that an earlier run completed: no request is sent."""
     names, resumed = prepared.rows.work.graph.names, prepared.resumed
     tally = BatchTally(names, len(prepared.rows), resumed.finished, resumed.dropped)
     view = look(tally, RequestAdmission(RUN, Streams(0)), 0.0)
@@ -152,7 +152,7 @@ def _routes(
     models: Mapping[str, tuple[str, ...] | None],
     note: Callable[[str], None],
 ) -> list[list[Route]]:
-    """The model for each column of each kind of row."""
+    """The route of each column, for each kind of row."""
     routes = []
     for column, name in enumerate(rows.work.graph.names):
         of_kinds = []
@@ -243,7 +243,7 @@ def _make_limiter(kind: LimiterKind, streams: Streams) -> MakeLimiter | None:
 
 @contextmanager
 def _signals(runner: Runner, note: Callable[[str], None]) -> Iterator[None]:
-    """Lets Ctrl-C and a request to terminate end the run in good order; a second one at once."""
+    """Lets Ctrl-C or SIGTERM end the run in good order; a second signal ends it at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The endpoints of a batch: which has which model, and the client that sends requests to them."""
+"""The endpoints of a batch: the models of each, and the client that sends requests to them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -31,18 +31,18 @@ _LEARNED = {
 
 
 def outcome_of(error: NoReply) -> Outcome:
-    """What admission learns from a call that brought no reply."""
+    """The outcome that admission learns from a call without a reply."""
     return _LEARNED.get(error.code, Outcome.PROVIDER_FAILURE)
 
 
 class EndpointClient:
-    """Sends requests and reads whole replies."""
+    """Sends requests and reads complete replies."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self.endpoints = endpoints
 
     async def post(self, endpoint: str, api: Api, body: bytes) -> Reply:
-        """The reply to a request, or NoReply."""
+        """Returns the reply to a request, or raises NoReply."""
         return await self.endpoints[endpoint].ask(api, body)
 
 
@@ -50,7 +50,7 @@ class EndpointClient:
 async def open_client(
     endpoints: Mapping[str, EndpointSettings], keys: Keys, timeout_s: float
 ) -> AsyncIterator[EndpointClient]:
-    """A client, closed with its connections at the end."""
+    """A client, closed at the end together with its connections."""
     async with open_session(timeout_s, name="batch") as session:
         yield EndpointClient(
             {
@@ -61,7 +61,7 @@ async def open_client(
 
 
 class Route(NamedTuple):
-    """An interface, a model, and every endpoint that has it."""
+    """An API, a model, and all endpoints that serve it."""
 
     api: Api
     model: str
@@ -81,13 +81,14 @@ def parse_endpoint(text: str) -> tuple[str, str]:
 
 
 def name_of(url: str) -> str:
-    """The name of an endpoint that was given none."""
+    """The name of an endpoint that was given without one."""
     parts = urlsplit(url)
     return parts.netloc if parts.path == "/v1" else f"{parts.netloc}{parts.path}"
 
 
 async def find_models(client: EndpointClient, wait_s: float) -> dict[str, tuple[str, ...] | None]:
-    """The models of each endpoint, None where it does not say; one that is down is an error."""
+    """The models of each endpoint, None where it does not list them; raises InputError if one is
+    down."""
     endpoints = client.endpoints
     found = await asyncio.gather(*(models_of(one, wait_s) for one in endpoints.values()))
     return dict(zip(endpoints, found, strict=True))
@@ -99,17 +100,17 @@ def route_of(
     models: Mapping[str, tuple[str, ...] | None],
     where: str,
 ) -> Route:
-    """The endpoints for a wanted model."""
+    """The endpoints that serve a wanted model."""
     names = [name for name in endpoints if wanted.endpoint in ("", name)]
     assert names, "endpoints that columns name were checked"
     model = wanted.model or _only_model(names, models, where)
     having = [name for name in names if model in (models[name] or ())]
-    # Lists are not always whole, and some servers know models by several names.
+    # Model lists may be incomplete, and some servers accept several names for a model.
     return Route(wanted.api, model, tuple(having or names))
 
 
 def unlisted(route: Route, models: Mapping[str, tuple[str, ...] | None]) -> str:
-    """A warning, when none of the endpoints says that it has the model; else nothing."""
+    """A warning if none of the endpoints lists the model; otherwise empty."""
     known = [models[name] for name in route.endpoints]
     if any(listed is None or route.model in listed for listed in known):
         return ""

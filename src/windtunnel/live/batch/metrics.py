@@ -1,4 +1,4 @@
-"""The metrics of a batch for Prometheus; their names are written here and nowhere else."""
+"""The Prometheus metrics of a batch; their names are declared here and nowhere else."""
 
 import asyncio
 import threading
@@ -12,18 +12,19 @@ from windtunnel.live.batch.run import Runner
 from windtunnel.live.batch.tally import LATENCY_BOUNDS_S, look
 
 PATIENCE_S = 5.0
-"""How long a scrape waits for the loop."""
+"""How long a scrape waits for the event loop."""
 
 
 class BatchMetrics:
-    """Collects the numbers of a run at each scrape."""
+    """Collects the figures of a run at each scrape."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._loop = asyncio.get_running_loop()
 
     def collect(self) -> Iterator[Any]:
-        """As prometheus-client calls it, on a thread of its own: the loop is asked for them."""
+        """Called by prometheus-client on its own thread, so the figures are gathered on the event
+        loop."""
         found: Future[list[Any]] = Future()
 
         def gather() -> None:
@@ -33,10 +34,10 @@ class BatchMetrics:
             self._loop.call_soon_threadsafe(gather)
             yield from found.result(PATIENCE_S)
         except (RuntimeError, TimeoutError):
-            return  # the run is over, or the loop too busy to say
+            return  # the run is over, or the loop is too busy to answer
 
     def families(self) -> Iterator[Any]:
-        """All metrics as they are now."""
+        """All metrics with their current values."""
         from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,
@@ -98,7 +99,7 @@ class BatchMetrics:
 
 @contextmanager
 def serving_metrics(runner: Runner, port: int, ready: Callable[[int], None]) -> Iterator[None]:
-    """Serves the metrics of a run on a port, on all addresses, for as long as it lasts."""
+    """Serves the metrics of a run on a port of all addresses while the run lasts."""
     from prometheus_client import CollectorRegistry, start_http_server
 
     registry = CollectorRegistry()
@@ -116,7 +117,7 @@ def serving_metrics(runner: Runner, port: int, ready: Callable[[int], None]) -> 
         ready(server.server_port)
         yield
     finally:
-        # Serving stops on its own thread; a scrape that waits for this loop must not hold it up.
+        # Shut down on another thread: a scrape that waits for this loop must not delay it.
         threading.Thread(target=server.shutdown, daemon=True).start()
         thread.join(PATIENCE_S)
         server.server_close()

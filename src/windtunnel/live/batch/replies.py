@@ -1,8 +1,9 @@
-"""What a server's reply means for a row: an answer, wait, try again, drop the row, or stop.
+"""What a server's reply means for a row: answered, wait, retry, drop the row, or stop the run.
 
-A refusal that is about a row drops it for good. One that all rows would meet (a wrong option, a
-model or a gateway that is gone) must not. Until something says which it is, `RefusedRows` keeps the
-lines of such rows back; a run that ends before that is known leaves them to the next.
+A refusal that concerns a single row drops it for good. A refusal that every row would get (a wrong
+option, a model or gateway that is gone) must not. Until it is clear which of the two it is,
+`RefusedRows` holds the error lines of such rows back; if the run ends before that, the next run
+tries those rows again.
 """
 
 from collections.abc import Mapping
@@ -28,30 +29,30 @@ from windtunnel.settings.fields import shown
 
 OVERLOADED = (503, 529)
 ABOUT_ALL = (403, 404, 405)
-"""Refusals that may be about the key, the model or the address, and so about every row."""
+"""Statuses that may concern the key, the model or the address, and so every row."""
 TOKENS_MAX: Final = 10**9
-"""No prompt and no answer has more tokens; a larger number is a fault of the server."""
+"""No prompt or answer has more tokens; a larger count is a server fault."""
 INSTEAD_OF_TEXT = ("tool_calls", "function_call", "refusal", "audio")
-"""What a message may have in place of text."""
+"""Fields that a message may have in place of text."""
 PASSING = (408, 409, 425)
-"""Refusals that others meet too: the request itself is not at fault."""
+"""Transient refusals: the request itself is not at fault."""
 
 
 class FailureMeaning(StrEnum):
-    """What a call that brought no answer means."""
+    """What to do after a call without an answer."""
 
     WAIT = "wait"
-    """The server has a limit, which admission keeps to."""
+    """The server enforces a limit, which admission respects."""
     AGAIN = "again"
-    """It may pass."""
+    """A retry may succeed."""
     DROP = "drop"
-    """This row will not do, whatever is tried."""
+    """This row will fail however often it is tried."""
     STOP = "stop"
-    """No row will: the key, the model or the address is wrong."""
+    """Every row will fail: the key, the model or the address is wrong."""
 
 
 class RowAnswer:
-    """A row's answer, and what it took."""
+    """A row's answer and the tokens it used."""
 
     def __init__(self, body: dict[str, Any], content: str | None, request_id: str) -> None:
         self.body: Final = body
@@ -65,7 +66,7 @@ class RowAnswer:
 
     @property
     def tokens(self) -> int:
-        """Negative when the server did not say."""
+        """Negative if the server did not report usage."""
         if self.prompt_tokens < 0:
             return -1
         return self.prompt_tokens + max(0, self.completion_tokens)
@@ -73,7 +74,7 @@ class RowAnswer:
 
 @dataclass(slots=True)
 class Failure:
-    """A call that brought no answer: what it means, and why."""
+    """A call without an answer: what to do, and why."""
 
     means: FailureMeaning
     code: str
@@ -87,9 +88,9 @@ class Failure:
 
 
 def judge(reply: Reply, api: Api, redact: Redact, *, has_answered: bool) -> RowAnswer | Failure:
-    """What a reply means; `has_answered`: this model has answered other rows of this run.
+    """Classifies a reply; `has_answered`: this model has answered other rows of this run.
 
-    `redact` takes keys out of what a server said before it is cut: half a key is a secret too.
+    `redact` removes keys from the server's message before it is cut: half a key is a secret too.
     """
     request_id = reply.headers.get("x-request-id", "")
     body = decoded(reply.body)
@@ -109,7 +110,7 @@ def judge(reply: Reply, api: Api, redact: Redact, *, has_answered: bool) -> RowA
 
 
 def observed_limits(headers: Mapping[str, str], unix_s: float) -> ObservedLimits | None:
-    """What the headers say of limits; most replies say nothing, and cost nothing here."""
+    """The limits in a reply's headers; most replies have none, and then nothing is parsed."""
     for name in headers:
         low = name.lower()
         if "ratelimit" in low or low.startswith("retry-after"):
@@ -127,11 +128,11 @@ def _refusal(status: int, body: Any, *, has_answered: bool) -> tuple[FailureMean
         return FailureMeaning.AGAIN, code, Outcome.PROVIDER_OVERLOADED
     if status >= 500 or status in PASSING:
         return FailureMeaning.AGAIN, code, Outcome.PROVIDER_FAILURE
-    # A redirect does not concern one row: all rows would be dropped, for good. Nor does a
-    # model that is not there, or no longer: it was unloaded, or a gateway started anew.
+    # A redirect does not concern a single row: all rows would be dropped, for good. Nor does
+    # a missing model: it was unloaded, or a gateway restarted.
     if status in (401, 402) or code in (REDIRECT, NO_MODEL):
         return FailureMeaning.STOP, code, Outcome.PROVIDER_FAILURE
-    # A model that has answered is there, and may be asked: then it is about this row.
+    # A model that has answered exists and is permitted, so the refusal concerns this row.
     if not has_answered and status in ABOUT_ALL:
         return FailureMeaning.STOP, code, Outcome.PROVIDER_FAILURE
     if status >= 300:
@@ -178,7 +179,7 @@ def _first_choice(body: dict[str, Any], api: Api) -> tuple[str | None, str]:
 
 
 def _usage_fault(usage: Any) -> str:
-    """What is wrong with the numbers of tokens in a reply; a server may leave them out."""
+    """What is wrong with the token counts in a reply, if anything; a server may omit them."""
     if usage is not None and not isinstance(usage, dict):
         return f"the usage is {shown(usage)}, which is not a mapping"
     for key in ("prompt_tokens", "completion_tokens", "total_tokens"):
@@ -197,25 +198,27 @@ def _count(value: Any) -> int:
 # Refused rows
 
 IN_A_ROW: Final = 20
-"""So many refusals of a kind that may be about all, and no answer between: it is about all."""
+"""Refusals in a row, of a kind that may concern every row, that stop the run: it does concern every
+row."""
 MOST_FIRST: Final = 1000
-"""So many bad rows before the first good one, should some of the first never come back."""
+"""Refused rows before the first answer that stop the run, in case some of the first rows never
+return."""
 
 Line = dict[str, Any]
 
 
 class RefusedRows:
-    """What was refused and is not listed yet."""
+    """The error lines of refused rows that are not written yet."""
 
     def __init__(self, *, skip_bad: int, has_answered: bool) -> None:
-        """`has_answered`: an earlier run of the same work finished rows, so what is asked is right.
+        """`has_answered`: an earlier run of the same work finished rows, so the requests are valid.
 
-        `skip_bad` rows that come back first may all be refused, and not one more.
+        The first `skip_bad` rows that return may all be refused, but not one more.
         """
         self._skip_bad: Final = skip_bad
         self._has_answered = has_answered
         self._first_rows: Final[dict[int, None]] = {}
-        """The rows that were asked for first, as many as it takes to see what is wrong."""
+        """The rows sent first, as many as are needed to judge the requests."""
         self._first_refused = 0
         self._first: list[Line] = []
         self._in_a_row: Final[dict[str, list[Line]]] = {}
@@ -225,15 +228,16 @@ class RefusedRows:
             self._first_rows[row] = None
 
     def answered(self, endpoint: str) -> list[Line]:
-        """An endpoint answered: the lines of rows that are at fault themselves."""
+        """Records an answer of an endpoint; returns the error lines of rows that are themselves at
+        fault."""
         self._has_answered = True
         lines, self._first = self._first, []
         return lines + self._in_a_row.pop(endpoint, [])
 
     def refused(self, row: int, failure: Failure, line: Line) -> list[Line]:
-        """A row was refused: the lines that may be listed now."""
+        """Records a refused row; returns the error lines that may be written now."""
         if not self._has_answered:
-            # That others were refused sooner than the first were answered says nothing.
+            # Later rows may be refused before the first are answered; that proves nothing.
             self._first.append(line)
             self._first_refused += row in self._first_rows
             return []
@@ -243,7 +247,7 @@ class RefusedRows:
         return []
 
     def verdict(self, failure: Failure) -> str:
-        """Why the run should end after this refusal, if it should."""
+        """Why the run should end after this refusal; empty if it should not."""
         last = f"the last with {failure.code}: {failure.message}"
         first = len(self._first)
         if self._first_refused > self._skip_bad or first >= max(MOST_FIRST, self._skip_bad + 1):
@@ -257,7 +261,7 @@ class RefusedRows:
         return ""
 
     def rest(self) -> list[Line]:
-        """All that was kept back, at the end."""
+        """All lines still held back, at the end of the run."""
         lines = self._first
         for kept in self._in_a_row.values():
             lines = lines + kept

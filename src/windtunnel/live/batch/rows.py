@@ -1,7 +1,7 @@
-"""The input of a batch: looked through once before anything is sent, then read as it is needed.
+"""The input of a batch: scanned once before anything is sent, then read on demand.
 
-The first look finds every bad line, what rows there are of each kind, and a digest that a resumed
-run must find again. It keeps sixteen bytes a row; contents are read again when a row's turn comes.
+The scan finds every bad line, the kinds of rows, and a digest that must match when the run is
+resumed. It keeps sixteen bytes a row; the content is read again when a row's turn comes.
 """
 
 import hashlib
@@ -23,29 +23,29 @@ from windtunnel.live.batch.work import WantedServer, Work, build_work, is_reques
 LONGEST_LINE = 16 << 20
 BYTES_PER_TOKEN = 4
 _ANSWER_CHANGED = 0.25
-"""Answers that differ by more than this part change whose turn it is."""
+"""A relative change of the expected answer size beyond which turns are computed again."""
 ANSWER_TOKENS = 512
-"""What an answer is taken for before any came, if the request has no limit."""
+"""The assumed size of an answer before any has arrived, if the request has no limit."""
 MOST_FAULTS = 20
 MOST_KINDS = 100_000
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LINES_NAMED = 5
-"""Of those with the same fault."""
+"""Line numbers listed for one fault."""
 
 
 class Kind(NamedTuple):
-    """What rows have in common for scheduling: their tenant, model and priority."""
+    """The scheduling attributes that rows share: tenant, model and priority."""
 
     tenant: str
     wanted: WantedServer | None
-    """None when rows do not say."""
+    """None if the row does not determine it."""
     priority: int = 0
-    """The largest goes first."""
+    """Higher values go first."""
 
 
 @dataclass(slots=True)
 class RowData:
-    """A row in work: its fields, and the columns that are there."""
+    """A row in progress: its fields, and the columns finished so far."""
 
     row: int
     line: int
@@ -54,11 +54,11 @@ class RowData:
     values: dict[str, Any] = field(default_factory=dict)
     response: dict[str, Any] | None = None
     failed_at: str = ""
-    """The endpoint that failed last for it; another one is tried next, if there is one."""
+    """The endpoint that failed last for this row; the next attempt prefers another."""
 
 
 class Rows:
-    """All rows of a file, by number from 0."""
+    """All rows of a file, numbered from 0."""
 
     def __init__(self, file: int, path: Path, work: Work, found: "_Found") -> None:
         self.path = path
@@ -77,7 +77,7 @@ class Rows:
         return self._kind_of[row]
 
     def read(self, row: int) -> RowData:
-        """A row's fields, from the file."""
+        """Reads a row's fields from the file."""
         start, end = self._starts[row], self._starts[row + 1]
         raw = os.pread(self._file, end - start, start)
         line = self._lines[row]
@@ -94,16 +94,16 @@ class Rows:
         return list(dict.fromkeys(kind.tenant for kind in self.kinds))
 
     def tokens(self, row: int) -> int:
-        """How long a row is, about."""
+        """The approximate length of a row."""
         return (self._starts[row + 1] - self._starts[row]) // BYTES_PER_TOKEN
 
     def in_fair_order(
         self, weights: Mapping[str, int], answer_tokens: Callable[[], int] = int
     ) -> Iterator[int]:
-        """Row numbers, the urgent first; among equals each beginning has each tenant's share.
+        """Row numbers by priority; among equals, every prefix has each tenant's share.
 
-        A share is one of rows, or of tokens when answers are taken for some: asked for each row,
-        since the size of answers, and that tokens are limited, may be learned meanwhile.
+        Shares count rows, or tokens if `answer_tokens` returns a number above 0. It is called for
+        each row, since answer sizes and token limits may be learned during the run.
         """
         levels = sorted({kind.priority for kind in self.kinds}, reverse=True)
         tenants = self.tenants()
@@ -125,7 +125,7 @@ class Rows:
         each: Sequence[int],
         answer_tokens: Callable[[], int],
     ) -> Iterator[int]:
-        """All rows, such that every beginning has of each list its part by weight."""
+        """All rows, ordered so that every prefix has each list's share by weight."""
         taken, prompts, answer = [0] * len(theirs), [0] * len(theirs), answer_tokens()
 
         def turn(whose: int) -> tuple[float, int]:
@@ -165,15 +165,15 @@ class _Found:
         self.kinds: dict[Kind, int] = {}
         self.digest = hashlib.sha256()
         self.faults: dict[str, list[int]] = {}
-        """The lines of each fault."""
+        """The line numbers of each fault."""
         self.bad = 0
         self.fields: dict[str, None] = {}
-        """Those of the fields that options name which some row has."""
+        """The fields named by options that at least one row has."""
         self.ids: dict[str, int] = {}
 
 
 def open_rows(plan: BatchSettings) -> Rows:
-    """Looks through the input; bad lines are reported, up to a number."""
+    """Scans the input; bad lines are reported, up to `MOST_FAULTS`."""
     path = plan.input
     where = str(path)
     if path.exists() and not path.is_file():
@@ -249,7 +249,7 @@ def _refuse(found: _Found, plan: BatchSettings) -> None:
 
 
 def _and_more(lines: Sequence[int]) -> str:
-    """On which other lines the same fault is."""
+    """The other lines with the same fault, in words."""
     if not lines:
         return ""
     count = "1 more line" if len(lines) == 1 else f"{len(lines)} more lines"
@@ -272,7 +272,7 @@ def _decoded(text: bytes) -> tuple[dict[str, Any] | None, str]:
 def _file_row(
     found: _Found, work: Work, plan: BatchSettings, row: dict[str, Any], number: int
 ) -> str:
-    """Puts a row into its kind; the fault, if there is one."""
+    """Assigns a row to its kind; returns the fault, if any."""
     custom_id = work.custom_id(row) or f"row-{number}"
     before = found.ids.setdefault(custom_id, number)
     if before != number:
@@ -296,7 +296,7 @@ def _field_options(plan: BatchSettings) -> tuple[tuple[str, str], ...]:
 
 
 def _field(found: _Found, row: Mapping[str, Any], name: str) -> Any:
-    """What a row, or the request in it, says in a field; None when it says nothing."""
+    """The value of a field in a row or in its request body; None if neither has it."""
     if not name:
         return None
     said = row.get(name)

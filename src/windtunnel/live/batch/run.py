@@ -1,8 +1,9 @@
-"""Drives a batch: calls for the cells that the scheduler gives out, and keeps what comes back.
+"""Drives a batch: makes the calls for the cells that the scheduler hands out, and stores the
+results.
 
-One task for each call in flight. Whatever a reply means, it is settled before the next call is
-chosen; a finished row is written at once. An error that is none of a server's or a row's own is a
-bug of ours: it stops the run, and what was finished stays.
+There is one task for each call in flight. Every reply is fully processed before the next call is
+chosen, and a finished row is written at once. An error caused neither by a server nor by a row is a
+bug of ours: it stops the run, and finished rows are kept.
 """
 
 import asyncio
@@ -43,13 +44,13 @@ from windtunnel.live.wire.refusals import refused_sentence
 HEALTH_S: Final = 5.0
 """How often the state of all limits is reported."""
 SYNC_S: Final = 1.0
-"""How long a finished row may be in the system's memory only."""
+"""How long a finished row may be in the page cache only, before it is synced to disk."""
 
 Line = TypeVar("Line")
 
 
 class Parts(NamedTuple):
-    """What a run is put together from; `compose` does that."""
+    """The parts of a run, assembled by `compose`."""
 
     rows: Rows
     store: Store
@@ -57,7 +58,7 @@ class Parts(NamedTuple):
     limiter: AsyncLimiter
     scheduler: DatasetScheduler
     routes: Sequence[Sequence[Route]]
-    """Of each column, by the kind of a row."""
+    """By column, then by the kind of row."""
     endpoints: Mapping[str, EndpointSettings]
     weights: Mapping[str, int]
     tally: BatchTally
@@ -67,7 +68,7 @@ class Parts(NamedTuple):
 
 
 class Runner:
-    """One run, from its first call to its last."""
+    """One run, from first call to last."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts: Final = parts
@@ -87,7 +88,7 @@ class Runner:
         self._last_failure = ""
 
     async def run(self) -> None:
-        """Returns when everything has ended, however it did."""
+        """Runs until all calls have ended, successfully or not."""
         scheduler, now = self._scheduler, self.limiter.now
         scheduler.job_started(self.tally.left, now())
         outcome = "error"
@@ -106,11 +107,11 @@ class Runner:
         if self.ending is Ending.COMPLETE:
             self._list(kept_back)
         else:
-            # Left to the next run: nothing says that it was the rows' fault.
+            # Left to the next run: the rows may not be at fault.
             self.tally.dropped -= len(kept_back)
 
     def stop(self, ending: Ending, sentence: str = "") -> None:
-        """Starts nothing more; calls in flight end by themselves."""
+        """Starts no more calls; calls in flight run to their end."""
         if self._scheduler.is_stopping:
             return
         self.ending, self.sentence = ending, sentence
@@ -119,7 +120,7 @@ class Runner:
         self._crew.wake()
 
     def abandon(self) -> None:
-        """Leaves the calls in flight; their cells are as if they had never been called for."""
+        """Cancels the calls in flight; their cells count as never called."""
         self._crew.abandon()
 
     @property
@@ -160,7 +161,7 @@ class Runner:
             self._settle(cell, judged, limiter)
 
     async def _ask(self, cell: DatasetCell) -> tuple[RowAnswer | Failure, RequestLimiter | None]:
-        """What came of a call, and the limiter of where it was made."""
+        """Makes a call; returns its result and the limiter of its endpoint."""
         row, route = _row_of(cell), self._route_of(cell)
         self._refused.asked(row.row)
         try:
@@ -182,7 +183,7 @@ class Runner:
     async def _exchange(
         self, held: HeldLease, endpoint: str, route: Route, data: bytes
     ) -> RowAnswer | Failure:
-        """Sends a request and reads the reply; admission learns how it went."""
+        """Sends a request and reads the reply; reports the outcome to admission."""
         call = self.tally.call(endpoint, route.model)
         call.sent += 1
         call.waited_s += held.waited_s
@@ -219,7 +220,7 @@ class Runner:
         return self.parts.routes[cell.column][cell.row.seed.kind]
 
     def _asks(self, cell: DatasetCell, route: Route, prompt: int, most: int) -> list[RequestAsk]:
-        """The call at each endpoint that may take it; 0 is an answer without a limit."""
+        """The ask for each endpoint that may take the call; `most` is 0 for an unbounded answer."""
         seed = cell.row.seed
         tenant, _, priority = self.parts.rows.kinds[seed.kind]
         weight = self.parts.weights.get(tenant, 1)
@@ -242,7 +243,7 @@ class Runner:
             for name in others or route.endpoints
         ]
 
-    # What came back.
+    # Results.
 
     def _settle(
         self, cell: DatasetCell, judged: RowAnswer | Failure, limiter: RequestLimiter | None
@@ -286,7 +287,7 @@ class Runner:
         name = self._names[column]
         content = answer.content
         if content is not None:
-            # It may become part of a question to another server.
+            # It may become part of a prompt to another server.
             content = self.parts.redact(content)
         row.values[name] = content
         self.tally.cells[column] += 1
@@ -299,7 +300,7 @@ class Runner:
         self._list(self._refused.answered(answer.endpoint))
 
     def finish(self, row: RowData) -> None:
-        """Writes a row that is complete."""
+        """Writes a completed row."""
         if self._write(self._store.finish_row, row_line(row, has_columns=self.parts.has_columns)):
             self.tally.finished += 1
 
@@ -316,7 +317,7 @@ class Runner:
             self._write(self._store.list_error, line)
 
     def _write(self, write: Callable[[Line], None], line: Line) -> bool:
-        """Writes a line; where that fails the run ends, and the rest is still tried."""
+        """Writes a line; on failure the run is stopped, but remaining lines are still attempted."""
         try:
             write(line)
         except OutputError as error:
@@ -327,7 +328,7 @@ class Runner:
 
 
 def row_line(row: RowData, *, has_columns: bool) -> dict[str, Any]:
-    """A finished row, as OpenAI's Batch format has it."""
+    """A finished row, in OpenAI's Batch format."""
     line: dict[str, Any] = {
         "id": line_id(row.row),
         "custom_id": row.custom_id,
@@ -342,7 +343,7 @@ def row_line(row: RowData, *, has_columns: bool) -> dict[str, Any]:
 def error_line(
     cell: DatasetCell, failure: Failure, names: Sequence[str], code: str
 ) -> dict[str, Any]:
-    """A row that was dropped or given up, as OpenAI's Batch format has it."""
+    """A row that was dropped or given up, in OpenAI's Batch format."""
     row = _row_of(cell)
     response = None
     if failure.status:
@@ -373,6 +374,6 @@ def _row_of(cell: DatasetCell) -> RowData:
 
 
 def _most_tokens(body: dict[str, Any]) -> int:
-    """How long the request lets its answer be; 0 when it does not say."""
+    """The token limit that the request sets for its answer; 0 if none."""
     most = body.get("max_completion_tokens", body.get("max_tokens"))
     return most if isinstance(most, int) and most > 0 else 0

@@ -1,4 +1,4 @@
-"""The scheduler of a batch: its rows in groups, each cell with the resources that it asks for."""
+"""The scheduler of a batch: rows in groups, each cell with the resources it needs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -30,16 +30,16 @@ from windtunnel.live.batch.settings import BatchSettings, EndpointSettings
 from windtunnel.live.batch.store import CellRecord, Resumed
 
 GROUPS_MAX = 64
-"""Row groups in work at once, whatever the models could take."""
+"""Row groups in progress at once, even if the models could take more."""
 
 Routes = Sequence[Sequence[Route]]
-"""Models by column and kind of row."""
+"""Routes by column and kind of row."""
 
 
 def caps_of(
     routes: Routes, endpoints: Mapping[str, EndpointSettings]
 ) -> dict[tuple[str, str], int]:
-    """How many calls may be in flight to each model of each endpoint."""
+    """The limit of calls in flight to each model of each endpoint."""
     return {
         (name, route.model): endpoints[name].slots
         for of_kinds in routes
@@ -84,7 +84,8 @@ def build_scheduler(
         queues.append(of_kinds)
 
     def cost(cell: DatasetCell) -> float:
-        """Tokens, where an endpoint has a budget of them, given or learned; else 0."""
+        """The cell's estimated tokens if an endpoint has a token budget, configured or learned;
+        else 0."""
         row = cell.row.seed
         route = routes[cell.column][row.kind]
         for one in route.endpoints:
@@ -99,7 +100,8 @@ def build_scheduler(
     asked = [requests.endpoint(name, model) for name, model in caps_of(routes, plan.endpoints)]
 
     def answer_tokens() -> int:
-        """What an answer counts where an endpoint has a budget of tokens, given or learned."""
+        """The expected tokens of an answer if an endpoint has a token budget, configured or
+        learned; else 0."""
         for endpoint in asked:
             if endpoint is not None and endpoint.tokens.limit > 0:
                 return endpoint.answers.likely if endpoint.answers.is_known else ANSWER_TOKENS
@@ -118,7 +120,7 @@ def build_scheduler(
 
 
 def complete_rows(rows: Rows, resumed: Resumed) -> Iterator[RowData]:
-    """Rows of which an earlier run had every column, and could not write the row any more."""
+    """Rows whose columns an earlier run all finished, but whose output line it could not write."""
     columns = set(rows.work.graph.names)
     for number, cells in list(resumed.cells.items()):
         if {cell.column for cell in cells} >= columns:
@@ -130,7 +132,7 @@ def complete_rows(rows: Rows, resumed: Resumed) -> Iterator[RowData]:
 def _groups(
     plan: BatchSettings, rows: Rows, resumed: Resumed, answer_tokens: Callable[[], int]
 ) -> Iterator[Sequence[RowSeed]]:
-    """What is left to do, in fair order, read as it is asked for."""
+    """The remaining rows in groups, in fair order, read on demand."""
     numbers = {name: number for number, name in enumerate(rows.work.graph.names)}
     group: list[RowSeed] = []
     for number in rows.in_fair_order(plan.tenant_weights, answer_tokens):

@@ -1,6 +1,6 @@
-"""Settings of a batch: the file that `--columns` names, and what a run needs to know.
+"""Settings of a batch: the `--columns` file, and the options of a run.
 
-The file has endpoints and columns, and is checked all at once.
+The file declares endpoints and columns, and is checked all at once.
 """
 
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ from windtunnel.settings.fields import Leaf, Name, Text, Whole, is_not
 from windtunnel.settings.section import Section
 
 ANSWER = "answer"
-"""The only column, where no file names any."""
+"""The only column, if no file declares any."""
 NOUN = "columns"
 MOST_COLUMNS = 256
 MOST_CONCURRENCY = 100_000
 CONCURRENCY = 64
-"""Where nothing says how many calls may be in flight."""
+"""Calls in flight, if no option sets them."""
 MOST_BUDGET = 10**12
 APIS = {"chat": Api.CHAT, "completions": Api.COMPLETIONS}
 OURS = ("model", "messages", "prompt", "stream")
-"""Fields of a request that are not for `body` to say."""
+"""Request fields that `body` may not set."""
 
 
 class PromptText(Leaf):
@@ -48,7 +48,7 @@ class PromptText(Leaf):
 
 
 class ColumnName(Leaf):
-    """A name that a template can use."""
+    """A column name that a template can use."""
 
     allowed = "letters, digits and '_', the first no digit"
     schema = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}  # noqa: RUF012 - a constant
@@ -60,7 +60,7 @@ class ColumnName(Leaf):
 
 
 class ApiWord(Leaf):
-    """Which of the interfaces of a server is used."""
+    """The API of a server that is used."""
 
     allowed = ", ".join(APIS)
     schema = {"enum": list(APIS)}  # noqa: RUF012 - a constant
@@ -75,7 +75,7 @@ class EndpointSettings(Section):
     """A server."""
 
     url: Annotated[str, Text("an address, such as http://localhost:8000/v1")] = Field(
-        description="Where the server is; /v1 is added to an address that has no path."
+        description="Address of the server; /v1 is added if it has no path."
     )
     key_env: Annotated[str, Name()] | None = Field(
         default=None,
@@ -95,11 +95,11 @@ class EndpointSettings(Section):
 
     @property
     def slots(self) -> int:
-        """Calls in flight at most, to each of its models."""
+        """Calls in flight to each of its models, at most."""
         return self.concurrency or CONCURRENCY
 
     def filled(self, **defaults: Any) -> "EndpointSettings":
-        """With these values where the file says nothing."""
+        """A copy with these defaults for values that the file does not set."""
         missing = {name: value for name, value in defaults.items() if not getattr(self, name)}
         return self.model_copy(update=missing)
 
@@ -132,7 +132,7 @@ class ColumnSettings(Section):
         return APIS[self.api]
 
     def templates(self, name: str) -> list[PromptTemplate]:
-        """Of the prompt and, where there is one, of the system message."""
+        """The templates of the prompt and, if there is one, of the system message."""
         texts = [self.prompt, *([self.system] if self.system else [])]
         return [PromptTemplate(text, f"column {name}") for text in texts]
 
@@ -149,7 +149,7 @@ class ColumnsFile(Section):
 
 
 def load_columns(path: Path) -> ColumnsFile:
-    """Reads and checks a file of columns."""
+    """Reads and checks a columns file."""
     document = parse_document(read_text(path, NOUN), str(path), NOUN, "columns and endpoints")
     try:
         file = ColumnsFile.model_validate(document.data)
@@ -167,7 +167,7 @@ def load_columns(path: Path) -> ColumnsFile:
 
 
 def graph_of(columns: Mapping[str, ColumnSettings]) -> ColumnGraph:
-    """Which column needs which, from what their templates name."""
+    """The dependencies between columns, from the names in their templates."""
     named = {
         name: sorted({field for template in column.templates(name) for field in template.names})
         for name, column in columns.items()
@@ -208,7 +208,7 @@ def _instead(key: str) -> str:
 
 
 class LimiterKind(StrEnum):
-    """How the number of calls in flight is found."""
+    """How the limit of calls in flight is determined."""
 
     AIMD = "aimd"
     GRADIENT = "gradient"
@@ -216,17 +216,17 @@ class LimiterKind(StrEnum):
 
 
 class BatchSettings(msgspec.Struct, frozen=True):
-    """Everything that a run needs to know, with every option filled in."""
+    """The options of a run, all filled in."""
 
     input: Path
     output: Path
     endpoints: Mapping[str, EndpointSettings]
     columns: Mapping[str, ColumnSettings] = {}
-    """Empty: each row is a request of its own."""
+    """Empty if each row is its own request."""
     model: str = ""
-    """What to ask instead of the model that a row names."""
+    """The model to use instead of the one that a row names."""
     api: Api = Api.CHAT
-    """For rows that have a prompt and no column."""
+    """The API for rows with a prompt, if there are no columns."""
     body: Mapping[str, Any] = {}
     tenant_field: str = ""
     tenant_weights: Mapping[str, int] = {}
@@ -234,10 +234,10 @@ class BatchSettings(msgspec.Struct, frozen=True):
     group_rows: int = 256
     limiter: LimiterKind = LimiterKind.AIMD
     skip_bad: int = 19
-    """How many rows that come back first may all be refused."""
+    """Rows that may all be refused at the start, before the run stops."""
     retries: int = 4
     retry_time_s: float = 600.0
     timeout_s: float = 600.0
     wait_s: float = 10.0
-    """How long an endpoint may take to appear at the start."""
+    """How long to wait at the start for an endpoint to appear."""
     resume: bool = False

@@ -1,12 +1,12 @@
-"""Where a batch leaves its results, such that it can go on after anything: kill, crash, full disk.
+"""The result files of a batch, so written that it can resume after a kill, crash or full disk.
 
-Three files, to which whole lines are only appended, each with one write as soon as it is known:
+There are three files. Only whole lines are appended, each with one write as soon as it is known:
 
 - the output: a line for each finished row, in OpenAI's Batch format;
 - the errors, beside it: a line for each row that was dropped or given up;
-- the journal, beside it: what the run is made of, and the columns of rows that are not finished.
+- the journal, beside it: the identity of the run, and the finished columns of unfinished rows.
 
-A line that a crash tore is cut off when the run is resumed. Lines reach the disk itself in groups.
+A line torn by a crash is cut off when the run is resumed. Lines are synced to disk in groups.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ _PIECE = 1 << 16
 Read = TypeVar("Read")
 
 GAVE_UP = "gave_up"
-"""The code of rows that the next run tries again; any other code is final."""
+"""The code of rows that the next run retries; every other code is final."""
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a run is made of; a resumed run must be made of the same."""
+    """The identity of a run; a resumed run must match it."""
 
     journal: str
     version: int
@@ -40,7 +40,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class CellRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A column of a row that is not finished."""
+    """A finished column of a row that is not finished."""
 
     row: int
     column: str
@@ -49,7 +49,7 @@ class CellRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Line(msgspec.Struct):
-    """What is read again of a line of the output or of the errors."""
+    """The part of an output or error line that is read on resume."""
 
     id: str
     error: dict[str, Any] | None = None
@@ -73,7 +73,7 @@ def _row_of(id: str) -> int:  # noqa: A002 - an id is what it is
 
 
 class AppendedFile:
-    """A file of whole lines."""
+    """A file to which only whole lines are appended."""
 
     def __init__(self, path: Path, how: int = 0) -> None:
         self.path: Final = path
@@ -82,7 +82,7 @@ class AppendedFile:
         self._synced = self.size
 
     def lock(self) -> None:
-        """Keeps a second run away from the same files, for as long as this one lives."""
+        """Locks the file against a second run for as long as this process lives."""
         try:
             import fcntl
         except ImportError:  # a system without such locks
@@ -95,7 +95,7 @@ class AppendedFile:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether it still has its name; another run may have taken it away, or put in another."""
+        """Whether the file still has its name; another run may have removed or replaced it."""
         try:
             there = self.path.stat()
         except FileNotFoundError:
@@ -103,7 +103,7 @@ class AppendedFile:
         return os.path.samestat(there, os.fstat(self._file))
 
     def append(self, line: bytes) -> None:
-        """One whole line, or none of it."""
+        """Appends one whole line, or nothing."""
         rest = memoryview(line)
         try:
             while rest:
@@ -114,7 +114,7 @@ class AppendedFile:
         self.size += len(line)
 
     def cut(self, size: int) -> None:
-        """Takes off what is beyond a size; where even that fails, the next resume does it."""
+        """Truncates the file to a size; if that fails too, the next resume does it."""
         with contextlib.suppress(OSError):
             os.ftruncate(self._file, size)
             self.size = self._synced = size
@@ -124,7 +124,7 @@ class AppendedFile:
         return self._synced == self.size
 
     def sync(self) -> None:
-        """Waits until everything is on the disk."""
+        """Waits until everything is on disk."""
         size = self.size
         try:
             os.fsync(self._file)
@@ -163,15 +163,15 @@ class Store:
         return [file for file in self._files() if not file.is_synced]
 
     def close(self, *, is_complete: bool) -> None:
-        """Syncs what is left, and lets go of the files; cells of a complete run are not needed."""
+        """Syncs and closes the files; the journal's cells are dropped if the run is complete."""
         try:
             for file in self.unsynced():
                 file.sync()
             if is_complete and self._journal.size > len(self._header):
                 _replace(self._journal.path, [self._header])
             elif not is_complete and self._is_untouched():
-                # It failed: the same command may be given again. The output, which is
-                # locked, goes last: a new one then has no journal beside it.
+                # It failed: the same command may be run again. The output, which is
+                # locked, is removed last: a new one then has no journal beside it.
                 self._journal.path.unlink()
                 self.output.path.unlink()
         except OSError as error:
@@ -195,7 +195,8 @@ class Store:
 
 
 class Resumed:
-    """What an earlier run left: rows that are over, and columns of rows that are not."""
+    """The state left by an earlier run: which rows are over, and the finished columns of the
+    others."""
 
     def __init__(self, rows: int) -> None:
         self.is_over = bytearray(rows)
@@ -205,7 +206,7 @@ class Resumed:
 
 
 def open_store(output: Path, header: Header, keys: Keys, *, resume: bool) -> tuple[Store, Resumed]:
-    """Opens the files of a run: new ones, or those of a run that is to go on."""
+    """Opens the files of a run: new ones, or those of the run to resume."""
     resumed = Resumed(header.rows)
     file: AppendedFile | None = None
     try:
@@ -215,7 +216,7 @@ def open_store(output: Path, header: Header, keys: Keys, *, resume: bool) -> tup
         else:
             file = _take(output)
             if file.size == 0 and not journal_path(output).exists():
-                _begin(output, header)  # it was killed before it had begun
+                _begin(output, header)  # the run was killed before it began
             else:
                 _go_on(file, header, resumed)
         return Store(file, header, keys), resumed
@@ -230,7 +231,7 @@ def open_store(output: Path, header: Header, keys: Keys, *, resume: bool) -> tup
 
 
 def _claim(output: Path) -> AppendedFile:
-    """Makes the output, unless it exists."""
+    """Creates the output; an existing file is an error."""
     try:
         file = AppendedFile(output, os.O_EXCL)
     except FileExistsError:
@@ -241,10 +242,11 @@ def _claim(output: Path) -> AppendedFile:
 
 
 def _take(output: Path) -> AppendedFile:
-    """Opens the output for this run alone.
+    """Opens and locks an existing output.
 
-    A run that comes to nothing takes its output away: one that was opened before, and locked only
-    after that, has no name any more, and all that is written to it would be lost.
+    A failed run deletes its output: if this process opened the file before that and locked it
+    after, the file no longer has a name, and everything written to it would be lost. So it is
+    opened again.
     """
     while True:
         file = AppendedFile(output)
@@ -272,7 +274,7 @@ def _go_on(output: AppendedFile, header: Header, resumed: Resumed) -> None:
     output.cut(_whole_size(output.path))
     _read_output(output.path, resumed)
     _read_errors(errors_path(output.path), resumed)
-    # Cells of rows that are over are left out of the journal from now on.
+    # The journal drops the cells of rows that are over.
     _read_journal(path, resumed)
     cells = [msgspec.json.encode(cell) + b"\n" for row in resumed.cells.values() for cell in row]
     _replace(path, [msgspec.json.encode(header) + b"\n", *cells])
@@ -303,7 +305,7 @@ def _check_header(path: Path, wanted: Header, output: Path) -> None:
 
 
 def _whole_size(path: Path) -> int:
-    """How many bytes are whole lines; what comes after them was torn off by a crash."""
+    """The size of the file's whole lines in bytes; the rest was torn by a crash."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:
@@ -317,7 +319,7 @@ def _whole_size(path: Path) -> int:
 
 
 def _whole_lines(path: Path, kind: type[Read], first: int = 1) -> Iterator[tuple[bytes, Read]]:
-    """Each whole line from the `first` on, and what it says; one that is not ours is an error."""
+    """Each whole line from number `first` on, raw and decoded; a foreign line is an error."""
     decode = msgspec.json.Decoder(kind).decode
     left = _whole_size(path)
     with path.open("rb") as file:
@@ -345,7 +347,7 @@ def _read_output(path: Path, resumed: Resumed) -> None:
 
 
 def _read_errors(path: Path, resumed: Resumed) -> None:
-    """Rows that were dropped are over; those that were given up are taken off the list."""
+    """Marks dropped rows as over, and removes given-up rows from the list."""
     if not path.exists():
         return
     kept = []
@@ -370,7 +372,7 @@ def _read_journal(path: Path, resumed: Resumed) -> None:
 
 
 def _replace(path: Path, lines: list[bytes]) -> None:
-    """A file with these lines, in place of the one that is there, whole or not at all."""
+    """Replaces a file by one with these lines, atomically."""
     draft = path.with_name(f"{path.name}.draft")
     with draft.open("wb") as file:
         file.writelines(lines)

@@ -1,4 +1,4 @@
-"""The numbers of a run: counted as it goes, and looked at by progress, metrics and the summary."""
+"""The counters of a run, read by the progress display, the metrics and the summary."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -20,9 +20,9 @@ class Ending(StrEnum):
     COMPLETE = "complete"
     """Every row is finished, dropped or given up."""
     STALLED = "stalled"
-    """Nothing had succeeded for the retry time."""
+    """Nothing succeeded for the retry time."""
     REFUSED = "refused"
-    """No row will be answered: the key, the model, the address, or what is asked, is wrong."""
+    """No row will be answered: the key, model, address or request is wrong."""
     INTERRUPTED = "interrupted"
     TERMINATED = "terminated"
     UNWRITABLE = "unwritable"
@@ -53,7 +53,7 @@ class CallTally:
 
 
 class BatchTally:
-    """What has been done so far; `resumed` rows were finished by an earlier run."""
+    """The progress of a run; `resumed` rows were finished by an earlier run."""
 
     def __init__(self, columns: Sequence[str], rows: int, finished: int, dropped: int) -> None:
         self.columns: Final = tuple(columns)
@@ -64,7 +64,7 @@ class BatchTally:
         self.gave_up = 0
         self.unwritten = 0
         self.cells: Final = [0] * len(columns)
-        """Finished in this run, by column."""
+        """Cells finished in this run, by column."""
         self.cells_before: Final = [finished] * len(columns)
         self.calls: Final[dict[tuple[str, str], CallTally]] = {}
 
@@ -81,17 +81,17 @@ class BatchTally:
 
 
 class ColumnView(msgspec.Struct, frozen=True):
-    """How far one column is."""
+    """The progress of one column."""
 
     name: str
     done: int
     done_now: int
-    """In this run."""
+    """Done in this run."""
     of: int
 
 
 class ModelView(msgspec.Struct, frozen=True):
-    """How one model of one endpoint does."""
+    """The state of one model at one endpoint."""
 
     endpoint: str
     model: str
@@ -106,12 +106,12 @@ class ModelView(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     mean_s: float
-    """What a call took, without the wait for it."""
+    """Mean duration of a call, without its queueing time."""
     mean_wait_s: float
     budget_wait_s: float = 0.0
-    """How long the next call waits for a budget, given or learned; 0 when it does not."""
+    """How long the next call will wait for a budget, configured or learned; 0 if it need not."""
     budget: str = ""
-    """Which budget that is."""
+    """The budget that it waits for."""
 
 
 class BatchView(msgspec.Struct, frozen=True):
@@ -128,16 +128,16 @@ class BatchView(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What a run came to; also what `--json` writes."""
+    """The result of a run, also written by `--json`."""
 
     ending: Ending
     sentence: str
-    """Why it ended, if not because all was done."""
+    """Why the run ended, unless it completed."""
     output: str
     errors: str
-    """Empty when no row was dropped or given up."""
+    """The path of the error file; empty if no row was dropped or given up."""
     unwritten: int
-    """Answers that came and could not be written; they are asked for again."""
+    """Answers that arrived but could not be written; they are requested again."""
     view: BatchView
 
     @property
@@ -147,7 +147,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def held_by(endpoint: ModelEndpoint, now: float) -> tuple[str, float]:
-    """The budget that the next call waits for, and until when; nothing when it need not."""
+    """The budget that the next call waits for, and until when; empty if it need not wait."""
     first = next(iter(endpoint.queue.items()), None)
     if first is None:
         return "", now
@@ -164,7 +164,7 @@ def held_by(endpoint: ModelEndpoint, now: float) -> tuple[str, float]:
 
 
 def look(tally: BatchTally, admission: RequestAdmission, now: float) -> BatchView:
-    """The numbers right now."""
+    """The current figures."""
     dropped = tally.dropped + tally.gave_up
     columns = tuple(
         ColumnView(name, before + done, done, max(before + done, tally.rows - dropped))

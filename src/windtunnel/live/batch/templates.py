@@ -1,7 +1,7 @@
-"""Prompts with places for fields: `Summarise: {{ text }}`, in the language of Jinja.
+"""Prompt templates with fields, in Jinja syntax: `Summarise: {{ text }}`.
 
-What a template names is known before any row is read, so that columns can be put in order. A
-field that is not there is a fault, never an empty place; `{{ text | default("") }}` allows for it.
+The names in a template are known before any row is read, so that columns can be ordered. A missing
+field is an error, never an empty string, unless `{{ text | default("") }}` allows for it.
 """
 
 import re
@@ -12,10 +12,10 @@ from typing import Any
 from windtunnel.core.errors import InputError, WindtunnelError
 
 LONGEST_PROMPT = 1 << 24
-"""Characters; templates can multiply what they are given."""
+"""In characters; templates can multiply the length of their input."""
 TOO_LONG = f"the prompt would have more than {LONGEST_PROMPT:,} characters"
 PADDING = ("center", "expandtabs", "ljust", "rjust", "zfill")
-"""Methods that make a text as long as they are told."""
+"""String methods that pad a text to a given length."""
 _LONG_WIDTH = re.compile(r"\d{7,}")
 
 
@@ -24,7 +24,7 @@ class Unfilled(WindtunnelError):
 
 
 class PromptTemplate:
-    """A text with named places."""
+    """A prompt template."""
 
     def __init__(self, text: str, where: str) -> None:
         from jinja2 import TemplateSyntaxError, meta
@@ -41,7 +41,7 @@ class PromptTemplate:
         self._plain = "" if self.names or "{" in text else text
 
     def fill(self, values: Mapping[str, Any]) -> str:
-        """The text for these values, or `Unfilled` with the reason."""
+        """The text for these values; raises `Unfilled` with the reason if there is none."""
         if self._plain:
             return self._plain
         try:
@@ -52,7 +52,7 @@ class PromptTemplate:
             raise Unfilled(f"{self.where}: {error}") from error
 
     def _render(self, values: Mapping[str, Any]) -> str:
-        """Piece by piece: what would be too long is never there as a whole."""
+        """Renders piece by piece, so that a text that is too long is never held as a whole."""
         pieces, length = [], 0
         for piece in self._filled.generate(values):
             length += len(piece)
@@ -62,7 +62,8 @@ class PromptTemplate:
         return "".join(pieces)
 
     def lacks(self, values: Mapping[str, Any], later: Mapping[str, Any]) -> str:
-        """The fault of a row for this template, or nothing; `later` are columns yet to come."""
+        """The row's fault for this template, or an empty string; `later` are columns not yet
+        filled."""
         from jinja2 import UndefinedError
 
         missing = [name for name in self.names if name not in values and name not in later]
@@ -72,7 +73,7 @@ class PromptTemplate:
             self._render({**values, **later})
         except UndefinedError:
             return f"{self.where} needs {missing[0]!r}, which the row does not have"
-        except Exception:  # noqa: BLE001 - what columns will hold is not known yet
+        except Exception:  # noqa: BLE001 - the columns' content is not known yet
             return ""
         return ""
 
@@ -83,7 +84,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Bounded(ImmutableSandboxedEnvironment):
-        """Refuses to make a text that is longer than any prompt, before the memory is gone."""
+        """Refuses to build a text longer than any prompt, before memory runs out."""
 
         intercepted_binops = frozenset(["*", "**", "%"])
 
@@ -109,7 +110,7 @@ def _environment() -> Any:
 
 
 def _size(operator: str, left: Any, right: Any) -> int:
-    """How large what an operator makes would be, where it can be far larger than what it takes."""
+    """The size of an operator's result, where it can far exceed its operands."""
     if operator == "%":
         return LONGEST_PROMPT + 1 if isinstance(left, str) and _LONG_WIDTH.search(left) else 0
     if operator == "**":

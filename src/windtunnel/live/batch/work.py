@@ -1,4 +1,4 @@
-"""What is asked for a row: a request that it brings along, or columns made from templates."""
+"""How a row becomes requests: the request it contains, or columns filled from templates."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ PREFIX = "/v1/"
 
 
 class WantedServer(NamedTuple):
-    """The model to ask, as far as the input says; an empty name is open."""
+    """The API, model and endpoint that the input asks for; an empty name leaves it open."""
 
     api: Api
     model: str = ""
@@ -20,7 +20,8 @@ class WantedServer(NamedTuple):
 
 
 class Work:
-    """How the cells of rows become requests: one column, the same for all rows, unless it says."""
+    """Turns the cells of rows into requests; by default one column with the same model for all
+    rows."""
 
     by_row = False
     """Whether the model depends on the row."""
@@ -31,11 +32,11 @@ class Work:
         self._body = plan.body
 
     def fault(self, row: Row) -> str:
-        """What is wrong with a row, in a sentence; nothing when it is right."""
+        """What is wrong with a row, in a sentence; empty if nothing."""
         raise NotImplementedError
 
     def custom_id(self, row: Row) -> str | None:
-        """What a row calls itself: its `custom_id` or its `id`, when that is text or a number."""
+        """A row's own identifier: its `custom_id` or `id`, if that is text or a number."""
         for key in ("custom_id", "id"):
             value = row.get(key)
             if isinstance(value, str) and value:
@@ -45,16 +46,17 @@ class Work:
         return None
 
     def wanted(self, column: int, row: Row | None) -> WantedServer:  # noqa: ARG002 - the same for all
-        """The model for a column of a row; of any row, when it does not depend on the row."""
+        """The model for a column of a row; `row` may be None if the model does not depend on it."""
         return self._wanted
 
     def body(self, column: int, row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The request without its model; `values` are the columns that are there."""
+        """The request without its model; `values` are the columns finished so far."""
         raise NotImplementedError
 
 
 def build_work(plan: BatchSettings, *, requests: bool) -> Work:
-    """Of rows that are whole requests, or have a prompt each, or fill the columns' templates."""
+    """The work for rows that are complete requests, have a prompt each, or fill the columns'
+    templates."""
     if plan.columns:
         return ColumnsWork(plan)
     return RequestsWork(plan) if requests else PromptsWork(plan)
@@ -164,7 +166,7 @@ class _Column:
 
 
 def asked(api: Api, prompt: str, system: str) -> dict[str, Any]:
-    """The part of a request that is the question."""
+    """The part of a request that holds the prompt."""
     if api is not Api.CHAT:
         return {"prompt": prompt}
     messages = [{"role": "system", "content": system}] if system else []

@@ -1,1 +1,1 @@
-"""An OpenAI-compatible server whose answers take as long as the engine model says."""
+"""An OpenAI-compatible server whose response times come from the engine model."""

@@ -33,10 +33,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MOST_BODY_BYTES = 32 << 20
 MOST_BODIES_BYTES = 1 << 30
-"""Of all bodies that are being read; a further one is turned away with 503."""
+"""Limit for all request bodies being read; a further one is refused with 503."""
 LONGEST_BODY_S = 120.0
 MOST_REQUESTS = 65_536
-"""In flight at once; more are turned away with 503."""
+"""Limit of requests in flight; more are refused with 503."""
 
 STOPPING = "the server is stopping"
 
@@ -45,7 +45,7 @@ _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
 class Backend(Protocol):
-    """Answers requests: an engine in step with the clock, or at once without any engine."""
+    """Answers requests: an engine paced by the clock, or instantly without an engine."""
 
     def refusal(self, request: Request) -> str: ...
 
@@ -54,27 +54,28 @@ class Backend(Protocol):
     def leave(self, answer: EmulatedAnswer) -> None: ...
 
     def look(self) -> tuple[float, float]:
-        """Emulated time, and how late it was kept, at worst, since the last look."""
+        """Emulated time, and its worst lag since the last call."""
 
 
 class Served(NamedTuple):
-    """What is served, and what goes wrong on purpose."""
+    """What an emulated server serves, and the faults it injects."""
 
     model: str
     adapters: dict[str, int]
-    """LoRA adapters by the name that clients call them by, with their numbers."""
+    """Numbers of the LoRA adapters, by the name that clients use."""
     max_model_len: int
     sharing: PrefixSharing | None
-    """None: prompts share nothing."""
+    """None if prompts share nothing."""
     lengths: LengthDraw
-    """Of answers whose request has no max_tokens."""
+    """The lengths of answers to requests without max_tokens."""
     draws: Stream
     faults: FaultDraw
     rate_limit: RequestRateLimit | None
 
 
 class RequestIntake:
-    """Takes jobs from all endpoints: checks them, numbers them, has them answered."""
+    """Takes requests from all endpoints: checks them, numbers them, and passes them to the
+    backend."""
 
     def __init__(
         self,
@@ -94,7 +95,8 @@ class RequestIntake:
         self._numbers = 0
 
     def admit(self, job: Job) -> tuple[ResponseFault, list[tuple[bytes, bytes]]]:
-        """What goes wrong with a job, and headers for its answer; or it is `HttpRefusal`."""
+        """The fault injected into a request, and headers for its response; raises `HttpRefusal` to
+        refuse it."""
         served = self.served
         if job.model != served.model and job.model not in served.adapters:
             raise _unknown_model(job.model, served)
@@ -118,7 +120,7 @@ class RequestIntake:
         return fault, headers
 
     def request(self, job: Job) -> tuple[Request, str]:
-        """A request of the engine for a job, and how its answer will end."""
+        """The engine's request for a job, and the finish reason of its answer."""
         served = self.served
         prompt_tokens = token_count(job.prompt)
         room = served.max_model_len - prompt_tokens
@@ -155,7 +157,7 @@ def _unknown_model(name: str, served: Served) -> HttpRefusal:
 
 
 class Answering:
-    """An endpoint that answers prompts: chat, or plain completions."""
+    """An endpoint that answers prompts: chat or plain completions."""
 
     def __init__(
         self,
@@ -168,7 +170,7 @@ class Answering:
         self._shape = shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI calls it; a server that stops cancels it."""
+        """The ASGI entry point; a stopping server cancels it."""
         try:
             await self._serve(scope, receive, send)
         except asyncio.CancelledError:
@@ -202,7 +204,7 @@ class Answering:
             self._intake.in_flight -= 1
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """The body of a request, within limits of its size, of all bodies together, and of time."""
+        """Reads a request body within limits on its size, on all bodies together, and on time."""
         intake = self._intake
         for name, value in scope["headers"]:
             if name == b"content-length" and int(value) > MOST_BODY_BYTES:
@@ -239,7 +241,7 @@ def _hang_up(status: int, what: str) -> HttpRefusal:
 
 
 class _Response:
-    """One answer on its way to its client."""
+    """The response to one request."""
 
     def __init__(
         self, backend: Backend, shape: AnswerFormat, head: Head, answer: EmulatedAnswer, finish: str
@@ -255,7 +257,7 @@ class _Response:
     async def answer(
         self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]], fault: ResponseFault
     ) -> None:
-        """The whole answer, when there is one."""
+        """Sends the complete answer once it is finished."""
         answer = self._answer
         if not answer.ended:
             with _DisconnectWatch(self, receive):
@@ -277,7 +279,8 @@ class _Response:
         *,
         tells_usage: bool,
     ) -> None:
-        """Each token when it is out; several at once where the client or this loop is slow."""
+        """Sends each token when it is produced; several at once if the client or this loop is
+        slow."""
         answer = self._answer
         head = [_EVENTS, (b"cache-control", b"no-cache"), *headers]
         await send({"type": "http.response.start", "status": 200, "headers": head})
@@ -287,7 +290,7 @@ class _Response:
         try:
             with _DisconnectWatch(self, receive):
                 while not answer.left:
-                    # News that comes while a piece is sent is for the next round.
+                    # Tokens that arrive while a chunk is sent are left to the next iteration.
                     tokens, ended = answer.tokens, answer.ended
                     if 0 <= stops_at <= tokens:
                         self._backend.leave(answer)
@@ -309,7 +312,7 @@ class _Response:
         await send({"type": "http.response.body", "body": end, "more_body": False})
 
     def left(self) -> None:
-        """The client is gone."""
+        """Called when the client has disconnected."""
         self._backend.leave(self._answer)
         self._news.set()
 
@@ -324,7 +327,7 @@ class _Response:
 
 
 class _DisconnectWatch:
-    """Notices, as long as it is open, that a client leaves."""
+    """Watches for the client's disconnect while open."""
 
     def __init__(self, response: _Response, receive: Receive) -> None:
         self._response = response
@@ -345,7 +348,7 @@ class _DisconnectWatch:
 
 
 class ClientGone(Exception):
-    """The client left before it had sent its whole request."""
+    """The client disconnected before it had sent its whole request."""
 
 
 async def _reply(
@@ -356,7 +359,7 @@ async def _reply(
     *,
     breaks: bool = False,
 ) -> None:
-    """A whole answer; one that breaks off is shorter than it says."""
+    """Sends a complete response; if it breaks, it is shorter than its content-length."""
     size = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, size]})
     if breaks:
@@ -370,7 +373,7 @@ async def _piece(send: Send, body: bytes) -> None:
 
 
 def model_data(name: str, served: Served, created: int) -> dict[str, Any]:
-    """What `/v1/models` says of a model; an adapter has a parent."""
+    """The entry of a model in `/v1/models`; an adapter has a parent."""
     return {
         "id": name,
         "object": "model",
@@ -420,9 +423,7 @@ def build_app(intake: RequestIntake) -> Any:
         return refused(HttpRefusal(error.status_code, f"{error.detail}."))
 
     async def bug(_: WebRequest, __: Exception) -> Response:
-        return refused(
-            HttpRefusal(500, "This server made a mistake of its own.", kind="server_error")
-        )
+        return refused(HttpRefusal(500, "This server has an internal error.", kind="server_error"))
 
     chat = Answering(intake, BodyReader(ChatBody), AnswerFormat(chat=True))
     plain = Answering(intake, BodyReader(CompletionBody), AnswerFormat(chat=False))

@@ -1,7 +1,7 @@
-"""Emulated time in step with an event loop's: the engine is woken when something happens in it.
+"""Emulated time paced by an event loop: a timer wakes the engine at each of its events.
 
-The loop may be late; the engine never is: what was due happens at the time at which it was due, and
-is heard of late. So lateness does not add up.
+The loop may be late, but the engine is not: each event happens at the time it was due and is only
+reported late. So lateness does not accumulate.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from windtunnel.workload.request import Request
 
 
 class PacedBackend:
-    """Runs an engine `speedup` times as fast as the clock of the loop."""
+    """Runs an engine `speedup` times as fast as the event loop's clock."""
 
     def __init__(self, engine: Engine, speedup: float, loop: asyncio.AbstractEventLoop) -> None:
         assert 0.0 < speedup < math.inf
@@ -21,11 +21,11 @@ class PacedBackend:
         self._loop = loop
         self._start_s = loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        self._due_s = math.inf  # what the timer is for, in emulated time
+        self._due_s = math.inf  # when the timer is due, in emulated time
         self._worst_lag_s = 0.0
 
     def now_s(self) -> float:
-        """Emulated time, which may be a little ahead of the clock where a timer was early."""
+        """Emulated time; it may be slightly ahead of the clock if a timer fired early."""
         now_s = (self._loop.time() - self._start_s) * self._speedup
         return max(now_s, self._engine.now_s)
 
@@ -33,10 +33,11 @@ class PacedBackend:
         return self._engine.refusal(request)
 
     def ask(self, request: Request, *, streams: bool, came_s: float) -> EmulatedAnswer:
-        """Sends a request to a server; `came_s` is when it came, on the loop's clock.
+        """Sends a request to a server; `came_s` is its arrival time on the loop's clock.
 
-        It arrives then, although reading it took a while, so that requests sent together arrive
-        together. What has happened since is not undone.
+        That is its arrival time for the engine too, although reading it took a while, so that
+        requests sent together arrive together. Steps that the engine has taken since are not
+        undone.
         """
         came_s = (came_s - self._start_s) * self._speedup
         request.arrived_s = max(came_s, self._engine.now_s)
@@ -49,7 +50,8 @@ class PacedBackend:
         self._arm()
 
     def look(self) -> tuple[float, float]:
-        """Brings the engine to the present: emulated time, and how late the loop was since then."""
+        """Advances the engine to the present; returns emulated time and the loop's worst lag since
+        the last call."""
         now_s, lag_s = self.now_s(), self._worst_lag_s
         self._engine.advance(now_s)
         self._arm()
@@ -80,7 +82,7 @@ class PacedBackend:
 
 
 class InstantBackend:
-    """No servers at all: whatever is asked is answered, whole, at that moment."""
+    """Answers every request completely at once, without any servers."""
 
     def __init__(self, meter: Meter, loop: asyncio.AbstractEventLoop) -> None:
         self._meter = meter
@@ -91,7 +93,7 @@ class InstantBackend:
         return ""
 
     def ask(self, request: Request, *, streams: bool, came_s: float) -> EmulatedAnswer:  # noqa: ARG002
-        """As PacedBackend has it."""
+        """As in PacedBackend."""
         now_s = self._loop.time() - self._start_s
         request.server = 0
         request.arrived_s = request.scheduled_s = now_s

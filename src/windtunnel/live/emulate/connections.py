@@ -1,8 +1,8 @@
-"""What a connection may cost an emulated server before its request is read: bytes, time, number.
+"""Limits on what a connection may cost an emulated server before its request is read.
 
-uvicorn reads heads of any size, and waits for one as long as it takes. Here a head, and whatever
-else of a message is not its body, has a limit in bytes and in time, and so have connections in
-number.
+uvicorn reads headers of any size and waits for them without limit. Here the headers, and all other
+bytes of a message outside its body, are limited in size and time, and the number of connections is
+limited.
 """
 
 import asyncio
@@ -12,11 +12,13 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEAD_BYTES = 64 << 10
-"""Of a request line with its headers; of a body in chunks also their sizes and trailers."""
+"""The limit for a request line with its headers; for a chunked body also its chunk sizes and
+trailers."""
 FRAMING = 8
-"""Bytes of framing that a byte of the body may have on top: chunks may be small."""
+"""Additional framing bytes allowed for each byte of the body, since chunks may be small."""
 LONGEST_HEAD_S = 30.0
-"""From a connection, or from the first byte of a further request, to the end of its headers."""
+"""The time from a new connection, or from the first byte of a further request, to the end of its
+headers."""
 
 _REASONS = {
     408: "Request Timeout",
@@ -26,15 +28,15 @@ _REASONS = {
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """One connection; `most` is how many there may be at once."""
+    """One connection; `most` is the limit of simultaneous connections."""
 
     most = 65_536
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._received = 0  # bytes since the last message began
-        self._of_body = 0  # of them
-        self._upgrades = False  # the request that is parsed asks for another protocol
+        self._of_body = 0  # those of them in the body
+        self._upgrades = False  # the request being parsed asks for another protocol
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -58,7 +60,8 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(431)
 
     def _feed(self, data: bytes) -> None:
-        """A request to upgrade, as to HTTP/2, is parsed again without that, as HTTP allows."""
+        """Feeds the parser; a request to upgrade, as to HTTP/2, is parsed again without the
+        upgrade, as HTTP allows."""
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -100,9 +103,9 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def hang_up(self) -> None:
-        """Closes it at once; what its client has not read is lost."""
+        """Closes the connection at once; data that the client has not read is lost."""
         if self.cycle is not None:
-            self.cycle.disconnected = True  # uvloop wakes writers before it says so
+            self.cycle.disconnected = True  # uvloop wakes writers before it reports this
         self.transport.abort()
 
     def _arm(self) -> None:
@@ -116,13 +119,14 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _late(self) -> None:
         self._timer = None
-        if self.flow.read_paused:  # it is we who do not read: an answer before it is under way
+        if self.flow.read_paused:  # we paused reading: an earlier response is being sent
             self._arm()
         else:
             self._refuse(408)
 
     def _refuse(self, status: int) -> None:
-        """Answers, unless an answer is under way, and hangs up."""
+        """Sends an error response, unless another response is under way, and closes the
+        connection."""
         self._disarm()
         if self.cycle is None or self.cycle.response_complete:
             head = f"HTTP/1.1 {status} {_REASONS[status]}"
@@ -133,5 +137,5 @@ class BoundedConnection(HttpToolsProtocol):
 
 
 def bounded(most: int) -> type[BoundedConnection]:
-    """The class of connections of a server that may have so many at once."""
+    """The connection class of a server with this limit of connections."""
     return type("Connection", (BoundedConnection,), {"most": most})

@@ -1,8 +1,8 @@
 """Servers of the engine model that answer token by token; the caller supplies the time.
 
-The servers are those of a simulation, and so is every time: an answer's tokens are out when the
-steps end that make them. A run of equal steps is one event to a server; for a streamed answer
-it is followed step by step.
+The servers and all times are those of a simulation: a token is available when the step that
+produces it ends. A run of equal steps is one event to a server; for a streamed answer it is
+followed step by step.
 """
 
 import math
@@ -18,39 +18,39 @@ from windtunnel.workload.request import UNSET, Request
 
 
 class ServerOverheads(NamedTuple):
-    """Time that passes around a server, which its clients see: a pool's `overheads`."""
+    """Latency around a server that its clients see: a pool's `overheads`."""
 
     queueing_s: float = 0.0
     per_token_s: float = 0.0
-    """Every token comes so much later."""
+    """Added to the time of every token."""
     completion_s: float = 0.0
     accumulating_s: float = 0.0
-    """And so much later than the one before it: a habit of BLIS."""
+    """Added once more for each further token, as BLIS does."""
     per_prompt_token_s: float = 0.0
 
     def before_s(self, prompt_tokens: int) -> float:
-        """From the arrival of a request to its place in the queue."""
+        """Delay from a request's arrival until it is queued."""
         return self.queueing_s + self.per_prompt_token_s * prompt_tokens
 
     def after_s(self, tokens: int) -> float:
-        """How much later than at the server its first, second, ... token reaches a client."""
+        """Delay of the `tokens`-th token between the server and the client."""
         return self.per_token_s + self.accumulating_s * tokens
 
 
 class Meter(Protocol):
-    """Counts what becomes of requests."""
+    """Counts requests by how they progress and end."""
 
     def began(self, request: Request) -> None:
-        """The first token is out."""
+        """Called when the first token is available."""
 
     def completed(self, request: Request) -> None: ...
 
     def aborted(self, request: Request) -> None:
-        """The client left before the end."""
+        """Called when the client left before the end."""
 
 
 class EmulatedAnswer:
-    """What has come of a request so far. `hear` is called whenever that is more than before."""
+    """The progress of a request's answer. `hear` is called whenever there is more."""
 
     __slots__ = ("at_server", "begun", "decodes", "ended", "hear", "left", "request", "tokens")
 
@@ -61,8 +61,8 @@ class EmulatedAnswer:
         self.left = False
         self.hear: Callable[[], None] = _nobody
         self.at_server = False
-        self.begun = 0  # tokens after the first step that is computed now
-        self.decodes = False  # whether each further step of the run brings one
+        self.begun = 0  # tokens once the first step now being computed has ended
+        self.decodes = False  # whether each further step of the run adds one
 
 
 def _nobody() -> None:
@@ -75,16 +75,17 @@ class EmulatedReplica:
     def __init__(self, server: Server, overhead: ServerOverheads) -> None:
         self.server = server
         self.overheads = overhead
-        self.answers: dict[int, EmulatedAnswer] = {}  # of requests that are here, by id
-        self.streams: dict[int, EmulatedAnswer] = {}  # those of them whose every token counts
-        self.silent: dict[int, EmulatedAnswer] = {}  # those of them without a first token
-        self.passed = 0  # steps of the current run whose tokens are out
-        self.prompts = False  # whether the step that is computed now has prompts in it
+        self.answers: dict[int, EmulatedAnswer] = {}  # of this server's requests, by id
+        self.streams: dict[int, EmulatedAnswer] = {}  # those reported token by token
+        self.silent: dict[int, EmulatedAnswer] = {}  # those without a first token
+        self.passed = 0  # steps of the current run whose tokens are reported
+        self.prompts = False  # whether the step being computed includes prefill
         self.prefilled = 0
         self.wake_s = math.inf
 
     def settle(self) -> None:
-        """Says when to look next: when the server wants it, or a step in its run ends before."""
+        """Sets the next wake-up: when the server needs it, or when a step of its run ends before
+        that."""
         server = self.server
         self.wake_s = server.wake_s
         if self.streams and self.passed + 1 < server.steps_in_run:
@@ -95,9 +96,9 @@ _ENTER, _TOKENS, _END = range(3)
 
 
 class Engine:
-    """Replicas behind a router. Times are seconds of emulated time and never go back.
+    """Replicas behind a router. Times are in seconds of emulated time and never decrease.
 
-    `next_s` is when something happens next if no request arrives; call `advance` then.
+    `next_s` is the time of the next event if no request arrives; call `advance` then.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Engine:
         meter: Meter,
     ) -> None:
         self.servers = servers
-        self.now_s = 0.0  # of what happened last
+        self.now_s = 0.0  # time of the last event
         self._replicas = [
             EmulatedReplica(server, overhead)
             for server, overhead in zip(servers, overheads, strict=True)
@@ -117,7 +118,7 @@ class Engine:
         self._router = router
         self._signals = signals
         self._meter = meter
-        # What overheads put off.
+        # Events delayed by overheads.
         self._later: list[tuple[float, int, int, EmulatedAnswer, int]] = []
         self._put_off = 0
 
@@ -127,12 +128,13 @@ class Engine:
         return min(wake_s, self._later[0][0]) if self._later else wake_s
 
     def refusal(self, request: Request) -> str:
-        """Why a request can never be answered; empty when it can."""
+        """Why a request can never be answered; empty if it can."""
         return self.servers[0].refusal(request)
 
     def ask(self, request: Request, *, streams: bool, now_s: float) -> EmulatedAnswer:
-        """Sends a request to a server. Without `streams` only the end of the answer is reported."""
-        # What arrives as a step ends is seen by the next step: arrivals go first.
+        """Sends a request to a server. Without `streams`, only the end of the answer is
+        reported."""
+        # A request that arrives as a step ends is seen by the next step: arrivals go first.
         self._pass_until(now_s)
         self.now_s = now_s
         if self._router.reads_signals and self._signals.stale(now_s):
@@ -156,7 +158,7 @@ class Engine:
         return answer
 
     def leave(self, answer: EmulatedAnswer, now_s: float) -> None:
-        """The client has left. An answer that has ended is left alone."""
+        """Ends a request whose client has left. An answer that has ended is not changed."""
         if answer.ended or answer.left:
             return
         self._pass_until(now_s)
@@ -165,7 +167,7 @@ class Engine:
         replica = self._replicas[request.server]
         answer.left = True
         if request.finished_s != UNSET:
-            return  # only the way back was still to be made
+            return  # only the overheads on the way back remained
         if answer.at_server:
             replica.server.cancel(request, now_s)
             replica.settle()
@@ -173,13 +175,13 @@ class Engine:
         self._meter.aborted(request)
 
     def advance(self, now_s: float) -> None:
-        """Does all that happens up to now."""
+        """Processes all events up to and including `now_s`."""
         self._pass_until(math.nextafter(now_s, math.inf))
 
-    # What happens
+    # Events
 
     def _pass_until(self, end_s: float) -> None:
-        """Does what happens before a time, in its order."""
+        """Processes all events before a time, in order."""
         while True:
             replica = min(self._replicas, key=_wake_s)
             later_s = self._later[0][0] if self._later else math.inf
@@ -216,7 +218,7 @@ class Engine:
         replica.settle()
 
     def _pass_step(self, replica: EmulatedReplica) -> None:
-        """A step in the middle of a run has ended: every stream that decodes has a token more."""
+        """Ends a step in the middle of a run: every decoding stream has one more token."""
         at_s = replica.wake_s
         replica.passed += 1
         for answer in replica.streams.values():
@@ -225,7 +227,8 @@ class Engine:
         replica.settle()
 
     def _wake(self, replica: EmulatedReplica) -> None:
-        """A run of steps has ended, or KV has come from a slower tier while it goes on."""
+        """Wakes a server when a run of steps has ended, or when KV from a slower tier arrives
+        during a run."""
         server = replica.server
         at_s = server.wake_s
         steps, was_idle = server.steps, server.steps_in_run == 0

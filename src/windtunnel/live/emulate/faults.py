@@ -1,4 +1,4 @@
-"""What an emulated server does wrong on purpose: faults by chance, and a limit on requests."""
+"""Faults that an emulated server injects: random ones, and a request rate limit."""
 
 import math
 from typing import NamedTuple
@@ -15,22 +15,22 @@ _LONGEST_TEXT = 60
 
 
 class ResponseFault(NamedTuple):
-    """One thing that goes wrong, and how often."""
+    """One kind of fault, and its probability."""
 
     share: float
     status: int = 0
-    """To answer with; 0: none."""
+    """The status of the response; 0 for no error."""
     delay_s: float = 0.0
-    """Before the request reaches the server."""
+    """The delay before the request reaches the server."""
     breaks: bool = False
-    """The connection ends in the middle of the answer."""
+    """Whether the connection ends in the middle of the answer."""
 
 
 NO_FAULT = ResponseFault(0.0)
 
 
 def parse_faults(text: str) -> tuple[ResponseFault, ...]:
-    """Faults from `500=0.01,429=0.05,latency=0.1:2s,break=0.01`."""
+    """Parses faults such as `500=0.01,429=0.05,latency=0.1:2s,break=0.01`."""
     faults = tuple(_fault(part.strip()) for part in text.split(","))
     if sum(fault.share for fault in faults) > 1.0 + 1e-9:
         what = "the shares add up to more than 1, and a request has one fault at most"
@@ -74,7 +74,7 @@ def _fault(text: str) -> ResponseFault:
 
 
 class FaultDraw:
-    """Draws what happens to each request, one draw a request, whatever comes of it."""
+    """Draws each request's fault, always with one draw per request."""
 
     def __init__(self, faults: tuple[ResponseFault, ...], stream: Stream) -> None:
         self._faults = faults
@@ -92,7 +92,8 @@ class FaultDraw:
 
 
 class RequestRateLimit:
-    """At most so many requests: a bucket that holds what was written, as `400` of `400/s`."""
+    """A token bucket for requests; its size is the number as written, such as the `400` of
+    `400/s`."""
 
     def __init__(self, rate_per_s: float, burst: float) -> None:
         self.rate_per_s = rate_per_s
@@ -101,7 +102,8 @@ class RequestRateLimit:
         self._then_s = -math.inf
 
     def take(self, now_s: float) -> float:
-        """Takes a request's part; seconds to wait when there is none, and nothing is taken."""
+        """Takes one request from the bucket; if it is empty, takes nothing and returns the seconds
+        to wait."""
         if self._then_s > -math.inf:
             passed_s = max(0.0, now_s - self._then_s)
             self._left = min(self.burst, self._left + passed_s * self.rate_per_s)
@@ -112,7 +114,8 @@ class RequestRateLimit:
         return 0.0
 
     def headers(self, wait_s: float) -> list[tuple[bytes, bytes]]:
-        """What OpenAI's servers say of a limit: how many, what is left, and when it is whole."""
+        """Rate-limit headers as OpenAI sends them: the limit, the rest, and the time until it is
+        full again."""
         reset_s = (self.burst - self._left) / self.rate_per_s
         said = [
             (b"x-ratelimit-limit-requests", str(round(self.burst))),
@@ -126,7 +129,7 @@ class RequestRateLimit:
 
 
 def parse_rate_limit(text: str) -> RequestRateLimit:
-    """A limit from `400/s` or `60/min`, which also lets so many through at once."""
+    """Parses a limit such as `400/s` or `60/min`; the number is also the burst size."""
     try:
         rate_per_s = parse_rate(text)
     except InputError as error:

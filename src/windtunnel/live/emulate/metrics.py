@@ -1,6 +1,6 @@
-"""What an emulated server says of itself under `/metrics`: the names and buckets of vLLM.
+"""The `/metrics` page of an emulated server, with vLLM's names and buckets.
 
-Times are those of the wall clock, as a client sees them. A replica is an `engine`.
+Times are wall-clock times as a client sees them. Each replica is one `engine`.
 """
 
 from bisect import bisect_left
@@ -31,7 +31,7 @@ TOKENS = tuple(float(one * 10**power) for power in range(7) for one in (1, 2, 5)
 
 
 class Buckets:
-    """Counts of values up to each of some bounds, and their sum."""
+    """A histogram: counts of values up to each bound, and their sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -61,7 +61,7 @@ HISTOGRAMS: dict[str, tuple[str, Sequence[float]]] = {
     "vllm:request_prompt_tokens": ("Prompt tokens of each request.", TOKENS),
     "vllm:request_generation_tokens": ("Output tokens of each request.", TOKENS),
 }
-"""Observed request by request."""
+"""Observed per request."""
 
 COUNTERS: dict[str, str] = {
     "vllm:prompt_tokens": "Prompt tokens of requests with a first token.",
@@ -71,31 +71,31 @@ COUNTERS: dict[str, str] = {
 
 
 class EngineCounts:
-    """What has become of the requests of one replica."""
+    """The counts of one replica's requests."""
 
     def __init__(self) -> None:
         self.histograms = {name: Buckets(bounds) for name, (_, bounds) in HISTOGRAMS.items()}
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.ended = {STOP: 0, LENGTH: 0, ABORT: 0}
         self.first_tokens = 0
-        self.generated = 0  # as last reported: a counter never goes back
+        self.generated = 0  # as last reported: a counter never decreases
 
 
 class Metrics:
-    """Counts requests as they pass, and reads the servers at each scrape."""
+    """Counts requests as they progress, and reads the servers at each scrape."""
 
     def __init__(self, servers: list[Server], model: str, speedup: float) -> None:
         self._servers = servers
         self._model = model
         self._speedup = speedup
         self._counts = [EngineCounts() for _ in servers]
-        self._drawn: dict[int, str] = {}  # how requests will end that were given no max_tokens
+        self._drawn: dict[int, str] = {}  # finish reasons of requests without max_tokens
         self.completed_requests = 0
 
-    # What the engine tells
+    # Called by the engine
 
     def ends_by_itself(self, request: Request) -> None:
-        """The length of this answer was not asked for."""
+        """Notes that this request had no max_tokens, so its answer ends with `stop`."""
         self._drawn[request.id] = STOP
 
     def began(self, request: Request) -> None:
@@ -136,10 +136,10 @@ class Metrics:
         if request.server >= 0:
             self._counts[request.server].ended[ABORT] += 1
 
-    # What a scrape returns
+    # Scrapes
 
     def page(self, now_s: float, lag_s: float) -> bytes:
-        """All of it in Prometheus' text format; `now_s` is emulated time, `lag_s` is not."""
+        """All metrics in Prometheus' text format; `now_s` is emulated time, `lag_s` is not."""
         from prometheus_client import CollectorRegistry
         from prometheus_client.registry import Collector
 
@@ -188,7 +188,7 @@ class Metrics:
             yield family
         yield from self._token_gaps(labels)
         yield self._cache_config()
-        says = "How late the emulator's own clock was, at worst, since the last look."
+        says = "The emulator's worst lag behind the wall clock since the last scrape."
         yield GaugeMetricFamily("windtunnel:emulator_lag_seconds", says, value=lag_s)
 
     def _labels(self, number: int) -> list[str]:
@@ -204,7 +204,7 @@ class Metrics:
                 [float(server.load - server.queued) for server in servers],
             ),
             "vllm:num_requests_waiting": (
-                "Requests that wait for a place in it.",
+                "Requests queued for the batch.",
                 [float(server.queued) for server in servers],
             ),
             "vllm:kv_cache_usage_perc": (f"{says}.", used),
@@ -230,7 +230,7 @@ class Metrics:
         return totals
 
     def _generated(self, now_s: float) -> list[float]:
-        """First tokens, those after, and those of the run of steps that is under way."""
+        """Generated tokens: first tokens, later ones, and those of the current run of steps."""
         for server, counts in zip(self._servers, self._counts, strict=True):
             under_way = server.running.count * (server.steps_until(now_s) - server.steps)
             generated = counts.first_tokens + server.token_gaps.count + int(under_way)
@@ -267,7 +267,8 @@ class Metrics:
 
 
 def _rebucketed(gaps: Histogram, speedup: float) -> Buckets:
-    """Gaps in vLLM's buckets; those of ours are one percent wide, and count by their middle."""
+    """Token gaps in vLLM's buckets; our buckets are one percent wide and count by their
+    midpoint."""
     buckets = Buckets(TOKEN_S)
     if gaps.zeros:
         buckets.add(0.0, gaps.zeros)

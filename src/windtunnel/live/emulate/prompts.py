@@ -1,8 +1,9 @@
-"""What a prompt is to an emulated server: a number of tokens, and blocks that others may share.
+"""A prompt as an emulated server sees it: a number of tokens, and blocks that it may share.
 
-There is no tokenizer. Four bytes of UTF-8 are a token, a message of a chat has a frame of four
-tokens before its text, and token ids count as what they are. Two prompts that begin with the same
-bytes share the full blocks of that beginning, and a prompt that goes on from an answer finds that.
+There is no tokenizer. Four bytes of UTF-8 are a token, each chat message has a frame of four tokens
+before its text, and token ids count as one token each. Two prompts with the same leading bytes
+share the full blocks of that prefix, and a prompt that continues an answer finds the answer's
+blocks.
 """
 
 from array import array
@@ -13,15 +14,15 @@ from windtunnel.live.filler import BYTES_PER_TOKEN
 from windtunnel.workload.request import PrefixChain
 
 FRAME_TOKENS = 4
-"""Before each message of a chat, also before the one that is asked for: whose it is."""
+"""The frame that gives the role, before each message of a chat and before the answer."""
 MOST_ANSWERS = 65_536
-"""Answers that are remembered, in case that a prompt goes on from one."""
+"""Answers remembered, in case a prompt continues from one."""
 ASSISTANT = "assistant"
 _KEY_MASK = 2**62 - 1
 
 
 def chat_prompt(messages: Sequence[tuple[str, str]]) -> bytes:
-    """The bytes of a chat, given as (role, text)."""
+    """The bytes of a chat, given as (role, text) pairs."""
     parts = []
     for role, text in messages:
         parts.append(_frame(role))
@@ -40,7 +41,7 @@ def text_prompt(text: str) -> bytes:
 
 
 def token_prompt(tokens: Sequence[int]) -> bytes:
-    """The bytes of token ids; OverflowError for one that is none."""
+    """The bytes of token ids; raises OverflowError for an invalid id."""
     return array("I", tokens).tobytes()
 
 
@@ -49,10 +50,10 @@ def token_count(prompt: bytes) -> int:
 
 
 class PrefixSharing:
-    """Names the blocks that prompts share: each by all that comes before its end.
+    """Names the blocks that prompts share, each by everything up to its end.
 
-    An answer is known to the engine as one segment, from the first block that its prompt does not
-    fill. So a prompt that contains it must name those blocks together, too.
+    The engine knows an answer as one segment, which starts at the first block that its prompt does
+    not fill. So a prompt that contains the answer must name those blocks as one, too.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -63,10 +64,10 @@ class PrefixSharing:
     def chain(
         self, prompt: bytes, answer: bytes, adapter: int = -1
     ) -> tuple[PrefixChain | None, int]:
-        """The shared start of a prompt, and what its answer will be known by; -1: nothing."""
+        """The shared prefix of a prompt, and the key of its answer; -1 if the answer has none."""
         size = self._bytes
         blocks = len(prompt) // size
-        # What an adapter makes of the same tokens is another cache.
+        # The same tokens have different KV with another adapter.
         digest = blake2b(b"%d" % adapter, digest_size=8)
         keys: list[int] = []
         ends: list[int] = []

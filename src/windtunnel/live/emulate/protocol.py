@@ -1,7 +1,7 @@
-"""OpenAI's HTTP interface, as far as an emulated server speaks it: bodies in, answers out.
+"""The part of OpenAI's HTTP API that an emulated server supports: bodies in, answers out.
 
-Fields that would change what is said but not how long it takes (temperature, stop, tools and so on)
-are taken and have no effect.
+Fields that change the text but not its timing (temperature, stop, tools and so on) are accepted and
+ignored.
 """
 
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -11,13 +11,13 @@ import msgspec
 from windtunnel.live.emulate.prompts import chat_prompt, text_prompt, token_prompt
 
 MOST_TOKENS = 10**6
-"""Of one answer."""
+"""In one answer."""
 
 INVALID = "invalid_request_error"
 
 
 class HttpRefusal(Exception):
-    """A request that is answered with an error, in OpenAI's shape."""
+    """A request answered with an error, in OpenAI's format."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class StreamOptions(msgspec.Struct):
 
 
 class MessagePart(msgspec.Struct):
-    """One piece of a message."""
+    """One part of a message."""
 
     type: str
     text: str | None = None
@@ -53,7 +53,7 @@ class Message(msgspec.Struct):
 
 
 class ChatBody(msgspec.Struct):
-    """What `POST /v1/chat/completions` takes; other fields are left alone."""
+    """The body of `POST /v1/chat/completions`; other fields are ignored."""
 
     model: str
     messages: list[Message]
@@ -65,7 +65,7 @@ class ChatBody(msgspec.Struct):
 
 
 class CompletionBody(msgspec.Struct):
-    """What `POST /v1/completions` takes; other fields are left alone."""
+    """The body of `POST /v1/completions`; other fields are ignored."""
 
     model: str
     prompt: str | list[int | str | list[int]]
@@ -89,7 +89,7 @@ BodyType = TypeVar("BodyType", ChatBody, CompletionBody)
 
 
 class BodyReader(Generic[BodyType]):
-    """Makes jobs of bodies of one kind; whatever is wrong with one is `HttpRefusal`."""
+    """Turns bodies of one kind into jobs; raises `HttpRefusal` for an invalid body."""
 
     def __init__(self, kind: type[BodyType]) -> None:
         self._decoder: msgspec.json.Decoder[BodyType] = msgspec.json.Decoder(kind)
@@ -167,7 +167,7 @@ def _token_bytes(ids: list[int]) -> bytes:
 
 
 class Usage(NamedTuple):
-    """What an answer is billed by."""
+    """Token counts of an answer."""
 
     prompt: int
     output: int
@@ -183,7 +183,7 @@ class Usage(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What every part of an answer begins with."""
+    """The fields common to all parts of an answer."""
 
     number: int
     created: int
@@ -191,7 +191,7 @@ class Head(NamedTuple):
 
 
 class AnswerFormat:
-    """How the answers of one endpoint look."""
+    """The response format of one endpoint."""
 
     def __init__(self, *, chat: bool) -> None:
         self._chat = chat
@@ -221,7 +221,7 @@ class AnswerFormat:
         return msgspec.json.encode(data)
 
     def piece(self, head: Head, text: str, finish: str | None, *, first: bool) -> bytes:
-        """A part of a streamed answer."""
+        """One chunk of a streamed answer."""
         choice: dict[str, Any] = {"index": 0}
         if self._chat:
             delta = {"role": "assistant", "content": text} if first else {"content": text}
@@ -233,7 +233,7 @@ class AnswerFormat:
         return _event(self._data(head, self._piece, [choice]))
 
     def usage(self, head: Head, usage: Usage) -> bytes:
-        """The last part of a streamed answer, for clients that asked for it."""
+        """The last chunk of a streamed answer, with the usage, for clients that requested it."""
         data = self._data(head, self._piece, [])
         data["usage"] = usage.to_data()
         return _event(data)

@@ -1,4 +1,4 @@
-"""Puts an application on a port, and takes it off again when it is asked to stop."""
+"""Serves an application on a port until it is asked to stop."""
 
 import asyncio
 import contextlib
@@ -10,23 +10,23 @@ from windtunnel.core.errors import InputError
 from windtunnel.live.system import run_until_stopped
 
 LONGEST_GOODBYE_S = 2.0
-"""How long answers may take after a signal to stop; then they end with an error."""
+"""How long responses may continue after a stop signal; then they end with an error."""
 HANG_UP_S = 0.1
-"""Until a connection that was closed is known to be."""
+"""The wait until closed connections have been noticed."""
 LAST_WRITES_S = 0.5
-"""How long clients may then take to read the error; then their connections are closed."""
+"""How long clients may then take to read the error before their connections are closed."""
 LAST_RESORT_S = 4.0
-"""When uvicorn gives up on what is left, and says so."""
+"""When uvicorn abandons what is left, and reports it."""
 BACKLOG = 4096
 MOST_CONNECTIONS = 65_536
 IDLE_CONNECTION_S = 75.0
 
 Build = Callable[[asyncio.AbstractEventLoop], Any]
-"""Makes the application, for the loop that will run it."""
+"""Builds the application for the loop that will run it."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound; port 0 takes any that is free."""
+    """Returns a bound socket; port 0 takes any free port."""
     where = f"{host}:{port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -61,9 +61,9 @@ async def serve(
     connections: int = MOST_CONNECTIONS,
     kill: asyncio.Event | None = None,
 ) -> None:
-    """Serves until `stop` is set, or ends with all its connections at once when `kill` is.
+    """Serves until `stop` is set, or ends at once with all its connections when `kill` is set.
 
-    `ready` gets the address once it accepts connections.
+    `ready` receives the address once connections are accepted.
     """
     import uvicorn
 
@@ -131,5 +131,5 @@ def run(
     ready: Callable[[str], None],
     connections: int = MOST_CONNECTIONS,
 ) -> None:
-    """Serves until Ctrl-C or a request to terminate; a second one ends it at once."""
+    """Serves until Ctrl-C or SIGTERM; a second signal ends it at once."""
     run_until_stopped(lambda stop: serve(build, bound, ready, stop, connections))

@@ -1,1 +1,1 @@
-"""How commands reach OpenAI-compatible servers: addresses, keys, and one careful HTTP client."""
+"""Access to OpenAI-compatible servers: addresses, keys, and one careful HTTP client."""

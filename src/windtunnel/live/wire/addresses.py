@@ -1,4 +1,4 @@
-"""Addresses of servers, as people write them, and what comes after them."""
+"""Server addresses as users write them, and the API paths below them."""
 
 from enum import StrEnum
 from urllib.parse import urlsplit
@@ -8,11 +8,11 @@ from windtunnel.core.addresses import address_fault
 from windtunnel.core.errors import InputError
 
 MODELS = "models"
-"""Where a server lists its models."""
+"""The path at which a server lists its models."""
 
 
 class Api(StrEnum):
-    """What is asked of a server, by the end of its address."""
+    """The APIs of a server, by the last part of the address."""
 
     CHAT = "chat/completions"
     COMPLETIONS = "completions"
@@ -31,7 +31,7 @@ _DOMAINS = {
 
 
 def checked_url(url: str, where: str) -> str:
-    """An address of a server's interface, without a slash at the end."""
+    """Returns the base address of a server's API, without a trailing slash."""
     allowed = "an address, such as http://localhost:8000/v1"
     url = url.strip()
     what = address_fault(url)

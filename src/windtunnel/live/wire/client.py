@@ -1,7 +1,8 @@
 """One HTTP client for all commands: bounded in time and size, and careful with keys.
 
-It follows no redirect, keeps no cookie, uses no proxy or password file of the environment, and
-asks for replies uncompressed and unpacks none, so that a small reply cannot become a large one.
+It follows no redirects, keeps no cookies, and ignores proxies and password files from the
+environment. It requests uncompressed replies and decompresses none, so a small reply cannot expand
+into a large one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PACKED = "reply_packed"
 
 
 class NoReply(Exception):
-    """An exchange that brought no whole reply: a code for it, and a sentence."""
+    """An exchange without a complete reply: an error code and a sentence."""
 
     def __init__(self, code: str, what: str) -> None:
         super().__init__(what)
@@ -40,7 +41,7 @@ class NoReply(Exception):
 
 
 class Reply(NamedTuple):
-    """A whole reply."""
+    """A complete reply."""
 
     status: int
     headers: Mapping[str, str]
@@ -48,7 +49,7 @@ class Reply(NamedTuple):
 
 
 class Incoming:
-    """A reply whose head has arrived. Reading the rest of it may be `NoReply`."""
+    """A reply whose headers have arrived. Reading the body may raise `NoReply`."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self.status: Final = response.status
@@ -56,11 +57,11 @@ class Incoming:
         self._response = response
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """The body, as it arrives."""
+        """The body, in pieces as they arrive."""
         return self._response.content.iter_any()
 
     async def whole(self) -> bytes:
-        """The body, unless it is larger than a reply may be."""
+        """The complete body; raises `NoReply` if it is larger than `LARGEST_REPLY`."""
         parts: list[bytes] = []
         size = 0
         async for part in self._response.content.iter_any():
@@ -74,7 +75,7 @@ class Incoming:
 
 
 class Endpoint:
-    """One server that can be asked. Its key goes into the headers of requests and nowhere else."""
+    """A server to send requests to. Its key goes into request headers and nowhere else."""
 
     def __init__(
         self, session: aiohttp.ClientSession, url: str, keys: Keys, key_env: str = ""
@@ -95,14 +96,14 @@ class Endpoint:
     def post(
         self, end: str, body: bytes, headers: Mapping[str, str] | None = None
     ) -> AbstractAsyncContextManager[Incoming]:
-        """Asks for something; `end` is an `Api`, `headers` are added to its own."""
+        """Sends a request; `end` is an `Api`, and `headers` are added to the endpoint's own."""
         return self._exchange("POST", end, {**self._bodies, **(headers or {})}, body)
 
     def get(self, end: str) -> AbstractAsyncContextManager[Incoming]:
         return self._exchange("GET", end, self._headers, None)
 
     async def ask(self, end: str, body: bytes) -> Reply:
-        """The whole reply to a request; the same as `post`, at half the cost."""
+        """Sends a request and returns the complete reply; equivalent to `post` at half the cost."""
         import aiohttp
 
         response = None
@@ -116,7 +117,7 @@ class Endpoint:
             raise _no_reply(error) from None
         finally:
             if response is not None:
-                response.release()  # closed, where it was not read to its end
+                response.release()  # closes the connection if the body was not read to its end
 
     @asynccontextmanager
     async def _exchange(
@@ -152,7 +153,7 @@ def _no_reply(error: aiohttp.ClientError | OSError) -> NoReply:
         return NoReply(TIMEOUT, "no connection in the time that it may take")
     if isinstance(error, TimeoutError):
         return NoReply(TIMEOUT, "no reply in the time that a call may take")
-    # Its own text may hold the request with its headers.
+    # The error's own text may contain the request's headers.
     return NoReply(CONNECTION_BROKEN, f"the connection broke ({type(error).__name__})")
 
 
@@ -160,7 +161,8 @@ def _no_reply(error: aiohttp.ClientError | OSError) -> NoReply:
 async def open_session(
     timeout_s: float | None = None, *, name: str
 ) -> AsyncIterator[aiohttp.ClientSession]:
-    """Connections for any number of endpoints, closed at the end; `name` is for the User-Agent."""
+    """A connection pool for any number of endpoints, closed at the end; `name` goes into the
+    User-Agent."""
     import aiohttp
 
     connect_s = CONNECT_S if timeout_s is None else min(CONNECT_S, timeout_s)

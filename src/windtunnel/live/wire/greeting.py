@@ -1,4 +1,4 @@
-"""Whether a server is there, and which models it says it has."""
+"""Checks that a server is reachable, and asks for the models it lists."""
 
 import asyncio
 
@@ -17,11 +17,13 @@ from windtunnel.live.wire.refusals import (
 
 LOOK_AGAIN_S = 0.5
 REFUSES_ALL = (REDIRECT, QUOTA, "http_401", "http_402", "http_403")
-"""Servers that answer so will answer nothing else either; others may only not list their models."""
+"""Codes of servers that will refuse every request; with other codes, only the model list may be
+missing."""
 
 
 async def models_of(endpoint: Endpoint, wait_s: float) -> tuple[str, ...] | None:
-    """Its models, None where it does not say; a server that is down or refuses is an InputError."""
+    """The models of a server, None if it does not list them; raises InputError if it is down or
+    refuses."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
     while True:
@@ -55,7 +57,7 @@ def _listed(endpoint: Endpoint, reply: Reply) -> tuple[str, ...] | None:
             names = [str(model["id"]) for model in body["data"]]
         except (LookupError, TypeError):
             return None
-        # Names of models go everywhere; one that repeats a key is none.
+        # Model names appear in all output, so a name that contains a key is dropped.
         return tuple(name for name in names if endpoint.redact(name) == name)
     code = refusal_code(reply.status, body)
     if code in REFUSES_ALL:

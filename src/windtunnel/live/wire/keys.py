@@ -1,7 +1,7 @@
-"""Keys of servers: from the environment, into the header of a request, and nowhere else.
+"""Server keys: read from the environment, sent in a request header, and written nowhere else.
 
-Servers repeat what they were sent, in errors above all. So whatever a command writes or says
-goes through `redact`, which takes out every key that the run knows.
+Servers echo what they were sent, above all in errors. So everything that a command writes or prints
+goes through `redact`, which removes every key that the run knows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,32 +16,32 @@ from windtunnel.core.files import read_bounded
 DEFAULT_ENV = "OPENAI_API_KEY"
 INSTEAD = "[key]"
 SHORTEST_SECRET = 8
-"""Shorter ones (`EMPTY`, `none`) are placeholders; taking them out would spoil answers."""
+"""Shorter keys (`EMPTY`, `none`) are placeholders; removing them would garble replies."""
 
 LARGEST_TOKEN_FILE = 64 << 10
 
 
 class Keys:
-    """The keys of a run, by the variable that holds each."""
+    """The keys of a run, by the environment variable of each."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         self._headers = {name: f"Bearer {key}" for name, key in keys.items()}
         written = {key for key in keys.values() if len(key) >= SHORTEST_SECRET}
-        # As it is, and as it looks inside a JSON string. The longer one first: it may hold another.
+        # Verbatim, and as escaped in a JSON string. Longest first: a form may contain another.
         forms = written | {msgspec.json.encode(key).decode()[1:-1] for key in written}
         self._texts = sorted(forms, key=lambda form: (-len(form), form))
         self._bytes = [form.encode() for form in self._texts]
 
     def header(self, name: str) -> str:
-        """What the authorization header says; empty without a key."""
+        """The value of the authorization header; empty without a key."""
         return self._headers.get(name, "")
 
     def redact(self, json: bytes) -> bytes:
-        """A JSON text without keys in it; it is still JSON, and mostly still the same."""
+        """Removes keys from a JSON text; the result is still JSON, in most cases unchanged."""
         if not any(form in json for form in self._bytes):
             return json
         cleaned = msgspec.json.encode(self._clean(msgspec.json.decode(json)))
-        for form in self._bytes:  # a key that looks like a piece of JSON itself
+        for form in self._bytes:  # a key that is itself a piece of JSON
             cleaned = cleaned.replace(form, INSTEAD.encode())
         return cleaned
 
@@ -65,12 +65,12 @@ class Keys:
 
 
 def read_token(path: Path, subject: str = "the token") -> str:
-    """The token that is the content of a file; `subject` begins the sentences."""
+    """Reads the token in a file; `subject` begins the error messages."""
     return checked_token(read_bounded(path, LARGEST_TOKEN_FILE, subject=subject), subject)
 
 
 def checked_token(content: bytes, subject: str = "the token") -> str:
-    """A token without the blanks around it; it has to fit into a header."""
+    """Returns a token without surrounding whitespace; it must be valid in a header."""
     token = content.decode(errors="replace").strip()
     if not _visible(token):
         raise InputError(f"{subject} has a character that no token has")
@@ -82,14 +82,15 @@ def _visible(key: str) -> bool:
 
 
 def named_key(named: str | None, environment: Mapping[str, str]) -> str:
-    """The variable that holds the key: one that was named, or the usual one where that is set."""
+    """The variable that holds the key: the named one, or the default where that is set."""
     return named or (DEFAULT_ENV if environment.get(DEFAULT_ENV, "").strip() else "")
 
 
 def read_keys(
     names: Sequence[str], environment: Mapping[str, str], where: str = "--key-env"
 ) -> Keys:
-    """The keys that these variables hold; one that was named, `where`, must be there."""
+    """Reads the keys in these environment variables; raises InputError, located at `where`, if one
+    is unset."""
     keys = {}
     for name in dict.fromkeys(names):
         key = environment.get(name, "").strip()

@@ -1,4 +1,5 @@
-"""What a server says when it refuses: in one line, without keys; and what that means for all."""
+"""Servers' refusals: the message in one line without keys, and whether every request will be
+refused."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,13 +18,13 @@ NO_MODEL = "model_not_found"
 _NO_SUCH_MODEL = re.compile(
     r"\bmodel\b.*\b(does not exist|not found|not loaded)\b|\bno (such )?model\b", re.DOTALL
 )
-"""How servers without such a code say it."""
+"""How servers without such an error code phrase it."""
 
 Redact = Callable[[str], str]
 
 
 def decoded(body: bytes) -> Any:
-    """What JSON says, or None."""
+    """Decodes JSON; None if it is invalid."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -31,7 +32,7 @@ def decoded(body: bytes) -> Any:
 
 
 def refusal_code(status: int, body: Any) -> str:
-    """A short name for what a status other than 200 says."""
+    """A short code for a reply whose status is not 200."""
     if 300 <= status < 400:
         return REDIRECT
     if status == 429 and _error_code(body) in QUOTA_CODES:
@@ -42,9 +43,9 @@ def refusal_code(status: int, body: Any) -> str:
 
 
 def refusal_line(status: int, headers: Mapping[str, str], raw: bytes, redact: Redact) -> str:
-    """What the server said went wrong, as one short line.
+    """The server's error message, as one short line.
 
-    Keys are taken out before it is cut: half a key is a secret too.
+    Keys are removed before the line is cut: half a key is a secret too.
     """
     if 300 <= status < 400:
         return f"the server sends requests on to {_target(headers, redact)}"
@@ -52,7 +53,7 @@ def refusal_line(status: int, headers: Mapping[str, str], raw: bytes, redact: Re
 
 
 def error_line(raw: bytes, redact: Redact) -> str:
-    """The message in what a server sent, or all of that, as one short line."""
+    """The error message in a reply, or else the whole reply, as one short line."""
     body = decoded(raw)
     said: Any = None
     if isinstance(body, dict):
@@ -65,12 +66,12 @@ def error_line(raw: bytes, redact: Redact) -> str:
 
 
 def refused_sentence(url: str, key_env: str, code: str, message: str) -> InputError:
-    """Why a server will answer nothing, and what to do about it."""
+    """The error for a server that will refuse every request, with a hint on what to do."""
     key = f"the key in {key_env}" if key_env else "a request without a key"
     hints = {
         "http_401": f"it refused {key}; --key-env names the variable that holds the right one",
         "http_403": f"it refused {key}",
-        "http_402": "it wants to be paid",
+        "http_402": "it requires payment",
         QUOTA: "the quota is used up",
         REDIRECT: "give that address as --endpoint; keys are not sent on to other places",
         NO_MODEL: "is the model's name right, and is it loaded?",
@@ -95,6 +96,6 @@ def _error_code(body: Any) -> str:
 
 
 def _target(headers: Mapping[str, str], redact: Redact) -> str:
-    """Where a redirect leads, without what may be secret in it."""
+    """The target of a redirect, without parts that may be secret."""
     place = redact(headers.get("location", "")) or "nowhere"
     return place.partition("?")[0].partition("#")[0].rpartition("@")[2][:200]
